@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
 constexpr int WIDE = 16, UNIFY_THREADS = 256, UNIFY_ROWS = UNIFY_THREADS / (FP8_TILE / WIDE),
               UNIFY_EACH = FP8_TILE / UNIFY_ROWS;
 
-/* In a row of `pitch` scales `tiles` belong to groups. They are positive or NaN, so their bits
- * compare as they do. */
+/* The first `tiles` of each row of `pitch` scales belong to groups. Scales are positive or NaN, so
+ * their bits are ordered like the scales, and NaN is the largest. */
 __global__ void __launch_bounds__(UNIFY_THREADS)
     largest_scale(int64_t rows, int64_t tiles, int64_t pitch, const float *scale, uint32_t *most)
 {

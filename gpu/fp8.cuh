@@ -27,7 +27,8 @@ __device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
 #else
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    word |= (uint32_t)(factor == factor ? fp8_code(x[i], factor) : FP8_NAN) << (8 * i);
+    word |= (uint32_t)(factor == factor && x[i] == x[i] ? fp8_code(x[i], factor) : FP8_NAN)
+            << (8 * i);
 #endif
   return word;
 }

@@ -41,7 +41,7 @@ void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op)
 void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op);
 void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
                    uint32_t *out);
-/* tensor: all of them are the largest. */
+/* tensor: all blocks get the largest scale. */
 void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, bool tensor,
                     float *scale);
 void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op);

@@ -154,7 +154,7 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
 
 static bool reads_scales(const struct device *device)
 {
-  return device->model.fp8 == FP8_SCALES_GROUPS || (device->model.fp8 && device->fp8_tensor);
+  return device->model.fp8 >= (device->fp8_tensor ? FP8_SCALES_TENSOR : FP8_SCALES_GROUPS);
 }
 
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
@@ -179,8 +179,9 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
   if (op->gradient && !op->a_scale)
     return status_set(STATUS_INTERNAL, "a weight gradient in fp8 whose operands are not in fp8");
   if (op->a_scale && !reads_scales(lane->device))
-    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
-                      lane->device->product);
+    return status_set(
+        STATUS_UNSUPPORTED, "%s has no products in fp8 with %s", lane->device->product,
+        lane->device->fp8_tensor ? "one scale per operand" : "a scale per 128 elements");
   if (op->m < 0 || op->n < 0 || op->k < 1)
     return status_set(STATUS_INTERNAL,
                       "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m,

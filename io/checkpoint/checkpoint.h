@@ -18,7 +18,7 @@ struct checkpoint_meta {
   int64_t format;      /* version of the file that was read; not used in saving */
   uint64_t seed;
   struct token_stream data; /* the training data */
-  char compute[8];          /* type that the steps were computed in, "" if not known */
+  char compute[16];          /* type that the steps were computed in, "" if not known */
   char *deck;               /* the resolved deck as YAML */
   char *version;            /* of the program that wrote it */
 };

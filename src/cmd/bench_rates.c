@@ -692,7 +692,7 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   return STATUS_OK;
 }
 
-/* Between GPUs. */
+/* Name of the transport between GPUs. */
 static const char *transport_of(const struct bench *bench)
 {
   static const char *const names[] = {[BACKEND_MPI] = "mpi_device", [BACKEND_NCCL] = "nccl"};
@@ -723,8 +723,8 @@ static enum status create_devices(struct bench *bench)
     status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
                                       "where GPUs are, or set device=host");
   if (!status && gpus == 0 && bench->values->backend == BACKEND_NCCL)
-    status = status_set(STATUS_USAGE, "backend=nccl, which moves data between GPUs, but the rates "
-                                      "are those of the host: set device=cuda");
+    status = status_set(STATUS_USAGE, "backend=nccl moves data between GPUs, but this run measures "
+                                      "the host: leave out backend, or set device=cuda");
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
@@ -814,7 +814,8 @@ static enum status create_groups(struct bench *bench)
 {
   const bool apart = bench->device != bench->host;
   if (comm_ranks(bench->comm) == 1)
-    return STATUS_OK;
+    return apart && bench->values->backend == BACKEND_NCCL ? comm_set_transport(bench->comm, "nccl")
+                                                           : STATUS_OK;
   enum status status =
       comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
   if (!status && apart)
@@ -871,10 +872,11 @@ static void tear_down(struct bench *bench)
 static void describe(const struct bench *bench, char *out, size_t size)
 {
   const int ranks = comm_ranks(bench->comm);
-  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks,
+  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s%s%s", ranks,
            plural(ranks), comm_local_ranks(bench->comm), bench->threads, plural(bench->threads),
            bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
-           *bench->device->product ? ")" : "");
+           *bench->device->product ? ")" : "", ranks > 1 ? ", transport between ranks: " : "",
+           ranks > 1 ? comm_transport_text(bench->comm) : "");
 }
 
 static void print(const struct bench *bench)
@@ -915,6 +917,7 @@ static enum status record(struct results *results, void *arg)
   results_int(results, "ranks", comm_ranks(bench->comm));
   results_int(results, "threads", bench->threads);
   results_text(results, "device", bench->device->ops->name);
+  results_text(results, "transport", comm_transport(bench->comm));
   results_int(results, "bytes", bench->bytes);
   for (int i = 0; i < RATES; i++)
     if (bench->rate[i] >= 0)

@@ -13,7 +13,8 @@
 struct attention; /* device/device.h */
 struct device;
 
-/* Products in fp8 (device/fp8.h), by the scales of their operands. With FP8_SCALES_GROUPS a device
+/* Products in fp8 (device/fp8.h), by the scales of their operands, in the order of what a device
+ * can do. With FP8_SCALES_GROUPS a device
  * multiplies with one scale per operand, too. */
 enum fp8_scales {
   FP8_SCALES_NONE,   /* no such products */

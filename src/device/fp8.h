@@ -32,7 +32,7 @@ enum { FP8_SCALE_PITCH = 4 }; /* rows of scales of blocks are multiples of it */
  * t) is scale[i * pitch + t] with fp8_pitch(k). These are cuBLASLt's layouts. code and scale are
  * aligned to 16 bytes.
  *
- * given: NULL, or the scale of all blocks, which is at least the scale of each of them. Only with
+ * given: NULL, or the scale of all blocks: NaN, or at least the scale of each of them. Only with
  * `blocks`.
  *
  * turned, turned_scale: x^T in tiles as well, from the same pass over x. NULL: not wanted. Only

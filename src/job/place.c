@@ -235,7 +235,8 @@ static enum status choose_fp8_scales(struct job *job)
   int64_t any = tensor;
   if (!status)
     status = comm_max_i64(job->comm, &any, 1);
-  job->device->fp8_tensor = any;
+  if (!status)
+    job->device->fp8_tensor = any;
   return status;
 }
 

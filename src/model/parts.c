@@ -204,10 +204,10 @@ static enum status find_scale(const struct pass *pass, int64_t rows, int64_t col
   return status ? status : ops->fp8_scales(pass->lane, rows, columns, room);
 }
 
-/* The weight b of a product as codes [n, k]: as it was gathered, transposed, or coded here. Its
- * scale is then that of the whole weight, because gathered codes have it. It is found in the room,
- * after the scales of the operand. The room has a scale per FP8_TILE elements, and both together
- * need far fewer. */
+/* The weight b of a product as codes [n, k]. They were gathered, or are transposed or coded here.
+ * With one scale per operand, codes made here need the scale of the whole weight, because gathered
+ * codes have it. find_scale() writes it after the scales of b. The room has a scale per FP8_TILE
+ * elements, and both need far fewer. */
 static enum status code_weight(const struct pass *pass, const struct matmul *op,
                                const struct linear *l, struct fp8_operand *out)
 {
@@ -487,7 +487,7 @@ bool fused_apart(const struct pass *pass, const struct fused *f)
 
 bool fused_gradients_apart(const struct pass *pass, const struct fused *f)
 {
-  return !f->gradients_joined || one_scale(pass);
+  return !f->gradients_joined || (one_scale(pass) && pass->fp8.use == FP8_ALL);
 }
 
 bool fused_trains(const struct fused *f)

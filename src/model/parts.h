@@ -93,7 +93,7 @@ struct linear {
   int64_t in, out, y_stride, weight_stride; /* weight_stride: elements of a row of W */
   bool transposed;
   const void *weight, *bias;
-  const void *whole; /* the weight, of which linear_inputs() leaves a part */
+  const void *whole; /* start of the whole weight, also for a layer of linear_inputs() */
   const float *weight_scale;
   void *dweight, *dbias;
 };
@@ -126,7 +126,8 @@ enum status linear_backward(const struct pass *pass, const struct linear *l, con
 /* Layers with the same input, [out, in] each, whose outputs are adjacent in rows of `out` elements.
  * If their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
  * LAYOUT_ALIGN, one product computes them all, and one their gradients. Both ways give bitwise
- * identical results. With the device's fp8_tensor each layer has products of its own in fp8. */
+ * identical results. With the device's fp8_tensor each layer has products of its own in fp8. Weight
+ * gradients in bf16 stay joined. */
 enum { FUSED_MOST = 3 };
 struct fused {
   int parts;

@@ -28,6 +28,13 @@ enum status train_finish_save(struct train_run *run)
   return comm_agree(run->comm, train_record_save(run, &report));
 }
 
+/* With fp8 it also says which scales `auto` selected. */
+static const char *compute_of(const struct train_run *run)
+{
+  const bool tensor = run->deck->run.compute == DECK_COMPUTE_FP8 && run->job->device->fp8_tensor;
+  return tensor ? "fp8-tensor" : run->job->place.precision;
+}
+
 static enum status begin_save(struct train_run *run, bool behind)
 {
   const double start = clock_s();
@@ -40,7 +47,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .version = (char *)PACKAGE_VERSION};
   if (run->deck->compress.across == DECK_ACROSS_NODE)
     meta.local_ranks = run->job->shape.local_ranks;
-  snprintf(meta.compute, sizeof meta.compute, "%s", run->job->place.precision);
+  snprintf(meta.compute, sizeof meta.compute, "%s", compute_of(run));
   enum status status = exec_drain(job_trainer(run->job));
   if (status)
     comm_abort(run->comm, status);
@@ -106,7 +113,8 @@ static enum status check_frozen(const struct train_run *run, const char *path,
   return status;
 }
 
-/* Resolves zeros, which mean values derived from other keys, and the automatic compute type. */
+/* Resolves zeros, which mean values derived from other keys, and the automatic compute type and
+ * scales. */
 static struct deck spell_out(const struct deck *deck, const char *compute)
 {
   struct deck full = *deck;
@@ -115,6 +123,9 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
   if (full.run.compute != DECK_COMPUTE_FP8) { /* not read, so a resume must not report a change */
     full.run.fp8_gradients = false;
     full.run.fp8_scales = DECK_FP8_SCALES_AUTO;
+  } else if (full.run.fp8_scales == DECK_FP8_SCALES_AUTO) {
+    full.run.fp8_scales =
+        strcmp(compute, "fp8-tensor") ? DECK_FP8_SCALES_GROUPS : DECK_FP8_SCALES_TENSOR;
   }
   if (full.data.sequence == 0)
     full.data.sequence = full.model.context;
@@ -135,7 +146,7 @@ struct decks {
 static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
                                const struct deck *saved)
 {
-  const char *now = run->job->place.precision;
+  const char *now = compute_of(run);
   return (struct decks){.before = spell_out(saved, *meta->compute ? meta->compute : now),
                         .now = spell_out(run->deck, now)};
 }

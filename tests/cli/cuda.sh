@@ -64,6 +64,9 @@ close_to half around 1e-2
   2>&1 || { cat generate.out >&2; die "generate"; }
 
 test "$gpus" -ge 2 || exit 0
+on 2 "$SLUICE" bench rates backend=mpi seconds=0.1 bytes=1MiB > mpi.out 2>&1 ||
+  { cat mpi.out >&2; die "rates through MPI"; }
+grep -q 'transport between ranks: mpi' mpi.out || die "backend=mpi is ignored"
 
 # The most ranks: everything that moves between them. Gradients are sharded or not, reduced after
 # each micro-batch or once a step: the order of additions is that of shard.reduce alone.

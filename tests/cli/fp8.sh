@@ -149,6 +149,13 @@ grep -q 'computing in fp8 with one scale per operand' tensor/log.txt || die "no 
 close_to all tensor 5e-3
 close_to half tensor 5e-3
 test "$(losses all)" != "$(losses tensor)" || die "run.fp8_scales changes nothing"
+train 2 scales run.fp8_gradients=true run.steps=3
+cp -r scales scales_again
+train 2 scales run.fp8_gradients=true run.fp8_scales=groups --resume auto
+if grep 'changed: run.fp8_scales' scales/log.txt; then die "auto and groups are the same here"; fi
+train 2 scales_again $tensor --resume auto
+grep -q 'changed: run.fp8_scales: groups -> tensor' scales_again/log.txt ||
+  die "no word of other scales"
 train 2 tensor_stopped $tensor run.steps=3
 train 2 tensor_stopped $tensor --resume auto
 same tensor tensor_stopped

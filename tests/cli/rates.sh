@@ -157,7 +157,7 @@ fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8
 '4096'" "$SLUICE" bench rates bytes=4096
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
-fails 2 "backend=nccl, which moves data between GPUs" on 2 "$SLUICE" bench rates backend=nccl \
+fails 2 "backend=nccl moves data between GPUs" on 2 "$SLUICE" bench rates backend=nccl \
   device=host
 fails 8 "device=cuda, but this build has no CUDA, or this process sees no GPU" \
   on 2 "$SLUICE" bench rates device=cuda

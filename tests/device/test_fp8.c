@@ -847,6 +847,8 @@ static void products_with_one_scale(void **state)
     const float *wide_a = decoded(&a), *wide_b = decoded(&b);
     for (int64_t s = 1; s < scales_of(&a); s++)
       a.scale[s] = NAN;
+    for (int64_t s = 1; s < scales_of(&b); s++)
+      b.scale[s] = NAN;
     float *c = nans(m * n);
     double *want = doubles(m * n);
     const struct matmul op = {.m = m,

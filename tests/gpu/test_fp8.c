@@ -452,10 +452,10 @@ static struct operand room_for(int64_t n, int64_t k)
 }
 
 /* Codes of the bf16 weight with the scale of its parts. */
-static void check_given(const struct twin *x, const struct operand *weight)
+static void check_given(const struct twin *x, const struct operand *weight, bool turned)
 {
-  struct fp8_quantise op = quantise_of(x, weight->n, weight->k, weight->k, true, true);
-  struct operand y = room_for(op.columns, op.rows);
+  struct fp8_quantise op = quantise_of(x, weight->n, weight->k, weight->k, true, turned);
+  struct operand y = room_for(turned ? op.columns : op.rows, turned ? op.rows : op.columns);
   for (int there = 0; there < 2; there++) {
     op.x = there ? x->there : x->here;
     op.given = there ? weight->scale.there : weight->scale.here;
@@ -482,8 +482,8 @@ static void check_weight(const struct weight *w, int bad)
   code_parts(w, true, x, &each, &y, &turned);
   assert_same_operand(&y, "parts");
   assert_same_operand(&turned, "the transpose of parts");
-  if (gpu->fp8_tensor)
-    check_given(&narrow, &y);
+  for (int t = 0; t < 2 && gpu->fp8_tensor; t++)
+    check_given(&narrow, &y, t);
   forget(&y);
   forget(&turned);
   drop(&each);

@@ -190,6 +190,7 @@ esac
 
 for rate; do
   link=$results.$rate.$each
+  test $backend = auto || link=$link.$backend
   test -s "$link" ||
     launch "$sluice" bench rates device="$device" backend=$backend out="$link" seconds=0.3 \
       results="$results" > "$results.log" 2>&1 || { cat "$results.log"; exit 1; }

@@ -135,7 +135,7 @@ static int64_t scale_at(int64_t n, int64_t k, bool blocks, int64_t i, int64_t j)
   return blocks ? i / FP8_TILE * fp8_pitch(k) + tile : tile * n + i;
 }
 
-/* NaN if one of them is. Scales are positive, so their bits compare as they do. */
+/* Scales are positive or NaN, so their bits are ordered like the scales, and NaN is the largest. */
 static float largest_scale(const struct fp8_unify *op)
 {
   uint32_t most = 0;
