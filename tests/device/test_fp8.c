@@ -660,7 +660,7 @@ static void a_product_with_nan_is_nan(void **state)
 
 /* ---- one scale per operand ---- */
 
-/* The nearest of the 127 magnitudes, in doubles. Of two the even one. */
+/* The nearest of the 127 magnitudes, in doubles. If two are equally near, the even one. */
 static uint8_t nearest_code(uint8_t code, int gap)
 {
   double best = INFINITY, size, value;

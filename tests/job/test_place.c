@@ -85,7 +85,7 @@ static void auto_takes_what_is_there(void **state)
   }
 }
 
-/* What a deck says of scales, on devices with each kind of products. */
+/* A deck with each choice of run.fp8_scales, on devices with each kind of products. */
 static void scales_of_fp8(void **state)
 {
   (void)state;

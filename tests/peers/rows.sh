@@ -13,9 +13,9 @@ run_peer() {
     echo "$1: the peer failed with exit code ${PIPESTATUS[0]}"
 }
 
-# with_passes RATES NAME DECK KEY=VALUE...: prints the name of a file with the rates of RATES and
-# the rates of the model's passes, measured with two of its blocks on one rank. The file is kept,
-# and its name has NAME and a checksum of the other words.
+# with_passes RATES NAME DECK KEY=VALUE...: prints the name of a file with the rates of RATES and of
+# the model's passes. These are measured with two of its blocks on one rank. The file is kept. Its
+# name has NAME and a checksum of the other words.
 with_passes() {
   local key file new
   key=$(printf '%s\n' "${@:3}" | cksum) && file=$1.$2-${key%% *} new=$1.$$
