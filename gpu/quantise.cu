@@ -15,6 +15,7 @@ struct task {
   int64_t n, blocks, frame, frames; /* of a vector; frame: elements */
   int64_t stride, codes;            /* bytes: of a message, before its codes */
   int parts;
+  rounding_key key; /* of elements below 2^32 */
 };
 
 __device__ __forceinline__ int lane_of()
@@ -204,6 +205,12 @@ __device__ __forceinline__ void fill_gap(const task &t, char *message)
     ((uint16_t *)message)[i] = 0;
 }
 
+/* 64-bit products are slow on a GPU, and few vectors have 2^32 elements. */
+__device__ __forceinline__ rounding_key key_of(const task &t, int64_t element)
+{
+  return element >> 32 ? rounding_key_make(t.op.seed, element) : t.key;
+}
+
 /* A frame of one block. */
 template <quantiser R, int EACH>
 __global__ void __launch_bounds__(THREADS)
@@ -234,8 +241,7 @@ __global__ void __launch_bounds__(THREADS)
   if (block == t.blocks - 1)
     fill_gap(t, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + block * ((int)t.op.block / chunk) + lane_of();
-  uint32_t state =
-      rounding_mix(rounding_key_make(t.op.seed, first), (uint32_t)first + (uint32_t)lane_of());
+  uint32_t state = rounding_mix(key_of(t, first), (uint32_t)first + (uint32_t)lane_of());
 #pragma unroll(EACH > 0 ? EACH / chunk : 1)
   for (int c = 0; c < chunks; c++) {
     float values[chunk];
@@ -445,7 +451,8 @@ task task_of(const struct quantise *op, int64_t n, int parts, int64_t stride)
           quant_frames(op, n),
           stride,
           quant_scale_bytes(op, n),
-          parts};
+          parts,
+          rounding_key_make(op->seed, 0)};
 }
 
 dim3 grid_of(int64_t frames, int rows)
