@@ -7,6 +7,7 @@ for script in "$top_srcdir"/tests/peers/*.sh "$top_srcdir"/tests/gpu/*.sh \
   "$top_srcdir"/tests/campaign/*s.sh "$top_srcdir/tests/fuzz/run.sh"; do
   usage=$(sed -n '2s/^# \([^:]*\):.*/\1/p' "$script")
   shell=$(sed -n '1s/^#!//p' "$script")
+  test -n "$shell" || continue # other scripts source it
   # The words are the script and the arguments that it needs: all before the first bracket.
   # shellcheck disable=SC2086
   set -- ${usage%%[*}
