@@ -16,6 +16,7 @@
 #include "device/lane.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
+#include "job/job.h"
 
 enum {
   ROUNDS = 3,
@@ -38,8 +39,7 @@ struct values {
 
 enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
-enum { BACKEND_AUTO, BACKEND_MPI, BACKEND_NCCL };
-static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
+static const char *const backends[] = {"auto", "mpi", "nccl", NULL}; /* by enum deck_backend */
 
 // clang-format off: one row an option
 static const struct option table[] = {
@@ -692,12 +692,9 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   return STATUS_OK;
 }
 
-/* Name of the transport between GPUs. */
 static const char *transport_of(const struct bench *bench)
 {
-  static const char *const names[] = {[BACKEND_MPI] = "mpi_device", [BACKEND_NCCL] = "nccl"};
-  const int backend = bench->values->backend;
-  return backend == BACKEND_AUTO ? comm_device_transport() : names[backend];
+  return job_device_transport((enum deck_backend)bench->values->backend);
 }
 
 static enum status create_gpu(struct bench *bench, int gpus)
@@ -722,7 +719,7 @@ static enum status create_devices(struct bench *bench)
   if (!status && some[0] && some[1])
     status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
                                       "where GPUs are, or set device=host");
-  if (!status && gpus == 0 && bench->values->backend == BACKEND_NCCL)
+  if (!status && gpus == 0 && bench->values->backend == DECK_BACKEND_NCCL)
     status = status_set(STATUS_USAGE, "backend=nccl moves data between GPUs, but this run measures "
                                       "the host: leave out backend, or set device=cuda");
   if (status)
@@ -814,8 +811,9 @@ static enum status create_groups(struct bench *bench)
 {
   const bool apart = bench->device != bench->host;
   if (comm_ranks(bench->comm) == 1)
-    return apart && bench->values->backend == BACKEND_NCCL ? comm_set_transport(bench->comm, "nccl")
-                                                           : STATUS_OK;
+    return apart && bench->values->backend == DECK_BACKEND_NCCL
+               ? comm_set_transport(bench->comm, "nccl")
+               : STATUS_OK;
   enum status status =
       comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
   if (!status && apart)

@@ -253,15 +253,6 @@ enum status comm_set_transport(struct comm *comm, const char *name)
   return comm_agree(comm, set_transport(comm, name));
 }
 
-const char *comm_device_transport(void)
-{
-#ifdef HAVE_NCCL
-  return "nccl";
-#else
-  return "mpi_device";
-#endif
-}
-
 const char *comm_transport(const struct comm *comm)
 {
   for (int i = 0; i < TRANSPORTS; i++)

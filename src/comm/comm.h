@@ -90,7 +90,6 @@ const char *comm_shared_folder(void);
  * calling thread's current one. A fake job accepts any name. STATUS_UNSUPPORTED, with the available
  * transports, if the build does not have it. Collective. */
 enum status comm_set_transport(struct comm *comm, const char *name);
-const char *comm_device_transport(void); /* "nccl" if the build has it, otherwise "mpi_device" */
 const char *comm_transport(const struct comm *comm);      /* its name; of a fake job "mpi" */
 const char *comm_transport_text(const struct comm *comm); /* for messages: "nccl", "mpi, staged
                                                            through pinned memory of the host" */

@@ -21,9 +21,21 @@ static enum status no_gpu(const struct deck *deck)
                     job_cite(deck, "run.device", "cuda").text, missing);
 }
 
+#ifdef HAVE_NCCL
+static const bool has_nccl = true;
+#else
+static const bool has_nccl = false;
+#endif
+
+const char *job_device_transport(enum deck_backend backend)
+{
+  return backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl) ? "nccl"
+                                                                                    : "mpi_device";
+}
+
 static enum status choose_transport(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
-  const int backend = deck->comm.backend;
+  const enum deck_backend backend = (enum deck_backend)deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
     return status_set(STATUS_USAGE,
                       "%s, which moves data between GPUs, but the model is computed on the host: "
@@ -32,9 +44,7 @@ static enum status choose_transport(const struct deck *deck, int ranks, bool cud
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
   else
-    *out = backend == DECK_BACKEND_AUTO   ? comm_device_transport()
-           : backend == DECK_BACKEND_NCCL ? "nccl"
-                                          : "mpi_device";
+    *out = job_device_transport(backend);
   return STATUS_OK;
 }
 

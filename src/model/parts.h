@@ -139,8 +139,8 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
 /* In passes with fp8, codes dy for fused_backward_input(), and sets pass->fp8.coded. With FP8_ALL
- * the same pass over dy codes its transpose for fused_backward_params(), which then reads dy for
- * biases only, and pass->fp8 must have room for the transpose. */
+ * the same pass over dy codes its transpose for fused_backward_params(). That function then reads
+ * dy for biases only. pass->fp8 must have room for the transpose. */
 enum status fused_code(struct pass *pass, const struct fused *f, const void *dy);
 /* Whether the gradients by the outputs of each layer are an operand of its own: in the products
  * that compute dx. */

@@ -19,6 +19,9 @@ for ranks in 1 2 3; do
   rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out \
     2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
   test -z "$(ls disk)" || die "left behind: $(ls disk)"
+  test "$(grep -c 'transport between ranks: mpi;' bench.out)" = $((ranks > 1)) ||
+    { cat bench.out >&2; die "the transport of $ranks ranks"; }
+  grep -q '"transport":"mpi"' $ranks.jsonl || { cat $ranks.jsonl >&2; die "no transport"; }
   case $ranks in
   1) expected="gemm memory h2d d2h host_memory disk_write disk_read $coded" ;;
   *) expected="gemm memory link latency contention spread spread_ranks h2d d2h h2d_alone d2h_alone \

@@ -533,6 +533,23 @@ static void gradients_may_be_codes(void **state)
   }
 }
 
+/* c = a b^T, of operands in fp8. */
+static struct matmul product_of(const struct operand *a, const struct operand *b, void *c)
+{
+  return (struct matmul){.m = a->n,
+                         .n = b->n,
+                         .k = a->k,
+                         .trans_b = true,
+                         .a = a->code,
+                         .b = b->code,
+                         .a_scale = a->scale,
+                         .b_scale = b->scale,
+                         .lda = a->k,
+                         .ldb = b->k,
+                         .ldc = b->n,
+                         .c = c};
+}
+
 /* All products of e4m3 numbers are exact in fp32, and sums are fp32's; bf16 rounds by 2^-9. */
 static void check_product(int64_t m, int64_t n, int64_t k, enum epilogue epilogue, bool add,
                           bool accumulate)
@@ -543,22 +560,11 @@ static void check_product(int64_t m, int64_t n, int64_t k, enum epilogue epilogu
   const float *bias = widened(halves(normals(n, 1), n), n),
               *before = widened(halves(normals(m * n, 1), m * n), m * n);
   uint16_t *c = halves(before, m * n);
-  const struct matmul op = {.m = m,
-                            .n = n,
-                            .k = k,
-                            .trans_b = true,
-                            .accumulate = accumulate,
-                            .a = a.code,
-                            .b = b.code,
-                            .a_scale = a.scale,
-                            .b_scale = b.scale,
-                            .lda = k,
-                            .ldb = k,
-                            .ldc = n,
-                            .c = c,
-                            .epilogue = epilogue,
-                            .bias = epilogue == EPILOGUE_BIAS ? halves(bias, n) : NULL,
-                            .add = add ? halves(before, m * n) : NULL};
+  struct matmul op = product_of(&a, &b, c);
+  op.accumulate = accumulate;
+  op.epilogue = epilogue;
+  op.bias = epilogue == EPILOGUE_BIAS ? halves(bias, n) : NULL;
+  op.add = add ? halves(before, m * n) : NULL;
   assert_ok(half_ops->matmul(lane, &op));
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
@@ -596,22 +602,11 @@ static void check_weight_gradient(bool a_blocks)
     const int64_t first = whole ? 0 : from, k = whole ? rows : tile;
     const struct operand a = quantise(dy + first * m, k, m, m, a_blocks, true),
                          b = quantise(x + first * n, k, n, n, !a_blocks, true);
-    const struct matmul op = {.m = m,
-                              .n = n,
-                              .k = k,
-                              .tile = tile,
-                              .trans_b = true,
-                              .accumulate = !whole && from > 0,
-                              .a = a.code,
-                              .b = b.code,
-                              .a_scale = a.scale,
-                              .b_scale = b.scale,
-                              .gradient = true,
-                              .a_blocks = a_blocks,
-                              .lda = k,
-                              .ldb = k,
-                              .ldc = n,
-                              .c = whole ? all : each};
+    struct matmul op = product_of(&a, &b, whole ? all : each);
+    op.tile = tile;
+    op.accumulate = !whole && from > 0;
+    op.gradient = true;
+    op.a_blocks = a_blocks;
     assert_ok(half_ops->matmul(lane, &op));
     if (!whole)
       continue;
@@ -641,18 +636,7 @@ static void a_product_with_nan_is_nan(void **state)
   x[5 * n + 3] = 0x7f80;
   const struct operand a = quantise(x, n, n, n, false, false),
                        b = quantise(varied(n, n), n, n, n, true, false);
-  const struct matmul op = {.m = n,
-                            .n = n,
-                            .k = n,
-                            .trans_b = true,
-                            .a = a.code,
-                            .b = b.code,
-                            .a_scale = a.scale,
-                            .b_scale = b.scale,
-                            .lda = n,
-                            .ldb = n,
-                            .ldc = n,
-                            .c = c};
+  const struct matmul op = product_of(&a, &b, c);
   assert_ok(half_ops->matmul(lane, &op));
   for (int64_t i = 0; i < n * n; i++)
     assert_true(isnan(f32_from_bf16(c[i])) == (i / n == 5));
@@ -851,20 +835,9 @@ static void products_with_one_scale(void **state)
       b.scale[s] = NAN;
     float *c = nans(m * n);
     double *want = doubles(m * n);
-    const struct matmul op = {.m = m,
-                              .n = n,
-                              .k = k,
-                              .trans_b = true,
-                              .a = a.code,
-                              .b = b.code,
-                              .a_scale = a.scale,
-                              .b_scale = b.scale,
-                              .gradient = true,
-                              .a_blocks = blocks,
-                              .lda = k,
-                              .ldb = k,
-                              .ldc = n,
-                              .c = c};
+    struct matmul op = product_of(&a, &b, c);
+    op.gradient = true;
+    op.a_blocks = blocks;
     assert_ok(half_ops->matmul(lane, &op));
     for (int64_t i = 0; i < m * n; i++)
       for (int64_t t = 0; t < k; t++)

@@ -279,13 +279,16 @@ def has_predictions(path):
 
 
 def predicted_rows(measured):
-    """(machine, row, number of GPUs) that were measured and predicted."""
-    return [
-        (machine, name, gpus)
-        for machine in measured.machines
-        for kind, name, gpus in sorted(machine.runs)
-        if kind == "forecast" and machine.bench((name, gpus), "step_s")
-    ]
+    """(machine, (row, number of GPUs), predicted seconds, measured seconds) of rows with both."""
+    found = []
+    for machine in measured.machines:
+        for kind, *names in sorted(machine.runs):
+            key = tuple(names)
+            predicted = machine.median("forecast", key, "step_s")
+            step = machine.bench(key, "step_s")
+            if kind == "forecast" and predicted and step:
+                found.append((machine, key, predicted, step))
+    return found
 
 
 def forecast_cells(machine, key):
@@ -337,35 +340,28 @@ def sweep_table(measured):
 
 def passes_table(measured):
     def place(item):
-        base = item[1].removesuffix(FP8)
+        base = item[1][0].removesuffix(FP8)
         return MAIN.index(base) if base in MAIN else len(MAIN)
 
     rows = [
-        [name, measured.gpus(machine, (name, gpus)), *forecast_cells(machine, (name, gpus))[:5]]
-        for machine, name, gpus in sorted(predicted_rows(measured), key=place)
+        [key[0], measured.gpus(machine, key), *forecast_cells(machine, key)[:5]]
+        for machine, key, *_ in sorted(predicted_rows(measured), key=place)
     ]
     head = ["row", *FORECAST_HEAD[:6]]
     return table(head, rows or [["–"] * len(head)])
 
 
-def off(machine, name, gpus):
-    """Predicted over measured step."""
-    return ratio(
-        machine.median("forecast", (name, gpus), "step_s"), machine.bench((name, gpus), "step_s")
-    )
-
-
 def accuracy_table(measured, passes):
-    """By the number of GPUs."""
+    """Predicted over measured steps, by the number of GPUs."""
     errors_of = {}
     for whole in (measured, passes):
-        for machine, name, gpus in predicted_rows(whole):
+        for _, (name, gpus), predicted, step in predicted_rows(whole):
             which = (
                 "rows with rates of passes"
                 if whole is passes
                 else "tiers and transfers" if name.startswith("sweep/") else "rows"
             )
-            errors_of.setdefault((which, gpus), []).append(abs(off(machine, name, gpus) - 1))
+            errors_of.setdefault((which, gpus), []).append(abs(predicted / step - 1))
     rows = [
         [
             which,
@@ -562,10 +558,8 @@ def offload_plot(measured):
 def forecast_plot(measured, passes):
     points = []
     for whole in (measured, passes):
-        for machine, name, gpus in predicted_rows(whole):
-            step = machine.bench((name, gpus), "step_s")
-            which = "sweep" if name.startswith("sweep/") else "rows"
-            points.append((off(machine, name, gpus) * step, step, which))
+        for _, (name, _), predicted, step in predicted_rows(whole):
+            points.append((predicted, step, "sweep" if name.startswith("sweep/") else "rows"))
     inside = lambda predicted, step: abs(predicted / step - 1) <= FORECAST
     count = sum(inside(x, y) for x, y, _ in points)
     title = f"Time of a step: {count} of {len(points)} predictions within {FORECAST:.0%}"

@@ -1,7 +1,9 @@
 # shellcheck shell=bash disable=SC2154 # the caller sets sluice, gpus, results and arguments
-# Functions for scripts that measure rows: gpu.sh, offload.sh and tests/net/pays.sh. All need sluice
-# (the program) and results (a file that gets JSON lines). forecast also needs gpus (the number of
-# ranks) and arguments (the deck and key=value of a row).
+# Functions for scripts that measure rows: gpu.sh, offload.sh and tests/net/pays.sh. The script sets
+# - sluice: the program,
+# - results: a file that gets JSON lines,
+# - for forecast gpus: the number of ranks,
+# - for forecast arguments: the deck and key=value of a row.
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
@@ -38,15 +40,16 @@ forecast() {
   for word in "${arguments[@]}"; do
     case $word in steps=* | warmup=*) ;; *) words+=("$word") ;; esac
   done
+  words=("$sluice" plan "${words[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$2")
   case $1 in
   *-clipped)
-    "$sluice" plan "${words[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$2" |
+    "${words[@]}" |
       sed -n "s|^  speculative .* s *\([0-9.]*\) s .*\$|{\"kind\":\"forecast\",\"row\":\"$1\",\
 \"gpus\":$gpus,\"step_s\":\1}|p" | grep '^{' >> "$results" || echo "$1: no forecast"
     return
     ;;
   esac
-  "$sluice" plan "${words[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$2" |
+  "${words[@]}" |
     sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed \
 communication \([-0-9.]*\) s\(.*\)\$|\
 {\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
