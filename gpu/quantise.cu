@@ -23,8 +23,8 @@ __device__ __forceinline__ int lane_of()
   return (int)threadIdx.x % QUANT_LANES;
 }
 
-/* The frame of this warp in its vector. */
-__device__ __forceinline__ int64_t frame_of()
+/* The number of this warp in its vector. */
+__device__ __forceinline__ int64_t warp_of()
 {
   return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / QUANT_LANES;
 }
@@ -61,123 +61,123 @@ template <int N> __device__ __forceinline__ void rotate(float (&x)[N])
     rotate_rows(x + k);
 }
 
-/* Elements of a lane, chunk by chunk: EACH of them are kept in registers, or (0) they are read
- * again. */
-template <quantiser R, int EACH> struct elements {
-  static constexpr int chunk = quant_chunk_of(R);
-  const float *x; /* of the lane */
-  int m;          /* the frame has no more */
-  bool zeros;
-  float kept[EACH > 0 ? EACH / chunk : 1][chunk];
-
-  __device__ __forceinline__ void read(int c, float (&v)[chunk]) const
-  {
-    const float *from = x + c * chunk * QUANT_LANES;
-    const int rest = m - c * chunk * QUANT_LANES - lane_of();
-    const bool whole = rest + lane_of() >= chunk * QUANT_LANES;
-#pragma unroll
-    for (int k = 0; k < chunk; k++)
-      v[k] = whole || k * QUANT_LANES < rest ? from[k * QUANT_LANES] : 0;
-    if constexpr (quant_needs_of(R) & QUANT_ROTATE)
-      rotate(v);
-  }
-  __device__ __forceinline__ void keep()
-  {
-#pragma unroll
-    for (int c = 0; c < EACH / chunk; c++)
-      read(c, kept[c]);
-  }
-  __device__ __forceinline__ void clear()
-  {
-    zeros = true;
-    if constexpr (EACH > 0)
-#pragma unroll
-      for (int c = 0; c < EACH / chunk; c++)
-#pragma unroll
-        for (int k = 0; k < chunk; k++)
-          kept[c][k] = 0;
-  }
-  __device__ __forceinline__ void get(int c, float (&v)[chunk]) const
-  {
-    if constexpr (EACH == 0)
-      read(c, v);
-#pragma unroll
-    for (int k = 0; k < chunk; k++)
-      v[k] = EACH > 0 ? kept[EACH > 0 ? c : 0][k] : zeros ? 0 : v[k];
-  }
-};
-
-template <quantiser R, int EACH>
-__device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int chunks)
+/* A lane's elements in chunk c of a frame of m elements. */
+template <quantiser R>
+__device__ __forceinline__ void read_chunk(const float *frame, int m, int c,
+                                           float (&v)[quant_chunk_of(R)])
 {
-  constexpr int needs = quant_needs_of(R), chunk = quant_chunk_of(R);
-  quant_stats s = {};
-  uint32_t top = 0;
-#pragma unroll(EACH > 0 ? EACH / chunk : 1)
-  for (int c = 0; c < chunks; c++) {
-    float values[chunk];
-    x.get(c, values);
+  constexpr int chunk = quant_chunk_of(R);
+  const float *from = frame + c * chunk * QUANT_LANES + lane_of();
+  const int rest = m - c * chunk * QUANT_LANES;
+  const bool whole = rest >= chunk * QUANT_LANES;
 #pragma unroll
-    for (int k = 0; k < chunk; k++) {
-      const float v = values[k];
-      if (!(needs & QUANT_SUMS))
-        top = max(top, quant_bits(v) & 0x7fffffff);
-      if (needs & QUANT_SIGNS) {
-        s.positive += v < 0 ? 0 : v;
-        s.negative += v < 0 ? -v : 0;
-        s.negatives += v < 0 ? 1 : 0;
-      }
-      if (needs & QUANT_MAGNITUDES)
-        s.magnitudes += quant_magnitude(v);
-      if (needs & QUANT_SQUARES)
-        s.squares += v * v;
-    }
-  }
+  for (int k = 0; k < chunk; k++)
+    v[k] = whole || k * QUANT_LANES + lane_of() < rest ? from[k * QUANT_LANES] : 0;
+  if constexpr (quant_needs_of(R) & QUANT_ROTATE)
+    rotate(v);
+}
+
+/* Adds an element of a block to what a lane knows of it. */
+template <quantiser R> __device__ __forceinline__ void count_element(float v, quant_stats *s)
+{
+  constexpr int needs = quant_needs_of(R);
   if (!(needs & QUANT_SUMS))
-    s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
-  s.n = (float)x.m;
+    s->max = quant_float(max(quant_bits(s->max), quant_bits(v) & 0x7fffffff));
   if (needs & QUANT_SIGNS) {
-    s.positive = warp_sum(s.positive);
-    s.negative = warp_sum(s.negative);
-    s.negatives = warp_sum(s.negatives);
+    s->positive += v < 0 ? 0 : v;
+    s->negative += v < 0 ? -v : 0;
+    s->negatives += v < 0 ? 1 : 0;
   }
   if (needs & QUANT_MAGNITUDES)
-    s.magnitudes = warp_sum(s.magnitudes);
+    s->magnitudes += quant_magnitude(v);
   if (needs & QUANT_SQUARES)
-    s.squares = warp_sum(s.squares);
+    s->squares += v * v;
+}
+
+/* Of N values, a power of two, lanes 32 / N * i and on get the sum of value i over all lanes. A
+ * step halves the distance of lanes that are added, and the number of values of a lane. */
+template <int N> __device__ __forceinline__ float sum_lanes(const float (&x)[N], int distance = 16)
+{
+  if constexpr (N == 1) {
+    float sum = x[0];
+#pragma unroll
+    for (; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    return sum;
+  } else {
+    const bool upper = lane_of() & distance;
+    float sum[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+      const float other = __shfl_xor_sync(ALL_LANES, upper ? x[i] : x[i + N / 2], distance);
+      sum[i] = (upper ? x[i + N / 2] : x[i]) + other;
+    }
+    return sum_lanes<N / 2>(sum, distance / 2);
+  }
+}
+
+template <int N, typename F>
+__device__ __forceinline__ float sum_of(const quant_stats (&part)[N], const F &field)
+{
+  float x[N];
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    x[i] = field(part[i]);
+  return sum_lanes<N>(x);
+}
+
+/* From what each lane knows of N blocks, all that is known of one: lanes 32 / N * i and on get
+ * block i. */
+template <quantiser R, int N>
+__device__ __forceinline__ quant_stats stats_of(const quant_stats (&part)[N])
+{
+  constexpr int needs = quant_needs_of(R);
+  quant_stats s = {};
+  if constexpr (!(needs & QUANT_SUMS))
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const unsigned top = __reduce_max_sync(ALL_LANES, quant_bits(part[i].max));
+      s.max = lane_of() / (QUANT_LANES / N) == i ? quant_float(top) : s.max;
+    }
+  if constexpr (needs & QUANT_SIGNS) {
+    s.positive = sum_of(part, [](const quant_stats &p) { return p.positive; });
+    s.negative = sum_of(part, [](const quant_stats &p) { return p.negative; });
+    s.negatives = sum_of(part, [](const quant_stats &p) { return p.negatives; });
+  }
+  if constexpr (needs & QUANT_MAGNITUDES)
+    s.magnitudes = sum_of(part, [](const quant_stats &p) { return p.magnitudes; });
+  if constexpr (needs & QUANT_SQUARES)
+    s.squares = sum_of(part, [](const quant_stats &p) { return p.squares; });
   return s;
 }
 
-/* The scales of the blocks of a frame whose EACH elements of a lane are kept, ROWS of them in a
- * block. A block that is not finite becomes zeros. Lane i writes the scale of block i, if the
- * vector has it. */
-template <quantiser R, int EACH, int ROWS>
-__device__ __forceinline__ void settle_rows(const task &t, int64_t first, elements<R, EACH> &x,
-                                            float (&inverse)[EACH / ROWS], uint16_t *scales)
+/* Settles the scales of a block, which one lane writes. False: its elements count as zeros. */
+template <quantiser R>
+__device__ __forceinline__ bool settle(const task &t, quant_stats stats, int64_t block, bool writes,
+                                       char *message, quant_scale *scale)
 {
-  constexpr int chunk = quant_chunk_of(R);
-  static_assert(quant_needs_of(R) == 0 && quant_scales_of(R) == 1, "rules of frames");
-  quant_stats stats = {};
+  constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
+  if constexpr (global)
+    stats.max = *t.op.largest;
+  stats.n = (float)min(t.op.block, t.n - block * t.op.block);
+  const bool finite = quant_settle(R, stats, &t.op, scale);
+  if (writes && block < (global ? 1 : t.blocks))
 #pragma unroll
-  for (int b = 0; b < EACH / ROWS; b++) {
-    uint32_t top = 0;
+    for (int i = 0; i < quant_scales_of(R); i++)
+      ((uint16_t *)message)[i * t.blocks + block] = quant_half(scale->at[i]);
+  return finite;
+}
+
+/* What a lane has of its block, for all lanes. A rule without needs reads the inverse only. */
+template <quantiser R>
+__device__ __forceinline__ quant_scale scale_from(const quant_scale &own, int lane)
+{
+  quant_scale scale = {{0, 0}, __shfl_sync(ALL_LANES, own.inverse, lane)};
+  if constexpr (quant_needs_of(R) != 0)
 #pragma unroll
-    for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
-      top = max(top, quant_bits(x.kept[row / chunk][row % chunk]) & 0x7fffffff);
-    top = __reduce_max_sync(ALL_LANES, top);
-    stats.max = lane_of() == b ? quant_float(top) : stats.max;
-  }
-  quant_scale mine; /* lane i divides for block i */
-  const unsigned finite = __ballot_sync(ALL_LANES, quant_settle(R, stats, &t.op, &mine));
-  if (lane_of() < EACH / ROWS && first + lane_of() < t.blocks)
-    scales[first + lane_of()] = quant_half(mine.at[0]);
-#pragma unroll
-  for (int b = 0; b < EACH / ROWS; b++) {
-    inverse[b] = __shfl_sync(ALL_LANES, mine.inverse, b);
-#pragma unroll
-    for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
-      x.kept[row / chunk][row % chunk] = finite >> b & 1 ? x.kept[row / chunk][row % chunk] : 0;
-  }
+    for (int i = 0; i < quant_scales_of(R); i++)
+      scale.at[i] = __shfl_sync(ALL_LANES, own.at[i], lane);
+  return scale;
 }
 
 /* Codes of a chunk, in a word. */
@@ -211,73 +211,104 @@ __device__ __forceinline__ rounding_key key_of(const task &t, int64_t element)
   return element >> 32 ? rounding_key_make(t.op.seed, element) : t.key;
 }
 
-/* A frame of one block. */
-template <quantiser R, int EACH>
-__global__ void __launch_bounds__(THREADS)
-    quantise_blocks(const task t, int first_part, const float *x, char *messages)
+__device__ __forceinline__ uint32_t state_of(const task &t, int64_t element)
 {
-  constexpr int chunk = quant_chunk_of(R), scales = quant_scales_of(R);
-  const int64_t part = first_part + blockIdx.y, block = frame_of();
-  const int chunks = (EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES) / chunk;
-  const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
+  return rounding_mix(key_of(t, element), (uint32_t)element + (uint32_t)lane_of());
+}
+
+/* A warp takes a block, whose elements it reads twice. */
+template <quantiser R>
+__global__ void __launch_bounds__(THREADS)
+    quantise_block(const task t, int first_part, const float *x, char *messages)
+{
+  constexpr int chunk = quant_chunk_of(R);
+  const int64_t part = first_part + blockIdx.y, block = warp_of(), before = block * t.op.block;
+  const int chunks = (int)t.op.block / QUANT_LANES / chunk;
   if (block >= t.blocks)
     return;
   const int m = (int)min(t.op.block, t.n - before);
-  elements<R, EACH> mine = {x + part * t.n + before + lane_of(), m, false, {}};
-  if constexpr (EACH > 0)
-    mine.keep();
-  quant_scale scale;
-  constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
-  quant_stats stats = {};
-  if constexpr (global)
-    stats.max = *t.op.largest;
-  else
-    stats = stats_of<R, EACH>(mine, chunks);
-  if (!quant_settle(R, stats, &t.op, &scale))
-    mine.clear();
+  const float *from = x + part * t.n + before;
+  quant_stats stats[1] = {};
+  for (int c = 0; c < chunks && !(quant_needs_of(R) & QUANT_GLOBAL); c++) {
+    float values[chunk];
+    read_chunk<R>(from, m, c, values);
+#pragma unroll
+    for (int k = 0; k < chunk; k++)
+      count_element<R>(values[k], &stats[0]);
+  }
   char *message = messages + part * t.stride;
-  if (lane_of() < scales && (!global || block == 0))
-    ((uint16_t *)message)[lane_of() * t.blocks + block] = quant_half(scale.at[lane_of() ? 1 : 0]);
+  quant_scale scale;
+  const bool finite = settle<R>(t, stats_of<R>(stats), block, lane_of() == 0, message, &scale);
   if (block == t.blocks - 1)
     fill_gap(t, message);
-  uint32_t *to = (uint32_t *)(message + t.codes) + block * ((int)t.op.block / chunk) + lane_of();
-  uint32_t state = rounding_mix(key_of(t, first), (uint32_t)first + (uint32_t)lane_of());
-#pragma unroll(EACH > 0 ? EACH / chunk : 1)
+  uint32_t *to = (uint32_t *)(message + t.codes) + before / chunk + lane_of();
+  uint32_t state = state_of(t, part * t.blocks * t.op.block + before);
   for (int c = 0; c < chunks; c++) {
     float values[chunk];
-    mine.get(c, values);
+    read_chunk<R>(from, m, c, values);
+#pragma unroll
+    for (int k = 0; k < chunk; k++)
+      values[k] = finite ? values[k] : 0;
     to[c * QUANT_LANES] = encode_chunk<R>(
         values, [&](int) { return scale; }, t.op, &state);
   }
 }
 
-/* A frame of several blocks of ROWS elements of a lane. */
+/* Rows of a warp, each an element per lane, for blocks of `rows` rows: a frame, or a few blocks. */
+constexpr __host__ __device__ int rows_of(quantiser rule, int rows)
+{
+  return quant_has_frames(rule) ? (int)quant_frame_of(rule, rows * QUANT_LANES) / QUANT_LANES
+         : rows < 32            ? 32
+                                : rows;
+}
+
+/* A warp takes several blocks of ROWS rows, and keeps all elements. A lane divides for one block.
+ */
 template <quantiser R, int ROWS>
 __global__ void __launch_bounds__(THREADS)
-    quantise_frames(const task t, int first_part, const float *x, char *messages)
+    quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
-  constexpr int chunk = quant_chunk_of(R);
-  constexpr int each = (int)quant_frame_of(R, ROWS * QUANT_LANES) / QUANT_LANES;
-  const int64_t part = first_part + blockIdx.y, frame = frame_of(), before = frame * t.frame;
-  if (frame >= t.frames)
+  constexpr int chunk = quant_chunk_of(R), rows = rows_of(R, ROWS), blocks = rows / ROWS;
+  constexpr int lanes = QUANT_LANES / blocks; /* of a block */
+  const int64_t part = first_part + blockIdx.y, first = warp_of() * blocks;
+  const int64_t before = first * (ROWS * QUANT_LANES);
+  if (first >= t.blocks)
     return;
-  elements<R, each> mine = {
-      x + part * t.n + before + lane_of(), (int)min(t.frame, t.n - before), false, {}};
-  mine.keep();
-  char *message = messages + part * t.stride;
-  float inverse[each / ROWS];
-  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, inverse, (uint16_t *)message);
-  if (frame == t.frames - 1)
-    fill_gap(t, message);
-  uint32_t *to = (uint32_t *)(message + t.codes) + frame * (each / chunk * QUANT_LANES) + lane_of();
+  const int m = (int)min((int64_t)rows * QUANT_LANES, t.n - before);
+  float kept[rows / chunk][chunk];
 #pragma unroll
-  for (int c = 0; c < each / chunk; c++)
-    to[c * QUANT_LANES] = encode_chunk<R>(
-        mine.kept[c],
-        [&](int k) {
-          return quant_scale{{0, 0}, inverse[(c * chunk + k) / ROWS]};
-        },
-        t.op, nullptr);
+  for (int c = 0; c < rows / chunk; c++)
+    read_chunk<R>(x + part * t.n + before, m, c, kept[c]);
+  quant_stats stats[blocks] = {};
+#pragma unroll
+  for (int row = 0; row < rows; row++)
+    count_element<R>(kept[row / chunk][row % chunk], &stats[row / ROWS]);
+  char *message = messages + part * t.stride;
+  quant_scale own, scale[blocks];
+  const int mine = lane_of() / lanes;
+  const unsigned finite =
+      __ballot_sync(ALL_LANES, settle<R>(t, stats_of<R>(stats), first + mine,
+                                         mine < blocks && lane_of() % lanes == 0, message, &own));
+#pragma unroll
+  for (int b = 0; b < blocks; b++)
+    scale[b] = scale_from<R>(own, b * lanes);
+#pragma unroll
+  for (int row = 0; row < rows; row++)
+    if (!(finite >> row / ROWS * lanes & 1))
+      kept[row / chunk][row % chunk] = 0;
+  if (first + blocks >= t.blocks)
+    fill_gap(t, message);
+  uint32_t *to = (uint32_t *)(message + t.codes) + before / chunk + lane_of(), state = 0;
+  const int64_t words = (t.frames * t.frame - before) / chunk; /* of this warp, and after it */
+#pragma unroll
+  for (int c = 0; c < rows / chunk; c++) {
+    if (quant_needs_of(R) & QUANT_RANDOM && c * chunk % ROWS == 0)
+      state = state_of(t, part * t.blocks * t.op.block + before + c * chunk * QUANT_LANES);
+    const uint32_t word = encode_chunk<R>(
+        kept[c], [&](int k) { return scale[(c * chunk + k) / ROWS]; }, t.op, &state);
+    if (c * QUANT_LANES < words)
+      to[c * QUANT_LANES] = word;
+  }
 }
 
 /* The sum over parts FIRST to FIRST + COUNT - 1, a power of two, in the order of sum_parts. */
@@ -395,7 +426,7 @@ __global__ void __launch_bounds__(THREADS)
                       T *out)
 {
   constexpr int chunk = quant_chunk_of(R);
-  const int64_t vector = first_vector + blockIdx.y, frame = frame_of();
+  const int64_t vector = first_vector + blockIdx.y, frame = warp_of();
   if (frame >= t.frames)
     return;
   const int shift = quant_log2(t.op.block / QUANT_LANES);
@@ -455,31 +486,30 @@ task task_of(const struct quantise *op, int64_t n, int parts, int64_t stride)
           rounding_key_make(op->seed, 0)};
 }
 
-dim3 grid_of(int64_t frames, int rows)
+dim3 grid_of(int64_t warps, int rows)
 {
-  return dim3((unsigned)pieces_of(frames, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
+  return dim3((unsigned)pieces_of(warps, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
 }
 
 using quantise_kernel = void(const task, int, const float *, char *);
 
-template <quantiser R> quantise_kernel *kernel_of(int64_t block)
-{
-  constexpr int usual = quant_usual_block_of(R);
-  if constexpr (quant_has_frames(R))
-    return block == 32    ? quantise_frames<R, 1>
-           : block == 64  ? quantise_frames<R, 2>
-           : block == 128 ? quantise_frames<R, 4>
-                          : quantise_frames<R, 8>;
-  else
-    return block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
-}
-
 template <quantiser R>
 void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
-  quantise_kernel *kernel = kernel_of<R>(t.op.block);
+  constexpr int usual = quant_usual_block_of(R) / QUANT_LANES;
+  const int rows = (int)t.op.block / QUANT_LANES;
+  const bool several = quant_has_frames(R) || rows == usual;
+  const int64_t warps = several ? pieces_of(t.blocks, rows_of(R, rows) / rows) : t.blocks;
+  quantise_kernel *kernel;
+  if constexpr (quant_has_frames(R))
+    kernel = rows == 1   ? quantise_blocks<R, 1>
+             : rows == 2 ? quantise_blocks<R, 2>
+             : rows == 4 ? quantise_blocks<R, 4>
+                         : quantise_blocks<R, 8>;
+  else
+    kernel = several ? quantise_blocks<R, usual> : quantise_block<R>;
   for (int first = 0; first < t.parts; first += MOST_ROWS)
-    kernel<<<grid_of(t.frames, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
+    kernel<<<grid_of(warps, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }
 
 /* The usual numbers of parts have a kernel of their own. bf16 is for modes that take each message
