@@ -4,7 +4,7 @@
 out = tests/fuzz/bin
 CFLAGS = -std=gnu17 -O1 -g -fno-omit-frame-pointer -ffp-contract=off
 sanitizers = address,undefined,float-cast-overflow
-# Comparisons are not traced: that doubles the rate, and costs no edge, because dictionaries have the
+# Comparisons are not traced: that doubles the rate. It costs no edge, because dictionaries have the
 # words of the formats.
 traces = -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
 objects = $(patsubst %.c,$(out)/obj/%.o,$(filter %.c,$(sources)))
