@@ -1234,7 +1234,9 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                       ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
-  enum status status = resolve_group(deck, ranks, local_ranks, &s.group);
+  enum status status = deck_check(deck);
+  if (!status)
+    status = resolve_group(deck, ranks, local_ranks, &s.group);
   if (!status)
     status = resolve_batch(deck, ranks, &s);
   if (!status)

@@ -294,7 +294,8 @@ struct deck_policy {
 bool deck_shards_params(enum deck_strategy strategy);
 
 /* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names
- * keys that do not fit, such as a batch or a group that does not divide. Pure. */
+ * keys that do not fit, such as a batch or a group that does not divide. It begins with
+ * deck_check(), because loading a deck with a train.init does not check it. Pure. */
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 

@@ -748,6 +748,11 @@ static void test_does_not_fit(void **state)
        "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
       {"", 2, 4,
        "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
+      /* With a train.init, loading does not check. */
+      {"train.init=folder optim.lr_scale=[a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
+       "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1]",
+       1, 1,
+       "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
