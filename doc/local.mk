@@ -173,6 +173,10 @@ measured = \
 	doc/measured/curve-gpt2-124m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
+	doc/measured/fp8-h200.txt \
+	doc/measured/fp8-quality-gpt2-300m.txt \
+	doc/measured/fp8-quality-qwen2.5-0.5b.txt \
+	doc/measured/sanitize-codecs-h200.txt \
 	doc/measured/fp8-quality-h100x1.txt \
 	doc/measured/h100.jsonl \
 	doc/measured/sanitize-fp8-h100.txt \

@@ -79,6 +79,7 @@ use_gpus() {
     grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
   need nvidia-smi
   gpus=$(nvidia-smi -L | wc -l)
+  test "$visible" = unset || gpus=$(echo "$visible" | tr , '\n' | wc -l)
   test "$gpus" -le 4 || gpus=4
 }
 
