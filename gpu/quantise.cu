@@ -94,7 +94,7 @@ template <quantiser R> __device__ __forceinline__ void count_element(float v, qu
     s->squares += v * v;
 }
 
-/* Of N values, a power of two, lanes 32 / N * i and on get the sum of value i over all lanes. A
+/* Sums of N values over all lanes, N a power of two: lanes 32 / N * i and on get that of value i. A
  * step halves the distance of lanes that are added, and the number of values of a lane. */
 template <int N> __device__ __forceinline__ float sum_lanes(const float (&x)[N], int distance = 16)
 {
@@ -168,7 +168,7 @@ __device__ __forceinline__ bool settle(const task &t, quant_stats stats, int64_t
   return finite;
 }
 
-/* What a lane has of its block, for all lanes. A rule without needs reads the inverse only. */
+/* All lanes get the scale of one lane. A rule without needs reads the inverse only. */
 template <quantiser R>
 __device__ __forceinline__ quant_scale scale_from(const quant_scale &own, int lane)
 {
