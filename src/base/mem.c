@@ -159,7 +159,11 @@ void mem_free(void *ptr)
 
 char *mem_strdup(const char *text)
 {
-  return mem_printf("%s", text);
+  const size_t bytes = strlen(text) + 1;
+  void *out = NULL;
+  if (mem_alloc(MEM_META, bytes, &out) == STATUS_OK)
+    memcpy(out, text, bytes);
+  return out;
 }
 
 char *mem_printf(const char *format, ...)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "deck/deck.h"
 #include "fuzz.h"
@@ -21,11 +22,26 @@ static int cut_lines(char *text, char *line[])
   return n;
 }
 
+/* Many inputs have the same values, and so the same echo, which has all keys. It is read once. */
+static bool is_known(const char *yaml)
+{
+  static uint64_t known[1 << 16];
+  const uint64_t hash = hash_text(yaml);
+  uint64_t *last = &known[hash >> 48];
+  const bool same = *last == hash;
+  *last = hash;
+  return same;
+}
+
 static void check_echo(const struct deck *deck)
 {
   struct deck again;
   char *yaml = NULL, hash[2][17];
   fuzz_expect(options_print_yaml(deck->set, &yaml) == STATUS_OK, "a deck cannot be printed");
+  if (is_known(yaml)) {
+    mem_free(yaml);
+    return;
+  }
   if (!fuzz_accepted(deck_load_text(&again, "echo", yaml, strlen(yaml), 0, NULL))) {
     fuzz_expect(false, status_text());
     return;
