@@ -1,5 +1,6 @@
-/* Quantised messages: a warp per frame, one template for every rule of src/compress/rule. It is
- * compiled without fused multiply-adds (gpu/local.mk), because messages are the host's bits. */
+/* Quantised messages, one template for every rule of src/compress/rule. To decode, a warp takes a
+ * frame. To encode, it takes a frame, a block or several blocks. This is compiled without fused
+ * multiply-adds (gpu/local.mk), because messages are the host's bits. */
 #include "compress/rule/quantise.h"
 #include "device/rounding.h"
 #include "gpu/common.cuh"
@@ -77,11 +78,16 @@ __device__ __forceinline__ void read_chunk(const float *frame, int m, int c,
     rotate(v);
 }
 
-/* Adds an element of a block to what a lane knows of it. */
+constexpr __host__ __device__ bool needs_max(quantiser rule)
+{
+  return !(quant_needs_of(rule) & (QUANT_SUMS | QUANT_GLOBAL));
+}
+
+/* Adds an element to a lane's statistics of its block. */
 template <quantiser R> __device__ __forceinline__ void count_element(float v, quant_stats *s)
 {
   constexpr int needs = quant_needs_of(R);
-  if (!(needs & QUANT_SUMS))
+  if (needs_max(R))
     s->max = quant_float(max(quant_bits(s->max), quant_bits(v) & 0x7fffffff));
   if (needs & QUANT_SIGNS) {
     s->positive += v < 0 ? 0 : v;
@@ -94,16 +100,14 @@ template <quantiser R> __device__ __forceinline__ void count_element(float v, qu
     s->squares += v * v;
 }
 
-/* Sums of N values over all lanes, N a power of two: lanes 32 / N * i and on get that of value i. A
- * step halves the distance of lanes that are added, and the number of values of a lane. */
+/* Sums of N values over all lanes, in the order of quantise.h: lanes 32 / N * i and on get that of
+ * value i. A step halves the distance of lanes that are added, and the number of values of a lane.
+ */
 template <int N> __device__ __forceinline__ float sum_lanes(const float (&x)[N], int distance = 16)
 {
+  static_assert(N <= QUANT_LANES && (N & (N - 1)) == 0, "a power of two");
   if constexpr (N == 1) {
-    float sum = x[0];
-#pragma unroll
-    for (; distance > 0; distance /= 2)
-      sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    return sum;
+    return lanes_sum(x[0], 2 * distance);
   } else {
     const bool upper = lane_of() & distance;
     float sum[N / 2];
@@ -126,14 +130,14 @@ __device__ __forceinline__ float sum_of(const quant_stats (&part)[N], const F &f
   return sum_lanes<N>(x);
 }
 
-/* From what each lane knows of N blocks, all that is known of one: lanes 32 / N * i and on get
- * block i. */
+/* Combines the lanes' statistics of N blocks. Lanes 32 / N * i and on get those of block i, and
+ * lanes that are left over get zeros. */
 template <quantiser R, int N>
 __device__ __forceinline__ quant_stats stats_of(const quant_stats (&part)[N])
 {
   constexpr int needs = quant_needs_of(R);
   quant_stats s = {};
-  if constexpr (!(needs & QUANT_SUMS))
+  if constexpr (needs_max(R))
 #pragma unroll
     for (int i = 0; i < N; i++) {
       const unsigned top = __reduce_max_sync(ALL_LANES, quant_bits(part[i].max));
@@ -151,7 +155,8 @@ __device__ __forceinline__ quant_stats stats_of(const quant_stats (&part)[N])
   return s;
 }
 
-/* Settles the scales of a block, which one lane writes. False: its elements count as zeros. */
+/* The scales of a block, which this lane writes to the message if it `writes` and the vector has
+ * the block. False: its elements count as zeros. */
 template <quantiser R>
 __device__ __forceinline__ bool settle(const task &t, quant_stats stats, int64_t block, bool writes,
                                        char *message, quant_scale *scale)
@@ -219,9 +224,10 @@ __device__ __forceinline__ uint32_t state_of(const task &t, int64_t element)
 /* A warp takes a block, whose elements it reads twice. */
 template <quantiser R>
 __global__ void __launch_bounds__(THREADS)
-    quantise_block(const task t, int first_part, const float *x, char *messages)
+    quantise_reread(const task t, int first_part, const float *x, char *messages)
 {
   constexpr int chunk = quant_chunk_of(R);
+  constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
   const int64_t part = first_part + blockIdx.y, block = warp_of(), before = block * t.op.block;
   const int chunks = (int)t.op.block / QUANT_LANES / chunk;
   if (block >= t.blocks)
@@ -229,7 +235,7 @@ __global__ void __launch_bounds__(THREADS)
   const int m = (int)min(t.op.block, t.n - before);
   const float *from = x + part * t.n + before;
   quant_stats stats[1] = {};
-  for (int c = 0; c < chunks && !(quant_needs_of(R) & QUANT_GLOBAL); c++) {
+  for (int c = 0; c < chunks && !global; c++) {
     float values[chunk];
     read_chunk<R>(from, m, c, values);
 #pragma unroll
@@ -254,24 +260,29 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/* Rows of a warp, each an element per lane, for blocks of `rows` rows: a frame, or a few blocks. */
+constexpr int LEAST_ROWS = 32; /* that a warp keeps, so that few warps divide */
+
+/* Rows that a warp encodes, an element per lane each. `rows`: those of a block. */
 constexpr __host__ __device__ int rows_of(quantiser rule, int rows)
 {
   return quant_has_frames(rule) ? (int)quant_frame_of(rule, rows * QUANT_LANES) / QUANT_LANES
-         : rows < 32            ? 32
+         : rows < LEAST_ROWS    ? LEAST_ROWS
                                 : rows;
 }
 
-/* A warp takes several blocks of ROWS rows, and keeps all elements. A lane divides for one block.
- */
+/* A warp takes a frame, or blocks of ROWS rows, and keeps all elements. Each lane computes the
+ * scale of one block. */
 template <quantiser R, int ROWS>
 __global__ void __launch_bounds__(THREADS)
-    quantise_blocks(const task t, int first_part, const float *x, char *messages)
+    quantise_kept(const task t, int first_part, const float *x, char *messages)
 {
   constexpr int chunk = quant_chunk_of(R), rows = rows_of(R, ROWS), blocks = rows / ROWS;
   constexpr int lanes = QUANT_LANES / blocks; /* of a block */
-  const int64_t part = first_part + blockIdx.y, first = warp_of() * blocks;
-  const int64_t before = first * (ROWS * QUANT_LANES);
+  constexpr bool frames = quant_has_frames(R), random = quant_needs_of(R) & QUANT_RANDOM;
+  static_assert(rows % chunk == 0 && rows % ROWS == 0, "whole words and whole blocks");
+  static_assert(!random || ROWS % chunk == 0, "a word of codes has one state of random bits");
+  const int64_t part = first_part + blockIdx.y, warp = warp_of(), first = warp * blocks;
+  const int64_t before = warp * (rows * QUANT_LANES);
   if (first >= t.blocks)
     return;
   const int m = (int)min((int64_t)rows * QUANT_LANES, t.n - before);
@@ -298,15 +309,16 @@ __global__ void __launch_bounds__(THREADS)
       kept[row / chunk][row % chunk] = 0;
   if (first + blocks >= t.blocks)
     fill_gap(t, message);
-  uint32_t *to = (uint32_t *)(message + t.codes) + before / chunk + lane_of(), state = 0;
-  const int64_t words = (t.frames * t.frame - before) / chunk; /* of this warp, and after it */
+  uint32_t *to = (uint32_t *)(message + t.codes) + warp * (rows / chunk * QUANT_LANES) + lane_of();
+  const int rows_left = (int)min((int64_t)blocks, t.blocks - first) * ROWS;
+  uint32_t state = 0;
 #pragma unroll
   for (int c = 0; c < rows / chunk; c++) {
-    if (quant_needs_of(R) & QUANT_RANDOM && c * chunk % ROWS == 0)
+    if (random && c * chunk % ROWS == 0)
       state = state_of(t, part * t.blocks * t.op.block + before + c * chunk * QUANT_LANES);
     const uint32_t word = encode_chunk<R>(
         kept[c], [&](int k) { return scale[(c * chunk + k) / ROWS]; }, t.op, &state);
-    if (c * QUANT_LANES < words)
+    if (frames || blocks == 1 || c * chunk < rows_left) /* a frame is filled with zeros */
       to[c * QUANT_LANES] = word;
   }
 }
@@ -502,12 +514,12 @@ void run_quantise(cudaStream_t stream, const task &t, const float *x, char *mess
   const int64_t warps = several ? pieces_of(t.blocks, rows_of(R, rows) / rows) : t.blocks;
   quantise_kernel *kernel;
   if constexpr (quant_has_frames(R))
-    kernel = rows == 1   ? quantise_blocks<R, 1>
-             : rows == 2 ? quantise_blocks<R, 2>
-             : rows == 4 ? quantise_blocks<R, 4>
-                         : quantise_blocks<R, 8>;
+    kernel = rows == 1   ? quantise_kept<R, 1>
+             : rows == 2 ? quantise_kept<R, 2>
+             : rows == 4 ? quantise_kept<R, 4>
+                         : quantise_kept<R, 8>;
   else
-    kernel = several ? quantise_blocks<R, usual> : quantise_block<R>;
+    kernel = several ? quantise_kept<R, usual> : quantise_reread<R>;
   for (int first = 0; first < t.parts; first += MOST_ROWS)
     kernel<<<grid_of(warps, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }

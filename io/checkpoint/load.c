@@ -1,6 +1,7 @@
 /* Reading and verifying a checkpoint. Rank 0 reads the structure and sends it to the others. Each
  * rank reads data through HDF5's serial driver. So damage is an error of one rank and not a hang of
  * all, and reads of more than 2 GiB do not go through MPI-IO. */
+#include <limits.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -69,7 +70,7 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
     return status_set(STATUS_INPUT,
                       "it says that %lld samples were seen; fewer than 2^62 are possible",
                       (long long)meta->samples);
-  if (meta->ranks < 1)
+  if (meta->ranks < 1 || meta->ranks > INT_MAX)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
   if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
     return status_set(STATUS_INPUT,

@@ -1212,6 +1212,7 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0,
       .gathered = deck->shard.gathered};
+  deck_parse_activations(deck->tiers.activations, deck->model.layers, &out->activations);
   if (out->params_full && !out->one_node)
     return status_set(
         STATUS_USAGE,
@@ -1219,8 +1220,6 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
         "node, but a group has %d ranks and a node "
         "%d: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node",
         cite(deck, "transfer.params").text, group, local_ranks);
-  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &out->activations))
-    return check_tiers(deck);
   return STATUS_OK;
 }
 

@@ -241,7 +241,7 @@ static enum status check_saved_deck(const struct job *job, const char *path,
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
   if (!status)
     status = model_source_check(&saved, path, job->deck);
-  if (!status)
+  if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   if (!status && moments)
     status = check_residuals(job, path, meta, residuals);

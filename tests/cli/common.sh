@@ -79,7 +79,9 @@ use_gpus() {
     grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
   need nvidia-smi
   gpus=$(nvidia-smi -L | wc -l)
-  test "$visible" = unset || gpus=$(echo "$visible" | tr , '\n' | wc -l)
+  listed=$gpus # by CUDA_VISIBLE_DEVICES, which nvidia-smi does not heed
+  test "$visible" = unset || listed=$(echo "$visible" | tr , '\n' | wc -l)
+  test "$gpus" -le "$listed" || gpus=$listed
   test "$gpus" -le 4 || gpus=4
 }
 

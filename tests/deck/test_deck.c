@@ -17,6 +17,9 @@
 
 enum { MOST = 8 };
 
+#define UNITS_8 "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
+#define UNITS_33 "[" UNITS_8 UNITS_8 UNITS_8 UNITS_8 "a=1]"
+
 /* `text` holds assignments separated by blanks. */
 static enum status load(struct deck *deck, const char *text)
 {
@@ -264,8 +267,7 @@ static void test_impossible_combinations(void **state)
       {"optim.lr_scale=[root=1,h.1=1=2]",
        "optim.lr_scale (command line) has 'h.1=1=2': a factor is a number above 0 and at most "
        "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
-       "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1]",
+      {"optim.lr_scale=" UNITS_33,
        "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
       {"tiers.residual=disk",
        "command line: tiers.residual must be one of device, host, nvme, not 'disk'"},
@@ -749,10 +751,16 @@ static void test_does_not_fit(void **state)
       {"", 2, 4,
        "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
       /* With a train.init, loading does not check. */
-      {"train.init=folder optim.lr_scale=[a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
-       "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1]",
-       1, 1,
+      {"train.init=folder optim.lr_scale=" UNITS_33, 1, 1,
        "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
+      {"train.init=folder compress.grads.units=" UNITS_33, 1, 1,
+       "compress.grads.units (command line) has 33 items, and at most 32 are possible: use "
+       "patterns"},
+      {"train.init=folder shard.strategy=hybrid_shard shard.group=world", 2, 2,
+       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, "
+       "whose groups are smaller; leave it out, which means node, or set shard.group=N ranks"},
+      {"train.init=folder shard.strategy=hybrid_shard shard.group=x", 3, 3,
+       "shard.group (command line) must be auto, world, node or a number of ranks, not 'x'"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;

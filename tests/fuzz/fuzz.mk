@@ -4,8 +4,8 @@
 out = tests/fuzz/bin
 CFLAGS = -std=gnu17 -O1 -g -fno-omit-frame-pointer -ffp-contract=off
 sanitizers = address,undefined,float-cast-overflow
-# Comparisons are not traced: that doubles the rate. It costs no edge, because dictionaries have the
-# words of the formats.
+# Comparisons of integers are not traced, because that doubles the rate. Dictionaries have the words
+# of the formats.
 traces = -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
 objects = $(patsubst %.c,$(out)/obj/%.o,$(filter %.c,$(sources)))
 targets_objects = $(patsubst %,$(out)/obj/tests/fuzz/fuzz_%.o,$(targets)) \
@@ -14,7 +14,7 @@ programs = $(addprefix $(out)/fuzz_,$(targets))
 
 all: $(programs)
 
-$(objects) $(targets_objects): $(out)/obj/%.o: $(top_srcdir)/%.c
+$(objects) $(targets_objects): $(out)/obj/%.o: $(top_srcdir)/%.c $(top_srcdir)/tests/fuzz/fuzz.mk
 	@mkdir -p $(@D)
 	@echo "  FUZZ     $<"
 	@$(CC) $(flags) -MMD -MP $(CFLAGS) $(traces) -fsanitize=$(sanitizers) \

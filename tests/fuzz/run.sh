@@ -22,8 +22,9 @@ record() {
     "$(edges "$1/log/$2".*)" "$4" >> "$1/fuzz.jsonl"
 }
 
-# work BIN NAME SECONDS WORKER: one process. Only the first keeps freed memory in a quarantine,
-# because others run almost twice as fast without one.
+# work BIN NAME SECONDS WORKER: one process. Only the first finds uses of freed memory reliably: it
+# keeps this memory in a quarantine for a time. Others run almost twice as fast without one. Short
+# stacks of allocations are faster too.
 work() {
   dictionary=$here/dict/$2
   test -f "$dictionary" || dictionary=$here/dict/json

@@ -1889,34 +1889,49 @@ static void test_codecs(void **state)
       }
 }
 
-/* A block with an element that is not finite is sent as zeros, its neighbours are not. Each block
- * size of rules whose frames may have several blocks has a kernel of its own. */
+/* Two vectors of n elements, of which one or two are not finite. Their blocks are sent as zeros,
+ * the others are not. */
+static void bad_blocks_as_the_host(const char *name, int64_t block, int64_t n, int64_t at,
+                                   float bad)
+{
+  enum { PARTS = 2 };
+  const struct codec_settings set = {.block = block};
+  struct codec codec;
+  must(codec_make(name, &set, false, &codec));
+  struct codec_pass here = {host_lane, n, PARTS, draws, NULL, NULL},
+                    there = {gpu_lane, n, PARTS, draws, NULL, NULL};
+  const int64_t bytes = PARTS * codec.ops->bytes(&codec, n);
+  struct twin x = sums(PARTS * n, true), message = sums(bytes / 4, false), largest = sums(1, false);
+  x.here[at] = x.here[n - 1] = bad;
+  largest.here[0] = fabsf(bad);
+  upload(&x);
+  upload(&largest);
+  here.largest = largest.here;
+  there.largest = largest.there;
+  must(codec.ops->encode(&codec, &here, x.here, message.here));
+  must(codec.ops->encode(&codec, &there, x.there, message.there));
+  expect_bits(name, message.there, message.here, (size_t)bytes);
+  forget();
+}
+
+/* The last warp of a vector has all its blocks, or fewer. Each block size of rules whose frames may
+ * have several blocks has a kernel of its own. */
 static void test_blocks(void **state)
 {
   (void)state;
-  enum { N = 3000, AT = 700 };
   static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
+  static const int64_t lengths[] = {257, 769, 3000};
 #define QUANTISER_NAME(name, kind, title, source) #name,
   static const char *const names[] = {CODEC_QUANTISERS(QUANTISER_NAME)};
 #undef QUANTISER_NAME
-  for (size_t c = 0; c < sizeof names / sizeof *names; c++) {
-    struct codec codec;
-    must(codec_make(names[c], NULL, false, &codec));
-    if (codec.ops->traits & CODEC_NEEDS_MAX)
-      continue;
-    const struct codec_pass here = {host_lane, N, 1, draws, NULL, NULL},
-                            there = {gpu_lane, N, 1, draws, NULL, NULL};
-    const int64_t bytes = codec.ops->bytes(&codec, N);
-    for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
-      struct twin x = sums(N, true), message = sums(bytes / 4, false);
-      x.here[AT] = bad[b];
-      upload(&x);
-      must(codec.ops->encode(&codec, &here, x.here, message.here));
-      must(codec.ops->encode(&codec, &there, x.there, message.there));
-      expect_bits(names[c], message.there, message.here, (size_t)bytes);
-      forget();
-    }
-  }
+  for (size_t c = 0; c < sizeof names / sizeof *names; c++)
+    for (size_t b = 0; b < sizeof bad / sizeof *bad; b++)
+      for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int64_t at = 0; at < lengths[l]; at += 300) {
+          bad_blocks_as_the_host(names[c], 0, lengths[l], at, bad[b]);
+          if (strcmp(names[c], "int8_global") != 0)
+            bad_blocks_as_the_host(names[c], large_block(names[c]), lengths[l], at, bad[b]);
+        }
   for (int64_t block = 32; block <= 256; block *= 2)
     for (int64_t n = 1; n < 10000; n = 3 * n + 5) {
       codec_as_the_host("levels7", block, 2, n);
