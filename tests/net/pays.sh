@@ -11,8 +11,9 @@
 # before it, and the prediction
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
 #
-# Row NAME-gatheredN is NAME with shard.gathered=N. Row fsdp2-gpt2 is PyTorch's FSDP2 on the same
-# work, and has no forecast.
+# Row NAME-gatheredN is NAME with shard.gathered=N. Rows MODEL-grad-one-CODECS have one micro-batch,
+# so that the link rests for a shorter time. With Qwen2.5 they need 88 GiB of a GPU. Row fsdp2-gpt2
+# is PyTorch's FSDP2 on the same work, and has no forecast.
 #
 # Environment:
 #   ROWS    The rows to run, by name. By default all rows of a rate run.
@@ -64,6 +65,7 @@ model_keys() {
 # settings ROW: the deck's name and its keys.
 settings() {
   case $1 in
+  *-one-*) echo "$(settings "${1/-one-/-}") data.micro_batch=128" ;;
   *-gathered*) echo "$(settings "${1%-gathered*}") shard.gathered=${1##*-gathered}" ;;
   gpt2-hybrid-bf16) echo "$gpt2 $hybrid $bf16" ;;
   gpt2-hybrid-int4) echo "$gpt2 $hybrid $int4 compress.across=node" ;;
@@ -118,8 +120,9 @@ rows_of() {
       "gpt2-hybrid-int4"
     ;;
   1gbit,*)
-    echo "gpt2-grad-bf16 gpt2-grad-int4-int4 gpt2-grad-levels9-levels9 qwen0.5b-grad-bf16" \
-      "qwen0.5b-grad-int4-int4 qwen0.5b-grad-levels9-levels9"
+    echo "gpt2-grad-bf16 gpt2-grad-int4-int4 gpt2-grad-levels9-levels9 gpt2-grad-one-bf16" \
+      "gpt2-grad-one-int4-int4 qwen0.5b-grad-bf16 qwen0.5b-grad-int4-int4" \
+      "qwen0.5b-grad-levels9-levels9 qwen0.5b-grad-one-bf16 qwen0.5b-grad-one-int4-int4"
     ;;
   *)
     echo "gpt2-full-bf16 gpt2-full-step-bf16 gpt2-full-int8-int4 gpt2-full-step-int8-int4" \
