@@ -380,6 +380,10 @@ static void no_ranks(hid_t file)
 {
   put_number(file, "ranks", DTYPE_I64, 0);
 }
+static void far_ranks(hid_t file)
+{
+  put_number(file, "ranks", DTYPE_I64, INT64_C(1) << 31);
+}
 static void odd_nodes(hid_t file)
 {
   put_number(file, "local_ranks", DTYPE_I64, 7);
@@ -586,6 +590,7 @@ static const struct {
     {far_samples,
      "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
     {no_ranks, "it says that 0 ranks wrote it", true},
+    {far_ranks, "it says that 2147483648 ranks wrote it", true},
     {odd_nodes, "it says that nodes had 7 ranks each", true},
     {drop_seed, "the attribute seed is missing", true},
     {drop_deck, "there is no dataset deck", true},
