@@ -113,6 +113,7 @@ measured = \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-matrix-h200x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
+	doc/measured/compression-pays-h200x2-second.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-pays-h200x4.txt \
 	doc/measured/compression-pays-mpi-h200x4.txt \

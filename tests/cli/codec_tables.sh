@@ -84,14 +84,24 @@ cat > pays.txt << 'END'
 {"kind": "bench", "step_p50": 2.5}
 {"kind": "row", "row": "failed", "rate": "10gbit"}
 END
+cat > pays-h200x2-second.txt << 'END'
+{"kind": "row", "row": "a-bf16", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 5.0}
+{"kind": "row", "row": "a-int8-int4", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 4.0}
+{"kind": "row", "row": "a-one-bf16", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 6.0}
+{"kind": "row", "row": "a-one-int8-int4", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 2.0}
+END
 for name in advice break-even predicted steps refused quality pays "quality short" "pays short" \
   "break-even cpu" "predicted cpu"; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' "$name" "$name"
 done > page.md
 grep '"topk"\|"none"' made.jsonl | sed 's/"topk"/"cpu"/' > cpu.jsonl
 fill() {
-  python3 "$tables" --doc page.md --quality quality.txt runs.jsonl --pays pays.txt \
-    --cpu cpu.jsonl "$@"
+  python3 "$tables" --doc page.md --quality quality.txt runs.jsonl \
+    --pays pays.txt pays-h200x2-second.txt --cpu cpu.jsonl "$@"
 }
 fill -- made.jsonl || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
@@ -116,7 +126,9 @@ has '| 1 Gbit/s | 1 | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 | – | – | – |'
 has '| no_shard | bf16 | `int4` | no sense |'
 has '| 10 Gbit/s | `a-int8-int4` | 2 | 1.8 | 0.90 | `a-bf16` | 2.00 |'
-has '| `a-int8-int4` | 10 Gbit/s | 4.000 | 2.000 | 2.00 | 0.90 |'
+has '| `a-int8-int4` | – | 10 Gbit/s | 4.000 | 2.000 | 2.00 | 0.90 |'
+has '| `a-one-int8-int4` | H200 | 10 Gbit/s | 6.000 | 2.000 | 3.00 | – |'
+test "$(grep -c '^| `a-int8-int4` ' page.md)" = 1 || die "a row of the first file twice"
 grep -q failed page.md && die "a row without a step"
 has '| `none` |  | off | 8.00 | 2 | 11 | 1.414 | – |'
 has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.05 | – | +0.50 |'

@@ -8,7 +8,8 @@ row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice
 The default of RESULTS is compression-matrix-* in doc/measured, and that of CPU is
 compression-cpu-*. That of RUNS is compression-quality-*, and that of STEPS is compression-pays-*.
 RUNS have a line per run of sluice compare, or per codec. STEPS are results of tests/net/pays.sh.
-The small tables show the first file of STEPS, and the file of RUNS that has the most runs.
+The small tables show the first file of STEPS, rows that only a file *-second.txt of STEPS has, and
+the file of RUNS that has the most runs.
 
 The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and nothing
 else. --check writes nothing and exits with 1 if a page or the plot and the files differ. Codecs
@@ -19,6 +20,7 @@ import argparse
 import json
 import math
 import pathlib
+import re
 import statistics
 import sys
 
@@ -214,10 +216,17 @@ def paid(path):
 
 
 def pays_short(paths):
-    head = ["row", "link", "without, s", "with codecs, s", "times as fast", "predicted / measured"]
-    return table(head, [[f"`{row}`", shown(link), f"{plain:.3f}", f"{step:.3f}",
-                         f"{plain / step:.2f}", text(said and said / step, ".2f")]
-                        for link, row, plain, step, said in paid(paths[0])])
+    """Rows of the first file, then rows that only a second run on other GPUs has."""
+    head = ["row", "GPUs", "link", "without, s", "with codecs, s", "times as fast",
+            "predicted / measured"]
+    rows = {}
+    for path in paths[:1] + [path for path in paths if path.stem.endswith("-second")]:
+        gpus = re.search(r"h\d+|$", path.stem)[0].upper() or "–"
+        for link, row, plain, step, said in paid(path):
+            rows.setdefault((link, row), [
+                f"`{row}`", gpus, shown(link), f"{plain:.3f}", f"{step:.3f}", f"{plain / step:.2f}",
+                text(said and said / step, ".2f")])
+    return table(head, list(rows.values()))
 
 
 def pays_plot(paths):

@@ -643,6 +643,32 @@ def quality_table(path):
     return table(head, rows)
 
 
+def whole_table(path):
+    """Mean losses of runs in bf16 and fp8 at each evaluation. The difference is that of the means,
+    because runs with the same seed drift apart as far as others."""
+    at = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            r = json.loads(line)
+            both = at.setdefault(r["step"], {"tokens": r["tokens"], "bf16": [], "fp8": []})
+            both[r["method"]].append((r["train_loss"], r["val_loss"]))
+    rows = []
+    for step, both in sorted(at.items()):
+        train, checks = ([[r[i] for r in both[of]] for of in ("bf16", "fp8")] for i in (0, 1))
+        ours, theirs = map(statistics.mean, checks)
+        error = "–"
+        if min(map(len, checks)) > 1:
+            error = f"{100 * math.hypot(*map(standard_error, checks)) / ours:.2f}"
+        rows.append([str(step), f"{both['tokens'] / 1e6:.1f} M",
+                     *(str(len(of)) for of in checks),
+                     *(f"{statistics.mean(of):.3f}" for of in train), f"{ours:.3f}",
+                     f"{theirs:.3f}", f"{100 * (theirs / ours - 1):+.2f}", error])
+    head = ["step", "tokens", "runs, bf16", "runs, fp8", "training, bf16", "training, fp8",
+            "validation, bf16", "validation, fp8", "validation, fp8 over bf16, %",
+            "standard error, %"]
+    return table(head, rows)
+
+
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table, "fp8": fp8_table}
     word, *rest = name.split()
@@ -666,6 +692,8 @@ def content(name, measured, traces, a):
         return transports_table(a.transports)
     if word == "quality" and len(rest) == 1:
         return quality_table(a.kept / f"fp8-quality-{rest[0]}.txt")
+    if word == "whole" and len(rest) == 1:
+        return whole_table(a.kept / f"fp8-quality-{rest[0]}.txt")
     if word == "early" and len(rest) == 1:
         return early_table(a.kept / f"curve-{rest[0]}-early.txt")
     if word == "curve" and len(rest) == 1:
