@@ -164,6 +164,7 @@ measured = \
 	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h100.txt \
+	doc/measured/compression-cpu-2cores-second.txt \
 	doc/measured/compression-cpu-2cores.txt \
 	doc/measured/compression-eighth-h100x2.txt \
 	doc/measured/compression-levels-h100x2.txt \
@@ -193,6 +194,7 @@ measured = \
 	doc/measured/scale-published.csv \
 	doc/measured/soak.txt \
 	doc/measured/storage-faults.txt \
+	doc/measured/tests-h200.txt \
 	doc/measured/transports-h200x2.jsonl
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	slurm/README.md $(pages) $(images) $(measured)

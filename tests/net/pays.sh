@@ -12,7 +12,7 @@
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
 #
 # Row NAME-gatheredN is NAME with shard.gathered=N. Rows MODEL-grad-one-CODECS have one micro-batch,
-# so that the link rests for a shorter time. With Qwen2.5 they need 88 GiB of a GPU. Row fsdp2-gpt2
+# so that the link rests for a shorter time. With Qwen2.5 they need 90 GiB of a GPU. Row fsdp2-gpt2
 # is PyTorch's FSDP2 on the same work, and has no forecast.
 #
 # Environment:
@@ -41,7 +41,7 @@ device=${DEVICE:-cuda}
 with_gpus=gpus each=${GPUS:-1}
 test "$device" = cuda || with_gpus=
 
-# One micro-batch of a rank is a quarter of the step's tokens.
+# On two ranks GPT-2 has two micro-batches per step, and Qwen2.5 four.
 gpt2="gpt2-124m data.sequence=1024 data.micro_batch=64 data.batch=256 model.vocab=50304"
 qwen="qwen2.5-0.5b data.sequence=1024 data.micro_batch=32 data.batch=256"
 full="shard.strategy=full_shard tiers.activations=keep"

@@ -8,8 +8,8 @@ row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice
 The default of RESULTS is compression-matrix-* in doc/measured, and that of CPU is
 compression-cpu-*. That of RUNS is compression-quality-*, and that of STEPS is compression-pays-*.
 RUNS have a line per run of sluice compare, or per codec. STEPS are results of tests/net/pays.sh.
-The small tables show the first file of STEPS, rows that only a file *-second.txt of STEPS has, and
-the file of RUNS that has the most runs.
+The small tables show the first file of STEPS, files *-second.txt of STEPS, and the file of RUNS
+that has the most runs.
 
 The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and nothing
 else. --check writes nothing and exits with 1 if a page or the plot and the files differ. Codecs
@@ -216,17 +216,16 @@ def paid(path):
 
 
 def pays_short(paths):
-    """Rows of the first file, then rows that only a second run on other GPUs has."""
-    head = ["row", "GPUs", "link", "without, s", "with codecs, s", "times as fast",
+    """Rows of the first file, and those of a second run on other GPUs."""
+    head = ["row", "GPU", "link", "without, s", "with codecs, s", "times as fast",
             "predicted / measured"]
-    rows = {}
+    rows = []
     for path in paths[:1] + [path for path in paths if path.stem.endswith("-second")]:
-        gpus = re.search(r"h\d+|$", path.stem)[0].upper() or "–"
-        for link, row, plain, step, said in paid(path):
-            rows.setdefault((link, row), [
-                f"`{row}`", gpus, shown(link), f"{plain:.3f}", f"{step:.3f}", f"{plain / step:.2f}",
-                text(said and said / step, ".2f")])
-    return table(head, list(rows.values()))
+        gpu = re.search(r"h\d+|$", path.stem)[0].upper() or "–"
+        rows += [[f"`{row}`", gpu, shown(link), f"{plain:.3f}", f"{step:.3f}",
+                  f"{plain / step:.2f}", text(said and said / step, ".2f")]
+                 for link, row, plain, step, said in paid(path)]
+    return table(head, rows)
 
 
 def pays_plot(paths):
@@ -352,6 +351,12 @@ def break_even(m, confirmed=False):
     return table(head, rows)
 
 
+def each(paths, made):
+    """A table per file."""
+    head = "\nFrom [{0}](../measured/{0}):\n\n{1}"
+    return "\n".join(head.format(path.name, made(Matrix([path], set()))) for path in paths) + "\n"
+
+
 def predicted(m):
     rows = []
     for link in m.links:
@@ -441,15 +446,15 @@ def main():
     parser.add_argument("--pays", nargs="*", type=pathlib.Path,
                         default=sorted(MEASURED.glob("compression-pays-*")))
     parser.add_argument("--cpu", nargs="*", type=pathlib.Path,
-                        default=sorted(MEASURED.glob("compression-cpu-*")))
+                        default=sorted(MEASURED.glob("compression-cpu-*"), key=lambda p: p.stem))
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     a = parser.parse_args()
     paths = a.results or sorted(MEASURED.glob("compression-matrix-*"))
     m = Matrix(paths, quality(a.quality))
     make = TABLES | {
         "matrix": matrix,
-        "break-even cpu": lambda _: break_even(Matrix(a.cpu, set()), True),
-        "predicted cpu": lambda _: predicted(Matrix(a.cpu, set())),
+        "break-even cpu": lambda _: each(a.cpu, lambda m: break_even(m, confirmed=True)),
+        "predicted cpu": lambda _: each(a.cpu, predicted),
         "quality": lambda _: quality_table(a.quality),
         "quality short": lambda _: quality_short(a.quality),
         "pays": lambda _: pays_table(a.pays),

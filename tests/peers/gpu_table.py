@@ -644,29 +644,27 @@ def quality_table(path):
 
 
 def whole_table(path):
-    """Mean losses of runs in bf16 and fp8 at each evaluation. The difference is that of the means,
-    because runs with the same seed drift apart as far as others."""
+    """Mean losses of runs in bf16 and fp8 at each evaluation. Differences are of runs with the same
+    seed, with the standard error of their mean."""
     at = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             r = json.loads(line)
-            both = at.setdefault(r["step"], {"tokens": r["tokens"], "bf16": [], "fp8": []})
-            both[r["method"]].append((r["train_loss"], r["val_loss"]))
+            runs = at.setdefault((r["step"], r["tokens"]), {"bf16": {}, "fp8": {}})
+            runs[r["method"]][r["seed"]] = r["train_loss"], r["val_loss"]
     rows = []
-    for step, both in sorted(at.items()):
-        train, checks = ([[r[i] for r in both[of]] for of in ("bf16", "fp8")] for i in (0, 1))
-        ours, theirs = map(statistics.mean, checks)
-        error = "–"
-        if min(map(len, checks)) > 1:
-            error = f"{100 * math.hypot(*map(standard_error, checks)) / ours:.2f}"
-        rows.append([str(step), f"{both['tokens'] / 1e6:.1f} M",
-                     *(str(len(of)) for of in checks),
-                     *(f"{statistics.mean(of):.3f}" for of in train), f"{ours:.3f}",
-                     f"{theirs:.3f}", f"{100 * (theirs / ours - 1):+.2f}", error])
-    head = ["step", "tokens", "runs, bf16", "runs, fp8", "training, bf16", "training, fp8",
-            "validation, bf16", "validation, fp8", "validation, fp8 over bf16, %",
-            "standard error, %"]
-    return table(head, rows)
+    for (step, tokens), runs in sorted(at.items()):
+        bf16, fp8 = runs["bf16"], runs["fp8"]
+        row = [str(step), f"{tokens / 1e6:.1f} M", f"{len(bf16)}, {len(fp8)}"]
+        for i in (0, 1):
+            over = [100 * (fp8[seed][i] / bf16[seed][i] - 1) for seed in fp8]
+            error = f" ± {standard_error(over):.2f}" if len(over) > 1 else ""
+            row += [f"{statistics.mean(loss[i] for loss in of.values()):.3f}" for of in (bf16, fp8)]
+            row.append(f"{statistics.mean(over):+.2f}{error}")
+        rows.append(row)
+    losses = [f"{of}, {what}" for of in ("training", "validation")
+              for what in ("bf16", "fp8", "fp8 over bf16, %")]
+    return table(["step", "tokens", "runs in bf16, fp8", *losses], rows)
 
 
 def content(name, measured, traces, a):
