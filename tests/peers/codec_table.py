@@ -17,7 +17,6 @@ hold the perplexity if its mean over the seeds of all RUNS, plus the standard er
 higher than without a codec."""
 
 import argparse
-import json
 import math
 import pathlib
 import re
@@ -26,7 +25,7 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
 import plots
-from gpu_table import MARKED, standard_error, table, text, write_or_check
+from gpu_table import MARKED, records, standard_error, table, text, write_or_check
 
 HELD = 1.01  # of the perplexity without a codec
 NODE = "node"
@@ -45,9 +44,9 @@ def shown(link):
     return "NVLink" if link == NODE else f"{gbit(link):g} Gbit/s"
 
 
-def records(path):
-    with open(path, encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if not line.startswith("#")]
+def headed(name, made, up):
+    """A table with the file that it is made of. up: from the page to doc."""
+    return f"\nFrom [{name}]({up}/measured/{name}):\n\n{made}"
 
 
 class Runs:
@@ -124,8 +123,8 @@ QUALITY = ["codec", "settings", "feedback", "ratio", "seeds", "perplexity", "sta
 
 def quality_table(paths):
     """A table per file."""
-    parts = [f"\nFrom [{runs.name}](../../measured/{runs.name}):\n\n" +
-             table(QUALITY, [runs.row(key) for key in runs.keys()]) for runs in map(Runs, paths)]
+    parts = [headed(runs.name, table(QUALITY, [runs.row(key) for key in runs.keys()]), "../..")
+             for runs in map(Runs, paths)]
     return "\n".join(parts) + "\n"
 
 
@@ -202,7 +201,7 @@ def pays_table(paths):
                          text(other and other[0] / step, ".2f")])
         head = ["link", "row", "step, s", "predicted, s", "predicted / measured", "in place of",
                 "times shorter"]
-        parts.append(f"\nFrom [{path.name}](../../measured/{path.name}):\n\n" + table(head, rows))
+        parts.append(headed(path.name, table(head, rows), "../.."))
     return "\n".join(parts) + "\n"
 
 
@@ -353,8 +352,8 @@ def break_even(m, confirmed=False):
 
 def each(paths, made):
     """A table per file."""
-    head = "\nFrom [{0}](../measured/{0}):\n\n{1}"
-    return "\n".join(head.format(path.name, made(Matrix([path], set()))) for path in paths) + "\n"
+    tables = [headed(path.name, made(Matrix([path], set())), "..") for path in paths]
+    return "\n".join(tables) + "\n"
 
 
 def predicted(m):

@@ -57,6 +57,12 @@ def thousands(value):
     return f"{value / 1e3:.1f}k" if value < 1e5 else f"{value / 1e3:.0f}k"
 
 
+def records(path):
+    """The records of a file with a JSON record per line, without its comments."""
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if not line.startswith("#")]
+
+
 def standard_error(values):
     """Of the mean of the values."""
     return statistics.stdev(values) / math.sqrt(len(values))
@@ -446,24 +452,23 @@ def transports_table(paths):
     median counts. All of its losses are compared."""
     runs, key = {}, None
     for path in paths:
-        for line in pathlib.Path(path).read_text().splitlines():
-            record = json.loads(line)
+        for record in records(path):
             if record["kind"] == "transport":
                 key = record["row"], record["gpus"], record["transport"]
             elif record["kind"] == "bench" and key:
                 runs.setdefault(key, []).append(record)
     rows = []
-    for (row, gpus, transport), records in sorted(runs.items()):
+    for (row, gpus, transport), turns in sorted(runs.items()):
         nccl = runs.get((row, gpus, "nccl"), [])
         step, beside = (
-            statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl)
+            statistics.median(r["step_s"] for r in of) if of else None for of in (turns, nccl)
         )
         same = (
             ""
             if transport == "nccl" or not nccl
             else (
                 "bitwise identical"
-                if {r["loss"] for r in records} == {r["loss"] for r in nccl}
+                if {r["loss"] for r in turns} == {r["loss"] for r in nccl}
                 else "**different**"
             )
         )
@@ -557,11 +562,9 @@ EVERY = 30  # steps per row of the table of a curve
 def curves(path):
     """{compute: {step: record}} of training steps, and the same of validations."""
     losses, validations = {}, {}
-    for line in pathlib.Path(path).read_text().splitlines():
-        if not line.startswith("#"):
-            record = json.loads(line)
-            of, field = (losses, "loss") if record["kind"] == "step" else (validations, "val_loss")
-            of.setdefault(record["compute"], {})[record["step"]] = record
+    for record in records(path):
+        of = losses if record["kind"] == "step" else validations
+        of.setdefault(record["compute"], {})[record["step"]] = record
     return losses, validations
 
 
@@ -588,10 +591,8 @@ def curve_table(path):
 def early_table(path):
     """Training losses over those of method bf16 with the same seed, as means over 10 steps."""
     losses = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            r = json.loads(line)
-            losses.setdefault((r["method"], r["seed"]), {})[r["step"]] = r["loss"]
+    for r in records(path):
+        losses.setdefault((r["method"], r["seed"]), {})[r["step"]] = r["loss"]
     rows = []
     for (method, seed), of in losses.items():
         if method != "bf16":
@@ -618,10 +619,8 @@ def quality_table(path):
     """Validation losses of sluice compare tests/peers/fp8_quality.yaml, and the differences of runs
     with the same seed, with the standard error of their mean."""
     losses = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            record = json.loads(line)
-            losses.setdefault(record["method"], {})[record["seed"]] = record["val_loss"]
+    for record in records(path):
+        losses.setdefault(record["method"], {})[record["seed"]] = record["val_loss"]
     rows = []
     for method, of in losses.items():
         over = [100 * (loss / losses["bf16"][seed] - 1) for seed, loss in of.items()]
@@ -647,11 +646,9 @@ def whole_table(path):
     """Mean losses of runs in bf16 and fp8 at each evaluation. Differences are of runs with the same
     seed, with the standard error of their mean."""
     at = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            r = json.loads(line)
-            runs = at.setdefault((r["step"], r["tokens"]), {"bf16": {}, "fp8": {}})
-            runs[r["method"]][r["seed"]] = r["train_loss"], r["val_loss"]
+    for r in records(path):
+        runs = at.setdefault((r["step"], r["tokens"]), {"bf16": {}, "fp8": {}})
+        runs[r["method"]][r["seed"]] = r["train_loss"], r["val_loss"]
     rows = []
     for (step, tokens), runs in sorted(at.items()):
         bf16, fp8 = runs["bf16"], runs["fp8"]
