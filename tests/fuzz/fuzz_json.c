@@ -42,7 +42,7 @@ static void walk(const struct json_node *node)
     walk(member);
   }
   fuzz_expect(members == json_length(node), "a value has another number of members than it says");
-  fuzz_expect((json_find(node, rare) != NULL) == there, "a key is found that is not there");
+  fuzz_expect((json_find(node, rare) != NULL) == there, "json_find and the members disagree");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

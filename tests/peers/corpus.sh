@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/peers/corpus.sh SLUICE OUT [PACKAGE...]: text for comparisons of training quality.
-# It takes the files *.py, *.go, *.rs and *.hpp of four Debian packages, and of each PACKAGE. Of the
-# archive in linux-source-6.1 it takes *.c too. The four packages are libpython3.11-stdlib,
+# It takes the files *.py, *.go, *.rs and *.hpp of four Debian packages, and of each PACKAGE. It
+# also takes *.c of the archive in linux-source-6.1. The four packages are libpython3.11-stdlib,
 # libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src, with 33 million tokens. With
 # rust-src, libboost1.74-dev and linux-source-6.1 there are 327 million.
 # OUT/text.jsonl has one file per document, OUT/tokenizer a BPE tokenizer of 50,257 tokens trained
