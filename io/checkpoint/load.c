@@ -342,10 +342,10 @@ static enum status match_structure(struct load *load)
 static enum status read_pieces(struct load *load, const struct hdf5_dataset *dataset,
                                const struct io_tensor *tensor, bool check, int64_t *crc)
 {
-  void *data = tensor->move ? load->buffer : tensor->data;
   uLong sum = 0;
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
     piece = checkpoint_piece_at(tensor, piece.end);
+    void *const data = checkpoint_piece_memory(tensor, piece, load->buffer);
     enum status status = hdf5_read(dataset, piece, data);
     progress_add();
     if (status == STATUS_OK && check)

@@ -56,6 +56,9 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 /* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
  * memory, as large as one call of HDF5 should be, because other threads wait for it. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
+/* Memory of a piece: the buffer if the tensor is moved, otherwise its place in the tensor's data. */
+void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
+                              void *buffer);
 extern int64_t checkpoint_piece_bytes,
     checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1

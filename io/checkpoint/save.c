@@ -146,7 +146,7 @@ static enum status get_piece(const struct save *save, const struct io_tensor *te
                              struct layout_range piece, const void **data)
 {
   atomic_fetch_add(&moves, 1);
-  *data = tensor->move ? save->buffer : tensor->data;
+  *data = checkpoint_piece_memory(tensor, piece, save->buffer);
   return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
 }
 

@@ -121,6 +121,13 @@ struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t 
   return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
 }
 
+void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
+                              void *buffer)
+{
+  const int64_t before = piece.begin - tensor->range.begin;
+  return tensor->move ? buffer : (char *)tensor->data + before * (int64_t)dtype_size(tensor->type);
+}
+
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
                                   struct checkpoint_table *out)
 {

@@ -315,6 +315,34 @@ static void small_transfers_change_nothing(void **state)
   mem_free(path);
 }
 
+/* Data in memory that take several calls of HDF5 give the same file, and come back. */
+static void several_calls_change_nothing(void **state)
+{
+  (void)state;
+  const int64_t usual = checkpoint_call_bytes;
+  char *whole = NULL, *calls = NULL, *path = save(SPLIT_UNEVEN, 610, 9, true);
+  size_t whole_size, calls_size;
+  assert_int_equal(file_read_all(path, 1 << 24, &whole, &whole_size), STATUS_OK);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  checkpoint_call_bytes = 1000;
+  path = save(SPLIT_UNEVEN, 610, 9, true);
+  assert_int_equal(file_read_all(path, 1 << 24, &calls, &calls_size), STATUS_OK);
+  assert_int_equal(whole_size, calls_size);
+  assert_memory_equal(whole, calls, whole_size);
+  for (int to = 0; to < SPLIT_COUNT; to++) {
+    struct sample sample;
+    sample_make(&sample, job, (enum sample_split)to, 0, 9, true, false);
+    assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
+    assert_int_equal(sample_wrong(&sample, 9), 0);
+    sample_free(&sample);
+  }
+  checkpoint_call_bytes = usual;
+  mem_free(whole);
+  mem_free(calls);
+  mem_free(path);
+}
+
 static void a_group_alone_can_be_loaded(void **state)
 {
   (void)state;
@@ -813,6 +841,7 @@ int main(void)
       cmocka_unit_test(h5dump_shows_names_and_shapes),
       cmocka_unit_test(meta_data_comes_back_on_all_ranks),
       cmocka_unit_test(small_transfers_change_nothing),
+      cmocka_unit_test(several_calls_change_nothing),
       cmocka_unit_test(a_group_alone_can_be_loaded),
       cmocka_unit_test(overwriting_replaces),
       cmocka_unit_test(parts_that_do_not_make_a_whole_are_refused),
