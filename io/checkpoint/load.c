@@ -313,11 +313,16 @@ struct load {
 static enum status open_structure(struct comm *comm, const char *path, hid_t *file,
                                   struct checkpoint_table *found)
 {
+  int64_t version = CHECKPOINT_VERSION;
   enum status status = hdf5_open(path, false, file);
   if (status == STATUS_OK && comm_rank(comm) == 0)
     status = read_structure(*file, found);
+  if (status == STATUS_OK)
+    status = check_format(*file, &version);
   status = comm_agree(comm, status);
-  return status == STATUS_OK ? checkpoint_table_share(comm, found) : status;
+  if (status == STATUS_OK)
+    status = checkpoint_table_share(comm, found);
+  return status == STATUS_OK && version < 3 ? checkpoint_find_repeats(comm, *file, found) : status;
 }
 
 static enum status match_structure(struct load *load)

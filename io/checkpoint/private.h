@@ -6,7 +6,7 @@
 #include "io/hdf5/hdf5.h"
 
 #define CHECKPOINT_FORMAT "sluice-checkpoint"
-enum { CHECKPOINT_VERSION = 2 }; /* written; older ones are read */
+enum { CHECKPOINT_VERSION = 3 }; /* written; older ones are read */
 
 /* The tensors of a file, the same on every rank. Plain numbers without padding, so that an array of
  * them can be sent and hashed as bytes. */
@@ -56,7 +56,7 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 /* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
  * memory, as large as one call of HDF5 should be, because other threads wait for it. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
-/* Memory of a piece: the buffer if the tensor is moved, otherwise its place in the tensor's data. */
+/* Memory of a piece: the buffer if the tensor is moved, otherwise part of the tensor's data. */
 void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
                               void *buffer);
 extern int64_t checkpoint_piece_bytes,
@@ -79,6 +79,10 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
                                   const struct checkpoint_table *table, const bool *wanted);
+/* Refuses a file of version 1 or 2 in which part of a parameter was lost (repeats.c). Each rank
+ * reads some of the parameters. Collective. */
+enum status checkpoint_find_repeats(struct comm *comm, hid_t file,
+                                    const struct checkpoint_table *table);
 /* The error for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 

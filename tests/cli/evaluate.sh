@@ -51,6 +51,14 @@ test "$(numbers 2 first data.micro_batch=4)" = "$one" || die "eval differs with 
 test "$(numbers 1 first data.micro_batch=0)" = "$one" ||
   die "eval differs with the micro-batch left open"
 
+# The loss is that of the evaluation in training. A parameter of 25 MB takes two calls of HDF5.
+for vocab in 257 131072; do
+  train 1 said run.dir=said-$vocab model.vocab=$vocab run.steps=2 eval.every=2
+  said=$(sed -n 's/.*"kind":"eval".*"val_loss":\([^,]*\),.*/\1/p' said-$vocab/results.jsonl)
+  found=$(numbers 2 said-$vocab)
+  agree 1e-11 "$said" "${found%% *}" || die "training said $said of a checkpoint of '$found'"
+done
+
 # The output names the evaluated checkpoint of a run folder.
 "$SLUICE" eval first 2> eval.err | grep -q "^$(newest first): validation loss " ||
   die "the checkpoint's path is not printed"

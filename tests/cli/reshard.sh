@@ -36,6 +36,20 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
   if grep -E '^ *model' diff.out; then die "parameters changed under a zero learning rate"; fi
 }
 
+# One rank writes and reads a parameter of 25 MB in two calls of HDF5. The resumed run ends in the
+# same bits. Three ranks continue from the same file.
+# shellcheck disable=SC2086 # assignments
+{
+  large="$deck model.vocab=131072 run.steps=3"
+  train 1 large $large
+  train 1 large-again $large run.steps=2
+  cp -r large-again large-turns
+  train 1 large-again $large --resume auto
+  same large large-again
+  train 3 large-turns $large --resume auto
+  close_to large large-turns 2e-5
+}
+
 # Each optimizer goes on bit for bit on as many ranks, and within a bound on 2 and 3: the order of
 # sums turns some signs of Lion's.
 # shellcheck disable=SC2086 # assignments
