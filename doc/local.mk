@@ -176,7 +176,9 @@ measured = \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
 	doc/measured/fp8-h200.txt \
+	doc/measured/fp8-quality-gpt2-124m-once.txt \
 	doc/measured/fp8-quality-gpt2-124m-whole.txt \
+	doc/measured/fp8-quality-qwen2.5-0.5b-once.txt \
 	doc/measured/fp8-quality-qwen2.5-0.5b.txt \
 	doc/measured/sanitize-second-h200.txt \
 	doc/measured/fp8-quality-h100x1.txt \
