@@ -89,6 +89,7 @@ EXTRA_DIST += \
 	tests/peers/codecs_seeds.yaml \
 	tests/peers/fp8_quality.yaml \
 	tests/peers/fp8_seeds.yaml \
+	tests/peers/fp8_whole.yaml \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
 	tests/peers/plots.py \
