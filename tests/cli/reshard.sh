@@ -36,11 +36,12 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
   if grep -E '^ *model' diff.out; then die "parameters changed under a zero learning rate"; fi
 }
 
-# One rank writes and reads a parameter of 25 MB in two calls of HDF5. The resumed run ends in the
-# same bits. Three ranks continue from the same file.
+# A parameter of 25 MB takes several calls, pieces and slices of threads wherever it is copied. The
+# resumed run ends in the same bits, also with the state on NVMe. Three ranks continue from the same
+# file. A model folder has the same parameters.
 # shellcheck disable=SC2086 # assignments
 {
-  large="$deck model.vocab=131072 run.steps=3"
+  large="$deck model.vocab=131072 run.steps=3 run.threads=2"
   train 1 large $large
   train 1 large-again $large run.steps=2
   cp -r large-again large-turns
@@ -48,6 +49,14 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
   same large large-again
   train 3 large-turns $large --resume auto
   close_to large large-turns 2e-5
+  train 1 large-nvme $large run.steps=2 tiers.preset=offload_nvme
+  train 1 large-nvme $large tiers.preset=offload_nvme --resume auto
+  same large large-nvme
+  on 2 "$SLUICE" ckpt verify large > verify.out 2>&1 || { cat verify.out >&2; die "verify"; }
+  "$SLUICE" ckpt export large folder > export.out 2>&1 || { cat export.out >&2; die "export"; }
+  "$SLUICE" ckpt import folder large.h5 > import.out 2>&1 || { cat import.out >&2; die "import"; }
+  "$SLUICE" ckpt diff large.h5 large > diff.out && die "diff saw no moments in only one file"
+  if grep -E '^ *model' diff.out; then die "a model folder has other parameters"; fi
 }
 
 # Each optimizer goes on bit for bit on as many ranks, and within a bound on 2 and 3: the order of
