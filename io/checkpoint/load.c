@@ -201,7 +201,7 @@ static enum status close_on_all(struct comm *comm, hid_t file, enum status statu
 }
 
 /* Rank 0: all checks that need no tensor data. */
-static enum status read_structure(hid_t file, struct checkpoint_table *table)
+static enum status read_structure(hid_t file, struct checkpoint_table *table, int64_t *version)
 {
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
@@ -211,6 +211,7 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table)
   if (status == STATUS_OK && table->n != tensors)
     status = status_set(STATUS_INPUT, "it holds %lld tensors and says that it has %lld",
                         (long long)table->n, (long long)tensors);
+  *version = meta.format;
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -316,12 +317,12 @@ static enum status open_structure(struct comm *comm, const char *path, hid_t *fi
   int64_t version = CHECKPOINT_VERSION;
   enum status status = hdf5_open(path, false, file);
   if (status == STATUS_OK && comm_rank(comm) == 0)
-    status = read_structure(*file, found);
-  if (status == STATUS_OK)
-    status = check_format(*file, &version);
+    status = read_structure(*file, found, &version);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = checkpoint_table_share(comm, found);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, &version, sizeof version, 0);
   return status == STATUS_OK && version < 3 ? checkpoint_find_repeats(comm, *file, found) : status;
 }
 

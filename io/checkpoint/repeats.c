@@ -1,6 +1,7 @@
 /* Damage of files of versions 1 and 2. A rank that held more than 16 MiB of a tensor wrote the
- * first 16 MiB again and again in place of the rest. Checksums were made from the same bytes, so
- * only the contents show it: elements repeat at a distance of 16 MiB. */
+ * first 16 MiB repeatedly, in place of the rest. Checksums were made from the same bytes, so only
+ * the contents show it: elements repeat at a distance of 16 MiB. Reading had the same fault. A run
+ * that an older version resumed may have saved wrong parameters that do not repeat. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,7 +10,7 @@
 
 enum {
   DISTANCE = (16 << 20) / sizeof(float),
-  LEAST = 1024 /* equal elements in a row. Trained weights do not repeat as long */
+  ROW_LEAST = 1024 /* trained weights never agree for so many elements in a row */
 };
 
 /* A row of equal elements of a[] and b[], which goes on from part to part of a tensor. */
@@ -20,7 +21,7 @@ struct row {
 /* Zeros, and other constants, may repeat. */
 static bool is_damage(const struct row *row)
 {
-  return row->equal >= LEAST && row->changes >= LEAST / 2;
+  return row->equal >= ROW_LEAST && row->changes >= ROW_LEAST / 2;
 }
 
 static bool repeats(const uint32_t *a, const uint32_t *b, int64_t n, struct row *row)
@@ -56,14 +57,21 @@ static enum status check_named(hid_t file, const char *name, uint32_t *const roo
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   bool damaged = false;
   enum status status = hdf5_open_dataset(file, name, &dataset);
-  if (!status && dataset.type == DTYPE_F32 && dataset.elements > DISTANCE)
+  if (!status)
     status = check_tensor(&dataset, room, &damaged);
   status = hdf5_close(dataset.id, status);
   if (!status && damaged)
     status = status_set(STATUS_INPUT,
-                        "its elements repeat after 16 MiB: the older version of Sluice that wrote "
-                        "the file lost the others; use other weights");
+                        "its elements repeat after 16 MiB, because an older version of Sluice "
+                        "wrote the file wrongly; use another checkpoint");
   return status ? status_prefix(status, "dataset %s", name) : STATUS_OK;
+}
+
+static bool may_repeat(const struct checkpoint_table *table, int64_t t)
+{
+  const struct checkpoint_entry *entry = &table->entry[t];
+  return entry->type == DTYPE_F32 && entry->elements > DISTANCE &&
+         strncmp(checkpoint_table_name(table, t), "model/", 6) == 0;
 }
 
 enum status checkpoint_find_repeats(struct comm *comm, hid_t file,
@@ -74,7 +82,7 @@ enum status checkpoint_find_repeats(struct comm *comm, hid_t file,
   if (!status)
     status = mem_new(MEM_IO, DISTANCE, &room[1]);
   for (int64_t t = comm_rank(comm); t < table->n && !status; t += comm_ranks(comm))
-    if (strncmp(checkpoint_table_name(table, t), "model/", 6) == 0)
+    if (may_repeat(table, t))
       status = check_named(file, checkpoint_table_name(table, t), room);
   mem_free(room[0]);
   mem_free(room[1]);

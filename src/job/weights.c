@@ -249,17 +249,18 @@ static enum status check_saved_deck(const struct job *job, const char *path,
   return status;
 }
 
-/* Versions 1 and 2 of the format lost the part of a message beyond 16 MiB
- * (io/checkpoint/repeats.c). */
-static enum status check_messages(const char *path, const struct checkpoint_meta *meta,
-                                  const struct job_state *state)
+/* Files of versions 1 and 2 lack the part of a residual row beyond 16 MiB
+ * (io/checkpoint/repeats.c), unless it was on NVMe, which the file does not tell. */
+static enum status check_residual_sizes(const char *path, const struct checkpoint_meta *meta,
+                                        const struct job_state *state)
 {
   for (int t = 0; t < state->n && meta->format < 3; t++)
     if (strcmp(state->tensor[t].group, "residual") == 0 && state->tensor[t].shape[1] > 16 << 20)
-      return status_set(STATUS_INPUT,
-                        "%s is of an older version of Sluice, which lost parts of residuals of "
-                        "more than 16 MiB; resume with compress.feedback=off to leave them out",
-                        path);
+      return status_set(
+          STATUS_INPUT,
+          "%s was written by an older version of Sluice, which lost parts of residuals of "
+          "more than 16 MiB; resume with compress.feedback=off to leave them out",
+          path);
   return STATUS_OK;
 }
 
@@ -291,7 +292,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
     status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                            : job_state_open(job, false, false, true, &state));
   if (!status)
-    status = check_messages(path, &meta, state);
+    status = check_residual_sizes(path, &meta, state);
   if (!status)
     status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)

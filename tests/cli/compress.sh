@@ -115,6 +115,8 @@ h5py.File(sys.argv[1], "r+").attrs.modify("format_version", numpy.int32(sys.argv
   test $code = 3 && grep -q "$text" older.log ||
     { cat older.log >&2; die "exit code $code with residuals of format $version"; }
   train 2 older-$version "$@" compress.feedback=off run.steps=3 --resume auto
+  grep -q "resumed from" older-$version.log || die "format $version is not resumed without feedback"
+  rm -r older-$version
 }
 older 1 "has residuals in int8 of an older version of Sluice" \
   compress.grads.codec=bf16 compress.feedback=int8

@@ -284,20 +284,30 @@ static void meta_data_comes_back_on_all_ranks(void **state)
   mem_free(path);
 }
 
+/* Saves with *limit as it is and as `bytes`, which it stays. Both files must be equal. */
+static char *save_with(int64_t *limit, int64_t bytes, int64_t step)
+{
+  char *usual = NULL, *cut = NULL, *path = save(SPLIT_UNEVEN, step, 9, true);
+  size_t usual_size, cut_size;
+  assert_int_equal(file_read_all(path, 1 << 24, &usual, &usual_size), STATUS_OK);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  *limit = bytes;
+  path = save(SPLIT_UNEVEN, step, 9, true);
+  assert_int_equal(file_read_all(path, 1 << 24, &cut, &cut_size), STATUS_OK);
+  assert_int_equal(usual_size, cut_size);
+  assert_memory_equal(usual, cut, usual_size);
+  mem_free(usual);
+  mem_free(cut);
+  return path;
+}
+
 /* Cutting transfers gives the same file, and reads it the same. */
 static void small_transfers_change_nothing(void **state)
 {
   (void)state;
-  char *whole = NULL, *pieces = NULL, *path = save(SPLIT_UNEVEN, 600, 9, true);
-  size_t whole_size, pieces_size;
-  assert_int_equal(file_read_all(path, 1 << 24, &whole, &whole_size), STATUS_OK);
-  mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  hdf5_transfer_bytes = 12345; /* a multiple of no type's size */
-  path = save(SPLIT_UNEVEN, 600, 9, true);
-  assert_int_equal(file_read_all(path, 1 << 24, &pieces, &pieces_size), STATUS_OK);
-  assert_int_equal(whole_size, pieces_size);
-  assert_memory_equal(whole, pieces, whole_size);
+  const int64_t usual = hdf5_transfer_bytes;
+  char *path = save_with(&hdf5_transfer_bytes, 12345, 600); /* a multiple of no type's size */
   struct sample sample;
   sample_make(&sample, job, SPLIT_MIDDLE, 0, 9, true, false);
   hdf5_transfer_bytes = 1; /* rounded up to an element */
@@ -308,10 +318,8 @@ static void small_transfers_change_nothing(void **state)
   sample.n = 13;
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
   assert_int_equal(sample_wrong(&sample, 9), 0);
-  hdf5_transfer_bytes = (int64_t)1 << 30;
+  hdf5_transfer_bytes = usual;
   sample_free(&sample);
-  mem_free(whole);
-  mem_free(pieces);
   mem_free(path);
 }
 
@@ -320,16 +328,7 @@ static void several_calls_change_nothing(void **state)
 {
   (void)state;
   const int64_t usual = checkpoint_call_bytes;
-  char *whole = NULL, *calls = NULL, *path = save(SPLIT_UNEVEN, 610, 9, true);
-  size_t whole_size, calls_size;
-  assert_int_equal(file_read_all(path, 1 << 24, &whole, &whole_size), STATUS_OK);
-  mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  checkpoint_call_bytes = 1000;
-  path = save(SPLIT_UNEVEN, 610, 9, true);
-  assert_int_equal(file_read_all(path, 1 << 24, &calls, &calls_size), STATUS_OK);
-  assert_int_equal(whole_size, calls_size);
-  assert_memory_equal(whole, calls, whole_size);
+  char *path = save_with(&checkpoint_call_bytes, 1000, 610);
   for (int to = 0; to < SPLIT_COUNT; to++) {
     struct sample sample;
     sample_make(&sample, job, (enum sample_split)to, 0, 9, true, false);
@@ -338,8 +337,6 @@ static void several_calls_change_nothing(void **state)
     sample_free(&sample);
   }
   checkpoint_call_bytes = usual;
-  mem_free(whole);
-  mem_free(calls);
   mem_free(path);
 }
 
@@ -653,12 +650,15 @@ static void a_parameter_that_repeats_is_refused(void **state)
 {
   (void)state;
   const int64_t distance = (16 << 20) / (int64_t)sizeof(float), n = 2 * distance + 5000;
+  const int64_t first[] = {distance, n - 4000, 2 * distance - 600}; /* the last in two parts */
   assert_int_equal(write_and_read(2, n, n, false), STATUS_OK);
   assert_int_equal(write_and_read(2, n, n, true), STATUS_OK);
+  assert_int_equal(write_and_read(2, n, n - 1000, false), STATUS_OK); /* too few */
   assert_int_equal(write_and_read(3, n, distance, false), STATUS_OK);
   for (int version = 1; version < 3; version++)
-    for (int late = 0; late < 2; late++) {
-      assert_int_equal(write_and_read(version, n, late ? n - 4000 : distance, false), STATUS_INPUT);
+    for (int i = 0; i < 3; i++) {
+      const int64_t end = i == 2 ? first[i] + 1200 : n;
+      assert_int_equal(write_and_read(version, end, first[i], false), STATUS_INPUT);
       assert_non_null(strstr(status_text(), "dataset model/w: its elements repeat after 16 MiB"));
     }
 }
