@@ -598,7 +598,7 @@ static void a_table(void **state)
   char *path = path_of("step-00000010.h5");
   FILE *to = start_printing();
   assert_int_equal(checkpoint_show(path, false, to), STATUS_OK);
-  expect_line("format sluice-checkpoint 2");
+  expect_line("format sluice-checkpoint 3");
   expect_line("step 10");
   expect_line("seed 18364758544493064720");
   expect_line("model: {arch: gpt2}");
