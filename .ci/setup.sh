@@ -8,6 +8,9 @@ libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
 packages_check="libcmocka-dev hdf5-tools python3-h5py slurmctld slurmd slurm-client munge iproute2
   procps groff-base zsh fish python3-jsonschema python3-yaml lmod python3-sphinx
   python3-myst-parser"
+# The compiler of CUDA needs that of C++.
+cuda=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc | sed 's,/bin/nvcc$,,')
+test -z "$cuda" || packages_build="$packages_build g++"
 
 say() { printf '\n== %s\n' "$*"; }
 stop() {
@@ -39,6 +42,18 @@ install_missing() {
     stop "apt-get failed. Install by hand: apt-get install$missing"
 }
 
+# cudnn_frontend: prints the option of configure for the headers of cudnn-frontend, which fast
+# attention needs and no Debian package has. If CUDA and cuDNN are there, pip fetches them.
+cudnn_frontend() {
+  has_header() { echo "#include <$1>" | g++ -std=c++20 -E -I"$cuda/include" - >/dev/null 2>&1; }
+  test -n "$cuda" && has_header cudnn.h && ! has_header cudnn_frontend.h || return 0
+  frontend=$(cd .. && pwd)/build-cudnn-frontend
+  test -f "$frontend/include/cudnn_frontend.h" ||
+    python3 -m pip install --quiet --no-deps --target "$frontend" nvidia-cudnn-frontend >&2 ||
+    return 0
+  echo "--with-cudnn-frontend=$frontend"
+}
+
 # build FOLDER [ARGUMENT-OF-CONFIGURE...]: a folder that is configured already keeps its
 # configuration.
 build() {
@@ -47,7 +62,8 @@ build() {
   say "Building in $folder/"
   test -x configure || autoreconf -fi
   mkdir -p "$folder"
-  test -f "$folder/Makefile" || (cd "$folder" && ../configure "$@")
+  # shellcheck disable=SC2046 # one argument, or none
+  test -f "$folder/Makefile" || (cd "$folder" && ../configure $(cudnn_frontend) "$@")
   make -C "$folder" -j "$(nproc)"
 }
 

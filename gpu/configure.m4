@@ -103,6 +103,7 @@ AS_CASE([$CUDNN_FRONTEND_CFLAGS,$with_cudnn_frontend],
 there is no cudnn_frontend.h in $sluice_path])],
   [*,guess], [],
   [: ${with_cudnn=yes}])
+sluice_asked_cudnn=${with_cudnn-guess}
 SLUICE_ON_CUDA([cudnn], [cuDNN])
 sluice_cudnn_lacks=
 AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none],
@@ -126,6 +127,28 @@ fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100
         CUDNN_FRONTEND_PATCH_VERSION);])
 # None of these headers is for files outside gpu/.
 SLUICE_DEPS_CFLAGS=$sluice_program_cflags
+
+# What a build for GPUs lacks: what that costs, and the cure. configure warns of it, and doctor and
+# quickstart.sh repeat it.
+sluice_cure_nccl="install libnccl-dev (of NVIDIA), then configure again with --with-nccl"
+AS_IF([test -n "$sluice_cudnn_lacks"],
+  [sluice_cure_cudnn="python3 -m pip install --target DIR nvidia-cudnn-frontend, then configure \
+again with --with-cudnn-frontend=DIR"],
+  [sluice_cure_cudnn="install libcudnn9-dev-cuda-13 (of NVIDIA) and cudnn-frontend, then configure \
+again with --with-cudnn"])
+AC_DEFINE_UNQUOTED([SLUICE_WITHOUT_NCCL],
+  ["not in this build: data between GPUs go through host memory, which is several times slower. \
+Cure: $sluice_cure_nccl"], [doctor's sentence if NCCL is missing])
+AC_DEFINE_UNQUOTED([SLUICE_WITHOUT_CUDNN],
+  ["not in this build: attention is several times slower. Cure: $sluice_cure_cudnn"],
+  [doctor's sentence if cuDNN is missing])
+AC_DEFUN([SLUICE_WARN_GPU], [
+AS_CASE([$sluice_have_cuda,$sluice_have_nccl,${with_nccl-guess}], [yes,no,guess],
+  [AC_MSG_WARN([NCCL 2.28 or later was not found. Data between GPUs will go through host memory, \
+which is several times slower. Cure: $sluice_cure_nccl])])
+AS_CASE([$sluice_have_cuda,$sluice_have_cudnn,$sluice_asked_cudnn], [yes,no,guess],
+  [AC_MSG_WARN([cuDNN or cudnn-frontend was not found. Attention will be several times slower. \
+Cure: $sluice_cure_cudnn])])])
 
 AS_IF([test $sluice_have_cuda = yes], [AC_DEFINE([HAVE_CUDA], [1], [the CUDA device])])
 AS_IF([test $sluice_have_nccl = yes], [AC_DEFINE([HAVE_NCCL], [1], [data between GPUs by NCCL])])

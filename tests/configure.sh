@@ -70,3 +70,19 @@ for library in CUDA NCCL cuDNN PAPI 'make check'; do
 done
 grep -q '^  hardening  *-' out || wrong "configure does not name its hardening"
 if grep '^  hardening .*FORTIFY' out; then wrong "configure adds a second _FORTIFY_SOURCE"; fi
+
+# A build for GPUs that lacks what makes them fast says so after the box, with the cure.
+mkdir fake
+cat > fake/cuda_runtime_api.h <<'END'
+enum { cudaSuccess };
+static int cudaRuntimeGetVersion(int *version) { *version = 13000; return cudaSuccess; }
+END
+echo 'static unsigned long cublasLtGetVersion(void) { return 130100; }' > fake/cublasLt.h
+"$configure" --disable-dependency-tracking NVCC="$work/nvcc" \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm NCCL_LIBS=-lsluice-nowhere \
+  CUDNN_LIBS=-lsluice-nowhere > out 2>&1 || wrong "configure fails with CUDA alone"
+sed '1,/^  prefix/d' out > after
+for words in 'NCCL 2.28 or later was not found. .* Cure: install libnccl-dev' \
+  'cuDNN or cudnn-frontend was not found. .* Cure: [ip].* --with-cudnn'; do
+  grep -q "WARNING: $words" after || wrong "configure does not warn: $words"
+done

@@ -6,6 +6,7 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "cmd/doctor.h"
+#include "config.h"
 #include "job/job.h"
 
 #define GIB ((double)(INT64_C(1) << 30))
@@ -335,7 +336,11 @@ struct finding judge_clocks(const struct comm_offset *offset, int ranks,
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
 {
   if (!gpus->cuda)
-    return everywhere(found(VERDICT_OK, "GPUs", "none are used: this build is without CUDA"));
+    return everywhere(found(gpus->card ? VERDICT_WARNING : VERDICT_OK, "GPUs",
+                            "none are used: this build is without CUDA%s",
+                            gpus->card ? ". Cure: configure again with --with-cuda, which "
+                                         "names what is missing"
+                                       : ""));
   const int driver = gpus->driver / 1000, runtime = gpus->runtime / 1000,
             minor = gpus->runtime % 1000 / 10;
   if (gpus->driver == 0 && !gpus->card)
@@ -400,8 +405,7 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
     return nothing;
   if (!gpus->nccl)
     return everywhere(
-        found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
-              ranks > 1 ? ": MPI moves data between GPUs, configure with --with-nccl" : ""));
+        found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "%s", SLUICE_WITHOUT_NCCL));
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
            gpus->nccl % 100);
   return judge_version("NCCL", loaded, gpus->nccl_built);
@@ -413,9 +417,7 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
   if (!doctor_uses_gpus(gpus))
     return nothing;
   if (!gpus->cudnn)
-    return everywhere(
-        found(VERDICT_WARNING, "cuDNN",
-              "not in this build: attention is several times slower, configure with --with-cudnn"));
+    return everywhere(found(VERDICT_WARNING, "cuDNN", "%s", SLUICE_WITHOUT_CUDNN));
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->cudnn / 10000, gpus->cudnn / 100 % 100,
            gpus->cudnn % 100);
   if (gpus->cudnn_runtime / 1000 != gpus->runtime / 1000)

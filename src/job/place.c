@@ -103,7 +103,7 @@ static enum status check_own_device(const struct job *job)
     if (*job->device->id && other != rank && ids[other] == ids[rank])
       status = status_set(STATUS_USAGE,
                           "ranks %d and %d have the same GPU (%s), and each needs its own: start "
-                          "fewer ranks, or set run.device=host",
+                          "one rank per GPU (mpirun -n), or set run.device=host",
                           rank, other, job->device->product);
   mem_free(ids);
   return comm_agree(job->comm, status);

@@ -38,6 +38,7 @@ check_scripts += \
 	tests/cli/offload_clip.sh \
 	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \
+	tests/cli/quickstart.sh \
 	tests/cli/rates.sh \
 	tests/cli/report.sh \
 	tests/cli/results.sh \

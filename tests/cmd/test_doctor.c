@@ -257,14 +257,15 @@ static const struct doctor_gpus two = {.cuda = true,
 static void gpus(void **state)
 {
   (void)state;
-  struct doctor_gpus none = {.names = ""}, no_driver = two, no_card = two, old_driver = two,
-                     unseen = two, one = two;
+  struct doctor_gpus none = {.names = ""}, unused = {.card = true, .names = ""}, no_driver = two,
+                     no_card = two, old_driver = two, unseen = two, one = two;
   no_driver.driver = no_card.driver = 0;
   no_card.card = false;
   old_driver.driver = 11080;
   unseen.gpus = 0;
   one.gpus = 1;
   is(judge_gpus(&none, 1), VERDICT_OK, "without CUDA");
+  is(judge_gpus(&unused, 1), VERDICT_WARNING, "--with-cuda");
   is(judge_gpus(&two, 2), VERDICT_OK, "2 x GPU, CUDA 12.6, driver for 13.0");
   is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank per GPU");
   is(judge_gpus(&one, 8), VERDICT_OK, "CUDA 12.6"); /* Slurm shows each rank its own */
@@ -308,12 +309,12 @@ static void gpu_libraries(void **state)
   is(judge_nccl(&two, 2), VERDICT_OK, "2.27.3");
   is(judge_nccl(&newer, 2), VERDICT_OK, "2.30.1");
   is(judge_nccl(&older, 2), VERDICT_WARNING, "2.26.5 is loaded, older than 2.27.3");
-  is(judge_nccl(&without, 1), VERDICT_OK, "not in this build");
-  is(judge_nccl(&without, 2), VERDICT_WARNING, "--with-nccl");
+  is(judge_nccl(&without, 1), VERDICT_OK, "Cure: install libnccl-dev");
+  is(judge_nccl(&without, 2), VERDICT_WARNING, "Cure: install libnccl-dev");
   is(judge_cudnn(&two), VERDICT_OK, "9.13.1");
   is(judge_cudnn(&newer), VERDICT_OK, "10.0.1");
   is(judge_cudnn(&older), VERDICT_WARNING, "9.8.0 is loaded, older than 9.13.1");
-  is(judge_cudnn(&without), VERDICT_WARNING, "--with-cudnn");
+  is(judge_cudnn(&without), VERDICT_WARNING, "--with-cudnn"); /* or --with-cudnn-frontend */
   is(judge_cudnn(&other), VERDICT_FAULT, "is for CUDA 13, Sluice for CUDA 12");
 }
 
