@@ -15,6 +15,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/json_tree.h \
 	io/text/json_write.c \
 	io/text/json_write.h \
+	io/text/lock.c \
+	io/text/lock.h \
 	io/text/text.c \
 	io/text/text.h \
 	io/text/utf8.c \

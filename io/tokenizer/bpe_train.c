@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "io/text/file.h"
 #include "io/text/input_files.h"
+#include "io/text/lock.h"
 #include "io/text/text.h"
 #include "io/text/utf8.h"
 #include "io/tokenizer/bpe_train_merge.h"
@@ -89,18 +90,16 @@ static enum status check_config(const struct bpe_train_config *config)
 }
 
 /* Rank 0. */
-static enum status enter_folder(const char *folder)
+static enum status enter_folder(const char *folder, struct folder_lock *lock)
 {
   char *path = mem_printf("%s/tokenizer.json", folder);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  if (file_exists(path))
+  enum status status = path ? folder_lock(folder, "out", lock) : STATUS_MEMORY;
+  if (!status && file_exists(path))
     status =
         status_set(STATUS_USAGE,
                    "%s is there already; choose another folder, or remove it to train again", path);
   mem_free(path);
-  return status == STATUS_OK ? file_make_folders(folder) : status;
+  return status;
 }
 
 /* ---- files per rank */
@@ -360,15 +359,14 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
     full.special = end_of_text;
   }
   struct counter counter = {.config = &full};
-  bool makes = comm_rank(comm) == 0 && config->out && !file_exists(config->out);
+  struct folder_lock lock = {.fd = -1};
   enum status status = check_config(&full);
   if (status == STATUS_OK && comm_rank(comm) == 0)
-    status = enter_folder(full.out);
+    status = enter_folder(full.out, &lock);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = run_on_inputs(comm, &counter, result);
-  if (status && makes)
-    (void)rmdir(full.out); /* removes the folder if it is empty */
+  folder_unlock(full.out, &lock);
   text_close(counter.text);
   split_destroy(counter.split);
   nfc_destroy(counter.nfc);

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
+#include "io/text/lock.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/index.h"
 #include "io/tokens/prepare_group.h"
@@ -561,16 +562,15 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
   enum status status = check_config(config);
   if (status == STATUS_OK)
     status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
-  bool makes = status == STATUS_OK && comm_rank(comm) == 0 && !file_exists(config->out);
+  struct folder_lock lock = {.fd = -1};
   if (status == STATUS_OK && comm_rank(comm) == 0)
-    status = file_make_folders(config->out);
+    status = folder_lock(config->out, "out", &lock);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = input_files_list(comm, config->inputs, config->input, config->out, &job.inputs);
   if (status == STATUS_OK)
     status = run_in_folder(comm, &job, result);
-  if (status && makes)
-    (void)rmdir(config->out); /* removes the folder if it is empty */
+  folder_unlock(config->out, &lock);
   input_files_free(&job.inputs);
   mem_free(job.group_begin);
   tokenizer_destroy(job.tokenizer);

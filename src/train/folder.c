@@ -2,16 +2,10 @@
  * algorithms that the device measured, for resumed runs. */
 #include "train/private.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/open.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
 
@@ -23,63 +17,26 @@ enum status train_folder_paths(struct train_run *run)
   return run->checkpoint_dir && run->results_path && run->learned_path ? STATUS_OK : STATUS_MEMORY;
 }
 
-/* `made`: the folder did not exist before. Without the lock it may still be another run's. */
-static enum status lock(struct train_run *run, const char *dir, bool made)
+/* ckpt/ may be a link to a folder that another run writes, too. */
+static enum status lock_checkpoints(struct train_run *run)
 {
-  if (flock(run->lock, LOCK_EX | LOCK_NB) == 0) {
-    run->made_folder = made;
-    return STATUS_OK;
-  }
-  if (errno == EWOULDBLOCK)
-    return status_set(STATUS_USAGE,
-                      "%s is being written by another run: wait for it, or choose another run.dir",
-                      dir);
-  log_warn("%s cannot be locked (%s): a second run in it would not be refused, so start only one",
-           dir, strerror(errno));
-  return STATUS_OK;
-}
-
-/* A run that fails removes the folder that it made, perhaps between our open() and our lock. */
-static bool is_still(int fd, const char *dir)
-{
-  struct stat ours, named;
-  return fstat(fd, &ours) == 0 && stat(dir, &named) == 0 && ours.st_dev == named.st_dev &&
-         ours.st_ino == named.st_ino;
-}
-
-static enum status make_and_lock(struct train_run *run)
-{
-  const char *dir = run->deck->run.dir;
-  const bool made = !file_exists(dir);
-  enum status status = file_make_folders(dir);
-  if (status)
-    return status;
-  run->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return run->lock >= 0 ? lock(run, dir, made) : open_failed(errno, "open the folder", dir);
+  return run->checkpoint_lock.fd < 0
+             ? folder_lock(run->checkpoint_dir, "run.dir, or remove the link",
+                           &run->checkpoint_lock)
+             : STATUS_OK;
 }
 
 enum status train_folder_take(struct train_run *run)
 {
-  enum { TRIES = 10 };
-  const char *dir = run->deck->run.dir;
-  for (int i = 0; i < TRIES; i++) {
-    const enum status status = make_and_lock(run);
-    if (status || is_still(run->lock, dir))
-      return status;
-    close(run->lock);
-    run->lock = -1;
-    run->made_folder = false;
-  }
-  return status_set(STATUS_IO,
-                    "the folder %s disappears whenever it is made: choose another run.dir", dir);
+  const enum status status = folder_lock(run->deck->run.dir, "run.dir", &run->lock);
+  return status || !file_is_folder(run->checkpoint_dir) ? status : lock_checkpoints(run);
 }
 
 void train_folder_release(struct train_run *run)
 {
-  if (run->made_folder)
-    (void)rmdir(run->deck->run.dir); /* only if it is empty: the start failed before it wrote */
-  if (run->lock >= 0)
-    close(run->lock);
+  if (run->checkpoint_dir)
+    folder_unlock(run->checkpoint_dir, &run->checkpoint_lock);
+  folder_unlock(run->deck->run.dir, &run->lock);
 }
 
 static enum status look_for_run(const struct train_run *run, bool *used)
@@ -179,7 +136,7 @@ static void open_events(struct train_run *run)
 
 enum status train_folder_open(struct train_run *run)
 {
-  enum status status = file_make_folders(run->checkpoint_dir);
+  enum status status = lock_checkpoints(run);
   if (!status)
     status = write_deck(run->deck);
   if (!status)

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
+#include "io/text/lock.h"
 #include "io/tokenizer/tokenizer.h"
 #include "job/model_source.h"
 #include "job/weights.h"
@@ -166,7 +167,7 @@ struct export
   const struct hf_convert_options *options;
   struct data_maker maker; /* the tokenizer that the checkpoint records */
   bool bytes;              /* the tokenizer is bytes, whose files are made here */
-  bool fresh;              /* the folder was not there */
+  struct folder_lock lock; /* rank 0: of the folder */
   struct model *model;
   struct st_shape *shapes;
   struct io_tensor *tensors;
@@ -373,7 +374,10 @@ static enum status write_config(const struct export *export)
 
 static enum status open_export(struct export *export)
 {
-  enum status status = comm_rank(export->comm) == 0 ? refuse_model(export->dir) : STATUS_OK;
+  const bool leads = comm_rank(export->comm) == 0;
+  enum status status = leads ? folder_lock(export->dir, "folder", &export->lock) : STATUS_OK;
+  if (!status && leads)
+    status = refuse_model(export->dir);
   if (!status)
     status = check_tokenizer(export);
   export->bytes = !status && takes_bytes(export);
@@ -395,8 +399,8 @@ static enum status open_export(struct export *export)
   return STATUS_OK;
 }
 
-/* Removes a folder that was made for a failed export. */
-static void remove_folder(const struct export *export)
+/* Of a folder that was made for a failed export. */
+static void remove_files(const struct export *export)
 {
   for (int i = 0; i < FILES; i++) {
     char *path = mem_printf("%s/%s", export->dir, files[i].name);
@@ -404,7 +408,6 @@ static void remove_folder(const struct export *export)
       unlink(path);
     mem_free(path);
   }
-  rmdir(export->dir);
 }
 
 /* Weights are complete before config.json makes the folder a model. */
@@ -430,17 +433,21 @@ static enum status write_export(struct export *export)
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
                               const char *dir, const struct hf_convert_options *options)
 {
-  struct export export = {
-      .comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
+  struct export export = {.comm = comm,
+                          .deck = deck,
+                          .checkpoint = checkpoint,
+                          .dir = dir,
+                          .options = options,
+                          .lock = {.fd = -1}};
   enum status status = data_maker_find(comm, checkpoint, &export.maker);
   if (!status)
     status = comm_agree(comm, open_export(&export));
   if (!status) {
-    export.fresh = comm_rank(comm) == 0 && !file_is_folder(dir);
     status = write_export(&export);
-    if (status && export.fresh)
-      remove_folder(&export);
+    if (status && export.lock.made)
+      remove_files(&export);
   }
+  folder_unlock(dir, &export.lock);
   if (!status)
     log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch,
              (double)export.model->parameters * 1e-6, dtype_name(options->type));

@@ -4,6 +4,7 @@
 
 #include "io/results/events.h"
 #include "io/results/results.h"
+#include "io/text/lock.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluate.h"
 #include "train/stats.h"
@@ -77,10 +78,9 @@ struct train_run {
   int64_t best_step;              /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_file stop_file;     /* rank 0 */
-  double end_s;     /* of the job, in seconds since 1970; INFINITY: unknown. Only rank 0's counts */
-  int lock;         /* rank 0: the run folder, while this run writes it; -1: not open */
-  bool made_folder; /* rank 0: this run made the run folder, and has its lock */
-  int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
+  double end_s; /* of the job, in seconds since 1970; INFINITY: unknown. Only rank 0's counts */
+  struct folder_lock lock, checkpoint_lock; /* rank 0: of the run folder and its ckpt/ */
+  int64_t saved_step;                       /* of the newest checkpoint of this run, -1: none */
 };
 
 static inline bool train_leads(const struct train_run *run)
@@ -96,10 +96,10 @@ static inline bool train_is_due(int64_t step, int64_t every)
 
 /* Paths in the run folder. Local. */
 enum status train_folder_paths(struct train_run *run);
-/* Makes the folder and locks it, before anything is written to it. STATUS_USAGE while another run
- * holds the lock. Warns if the file system has no locks. On rank 0. */
+/* Makes the folder and locks it, before anything is written to it, and an existing ckpt/, as
+ * folder_lock() does. On rank 0. */
 enum status train_folder_take(struct train_run *run);
-/* Releases the lock, and removes a folder that this run made and left empty. On any rank. */
+/* Releases both locks, as folder_unlock() does. On any rank. */
 void train_folder_release(struct train_run *run);
 /* STATUS_USAGE if the folder holds a run already: a checkpoint, or results of a step. The folder of
  * a run that failed earlier is used: its log is appended to, and its deck is replaced.

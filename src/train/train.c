@@ -297,10 +297,10 @@ static void release(struct train_run *run)
   stats_destroy(&run->stats);
   train_metrics_destroy(run);
   stop_file_close(&run->stop_file);
+  train_folder_release(run);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);
   mem_free(run->learned_path);
-  train_folder_release(run);
   mem_free(run->from);
 }
 
@@ -333,7 +333,8 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
   struct train_run run = {.comm = comm,
                           .deck = deck,
                           .saved_step = -1,
-                          .lock = -1,
+                          .lock = {.fd = -1},
+                          .checkpoint_lock = {.fd = -1},
                           .start_s = clock_s(),
                           .end_s = INFINITY};
   *end = TRAIN_FINISHED;

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
+#include "io/text/lock.h"
 #include "job/model_source.h"
 #include "job/state.h"
 #include "job/weights.h"
@@ -586,6 +587,7 @@ static void files_of_the_tokenizer_go_along(void **state)
   char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0),
        *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0), *text = NULL,
        *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
+  struct folder_lock other = {.fd = -1};
   struct deck deck = {0};
   size_t bytes = 0;
   must(hf_convert_import(comm, from, file));
@@ -615,6 +617,11 @@ static void files_of_the_tokenizer_go_along(void **state)
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
           "holds a model already (config.json)");
+  if (comm_rank(comm) == 0)
+    must(folder_lock(to, "folder", &other));
+  refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
+          "is being written by another run (process");
+  folder_unlock(to, &other);
   deck_destroy(&deck);
   mem_free(text);
   mem_free(stray);

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
+#include "io/text/lock.h"
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/bpe_train_words.h"
@@ -526,6 +527,12 @@ static void test_no_overwriting(void **state)
   OK(bpe_train_run(job, &config, &result));
   assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
                  "/out/tokenizer.json is there already");
+  struct folder_lock other = {.fd = -1};
+  if (root)
+    OK(folder_lock(out, "out", &other));
+  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
+                 "/out is being written by another run (process");
+  folder_unlock(out, &other);
   remove_on_root(in);
   remove_on_root(out);
 }

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
+#include "io/text/lock.h"
 #include "io/text/text.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/index.h"
@@ -518,6 +519,26 @@ static void test_other_settings(void **state)
   remove_on_root(out);
 }
 
+/* Two jobs would remove each other's unfinished shards. */
+static void test_one_job_at_a_time(void **state)
+{
+  (void)state;
+  char corpus[512], out[512];
+  below(corpus, "corpus");
+  below(out, "out");
+  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_result result;
+  struct folder_lock other = {.fd = -1};
+  if (root)
+    OK(folder_lock(out, "out", &other));
+  everybody_waits();
+  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
+                 "out is being written by another run (process");
+  everybody_waits();
+  if (root)
+    folder_unlock(out, &other);
+}
+
 static void test_foreign_folder(void **state)
 {
   (void)state;
@@ -762,14 +783,21 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bytes),          cmocka_unit_test(test_gpt2),
-      cmocka_unit_test(test_llama3),         cmocka_unit_test(test_small_shares),
-      cmocka_unit_test(test_special),        cmocka_unit_test(test_invalid_replaced),
-      cmocka_unit_test(test_repair),         cmocka_unit_test(test_other_settings),
-      cmocka_unit_test(test_foreign_folder), cmocka_unit_test(test_broken_inputs),
-      cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
-      cmocka_unit_test(test_usage),          cmocka_unit_test(test_names)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),
+                                     cmocka_unit_test(test_gpt2),
+                                     cmocka_unit_test(test_llama3),
+                                     cmocka_unit_test(test_small_shares),
+                                     cmocka_unit_test(test_special),
+                                     cmocka_unit_test(test_invalid_replaced),
+                                     cmocka_unit_test(test_repair),
+                                     cmocka_unit_test(test_other_settings),
+                                     cmocka_unit_test(test_one_job_at_a_time),
+                                     cmocka_unit_test(test_foreign_folder),
+                                     cmocka_unit_test(test_broken_inputs),
+                                     cmocka_unit_test(test_broken_late),
+                                     cmocka_unit_test(test_empty_corpus),
+                                     cmocka_unit_test(test_usage),
+                                     cmocka_unit_test(test_names)};
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;

@@ -1,0 +1,151 @@
+#include "io/text/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/open.h"
+#include "io/text/file.h"
+
+enum { HOLDER_BYTES = 300 };
+static const char file_name[] = ".lock";
+
+static bool is_taken(int reason)
+{
+  return reason == EWOULDBLOCK || reason == EACCES;
+}
+
+/* 0, or the reason. Some file systems have only one of both kinds of locks. */
+static int lock_now(int fd)
+{
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    return 0;
+  const int reason = errno;
+  if (is_taken(reason) || reason == ESTALE)
+    return reason;
+  if (fcntl(fd, F_OFD_SETLK, &whole) == 0)
+    return 0;
+  return is_taken(errno) ? errno : reason;
+}
+
+/* The line that the holder wrote, in brackets; "" if there is none. */
+static void read_holder(int fd, char text[HOLDER_BYTES])
+{
+  char line[HOLDER_BYTES - 4] = "";
+  text[0] = '\0';
+  if (pread(fd, line, sizeof line - 1, 0) > 0)
+    snprintf(text, HOLDER_BYTES, " (%.*s)", (int)strcspn(line, "\n"), line);
+}
+
+/* The line is only for messages, so a full disk does not matter. */
+static void write_holder(int fd)
+{
+  static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+  char host[128] = "", text[HOLDER_BYTES];
+  const char *job = NULL;
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs && !job; i++)
+    job = getenv(jobs[i]);
+  if (gethostname(host, sizeof host - 1) != 0)
+    snprintf(host, sizeof host, "an unknown host");
+  const int n = snprintf(text, sizeof text, "process %d on %s%s%.60s\n", (int)getpid(), host,
+                         job ? ", job " : "", job ? job : "");
+  if (ftruncate(fd, 0) != 0 || write(fd, text, (size_t)n) != n)
+    return;
+}
+
+static enum status refuse(int fd, const char *dir, const char *key)
+{
+  char holder[HOLDER_BYTES];
+  read_holder(fd, holder);
+  return status_set(STATUS_USAGE,
+                    "%s is being written by another run%s: wait for it, or choose another %s", dir,
+                    holder, key);
+}
+
+/* The folder may have been removed between our open() and our lock, by the run that made it. */
+static bool is_still(int fd, const char *path)
+{
+  struct stat ours, named;
+  return fstat(fd, &ours) == 0 && lstat(path, &named) == 0 && ours.st_dev == named.st_dev &&
+         ours.st_ino == named.st_ino;
+}
+
+/* out->fd stays -1 if the file has vanished. `made`: without the lock the folder may still be
+ * another run's. */
+static enum status take(const char *dir, const char *path, const char *key, bool made,
+                        struct folder_lock *out)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_APPEND, &fd);
+  if (status)
+    return file_exists(dir) ? status : STATUS_OK;
+  const int reason = lock_now(fd);
+  if (is_taken(reason)) {
+    refuse(fd, dir, key);
+    close(fd);
+    return STATUS_USAGE;
+  }
+  if (reason == ESTALE || !is_still(fd, path)) {
+    close(fd);
+    return STATUS_OK;
+  }
+  if (reason)
+    log_warn("%s cannot be locked (%s): a second run in it would not be refused, so start only one",
+             dir, strerror(reason));
+  write_holder(fd);
+  *out = (struct folder_lock){.fd = fd, .made = made && !reason};
+  return STATUS_OK;
+}
+
+enum status folder_lock(const char *dir, const char *key, struct folder_lock *out)
+{
+  enum { TRIES = 10 };
+  char *path = mem_printf("%s/%s", dir, file_name);
+  enum status status = path ? STATUS_OK : STATUS_MEMORY;
+  *out = (struct folder_lock){.fd = -1};
+  for (int i = 0; i < TRIES && !status && out->fd < 0; i++) {
+    const bool made = !file_exists(dir);
+    status = file_make_folders(dir);
+    if (!status)
+      status = take(dir, path, key, made, out);
+  }
+  mem_free(path);
+  if (status || out->fd >= 0)
+    return status;
+  return status_set(STATUS_IO, "the folder %s disappears whenever it is made: choose another %s",
+                    dir, key);
+}
+
+enum status folder_lock_check(const char *dir, const char *key)
+{
+  char *path = mem_printf("%s/%s", dir, file_name);
+  int fd = -1;
+  enum status status = path ? STATUS_OK : STATUS_MEMORY;
+  if (!status && file_exists(path))
+    status = open_regular(path, OPEN_UPDATE, &fd);
+  mem_free(path);
+  if (fd >= 0 && is_taken(lock_now(fd)))
+    status = refuse(fd, dir, key);
+  if (fd >= 0)
+    close(fd); /* nothing was written */
+  return status;
+}
+
+void folder_unlock(const char *dir, struct folder_lock *lock)
+{
+  char *path = lock->fd >= 0 ? mem_printf("%s/%s", dir, file_name) : NULL;
+  if (path && is_still(lock->fd, path) && unlink(path) == 0 && lock->made)
+    (void)rmdir(dir); /* only if it is empty: the start failed before it wrote */
+  mem_free(path);
+  if (lock->fd >= 0)
+    close(lock->fd); /* its text is for messages only */
+  *lock = (struct folder_lock){.fd = -1};
+}
