@@ -54,7 +54,7 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
     return status;
   status = evaluator_open(job, &maker, &evaluator);
   if (!status)
-    evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
+    (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
   if (!status && comm_rank(job->comm) == 0) {
     printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
            untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte);

@@ -34,7 +34,8 @@ void evaluator_close(struct evaluator *evaluator)
   evaluator->scan.set = NULL;
 }
 
-static void run_steps(struct evaluator *evaluator, bool show, struct exactsum *sum)
+static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg), void *arg,
+                      struct exactsum *sum)
 {
   const struct data_scan *scan = &evaluator->scan;
   const int64_t windows = (scan->scored + scan->sequence - 1) / scan->sequence;
@@ -43,27 +44,32 @@ static void run_steps(struct evaluator *evaluator, bool show, struct exactsum *s
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
   const double start = clock_s();
+  bool whole = true;
   job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
-  for (int64_t i = 0; i < steps; i++) {
+  for (int64_t i = 0; i < steps && whole; i++) {
     struct exec_result result;
     enum status status = exec_step(exec, evaluator->next_step++, 0, 0.0, &result);
     if (status)
       comm_abort(job->comm, status);
     exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);
-    if (show)
+    if (interrupts)
+      whole = i + 1 == steps || !interrupts(arg);
+    else
       log_progress(5, "evaluated %lld of %lld sequences, %.0f s left",
                    (long long)(i + 1 < steps ? (i + 1) * per_step : windows), (long long)windows,
                    (clock_s() - start) / (double)(i + 1) * (double)(steps - i - 1));
   }
-  if (show)
+  if (!interrupts)
     log_progress_end();
   const enum status status = exec_drain(exec);
   if (status)
     comm_abort(job->comm, status);
+  return whole;
 }
 
-void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
+bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
+                   void *arg, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
   const int64_t T = scan->sequence, batch = evaluator->job->deck->data.batch;
@@ -74,7 +80,8 @@ void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, stru
   const double start = clock_s();
   struct exactsum sum;
   exactsum_zero(&sum);
-  run_steps(evaluator, show, &sum);
+  if (!run_steps(evaluator, interrupts, arg, &sum))
+    return false;
   const double loss = exactsum_value(&sum) / (double)scan->scored;
   const double bytes_per_token =
       (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
@@ -84,4 +91,5 @@ void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, stru
                              .tokens = scan->scored,
                              .all = all,
                              .seconds = clock_s() - start};
+  return true;
 }

@@ -30,7 +30,10 @@ void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 /* Scores every token of the split except the first, or only the first `batches` batches of
  * data.batch sequences. The same tokens at any rank count. The split is cut into windows of the
  * sequence length. A token is scored with the earlier tokens of its window as context. The training
- * executor must be drained. Shows progress when `show`. Collective. */
-void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
+ * executor must be drained. `interrupts` is called after each step, on all ranks. If it returns
+ * true on all of them, the evaluation ends with false, and must not be repeated. NULL: shows
+ * progress instead. Collective. */
+bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
+                   void *arg, struct evaluation *out);
 
 #endif

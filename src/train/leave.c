@@ -57,25 +57,27 @@ static double save_cost(const struct train_run *run)
 }
 
 /* A checkpoint that is written during the steps must be complete before the last one begins. While
- * a step runs, its whole cost may still be ahead. */
-static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
+ * a step runs, its whole cost may still be ahead. A validation can be left at any time. */
+static struct stop_costs costs_of_staying(struct train_run *run, enum train_moment moment)
 {
-  const struct deck *deck = run->deck;
   const double save_s = save_cost(run);
+  const bool under_way = moment == DURING_STEP, validating = moment == DURING_VALIDATION;
   const int64_t after = run->step + under_way;
-  const int saves =
-      checkpoint_writer_is_writing(run->writer) + train_is_due(after, deck->checkpoint.every);
+  const int saves = checkpoint_writer_is_writing(run->writer) +
+                    (!validating && train_is_due(after, run->deck->checkpoint.every));
   return (struct stop_costs){
-      .due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
+      .due_s =
+          (!validating && train_is_due(after, run->deck->eval.every) ? evaluation_cost(run) : 0) +
+          saves * save_s,
       .step_s = (1 + under_way) * stats_high(&run->stats),
       .save_s = save_s};
 }
 
 /* The reasons to stop, other than signals, that rank 0 knows. */
-static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s,
-                                              struct train_leaving *leaving)
+static enum stop_cause look_at_file_and_clock(struct train_run *run, enum train_moment moment,
+                                              double left_s, struct train_leaving *leaving)
 {
-  leaving->costs = costs_of_staying(run, under_way);
+  leaving->costs = costs_of_staying(run, moment);
   leaving->guessed = run->save_s == 0;
   if (stop_file_take(&run->stop_file, clock_s()))
     return STOP_FILE;
@@ -93,18 +95,21 @@ static void explain(const struct train_run *run, struct train_leaving *leaving)
     snprintf(leaving->why, sizeof leaving->why, "time limit");
 }
 
-enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving)
+enum status train_look_around(struct train_run *run, enum train_moment moment,
+                              struct train_leaving *leaving)
 {
+  static const char *const when[] = {
+      [AFTER_STEP] = "after", [DURING_STEP] = "during", [DURING_VALIDATION] = "validating"};
   enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
   const double left_s = train_leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
   int64_t of_any[N] = {
       [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
   if (train_leads(run)) {
-    of_any[CAUSE] = look_at_file_and_clock(run, under_way, left_s, leaving);
+    of_any[CAUSE] = look_at_file_and_clock(run, moment, left_s, leaving);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
   watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",
-                 under_way ? "during" : "after", (long long)(run->step + under_way));
+                 when[moment], (long long)(run->step + (moment == DURING_STEP)));
   const enum status status = comm_max_i64(run->comm, of_any, N);
   if (status)
     comm_abort(run->comm, status);

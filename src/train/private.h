@@ -186,12 +186,14 @@ struct train_leaving {
 /* Finds when this run must end, and installs the signals that can stop it. This happens first,
  * because a job may be asked to stop while it starts. Local. */
 enum status train_prepare_stop(struct train_run *run);
+/* DURING_STEP: the ranks exchange messages during the step, and the run leaves after it if it must.
+ * If a request comes too late for that, the run leaves one step later. */
+enum train_moment { AFTER_STEP, DURING_STEP, DURING_VALIDATION };
 /* Checks whether any rank was asked to stop, and whether there is a reason to stop. If a checkpoint
  * that was written during the steps is complete, it is finished. The answers are the same on all
- * ranks. `under_way`: a step is running, and the run leaves after it if it must. The ranks exchange
- * messages during the step. If a request comes too late for that, the run leaves one step later.
- * Collective. */
-enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
+ * ranks. Collective. */
+enum status train_look_around(struct train_run *run, enum train_moment moment,
+                              struct train_leaving *leaving);
 /* Logs the summary of a run, after its last save. Local. */
 void train_say_end(const struct train_run *run, enum train_end end);
 /* Logs the reason. Local. */

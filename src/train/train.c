@@ -106,7 +106,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
   must(run, train_tell_step(run)); /* also if this step ends the run */
   must(run, begun);
-  status = first ? STATUS_OK : train_look_around(run, true, leaving);
+  status = first ? STATUS_OK : train_look_around(run, DURING_STEP, leaving);
   if (status)
     return status;
   must(run, exec_end(exec, &step.result));
@@ -118,18 +118,35 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
     run->bad = 0;
   else
     status = nonfinite(run, &step.result);
-  return status || !first ? status : train_look_around(run, false, leaving);
+  return status || !first ? status : train_look_around(run, AFTER_STEP, leaving);
 }
 
 /* --- work after a step --------------------------------------------------- */
 
-static enum status evaluate(struct train_run *run)
+struct validation {
+  struct train_run *run;
+  struct train_leaving *leaving;
+  enum status status;
+};
+
+static bool interrupts(void *arg)
+{
+  struct validation *v = arg;
+  v->status = train_look_around(v->run, DURING_VALIDATION, v->leaving);
+  return v->status || v->leaving->cause;
+}
+
+/* A validation that is interrupted has no result. */
+static enum status evaluate(struct train_run *run, struct train_leaving *leaving)
 {
   struct evaluation e;
+  struct validation v = {.run = run, .leaving = leaving};
   must(run, exec_drain(job_trainer(run->job)));
-  evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
-  train_count_evaluation(run, &e);
+  const bool whole = evaluator_run(&run->evaluator, run->deck->eval.batches, interrupts, &v, &e);
   must(run, train_take_profile(run));
+  if (!whole)
+    return v.status;
+  train_count_evaluation(run, &e);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {
@@ -143,17 +160,20 @@ static enum status evaluate(struct train_run *run)
 
 /* The work after a step. Stopping comes first, because a job that must end may have seconds
  * left. */
-static enum status after_step(struct train_run *run, const struct train_leaving *leaving,
+static enum status after_step(struct train_run *run, struct train_leaving *leaving,
                               enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
-  const bool last = run->step == deck->run.steps, stops = leaving->cause && !last;
-  const bool evaluates = !stops && train_is_due(run->step, deck->eval.every);
-  if (last || stops || evaluates || train_is_due(run->step, deck->checkpoint.every))
+  const bool last = run->step == deck->run.steps,
+             evaluates = train_is_due(run->step, deck->eval.every);
+  if (last || leaving->cause || evaluates || train_is_due(run->step, deck->checkpoint.every))
     must(run, train_tell_step(run));
-  const enum status status = evaluates ? evaluate(run) : STATUS_OK;
+  const enum status status = evaluates && !leaving->cause ? evaluate(run, leaving) : STATUS_OK;
   if (status)
     return status;
+  if (evaluates && leaving->cause)
+    log_info("step %lld: no validation, because of %s", (long long)run->step, leaving->why);
+  const bool stops = leaving->cause && !last;
   if (stops) {
     train_say_why(run, leaving);
     *end = TRAIN_UNFINISHED;

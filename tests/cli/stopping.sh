@@ -104,6 +104,39 @@ left() {
   grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl ||
     die "the results do not say how it ended"
 
+  # A stop during a validation of minutes, also of the last step: the run saves within seconds, and
+  # records no loss.
+  mkdir long
+  for copy in 1 2 3 4 5 6 7 8; do cp -r text long/$copy; done
+  "$SLUICE" prepare long out=long-val tokenizer=bytes val=0.5 > prepare.out 2>&1 || {
+    cat prepare.out >&2; die "prepare"; }
+  for row in "TERM 2 4000 75" "file 1 4000 75" "USR1 2 2 0" "file 2 2 0"; do
+    # shellcheck disable=SC2086 # words
+    set -- $row
+    rm -rf leaves
+    status=0
+    on $2 "$SLUICE" train tiny.yaml run.dir=leaves run.steps=$3 optim.decay_steps=9 \
+      data.val=long-val eval.every=2 model.layers=8 > leaves.log 2>&1 & job=$!
+    until grep -s '"kind": *"step"' leaves/results.jsonl | grep -q '"step": *2,'; do
+      kill -0 $job || { cat leaves.log >&2; die "$row: the run ended early"; }
+      sleep 0.05
+    done
+    sleep 1
+    asked=$(date +%s)
+    case $1 in
+    file) : > leaves/STOP ;;
+    *) pkill -"$1" -n -f "^$SLUICE train tiny.yaml run.dir=leaves" ;;
+    esac
+    wait $job || status=$?
+    took=$(($(date +%s) - asked))
+    test $status = "$4" && test $took -le 20 && test -e leaves/ckpt/step-00000002.h5 &&
+      grep -q '^step 2: no validation, because of \(SIG\|file STOP\)' leaves.log ||
+      { cat leaves.log >&2; die "$row: exit $status after $took s"; }
+    test "$status" = 0 || left leaves $status '\(SIGTERM\|file STOP\)'
+    if grep -q '"kind": *"eval"\|"val_loss": *[0-9]' leaves/results.jsonl ||
+      grep -q 'validation loss' leaves.log; then die "$row: a part of a validation has a loss"; fi
+  done
+
   # A file STOP: the log has the text of the file. The file is removed, so that the next start
   # continues.
   status=0
