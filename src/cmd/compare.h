@@ -70,7 +70,7 @@ double matrix_metric_value(const struct matrix_metrics *metrics, int metric);
 /* The data about a run in results.jsonl. Missing numbers are NAN. */
 struct matrix_result {
   int64_t steps;
-  double train_loss, val_loss, val_ppl, best_val_loss, best_val_ppl;
+  double train_loss, val_step, val_loss, val_ppl, best_val_loss, best_val_ppl;
   double tokens_per_s, mean_s, p50_s, p90_s, p95_s; /* without the warm-up steps of each start */
   double seconds;                                   /* of all steps */
   double steps_to_target, time_to_target_s, fixed_ppl;

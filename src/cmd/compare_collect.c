@@ -37,6 +37,7 @@ static void take_step(struct reading *reading, const struct json_node *record)
 static void take_evaluation(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
+  r->val_step = record_real(record, "step");
   r->val_loss = record_real(record, "loss");
   r->val_ppl = record_real(record, "perplexity");
   if (!(r->best_val_loss <= r->val_loss)) { /* also true for the first one */
@@ -108,6 +109,7 @@ enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
   struct reading reading = {.run = run,
                             .warmup = warmup,
                             .result = {.train_loss = NAN,
+                                       .val_step = NAN,
                                        .val_loss = NAN,
                                        .val_ppl = NAN,
                                        .best_val_loss = NAN,
@@ -141,7 +143,7 @@ enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
 
 /* ---- numbers of a run, in the order of its line ---- */
 
-enum { RESULT_NUMBERS = 16, NUMBERS = RESULT_NUMBERS + MATRIX_METRICS };
+enum { RESULT_NUMBERS = 17, NUMBERS = RESULT_NUMBERS + MATRIX_METRICS };
 struct number {
   const char *key;
   double value;
@@ -166,6 +168,7 @@ static void list_numbers(const struct matrix *matrix, const struct matrix_run *r
   const struct number own[RESULT_NUMBERS] = {
       {"steps", (double)r->steps},
       {"train_loss", r->train_loss},
+      {"val_step", r->val_step},
       {"val_loss", r->val_loss},
       {"val_ppl", r->val_ppl},
       {"best_val_loss", r->best_val_loss},

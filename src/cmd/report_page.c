@@ -148,6 +148,7 @@ static const struct report_column summary[] = {
     {VALUE_VAL_LOSS, UNIT_REAL, 4, "val loss", "of the last evaluation"},
     {VALUE_BEST_LOSS, UNIT_REAL, 4, "best", "smallest validation loss"},
     {VALUE_VAL_PPL, UNIT_REAL, 3, "val perplexity", "of the last evaluation"},
+    {VALUE_VAL_STEP, UNIT_COUNT, 0, "at step", "of the last evaluation"},
     {VALUE_BEST_PPL, UNIT_REAL, 3, "best", "at the smallest validation loss"},
     {VALUE_RATIO, UNIT_REAL, 2, "ratio", "bytes of gradients in fp32 / bytes of messages"},
     {VALUE_SENT, UNIT_BYTES, 0, "sent", "bytes of gradient messages per rank and step"},

@@ -146,6 +146,7 @@ static enum status take_evaluation(struct reading *reading, const struct json_no
   const double loss = record_real(record, "loss"), ppl = record_real(record, "perplexity");
   const int64_t step = record_whole(record, "step");
   double *value = run->value;
+  value[VALUE_VAL_STEP] = (double)step;
   value[VALUE_VAL_LOSS] = loss;
   value[VALUE_VAL_PPL] = ppl;
   if (isfinite(loss) && !(value[VALUE_BEST_LOSS] <= loss)) { /* also true for the first one */

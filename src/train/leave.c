@@ -67,8 +67,7 @@ static struct stop_costs costs_of_staying(struct train_run *run, enum train_mome
                     (!validating && train_is_due(after, run->deck->checkpoint.every));
   return (struct stop_costs){
       .due_s =
-          (!validating && train_is_due(after, run->deck->eval.every) ? evaluation_cost(run) : 0) +
-          saves * save_s,
+          (!validating && train_validates(run, after) ? evaluation_cost(run) : 0) + saves * save_s,
       .step_s = (1 + under_way) * stats_high(&run->stats),
       .save_s = save_s};
 }
@@ -127,13 +126,16 @@ static void say_steps(const struct train_run *run, enum train_end end)
 {
   const double seconds = clock_s() - run->start_s, step_s = stats_mean(&run->stats);
   const int64_t s = (int64_t)(seconds + 0.5);
-  char of[64] = "", losses[96] = "";
+  char of[64] = "", losses[128] = "", since[48] = "";
   if (end == TRAIN_UNFINISHED)
     snprintf(of, sizeof of, " to step %lld of %lld", (long long)run->step,
              (long long)run->deck->run.steps);
-  if (run->best_step > 0)
-    snprintf(losses, sizeof losses, "; validation loss %.4f, best %.4f at step %lld",
-             run->eval_loss, run->best_loss, (long long)run->best_step);
+  if (run->first > 0)
+    snprintf(since, sizeof since, " since step %lld", (long long)run->first);
+  if (run->eval_step > 0)
+    snprintf(losses, sizeof losses, "; validation loss %.4f at step %lld, best%s %.4f at step %lld",
+             run->eval_loss, (long long)run->eval_step, since, run->best_loss,
+             (long long)run->best_step);
   log_info("%s: %lld step%s%s in %lld:%02lld:%02lld, %.0f tokens/s%s",
            end == TRAIN_FINISHED ? "finished" : "unfinished", (long long)(run->step - run->first),
            plural(run->step - run->first), of, (long long)(s / 3600), (long long)(s / 60 % 60),

@@ -373,6 +373,7 @@ static void record_quality(struct train_run *run)
   const struct train_metrics *m = &run->metrics;
   struct results *results = run->results;
   results_real(results, "train_loss", run->last.result.loss);
+  results_real(results, "val_step", run->eval_step > 0 ? (double)run->eval_step : NAN);
   results_real(results, "val_loss", m->val_loss);
   results_real(results, "val_ppl", m->val_ppl);
   results_int(results, "nonfinite_steps", m->nonfinite);

@@ -75,7 +75,7 @@ struct train_run {
   struct train_step last;
   double first_loss;              /* of the first step since this start */
   double eval_loss, best_loss;    /* the last and the lowest validation loss since this start */
-  int64_t best_step;              /* of best_loss, 0: no validation yet */
+  int64_t eval_step, best_step;   /* their steps, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_file stop_file;     /* rank 0 */
   double end_s; /* of the job, in seconds since 1970; INFINITY: unknown. Only rank 0's counts */
@@ -92,6 +92,14 @@ static inline bool train_leads(const struct train_run *run)
 static inline bool train_is_due(int64_t step, int64_t every)
 {
   return every > 0 && step % every == 0;
+}
+
+/* The last step of the run is validated too, so that the summary has the loss of the final state.
+ */
+static inline bool train_validates(const struct train_run *run, int64_t step)
+{
+  const int64_t every = run->deck->eval.every;
+  return every > 0 && (step == run->deck->run.steps || train_is_due(step, every));
 }
 
 /* Paths in the run folder. Local. */

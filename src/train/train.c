@@ -149,6 +149,7 @@ static enum status evaluate(struct train_run *run, struct train_leaving *leaving
   train_count_evaluation(run, &e);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
+  run->eval_step = run->step;
   if (run->best_step == 0 || e.loss < run->best_loss) {
     run->best_loss = e.loss;
     run->best_step = run->step;
@@ -164,8 +165,7 @@ static enum status after_step(struct train_run *run, struct train_leaving *leavi
                               enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
-  const bool last = run->step == deck->run.steps,
-             evaluates = train_is_due(run->step, deck->eval.every);
+  const bool last = run->step == deck->run.steps, evaluates = train_validates(run, run->step);
   if (last || leaving->cause || evaluates || train_is_due(run->step, deck->checkpoint.every))
     must(run, train_tell_step(run));
   const enum status status = evaluates && !leaving->cause ? evaluate(run, leaving) : STATUS_OK;

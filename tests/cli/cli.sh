@@ -118,8 +118,8 @@ cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than t
 # The last lines sum the run up. Oracle: results.jsonl.
 losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' \
   first/results.jsonl |
-  awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2 } END {
-    printf "validation loss %.4f, best %.4f at step %d", last, best, step }')
+  awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2; at = $1 } END {
+    printf "validation loss %.4f at step %d, best %.4f at step %d", last, at, best, step }')
 summed_up() {
   tail -n 4 "$1/log.txt" > summary
   for line in "$2" "tokens: $3" "newest checkpoint: $4" "next: $5"; do

@@ -119,6 +119,7 @@ cmp compare.out table || die "collect=true prints another table"
 expect() { test "$(field first.jsonl "$1" "$2")" = "$3" || die "$1: $2 is not $3"; }
 for run in tiny-1-none-4 tiny-2-fast-5; do
   expect $run train_loss "$(losses all/$run | awk '{ loss = $2 } END { print loss }')"
+  expect $run val_step 3
   expect $run val_loss \
     "$(sed -n 's/.*"kind":"eval".*"loss":\([^,]*\),.*/\1/p' all/$run/results.jsonl | tail -n 1)"
   sed -n 's/.*"kind":"step".*"seconds":\([^,]*\),.*/\1/p' all/$run/results.jsonl |
@@ -155,7 +156,9 @@ at() {
   ends 0 collect=true time="$(awk -v s="$reached" -v f="$1" 'BEGIN { printf "%.17g", s * f }')"
   field all/results.jsonl tiny-2-fast-5 ppl_at_fixed_time
 }
-test "$(at 1.000001)" = "$(field first.jsonl tiny-2-fast-5 val_ppl)" ||
+test "$(at 1.000001)" = "$(sed -n \
+  's/.*"kind":"eval".*"step":2,.*"perplexity":\([^,]*\),.*/\1/p' \
+  all/tiny-2-fast-5/results.jsonl)" ||
   die "no perplexity at the time of the validation"
 test "$(at 0.999999)" = null || die "a perplexity before the validation"
 grep -q '"kind":"compare".*"ppl_at_fixed_time":[0-9]' first.jsonl ||

@@ -29,7 +29,7 @@ for key in run_name world_size model dataset max_length batch_size compress_meth
   comm_time_ms_total comm_ratio comm_time_ms_by_op overlap_ratio effective_bw scaling_efficiency \
   bytes_raw_total bytes_compressed_total compression_ratio index_bytes density sparsity \
   compress_time_ms decompress_time_ms extra_collectives extra_collective_time_ms residual_norm \
-  grad_rel_error grad_cos_sim train_loss val_loss val_ppl nonfinite_steps clipped_steps \
+  grad_rel_error grad_cos_sim train_loss val_step val_loss val_ppl nonfinite_steps clipped_steps \
   mem_peak_alloc_gb mem_peak_reserved_gb time_to_target_ppl_s steps_to_target ppl_at_fixed_time; do
   record none | grep -q "\"$key\":" || die "the record of a run has no $key"
 done

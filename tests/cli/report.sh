@@ -38,7 +38,7 @@ out: lab
 deck: tiny.yaml
 ranks: [1, 2]
 seeds: [4, 5]
-common: run.steps=6 eval.every=2 eval.batches=1 checkpoint.every=3
+common: run.steps=6 eval.every=4 eval.batches=1 checkpoint.every=3
 methods: [none, int8 compress.grads.codec=int8]
 END
 "$SLUICE" compare m.yaml > compare.out 2>&1 || { cat compare.out >&2; die "compare"; }
@@ -51,6 +51,7 @@ for method in tiny-2-none tiny-2-int8; do
   cell summary $method "train loss" "$(cat expected)"
   cell summary $method finished "2 of 2"
   cell summary $method steps 6
+  cell summary $method "at step" 6
   cell summary $method tokens 2,304
   near summary $method tokens/s "$(for seed in 4 5; do
     values lab/$method-$seed/results.jsonl step seconds |

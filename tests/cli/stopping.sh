@@ -41,12 +41,15 @@ left() {
   same calm held
 
   # A step is logged before the events that follow it. Otherwise its line is written during the next
-  # step.
+  # step. The last step is validated, and the summary names it.
   train 2 told run.steps=5 eval.every=2 eval.batches=1 checkpoint.every=2
   sed -n 's/.*"kind": *"\([a-z]*\)".*"step": *\([0-9]*\).*/\1 \2/p' told/results.jsonl > told.txt
   awk '$1 == "eval" { n++; bad += $2 != last } $1 == "step" { last = $2 } $1 == "run" {
-      bad += last != 5 } END { exit n != 2 || bad > 0 }' told.txt || {
+      bad += last != 5 } END { exit n != 3 || last != 5 || bad > 0 }' told.txt || {
     cat told.txt >&2; die "a step was told too late"; }
+  grep -q '^finished: .*; validation loss [0-9.]* at step 5, best [0-9.]* at step 5$' told.log ||
+    { cat told.log >&2; die "the summary has another validation"; }
+  test "$(number val_step told)" = 5 || die "the record of the run has another validation"
 
   # A run ends if a checkpoint cannot be written, in the background or not. Older checkpoints stay.
   # The folder may vanish after rank 0 has created the file and before rank 1 has opened it. Then
