@@ -6,7 +6,6 @@
 #include <zlib.h>
 
 #include "base/mem.h"
-#include "base/printable.h"
 #include "base/progress.h"
 #include "io/checkpoint/private.h"
 
@@ -128,11 +127,8 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
     status = read_data(file, &meta.data);
   if (status == STATUS_OK && hdf5_has_attribute(file, "compute"))
     status = hdf5_copy_text(file, "compute", meta.compute, sizeof meta.compute);
-  printable_make(meta.compute);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
-  if (status == STATUS_OK)
-    printable_make(meta.version);
   if (status == STATUS_OK)
     status = hdf5_read_text(file, "deck", MOST_TEXT, &meta.deck);
   if (status)

@@ -33,9 +33,9 @@ static enum status open_checkpoint(const char *path, hid_t *file, struct checkpo
 static void print_listed(const char *path, const char *name, const struct checkpoint_meta *meta,
                          int64_t tensors, FILE *to)
 {
-  fprintf(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n", name,
-          meta->step, meta->samples, meta->ranks, tensors, (double)file_size(path) / 1048576,
-          meta->version);
+  printable_print(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n",
+                  name, meta->step, meta->samples, meta->ranks, tensors,
+                  (double)file_size(path) / 1048576, meta->version);
 }
 
 static void write_listed(const char *path, const struct checkpoint_meta *meta, int64_t tensors,
@@ -68,7 +68,7 @@ static void list_one(const char *path, const char *name, struct json_writer *jso
   } else if (status == STATUS_OK) {
     print_listed(path, name, &meta, tensors, to);
   } else {
-    fprintf(to, "%-20s %s\n", name, status_text());
+    printable_print(to, "%-20s %s\n", name, status_text());
   }
   checkpoint_meta_free(&meta);
 }
@@ -78,7 +78,7 @@ static void begin_list(const char *dir, int64_t n, struct json_writer *json, FIL
   if (json)
     json_write_open(json, NULL, '[');
   else if (n == 0)
-    fprintf(to, "no checkpoints in %s\n", dir);
+    printable_print(to, "no checkpoints in %s\n", dir);
   else
     fprintf(to, "%-20s %10s %12s %6s %8s %12s  %s\n", "file", "step", "samples", "ranks", "tensors",
             "MiB", "written by");
@@ -123,18 +123,18 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
     char shape[128];
     const struct checkpoint_entry *entry = &table->entry[t];
     checkpoint_shape_text(entry, shape, sizeof shape);
-    fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width,
-            checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type), shape,
-            entry->elements, (uint64_t)entry->crc);
+    printable_print(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width,
+                    checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type), shape,
+                    entry->elements, (uint64_t)entry->crc);
   }
 }
 
 static void print_meta(const char *path, const struct checkpoint_meta *meta,
                        const struct checkpoint_table *table, FILE *to)
 {
-  fprintf(to, "file      %s\n", path);
+  printable_print(to, "file      %s\n", path);
   fprintf(to, "format    %s %" PRId64 "\n", CHECKPOINT_FORMAT, meta->format);
-  fprintf(to, "program   %s\n", meta->version);
+  printable_print(to, "program   %s\n", meta->version);
   fprintf(to, "step      %" PRId64 "\n", meta->step);
   fprintf(to, "samples   %" PRId64 "\n", meta->samples);
   fprintf(to, "skipped   %" PRId64 "\n", meta->skipped);
@@ -146,7 +146,7 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta,
     fprintf(to, "data      %" PRId64 " tokens of the tokenizer %s\n", meta->data.tokens,
             tokenizer_id_text(&meta->data.tokenizer).text);
   if (*meta->compute)
-    fprintf(to, "compute   %s\n", meta->compute);
+    printable_print(to, "compute   %s\n", meta->compute);
   fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", table->n,
           (double)checkpoint_table_bytes(table) / 1048576);
   fprintf(to, "deck\n");
@@ -396,7 +396,7 @@ static void say_kind(struct report *report, const char *name, const struct check
   }
   report->same = false;
   if (!report->json) {
-    fprintf(report->to, "%s: %s | %s\n", name, kind[0], kind[1]);
+    printable_print(report->to, "%s: %s | %s\n", name, kind[0], kind[1]);
     return;
   }
   json_write_open(report->json, NULL, '{');
@@ -422,8 +422,8 @@ static void say_values(struct report *report, const char *name, int64_t elements
     json_write_close(report->json, '}');
     return;
   }
-  fprintf(report->to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name,
-          difference->elements, elements);
+  printable_print(report->to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name,
+                  difference->elements, elements);
   if (isnan(difference->largest))
     fprintf(report->to, "some are not numbers\n");
   else if (isnan(difference->cosine))
@@ -436,7 +436,7 @@ static void say_alone(struct report *report, const char *name, const char *path)
 {
   report->same = false;
   if (!report->json) {
-    fprintf(report->to, "%s: only in %s\n", name, path);
+    printable_print(report->to, "%s: only in %s\n", name, path);
     return;
   }
   json_write_open(report->json, NULL, '{');

@@ -138,7 +138,7 @@ struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
   else
     snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, checksum %08" PRIx32, id->name,
              id->vocab, id->crc32);
-  printable_make(out.text); /* the name may come from a file */
+  printable_make(out.text, sizeof out.text); /* the name may come from a file */
   return out;
 }
 

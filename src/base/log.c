@@ -53,7 +53,7 @@ static void format_line(char *line, const char *format, va_list args)
 {
   if (vsnprintf(line, LINE_SIZE, format, args) < 0)
     snprintf(line, LINE_SIZE, "%s", format);
-  printable_make(line);
+  printable_make(line, LINE_SIZE);
 }
 
 /* If the log file cannot be written, one message says so and the file is closed, because it must
@@ -210,7 +210,7 @@ void log_failure(const char *text)
     return;
   char line[LINE_SIZE];
   snprintf(line, sizeof line, "%s", text);
-  printable_make(line);
+  printable_make(line, sizeof line);
   pthread_mutex_lock(&log_state.mutex);
   clear_progress();
   fprintf(stderr, "sluice: %s\n", line);

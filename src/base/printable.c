@@ -1,13 +1,47 @@
 #include "base/printable.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <string.h>
 
-/* A character's bytes and whether it is a control; a byte that begins no UTF-8 character counts as
- * one character. */
+enum { LINE = 8192 }; /* a line of two paths */
+enum kind { PLAIN, UNSEEN, CONTROL };
+
+struct range {
+  uint32_t first, last;
+};
+
+static const struct range controls[] = {
+    {0x00, 0x1f},     {0x7f, 0x9f},     {0x61c, 0x61c},
+    {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
+};
+
+/* Blanks beside U+0020, characters of no width, and those that Unicode ignores by default. */
+static const struct range unseen[] = {
+    {0xa0, 0xa0},       {0xad, 0xad},       {0x34f, 0x34f},   {0x115f, 0x1160}, {0x1680, 0x1680},
+    {0x180b, 0x180f},   {0x2000, 0x200d},   {0x202f, 0x202f}, {0x205f, 0x206f}, {0x2800, 0x2800},
+    {0x3000, 0x3000},   {0x3164, 0x3164},   {0xfeff, 0xfeff}, {0xffa0, 0xffa0}, {0xfff0, 0xfffb},
+    {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+};
+
+static bool is_in(uint32_t code, const struct range *range, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    if (code >= range[i].first && code <= range[i].last)
+      return true;
+  return false;
+}
+
+bool printable_is_control(uint32_t code)
+{
+  return is_in(code, controls, sizeof controls / sizeof *controls);
+}
+
+/* A byte that begins no UTF-8 character counts as one character, whose code is the byte. */
 struct character {
   size_t bytes;
-  bool control;
+  uint32_t code;
+  enum kind kind;
 };
 
 static bool is_continuation(unsigned char byte)
@@ -15,61 +49,110 @@ static bool is_continuation(unsigned char byte)
   return (byte & 0xc0) == 0x80;
 }
 
-static struct character character_at(const unsigned char *text, size_t left)
+static struct character character_at(const char *text, size_t left)
 {
-  const unsigned char lead = text[0];
-  if (lead < 0xc2)
-    return (struct character){1, lead < 0x20 || (lead >= 0x7f && lead <= 0x9f)};
-  const size_t most = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  size_t bytes = 1;
-  while (bytes < most && bytes < left && is_continuation(text[bytes]))
-    bytes++;
-  if (bytes < most)
-    return (struct character){1, false};
-  return (struct character){bytes, lead == 0xc2 && text[1] <= 0x9f};
+  const unsigned char *byte = (const unsigned char *)text, lead = *byte;
+  const size_t most = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  struct character c = {1, lead, PLAIN};
+  uint32_t code = most == 1 ? lead : lead & (0x7fU >> most);
+  while (c.bytes < most && c.bytes < left && is_continuation(byte[c.bytes]))
+    code = code << 6 | (byte[c.bytes++] & 0x3f);
+  if (c.bytes < most) /* bytes of a cut character are no controls */
+    return (struct character){1, lead, PLAIN};
+  c.code = code;
+  if (printable_is_control(code))
+    c.kind = CONTROL;
+  else if (most > 1 && is_in(code, unseen, sizeof unseen / sizeof *unseen))
+    c.kind = UNSEEN;
+  return c;
 }
 
-static char substitute(char control)
+struct substitute {
+  char text[16];
+};
+
+static struct substitute substitute(uint32_t code)
 {
-  return isspace((unsigned char)control) ? ' ' : '?';
+  struct substitute out = {"?"};
+  if (code < 0x80 && isspace((int)code))
+    *out.text = ' ';
+  else if (code >= 0xa0)
+    snprintf(out.text, sizeof out.text, "<U+%04X>", code);
+  return out;
 }
 
-void printable_make(char *text)
+static void copy(const char *text, char *out, size_t size)
 {
   const size_t bytes = strlen(text);
   size_t used = 0;
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at((const unsigned char *)text + at, bytes - at);
-    if (c.control) {
-      text[used++] = substitute(text[at]);
-      continue;
-    }
-    memmove(text + used, text + at, c.bytes);
-    used += c.bytes;
+    c = character_at(text + at, bytes - at);
+    const struct substitute shown = substitute(c.code);
+    const size_t more = c.kind ? strlen(shown.text) : c.bytes;
+    if (used + more >= size)
+      break;
+    memcpy(out + used, c.kind ? shown.text : text + at, more);
+    used += more;
   }
-  text[used] = '\0';
+  out[used] = '\0';
 }
 
-bool printable_is(const char *text)
+/* Most texts need no change. */
+static bool has(const char *text, enum kind least)
 {
   const size_t bytes = strlen(text);
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at((const unsigned char *)text + at, bytes - at);
-    if (c.control)
-      return false;
+    c = character_at(text + at, bytes - at);
+    if (c.kind >= least)
+      return true;
   }
-  return true;
+  return false;
+}
+
+void printable_make(char *text, size_t size)
+{
+  char made[LINE];
+  if (!has(text, UNSEEN))
+    return;
+  copy(text, made, size < sizeof made ? size : sizeof made);
+  memcpy(text, made, strlen(made) + 1);
+}
+
+void printable_print(FILE *to, const char *format, ...)
+{
+  char line[LINE];
+  const size_t bytes = strlen(format);
+  const bool ends = bytes > 0 && format[bytes - 1] == '\n';
+  va_list args;
+  for (; *format == '\n' && format[1]; format++)
+    putc('\n', to);
+  va_start(args, format);
+  if (vsnprintf(line, sizeof line, format, args) < 0)
+    *line = '\0';
+  va_end(args);
+  const size_t used = strlen(line);
+  if (ends && used > 0 && line[used - 1] == '\n')
+    line[used - 1] = '\0';
+  printable_make(line, sizeof line);
+  fputs(line, to);
+  if (ends)
+    putc('\n', to);
+}
+
+bool printable_is(const char *text)
+{
+  return !has(text, CONTROL);
 }
 
 void printable_put(const char *text, size_t bytes, FILE *to)
 {
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at((const unsigned char *)text + at, bytes - at);
-    if (c.control && text[at] != '\n' && text[at] != '\t')
-      putc(substitute(text[at]), to);
+    c = character_at(text + at, bytes - at);
+    if (c.kind == CONTROL && text[at] != '\n' && text[at] != '\t')
+      fputs(substitute(c.code).text, to);
     else
       fwrite(text + at, 1, c.bytes, to);
   }

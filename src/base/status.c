@@ -39,7 +39,7 @@ static void format_text(const char *suffix, const char *format, va_list args)
     snprintf(fresh, sizeof fresh, "%s", format);
   if (suffix && length >= 0 && length < TEXT_SIZE)
     snprintf(fresh + length, sizeof fresh - (size_t)length, ": %s", suffix);
-  printable_make(fresh);
+  printable_make(fresh, sizeof fresh);
   memcpy(text, fresh, sizeof text);
 }
 

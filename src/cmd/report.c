@@ -90,7 +90,7 @@ static void print_name(const char *label)
 {
   char name[512];
   snprintf(name, sizeof name, "%s", label);
-  printable_make(name);
+  printable_make(name, sizeof name);
   const int width = letters(name);
   if (width > NAME_WIDTH)
     printf("%s\n%*s", name, NAME_WIDTH, "");

@@ -219,7 +219,7 @@ put_line(const struct frame *frame, const char *format, ...)
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  printable_make(text);
+  printable_make(text, sizeof text);
   size_t most = *frame->end ? COLUMNS - 1 : sizeof text - 1;
   while (most > 0 && (text[most] & 0xc0) == 0x80) /* in the middle of a letter */
     most--;

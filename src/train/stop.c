@@ -70,7 +70,7 @@ static void read_reason(const char *path, char *out, size_t room)
     close(fd);
   out[n > 0 ? n : 0] = '\0';
   out[strcspn(out, "\r\n")] = '\0';
-  printable_make(out);
+  printable_make(out, room);
 }
 
 bool stop_file_take(struct stop_file *file, double now_s)
