@@ -6,10 +6,12 @@
 #include "base/prose.h"
 #include "cmd/cmd.h"
 
+/* Words of `list` may be names of files, which must not be expanded: compgen -W would execute a
+ * command in them. */
 static const char bash_end[] =
     "_sluice() {\n"
-    "  local line=${COMP_LINE:0:COMP_POINT} word= list=\n"
-    "  local -a words\n"
+    "  local IFS=$' \\t\\n' line=${COMP_LINE:0:COMP_POINT} word= list= item\n"
+    "  local -a words items\n"
     "  read -ra words <<< \"$line\"\n"
     "  local n=${#words[@]}\n"
     "  [[ $line == *[[:space:]] ]] || word=${words[--n]}\n"
@@ -20,13 +22,18 @@ static const char bash_end[] =
     "    [[ $COMP_WORDBREAKS == *=* ]] || start=${word%%=*}=\n"
     "    word=${word#*=}\n"
     "  fi\n"
-    "  COMPREPLY=($(compgen -P \"$start\" -W \"$list\" -- \"$word\"))\n"
+    "  read -rd '' -a items <<< \"$list\"\n"
+    "  COMPREPLY=()\n"
+    "  for item in \"${items[@]}\"; do\n"
+    "    [[ $item != \"$word\"* ]] || COMPREPLY+=(\"$start$item\")\n"
+    "  done\n"
     "  [[ ${COMPREPLY[0]} != *= ]] || compopt -o nospace 2> /dev/null\n"
     "}\n"
     "complete -o bashdefault -o default -F _sluice sluice\n";
 
 static const char zsh_end[] =
     "_sluice() {\n"
+    "  emulate -L zsh\n"
     "  local word=$words[CURRENT] list=\n"
     "  _sluice_candidates $((CURRENT - 1)) \"$word\" \"$words[2]\" \"$words[3]\" "
     "\"$words[CURRENT-1]\"\n"
@@ -42,6 +49,9 @@ static const char zsh_end[] =
     "  fi\n"
     "}\n"
     "if [ \"$funcstack[1]\" = _sluice ]; then _sluice; else compdef _sluice sluice; fi\n";
+
+/* sluice deck quotes a name for the shell if that is needed. Such names are not offered. */
+#define DECKS "sluice deck 2> /dev/null | sed \"/^'/d; s/ .*//\""
 
 /* Sets `list` for word `1` of the line, of which `2` is typed. 3 and 4: the first two words after
  * sluice; 5: the word before it. An empty list: files. */
@@ -67,7 +77,7 @@ static const char candidates[] =
     "  '2 '*)\n"
     "    list=$(_sluice_first \"$command\")\n"
     "    case \" $_sluice_takes_deck \" in *\" $command \"*)\n"
-    "      list=\"$list $(sluice deck 2> /dev/null | sed 's/ .*//')\" ;;\n"
+    "      list=\"$list $(" DECKS ")\" ;;\n"
     "    esac\n"
     "    ;;\n"
     "  '3 keys') list=$(echo \"$_sluice_keys\" | sed 's/=//g') ;;\n"
@@ -257,8 +267,8 @@ static void print_fish(const struct command *const list[])
   printf("\n");
   for_all(list, print_fish_command);
   printf("complete -c sluice -n '__fish_seen_subcommand_from $__sluice_takes_deck; and test (count "
-         "(commandline -opc)) -eq 2' -a '(sluice deck 2>/dev/null | string replace -r \" .*\" "
-         "\"\")' -d deck\n");
+         "(commandline -opc)) -eq 2' -a '(sluice deck 2>/dev/null | string match -v \"\\'*\" | "
+         "string replace -r \" .*\" \"\")' -d deck\n");
   print_fish_keys();
 }
 

@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "base/open.h"
+#include "base/printable.h"
 #include "deck/options.h"
 #include "io/text/file.h"
 
@@ -30,9 +33,10 @@ static bool is_deck(const char *name, size_t length)
   return length > end && strcmp(name + length - end, extension) == 0;
 }
 
+/* A name that begins with - would be an option. */
 static int is_deck_entry(const struct dirent *entry)
 {
-  return is_deck(entry->d_name, strlen(entry->d_name));
+  return !strchr(".-", *entry->d_name) && is_deck(entry->d_name, strlen(entry->d_name));
 }
 
 /* Calls `of` with the name of each deck of the folder, and then of its folder finetune, in order.
@@ -137,15 +141,20 @@ struct list {
   int n;
 };
 
+/* The name as a shell takes it, which completion relies on, and the deck's first comment. */
 static void print_deck(const char *folder, const char *name, void *arg)
 {
   struct list *list = arg;
-  char line[160] = "", *path = mem_printf("%s/%s%s", folder, name, extension);
-  FILE *file = path ? fopen(path, "r") : NULL;
-  const bool read = file && fgets(line, sizeof line, file) && *line == '#';
-  fprintf(list->to, "%-30s %s\n", name, read ? strtok(line + 1 + strspn(line + 1, " "), "\n") : "");
-  if (file)
-    (void)fclose(file); /* it was only read */
+  char word[600] = "", line[160] = "", *path = mem_printf("%s/%s%s", folder, name, extension);
+  int fd = -1;
+  append_word(word, sizeof word, name);
+  if (path && !open_regular(path, OPEN_READ, &fd)) {
+    (void)file_read_at(fd, line, sizeof line - 1, 0); /* without it the comment is missing */
+    close(fd);
+  }
+  char *comment = *line == '#' ? line + 1 + strspn(line + 1, " ") : line + strlen(line);
+  comment[strcspn(comment, "\r\n")] = '\0';
+  printable_print(list->to, "%-30s %s\n", word, comment);
   mem_free(path);
   list->n++;
 }

@@ -76,3 +76,40 @@ for command in plan doctor report; do
   in_bash "sluice $command tiny.yaml --" | grep -v -e --help | sort > got
   cmp expected got || die "bash has other options of $command than --help"
 done
+
+# A name of a deck that a shell would read as more than a word is not offered, and nothing in it is
+# executed. All other names are offered.
+mkdir -p bin share/inputs/finetune
+ln -s "$SLUICE" bin/sluice
+# shellcheck disable=SC2016,SC2088 # nothing is expanded
+for name in '$(touch${IFS}executed)' '`touch${IFS}executed`' '${x:=$(touch${IFS}executed)}' \
+  ';touch executed;' '|touch executed' '&touch executed' '>executed' '<(touch executed)' \
+  'e*' '?' '[a-z]*' '~' '!!' 'a b' "it's" 'a"b' 'a\b' '-x' '--help' '$HOME' '{a,b}' '#a' '^a' \
+  "$(printf 'new\nline')" "$(printf 'a\tb')" "$(printf 'a\033[2J')" "$(printf 'a\342\200\256b')"
+do
+  : > "share/inputs/$name.yaml"
+  : > "share/inputs/finetune/$name.yaml"
+done
+for name in plain qwen2.5-7b with_low a+b finetune/plain; do
+  echo '# A deck' > "share/inputs/$name.yaml"
+done
+: > plainer # a file that e* does not match
+PATH=$PWD/bin:$PATH
+export PATH SLUICE_DATADIR="$PWD/share"
+sluice deck > decks
+test "$(wc -l < decks)" = "$(find share -name '[!-]*.yaml' -printf '.\n' | wc -l)" ||
+  { cat decks >&2; die "a deck is not listed in one line"; }
+grep -q "^'finetune/it'\\\\''s' " decks || { cat decks >&2; die "names are not quoted"; }
+for shell in bash zsh fish; do
+  # shellcheck disable=SC2016
+  for part in '' pl fin e '$' '`' '-' "'"; do
+    in_$shell "sluice train $part" > got 2>&1 || true
+    test ! -e executed || die "$shell executed a command in the name of a deck"
+    ! grep -q '[^A-Za-z0-9._+=/-]' got || test "$shell $part" = 'fish $' || # its variables
+      { cat got >&2; die "$shell offers a name that is no word after 'sluice train $part'"; }
+  done
+  in_$shell "sluice train " > got
+  for name in plain qwen2.5-7b with_low a+b finetune/plain; do
+    grep -qx -e "$name" got || { cat got >&2; die "$shell does not offer the deck $name"; }
+  done
+done
