@@ -232,8 +232,9 @@ enum status file_read_own(const char *path, size_t most, char **out, size_t *byt
 
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes)
 {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  return fd < 0 ? open_unreadable(errno, path) : read_open(fd, path, most, out, bytes);
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_STREAM, &fd);
+  return status ? status : read_open(fd, path, most, out, bytes);
 }
 
 /* `error`: why `bytes` could not be reserved. */

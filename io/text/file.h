@@ -20,7 +20,7 @@ enum status file_check_write(const char *path, int64_t bytes);
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of a file that Sluice wrote itself: a symbolic link is refused. */
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
-/* Likewise, of any kind: a file that the user names may be a pipe. */
+/* Likewise, of a file that the command line names: it may be a pipe. */
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
 /* pread(2) of `bytes` bytes, or fewer at the end of the file. Returns their number, or -1 with
  * errno. */

@@ -1,4 +1,5 @@
-/* Opens regular files, and nothing else, in folders that other users may write to.
+/* Opens regular files, and nothing else, in folders that other users may write to, or that a
+ * command lists.
  *
  * A symbolic link or a pipe there may have been planted: a link would lead a write into a file
  * elsewhere, and opening a pipe waits for its other end. Links among the folders of a path are
@@ -13,13 +14,15 @@
 
 enum open_as {
   OPEN_READ,   /* to read a file of the user: links are followed, because model folders have them */
+  OPEN_STREAM, /* likewise, and pipes, such as <(...) of a shell, and devices such as /dev/null */
   OPEN_OWN,    /* to read a file that Sluice wrote: links are refused, as in all modes below */
   OPEN_UPDATE, /* to read and write an existing file */
   OPEN_APPEND, /* to read, and to write at the end; made if it is missing */
   OPEN_NEW     /* to write an empty file, made in place of a file or link of that name */
 };
 
-/* *fd is the caller's to close. Never waits for a pipe. STATUS_INPUT if a file to read is not a
+/* *fd is the caller's to close. Never waits for a pipe, except that OPEN_STREAM gives one that has
+ * a name in a folder some seconds for its first byte. STATUS_INPUT if a file to read is not a
  * regular one, or if the user's file is missing, else STATUS_IO. Local. */
 enum status open_regular(const char *path, enum open_as as, int *fd);
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/text/file.h"
 
 // clang-format off: one row an option
@@ -75,7 +76,8 @@ static void find_words(const struct matrix_run *run, int64_t begin, char *out, s
 {
   static const char mark[] = "sluice: ";
   char line[2048];
-  FILE *file = fopen(run->log, "re");
+  int fd = -1;
+  FILE *file = open_regular(run->log, OPEN_OWN, &fd) ? NULL : fdopen(fd, "r");
   *out = '\0';
   if (!file || fseek(file, (long)begin, SEEK_SET) != 0)
     begin = -1;

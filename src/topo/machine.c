@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/open.h"
@@ -123,11 +124,12 @@ static enum status choose_synthetic(hwloc_topology_t machine, const char *synthe
 
 static enum status choose_source(hwloc_topology_t machine, const char *xml, const char *synthetic)
 {
-  FILE *file = xml ? fopen(xml, "re") : NULL;
-  if (xml && !file)
-    return status_set(STATUS_INPUT, "%s cannot be read: %s", xml, strerror(errno));
-  if (file)
-    fclose(file);
+  int fd = -1;
+  const enum status status = xml ? open_regular(xml, OPEN_STREAM, &fd) : STATUS_OK;
+  if (status)
+    return status;
+  if (fd >= 0)
+    close(fd);
   if (xml && hwloc_topology_set_xml(machine, xml) != 0)
     return refuse_xml(xml);
   return synthetic ? choose_synthetic(machine, synthetic) : STATUS_OK;

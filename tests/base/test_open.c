@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -90,10 +93,52 @@ static void pipes_are_not_waited_for(void **state)
   assert_int_equal(mkfifo(file, 0600), 0);
   for (enum open_as as = OPEN_READ; as <= OPEN_APPEND; as++) {
     assert_int_equal(open_as(as, file, NULL), as <= OPEN_OWN ? STATUS_INPUT : STATUS_IO);
-    assert_non_null(strstr(status_text(), "file is a pipe, and a regular file is expected"));
+    assert_non_null(strstr(status_text(), as == OPEN_STREAM
+                                              ? "file is a pipe to which no program has written"
+                                              : "file is a pipe, and a regular file is expected"));
   }
   assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK);
   holds(file, "new");
+}
+
+/* The pipe of a shell is waited for, even if its writer comes later. */
+static void pipes_of_a_shell_are_read(void **state)
+{
+  (void)state;
+  int ends[2], fd = -1;
+  char path[64], got[8] = "";
+  assert_int_equal(pipe(ends), 0);
+  snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+  assert_int_equal(open_as(OPEN_READ, path, NULL), STATUS_INPUT);
+  assert_int_equal(open_regular(path, OPEN_STREAM, &fd), STATUS_OK);
+  const pid_t writer = fork();
+  if (writer == 0) {
+    usleep(50000);
+    _exit(write(ends[1], "deck", 4) != 4);
+  }
+  assert_int_equal(read(fd, got, sizeof got), 4);
+  assert_string_equal(got, "deck");
+  assert_int_equal(waitpid(writer, NULL, 0), writer);
+  close(fd);
+  close(ends[0]);
+  close(ends[1]);
+  assert_int_equal(open_as(OPEN_STREAM, "/dev/null", NULL), STATUS_OK);
+}
+
+static void sockets_are_no_files(void **state)
+{
+  (void)state;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  strcpy(address.sun_path, file);
+  unlink(file);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  for (enum open_as as = OPEN_READ; as <= OPEN_APPEND; as++) {
+    assert_int_equal(open_as(as, file, NULL), as <= OPEN_OWN ? STATUS_INPUT : STATUS_IO);
+    assert_non_null(strstr(status_text(), "file is a socket, and a regular file is expected"));
+  }
+  close(fd);
+  unlink(file);
 }
 
 static void folders_and_devices_are_no_files(void **state)
@@ -141,6 +186,8 @@ int main(void)
       cmocka_unit_test(files_open_as_they_are_meant_to),
       cmocka_unit_test(links_are_refused_where_sluice_writes),
       cmocka_unit_test(pipes_are_not_waited_for),
+      cmocka_unit_test(pipes_of_a_shell_are_read),
+      cmocka_unit_test(sockets_are_no_files),
       cmocka_unit_test(folders_and_devices_are_no_files),
       cmocka_unit_test(links_among_the_folders_are_followed),
       cmocka_unit_test(the_mode_follows_the_umask),

@@ -26,11 +26,22 @@ for code in UTF-16 UTF-16LE UTF-16BE UTF-32; do
 done
 test ! -e runs || die "a deck that is no text was run"
 
-# A deck that the user names may come through a pipe. A long list takes time in proportion.
+# A deck that the user names may come through a pipe, but nothing is waited for without end. A long
+# list takes time in proportion.
 mkfifo pipe.yaml
 cat tiny.yaml > pipe.yaml &
 soon "$SLUICE" plan pipe.yaml list=false > plan.out 2>&1 ||
   { cat plan.out >&2; die "a deck through a pipe"; }
+fails 3 "pipe.yaml is a pipe to which no program has written" soon "$SLUICE" plan pipe.yaml
+fails 3 "pipe.yaml is a pipe to which no program has written" \
+  soon env SLUICE_SITE_CONF=pipe.yaml "$SLUICE" deck tiny.yaml
+fails 3 "pipe.yaml is a pipe to which no program has written" soon "$SLUICE" topo xml=pipe.yaml
+fails 3 "pipe.yaml is a pipe to which no program has written" \
+  soon "$SLUICE" plan tiny.yaml rates=pipe.yaml
+mkdir -p installed/inputs
+mkfifo installed/inputs/pipe.yaml
+SLUICE_DATADIR=installed soon "$SLUICE" deck > decks.out || die "a list of decks waits for a pipe"
+grep -q '^pipe ' decks.out || die "a list of decks lacks one"
 { printf 'train: {freeze: ['; yes x, | head -n 300000; printf 'x]}\n'; } > long.yaml
 fails 2 'no parameter of this model is named "x"' timeout -s KILL 20 "$SLUICE" plan long.yaml
 

@@ -23,7 +23,7 @@ fails 2 "both xml= and machine=" "$SLUICE" topo --xml "$here/machines/nps4.xml" 
 fails 2 "ranks=0: a machine is shown for 1 rank or more" "$SLUICE" topo --machine "pu:4" --ranks 0
 fails 2 "topo.cores gives rank 0 of its node the CPUs 0-7, of which it may use 0-1" "$SLUICE" topo \
   --machine "core:2 pu:1" --ranks 1 "topo.cores=[0-7]"
-fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
+fails 3 "cannot open nowhere.xml" "$SLUICE" topo --xml nowhere.xml
 
 # The places of the ranks of a job; a deck is accepted too.
 make_deck
