@@ -24,10 +24,10 @@ struct checkpoint_meta {
 };
 void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one */
 
-/* Writes DIR/step-%08lld.h5 under a temporary name in the same folder. Space is allocated early and
- * not filled. Each rank writes its own ranges, with a CRC-32 per dataset (combined over ranks).
- * Then come flush, fsync, rename, and fsync of the folder. On failure the temporary file is removed
- * and every earlier checkpoint is untouched. Collective. */
+/* Writes DIR/step-%08lld.h5 in a folder of its own next to it (io/text/scratch.h). Space is
+ * allocated early and not filled. Each rank writes its own ranges, with a CRC-32 per dataset
+ * (combined over ranks). Then come flush, fsync, rename, and fsync of the folder. On failure
+ * nothing is left, and every earlier checkpoint is untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out);
 /* The state of this process in a save, for a watchdog. A save that makes progress changes `moved`.
@@ -63,7 +63,7 @@ char *checkpoint_folder_path(const char *dir, int64_t step);
 
 /* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
  * says why. Any other failure is returned. *path_out is NULL if the folder has no step-*.h5. If all
- * are damaged, the call fails with STATUS_INPUT. `clean`: remove stale temporary files. Only the
+ * are damaged, the call fails with STATUS_INPUT. `clean`: remove unfinished saves. Only the
  * run that owns the folder asks for it. Otherwise nothing is written. Collective. */
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean,
                                   checkpoint_use *use, void *arg, char **path_out);

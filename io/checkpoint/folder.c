@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
+#include "io/text/scratch.h"
 
 #define NAME_FORMAT "step-%08lld.h5"
 enum { NAME_BYTES = 64 };
@@ -20,24 +21,18 @@ char *checkpoint_folder_path(const char *dir, int64_t step)
   return mem_printf("%s/" NAME_FORMAT, dir, (long long)step);
 }
 
-char *checkpoint_folder_temporary(const char *dir, int64_t step)
-{
-  return mem_printf("%s/." NAME_FORMAT ".tmp", dir, (long long)step);
-}
-
 /* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not
  * touched. */
-static bool parse_name(const char *name, const char *format, int64_t *step)
+static bool parse_name(const char *name, int64_t *step)
 {
   char again[NAME_BYTES];
-  const char *digits = strstr(name, "step-");
-  if (!digits)
+  if (strncmp(name, "step-", 5) != 0)
     return false;
   errno = 0;
-  long long value = strtoll(digits + strlen("step-"), NULL, 10);
+  long long value = strtoll(name + 5, NULL, 10);
   if (errno != 0 || value < 0)
     return false;
-  snprintf(again, sizeof again, format, value);
+  snprintf(again, sizeof again, NAME_FORMAT, value);
   *step = value;
   return strcmp(name, again) == 0;
 }
@@ -48,33 +43,16 @@ static int compare_steps(const void *a, const void *b)
   return (left > right) - (left < right);
 }
 
-/* "-JOB-PROCESS.lock" and ".locktest.RANK": suffixes of files next to the actual file. Open MPI
- * uses them to keep the common position of ranks on several nodes. */
-static bool is_of_mpi(const char *suffix)
+/* The folder of a save that is not complete. */
+static bool is_unfinished(const char *name)
 {
-  static const char digit[] = "0123456789", test[] = ".locktest.";
-  if (strncmp(suffix, test, strlen(test)) == 0) {
-    const char *number = suffix + strlen(test);
-    return *number && number[strspn(number, digit)] == '\0';
-  }
-  const size_t first = suffix[0] == '-' ? strspn(suffix + 1, digit) : 0;
-  const char *rest = suffix + 1 + first;
-  const size_t second = first > 0 && rest[0] == '-' ? strspn(rest + 1, digit) : 0;
-  return second > 0 && strcmp(rest + 1 + second, ".lock") == 0;
-}
-
-/* The files of a save in the folder before it is complete, and the files that MPI-IO adds next to
- * them. */
-static bool is_temporary(const char *name)
-{
-  char own[NAME_BYTES];
+  char file[NAME_BYTES];
   int64_t step;
-  const char *end = strstr(name, ".tmp");
-  if (!end)
+  int length;
+  if (!scratch_parse(name, &length) || length >= NAME_BYTES)
     return false;
-  end += strlen(".tmp");
-  snprintf(own, sizeof own, "%.*s", (int)(end - name), name);
-  return parse_name(own, "." NAME_FORMAT ".tmp", &step) && (!*end || is_of_mpi(end));
+  snprintf(file, sizeof file, "%.*s", length, name + 1);
+  return parse_name(file, &step);
 }
 
 /* Frees `path`; NULL: memory is out. `which`: "old checkpoint". */
@@ -95,10 +73,9 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
   enum status status = STATUS_OK;
   errno = 0; /* because only errno distinguishes the end from a failure */
   for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
-    if (clean && is_temporary(item->d_name)) {
-      status =
-          remove_file(mem_printf("%s/%s", dir, item->d_name), "leftover of an interrupted job");
-    } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
+    if (clean && is_unfinished(item->d_name)) {
+      scratch_clear(dir, item->d_name);
+    } else if (steps && parse_name(item->d_name, &step)) {
       status = mem_grow(MEM_META, (void **)steps, &room, *n + 1, sizeof **steps);
       if (status == STATUS_OK)
         (*steps)[(*n)++] = step;

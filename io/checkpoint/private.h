@@ -87,9 +87,8 @@ enum status checkpoint_find_repeats(struct comm *comm, hid_t file,
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 
 /* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With
- * `clean`, temporary files are removed. Local. */
+ * `clean`, unfinished saves are removed. Local. */
 enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n);
-char *checkpoint_folder_temporary(const char *dir, int64_t step);
 
 /* For tests that interrupt a save: called on every rank after each phase (BEGUN to LAID_OUT and
  * COMPLETED to RENAMED: rank 0 only; WROTE: after each of a rank's tensors). */

@@ -17,6 +17,7 @@
 #include "base/open.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
+#include "io/text/scratch.h"
 
 enum {
   EMPTY_BYTES = 65536, /* upper bound for a file without datasets */
@@ -82,7 +83,8 @@ struct save {
   int64_t *sums;                   /* [2 n] */
   void *buffer;                    /* for tensors that are moved by pieces */
   int64_t written;                 /* bytes written since the last flush */
-  char *temporary, *final;
+  char *final;
+  struct scratch scratch; /* where it is written */
 };
 
 static bool writes(const struct io_tensor *tensor)
@@ -101,11 +103,9 @@ static enum status prepare(struct save *save)
     status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)
     return status;
-  save->temporary = save->path ? mem_printf("%s.tmp", save->path)
-                               : checkpoint_folder_temporary(save->dir, save->meta->step);
   save->final =
       save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
-  return save->temporary && save->final ? STATUS_OK : STATUS_MEMORY;
+  return save->final ? STATUS_OK : STATUS_MEMORY;
 }
 
 static int64_t hash(const void *data, int64_t bytes)
@@ -310,6 +310,7 @@ static enum status prepare_path(const struct save *save)
   if (file_exists(save->path))
     return status_set(STATUS_USAGE,
                       "there is such a file already; remove it or choose another name");
+  scratch_sweep(save->path);
   const char *slash = strrchr(save->path, '/');
   if (!slash || slash == save->path)
     return STATUS_OK;
@@ -319,17 +320,19 @@ static enum status prepare_path(const struct save *save)
   return status;
 }
 
-static enum status lay_out(const struct save *save)
+static enum status lay_out(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
   enum status status = save->path ? prepare_path(save) : prepare_folder(save);
   if (status == STATUS_OK)
-    status = file_create(save->temporary,
-                         EMPTY_BYTES); /* space for closing, if the next reservation fails */
+    status = scratch_make(save->final, &save->scratch);
   if (status == STATUS_OK)
-    status = hdf5_create(save->temporary, &file);
+    status = file_reserve(save->scratch.file,
+                          EMPTY_BYTES); /* space for closing, if the next reservation fails */
   if (status == STATUS_OK)
-    status = file_reserve(save->temporary, bound_bytes(save));
+    status = hdf5_create(save->scratch.file, &file);
+  if (status == STATUS_OK)
+    status = file_reserve(save->scratch.file, bound_bytes(save));
   if (status == STATUS_OK) {
     reached(CHECKPOINT_BEGUN);
     status = write_header(file, save);
@@ -344,23 +347,12 @@ static enum status lay_out(const struct save *save)
 
 /* All ranks: data. */
 
-static enum status check_access(const char *path)
-{
-  const int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0)
-    return status_set(
-        STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s%s", path, strerror(errno),
-        errno == ENOENT ? "; the folder must be on a file system that all nodes share" : "");
-  close(fd); /* nothing was written */
-  return STATUS_OK;
-}
-
 /* Every rank's bytes reach the disk from the node that holds them. */
 static enum status bring_to_disk(struct save *save)
 {
   now_at(&flushing);
   save->written = 0;
-  return file_sync(save->temporary);
+  return file_sync(save->scratch.file);
 }
 
 /* Called while data are written, not only at the end. A node may write hundreds of GB, and a
@@ -433,18 +425,19 @@ static enum status explain(const struct save *save, enum status status)
 }
 
 /* When a rank returns, the folder is as it was. The failure that led here is the one to report. */
-static void remove_temporary(struct save *save)
+static enum status remove_scratch(struct save *save, enum status status)
 {
-  if (comm_rank(save->comm) == 0)
-    (void)unlink(save->temporary);
+  status = scratch_explain(&save->scratch, status);
+  scratch_drop(&save->scratch);
   (void)comm_barrier(save->comm);
+  return status;
 }
 
 /* HDF5 cannot recover if closing cannot write to the file: it would crash when the process ends.
  * All ranks are here, and one logs the error. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
-  remove_temporary(save);
+  status = remove_scratch(save, status);
   if (comm_rank(save->comm) != 0)
     (void)comm_barrier(save->comm);
   comm_abort(save->comm, explain(save, status));
@@ -454,7 +447,7 @@ static void __attribute__((noreturn)) give_up(struct save *save, enum status sta
 static enum status open_alone(const struct save *save, hid_t *file)
 {
   MPI_Comm alone = MPI_COMM_SELF;
-  return hdf5_open_parallel(save->temporary, &alone, file);
+  return hdf5_open_parallel(save->scratch.file, &alone, file);
 }
 
 /* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
@@ -464,7 +457,7 @@ static bool can_be_closed(const struct save *save)
 {
   char byte;
   int fd = -1;
-  (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
+  (void)open_regular(save->scratch.file, OPEN_UPDATE, &fd);
   bool good =
       fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
   if (fd >= 0)
@@ -485,7 +478,8 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
   if (closed != STATUS_OK && status != STATUS_OK)
     closed = status_set(status, "%s", sentence); /* the cause */
   if (closed != STATUS_OK)
-    comm_abort(save->comm, explain(save, closed)); /* HDF5 is broken */
+    comm_abort(save->comm,
+               explain(save, scratch_explain(&save->scratch, closed))); /* HDF5 is broken */
   now_at(&waiting_for_closing);
   if (status == STATUS_OK)
     return comm_barrier(save->comm); /* then no other rank writes to the file */
@@ -513,9 +507,7 @@ static enum status flush_on_all(struct save *save, hid_t file)
 static enum status write_data(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  enum status status = check_access(save->temporary);
-  if (status == STATUS_OK)
-    status = open_alone(save, &file);
+  enum status status = open_alone(save, &file);
   now_at(&waiting_for_opening);
   status = comm_agree(save->comm, status);
   if (status != STATUS_OK)
@@ -535,21 +527,21 @@ static enum status write_data(struct save *save)
 
 /* Rank 0: make it a checkpoint. */
 
-static enum status complete(const struct save *save)
+static enum status complete(struct save *save)
 {
   const int32_t yes = 1;
   hid_t file = H5I_INVALID_HID;
-  enum status status = hdf5_open(save->temporary, true, &file);
+  enum status status = hdf5_open(save->scratch.file, true, &file);
   if (status == STATUS_OK)
     status = hdf5_set_number(file, "complete", DTYPE_I32, &yes);
   status = hdf5_finish(file, status);
   if (status != STATUS_OK)
     return status;
   reached(CHECKPOINT_COMPLETED);
-  if (truncate(save->temporary, file_size(save->temporary)) !=
-      0) /* releases the space reserved beyond the end */
-    return status_set(STATUS_IO, "cannot set the size of %s: %s", save->temporary, strerror(errno));
-  status = file_sync_rename(save->temporary, save->final);
+  const char *path = save->scratch.file;
+  if (truncate(path, file_size(path)) != 0) /* releases the space reserved beyond the end */
+    return status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
+  status = scratch_publish(&save->scratch, save->final);
   if (status == STATUS_OK)
     reached(CHECKPOINT_RENAMED);
   return status;
@@ -573,6 +565,8 @@ static enum status save_all(struct save *save)
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
   now_at(&opening);
   if (status == STATUS_OK)
+    status = scratch_share(save->comm, &save->scratch);
+  if (status == STATUS_OK)
     status = write_data(save);
   now_at(first ? &completing : &waiting_for_end);
   if (status == STATUS_OK)
@@ -581,8 +575,9 @@ static enum status save_all(struct save *save)
   if (status != STATUS_OK && (comm_max_i64(save->comm, &broken, 1) != STATUS_OK || broken))
     give_up(save, status);
   if (status != STATUS_OK)
-    remove_temporary(save);
-  return status;
+    return remove_scratch(save, status);
+  scratch_drop(&save->scratch);
+  return STATUS_OK;
 }
 
 static void free_save(struct save *save)
@@ -590,7 +585,6 @@ static void free_save(struct save *save)
   mem_free(save->pieces);
   mem_free(save->sums);
   mem_free(save->buffer);
-  mem_free(save->temporary);
   mem_free(save->final);
   checkpoint_table_free(&save->table);
 }

@@ -81,13 +81,17 @@ enum status hdf5_finish(hid_t file, enum status so_far)
   return status;
 }
 
-enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final, enum status so_far)
+enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *final,
+                           enum status so_far)
 {
-  const enum status status = hdf5_finish(file, so_far);
-  if (!status)
-    return file_sync_rename(temporary, final);
-  unlink(temporary);
-  return status_prefix(status, "%s", temporary);
+  enum status status = hdf5_finish(file, so_far);
+  if (status)
+    status_prefix(status, "%s", final);
+  else
+    status = scratch_publish(scratch, final);
+  status = scratch_explain(scratch, status);
+  scratch_drop(scratch);
+  return status;
 }
 
 /* Making and opening. */

@@ -18,6 +18,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "io/text/scratch.h"
 #include "layout/layout.h"
 
 /* HDF5's parallel build is not thread-safe, so the process has one lock for it. Every function here
@@ -62,9 +63,9 @@ enum status hdf5_finish(hid_t file, enum status so_far);
  * hdf5_finish() finds a full disk before it flushes. If a flush fails nevertheless, as on a broken
  * disk, this is true from then on: report the failure with comm_abort(). */
 bool hdf5_is_broken(void);
-/* hdf5_finish() for a file that was made as `temporary`. The file then appears under its name, or
- * is removed after a failure. Messages name it. */
-enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final,
+/* hdf5_finish() for a file that was made in `scratch`, which is dropped. The file then appears
+ * under its name, or is removed after a failure. Messages name it. */
+enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *final,
                            enum status so_far);
 
 /* The type in the file of an element, to be closed. Memory holds the same bytes (little-endian

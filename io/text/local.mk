@@ -17,6 +17,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/json_write.h \
 	io/text/lock.c \
 	io/text/lock.h \
+	io/text/scratch.c \
+	io/text/scratch.h \
 	io/text/text.c \
 	io/text/text.h \
 	io/text/utf8.c \

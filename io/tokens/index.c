@@ -59,9 +59,9 @@ enum {
 _Static_assert(sizeof(enum token_split) == sizeof(uint32_t) && sizeof(bool) == sizeof(uint8_t),
                "`split` and `last` are kept as they lie in memory");
 
-static char *index_path(const char *dir, const char *ending)
+static char *index_path(const char *dir)
 {
-  return mem_printf("%s/" SHARD_INDEX "%s", dir, ending);
+  return mem_printf("%s/" SHARD_INDEX, dir);
 }
 
 /* ---- writing */
@@ -111,20 +111,18 @@ static enum status write_rows(hid_t file, int64_t n, const struct shard_info *sh
 enum status shard_index_write(const char *dir, int64_t n, struct shard_info *shards)
 {
   hid_t file = H5I_INVALID_HID;
-  char *path = index_path(dir, ""), *temporary = index_path(dir, ".tmp");
-  enum status status = path && temporary ? STATUS_OK : STATUS_MEMORY;
+  struct scratch scratch = {0};
+  char *path = index_path(dir);
+  enum status status = path ? scratch_make(path, &scratch) : STATUS_MEMORY;
   qsort(shards, (size_t)n, sizeof *shards, by_place);
   if (status == STATUS_OK)
-    status = file_create(temporary, 0);
-  if (status == STATUS_OK)
-    status = hdf5_create(temporary, &file);
+    status = hdf5_create(scratch.file, &file);
   if (status == STATUS_OK)
     status = write_shared(file, n, shards);
   if (status == STATUS_OK)
     status = write_rows(file, n, shards);
-  if (temporary)
-    status = hdf5_finish_as(file, temporary, path, status);
-  mem_free(temporary);
+  if (path)
+    status = hdf5_finish_as(file, &scratch, path, status);
   mem_free(path);
   return status;
 }
@@ -245,7 +243,7 @@ enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *
   struct shard_info *shards = NULL;
   int64_t count = 0;
   hid_t file = H5I_INVALID_HID;
-  char *path = index_path(dir, "");
+  char *path = index_path(dir);
   if (!path)
     return STATUS_MEMORY;
   enum status status = hdf5_open(path, false, &file);

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "io/text/file.h"
 #include "io/text/lock.h"
+#include "io/text/scratch.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/index.h"
 #include "io/tokens/prepare_group.h"
@@ -63,16 +64,20 @@ static bool is_tokenizer_name(const char *name)
   return false;
 }
 
-static bool is_index_name(const char *name)
-{
-  return strcmp(name, SHARD_INDEX) == 0 || strcmp(name, SHARD_INDEX ".tmp") == 0;
-}
-
-/* train-*.h5, val-*.h5, also with .tmp */
+/* train-*.h5, val-*.h5 */
 static bool is_shard_name(const char *name)
 {
   return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) &&
-         (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
+         ends_with(name, ".h5");
+}
+
+/* The folder of an unfinished shard or index. */
+static bool is_unfinished(const char *name)
+{
+  int length;
+  return scratch_parse(name, &length) &&
+         (!strncmp(name, ".train-", 7) || !strncmp(name, ".val-", 5) ||
+          !strncmp(name, "." SHARD_INDEX, strlen("." SHARD_INDEX)));
 }
 
 /* Contents of the folder. `sweep` removes unfinished files of a killed process. `clear` removes all
@@ -90,16 +95,19 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
     return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
   for (const struct dirent *entry; (entry = readdir(folder));) {
     const char *name = entry->d_name;
-    bool temporary = ends_with(name, ".tmp"),
-         record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
+    bool temporary = strcmp(name, "prepare.json.tmp") == 0,
+         record = temporary || strcmp(name, "prepare.json") == 0,
+         index = strcmp(name, SHARD_INDEX) == 0;
+    if (sweep && is_unfinished(name))
+      scratch_clear(dir, name);
     if (name[0] == '.')
       continue;
-    if ((is_shard_name(name) || is_index_name(name) || record) && (clear || (sweep && temporary)))
+    if ((clear && (is_shard_name(name) || index || record)) || (sweep && temporary))
       unlinkat(dirfd(folder), name, 0); /* a file that stays is reported later by its name */
     else if (clear && is_tokenizer_name(name))
       unlinkat(dirfd(folder), name, 0);
     else if (is_shard_name(name))
-      found.shards += !temporary;
+      found.shards++;
     else if (record)
       found.record = found.record || !temporary;
     else

@@ -90,12 +90,10 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
                         const void *tokens, const uint64_t *documents)
 {
   hid_t file = H5I_INVALID_HID;
-  char *temporary = mem_printf("%s.tmp", path);
-  if (!temporary)
-    return STATUS_MEMORY;
-  enum status status = file_create(temporary, 0);
+  struct scratch scratch = {0};
+  enum status status = scratch_make(path, &scratch);
   if (status == STATUS_OK)
-    status = hdf5_create(temporary, &file);
+    status = hdf5_create(scratch.file, &file);
   if (status == STATUS_OK)
     status = write_header(file, info, source);
   if (status == STATUS_OK)
@@ -104,9 +102,7 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
                        shard_tokens(info), tokens);
   if (status == STATUS_OK)
     status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
-  status = hdf5_finish_as(file, temporary, path, status);
-  mem_free(temporary);
-  return status;
+  return hdf5_finish_as(file, &scratch, path, status);
 }
 
 /* ---- reading */

@@ -195,7 +195,7 @@ refuses() { # CODE TEXT COMMAND...
 }
 bad() { # TEXT FOLDER: neither is imported nor starts a run
   refuses 3 "$1" "$SLUICE" ckpt import "$2" bad.h5
-  test ! -e bad.h5 && test ! -e bad.h5.tmp || die "a file is left of $2"
+  test ! -e bad.h5 && test -z "$(ls -d .bad.h5* 2> /dev/null)" || die "a file is left of $2"
 }
 changed() { # SED-SCRIPT: a copy of hf with another config.json
   rm -rf bad

@@ -83,7 +83,7 @@ clean() {
   on 2 "$SLUICE" train tiny.yaml run.dir="$1" run.steps="$(($(losses "$1" | tail -n 1 |
     cut -d ' ' -f 1) + 2))" checkpoint.every=0 --resume auto > again.log 2>&1 ||
     { cat again.log >&2; die "$1: it does not go on"; }
-  test "$(find "$1/ckpt" -name '.*.tmp' | wc -l)" = 0 || die "$1: temporary files are left"
+  test "$(find "$1/ckpt" -name '.*.tmp*' | wc -l)" = 0 || die "$1: temporary files are left"
 }
 
 # In the middle of steps: by kill -9, and by a fault of its own; of rank 0 and of another one.
@@ -98,7 +98,7 @@ done
 # During a checkpoint that is written in the background.
 start save checkpoint.every=2
 wait_for save '"save"' # the second one is behind the steps for sure
-wait_for_file save 'save/ckpt/.*.tmp'
+wait_for_file save 'save/ckpt/.*.tmp-*'
 hit save KILL -n
 ends save 10
 clean save

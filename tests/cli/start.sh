@@ -59,7 +59,7 @@ kept() { test "$(cat victim)" = key || die "$1: a file outside of the run folder
 
 # Temporary names: what is there makes place.
 mkdir -p shared/ckpt shared/trace
-for name in deck.yaml ckpt/.step-00000006.h5 trace/rank-00000.json; do
+for name in deck.yaml trace/rank-00000.json; do
   case $name in */*) to=../../victim ;; *) to=../victim ;; esac
   ln -s $to "shared/$name.tmp"
 done

@@ -174,15 +174,6 @@ CODE=137 job 137 train d.yaml
 grep -q "killed by signal 9, and no sign of memory shortage" job.out ||
   die "it takes the end of an earlier start for its own"
 
-# Temporary files of killed ranks are removed. A refused job leaves the folder to the job that has
-# it.
-mkdir r/ckpt
-: > r/ckpt/.step-00000008.h5.tmp
-CODE=2 job 2 train d.yaml
-test -e r/ckpt/.step-00000008.h5.tmp || die "a refused job removes what another one is saving"
-CODE=137 job 137 train d.yaml
-test ! -e r/ckpt/.step-00000008.h5.tmp || die "what a killed rank was writing stays"
-
 # Ranks share memory in /dev/shm, and map no file.
 CODE=135 job 135 train d.yaml
 says r "bus error: /dev/shm of a node is full"

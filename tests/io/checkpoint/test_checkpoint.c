@@ -2,7 +2,9 @@
  * calls read the file. zlib computes the CRC-32 of whole tensors. All distributions of the tensors
  * over ranks give the same file, bit by bit. */
 /* ranks: 1 2 3 4 */
+#include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +25,7 @@
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
+#include "io/text/scratch.h"
 #include "sample.h"
 
 static struct comm *job;
@@ -42,6 +45,19 @@ int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_
   return refused ? MPI_ERR_ACCESS : PMPI_File_open(comm, name, mode, info, file);
 }
 
+/* Number of scratch folders; *one (mem_free): one of them. */
+static int unfinished(char **one)
+{
+  int n = 0, length;
+  DIR *folder = opendir(dir);
+  assert_non_null(folder);
+  for (struct dirent *entry; (entry = readdir(folder));)
+    if (scratch_parse(entry->d_name, &length) && n++ == 0 && one)
+      *one = mem_printf("%s/%s", dir, entry->d_name);
+  closedir(folder);
+  return n;
+}
+
 static char *save(enum sample_split split, int64_t step, int seed, bool big)
 {
   struct sample sample;
@@ -54,57 +70,12 @@ static char *save(enum sample_split split, int64_t step, int seed, bool big)
   return path;
 }
 
-/* Any user may make this semaphore, which Open MPI's shared file pointers would wait for. */
-static void a_planted_semaphore_is_not_met(void **state)
-{
-  (void)state;
-  const char zeros[32] = {0};
-  int64_t step = 10000000 + getpid();
-  assert_int_equal(comm_broadcast(job, &step, sizeof step, 0), STATUS_OK);
-  char *name = mem_printf("/dev/shm/sem.OMPIO_.step-%08lld.h5.tmp", (long long)step);
-  int fd = comm_rank(job) == 0 ? open(name, O_WRONLY | O_CREAT | O_EXCL, 0666) : -1;
-  int64_t planted = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros;
-  assert_int_equal(comm_sum_i64(job, &planted, 1), STATUS_OK);
-  if (planted) {
-    alarm(60); /* a save that waits is ended */
-    mem_free(save(SPLIT_EVEN, step, 7, false));
-    alarm(0);
-  }
-  if (fd >= 0)
-    assert_true(close(fd) == 0 && unlink(name) == 0);
-  mem_free(name);
-  if (!planted)
-    skip();
-}
-
-/* The last rank cannot make the file in which Open MPI's shared file pointers try locks. */
-static void a_lock_file_is_not_needed(void **state)
-{
-  (void)state;
-  struct sample sample;
-  char *path = mem_printf("%s/alone.h5", dir);
-  char *lock = mem_printf("%s.tmp.locktest.%d", path, comm_ranks(job) - 1);
-  sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
-  if (comm_rank(job) == 0)
-    assert_int_equal(mkdir(lock, 0777), 0);
-  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
-  alarm(60); /* a save that waits is ended */
-  enum status status = checkpoint_write(job, path, &sample.meta, sample.n, sample.tensor);
-  alarm(0);
-  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
-  sample_free(&sample);
-  if (comm_rank(job) == 0)
-    assert_true(rmdir(lock) == 0 && unlink(path) == 0);
-  mem_free(path);
-  mem_free(lock);
-}
-
 /* On the last rank only. No rank waits for it, and the next save succeeds. */
 static void an_open_that_fails_on_one_rank(void **state)
 {
   (void)state;
   struct sample sample;
-  char *path = mem_printf("%s/refused.h5", dir), *temporary = mem_printf("%s.tmp", path);
+  char *path = mem_printf("%s/refused.h5", dir);
   char rank[32] = "";
   snprintf(rank, sizeof rank, comm_ranks(job) > 1 ? "rank %d: " : "", comm_ranks(job) - 1);
   sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
@@ -118,14 +89,97 @@ static void an_open_that_fails_on_one_rank(void **state)
     assert_true(turn == 1 || strstr(status_text(), "refused.h5 was not written: "));
     assert_true(turn == 1 || strstr(status_text(), rank));
     assert_true(turn == 1 || strstr(status_text(), "MPI_File_open failed"));
-    assert_false(file_exists(temporary));
+    assert_int_equal(unfinished(NULL), 0);
   }
   sample_free(&sample);
   assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
   if (comm_rank(job) == 0)
     assert_int_equal(unlink(path), 0);
-  mem_free(temporary);
   mem_free(path);
+}
+
+static enum checkpoint_phase swapped_in;
+static bool by_folder;
+static char *victim_dir;
+
+/* Another user of the group, who may rename in the folder: the scratch folder gives its name to a
+ * link, or to a folder with a link. */
+static void swap(enum checkpoint_phase phase)
+{
+  if (phase != swapped_in || comm_rank(job) != 0)
+    return;
+  char *folder = NULL, *away = mem_printf("%s/away", victim_dir);
+  assert_int_equal(unfinished(&folder), 1);
+  char *planted = mem_printf("%s%s", victim_dir, strrchr(folder, '/')),
+       *victim = mem_printf("%s/victim", victim_dir);
+  assert_int_equal(rename(folder, away), 0);
+  if (by_folder) {
+    assert_int_equal(mkdir(folder, 0755), 0);
+    mem_free(planted);
+    planted = mem_printf("%s%s", folder, strrchr(folder, '/'));
+  } else {
+    assert_int_equal(symlink(victim_dir, folder), 0);
+  }
+  assert_int_equal(symlink(victim, planted), 0);
+  mem_free(planted);
+  mem_free(victim);
+  mem_free(folder);
+  mem_free(away);
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+  (void)info, (void)type;
+  return place->level > 0 ? remove(path) : 0;
+}
+
+/* The save ends well or with a sentence; the file behind the link stays as it is, and the next save
+ * succeeds. */
+static void a_link_that_is_swapped_in_is_not_followed(void **state)
+{
+  (void)state;
+  char *whole = dir, *text = NULL, *victim;
+  size_t bytes;
+  struct sample sample;
+  dir = mem_printf("%s/group", whole);
+  victim_dir = mem_printf("%s/victims", whole);
+  victim = mem_printf("%s/victim", victim_dir);
+  sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
+  for (int i = 0; i < 8; i++) {
+    static const enum checkpoint_phase phases[] = {CHECKPOINT_BEGUN, CHECKPOINT_LAID_OUT,
+                                                   CHECKPOINT_OPENED, CHECKPOINT_COMPLETED};
+    swapped_in = phases[i / 2];
+    by_folder = i % 2 == 1;
+    if (comm_rank(job) == 0) {
+      assert_int_equal(file_make_folders(dir) || file_make_folders(victim_dir), 0);
+      assert_int_equal(file_write_all(victim, "key", 3), STATUS_OK);
+    }
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+    checkpoint_test_hook = swap;
+    const enum status status =
+        checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL);
+    checkpoint_test_hook = NULL;
+    if (status && !strstr(status_text(), "another user has replaced "))
+      fail_msg("case %d: %s", i, status_text());
+    assert_true(!status || comm_ranks(job) > 1); /* one rank has it open */
+    assert_int_equal(file_read_all(victim, 10, &text, &bytes), STATUS_OK);
+    assert_string_equal(text, "key");
+    mem_free(text);
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+    mem_free(save(SPLIT_EVEN, 20, 7, false));
+    if (comm_rank(job) == 0)
+      assert_int_equal(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) +
+                           nftw(victim_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS),
+                       0);
+  }
+  if (comm_rank(job) == 0)
+    assert_int_equal(rmdir(dir) + rmdir(victim_dir), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  sample_free(&sample);
+  mem_free(victim);
+  mem_free(victim_dir);
+  mem_free(dir);
+  dir = whole;
 }
 
 static void every_split_is_read_by_every_split(void **state)
@@ -377,15 +431,14 @@ static void overwriting_replaces(void **state)
 /* Errors of a caller are reported before a file exists. */
 static void expect_refusal(struct sample *sample, const char *words)
 {
-  char *path = checkpoint_folder_path(dir, 900), *temporary = checkpoint_folder_temporary(dir, 900);
+  char *path = checkpoint_folder_path(dir, 900);
   sample->meta.step = 900;
   assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL),
                    STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), words));
   assert_false(file_exists(path));
-  assert_false(file_exists(temporary));
+  assert_int_equal(unfinished(NULL), 0);
   mem_free(path);
-  mem_free(temporary);
 }
 
 static void parts_that_do_not_make_a_whole_are_refused(void **state)
@@ -459,9 +512,7 @@ static void a_name_used_twice_is_refused_and_leaves_nothing(void **state)
   assert_int_not_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
                        STATUS_OK);
   assert_non_null(strstr(status_text(), "cannot create the dataset ones"));
-  char *temporary = checkpoint_folder_temporary(dir, 900);
-  assert_false(file_exists(temporary));
-  mem_free(temporary);
+  assert_int_equal(unfinished(NULL), 0);
   sample_free(&sample);
 }
 
@@ -768,8 +819,7 @@ static void moved_by_pieces_is_the_same_file(void **state)
 static void a_move_that_fails_leaves_nothing(void **state)
 {
   (void)state;
-  char *moved = mem_printf("%s/broken.h5", dir), *temporary = mem_printf("%s.tmp", moved),
-       *path = save(SPLIT_EVEN, 310, 5, false);
+  char *moved = mem_printf("%s/broken.h5", dir), *path = save(SPLIT_EVEN, 310, 5, false);
   struct sample sample;
   struct mover movers[SAMPLE_MOST];
   struct io_tensor tensors[SAMPLE_MOST];
@@ -780,12 +830,11 @@ static void a_move_that_fails_leaves_nothing(void **state)
   assert_non_null(
       strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
   assert_false(file_exists(moved));
-  assert_false(file_exists(temporary));
+  assert_int_equal(unfinished(NULL), 0);
   make_moved(&sample, comm_rank(job) == 0 ? 2 : -1, true, movers, tensors);
   assert_int_equal(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "is gone"));
   sample_free(&sample);
-  mem_free(temporary);
   mem_free(moved);
   mem_free(path);
 }
@@ -886,8 +935,7 @@ static void skipped_tensors_are_not_damaged(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_planted_semaphore_is_not_met),
-      cmocka_unit_test(a_lock_file_is_not_needed),
+      cmocka_unit_test(a_link_that_is_swapped_in_is_not_followed),
       cmocka_unit_test(an_open_that_fails_on_one_rank),
       cmocka_unit_test(every_split_is_read_by_every_split),
       cmocka_unit_test(the_file_does_not_depend_on_the_split),

@@ -74,6 +74,20 @@ static void make_file(const char *name, const char *text)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
+/* The folder of a save that was killed. */
+static void make_unfinished(const char *name, mode_t mode)
+{
+  char *path = path_of(name), *file = mem_printf("%s/%s", name, name),
+       *lock = mem_printf("%s/%s-671154177-17667.lock", name, name);
+  if (comm_rank(job) == 0)
+    assert_int_equal(mkdir(path, mode), 0);
+  make_file(file, "half");
+  make_file(lock, "of MPI-IO");
+  mem_free(lock);
+  mem_free(file);
+  mem_free(path);
+}
+
 static bool exists(const char *name)
 {
   char *path = path_of(name);
@@ -136,8 +150,7 @@ static void damaged_ones_are_passed_over_and_told(void **state)
   make_file("step-100000000.h5", "nine digits are a step as well");
   make_file("step-60.h5", "not a name of ours");
   make_file("step-00000070.h5.bak", "neither");
-  make_file(".step-00000080.h5.tmp", "what a killed job left");
-  make_file(".step-00000080.h5.tmp~", "not ours");
+  make_unfinished(".step-00000080.h5.tmp-AbCd12", 0700);
   if (comm_rank(job) == 0)
     assert_int_equal(truncate(newest, file_size(newest) - 1), 0);
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -145,8 +158,7 @@ static void damaged_ones_are_passed_over_and_told(void **state)
   expect_newest("step-00000020.h5");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_false(exists(".step-00000080.h5.tmp"));
-  assert_true(exists(".step-00000080.h5.tmp~"));
+  assert_false(exists(".step-00000080.h5.tmp-AbCd12"));
   assert_true(exists("step-60.h5") && exists("step-00000070.h5.bak"));
   assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
   assert_non_null(strstr(text, "step-00000030.h5"));
@@ -319,44 +331,45 @@ static void when_all_are_damaged_nothing_starts_anew(void **state)
               exists("step-00000030.h5"));
 }
 
-/* Files of an interrupted save, of MPI-IO's too, and names that are alike. */
+/* The folder of an interrupted save; and names that are alike, folders of others, links. */
 static void only_what_a_save_leaves_is_cleaned(void **state)
 {
   (void)state;
   static const struct {
     const char *name;
+    mode_t mode;
     bool goes;
-  } files[] = {
-      {".step-00000020.h5.tmp", true},
-      {".step-00000020.h5.tmp-671154177-17667.lock", true},
-      {".step-100000000.h5.tmp-4294967295-1.lock", true},
-      {".step-00000020.h5.tmp.locktest.0", true},
-      {".step-00000020.h5.tmp.locktest.15", true},
-      {".step-20.h5.tmp-671154177-17667.lock", false},
-      {"step-00000020.h5.tmp-671154177-17667.lock", false},
-      {".step-00000020.h5-671154177-17667.lock", false},
-      {".step-00000020.h5.tmp-671154177.lock", false},
-      {".step-00000020.h5.tmp-671154177-.lock", false},
-      {".step-00000020.h5.tmp--17667.lock", false},
-      {".step-00000020.h5.tmp-671154177-17667", false},
-      {".step-00000020.h5.tmp-671154177-17667.lock~", false},
-      {".step-00000020.h5.tmp-a-17667.lock", false},
-      {".step-00000020.h5.tmp.lock", false},
-      {".step-00000020.h5.tmp.locktest.", false},
-      {".step-00000020.h5.tmp.locktest.0x", false},
-      {".step-00000020.h5.bak.tmp", false},
+  } folders[] = {
+      {".step-00000020.h5.tmp-aZ09bY", 0700, true},
+      {".step-100000000.h5.tmp-AAAAAA", 0700, true},
+      {".step-00000030.h5.tmp-AAAAAA", 0750, false}, /* not made by this program */
+      {".step-20.h5.tmp-AAAAAA", 0700, false},
+      {"step-00000020.h5.tmp-AAAAAA", 0700, false},
+      {".step-00000020.h5-AAAAAA", 0700, false},
+      {".step-00000020.h5.tmp-AAAAA", 0700, false},
+      {".step-00000020.h5.tmp-AAAAA-", 0700, false},
+      {".step-00000020.h5.tmp", 0700, false},
+      {".step-00000020.h5.bak.tmp-AAAAAA", 0700, false},
+      {".other.h5.tmp-AAAAAA", 0700, false}, /* an import next to the run's files */
   };
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-    make_file(files[i].name, "x");
+  char *link = path_of(".step-00000040.h5.tmp-AAAAAA"), *elsewhere = path_of("elsewhere");
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    make_unfinished(folders[i].name, folders[i].mode);
+  make_unfinished("elsewhere", 0700);
+  if (comm_rank(job) == 0)
+    assert_int_equal(symlink(elsewhere, link), 0);
   expect_newest(NULL);
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-    if (exists(files[i].name) == files[i].goes)
-      fail_msg("%s is %s", files[i].name, files[i].goes ? "there" : "gone");
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    if (exists(folders[i].name) == folders[i].goes)
+      fail_msg("%s is %s", folders[i].name, folders[i].goes ? "there" : "gone");
+  assert_true(exists("elsewhere/elsewhere") && exists(".step-00000040.h5.tmp-AAAAAA"));
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "x");
+  make_unfinished(".step-00000020.h5.tmp-AAAAAA", 0700);
   save(10, 1); /* cleans, too */
-  assert_false(exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_false(exists(".step-00000020.h5.tmp-AAAAAA"));
+  mem_free(elsewhere);
+  mem_free(link);
 }
 
 /* A folder's owner may be writing that very file. */
@@ -365,8 +378,7 @@ static void only_the_owner_cleans(void **state)
   (void)state;
   char *found = NULL;
   save(10, 1);
-  make_file(".step-00000020.h5.tmp", "another job is writing it");
-  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "with others of its ranks");
+  make_unfinished(".step-00000020.h5.tmp-AAAAAA", 0700);
   if (comm_rank(job) == 0)
     assert_int_equal(chmod(dir, 0500), 0);
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -376,12 +388,10 @@ static void only_the_owner_cleans(void **state)
     assert_int_equal(chmod(dir, 0700), 0);
   assert_non_null(found);
   assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
-  assert_true(exists(".step-00000020.h5.tmp") &&
-              exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_true(exists(".step-00000020.h5.tmp-AAAAAA/.step-00000020.h5.tmp-AAAAAA"));
   assert_int_equal(comm_barrier(job), STATUS_OK);
   expect_newest("step-00000010.h5");
-  assert_false(exists(".step-00000020.h5.tmp") ||
-               exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_false(exists(".step-00000020.h5.tmp-AAAAAA"));
   mem_free(found);
 }
 

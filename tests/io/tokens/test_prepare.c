@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -411,6 +412,15 @@ static void test_special(void **state)
 
 /* ---- going on */
 
+/* The folder of a file whose writer was killed. */
+static void put_unfinished(const char *dir, const char *name)
+{
+  char path[600];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  assert_int_equal(mkdir(path, 0700), 0);
+  corpus_put(path, name, "half", 4);
+}
+
 static void damage(const char *dir, const char *name, long at)
 {
   char path[1024];
@@ -444,11 +454,11 @@ static void test_repair(void **state)
     assert_int_equal(unlink(path), 0);
     damage(out, "train-00001-00003.h5", 200000);
     damage(out, SHARD_INDEX, 3000);
-    corpus_put(out, SHARD_INDEX ".tmp", "half", 4);
+    put_unfinished(out, "." SHARD_INDEX ".tmp-AAAAAA");
     snprintf(path, sizeof path, "%s/train-00001-00004.h5", out);
     assert_int_equal(truncate(path, 100000), 0);
-    corpus_put(out, "train-00001-00001.h5.tmp", "half", 4);
-    corpus_put(out, "val-00009-00000.h5.tmp", "half", 4);
+    put_unfinished(out, ".train-00001-00001.h5.tmp-b1B2b3");
+    put_unfinished(out, ".val-00009-00000.h5.tmp-CCCCCC");
     config.out = out;
   }
   everybody_waits();
