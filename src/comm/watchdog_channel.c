@@ -231,14 +231,11 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
   return status ? status_set(status, "%s", first) : end;
 }
 
-enum status watchdog_channel_collect(struct watchdog_channel *channel, const void *mine,
-                                     double seconds, void *states, bool *answered)
+enum status watchdog_channel_collect(struct watchdog_channel *channel, double seconds, void *states,
+                                     bool *answered)
 {
-  const int ranks = comm_ranks(channel->comm);
-  for (int r = 0; r < ranks; r++)
+  for (int r = 0; r < comm_ranks(channel->comm); r++)
     answered[r] = r == comm_rank(channel->comm);
-  memcpy((char *)states + (int64_t)comm_rank(channel->comm) * channel->bytes, mine,
-         (size_t)channel->bytes);
   return channel->members == MPI_COMM_NULL ? STATUS_OK
                                            : collect(channel, seconds, states, answered);
 }

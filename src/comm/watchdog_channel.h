@@ -29,8 +29,8 @@ enum status watchdog_channel_answer(struct watchdog_channel *channel, const void
                                     double seconds);
 /* Rank 0: ask all other ranks, and take answers until all are there or `seconds` have passed. Ranks
  * that did not answer the last question get half of that time. Later answers are dropped. states
- * [ranks] in their order, with `mine` for rank 0; answered [ranks]. Local. */
-enum status watchdog_channel_collect(struct watchdog_channel *channel, const void *mine,
-                                     double seconds, void *states, bool *answered);
+ * [ranks] in their order, without that of rank 0; answered [ranks]. Local. */
+enum status watchdog_channel_collect(struct watchdog_channel *channel, double seconds, void *states,
+                                     bool *answered);
 
 #endif

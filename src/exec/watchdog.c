@@ -10,12 +10,13 @@
 #include "exec/watchdog_private.h"
 
 /* Seconds. MOST_TICK_S: longest time between two looks. MOST_AGAIN_S: longest time before rank 0
- * asks again, while a rank waits for a rank that makes progress. SILENCE_S: time that rank 0 may
- * take to notice an alarm. If rank 0 stays silent, the other ranks report one after the other, each
- * STAGGER_S later, at most MOST_STAGGER_S. The first report ends the job, so not all ranks print
- * the same. */
+ * asks again, while a rank waits for a rank that makes progress. DOUBT_S: the same, after it found
+ * a standstill. SILENCE_S: time that rank 0 may take to notice an alarm. If rank 0 stays silent,
+ * the other ranks report one after the other, each STAGGER_S later, at most MOST_STAGGER_S. The
+ * first report ends the job, so not all ranks print the same. */
 #define MOST_TICK_S 0.5
 #define MOST_AGAIN_S 30
+#define DOUBT_S 5
 #define SILENCE_S 5
 #define STAGGER_S 0.5
 #define MOST_STAGGER_S 60
@@ -85,7 +86,9 @@ static enum status lead(struct watchdog *dog)
   if (status || dog->ask_in_s > 0)
     return status;
   status = watchdog_judge(dog, &stuck);
-  dog->ask_in_s = !stuck && dog->level == AT_EASE ? INFINITY : dog->doubted ? 0 : again_s(dog);
+  dog->ask_in_s = !stuck && dog->level == AT_EASE ? INFINITY
+                  : dog->doubted                  ? fmin(DOUBT_S, again_s(dog))
+                                                  : again_s(dog);
   return status;
 }
 
@@ -121,8 +124,7 @@ static enum status watch(void *arg)
   struct device *device = dog->exec ? dog->exec->config.device : NULL;
   enum status status = device ? device->ops->enter(device) : STATUS_OK;
   while (!status && sleep_a_tick(dog)) {
-    watchdog_look(dog, dog->tick_s + dog->asked_s);
-    dog->asked_s = 0;
+    watchdog_look(dog, dog->tick_s);
     check_groups(dog);
     status = leads ? lead(dog) : follow(dog);
   }
@@ -152,6 +154,8 @@ static enum status take_room(struct watchdog *dog)
   status = take(ranks * sizeof *dog->state, &dog->state);
   if (!status)
     status = take(ranks * sizeof *dog->answered, &dog->answered);
+  if (!status)
+    status = take(ranks * sizeof *dog->begun, &dog->begun);
   if (!status)
     status = take(ranks * sizeof *dog->order, &dog->order);
   return status ? status : take(dog->room, &dog->text);
@@ -209,6 +213,7 @@ void watchdog_destroy(struct watchdog *dog)
   pthread_mutex_destroy(&dog->mutex);
   mem_free(dog->text);
   mem_free(dog->order);
+  mem_free(dog->begun);
   mem_free(dog->answered);
   mem_free(dog->state);
   mem_free(dog->mine);

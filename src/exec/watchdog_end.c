@@ -159,25 +159,39 @@ double watchdog_collect_s(const struct watchdog *dog)
   return 5 + 1e-3 * comm_ranks(dog->comm);
 }
 
+/* Whether the last question found the same standstill. A rank that has just gone on answers before
+ * the others have noticed. */
+static bool stands_still(struct watchdog *dog)
+{
+  bool same = dog->doubted;
+  for (int r = 0; r < comm_ranks(dog->comm); r++) {
+    const int64_t begun = dog->answered[r] ? dog->state[r].place[dog->subject].begun : -1;
+    same = same && dog->begun[r] == begun;
+    dog->begun[r] = begun;
+  }
+  return same;
+}
+
 enum status watchdog_judge(struct watchdog *dog, bool *stuck)
 {
   const double begun_s = clock_s();
-  watchdog_describe(dog, dog->mine);
-  const enum status status = watchdog_channel_collect(
-      dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
+  const enum status status =
+      watchdog_channel_collect(dog->channel, watchdog_collect_s(dog), dog->state, dog->answered);
   if (status)
     return status_prefix(status, "no progress, and the other ranks cannot be asked");
+  /* Rank 0 comes last, because all of this takes seconds. A job may be suspended here. */
+  const double now_s = clock_s();
+  watchdog_look(dog, fmin(now_s - begun_s, watchdog_collect_s(dog)));
+  watchdog_describe(dog, &dog->state[comm_rank(dog->comm)]);
   look_for_failures(dog);
   dog->subject = find_stuck(dog, stuck);
-  const bool stands = dog->subject < SUBJECTS, all = all_answered(dog), before = dog->doubted;
-  const double now_s = clock_s();
-  dog->asked_s = fmin(now_s - begun_s, watchdog_collect_s(dog)); /* a job may be suspended here */
+  const bool stands = dog->subject < SUBJECTS, all = all_answered(dog);
   if (all || !dog->unanswered)
     dog->unanswered_since_s = begun_s;
   dog->unanswered = !all;
   const double silent_s = now_s - dog->unanswered_since_s;
-  /* Two questions in a row, because a rank that has ended its watchdog does not answer either. */
-  if (stands && (all || (before && silent_s > fmin(MOST_DOUBT_S, dog->limit_s / 2))))
+  /* A rank that has ended its watchdog does not answer either. */
+  if (stands && stands_still(dog) && (all || silent_s > fmin(MOST_DOUBT_S, dog->limit_s / 2)))
     end_by_standstill(dog);
   dog->doubted = stands;
   *stuck = *stuck || !all; /* a rank that does not answer may be the one that is stuck, and may have

@@ -68,12 +68,13 @@ struct watchdog {
   /* Rank 0: time until it asks all ranks; INFINITY: no alarm. Other ranks: time for which rank 0
    * has been silent since this rank was at ease. */
   double ask_in_s, silent_s;
-  double asked_s;           /* rank 0: time that the last question took, within one tick */
-  bool doubted, unanswered; /* doubted: rank 0 would have ended the job, but some ranks did not
-                               answer and may only have paused, so it asks again for a while */
+  /* Rank 0, of its last question. doubted: it found a standstill, and asks again because a rank may
+   * have paused. begun: counts of the ranks at that time, -1: no answer. */
+  bool doubted, unanswered;
+  int64_t *begun;
   double unanswered_since_s;
   /* Memory for the report is allocated early, because none may be left when it is due. */
-  struct rank_state *mine, *state; /* state, answered, order, text: of all ranks, on rank 0 */
+  struct rank_state *mine, *state; /* state and the following: of all ranks, on rank 0 */
   bool *answered;
   int *order;
   char *text;

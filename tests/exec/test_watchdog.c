@@ -27,7 +27,7 @@ static const char *program;
 enum { STUCK_STEP = 2 };
 
 /* The behaviour of a stuck rank when it loads step 2. */
-enum manner { SLEEPS, STOPS, LATE, BREAKS, BREAKS_BUT_STOPPED_0 };
+enum manner { SLEEPS, STOPS, LATE, RECOVERS, BREAKS, BREAKS_BUT_STOPPED_0 };
 struct trouble {
   struct job *job;
   int rank;
@@ -36,9 +36,28 @@ struct trouble {
 
 static _Atomic bool broken;
 
+/* RECOVERS: the time at which a rank goes on that has paused in a collective. Its watchdog falls
+ * silent a little after the rank, and answers a little after it. */
+static _Atomic double recovery_s;
+static _Atomic bool pauses;
+static const struct comm_transport_ops *mpi;
+
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
+{
+  if (atomic_exchange(&pauses, false)) {
+    atomic_store(&recovery_s, clock_s() + 6.5);
+    clock_sleep_until(atomic_load(&recovery_s));
+  }
+  return mpi->exchange(group, lane, sent, bytes, received);
+}
+
 static enum status check_link(struct comm_group *group)
 {
   (void)group;
+  const double s = atomic_load(&recovery_s);
+  if (s > 0 && clock_s() > s - 5.9)
+    clock_sleep_until(s + 0.7);
   return atomic_load(&broken) ? status_set(STATUS_LIBRARY, "the link is down") : STATUS_OK;
 }
 
@@ -55,11 +74,14 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
   const int rank = comm_rank(trouble->job->comm);
   if (step == STUCK_STEP && rank == 0 && trouble->manner == BREAKS_BUT_STOPPED_0)
     raise(SIGSTOP);
+  if (trouble->manner == RECOVERS && step > STUCK_STEP && rank == 0)
+    sleep_s(0.4); /* the others wait for it most of the time */
   if (step == STUCK_STEP && (rank == trouble->rank || trouble->rank < 0)) {
     atomic_store(&broken, trouble->manner == BREAKS || trouble->manner == BREAKS_BUT_STOPPED_0);
     if (trouble->manner == STOPS)
       raise(SIGSTOP);
-    while (trouble->manner != LATE)
+    atomic_store(&pauses, trouble->manner == RECOVERS);
+    while (trouble->manner != LATE && trouble->manner != RECOVERS)
       pause();
     sleep_s(0.6);
   }
@@ -79,15 +101,17 @@ static int train(int rank, enum manner manner, double limit_s)
   struct exec_result result;
   if (!comm)
     return 1;
-  struct comm_transport_ops transport = *comm->transport;
+  mpi = comm->transport;
+  struct comm_transport_ops transport = *mpi;
   transport.check = check_link;
+  transport.exchange = exchange;
   comm->transport = &transport;
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   struct trouble trouble = {.job = &job, .rank = rank, .manner = manner};
   if (job_reopen(&job,
                  &(struct exec_config){.load = load, .load_arg = &trouble, .timeout_s = limit_s}))
     return tell("the executor");
-  for (int step = 0; step < 4; step++)
+  for (int step = 0; step < (manner == RECOVERS ? 10 : 4); step++)
     if (exec_step(job.exec, step, step + 1, 0.01, &result))
       return tell("a step");
   job_close(&job);
@@ -444,6 +468,16 @@ static void late_rank_that_moves(void **state)
   assert_string_equal(run->text, "");
 }
 
+/* Rank 1 answers the second question after it has gone on. At the question rank 0 stood still. */
+static void a_rank_that_recovers(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 2, "recover 1");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_string_equal(run->text, "");
+}
+
 static void a_rest_between_steps(void **state)
 {
   (void)state;
@@ -555,6 +589,8 @@ int main(int argc, char **argv)
     return wait_for_a_writer();
   if (argc > 1 && strcmp(argv[1], "late") == 0)
     return train(rank, LATE, 20);
+  if (argc > 1 && strcmp(argv[1], "recover") == 0)
+    return train(rank, RECOVERS, 1);
   if (argc > 1 && strcmp(argv[1], "away") == 0)
     return stay_away();
   if (argc > 1 && strcmp(argv[1], "rest") == 0)
@@ -576,6 +612,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_transport_with_an_error_on_all_ranks),
       cmocka_unit_test(a_transport_with_an_error_and_rank_0_stopped),
       cmocka_unit_test(late_rank_that_moves),
+      cmocka_unit_test(a_rank_that_recovers),
       cmocka_unit_test(a_rest_between_steps),
       cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),
       cmocka_unit_test(a_checkpoint_that_is_slow),
