@@ -4,17 +4,21 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "io/text/utf8.h"
 
+/* Escapes all controls, because people look at JSON in terminals. */
 static int put_escaped(const char *text, size_t bytes, FILE *to)
 {
   int result = 0;
-  for (size_t i = 0; i < bytes && result >= 0; i++) {
-    const unsigned char c = (unsigned char)text[i];
-    if (c < 32)
-      result = fprintf(to, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\u%04x", c);
+  struct character c;
+  for (size_t at = 0; at < bytes && result >= 0; at += c.bytes) {
+    c = printable_at(text + at, bytes - at);
+    if (printable_is_control(c.code))
+      result = fprintf(to, c.code == '\n' ? "\\n" : c.code == '\t' ? "\\t" : "\\u%04x", c.code);
     else
-      result = fprintf(to, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+      result =
+          fprintf(to, c.code == '"' || c.code == '\\' ? "\\%.*s" : "%.*s", (int)c.bytes, text + at);
   }
   return result;
 }

@@ -37,34 +37,27 @@ bool printable_is_control(uint32_t code)
   return is_in(code, controls, sizeof controls / sizeof *controls);
 }
 
-/* A byte that begins no UTF-8 character counts as one character, whose code is the byte. */
-struct character {
-  size_t bytes;
-  uint32_t code;
-  enum kind kind;
-};
-
-static bool is_continuation(unsigned char byte)
+static bool is_continuation(char byte)
 {
-  return (byte & 0xc0) == 0x80;
+  return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-static struct character character_at(const char *text, size_t left)
+struct character printable_at(const char *text, size_t left)
 {
-  const unsigned char *byte = (const unsigned char *)text, lead = *byte;
+  const unsigned char lead = (unsigned char)*text;
   const size_t most = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  struct character c = {1, lead, PLAIN};
-  uint32_t code = most == 1 ? lead : lead & (0x7fU >> most);
-  while (c.bytes < most && c.bytes < left && is_continuation(byte[c.bytes]))
-    code = code << 6 | (byte[c.bytes++] & 0x3f);
-  if (c.bytes < most) /* bytes of a cut character are no controls */
-    return (struct character){1, lead, PLAIN};
-  c.code = code;
-  if (printable_is_control(code))
-    c.kind = CONTROL;
-  else if (most > 1 && is_in(code, unseen, sizeof unseen / sizeof *unseen))
-    c.kind = UNSEEN;
-  return c;
+  struct character c = {1, most == 1 ? lead : lead & (0x7fU >> most)};
+  while (c.bytes < most && c.bytes < left && is_continuation(text[c.bytes]))
+    c.code = c.code << 6 | ((unsigned char)text[c.bytes++] & 0x3f);
+  return c.bytes == most ? c : (struct character){1, lead};
+}
+
+/* The lead of a cut character is none of the controls below U+00A0. */
+static enum kind kind_of(struct character c)
+{
+  if (printable_is_control(c.code))
+    return CONTROL;
+  return c.bytes > 1 && is_in(c.code, unseen, sizeof unseen / sizeof *unseen) ? UNSEEN : PLAIN;
 }
 
 struct substitute {
@@ -87,12 +80,13 @@ static void copy(const char *text, char *out, size_t size)
   size_t used = 0;
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at(text + at, bytes - at);
+    c = printable_at(text + at, bytes - at);
     const struct substitute shown = substitute(c.code);
-    const size_t more = c.kind ? strlen(shown.text) : c.bytes;
+    const bool plain = kind_of(c) == PLAIN;
+    const size_t more = plain ? c.bytes : strlen(shown.text);
     if (used + more >= size)
       break;
-    memcpy(out + used, c.kind ? shown.text : text + at, more);
+    memcpy(out + used, plain ? text + at : shown.text, more);
     used += more;
   }
   out[used] = '\0';
@@ -104,8 +98,8 @@ static bool has(const char *text, enum kind least)
   const size_t bytes = strlen(text);
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at(text + at, bytes - at);
-    if (c.kind >= least)
+    c = printable_at(text + at, bytes - at);
+    if (kind_of(c) >= least)
       return true;
   }
   return false;
@@ -150,8 +144,8 @@ void printable_put(const char *text, size_t bytes, FILE *to)
 {
   struct character c;
   for (size_t at = 0; at < bytes; at += c.bytes) {
-    c = character_at(text + at, bytes - at);
-    if (c.kind == CONTROL && text[at] != '\n' && text[at] != '\t')
+    c = printable_at(text + at, bytes - at);
+    if (kind_of(c) == CONTROL && text[at] != '\n' && text[at] != '\t')
       fputs(substitute(c.code).text, to);
     else
       fwrite(text + at, 1, c.bytes, to);

@@ -15,6 +15,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The character that `text` begins with. A byte that begins no UTF-8 character counts as one, whose
+ * code is the byte. `left` is at least 1. Local. */
+struct character {
+  size_t bytes;
+  uint32_t code;
+};
+struct character printable_at(const char *text, size_t left);
+
 /* Whether a code point is a control. Local. */
 bool printable_is_control(uint32_t code);
 

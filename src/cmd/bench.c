@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/bench_frame.h"
 #include "exec/op_counters.h"
 #include "io/text/file.h"
@@ -135,7 +136,7 @@ static void print_counters(const struct measurement *m)
   if (!m->process)
     return;
   const char *note = op_counters_note(m->counters);
-  printf("%-22s per step, on rank 0%s%s\n", "counters", *note ? "; " : "", note);
+  printable_print(stdout, "%-22s per step, on rank 0%s%s\n", "counters", *note ? "; " : "", note);
   for (int e = 0; e < op_counters_events(m->counters); e++) {
     const char *key = op_counters_key(m->counters, e);
     const double count = (double)m->counted[e] / (double)m->steps;
@@ -144,12 +145,12 @@ static void print_counters(const struct measurement *m)
     if (!strcmp(key, "cycles"))
       cycles = count;
     if (!strcmp(key, "instructions") && cycles > 0)
-      printf("  %-20s %.3g (%.2f per cycle)\n", key, count, count / cycles);
+      printable_print(stdout, "  %-20s %.3g (%.2f per cycle)\n", key, count, count / cycles);
     else if (!strcmp(key, "task_clock_ns"))
       printf("  %-20s %.4f s (%.2f cores busy)\n", "task_clock", count * 1e-9,
              count * 1e-9 / step_seconds(m));
     else
-      printf("  %-20s %.3g\n", key, count);
+      printable_print(stdout, "  %-20s %.3g\n", key, count);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/team.h"
 #include "cmd/bench_frame.h"
 #include "io/store/store.h"
@@ -254,10 +255,11 @@ static void print(const struct bench *bench)
 {
   const struct values *values = bench->values;
   const int ranks = comm_ranks(bench->comm);
-  printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir,
-         ranks, plural(ranks), mem_amount((double)(bench->pieces * values->piece)).text,
-         mem_amount((double)values->piece).text, (long long)bench->passes,
-         bench->passes == 1 ? "" : "es");
+  printable_print(stdout, "%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of",
+                  values->dir, ranks, plural(ranks),
+                  mem_amount((double)(bench->pieces * values->piece)).text,
+                  mem_amount((double)values->piece).text, (long long)bench->passes,
+                  bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
          store_is_direct(bench->store) ? "without the page cache"
                                        : "through the page cache, which is faster than the disk: "

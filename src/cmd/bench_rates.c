@@ -8,6 +8,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/rng.h"
 #include "base/team.h"
 #include "cmd/bench_frame.h"
@@ -881,7 +882,8 @@ static void print(const struct bench *bench)
 {
   char about[256];
   describe(bench, about, sizeof about);
-  printf("%-28s %s; those of the slowest rank, while all ranks do the same\n", "rates of", about);
+  printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
+                  "rates of", about);
   for (int i = 0; i < RATES; i++) {
     const struct rate_text text = rate_text(i);
     if (bench->rate[i] >= 0)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/text/file.h"
 #include "io/text/json_write.h"
@@ -116,7 +117,7 @@ static void print_verified(const char *path, bool json)
 {
   struct json_writer writer = {.to = stdout};
   if (!json) {
-    printf("%s: all checksums agree\n", path);
+    printable_print(stdout, "%s: all checksums agree\n", path);
     return;
   }
   json_write_open(&writer, NULL, '{');

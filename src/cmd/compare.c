@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/printable.h"
 #include "io/text/file.h"
 
 // clang-format off: one row an option
@@ -62,10 +63,10 @@ static void list_runs(const struct matrix *matrix)
     const struct matrix_run *run = &matrix->run[i];
     if (!is_chosen(matrix, i))
       continue;
-    printf("%3d %-8s %2lld %s %s", i + 1, states[run->state], (long long)run->ranks, run->name,
-           run->deck);
+    printable_print(stdout, "%3d %-8s %2lld %s %s", i + 1, states[run->state],
+                    (long long)run->ranks, run->name, run->deck);
     for (int w = 0; w < run->words; w++)
-      printf(" %s", run->word[w]);
+      printable_print(stdout, " %s", run->word[w]);
     printf("\n");
   }
 }

@@ -5,6 +5,7 @@
 #include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/compare.h"
 #include "cmd/records.h"
 #include "io/results/results.h"
@@ -309,7 +310,8 @@ static const struct stats_sample *sample_of(const struct row *row, const char *k
 
 static void print_row(const struct matrix_run *run, int seeds, const struct row *row, int width)
 {
-  printf("%-*.*s  %d/%d ", width, group_length(run), run->name, row->finished, seeds);
+  printable_print(stdout, "%-*.*s  %d/%d ", width, group_length(run), run->name, row->finished,
+                  seeds);
   for (int c = 0; c < COLUMNS; c++)
     sample_print(sample_of(row, columns[c].key), columns[c].digits);
   printf("\n");

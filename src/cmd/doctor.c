@@ -12,6 +12,7 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "config.h"
 #include "exec/op_counters.h"
@@ -356,7 +357,8 @@ static void print_line(struct page *page, const struct finding *finding)
   page->faults += finding->verdict == VERDICT_FAULT;
   page->warnings += finding->verdict == VERDICT_WARNING;
   if (!page->json) {
-    printf("%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what, finding->text);
+    printable_print(stdout, "%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what,
+                    finding->text);
     return;
   }
   json_write_open(page->json, NULL, '{');

@@ -1,6 +1,7 @@
 #include "train/evaluate.h"
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "job/weights.h"
 
@@ -56,8 +57,8 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   if (!status)
     (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
   if (!status && comm_rank(job->comm) == 0) {
-    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
-           untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte);
+    printable_print(stdout, "%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
+                    untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte);
     print_count(&e, source->deck.eval.batches);
     printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
   }

@@ -5,6 +5,7 @@
 #include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -52,12 +53,14 @@ static const struct option table[] = {
 /* A file of plain text that is in both splits is two documents. */
 static void print_result(const char *out, const struct prepare_result *result)
 {
-  printf("%s: %lld document%s from %lld file%s, %s of text, %lld tokens for training and %lld for "
-         "validation, in %lld shard%s (%lld existed already)\n",
-         out, (long long)result->documents, plural(result->documents), (long long)result->files,
-         plural(result->files), mem_amount((double)result->bytes).text,
-         (long long)result->train_tokens, (long long)result->val_tokens, (long long)result->shards,
-         plural(result->shards), (long long)result->reused_shards);
+  printable_print(
+      stdout,
+      "%s: %lld document%s from %lld file%s, %s of text, %lld tokens for training and %lld for "
+      "validation, in %lld shard%s (%lld existed already)\n",
+      out, (long long)result->documents, plural(result->documents), (long long)result->files,
+      plural(result->files), mem_amount((double)result->bytes).text,
+      (long long)result->train_tokens, (long long)result->val_tokens, (long long)result->shards,
+      plural(result->shards), (long long)result->reused_shards);
   if (result->val_tokens > result->train_tokens)
     log_warn("validation gets more tokens than training (%lld and %lld): the split takes whole "
              "documents, or blocks of 16 KiB of plain text; use more text, a smaller val, or val=0",

@@ -78,10 +78,12 @@ static enum status train(const struct arguments *arguments)
                                           .word_most = values->word_most};
   const enum status status = bpe_train_run(arguments->comm, &config, &result);
   if (status == STATUS_OK && comm_rank(arguments->comm) == 0)
-    printf("%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
-           " files, %.1f MB of text, %" PRId64 " words, %" PRId64 " of them distinct, in %.1f s\n",
-           config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6,
-           result.words, result.distinct_words, result.seconds);
+    printable_print(
+        stdout,
+        "%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
+        " files, %.1f MB of text, %" PRId64 " words, %" PRId64 " of them distinct, in %.1f s\n",
+        config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6,
+        result.words, result.distinct_words, result.seconds);
   return status;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "compress/rule/codecs.h"
 #include "deck/presets.h"
 #include "optim/rule/rules.h"
@@ -516,6 +517,22 @@ static enum status drop_keep_every(struct deck *deck)
              : STATUS_OK;
 }
 
+/* Names of files, folders and parameters, which logs, reports and job scripts print. */
+static enum status check_texts(const struct deck *deck)
+{
+  for (const struct option *option = deck_table; option->name; option++) {
+    const void *value = (const char *)deck + option->offset;
+    const struct option_strings *list = option->type == OPTION_STRINGS ? value : NULL;
+    const int n = list ? list->n : option->type == OPTION_STRING;
+    char *const *item = list ? list->item : value;
+    for (int i = 0; i < n; i++)
+      if (!printable_is(item[i]))
+        return status_set(STATUS_USAGE, "%s (%s) has a control character: '%s'; remove it",
+                          option->name, options_where(deck->set, option->name), item[i]);
+  }
+  return STATUS_OK;
+}
+
 static enum status assign_all(struct deck *deck, int n, char *const assignments[])
 {
   for (int i = 0; i < n; i++) {
@@ -524,6 +541,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
+  if (!status)
+    status = check_texts(deck);
   if (deck->compress.grads.codec == CHOICE_FP32) /* one name, so that decks compare equal */
     deck->compress.grads.codec = CHOICE_none;
   if (deck->compress.weights.codec == CHOICE_FP32)

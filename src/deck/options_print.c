@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "deck/options.h"
 #include "deck/options_set.h"
 
@@ -75,8 +76,7 @@ static bool is_plain(const char *string)
 /* Characters that a YAML reader refuses or folds as a line break. */
 static bool needs_code(uint32_t code)
 {
-  return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 ||
-         code == 0xfeff || code == 0xfffe || code == 0xffff;
+  return printable_is_control(code) || code == 0xfeff || code == 0xfffe || code == 0xffff;
 }
 
 static void add_character(struct text *text, const char *bytes, int length, uint32_t code)

@@ -9,12 +9,15 @@ make_data
 make_deck
 train 2 calm run.steps=6 checkpoint.every=2
 
-# clean FILE...: no control character but line feed and tab, as a byte or as U+009B in UTF-8.
+# clean FILE...: no control but line feed and tab, as a byte or as a character.
 clean() {
   for file; do
-    if LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]\\|\302\233')" "$file"; then
-      die "control characters in $file"
-    fi
+    "$python" - "$file" <<'END' || { cat -v "$file" >&2; die "control characters in $file"; }
+import sys, unicodedata
+text = open(sys.argv[1], "rb").read().decode(errors="replace")
+marks = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+sys.exit(any(c in marks or unicodedata.category(c) == "Cc" and c not in "\n\t" for c in text))
+END
   done
 }
 
@@ -81,3 +84,90 @@ grep -q '^program   mine?\]0;owned??\[2J step 9/9' show.out ||
 grep -q "^data .* tokens of the tokenizer 'b?\[2J?2J', 257 tokens" show.out ||
   { cat show.out >&2; die "ckpt show does not show the tokenizer"; }
 test "$(wc -l < ls.out)" = 2 || { cat ls.out >&2; die "the text of a file made a line of its own"; }
+
+# ---- names and strings of all kinds: each command is clean, whether it takes them or refuses them
+hostile=$(printf 'a\033[2J\302\233K\342\200\256x\177')
+runs=0
+# says COMMAND...: what it prints is clean, and some of its letters are the name's.
+says() {
+  timeout -s KILL 60 "$@" > says.out 2>&1 < /dev/null || test $? -lt 100 ||
+    { cat -v says.out >&2; die "crash of $*"; }
+  clean says.out
+  grep -q '?\[2J' says.out || grep -q u001b says.out ||
+    { cat -v says.out >&2; die "$* does not name what it was given"; }
+  runs=$((runs + 1))
+}
+cp -r calm "$hostile"
+cp -r data "$hostile.data"
+cp -r "$top_srcdir/tests/model/data/llama" "$hostile.model"
+cp tiny.yaml "$hostile.yaml"
+checkpoint=$hostile/ckpt/step-00000006.h5
+sl=$SLUICE
+says "$sl" eval "$hostile" eval.batches=1
+says "$sl" top "$hostile"
+says "$sl" report "$hostile"
+says "$sl" report "$hostile" out="$hostile.html"
+says "$sl" ckpt ls "$hostile/none"
+says "$sl" ckpt show "$checkpoint"
+says "$sl" ckpt show "$checkpoint" --json
+says "$sl" ckpt verify "$checkpoint"
+says "$sl" ckpt verify "$checkpoint" --json
+says "$sl" ckpt diff "$checkpoint" "$hostile/ckpt/none.h5"
+says "$sl" ckpt export "$checkpoint" "$hostile.data"
+says "$sl" ckpt import "$hostile.model" "$hostile.yaml"
+says "$sl" generate "$hostile" prompt="$hostile" tokens=3
+says "$sl" train "$hostile.yaml" run.dir=r run.steps=1
+says "$sl" train tiny.yaml run.dir="$hostile"
+says "$sl" train tiny.yaml data.train="$hostile.data"
+says "$sl" train tiny.yaml train.init="$hostile.model"
+says "$sl" train tiny.yaml train.freeze="[$hostile]"
+says "$sl" train tiny.yaml "$hostile=1"
+says "$sl" train tiny.yaml model.arch="$hostile"
+says "$sl" train tiny.yaml run.steps="$hostile"
+says "$sl" train tiny.yaml run.device="$hostile"
+says "$sl" train none.yaml --resume "$hostile"
+says "$sl" train "$hostile"
+says "$sl" "$hostile"
+says "$sl" help "$hostile"
+says "$sl" help keys "$hostile"
+says "$sl" plan "$hostile.none"
+says "$sl" plan tiny.yaml rates="$hostile"
+says "$sl" doctor tiny.yaml data.train="$hostile.data"
+says "$sl" doctor "$hostile.none"
+says "$sl" topo xml="$hostile"
+says "$sl" topo machine="$hostile"
+says "$sl" bench io dir="$hostile"
+says "$sl" prepare "$hostile.model" out="$hostile.out" tokenizer="$hostile"
+says "$sl" prepare text out="$hostile.out" tokenizer=bytes
+says "$sl" tokenizer show "$hostile"
+says "$sl" tokenizer encode "$hostile.model" "$hostile.txt"
+says env SLUICE_SITE_CONF="$hostile" "$sl" deck tiny.yaml
+says env SLUICE_DATADIR="$hostile" "$sl" deck
+says env SLUICE_DATADIR="$hostile" "$sl" train nothing
+
+# Strings in files.
+hard='a\u001b[2J\u009bK\u202ex\u007f'
+mkdir names share share/inputs
+cp tiny.yaml share/inputs/"$hostile".yaml
+printf '# a deck %s\n' "$hostile" > share/inputs/b.yaml
+says env SLUICE_DATADIR=share "$sl" deck
+printf 'run: {dir: "%s"}\n' "$hard" > names.yaml
+for command in deck plan train doctor; do says "$sl" $command names.yaml; done
+printf 'deck: "%s"\nmethods: "%s"\n' "$hard" "$hard" > matrix.yaml
+says "$sl" compare matrix.yaml
+cp -r calm names/run
+hard=$(printf '%s' "$hard" | sed 's/\\/&&/g') # for sed
+sed -i 's/"device": *"[^"]*"/"device": "'"$hard"'"/; s/"hosts": *\["[^"]*"/"hosts": ["'"$hard"'"/
+  s/"commit": *"[^"]*"/"commit": "'"$hard"'"/' names/run/results.jsonl
+sed -i 's/"end": *"[^"]*"/"end": "'"$hard"'"/; s/"reason": *"[^"]*"/"reason": "'"$hard"'"/' \
+  names/run/results.jsonl
+says "$sl" top names/run
+for key in model_type hidden_act; do
+  cp -r "$top_srcdir/tests/model/data/llama" names/$key
+  sed -i 's/\("'$key'": *\[*\)"[^"]*"/\1"'"$hard"'"/' names/$key/config.json
+  grep -q u001b names/$key/config.json || die "config.json has no $key"
+  says "$sl" plan tiny.yaml train.init=names/$key
+done
+printf '{"model": {"type": "a\\u001b[2J\\u202ex"}}' > names/tokenizer.json
+says "$sl" tokenizer show names
+test "$runs" -ge 50 || die "only $runs commands"

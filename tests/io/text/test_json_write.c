@@ -18,7 +18,7 @@ static void write_all(FILE *to)
 {
   struct json_writer json = {.to = to};
   json_write_open(&json, NULL, '{');
-  json_write_text(&json, "text", "a\"b\\c\n\t\x01/\xc3\xa9\xff!");
+  json_write_text(&json, "text", "a\"b\\c\n\t\x01\x7f\xc2\x9b\xe2\x80\xae/\xc3\xa9\xff!");
   json_write_text(&json, "nothing", NULL);
   json_write_int(&json, "least", INT64_MIN);
   json_write_real(&json, "real", 0.1);
@@ -42,10 +42,11 @@ static void test_layout(void **state)
   FILE *to = open_memstream(&text, &bytes);
   write_all(to);
   fclose(to);
-  assert_string_equal(text, "{\n  \"text\": \"a\\\"b\\\\c\\n\\t\\u0001/\xc3\xa9\\ufffd!\",\n"
-                            "  \"nothing\": null,\n  \"least\": -9223372036854775808,\n"
-                            "  \"real\": 0.10000000000000001,\n  \"nan\": null,\n  \"yes\": true,\n"
-                            "  \"empty\": [],\n  \"list\": [\n    1,\n    {}\n  ]\n}\n");
+  assert_string_equal(
+      text, "{\n  \"text\": \"a\\\"b\\\\c\\n\\t\\u0001\\u007f\\u009b\\u202e/\xc3\xa9\\ufffd!\",\n"
+            "  \"nothing\": null,\n  \"least\": -9223372036854775808,\n"
+            "  \"real\": 0.10000000000000001,\n  \"nan\": null,\n  \"yes\": true,\n"
+            "  \"empty\": [],\n  \"list\": [\n    1,\n    {}\n  ]\n}\n");
   free(text);
 }
 
@@ -63,7 +64,7 @@ static void test_read_back(void **state)
   assert_int_equal(json_tree_parse("written", text, bytes, &tree), STATUS_OK);
   const struct json_node *root = json_tree_root(tree);
   assert_int_equal(json_get_text(json_find(root, "text"), &found, NULL), STATUS_OK);
-  assert_string_equal(found, "a\"b\\c\n\t\x01/\xc3\xa9\xef\xbf\xbd!");
+  assert_string_equal(found, "a\"b\\c\n\t\x01\x7f\xc2\x9b\xe2\x80\xae/\xc3\xa9\xef\xbf\xbd!");
   assert_int_equal(json_get_real(json_find(root, "real"), &real), STATUS_OK);
   assert_true(real == 0.1);
   assert_int_equal(json_length(json_find(root, "list")), 2);
