@@ -245,14 +245,28 @@ PATH=$PWD/accounts:$PATH SLUICE=$PWD/ending submit counted -- "$scripts/train.sb
   run.dir=counted
 ends FAILED 20
 says "killed by signal 9: the node was out of memory"
-# When the job ends, where Slurm does not tell it.
+# When the job ends, where Slurm does not tell it. What the site exports reaches the ranks, also
+# after sbatch --export, however they are started.
 # shellcheck disable=SC2016 # for the program
-printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\necho "ends at $SLURM_JOB_END_TIME"\n' \
-  "$SLUICE" > ending
-SLUICE=$PWD/ending submit when --time=7 -- "$scripts/train.sbatch" tiny.yaml run.dir=when
+printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\n%s\n%s\n' "$SLUICE" \
+  'echo "ends at $SLURM_JOB_END_TIME"' 'echo "on $(hostname): $MARK, $LD_LIBRARY_PATH"' > ending
+# site [LINE]: the site's file.
+site() {
+  cat > site.conf << END
+SLUICE=$PWD/ending
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MARK='a;  *"' LD_LIBRARY_PATH=/of/it
+${1:-}
+END
+}
+of_site() { for node in node1 node2; do says "on $node: a;  *\", /of/it"; done; }
+SLUICE_SITE=$PWD/site.conf
+export SLUICE_SITE
+site
+submit when --export=SLUICE_SITE --time=7 -- "$scripts/train.sbatch" tiny.yaml run.dir=when
 ends COMPLETED 20
 begun=$(scontrol show job "$job" | sed -n 's/.*StartTime=\([^ ]*\) .*/\1/p')
 says "ends at $(($(date -d "$begun" +%s) + 420))"
+of_site
 told "what is not requeued"
 
 # --- Who starts the ranks, where srun has no PMIx, and where Open MPI does not know Slurm either:
@@ -263,15 +277,18 @@ printf '#!/bin/sh\ncase $1 in --mpi=list) echo none pmi2 ;; *) exec %s "$@" ;; e
   "$(command -v srun)" > answers/srun
 printf '#!/bin/sh\n' > answers/ompi_info
 chmod +x answers/srun
-PATH=$PWD/answers:$PATH SLUICE=$PWD/ending submit known -- "$scripts/train.sbatch" tiny.yaml \
-  run.dir=known
+site "PATH=$PWD/answers:\$PATH"
+submit known --export=SLUICE_SITE -- "$scripts/train.sbatch" tiny.yaml run.dir=known
 ends COMPLETED 20
 says "mpirun (srun has no PMIx; Open MPI knows Slurm)"
+of_site
 chmod +x answers/ompi_info
-PATH=$PWD/answers:$PATH SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent $cluster/rsh-agent" \
-  SLUICE=$PWD/ending submit unknown -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
+site "PATH=$PWD/answers:\$PATH SLUICE_LAUNCH_OPTIONS='--mca plm_rsh_agent $cluster/rsh-agent'"
+submit unknown --export=SLUICE_SITE -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
 ends COMPLETED 20
 says "hosts (srun has no PMIx, and this Open MPI does not know Slurm"
+of_site
+unset SLUICE_SITE
 told "who starts the ranks"
 
 # --- A sweep, a task a node, of which the last one, whose number is that of the array, is stopped:
