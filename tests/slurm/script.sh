@@ -26,17 +26,24 @@ answer() {
 # shellcheck disable=SC2016 # for the stand-ins
 {
   answer ../answers/scontrol \
-    'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
+    'case "$1 $2" in "show job") printf "JobId=7\n   Command=%s\n" "$COMMAND" ;; "show config") '\
+'echo "$CONFIG" ;; esac'
+  # A clock that a program can put forward.
+  answer ../answers/date \
+    'now=$(PATH=/usr/bin:/bin date "$@"); case $1 in +%s) now=$((now + $(cat later))) ;; esac; '\
+'echo "$now"'
   answer ../answers/srun \
     'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != '\
 '"$1"; do shift; done; exec "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
   answer ours \
     'case $1 in deck | compare | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf '\
-'"<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
+'"<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; '\
+'trap "" USR1 TERM; eval "${DO:-}"; exit "${CODE:-0}"'
   echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
+echo 0 > later
 
 # job CODE NAME WORD...: slurm/NAME.sbatch, of which Slurm runs a copy, with these words ends with
 # CODE.
@@ -44,9 +51,11 @@ job() {
   expected=$1 name=$2 status=0
   shift 2
   cp "slurm scripts/$name.sbatch" ../copy
+  end=${LIMIT:+$(($(date +%s) + LIMIT))}
   env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 \
     SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" \
-    CODE="${CODE:-0}" \
+    CODE="${CODE:-0}" DO="${DO:-}" CONFIG="${CONFIG:-}" SLURM_JOB_END_TIME="$end" \
+    SBATCH_SIGNAL="${SIGNAL:-}" SLURM_RESTART_COUNT="${RESTARTS:-0}" \
     SLURM_ARRAY_TASK_ID="${TASK:-}" SLURM_JOB_NUM_NODES="${NODES:-}" bash ../copy "$@" > job.out \
     2>&1 || status=$?
   test $status = "$expected" || die "exit $status of $name.sbatch $*"
@@ -198,3 +207,42 @@ if grep -nE '"\$\{(overrides|more)\[@\]\}"' "slurm scripts"/*.sbatch |
   grep -vE '\$\{(overrides|more)\[@\]\+"'; then
   die "an array that may be empty"
 fi
+
+# A job that Slurm warns too early: it says so at the start if it can know, and is requeued twice.
+# Each row: earlier starts, time limit and its warning, seconds until the warning, reason of the
+# end, is it said at the start (yes, no), exit code and words at the end.
+early="Slurm left start 3 too little time: give the job more time (--time), or a shorter lead"
+# shellcheck disable=SC2016 # for the program
+stop='mkdir r/ckpt; : > r/ckpt/step-1.h5; echo "$WORDS" > r/results.jsonl; kill -USR1 $PPID; '\
+'sleep 0.1'
+while IFS='|' read -r restarts limit signal trained reason first code words; do
+  rm -rf r
+  DO="echo $trained > later; $stop" WORDS="{\"kind\":\"run\",\"reason\":\"$reason\"}" CODE=75 \
+    LIMIT=$limit SIGNAL=$signal RESTARTS=$restarts job "$code" train d.yaml
+  echo 0 > later
+  says r "saved in r/ckpt/step-1.h5$words"
+  told=no
+  if grep -q "time limit is [0-9]* s away.*(--time).*(--signal=B:USR1@SECONDS)" job.out; then
+    told=yes
+  fi
+  test $told = "$first" || die "at the start of a job of $limit s: $told"
+done << END
+0|60||9|SIGUSR1|yes|75|; requeued
+1|60||9|SIGUSR1|yes|75|; requeued
+2|60||9|SIGUSR1|yes|1|; not requeued again, because $early
+2|300||100|SIGUSR1|yes|1|; not requeued again, because $early
+2|300||200|SIGUSR1|yes|75|; requeued
+2|300|B:USR1@60|200|SIGUSR1|no|75|; requeued
+2|600|B:USR1@900|9|SIGUSR1|yes|1|; not requeued again, because $early
+2|40000||9|SIGUSR1|no|1|; not requeued again, because $early
+2|40000||100|SIGUSR1|no|75|; requeued
+2|60||9|time limit|yes|75|; requeued
+2|||9|SIGUSR1|no|1|; not requeued again, because $early
+END
+# Exit code 75 would have this Slurm requeue a job that saved nothing.
+rm -rf r
+CONFIG='RequeueExit = 75' CODE=75 job 1 train d.yaml
+says r "the time was up before a checkpoint was written"
+# shellcheck disable=SC2016 # for the program
+DO='kill -TERM $PPID' LIMIT=3 CODE=143 job 143 train d.yaml
+says r "exit code 143 at the time limit, before a checkpoint was written: give the job more time"
