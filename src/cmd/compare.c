@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -43,7 +44,7 @@ static const struct option table[] = {
 /* Another launcher inside the ranks of a launcher would run the matrix once per rank. */
 static enum status refuse_launcher(void)
 {
-  if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK"))
+  if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK"))
     return status_set(
         STATUS_USAGE,
         "sluice compare starts the ranks of each run itself: start it without mpirun");
@@ -55,20 +56,51 @@ static bool is_chosen(const struct matrix *matrix, int i)
   return matrix->values.task == 0 || matrix->values.task == i + 1;
 }
 
-static void list_runs(const struct matrix *matrix)
+/* As a word of bash that has no control: every byte of a word that a line would not show as it is
+ * becomes its number. */
+static enum status print_word(const char *word)
+{
+  const size_t size = 4 * strlen(word) + 4;
+  char *text = NULL;
+  const enum status status = mem_alloc(MEM_META, size, (void **)&text);
+  if (status)
+    return status;
+  snprintf(text, size, "%s", word);
+  printable_make(text, size);
+  const bool same = !strcmp(text, word);
+  snprintf(text, size, "%s", same ? "" : "$'");
+  if (same)
+    append_word(text, size, word);
+  for (const char *c = word; !same && *c; c++)
+    append_text(text, size, "\\%03o", (unsigned char)*c);
+  printf(" %s%s", text, same ? "" : "'");
+  mem_free(text);
+  return STATUS_OK;
+}
+
+static enum status list_run(const struct matrix *matrix, int i)
 {
   static const char *const states[] = {
       [RUN_NEW] = "new", [RUN_STARTED] = "started", [RUN_FINISHED] = "finished"};
-  for (int i = 0; i < matrix->runs; i++) {
-    const struct matrix_run *run = &matrix->run[i];
-    if (!is_chosen(matrix, i))
-      continue;
-    printable_print(stdout, "%3d %-8s %2lld %s %s", i + 1, states[run->state],
-                    (long long)run->ranks, run->name, run->deck);
-    for (int w = 0; w < run->words; w++)
-      printable_print(stdout, " %s", run->word[w]);
-    printf("\n");
-  }
+  const struct matrix_run *run = &matrix->run[i];
+  printf("%3d %-8s %2lld", i + 1, states[run->state], (long long)run->ranks);
+  enum status status = print_word(run->name);
+  if (!status)
+    status = print_word(run->deck);
+  for (int w = 0; w < run->words && !status; w++)
+    status = print_word(run->word[w]);
+  printf("\n");
+  return status;
+}
+
+/* slurm/train.sbatch reads the list, so its words are quoted for bash. */
+static enum status list_runs(const struct matrix *matrix)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < matrix->runs && !status; i++)
+    if (is_chosen(matrix, i))
+      status = list_run(matrix, i);
+  return status;
 }
 
 /* The first line by Sluice in the output of a failed run, because later ones come from ranks that
@@ -141,10 +173,8 @@ static enum status run_matrix(const struct arguments *arguments, struct matrix *
 {
   const struct values *values = &matrix->values;
   struct tally tally = {0};
-  if (values->list) {
-    list_runs(matrix);
-    return STATUS_OK;
-  }
+  if (values->list)
+    return list_runs(matrix);
   enum status status = values->collect ? STATUS_OK : run_all(matrix, &tally);
   if (!status && !tally.stopped && values->task == 0)
     status = matrix_collect(matrix);

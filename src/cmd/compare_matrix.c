@@ -88,14 +88,19 @@ static enum status add_word(struct matrix_run *run, char *word)
 }
 
 /* The folder and the seed of a run identify it, so only the matrix sets them. */
+static enum status add_key(struct matrix_run *run, const char *text, int length)
+{
+  if (!strncmp(text, "run.dir=", 8) || !strncmp(text, "run.seed=", 9))
+    return status_set(STATUS_USAGE, "method %s: '%.*s' is set by the matrix: use out or seeds",
+                      run->method, length, text);
+  return add_word(run, mem_printf("%.*s", length, text));
+}
+
 static enum status add_words(struct matrix_run *run, const char *text)
 {
   for (text += strspn(text, blanks); *text; text += strspn(text, blanks)) {
     const int length = (int)strcspn(text, blanks);
-    if (!strncmp(text, "run.dir=", 8) || !strncmp(text, "run.seed=", 9))
-      return status_set(STATUS_USAGE, "method %s: '%.*s' is set by the matrix: use out or seeds",
-                        run->method, length, text);
-    const enum status status = add_word(run, mem_printf("%.*s", length, text));
+    const enum status status = add_key(run, text, length);
     if (status)
       return status;
     text += length;
@@ -138,7 +143,7 @@ static enum status fill_run(const struct arguments *arguments, const struct matr
   if (!status)
     status = add_words(run, method + strlen(run->method));
   for (int i = 0; i < arguments->assignments && !status; i++)
-    status = add_words(run, arguments->assignment[i]);
+    status = add_key(run, arguments->assignment[i], (int)strlen(arguments->assignment[i]));
   if (!status)
     status = add_word(run, mem_printf("run.dir=%s", run->dir));
   return status ? status : add_word(run, mem_printf("run.seed=%lld", (long long)run->seed));

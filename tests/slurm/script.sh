@@ -122,6 +122,20 @@ TASK=2 job 0 sweep m.yaml run.steps=7
 says runs/m/d-2-fast-1 \
   '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
 says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 per node (as the matrix says)'
+# Words with blanks, tabs, quotes, patterns and a no-break space stay whole.
+folder=$(printf 'a\tfolder') odd=$(printf 'a  b *c* "d" \302\240 '"'e'"' $(touch executed)')
+mkdir "$folder"
+cp d.yaml "$folder/$odd.yaml"
+cp d.yaml b
+cat > odd.yaml << END
+out: runs/m
+ranks: 2
+methods: [none]
+deck: "a\\tfolder/$(echo "$odd" | sed 's/"/\\"/g').yaml"
+END
+TASK=1 job 0 sweep odd.yaml data.train='x  *"'
+says "runs/m/$odd-2-none-1" "<train><$folder/$odd.yaml><--resume><auto><data.train=x  *\"><run.dir="
+test ! -e executed || die "a name was executed"
 TASK='' job 2 sweep m.yaml
 grep -q 'which run of m.yaml?' job.out || die "a matrix without a task"
 TASK=3 job 2 sweep m.yaml
@@ -244,5 +258,5 @@ rm -rf r
 CONFIG='RequeueExit = 75' CODE=75 job 1 train d.yaml
 says r "the time was up before a checkpoint was written"
 # shellcheck disable=SC2016 # for the program
-DO='kill -TERM $PPID' LIMIT=3 CODE=143 job 143 train d.yaml
+DO='kill -TERM $PPID; sleep 0.1' LIMIT=3 CODE=143 job 143 train d.yaml
 says r "exit code 143 at the time limit, before a checkpoint was written: give the job more time"

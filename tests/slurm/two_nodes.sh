@@ -254,7 +254,8 @@ printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\n%s\n%s\n' "$SLUICE" \
 site() {
   cat > site.conf << END
 SLUICE=$PWD/ending
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MARK='a;  *"' LD_LIBRARY_PATH=/of/it
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export MARK='a;  *"' LD_LIBRARY_PATH=/of/it
 ${1:-}
 END
 }
