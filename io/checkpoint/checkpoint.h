@@ -71,9 +71,9 @@ enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
 /* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
 enum status checkpoint_count(const char *dir, int64_t *n);
-/* Renames every step-N.h5 with N > step to step-N.h5.stale, which is ignored from then on, and
- * replaces an older file of that name. For a run that continues from `step` and must not meet
- * checkpoints of another history. Rank 0 acts. Collective. */
+/* Renames every step-N.h5 with N > step to step-N.h5.stale, or step-N.h5.stale-2 and so on if there
+ * is such a file. These are ignored from then on. For a run that continues from `step` and must not
+ * meet checkpoints of another history. Rank 0 acts. Collective. */
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
 /* Deletes checkpoints. It keeps `saved` (the last save of this run), the newest others until `keep`
  * are left with it (0: all), and multiples of keep_every (0: none). Rank 0 acts. Collective. */

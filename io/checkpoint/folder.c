@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -193,10 +194,21 @@ enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char
   return checkpoint_use_newest(comm, dir, clean, verify, comm, path_out);
 }
 
+/* The first of PATH.stale, PATH.stale-2, PATH.stale-3, ... that is free: nothing is replaced. */
+static char *stale_name(const char *path)
+{
+  struct stat info;
+  char *name = mem_printf("%s.stale", path);
+  for (int i = 2; name && lstat(name, &info) == 0; i++) {
+    mem_free(name);
+    name = mem_printf("%s.stale-%d", path, i);
+  }
+  return name;
+}
+
 static enum status rename_stale(const char *dir, int64_t step)
 {
-  char *path = checkpoint_folder_path(dir, step),
-       *stale = path ? mem_printf("%s.stale", path) : NULL;
+  char *path = checkpoint_folder_path(dir, step), *stale = path ? stale_name(path) : NULL;
   enum status status = stale ? STATUS_OK : STATUS_MEMORY;
   if (status == STATUS_OK && rename(path, stale) != 0)
     status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
@@ -231,8 +243,9 @@ static enum status set_aside(const char *dir, int64_t after)
   mem_free(steps);
   if (aside == 0)
     return status;
-  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale", dir, (long long)aside,
-           aside == 1 ? "" : "s", (long long)after);
+  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale, which stay until you "
+           "delete them",
+           dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
   return status == STATUS_OK ? sync_folder(dir) : status;
 }
 
