@@ -17,8 +17,9 @@ struct checkpoint_meta {
   int64_t local_ranks; /* of each of their nodes; 0: not known */
   int64_t format;      /* version of the file that was read; not used in saving */
   uint64_t seed;
+  uint64_t run;             /* id of the run that wrote it; 0: none. Not read with the others */
   struct token_stream data; /* the training data */
-  char compute[16];          /* type that the steps were computed in, "" if not known */
+  char compute[16];         /* type that the steps were computed in, "" if not known */
   char *deck;               /* the resolved deck as YAML */
   char *version;            /* of the program that wrote it */
 };
@@ -75,10 +76,11 @@ enum status checkpoint_count(const char *dir, int64_t *n);
  * is such a file. These are ignored from then on. For a run that continues from `step` and must not
  * meet checkpoints of another history. Rank 0 acts. Collective. */
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
-/* Deletes checkpoints. It keeps `saved` (the last save of this run), the newest others until `keep`
- * are left with it (0: all), and multiples of keep_every (0: none). Rank 0 acts. Collective. */
+/* Deletes checkpoints that the run `run` wrote: the folder may hold those of another run, or copies
+ * of the user. It keeps `saved` (the last save), the newest others of the run until `keep` are left
+ * with it (0: all), and multiples of keep_every (0: none). Rank 0 acts. Collective. */
 enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
-                             int64_t saved);
+                             int64_t saved, uint64_t run);
 
 /* For `sluice ckpt`. One rank prints to `to`, as text or as JSON. Ls: one line per file. Show:
  * metadata and a table of tensors. Diff: names, shapes and values that differ between two files,

@@ -56,18 +56,6 @@ static bool is_unfinished(const char *name)
   return parse_name(file, &step);
 }
 
-/* Frees `path`; NULL: memory is out. `which`: "old checkpoint". */
-static enum status remove_file(char *path, const char *which)
-{
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  if (unlink(path) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "cannot remove the %s %s: %s", which, path, strerror(errno));
-  mem_free(path);
-  return status;
-}
-
 static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **steps, int64_t *n)
 {
   int64_t room = 0, step;
@@ -254,24 +242,48 @@ enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t ste
   return comm_agree(comm, comm_rank(comm) == 0 ? set_aside(dir, step) : STATUS_OK);
 }
 
-static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
+/* A file that cannot be read is not known to be the run's. */
+static bool is_of_run(const char *path, uint64_t run)
 {
-  int64_t *steps = NULL, n = 0;
+  uint64_t writer = 0;
+  hid_t file = H5I_INVALID_HID;
+  enum status status = hdf5_open(path, false, &file);
+  if (!status)
+    status = hdf5_get_number(file, "run", DTYPE_U64, &writer);
+  return !hdf5_close(file, status) && writer == run;
+}
+
+/* Newest first. *left: how many may still be kept. */
+static enum status keep_or_remove(const char *dir, int64_t step, bool always, uint64_t run,
+                                  int64_t *left)
+{
+  if (*left <= 0 && always)
+    return STATUS_OK;
+  char *path = checkpoint_folder_path(dir, step);
+  enum status status = path ? STATUS_OK : STATUS_MEMORY;
+  if (!status && is_of_run(path, run) && --*left < 0 && unlink(path) != 0 && errno != ENOENT)
+    status =
+        status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved,
+                         uint64_t run)
+{
+  int64_t *steps = NULL, n = 0, left = keep - (saved >= 0);
   enum status status = keep > 0 ? checkpoint_folder_scan(dir, false, &steps, &n) : STATUS_OK;
-  int64_t excess = n - keep;
-  for (int64_t i = 0; i < n && excess > 0 && status == STATUS_OK; i++) {
-    if (steps[i] == saved)
-      continue;
-    excess--;
-    if (keep_every <= 0 || steps[i] % keep_every != 0)
-      status = remove_file(checkpoint_folder_path(dir, steps[i]), "old checkpoint");
-  }
+  for (int64_t i = n - 1; i >= 0 && status == STATUS_OK; i--)
+    if (steps[i] != saved)
+      status =
+          keep_or_remove(dir, steps[i], keep_every > 0 && steps[i] % keep_every == 0, run, &left);
   mem_free(steps);
   return status;
 }
 
 enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
-                             int64_t saved)
+                             int64_t saved, uint64_t run)
 {
-  return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every, saved) : STATUS_OK);
+  return comm_agree(comm,
+                    comm_rank(comm) == 0 ? prune(dir, keep, keep_every, saved, run) : STATUS_OK);
 }

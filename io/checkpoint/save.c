@@ -127,6 +127,7 @@ static enum status check_same(struct save *save)
                            meta->skipped,
                            meta->local_ranks,
                            (int64_t)meta->seed,
+                           (int64_t)meta->run,
                            hash_text(meta->deck),
                            hash_text(meta->version),
                            (int64_t)meta->data.tokenizer.meaning,
@@ -249,6 +250,8 @@ static enum status write_header(hid_t file, const struct save *save)
     status = write_stream(file, &meta->data);
   if (status == STATUS_OK && meta->local_ranks > 0)
     status = hdf5_set_number(file, "local_ranks", DTYPE_I64, &meta->local_ranks);
+  if (status == STATUS_OK && meta->run != 0)
+    status = hdf5_set_number(file, "run", DTYPE_U64, &meta->run);
   if (status == STATUS_OK && *meta->compute)
     status = hdf5_set_text(file, "compute", meta->compute);
   if (status == STATUS_OK)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/commit.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "config.h"
@@ -360,6 +361,25 @@ enum status results_have_steps(const char *path, bool *out)
   const enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
   if (!status)
     *out = any_later(text, bytes, 0);
+  mem_free(text);
+  return status;
+}
+
+enum status results_identity(const char *path, uint64_t *out)
+{
+  enum { MOST = 1 << 16 }; /* enough of a line to distinguish runs */
+  char *text = NULL;
+  int fd = -1;
+  enum status status = open_regular(path, OPEN_OWN, &fd);
+  if (status)
+    return status;
+  status = mem_new(MEM_META, MOST + 1, &text); /* zeros */
+  const int64_t bytes = status ? 0 : file_read_at(fd, text, MOST, 0);
+  if (!status && bytes < 0)
+    status = open_failed(errno, "read", path);
+  close(fd); /* was only read */
+  if (!status)
+    *out = hash_seeded(1, text, strcspn(text, "\n")) | 1;
   mem_free(text);
   return status;
 }

@@ -14,6 +14,9 @@ enum status results_close(struct results *results); /* takes NULL */
 /* Whether results_open() can open the file, for a check before long work. It leaves no file
  * behind. */
 enum status results_check(const char *path);
+/* A number for the run whose results these are, never 0. It is a hash of the first line, which is
+ * the record of the first start, with its time. Later starts of the run keep that line. */
+enum status results_identity(const char *path, uint64_t *out);
 /* Whether the file holds a record of a completed step. A file that is not there holds none. */
 enum status results_have_steps(const char *path, bool *out);
 

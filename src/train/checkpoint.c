@@ -43,6 +43,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .skipped = run->skipped,
                                  .ranks = comm_ranks(run->comm),
                                  .seed = (uint64_t)run->deck->run.seed,
+                                 .run = run->id,
                                  .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
   if (run->deck->compress.across == DECK_ACROSS_NODE)

@@ -64,7 +64,7 @@ static enum status write_checkpoint(struct checkpoint_writer *writer, struct com
       checkpoint_save(comm, writer->dir, meta, state->n, state->tensor, &writer->path);
   if (!status && writer->prunes) {
     status = checkpoint_prune(comm, writer->dir, deck->checkpoint.keep, deck->checkpoint.keep_every,
-                              meta->step);
+                              meta->step, meta->run);
     if (status)
       status_prefix(status, "%s was written, but older checkpoints were not removed", writer->path);
   }

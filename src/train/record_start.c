@@ -122,6 +122,11 @@ enum status train_record_start(struct train_run *run)
     status = gather_places(run, place);
   if (!status)
     status = comm_agree(run->comm, run->results ? record_start(run, place, list) : STATUS_OK);
+  if (!status)
+    status = comm_agree(run->comm,
+                        run->results ? results_identity(run->results_path, &run->id) : STATUS_OK);
+  if (!status)
+    status = comm_broadcast(run->comm, &run->id, sizeof run->id, 0);
   mem_free(list);
   mem_free(place);
   return status;

@@ -143,6 +143,22 @@ quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=data-a run.step
 test -e order/ckpt/step-00000006.h5.stale || {
   ls order/ckpt >&2; die "a checkpoint of another history is not set aside"; }
 
+# checkpoint.keep removes what this run wrote, over all its starts: no files of the run that a
+# linked ckpt/ belongs to, and no copy under a name of its own.
+train 1 owner data.train=data-a run.steps=4 checkpoint.every=1 checkpoint.keep=2
+mkdir guest
+ln -s ../owner/ckpt guest/ckpt
+for steps in 6 8; do
+  quietly guest "$SLUICE" train tiny.yaml run.dir=guest data.train=data-a run.steps=$steps \
+    checkpoint.every=1 checkpoint.keep=2 --resume auto
+done
+rm owner/ckpt/step-00000007.h5
+cp owner/ckpt/step-00000003.h5 owner/ckpt/step-00000007.h5
+quietly guest "$SLUICE" train tiny.yaml run.dir=guest data.train=data-a run.steps=10 \
+  checkpoint.every=1 checkpoint.keep=2 --resume auto
+test "$(cd owner/ckpt && echo step-*)" = "$(printf 'step-%08d.h5 ' 3 4 7 9)$(
+  printf 'step-%08d.h5' 10)" || { ls owner/ckpt >&2; die "checkpoint.keep"; }
+
 # A vocabulary that is far too large has parameters that are never trained.
 train 1 large data.train=data-bytes model.vocab=515 run.steps=1
 grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vocab=257 saves' \

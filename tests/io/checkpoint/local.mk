@@ -17,7 +17,7 @@ tests_io_checkpoint_test_checkpoint_SOURCES = tests/io/checkpoint/test_checkpoin
 tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size
 tests_io_checkpoint_test_damage_SOURCES = tests/io/checkpoint/test_damage.c $(io_sample)
 tests_io_checkpoint_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=H5Dread \
-  -Wl,--wrap=rename
+  -Wl,--wrap=rename -Wl,--wrap=unlink
 tests_io_checkpoint_test_folder_SOURCES = tests/io/checkpoint/test_folder.c $(io_sample)
 tests_io_checkpoint_test_full_SOURCES = tests/io/checkpoint/test_full.c $(io_sample)
 tests_io_checkpoint_test_kill_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dcreate2

@@ -51,6 +51,15 @@ int __wrap_rename(const char *from, const char *to)
   return unwritable ? -1 : __real_rename(from, to);
 }
 
+int __wrap_unlink(const char *path);
+int __real_unlink(const char *path);
+
+int __wrap_unlink(const char *path)
+{
+  errno = EROFS;
+  return unwritable ? -1 : __real_unlink(path);
+}
+
 static int64_t elements_read; /* by this rank */
 
 herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data)
@@ -60,13 +69,21 @@ herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_
   return __real_H5Dread(dataset, type, memory, space, list, data);
 }
 
-static void save(int64_t step, int seed)
+enum { RUN = 77 };
+
+static void save_of(int64_t step, int seed, uint64_t run)
 {
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, step, seed, false, true);
+  sample.meta.run = run;
   assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
                    STATUS_OK);
   sample_free(&sample);
+}
+
+static void save(int64_t step, int seed)
+{
+  save_of(step, seed, RUN);
 }
 
 static char *path_of(const char *name)
@@ -446,7 +463,7 @@ static void another_history_is_set_aside(void **state)
   assert_non_null(told);
   assert_null(strstr(told + 1, ".stale")); /* once */
   expect_newest("step-00000020.h5");
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20, RUN), STATUS_OK);
   assert_false(exists("step-00000010.h5"));
   assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") &&
               exists("step-00000040.h5.stale-3"));
@@ -478,7 +495,7 @@ static void a_damaged_newest_does_not_displace_good_ones(void **state)
   expect_newest("step-00000010.h5");
   assert_int_equal(checkpoint_set_aside(job, dir, 10), STATUS_OK);
   save(20, 2);
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20, RUN), STATUS_OK);
   assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale"));
   assert_false(exists("step-00000010.h5") || exists("step-00000030.h5"));
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -508,40 +525,43 @@ static void pruning_keeps_what_it_should(void **state)
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char left[256] = "";
     int64_t *steps = NULL, n = 0;
-    for (int64_t step = 5; step <= 35; step += 5) {
-      char name[64];
-      snprintf(name, sizeof name, "step-%08lld.h5", (long long)step);
-      make_file(name, "content does not matter");
-    }
+    for (int64_t step = 5; step <= 35; step += 5)
+      save(step, 1);
     make_file("step-1.h5", "not ours");
-    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved),
+    make_file("step-00000001.h5", "not a checkpoint");
+    save_of(12, 1, RUN + 1); /* copied in, or behind a link */
+    save_of(40, 1, RUN + 1);
+    save_of(41, 1, 0); /* imported */
+    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved, RUN),
                      STATUS_OK);
     assert_int_equal(checkpoint_folder_scan(dir, false, &steps, &n), STATUS_OK);
-    for (int64_t s = 0; s < n; s++)
-      snprintf(left + strlen(left), sizeof left - strlen(left), s ? " %lld" : "%lld",
-               (long long)steps[s]);
+    assert_true(n >= 4 && steps[0] == 1 && steps[n - 2] == 40 && steps[n - 1] == 41);
+    for (int64_t s = 1; s < n - 2; s++)
+      if (steps[s] != 12)
+        snprintf(left + strlen(left), sizeof left - strlen(left), *left ? " %lld" : "%lld",
+                 (long long)steps[s]);
+    assert_true(exists("step-00000012.h5"));
     assert_string_equal(left, cases[i].left);
     assert_true(exists("step-1.h5"));
     mem_free(steps);
     assert_int_equal(comm_barrier(job), STATUS_OK);
   }
   char *missing = path_of("missing");
-  assert_int_equal(checkpoint_prune(job, missing, 1, 0, 35), STATUS_OK);
+  assert_int_equal(checkpoint_prune(job, missing, 1, 0, 35, RUN), STATUS_OK);
   mem_free(missing);
 }
 
 static void failed_removal_is_reported(void **state)
 {
   (void)state;
-  char *folder = path_of("step-00000001.h5");
-  make_file("step-00000002.h5", "x");
-  if (comm_rank(job) == 0)
-    assert_int_equal(mkdir(folder, 0700), 0);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 2), STATUS_IO);
+  save(1, 1);
+  save(2, 1);
+  unwritable = true;
+  const enum status status = checkpoint_prune(job, dir, 1, 0, 2, RUN);
+  unwritable = false;
+  assert_int_equal(status, STATUS_IO);
   expect_in_sentence("cannot remove the old checkpoint");
-  expect_in_sentence(folder);
-  mem_free(folder);
+  expect_in_sentence("step-00000001.h5: Read-only file system");
 }
 
 /* The printed output of one rank. */
