@@ -126,8 +126,8 @@ static enum status read_tensor(const struct json_node *node, const struct safete
                          *offsets = json_find(node, "data_offsets");
   int bits = 0;
   *tensor = (struct st_tensor){.name = json_key(node, NULL), .file = file->path, .fd = file->fd};
-  if (!type || !shape || !offsets || json_length(node) != 3)
-    return json_fail(node, "is not an object of dtype, shape and data_offsets");
+  if (!type || !shape || !offsets)
+    return json_fail(node, "is no object of dtype, shape and data_offsets");
   enum status status = read_type(type, tensor, &bits);
   if (!status)
     status = read_shape(shape, tensor);
@@ -139,8 +139,9 @@ static enum status read_tensor(const struct json_node *node, const struct safete
 static enum status check_metadata(const struct json_node *node)
 {
   const char *text = NULL;
-  enum status status =
-      json_kind(node) == JSON_OBJECT ? STATUS_OK : json_fail(node, "is not an object");
+  enum status status = json_kind(node) == JSON_OBJECT || json_kind(node) == JSON_NULL
+                           ? STATUS_OK
+                           : json_fail(node, "is not an object");
   for (const struct json_node *item = json_first(node); item && !status; item = json_next(item))
     status = json_get_text(item, &text, NULL);
   return status;
@@ -221,7 +222,7 @@ static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes
 
 static enum status parse_header(struct safetensors *file, const char *text, size_t length)
 {
-  if (text[0] != '{')
+  if (text[strspn(text, " \t\r\n")] != '{')
     return status_set(STATUS_INPUT,
                       "%s: the header does not begin with '{': this is no safetensors file",
                       file->path);
