@@ -1,4 +1,4 @@
-#include "io/huggingface/safetensors.h"
+#include "io/huggingface/private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,30 +9,15 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/file_kind.h"
 
 enum {
   LENGTH_BYTES = 8,
-  HEADER_MOST = 100000000 /* as in the reference implementation */,
-  INDEX_MOST = 64 << 20,
-  NAME_SHOWN = 200
+  HEADER_MOST = 100000000 /* as in the reference implementation */
 };
 
-struct safetensors {
-  char *path;
-  int fd;
-  int64_t bytes;
-  struct json_tree *header; /* names and type names lie in it */
-  int64_t n;
-  struct st_tensor *tensor;
-  const struct st_tensor **by_name;
-};
-
-struct safetensors_folder {
-  struct safetensors **file;
-  int64_t files, n;
-  const struct st_tensor **by_name;
-};
+static const char again[] = "download it again"; /* the cure of a truncated file */
+static const int64_t most_bytes = INT64_MAX / 4; /* of any file: sums do not overflow */
 
 /* The types of the format. */
 static const struct st_type {
@@ -94,6 +79,7 @@ static enum status read_shape(const struct json_node *node, struct st_tensor *te
   return STATUS_OK;
 }
 
+/* Offsets may lie after the end of the file, which is truncated then: check_places(). */
 static enum status read_offsets(const struct json_node *node, const struct safetensors *file,
                                 int64_t data_bytes, struct st_tensor *tensor)
 {
@@ -101,9 +87,9 @@ static enum status read_offsets(const struct json_node *node, const struct safet
   const struct json_node *first = json_first(node);
   if (json_kind(node) != JSON_ARRAY || json_length(node) != 2)
     return json_fail(node, "is not an array of two offsets");
-  enum status status = json_get_whole(first, 0, data_bytes, &begin);
+  enum status status = json_get_whole(first, 0, most_bytes, &begin);
   if (!status)
-    status = json_get_whole(json_next(first), begin, data_bytes, &end);
+    status = json_get_whole(json_next(first), begin, most_bytes, &end);
   tensor->bytes = end - begin;
   tensor->at = file->bytes - data_bytes + begin;
   return status;
@@ -175,6 +161,19 @@ static int compare_names(const void *a, const void *b)
                 (*(const struct st_tensor *const *)b)->name);
 }
 
+void st_sort_names(const struct st_tensor **tensors, int64_t n)
+{
+  qsort(tensors, (size_t)n, sizeof *tensors, compare_names);
+}
+
+const struct st_tensor *st_find(const struct st_tensor *const *by_name, int64_t n, const char *name)
+{
+  const struct st_tensor wanted = {.name = name}, *key = &wanted;
+  const struct st_tensor *const *found =
+      n > 0 ? bsearch(&key, by_name, (size_t)n, sizeof *by_name, compare_names) : NULL;
+  return found ? *found : NULL;
+}
+
 /* The tensors must be contiguous, from the first byte of the data to the last. */
 static enum status check_places(struct safetensors *file, int64_t data_bytes)
 {
@@ -183,12 +182,15 @@ static enum status check_places(struct safetensors *file, int64_t data_bytes)
   for (int64_t i = 0; i < file->n; i++) {
     const struct st_tensor *tensor = file->by_name[i];
     if (tensor->at != at)
-      return status_set(STATUS_INPUT, "%s: the bytes of tensor %.*s %s", file->path, NAME_SHOWN,
+      return status_set(STATUS_INPUT, "%s: the bytes of tensor %.*s %s", file->path, ST_NAME_SHOWN,
                         tensor->name,
                         tensor->at < at ? "overlap those of another"
                                         : "do not begin where those before them end");
     at += tensor->bytes;
   }
+  if (at > file->bytes)
+    return status_set(STATUS_INPUT, "%s is truncated: it has %lld bytes, its header tells %lld; %s",
+                      file->path, (long long)file->bytes, (long long)at, again);
   if (at != file->bytes)
     return status_set(STATUS_INPUT, "%s: the last %lld bytes belong to no tensor", file->path,
                       (long long)(file->bytes - at));
@@ -204,8 +206,13 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
     file->by_name[i] = &file->tensor[i];
   if (file->n > 0 || data_bytes > 0)
     status = check_places(file, data_bytes);
-  qsort(file->by_name, (size_t)file->n, sizeof *file->by_name, compare_names);
+  st_sort_names(file->by_name, file->n);
   return status;
+}
+
+static enum status failed(const char *doing, const char *path)
+{
+  return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
 }
 
 /* Bytes of the file, which another program may truncate at any time. */
@@ -213,19 +220,44 @@ static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes
 {
   const int64_t got = file_read_at(fd, out, bytes, at);
   if (got < 0)
-    return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+    return failed("read", path);
   if (got < (int64_t)bytes)
     return status_set(STATUS_INPUT, "%s ends at byte %lld: it was truncated after it was opened",
                       path, (long long)(at + got));
   return STATUS_OK;
 }
 
+/* The error of a file that does not begin as one of safetensors. */
+static enum status refuse_other(const struct safetensors *file)
+{
+  char start[FILE_KIND_BYTES];
+  const int64_t got = file_read_at(file->fd, start, sizeof start, 0);
+  enum status status = got < 0 ? failed("read", file->path)
+                               : file_kind_refuse(file->path, "safetensors", start, (size_t)got);
+  if (status)
+    return status;
+  if (file->bytes < LENGTH_BYTES)
+    return status_set(STATUS_INPUT, "%s is truncated: it has %lld bytes; %s", file->path,
+                      (long long)file->bytes, again);
+  return status_set(STATUS_INPUT,
+                    "%s is no safetensors file: it does not begin with the length of a header and "
+                    "a '{'",
+                    file->path);
+}
+
+static bool begins_header(const struct safetensors *file)
+{
+  char first = '{';
+  if (file->bytes > LENGTH_BYTES && file_read_at(file->fd, &first, 1, LENGTH_BYTES) != 1)
+    return false;
+  return memchr("{ \t\r\n", first, 5);
+}
+
+/* The reference implementation takes white space around the object. */
 static enum status parse_header(struct safetensors *file, const char *text, size_t length)
 {
   if (text[strspn(text, " \t\r\n")] != '{')
-    return status_set(STATUS_INPUT,
-                      "%s: the header does not begin with '{': this is no safetensors file",
-                      file->path);
+    return refuse_other(file);
   const int64_t data_bytes = file->bytes - LENGTH_BYTES - (int64_t)length;
   enum status status = json_tree_parse(file->path, text, length, &file->header);
   if (!status)
@@ -237,14 +269,17 @@ static enum status read_header(struct safetensors *file)
 {
   uint64_t length = 0;
   char *text = NULL;
-  enum status status = read_bytes(file->fd, file->path, 0, LENGTH_BYTES, &length);
+  enum status status = file->bytes < LENGTH_BYTES
+                           ? refuse_other(file)
+                           : read_bytes(file->fd, file->path, 0, LENGTH_BYTES, &length);
   if (status)
     return status;
-  if (length > HEADER_MOST || length > (uint64_t)(file->bytes - LENGTH_BYTES))
+  if (length > HEADER_MOST || !begins_header(file))
+    return refuse_other(file);
+  if (length > (uint64_t)(file->bytes - LENGTH_BYTES))
     return status_set(STATUS_INPUT,
-                      "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, "
-                      "or it is truncated",
-                      file->path, (unsigned long long)length, (long long)file->bytes);
+                      "%s is truncated: it has %lld bytes, its header ends at byte %lld; %s",
+                      file->path, (long long)file->bytes, (long long)length + LENGTH_BYTES, again);
   status = mem_new(MEM_META, length + 1, &text);
   if (!status)
     status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
@@ -256,11 +291,6 @@ static enum status read_header(struct safetensors *file)
 
 /* --- one file ------------------------------------------------------------ */
 
-static enum status failed(const char *doing, const char *path)
-{
-  return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
-}
-
 static enum status open_file(struct safetensors *file)
 {
   struct stat info;
@@ -269,10 +299,6 @@ static enum status open_file(struct safetensors *file)
     return status;
   if (fstat(file->fd, &info) != 0)
     return failed("read", file->path);
-  if (info.st_size < LENGTH_BYTES)
-    return status_set(STATUS_INPUT,
-                      "%s holds %lld bytes: this is no safetensors file, or it is truncated",
-                      file->path, (long long)info.st_size);
   file->bytes = info.st_size;
   return STATUS_OK;
 }
@@ -318,18 +344,9 @@ const struct st_tensor *safetensors_at(const struct safetensors *file, int64_t i
   return &file->tensor[i];
 }
 
-static const struct st_tensor *find(const struct st_tensor *const *by_name, int64_t n,
-                                    const char *name)
-{
-  const struct st_tensor wanted = {.name = name}, *key = &wanted;
-  const struct st_tensor *const *found =
-      n > 0 ? bsearch(&key, by_name, (size_t)n, sizeof *by_name, compare_names) : NULL;
-  return found ? *found : NULL;
-}
-
 const struct st_tensor *safetensors_find(const struct safetensors *file, const char *name)
 {
-  return find(file->by_name, file->n, name);
+  return st_find(file->by_name, file->n, name);
 }
 
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out)
@@ -340,7 +357,7 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
     return status_set(STATUS_INPUT,
                       "%s: tensor %.*s has type %s and %d dimensions; F32, BF16 and F16 with at "
                       "most %d dimensions are read",
-                      tensor->file, NAME_SHOWN, tensor->name, tensor->type_name, tensor->ndim,
+                      tensor->file, ST_NAME_SHOWN, tensor->name, tensor->type_name, tensor->ndim,
                       LAYOUT_MAX_DIMS);
   if (range.begin >= range.end)
     return STATUS_OK;
@@ -359,181 +376,4 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
       dtype_convert(out + (at - range.begin), DTYPE_F32, part, tensor->type, n);
   }
   return status;
-}
-
-/* --- a folder ------------------------------------------------------------ */
-
-static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
-                            struct safetensors **out)
-{
-  char *path = mem_printf("%s/%s", dir, name);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
-                                  (void **)&folder->file);
-  if (!status)
-    status = safetensors_open(path, &folder->file[folder->files]);
-  if (!status) {
-    *out = folder->file[folder->files++];
-    folder->n += (*out)->n;
-  }
-  mem_free(path);
-  return status;
-}
-
-static const char *base_name(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
-/* An index has far fewer files than tensors, and neighbouring tensors are mostly in one file.
- */
-static enum status file_of(struct safetensors_folder *folder, const char *dir,
-                           const struct json_node *entry, struct safetensors **out)
-{
-  const char *name = NULL;
-  size_t bytes = 0;
-  enum status status = json_get_text(entry, &name, &bytes);
-  if (status)
-    return status;
-  if (bytes == 0 || bytes > 255 || name[0] == '.' || strchr(name, '/'))
-    return json_fail(entry, "is no name of a file of this folder");
-  for (int64_t i = folder->files - 1; i >= 0; i--)
-    if (!strcmp(base_name(folder->file[i]->path), name)) {
-      *out = folder->file[i];
-      return STATUS_OK;
-    }
-  status = add_file(folder, dir, name, out);
-  if (status == STATUS_IO || status == STATUS_INPUT)
-    return json_fail(entry, "names a file that cannot be read: %s", status_text());
-  return status;
-}
-
-/* Every tensor of the index is in the file that it names, and the files hold no others. */
-static enum status check_index(const struct safetensors_folder *folder, const struct json_node *map)
-{
-  for (int64_t i = 0; i < folder->files; i++) {
-    const struct safetensors *file = folder->file[i];
-    for (int64_t t = 0; t < file->n; t++) {
-      const char *name = NULL;
-      const struct json_node *entry = json_find(map, file->tensor[t].name);
-      if (!entry)
-        return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
-                          NAME_SHOWN, file->tensor[t].name);
-      enum status status = json_get_text(entry, &name, NULL);
-      if (!status && strcmp(name, base_name(file->path)) != 0)
-        status = status_set(STATUS_INPUT,
-                            "%s: tensor %.*s is in this file, but the folder's index says %.*s",
-                            file->path, NAME_SHOWN, file->tensor[t].name, NAME_SHOWN, name);
-      if (status)
-        return status;
-    }
-  }
-  return STATUS_OK;
-}
-
-static enum status read_index(struct safetensors_folder *folder, const char *dir,
-                              const struct json_node *root)
-{
-  const struct json_node *map = json_find(root, "weight_map");
-  if (!map || json_kind(map) != JSON_OBJECT || json_length(map) == 0)
-    return json_fail(root, "has no object weight_map that names tensors");
-  enum status status = STATUS_OK;
-  for (const struct json_node *entry = json_first(map); entry && !status;
-       entry = json_next(entry)) {
-    struct safetensors *file = NULL;
-    status = file_of(folder, dir, entry, &file);
-    if (!status && !safetensors_find(file, json_key(entry, NULL)))
-      status = json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
-  }
-  return status ? status : check_index(folder, map);
-}
-
-static enum status open_index(struct safetensors_folder *folder, const char *dir, const char *path)
-{
-  struct json_tree *index = NULL;
-  enum status status = json_tree_read(path, INDEX_MOST, &index);
-  if (!status)
-    status = read_index(folder, dir, json_tree_root(index));
-  json_tree_free(index);
-  return status;
-}
-
-static enum status open_files(struct safetensors_folder *folder, const char *dir)
-{
-  struct safetensors *file = NULL;
-  enum status status = STATUS_MEMORY;
-  char *single = mem_printf("%s/model.safetensors", dir),
-       *index = mem_printf("%s/model.safetensors.index.json", dir);
-  if (single && index) {
-    if (file_exists(single)) /* as the reference implementation prefers it */
-      status = add_file(folder, dir, "model.safetensors", &file);
-    else if (file_exists(index))
-      status = open_index(folder, dir, index);
-    else
-      status = status_set(STATUS_INPUT,
-                          "%s holds neither model.safetensors nor model.safetensors.index.json; "
-                          "weights in other formats must be saved as safetensors first",
-                          dir);
-  }
-  mem_free(single);
-  mem_free(index);
-  return status;
-}
-
-static enum status sort_folder(struct safetensors_folder *folder)
-{
-  int64_t n = 0;
-  enum status status = mem_new(MEM_META, folder->n, &folder->by_name);
-  if (status)
-    return status;
-  for (int64_t i = 0; i < folder->files; i++)
-    for (int64_t t = 0; t < folder->file[i]->n; t++)
-      folder->by_name[n++] = &folder->file[i]->tensor[t];
-  qsort(folder->by_name, (size_t)n, sizeof *folder->by_name, compare_names);
-  return STATUS_OK;
-}
-
-enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
-{
-  struct safetensors_folder *folder = NULL;
-  enum status status = mem_new(MEM_META, 1, &folder);
-  if (status)
-    return status;
-  status = open_files(folder, dir);
-  if (!status)
-    status = sort_folder(folder);
-  if (status)
-    safetensors_folder_close(folder);
-  else
-    *out = folder;
-  return status;
-}
-
-void safetensors_folder_close(struct safetensors_folder *folder)
-{
-  if (!folder)
-    return;
-  for (int64_t i = 0; i < folder->files; i++)
-    safetensors_close(folder->file[i]);
-  mem_free(folder->file);
-  mem_free(folder->by_name);
-  mem_free(folder);
-}
-
-int64_t safetensors_folder_count(const struct safetensors_folder *folder)
-{
-  return folder->n;
-}
-
-const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *folder, int64_t i)
-{
-  return folder->by_name[i];
-}
-
-const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
-                                                const char *name)
-{
-  return find(folder->by_name, folder->n, name);
 }

@@ -45,6 +45,10 @@ const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *f
 const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
                                                 const char *name);
 
+/* For a folder that cannot be opened as a model's. STATUS_INPUT says which part it lacks, or what
+ * it holds instead, by the names of its files. STATUS_OK: they tell nothing. Local. */
+enum status safetensors_folder_refuse(const char *dir);
+
 /* Elements [range) as fp32, exactly. STATUS_INPUT if the type is not one of the three, or if the
  * file was cut since it was opened. Local. */
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out);

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/text/file.h"
+#include "io/text/file_kind.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
@@ -327,7 +328,9 @@ enum status json_tree_read(const char *path, int64_t most, struct json_tree **ou
   enum status status = file_read_all(path, (size_t)most, &text, &bytes);
   if (status)
     return status;
-  status = json_tree_parse(path, text, bytes, out);
+  status = file_kind_refuse(path, "JSON", text, bytes);
+  if (!status)
+    status = json_tree_parse(path, text, bytes, out);
   mem_free(text);
   return status;
 }

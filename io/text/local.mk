@@ -3,6 +3,8 @@ layers += io/text/libtext.a
 io_text_libtext_a_SOURCES = \
 	io/text/file.c \
 	io/text/file.h \
+	io/text/file_kind.c \
+	io/text/file_kind.h \
 	io/text/file_system.c \
 	io/text/file_system.h \
 	io/text/input.c \

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "job/job.h"
 #include "model/hf.h"
@@ -263,6 +264,12 @@ enum status model_source_resolve_checkpoint(struct comm *comm, const char *path,
   return status;
 }
 
+static bool is_model_file(const char *path)
+{
+  const char *end = strrchr(path, '.');
+  return end && (!strcmp(end, ".safetensors") || !strcmp(end, ".json"));
+}
+
 /* The error if rank 0 found no model folder at `path`. */
 static enum status refuse(const char *path, const struct deck *deck)
 {
@@ -286,6 +293,11 @@ static enum status refuse(const char *path, const struct deck *deck)
                       "%s is a run folder: name a checkpoint in %s/ckpt, such as "
                       "%s/ckpt/step-00000100.h5",
                       path, path, path);
+  const enum status status = file_is_folder(path) ? safetensors_folder_refuse(path) : STATUS_OK;
+  if (status)
+    return status;
+  if (!file_is_folder(path) && is_model_file(path))
+    return status_set(STATUS_INPUT, "%s is one file of a model: name its folder", path);
   return status_set(STATUS_INPUT,
                     "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)",
                     path);

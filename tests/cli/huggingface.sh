@@ -220,11 +220,11 @@ changed 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0/'; bad "config.json: rms_norm
 changed 's/"num_key_value_heads": 1/"num_key_value_heads": 2/'
 refuses 2 "model.kv_heads (bad/config.json) is 2" on 2 "$SLUICE" ckpt import bad bad.h5
 changed 's/"silu"/"gelu"/'; bad 'hidden_act is "gelu"' bad
-rm -rf bad && cp -r hf bad && rm bad/config.json
-refuses 3 "bad is neither a model folder, with a config.json, nor a checkpoint" "$SLUICE" ckpt \
-  import bad bad.h5
-rm -rf bad && cp -r hf bad && rm bad/model.safetensors &&
-  bad "holds neither model.safetensors nor" bad
+rm -rf bad && cp -r hf bad && rm bad/config.json && bad "bad lacks config.json" bad
+bad "config.json is one file of a model: name its folder" hf/config.json
+bad "text is neither a model folder, with a config.json, nor a checkpoint" text
+rm -rf bad && cp -r hf bad && rm bad/model.safetensors && bad "bad lacks model.safetensors" bad
+echo '<!doctype html>' > bad/config.json && bad "config.json is a page of HTML, not JSON" bad
 
 damaged() { # a copy of hf with what comes on standard input as its weights
   rm -rf bad
@@ -234,16 +234,18 @@ damaged() { # a copy of hf with what comes on standard input as its weights
 header() { # TEXT of at most 255 bytes, then 16 bytes of data
   printf "\\$(printf %o ${#1})\\0\\0\\0\\0\\0\\0\\0%s0123456789abcdef" "$1"
 }
-head -c 20000 hf/model.safetensors | damaged; bad "where a whole number from" bad
-head -c 700 hf/model.safetensors | damaged; bad "or it is truncated" bad
+head -c 20000 hf/model.safetensors | damaged
+bad "is truncated: it has 20000 bytes" bad
+head -c 700 hf/model.safetensors | damaged
+bad "is truncated: it has 700 bytes, its header ends at byte" bad
 { printf '\0\0\0\0\0\0\0\200'; tail -c +9 hf/model.safetensors; } |
-  damaged; bad "a header of 9223372036854775808 bytes" bad
+  damaged; bad "is no safetensors file" bad
 header '{"w":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,16]}}' |
   damaged; bad "w.shape[0] is 9223372036854775808" bad
 header '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"v":{"dtype":"F32","shape":[2],'\
 '"data_offsets":[8,16]}}' | damaged; bad "the bytes of tensor v overlap" bad
 header '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}' |
-  damaged; bad "the tensor model.embed_tokens.weight is missing" bad
+  damaged; bad "the tensor model.embed_tokens.weight is missing, and the first of 1 is w;" bad
 
 refuses 2 "model.layers is 5 (command line), but hf holds a model of 2" "$SLUICE" train start.yaml \
   run.dir=none model.layers=5

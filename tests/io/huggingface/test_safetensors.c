@@ -365,12 +365,13 @@ static void damaged_files_are_refused(void **state)
     size_t data;
     const char *sentence;
   } bad[] = {
-      {"{}", (uint64_t)1 << 63, 0, "a header of 9223372036854775808 bytes"},
-      {"{}", UINT64_MAX, 0, "a header of"},
-      {"{}", 3, 0, "a header of 3 bytes in a file of 10"},
-      {"{}", 100000001, 0, "a header of"},
-      {"", 0, 0, "does not begin with '{'"},
-      {"[]", 0, 0, "does not begin with '{'"},
+      {"{}", (uint64_t)1 << 63, 0, "is no safetensors file"},
+      {"{}", UINT64_MAX, 0, "is no safetensors file"},
+      {"{}", 3, 0, "is truncated: it has 10 bytes, its header ends at byte 11"},
+      {"{}", 100000000, 0, "its header ends at byte 100000008"},
+      {"{}", 100000001, 0, "is no safetensors file"},
+      {"", 1, 0, "is truncated: it has 8 bytes, its header ends at byte 9"},
+      {"[]", 0, 0, "it does not begin with the length of a header and a '{'"},
       {"{\"w\":", 0, 0, "is truncated"},
       {"{} x", 0, 0, "the end of the file is expected"},
       {"{}", 0, 4, "the last 4 bytes belong to no tensor"},
@@ -378,7 +379,10 @@ static void damaged_files_are_refused(void **state)
        "\"shape\":[1],\"data_offsets\":[4,8]}}",
        0, 8, "occurs twice"},
       {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 0,
-       "w.data_offsets[1] is 4, where a whole number from 0 to 0"},
+       "is truncated: it has 62 bytes, its header tells 66; download it again"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"v\":{\"dtype\":\"F32\","
+       "\"shape\":[1000],\"data_offsets\":[4,4004]}}",
+       0, 7, "its header tells 4125"},
       {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 12,
        "the last 8 bytes belong to no tensor"},
       {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8,
@@ -426,6 +430,57 @@ static void damaged_files_are_refused(void **state)
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     refuses(bad[i].header, bad[i].length, bad[i].data, bad[i].sentence);
+}
+
+/* What stands in place of weights after a broken download, or under a wrong name. */
+static void other_kinds_of_files_are_named(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static char tar[512] = "model/config.json";
+  memcpy(tar + 257, "ustar", 6);
+#define BYTES(text) text, sizeof(text) - 1
+  const struct {
+    const char *start;
+    size_t bytes;
+    const char *sentence;
+  } kinds[] = {
+      {BYTES(""), "is empty: its download did not finish"},
+      {BYTES("\x20\0\0"), "is truncated: it has 3 bytes; download it again"},
+      {BYTES("\r\n <!DOCTYPE HTML><html>"), "is a page of HTML, not safetensors: download"},
+      {BYTES("<Html lang=en>"), "is a page of HTML"},
+      {BYTES("<?xml version=\"1.0\"?><Error>"), "is a text in XML or HTML"},
+      {BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:0"),
+       "is a pointer of Git LFS, not safetensors: fetch the file with git lfs pull"},
+      {BYTES("/annex/objects/SHA256E-s1--0"), "fetch the file with git annex get"},
+      {BYTES("Entry not found\n"), "is the text \"Entry not found\", not safetensors"},
+      {BYTES("404"), "is the text \"404\""},
+      {BYTES("{\"error\":\"Repository not found\"}"),
+       "is the answer of a server, {\"error\":\"Repository not found\"}: download"},
+      {BYTES("{\"architectures\":[]}"), "is the text \"{\"architectures\":[]}\""},
+      {BYTES("PK\3\4\0\0\x8\x8\0\0"), "is a zip archive, as PyTorch's .bin and .pt files are"},
+      {BYTES("\x80\2\x8A\nl\xFC\x9C"
+             "F\xF9"),
+       "is a file of PyTorch (pickle)"},
+      {BYTES("\x80\4\x95\n\0\0\0\0\0\0\0}"), "is a Python pickle"},
+      {BYTES("GGUF\3\0\0\0\0"), "is a GGUF file"},
+      {BYTES("\x89HDF\r\n\x1A\n\0"), "is an HDF5 file"},
+      {BYTES("\x1F\x8B\b\0\0\0\0\0\0\3"), "is a compressed file (gzip)"},
+      {BYTES("\x28\xB5\x2F\xFD\4\0\0\0\0"), "is a compressed file (zstd)"},
+      {tar, sizeof tar, "is a tar archive, not safetensors: unpack it first"},
+      {BYTES("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "is a file of zeros"},
+      {BYTES("\1\2\3\4\5\6\7\10\11"), "is no safetensors file"},
+  };
+  char *path = mem_printf("%s/kind.safetensors", dir);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    struct safetensors *file = NULL;
+    assert_int_equal(file_write_all(path, kinds[i].start, kinds[i].bytes), STATUS_OK);
+    assert_int_equal(safetensors_open(path, &file), STATUS_INPUT);
+    if (!strstr(status_text(), kinds[i].sentence) || !strstr(status_text(), "kind.safetensors"))
+      fail_msg("says: %s\nnot:  %s", status_text(), kinds[i].sentence);
+  }
+  mem_free(path);
 }
 
 /* Another program may overwrite a file while it is read. */
@@ -566,7 +621,7 @@ static void indices_are_held_against_their_files(void **state)
   char *folder = mem_printf("%s/folder", dir);
   struct safetensors_folder *opened = NULL;
   assert_int_equal(mkdir(folder, 0777), 0);
-  refuses_folder(folder, "holds neither model.safetensors nor");
+  refuses_folder(folder, "lacks model.safetensors");
   put_tensors(folder, "x.safetensors",
               "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":"
               "\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
@@ -589,7 +644,59 @@ static void indices_are_held_against_their_files(void **state)
   put_file(
       folder, index,
       "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"c\":\"z.safetensors\"}}");
-  refuses_folder(folder, "weight_map.c names a file that cannot be read");
+  refuses_folder(folder, "folder lacks z.safetensors, a part of the model: download it");
+  put_file(folder, "z.safetensors.part", "");
+  refuses_folder(folder,
+                 "folder lacks z.safetensors, and its z.safetensors.part is from a download that "
+                 "did not finish");
+  mem_free(folder);
+}
+
+static void a_folder_tells_what_it_lacks(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static const struct {
+    const char *names[3], *sentence; /* an empty sentence: the names tell nothing */
+  } folders[] = {
+      {{"config.json"}, "lacks model.safetensors, a part of the model: download it"},
+      {{"model.safetensors", "tokenizer.json"}, "lacks config.json, a part of the model"},
+      {{"model.safetensors.index.json", "model-00001-of-00002.safetensors"}, "lacks config.json"},
+      {{"config.json", "model-00002-of-00003.safetensors", "model-00001-of-00003.safetensors"},
+       "holds model-00001-of-00003.safetensors, but no model.safetensors.index.json"},
+      {{"adapter_config.json", "adapter_model.safetensors"},
+       "holds adapter_model.safetensors, a LoRA adapter: merge it into its base model"},
+      {{"config.json", "consolidated.safetensors"}, "the format of Mistral or Meta"},
+      {{"params.json", "consolidated.00.pth"}, "the format of Mistral or Meta"},
+      {{"config.json", "weights.safetensors"}, "but no model.safetensors: if the file has all"},
+      {{"config.json", "pytorch_model-00001-of-00002.bin"}, "weights of PyTorch"},
+      {{"config.json", "model.pt"}, "holds model.pt, a file of PyTorch"},
+      {{"llama.Q4_0.gguf", "README.md"}, "holds llama.Q4_0.gguf, a file of llama.cpp"},
+      {{"config.json", "model.safetensors.incomplete"},
+       "lacks model.safetensors, and its model.safetensors.incomplete is from a download"},
+      {{"refs", "snapshots"}, "so it is a cache of downloads"},
+      {{"checkpoint-500"}, "so it is a folder of checkpoints"},
+      {{"README.md"}, ""},
+  };
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    char *folder = mem_printf("%s/lacks-%zu", dir, i);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    for (int n = 0; n < 3 && folders[i].names[n]; n++)
+      put_file(folder, folders[i].names[n], "");
+    const char *sentence = folders[i].sentence;
+    const enum status status = safetensors_folder_refuse(folder);
+    assert_int_equal(status, *sentence ? STATUS_INPUT : STATUS_OK);
+    if (status && !strstr(status_text(), sentence))
+      fail_msg("says: %s\nnot:  %s", status_text(), sentence);
+    mem_free(folder);
+  }
+  char *folder = mem_printf("%s/linked", dir), *link = mem_printf("%s/model.safetensors", folder);
+  assert_int_equal(mkdir(folder, 0777), 0);
+  assert_int_equal(symlink("../../blobs/0", link), 0);
+  put_file(folder, "config.json", "{}");
+  refuses_folder(folder, "model.safetensors is a link to a file that is not there");
+  mem_free(link);
   mem_free(folder);
 }
 
@@ -634,10 +741,12 @@ int main(int argc, char **argv)
       cmocka_unit_test(value_out_of_range_of_a_type_is_refused_and_leaves_nothing),
       cmocka_unit_test(misuse_of_the_writer_is_told),
       cmocka_unit_test(damaged_files_are_refused),
+      cmocka_unit_test(other_kinds_of_files_are_named),
       cmocka_unit_test(a_cut_file_is_told),
       cmocka_unit_test(odd_files_are_read),
       cmocka_unit_test(every_truncation_is_refused),
       cmocka_unit_test(indices_are_held_against_their_files),
+      cmocka_unit_test(a_folder_tells_what_it_lacks),
       cmocka_unit_test(files_outside_the_folder_are_refused),
   };
   if (comm_create_mpi(&argc, &argv, &job))

@@ -1,0 +1,299 @@
+/* The safetensors files of a model folder: one, or those that an index names. Also the names of its
+ * tensors without the words of wrappers, and what the folder lacks. */
+#include "io/huggingface/private.h"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/text/file.h"
+
+static const char index_name[] = "model.safetensors.index.json",
+                  weights_name[] = "model.safetensors";
+enum { INDEX_MOST = 64 << 20 };
+
+static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
+                            struct safetensors **out)
+{
+  char *path = mem_printf("%s/%s", dir, name);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
+                                  (void **)&folder->file);
+  if (!status)
+    status = safetensors_open(path, &folder->file[folder->files]);
+  if (!status) {
+    *out = folder->file[folder->files++];
+    folder->n += (*out)->n;
+  }
+  mem_free(path);
+  return status;
+}
+
+/* --- what a folder lacks ------------------------------------------------- */
+
+/* The first name in the folder, in the order of letters, that matches. */
+static bool find_name(const char *dir, const char *pattern, char *out, size_t size)
+{
+  DIR *folder = opendir(dir);
+  *out = '\0';
+  for (const struct dirent *entry; folder && (entry = readdir(folder));)
+    if (!fnmatch(pattern, entry->d_name, 0) && (!*out || strcmp(entry->d_name, out) < 0))
+      snprintf(out, size, "%s", entry->d_name);
+  if (folder)
+    closedir(folder);
+  return *out;
+}
+
+/* What a download that did not finish leaves beside the file or, by `hf download`, in a folder. */
+static bool find_unfinished(const char *dir, char *out, size_t size)
+{
+  static const char *const ends[] = {"incomplete", "part",     "partial", "crdownload",
+                                     "aria2",      "download", "tmp",     "opdownload"};
+  static const char hidden[] = ".cache/huggingface/download";
+  char pattern[64], name[256];
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    snprintf(pattern, sizeof pattern, "*.%s", ends[i]);
+    if (find_name(dir, pattern, out, size))
+      return true;
+  }
+  char *path = mem_printf("%s/%s", dir, hidden);
+  const bool found = path && find_name(path, "*.incomplete", name, sizeof name);
+  if (found)
+    snprintf(out, size, "%s/%s", hidden, name);
+  mem_free(path);
+  return found;
+}
+
+static bool is_there(const char *dir, const char *name)
+{
+  char *path = mem_printf("%s/%s", dir, name);
+  const bool there = path && file_exists(path);
+  mem_free(path);
+  return there;
+}
+
+static bool is_link(const char *dir, const char *name)
+{
+  char *path = mem_printf("%s/%s", dir, name), to[1];
+  const bool link = path && readlink(path, to, sizeof to) >= 0;
+  mem_free(path);
+  return link;
+}
+
+/* The error of a file that belongs to the model and is not there. */
+static enum status refuse_absent(const char *dir, const char *name)
+{
+  char part[512];
+  if (is_link(dir, name))
+    return status_set(STATUS_INPUT,
+                      "%s/%s is a link to a file that is not there: download it again, or copy the "
+                      "folder with cp -L",
+                      dir, name);
+  if (find_unfinished(dir, part, sizeof part))
+    return status_set(STATUS_INPUT,
+                      "%s lacks %s, and its %s is from a download that did not finish: download it "
+                      "again",
+                      dir, name, part);
+  return status_set(STATUS_INPUT, "%s lacks %s, a part of the model: download it", dir, name);
+}
+
+/* Names that tell what a folder is, and what to do. The first one that is there counts. */
+static const struct {
+  const char *name;
+  const char *text; /* after "DIR holds NAME, " */
+} hints[] = {
+    {"model*-of-*.safetensors",
+     "but no model.safetensors.index.json, which names the file of each tensor: download it too"},
+    {"adapter_model*", "a LoRA adapter: merge it into its base model with merge_and_unload() of "
+                       "PEFT, and save that model"},
+    {"adapter_config.json", "the settings of a LoRA adapter: merge it into its base model with "
+                            "merge_and_unload() of PEFT, and save that model"},
+    {"consolidated*", "weights in the format of Mistral or Meta: download the files for "
+                      "transformers, model*.safetensors with config.json"},
+    {"*.safetensors", "but no model.safetensors: if the file has all weights, rename it"},
+    {"pytorch_model*", "weights of PyTorch: load the model in transformers and save it with "
+                       "save_pretrained()"},
+    {"*.bin", "a file of PyTorch: load the model in transformers and save it with "
+              "save_pretrained()"},
+    {"*.pt", "a file of PyTorch: load the model in transformers and save it with "
+             "save_pretrained()"},
+    {"*.pth", "a file of PyTorch: load the model in transformers and save it with "
+              "save_pretrained()"},
+    {"*.ckpt", "a file of PyTorch: load the model in transformers and save it with "
+               "save_pretrained()"},
+    {"*.gguf", "a file of llama.cpp: download the model's safetensors files"},
+    {"tf_model.h5", "weights of TensorFlow: download the model's safetensors files"},
+    {"*.msgpack", "weights of Flax: download the model's safetensors files"},
+    {"*.onnx", "a file of ONNX: download the model's safetensors files"},
+    {"snapshots", "so it is a cache of downloads: name the folder in its snapshots"},
+    {"checkpoint-[0-9]*", "so it is a folder of checkpoints: name one of them"},
+};
+
+enum status safetensors_folder_refuse(const char *dir)
+{
+  char name[256];
+  const bool config = is_there(dir, "config.json");
+  if (is_link(dir, weights_name))
+    return refuse_absent(dir, weights_name);
+  if (!config && (is_there(dir, weights_name) || is_there(dir, index_name)))
+    return refuse_absent(dir, "config.json");
+  for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+    if (find_name(dir, hints[i].name, name, sizeof name))
+      return status_set(STATUS_INPUT, "%s holds %s, %s", dir, name, hints[i].text);
+  return config || find_unfinished(dir, name, sizeof name) ? refuse_absent(dir, weights_name)
+                                                           : STATUS_OK;
+}
+
+/* --- the index ----------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* An index has far fewer files than tensors, and neighbouring tensors are mostly in one file.
+ */
+static enum status file_of(struct safetensors_folder *folder, const char *dir,
+                           const struct json_node *entry, struct safetensors **out)
+{
+  const char *name = NULL;
+  size_t bytes = 0;
+  enum status status = json_get_text(entry, &name, &bytes);
+  if (status)
+    return status;
+  if (bytes == 0 || bytes > 255 || name[0] == '.' || strchr(name, '/'))
+    return json_fail(entry, "is no name of a file of this folder");
+  for (int64_t i = folder->files - 1; i >= 0; i--)
+    if (!strcmp(base_name(folder->file[i]->path), name)) {
+      *out = folder->file[i];
+      return STATUS_OK;
+    }
+  if (!is_there(dir, name))
+    return refuse_absent(dir, name);
+  return add_file(folder, dir, name, out);
+}
+
+/* Every tensor of the index is in the file that it names, and the files hold no others. */
+static enum status check_index(const struct safetensors_folder *folder, const struct json_node *map)
+{
+  for (int64_t i = 0; i < folder->files; i++) {
+    const struct safetensors *file = folder->file[i];
+    for (int64_t t = 0; t < file->n; t++) {
+      const char *name = NULL;
+      const struct json_node *entry = json_find(map, file->tensor[t].name);
+      if (!entry)
+        return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
+                          ST_NAME_SHOWN, file->tensor[t].name);
+      enum status status = json_get_text(entry, &name, NULL);
+      if (!status && strcmp(name, base_name(file->path)) != 0)
+        status = status_set(STATUS_INPUT,
+                            "%s: tensor %.*s is in this file, but the folder's index says %.*s",
+                            file->path, ST_NAME_SHOWN, file->tensor[t].name, ST_NAME_SHOWN, name);
+      if (status)
+        return status;
+    }
+  }
+  return STATUS_OK;
+}
+
+static enum status read_index(struct safetensors_folder *folder, const char *dir,
+                              const struct json_node *root)
+{
+  const struct json_node *map = json_find(root, "weight_map");
+  if (!map || json_kind(map) != JSON_OBJECT || json_length(map) == 0)
+    return json_fail(root, "has no object weight_map that names tensors");
+  enum status status = STATUS_OK;
+  for (const struct json_node *entry = json_first(map); entry && !status;
+       entry = json_next(entry)) {
+    struct safetensors *file = NULL;
+    status = file_of(folder, dir, entry, &file);
+    if (!status && !safetensors_find(file, json_key(entry, NULL)))
+      status = json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
+  }
+  return status ? status : check_index(folder, map);
+}
+
+static enum status open_index(struct safetensors_folder *folder, const char *dir)
+{
+  struct json_tree *index = NULL;
+  char *path = mem_printf("%s/%s", dir, index_name);
+  enum status status = path ? json_tree_read(path, INDEX_MOST, &index) : STATUS_MEMORY;
+  if (!status)
+    status = read_index(folder, dir, json_tree_root(index));
+  json_tree_free(index);
+  mem_free(path);
+  return status;
+}
+
+/* The reference implementation, too, prefers the single file. */
+static enum status open_files(struct safetensors_folder *folder, const char *dir)
+{
+  struct safetensors *file = NULL;
+  if (is_there(dir, weights_name))
+    return add_file(folder, dir, weights_name, &file);
+  if (is_there(dir, index_name))
+    return open_index(folder, dir);
+  const enum status status = safetensors_folder_refuse(dir);
+  return status ? status : refuse_absent(dir, weights_name);
+}
+
+static enum status sort_folder(struct safetensors_folder *folder)
+{
+  int64_t n = 0;
+  enum status status = mem_new(MEM_META, folder->n, &folder->by_name);
+  if (status)
+    return status;
+  for (int64_t i = 0; i < folder->files; i++)
+    for (int64_t t = 0; t < folder->file[i]->n; t++)
+      folder->by_name[n++] = &folder->file[i]->tensor[t];
+  st_sort_names(folder->by_name, n);
+  return STATUS_OK;
+}
+
+enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
+{
+  struct safetensors_folder *folder = NULL;
+  enum status status = mem_new(MEM_META, 1, &folder);
+  if (status)
+    return status;
+  status = open_files(folder, dir);
+  if (!status)
+    status = sort_folder(folder);
+  if (status)
+    safetensors_folder_close(folder);
+  else
+    *out = folder;
+  return status;
+}
+
+void safetensors_folder_close(struct safetensors_folder *folder)
+{
+  if (!folder)
+    return;
+  for (int64_t i = 0; i < folder->files; i++)
+    safetensors_close(folder->file[i]);
+  mem_free(folder->file);
+  mem_free(folder->by_name);
+  mem_free(folder);
+}
+
+int64_t safetensors_folder_count(const struct safetensors_folder *folder)
+{
+  return folder->n;
+}
+
+const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *folder, int64_t i)
+{
+  return folder->by_name[i];
+}
+
+const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
+                                                const char *name)
+{
+  return st_find(folder->by_name, folder->n, name);
+}

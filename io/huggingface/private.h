@@ -1,0 +1,31 @@
+/* What an open file and an open folder are made of. Private to io/huggingface. */
+#ifndef SLUICE_IO_HUGGINGFACE_PRIVATE_H
+#define SLUICE_IO_HUGGINGFACE_PRIVATE_H
+
+#include "io/huggingface/safetensors.h"
+#include "io/text/json_tree.h"
+
+enum { ST_NAME_SHOWN = 200 };
+
+struct safetensors {
+  char *path;
+  int fd;
+  int64_t bytes;
+  struct json_tree *header; /* names and type names lie in it */
+  int64_t n;
+  struct st_tensor *tensor;
+  const struct st_tensor **by_name;
+};
+
+struct safetensors_folder {
+  struct safetensors **file;
+  int64_t files, n;
+  const struct st_tensor **by_name;
+};
+
+void st_sort_names(const struct st_tensor **tensors, int64_t n);
+/* NULL: none. `by_name`: sorted by st_sort_names(). */
+const struct st_tensor *st_find(const struct st_tensor *const *by_name, int64_t n,
+                                const char *name);
+
+#endif
