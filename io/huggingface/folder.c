@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "io/text/file.h"
 
@@ -296,4 +297,93 @@ const struct st_tensor *safetensors_folder_find(const struct safetensors_folder 
                                                 const char *name)
 {
   return st_find(folder->by_name, folder->n, name);
+}
+
+/* --- names of wrappers --------------------------------------------------- */
+
+/* Words that wrappers of PyTorch put into names: torch.compile, FSDP, DeepSpeed and others. */
+static const char *const words[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                    "_checkpoint_wrapped_module.", "_forward_module.",
+                                    "_fpw_module."};
+
+static void tell(char *left_out, size_t size, const char *word, size_t bytes)
+{
+  if (memmem(left_out, strlen(left_out), word, bytes))
+    return;
+  append_text(left_out, size, "%s%.*s", *left_out ? ", " : "", (int)bytes, word);
+}
+
+/* In place: names lie in the header's tree, which nobody reads any more. */
+static void leave_words_out(char *name, char *left_out, size_t size)
+{
+  char *to = name;
+  for (const char *from = name; *from;) {
+    const char *next = strchr(from, '.');
+    const size_t bytes = next ? (size_t)(next + 1 - from) : strlen(from);
+    bool word = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+      word |= bytes == strlen(words[i]) && !memcmp(from, words[i], bytes);
+    if (word)
+      tell(left_out, size, from, bytes);
+    else
+      memmove(to, from, bytes);
+    to += word ? 0 : bytes;
+    from += bytes;
+  }
+  *to = '\0';
+}
+
+static bool all_begin_with(const struct safetensors_folder *folder, const char *prefix,
+                           size_t bytes)
+{
+  for (int64_t i = 0; i < folder->n; i++)
+    if (strncmp(folder->by_name[i]->name, prefix, bytes) != 0)
+      return false;
+  return true;
+}
+
+/* The length of what all names have before the name of the embedding, up to a '.'. */
+static size_t find_prefix(const struct safetensors_folder *folder, const char *embedding)
+{
+  const size_t own = strlen(embedding);
+  for (int64_t i = 0; i < folder->n; i++) {
+    const char *name = folder->by_name[i]->name;
+    const size_t bytes = strlen(name);
+    if (bytes > own && name[bytes - own - 1] == '.' && !strcmp(name + bytes - own, embedding) &&
+        all_begin_with(folder, name, bytes - own))
+      return bytes - own;
+  }
+  return 0;
+}
+
+static enum status check_names(const struct safetensors_folder *folder)
+{
+  for (int64_t i = 1; i < folder->n; i++)
+    if (!strcmp(folder->by_name[i - 1]->name, folder->by_name[i]->name))
+      return status_set(STATUS_INPUT,
+                        "%s: two tensors are named %.*s, if words of wrappers such as _orig_mod "
+                        "are left out of their names",
+                        folder->by_name[i]->file, ST_NAME_SHOWN, folder->by_name[i]->name);
+  return STATUS_OK;
+}
+
+enum status safetensors_folder_unwrap(struct safetensors_folder *folder, const char *embedding,
+                                      const char *base, char *left_out, size_t size)
+{
+  *left_out = '\0';
+  for (int64_t i = 0; i < folder->n; i++)
+    leave_words_out((char *)folder->by_name[i]->name, left_out, size);
+  st_sort_names(folder->by_name, folder->n);
+  const enum status status = check_names(folder);
+  if (status || safetensors_folder_find(folder, embedding) || safetensors_folder_find(folder, base))
+    return status;
+  size_t bytes = find_prefix(folder, embedding);
+  if (bytes == 0)
+    bytes = find_prefix(folder, base);
+  if (bytes > 0)
+    tell(left_out, size, folder->by_name[0]->name, bytes);
+  for (int64_t f = 0; f < folder->files; f++)
+    for (int64_t t = 0; t < folder->file[f]->n; t++)
+      folder->file[f]->tensor[t].name += bytes;
+  return STATUS_OK;
 }

@@ -45,6 +45,12 @@ const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *f
 const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
                                                 const char *name);
 
+/* Takes the words of wrappers such as torch.compile ("_orig_mod.") out of the names of tensors, and
+ * the prefix that all names share before one of the two names of the embedding: "module.". What was
+ * left out is listed in `left_out`, an array of `size` bytes; "": nothing was. STATUS_INPUT if two
+ * tensors then have the same name. Local. */
+enum status safetensors_folder_unwrap(struct safetensors_folder *folder, const char *embedding,
+                                      const char *base, char *left_out, size_t size);
 /* For a folder that cannot be opened as a model's. STATUS_INPUT says which part it lacks, or what
  * it holds instead, by the names of its files. STATUS_OK: they tell nothing. Local. */
 enum status safetensors_folder_refuse(const char *dir);

@@ -36,6 +36,27 @@ static struct shape_text shape_text(int ndim, const int64_t *shape)
   return out;
 }
 
+/* A layer with an adapter keeps its weight under another name. */
+static enum status refuse_missing(const char *name, const char *dir,
+                                  const struct safetensors_folder *folder)
+{
+  const int64_t n = safetensors_folder_count(folder);
+  for (int64_t i = 0; i < n; i++) {
+    const char *other = safetensors_folder_at(folder, i)->name;
+    if (strstr(other, ".lora_") || strstr(other, ".base_layer."))
+      return status_set(STATUS_INPUT,
+                        "%s holds a LoRA adapter that is not merged (tensor %.200s): merge it with "
+                        "merge_and_unload() of PEFT, and save the model again",
+                        dir, other);
+  }
+  if (n == 0)
+    return status_set(STATUS_INPUT, "%s: the weights have no tensors", dir);
+  return status_set(STATUS_INPUT,
+                    "%s: the tensor %s is missing, and the first of %lld is %.200s; is config.json "
+                    "that of these weights?",
+                    dir, name, (long long)n, safetensors_folder_at(folder, 0)->name);
+}
+
 static enum status match_param(const struct model *model, const struct model_param *param,
                                const char *dir, const struct safetensors_folder *folder,
                                const struct st_tensor **out)
@@ -45,9 +66,7 @@ static enum status match_param(const struct model *model, const struct model_par
   if (!tensor && base)
     tensor = safetensors_folder_find(folder, base);
   if (!tensor)
-    return status_set(STATUS_INPUT,
-                      "%s: the tensor %s is missing; is config.json that of these weights?", dir,
-                      param->name);
+    return refuse_missing(param->name, dir, folder);
   if (tensor->ndim != param->ndim ||
       memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
     return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model",
@@ -136,12 +155,27 @@ static enum status check_extras(struct comm *comm, const struct model *model,
   return status;
 }
 
+static enum status unwrap(struct comm *comm, const struct model *model, const char *dir,
+                          struct safetensors_folder *folder)
+{
+  char left_out[256];
+  const char *embedding = hf_embedding_name(model);
+  const enum status status = safetensors_folder_unwrap(
+      folder, embedding, hf_base_name(model, embedding), left_out, sizeof left_out);
+  if (!status && *left_out && comm_rank(comm) == 0)
+    log_warn("%s: names of tensors are read without %s, which a wrapper of PyTorch left in them",
+             dir, left_out);
+  return status;
+}
+
 static enum status match_all(struct comm *comm, const struct model *model, const char *dir,
-                             const struct safetensors_folder *folder, const struct st_tensor **out)
+                             struct safetensors_folder *folder, const struct st_tensor **out)
 {
   const int n = weights_count(model);
   const struct st_tensor **taken = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof *taken, (void **)&taken);
+  enum status status = unwrap(comm, model, dir, folder);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)n * sizeof *taken, (void **)&taken);
   for (int u = 0, k = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params && !status; p++, k++)
       status = match_param(model, &model->unit[u].param[p], dir, folder, &out[k]);
@@ -155,7 +189,7 @@ static enum status match_all(struct comm *comm, const struct model *model, const
 }
 
 enum status weights_match(struct comm *comm, const struct model *model, const char *dir,
-                          const struct safetensors_folder *folder, const struct st_tensor **out)
+                          struct safetensors_folder *folder, const struct st_tensor **out)
 {
   return comm_agree(comm, match_all(comm, model, dir, folder, out));
 }

@@ -17,11 +17,12 @@ enum status weights_resume(struct job *job, const char *path, bool *damaged);
 enum status weights_start(struct job *job);
 
 /* The folder's tensor of each parameter, in the order of units and parameters: out has room for
- * them all. Names may lack the prefix of base models. Other tensors of the folder are known to
+ * them all. Names may lack the prefix of base models, and have words of wrappers, which are taken
+ * out with a warning. Other tensors of the folder are known to
  * change nothing. A tied head is compared bitwise with the embedding, and each rank compares a
  * part. Collective. */
 enum status weights_match(struct comm *comm, const struct model *model, const char *dir,
-                          const struct safetensors_folder *folder, const struct st_tensor **out);
+                          struct safetensors_folder *folder, const struct st_tensor **out);
 int weights_count(const struct model *model); /* parameters as named tensors */
 
 #endif

@@ -446,6 +446,18 @@ static void a_rank_that_fails_alone_takes_the_others_along(void **state)
 
 /* --- folders with something wrong ---------------------------------------- */
 
+static void copy_config(const char *from, const char *to)
+{
+  char *config = mem_printf("%s/config.json", from), *text = NULL;
+  size_t bytes = 0;
+  must(file_read_all(config, 1 << 20, &text, &bytes));
+  if (comm_rank(comm) == 0)
+    put_text(to, "config.json", text);
+  must(comm_barrier(comm));
+  mem_free(text);
+  mem_free(config);
+}
+
 /* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed`
  * (-1: none) changed. */
 static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed,
@@ -455,8 +467,7 @@ static void write_with_extra(const char *name, const char *extra, const char *of
   struct safetensors_folder *folder = NULL;
   struct safetensors_writer *writer = NULL;
   struct st_shape shapes[MOST];
-  char *from = fixture(name), *config = mem_printf("%s/config.json", from), *text = NULL;
-  size_t bytes = 0;
+  char *from = fixture(name);
   must(safetensors_folder_open(from, &folder));
   const int n = (int)safetensors_folder_count(folder);
   for (int t = 0; t <= n; t++) {
@@ -477,13 +488,8 @@ static void write_with_extra(const char *name, const char *extra, const char *of
     test_free(data);
   }
   must(safetensors_writer_close(writer, STATUS_OK));
-  must(file_read_all(config, 1 << 20, &text, &bytes));
-  if (comm_rank(comm) == 0)
-    put_text(to, "config.json", text);
-  must(comm_barrier(comm));
+  copy_config(from, to);
   safetensors_folder_close(folder);
-  mem_free(text);
-  mem_free(config);
   mem_free(from);
 }
 
@@ -542,6 +548,99 @@ static void other_tensors_must_be_known(void **state)
     mem_free(file);
     mem_free(to);
   }
+}
+
+/* Names with words of wrappers, as scripts around a model save them. */
+static enum status import_named(const char *format, const char *extra, int64_t number, char **out)
+{
+  enum { MOST = 64 };
+  static char names[MOST][256];
+  struct safetensors_folder *folder = NULL;
+  struct safetensors_writer *writer = NULL;
+  struct st_shape shapes[MOST];
+  char *from = fixture("llama-sharded"), *to = own("%s-named-%lld", "llama", number);
+  must(safetensors_folder_open(from, &folder));
+  const int n = (int)safetensors_folder_count(folder);
+  for (int t = 0; t < n; t++) {
+    const struct st_tensor *tensor = safetensors_folder_at(folder, t);
+    const char *in_block = strstr(tensor->name, "layers.1.");
+    const size_t head = in_block ? (size_t)(in_block - tensor->name) + 9 : strlen(tensor->name);
+    shapes[t] = (struct st_shape){.name = names[t], .ndim = tensor->ndim};
+    memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
+    snprintf(names[t], sizeof names[t], format, (int)head, tensor->name, in_block ? extra : "",
+             tensor->name + head);
+  }
+  must(safetensors_writer_open(comm, to, DTYPE_F32, n, shapes, 30000, &writer));
+  for (int t = 0; t < n && comm_rank(comm) == 0; t++) {
+    const struct st_tensor *tensor = safetensors_folder_at(folder, t);
+    const struct layout_range all = {0, tensor->elements};
+    float *data = test_malloc((size_t)tensor->elements * sizeof *data);
+    must(safetensors_read(tensor, all, data));
+    must(safetensors_writer_put(writer, t, all, data));
+    test_free(data);
+  }
+  must(safetensors_writer_close(writer, STATUS_OK));
+  copy_config(from, to);
+  *out = own("%s-named-%lld.h5", "llama", number);
+  const enum status status = hf_convert_import(comm, to, *out);
+  safetensors_folder_close(folder);
+  mem_free(to);
+  mem_free(from);
+  return status;
+}
+
+static void names_are_read_without_words_of_wrappers(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *prefix, *inside; /* of all names, and of those of block 1 */
+    const char *sentence;        /* NULL: it is imported */
+  } cases[] = {
+      {"", "", NULL},
+      {"_orig_mod.", "", NULL},
+      {"module.", "", NULL},
+      {"module._orig_mod.", "", NULL},
+      {"_forward_module.", "", NULL},
+      {"model.", "", NULL}, /* a second one */
+      {"base_model.model.", "", NULL},
+      {"", "_orig_mod.", NULL}, /* blocks compiled one by one */
+      {"_fsdp_wrapped_module.", "_fsdp_wrapped_module._checkpoint_wrapped_module.", NULL},
+      {"", "module.", "the tensor model.layers.1.input_layernorm.weight is missing"},
+      {"base_model.model.", "base_layer.", "holds a LoRA adapter that is not merged"},
+  };
+  char *from = fixture("llama"), *plain = own("%s-plain.h5", "llama", 0);
+  must(hf_convert_import(comm, from, plain));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *format = mem_printf("%s%%.*s%%s%%s", cases[i].prefix), *file = NULL;
+    const enum status status = import_named(format, cases[i].inside, (int64_t)i, &file);
+    if (cases[i].sentence)
+      refused(status, STATUS_INPUT, cases[i].sentence);
+    else
+      must(status);
+    if (comm_rank(comm) == 0 && !cases[i].sentence) {
+      bool same = false;
+      FILE *nowhere = fopen("/dev/null", "w");
+      must(checkpoint_diff(plain, file, false, nowhere, &same));
+      assert_true(same);
+      fclose(nowhere);
+    }
+    mem_free(format);
+    mem_free(file);
+  }
+  mem_free(plain);
+  mem_free(from);
+}
+
+/* Two tensors whose names become one. */
+static void names_that_become_the_same_are_refused(void **state)
+{
+  (void)state;
+  char *to = own("%s-twice", "llama3", 0), *file = own("%s-twice.h5", "llama3", 0);
+  write_with_extra("llama3", "_orig_mod.model.norm.weight", "model.norm.weight", -1, to);
+  refused(hf_convert_import(comm, to, file), STATUS_INPUT,
+          "two tensors are named model.norm.weight");
+  mem_free(file);
+  mem_free(to);
 }
 
 /* A parameter in a type that is not read. */
@@ -710,6 +809,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_rank_that_fails_alone_takes_the_others_along),
       cmocka_unit_test(a_tied_head_may_be_there_twice),
       cmocka_unit_test(other_tensors_must_be_known),
+      cmocka_unit_test(names_are_read_without_words_of_wrappers),
+      cmocka_unit_test(names_that_become_the_same_are_refused),
       cmocka_unit_test(other_types_are_refused_when_they_are_needed),
       cmocka_unit_test(files_of_the_tokenizer_go_along),
       cmocka_unit_test(missing_files_are_named),
