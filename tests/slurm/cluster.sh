@@ -64,7 +64,7 @@ KillWait=8
 MessageTimeout=5
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName=node[1-2] CPUs=2 Gres=gpu:1 State=UNKNOWN
+NodeName=node[1-2] CPUs=2 RealMemory=1000 Gres=gpu:1 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP
 END
   echo "CgroupPlugin=cgroup/v1" > "$cluster/cgroup.conf" # which no plugin above makes use of
