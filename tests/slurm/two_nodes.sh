@@ -74,8 +74,9 @@ says() {
   cat "$folder"/job-*.out ./slurm*-"$job".out 2> /dev/null | grep -qF -e "$1" ||
     failed "nobody said: $1"
 }
+# A killed rank may leave a folder of an unfinished file, which the next start removes.
 whole() {
-  test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" ||
+  test -z "$(find "$folder/ckpt" -maxdepth 1 -type f ! -name 'step-*.h5' ! -name .lock)" ||
     failed "half files: $(ls -A "$folder/ckpt")"
   "$SLUICE" ckpt verify "$(newest "$folder")" > verify.out || failed "$(cat verify.out)"
 }
