@@ -459,6 +459,8 @@ struct finding judge_cores(const struct topo_summary *machine, int local_ranks)
            machine->version, machine->packages, plural(machine->packages), machine->nodes,
            plural(machine->nodes), machine->cores, plural(machine->cores), machine->cpus,
            plural(machine->cpus), machine->own_cores, plural(machine->own_cores));
+  if (*machine->described)
+    return everywhere(found(VERDICT_WARNING, "cores", "%s; %s", text, machine->described));
   if (machine->quota > 0 && machine->quota < machine->own_cores)
     return by_amount(found(VERDICT_WARNING, "cores",
                            "%s; control groups grant the time of %.3g: raise the container's or "

@@ -159,6 +159,25 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
   return STATUS_OK;
 }
 
+/* hwloc takes the first of these variables that is set. */
+bool machine_is_described(hwloc_topology_t machine, char *out, size_t size)
+{
+  static const char *const variable[] = {"HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_SYNTHETIC",
+                                         "HWLOC_XMLFILE", "HWLOC_THISSYSTEM"};
+  int v = 0;
+  while (v < 4 && !getenv(variable[v]))
+    v++;
+  const bool described = !hwloc_topology_is_thissystem(machine);
+  if (described)
+    snprintf(out, size,
+             "%s describes a machine, so no thread is bound to its cores: unset it, or set "
+             "HWLOC_THISSYSTEM=1 if it describes this machine",
+             variable[v]);
+  else
+    out[0] = '\0';
+  return described;
+}
+
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out)
 {
   const bool spelled = *list && strspn(list, "0123456789,-") == strlen(list);

@@ -68,6 +68,9 @@ bool share_binds_memory(const struct topo *topo, const struct share *share);
 
 /* This one, or one of a file that hwloc wrote, or one in its synthetic language. */
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out);
+/* Whether a variable of hwloc put a description in place of this machine. `out`: a sentence, "" if
+ * not. */
+bool machine_is_described(hwloc_topology_t machine, char *out, size_t size);
 /* CPUs of a list. STATUS_USAGE names `what`, the source of the list. */
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);

@@ -50,6 +50,7 @@ enum status topo_summary_read(struct topo_summary *out)
                                  .own_cores = count_own(machine),
                                  .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")};
   snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);
+  machine_is_described(machine, summary.described, sizeof summary.described);
   hwloc_topology_destroy(machine);
   *out = summary;
   return STATUS_OK;

@@ -170,6 +170,7 @@ static double own_quota(void)
 
 /* --- of a job ------------------------------------------------------------ */
 
+/* Another machine may have none of the CPUs of this process. */
 static enum status read_record(struct topo *topo, struct share *share,
                                const struct topo_record *record)
 {
@@ -182,6 +183,10 @@ static enum status read_record(struct topo *topo, struct share *share,
     status = topo_check(hwloc_bitmap_and(share->mask, share->mask,
                                          hwloc_topology_get_topology_cpuset(topo->machine)),
                         "hwloc_bitmap_and");
+  if (!status && !hwloc_topology_is_thissystem(topo->machine) && hwloc_bitmap_iszero(share->mask))
+    status = topo_check(
+        hwloc_bitmap_copy(share->mask, hwloc_topology_get_topology_cpuset(topo->machine)),
+        "hwloc_bitmap_copy");
   share->visible = (int)record->gpus;
   for (int g = 0; g < share->visible && !status; g++)
     status = machine_add_gpu(topo, record->gpu[g], &share->sees[g]);
@@ -213,6 +218,11 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
   if (status)
     return status;
   topo->quota = own_quota();
+  char why[256];
+  if (options->bind && machine_is_described(topo->machine, why, sizeof why)) {
+    topo->options.bind = false;
+    log_warn_alike("%s", why);
+  }
   return finish(topo, read_records(topo, records, ranks, rank), out);
 }
 
@@ -440,9 +450,6 @@ static void bind_memory(struct topo *topo)
 enum status topo_bind(struct topo *topo)
 {
   const struct share *share = own_share(topo);
-  if (!hwloc_topology_is_thissystem(topo->machine))
-    return status_set(STATUS_UNSUPPORTED,
-                      "a process cannot be bound to the cores of a machine that is only described");
   if (!share_binds(topo, share))
     return STATUS_OK;
   if (!topo->before) {

@@ -92,7 +92,8 @@ const char *topo_warning(
  * later, touches first or has a driver pin. A share with cores of several nodes binds no memory:
  * each page goes to the node of the thread that touches it first. A policy that the process was
  * started with is kept. If the kernel does not let memory be bound, that is a warning. A rank that
- * shares a core, because there are too few, is left to the scheduler. */
+ * shares a core, because there are too few, is left to the scheduler. So is a rank of a job if a
+ * variable of hwloc, such as HWLOC_XMLFILE, describes another machine; topo_create_job() warns. */
 enum status topo_bind(struct topo *topo);
 bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
@@ -145,6 +146,7 @@ struct topo_summary {
   int packages, nodes, cores, cpus; /* of the machine; nodes: NUMA nodes with memory */
   int own_cores;                    /* with a CPU in this process' mask */
   double quota;                     /* CPUs of time that control groups grant, 0: unlimited */
+  char described[256];              /* warning, "": this is the machine that runs */
 };
 enum status topo_summary_read(struct topo_summary *out); /* Local */
 

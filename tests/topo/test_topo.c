@@ -402,10 +402,6 @@ static void test_guards(void **state)
   assert_null(topo);
   topo_destroy(NULL);
 
-  assert_int_equal(create_alike(machine, NULL, 0, 0, 1, 0, &topo), STATUS_OK);
-  assert_int_equal(topo_bind(topo), STATUS_UNSUPPORTED);
-  topo_destroy(topo);
-
   setenv("HWLOC_XMLFILE", "/nowhere.xml", 1); /* hwloc itself fails to load */
   setenv("HWLOC_COMPONENTS", "xml,stop", 1);
   assert_int_equal(create_here(0, 1, &topo), STATUS_LIBRARY);

@@ -34,11 +34,40 @@ cmp alone.out job.out ||
 grep -q '^1 .* 1$' job.out || die "rank 1 has not run.threads=1"
 
 make_data
-train 2 bound
+train 1 bound-1
+train 2 bound-2
 train 2 unbound topo.bind=false
-same bound unbound
+same bound-2 unbound
 fails 2 "topo.cores has 1 list of CPUs for the 2 ranks" on 2 "$SLUICE" train tiny.yaml \
   run.dir=lists topo.cores=[0]
+
+# A machine that hwloc's variables describe, also one without the CPUs of this process. Commands run
+# without binding and warn once.
+described() {
+  name=$1
+  shift
+  for ranks in 1 2; do
+    on $ranks env "$@" "$SLUICE" train tiny.yaml run.dir="$name-$ranks" > described.log 2>&1 ||
+      { cat described.log >&2; die "$*: exit $?"; }
+    test "$(grep -c "warning: $name describes a machine, so no thread" described.log)" = 1 ||
+      { cat described.log >&2; die "$*: not one warning"; }
+    same bound-$ranks "$name-$ranks"
+    env "$@" "$SLUICE" train tiny.yaml run.dir=free-$name-$ranks topo.bind=false \
+      > described.log 2>&1 || { cat described.log >&2; die "$*: exit $?"; }
+    ! grep "$name describes" described.log >&2 || die "$*: a warning without topo.bind"
+  done
+  for command in "eval bound-1" "generate bound-1 tokens=1" "bench tiny.yaml steps=1 warmup=0" \
+    doctor; do
+    # shellcheck disable=SC2086 # words
+    env "$@" "$SLUICE" $command > described.log 2>&1 ||
+      { cat described.log >&2; die "$*: exit $? of $command"; }
+    tr -s ' \n' '  ' < described.log |
+      grep -q "$name describes a machine.* set HWLOC_THISSYSTEM=1 if" ||
+      { cat described.log >&2; die "$*: no warning of $command"; }
+  done
+}
+described HWLOC_XMLFILE HWLOC_XMLFILE="$here/machines/nps4.xml"
+described HWLOC_SYNTHETIC HWLOC_SYNTHETIC="node:1 core:2 pu:1(indexes=9001,9002)"
 
 # The place of memory is checked before the first step and logged. In a second run hwloc takes the
 # first CPU for part of a node that the kernel does not have. Memory can then neither be bound nor
