@@ -27,9 +27,10 @@ static double unix_now(void)
 enum status train_prepare_stop(struct train_run *run)
 {
   enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
+  if (run->deck->run.minutes > 0)
+    run->end_s = run->start_s + 60 * run->deck->run.minutes;
   if (!status && train_leads(run))
-    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(),
-                           &run->end_s);
+    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), unix_now(), &run->job_end_s);
   return status ? status : signals_install(train_leads(run));
 }
 
@@ -100,7 +101,8 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   static const char *const when[] = {
       [AFTER_STEP] = "after", [DURING_STEP] = "during", [DURING_VALIDATION] = "validating"};
   enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
-  const double left_s = train_leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
+  const double left_s =
+      fmax(fmin(run->end_s - clock_s(), run->job_end_s - unix_now()), 0); /* rank 0's counts */
   int64_t of_any[N] = {
       [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
   if (train_leads(run)) {

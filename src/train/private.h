@@ -79,7 +79,10 @@ struct train_run {
   int64_t eval_step, best_step;   /* their steps, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_file stop_file;     /* rank 0 */
-  double end_s; /* of the job, in seconds since 1970; INFINITY: unknown. Only rank 0's counts */
+  /* Rank 0: end by run.minutes, by clock_s(), and of the Slurm job, in seconds since 1970.
+   * INFINITY: there is none. The wall clock may be set at any time, so only Slurm's limit follows
+   * it. */
+  double end_s, job_end_s;
   struct folder_lock lock, checkpoint_lock; /* rank 0: of the run folder and its ckpt/ */
   int64_t saved_step;                       /* of the newest checkpoint of this run, -1: none */
 };

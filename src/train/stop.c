@@ -25,9 +25,9 @@ double stop_guess_save(int64_t bytes, int nodes)
   return 1 + (double)bytes / fmin(0.5e9 * nodes, 4e9);
 }
 
-enum status stop_find_end(const char *text, double minutes, double now, double *out)
+enum status stop_find_end(const char *text, double now, double *out)
 {
-  double end = minutes > 0 ? now + 60 * minutes : INFINITY;
+  double end = INFINITY;
   if (text && *text) {
     char *rest;
     errno = 0;
@@ -38,7 +38,7 @@ enum status stop_find_end(const char *text, double minutes, double now, double *
                         "correct it, or unset it",
                         text);
     if ((double)told > now)
-      end = fmin(end, (double)told);
+      end = (double)told;
     else
       log_warn("SLURM_JOB_END_TIME is %s, which is past: the run does not know when its job ends",
                text);

@@ -25,11 +25,10 @@ double stop_lead(const struct stop_costs *costs);
  * most 4 GB/s, and a second. Pure. */
 double stop_guess_save(int64_t bytes, int nodes);
 
-/* End of a job that began at `now`, in seconds since 1970. It is the earlier of `text`
- * (SLURM_JOB_END_TIME; NULL or empty: none) and `minutes` from now (0: no limit). INFINITY: there
- * is neither. STATUS_USAGE: `text` is not a time. A past time, as after an extension of the job, is
- * ignored with a warning. */
-enum status stop_find_end(const char *text, double minutes, double now, double *out);
+/* End of a Slurm job, in seconds since 1970, from `text` (SLURM_JOB_END_TIME; NULL or empty: none).
+ * INFINITY: there is none. STATUS_USAGE: `text` is not a time. A time before `now`, as after an
+ * extension of the job, is ignored with a warning. */
+enum status stop_find_end(const char *text, double now, double *out);
 
 /* The file STOP of a run's folder. */
 struct stop_file {

@@ -356,7 +356,8 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
                           .lock = {.fd = -1},
                           .checkpoint_lock = {.fd = -1},
                           .start_s = clock_s(),
-                          .end_s = INFINITY};
+                          .end_s = INFINITY,
+                          .job_end_s = INFINITY};
   *end = TRAIN_FINISHED;
   enum status status = prepare_state(&run, resume);
   if (!status && run.step >= deck->run.steps)

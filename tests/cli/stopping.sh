@@ -193,6 +193,33 @@ checkpoint (\\([0-9.]*\\) s\\(, not measured yet\\)\\{0,1\\}"
   on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto \
     > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
+  # A second after the start the wall clock is set forward by an hour. run.minutes counts elapsed
+  # time, and Slurm's end is a time of the wall clock. A sanitizer must be loaded first.
+  cat > jump.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+  static double start;
+  int (*get)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+  struct timespec now;
+  if (get(id, out) != 0 || id != CLOCK_REALTIME)
+    return id == CLOCK_REALTIME ? -1 : 0;
+  get(CLOCK_MONOTONIC, &now);
+  start = start == 0 ? now.tv_sec : start;
+  out->tv_sec += now.tv_sec > start + 1 ? 3600 : 0;
+  return 0;
+}
+END
+  if test -z "${SANITIZER:-}" && ${CC:-cc} -shared -fPIC jump.c -o jump.so -ldl 2> cc.err; then
+    LD_PRELOAD=$PWD/jump.so train 1 elapsed run.steps=1000 optim.decay_steps=9 run.minutes=30
+    status=0
+    SLURM_JOB_END_TIME=$(($(date +%s) + 1800)) LD_PRELOAD=$PWD/jump.so "$SLUICE" train tiny.yaml \
+      run.dir=jumps run.steps=40000 optim.decay_steps=9 run.minutes=30 > jumps.log 2>&1 || status=$?
+    left jumps $status 'time limit'
+  fi
+
   # A Slurm job was started by more words than mpirun -n N.
   status=0
   SLURM_JOB_ID=7 "$SLUICE" train tiny.yaml run.dir=slurm $steps run.minutes=0.001 > slurm.log \
