@@ -436,16 +436,6 @@ static enum status remove_scratch(struct save *save, enum status status)
   return status;
 }
 
-/* HDF5 cannot recover if closing cannot write to the file: it would crash when the process ends.
- * All ranks are here, and one logs the error. */
-static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
-{
-  status = remove_scratch(save, status);
-  if (comm_rank(save->comm) != 0)
-    (void)comm_barrier(save->comm);
-  comm_abort(save->comm, explain(save, status));
-}
-
 /* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
 static enum status open_alone(const struct save *save, hid_t *file)
 {
@@ -455,7 +445,7 @@ static enum status open_alone(const struct save *save, hid_t *file)
 
 /* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
  * recover. So each rank tests the disk: it overwrites one byte with itself. That succeeds on a full
- * disk, and fails on a broken one. */
+ * disk, and fails on a broken one, where the file stays open. */
 static bool can_be_closed(const struct save *save)
 {
   char byte;
@@ -474,19 +464,15 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
   char sentence[2048] = "";
   if (status != STATUS_OK) {
     snprintf(sentence, sizeof sentence, "%s", status_text());
-    if (!can_be_closed(save))
-      give_up(save, status_set(status, "%s", sentence));
+    if (can_be_closed(save))
+      (void)hdf5_close(file, STATUS_OK);
+    else
+      hdf5_abandon();
+    return status_set(status, "%s", sentence); /* the cause */
   }
-  enum status closed = hdf5_close(file, STATUS_OK);
-  if (closed != STATUS_OK && status != STATUS_OK)
-    closed = status_set(status, "%s", sentence); /* the cause */
-  if (closed != STATUS_OK)
-    comm_abort(save->comm,
-               explain(save, scratch_explain(&save->scratch, closed))); /* HDF5 is broken */
+  status = hdf5_close(file, STATUS_OK);
   now_at(&waiting_for_closing);
-  if (status == STATUS_OK)
-    return comm_barrier(save->comm); /* then no other rank writes to the file */
-  return status_set(status, "%s", sentence);
+  return comm_agree(save->comm, status); /* then no other rank writes to the file */
 }
 
 static enum status flush(hid_t file)
@@ -574,9 +560,6 @@ static enum status save_all(struct save *save)
   now_at(first ? &completing : &waiting_for_end);
   if (status == STATUS_OK)
     status = comm_agree(save->comm, first ? complete(save) : STATUS_OK);
-  int64_t broken = hdf5_is_broken();
-  if (status != STATUS_OK && (comm_max_i64(save->comm, &broken, 1) != STATUS_OK || broken))
-    give_up(save, status);
   if (status != STATUS_OK)
     return remove_scratch(save, status);
   scratch_drop(&save->scratch);

@@ -31,6 +31,12 @@ bool hdf5_is_broken(void)
   return broken;
 }
 
+void hdf5_abandon(void)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  broken = true;
+}
+
 static enum status descriptor_of(hid_t file, int **out)
 {
   return hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)out), STATUS_IO,

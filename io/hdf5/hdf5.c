@@ -102,6 +102,8 @@ enum status hdf5_close(hid_t id, enum status so_far)
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   bool file = H5Iget_type(id) == H5I_FILE;
   int left = file ? H5Fclose(id) : H5Idec_ref(id);
+  if (file && left < 0)
+    hdf5_abandon();
   if (so_far != STATUS_OK)
     return so_far;
   return hdf5_check(left, STATUS_IO, "close %s", file ? "it" : "a part of it");

@@ -61,8 +61,9 @@ enum status hdf5_close(hid_t id, enum status so_far);
 enum status hdf5_finish(hid_t file, enum status so_far);
 /* After a failed flush, HDF5 crashes when the process ends (exit() and MPI_Finalize() call it).
  * hdf5_finish() finds a full disk before it flushes. If a flush fails nevertheless, as on a broken
- * disk, this is true from then on: report the failure with comm_abort(). */
+ * disk, this is true from then on: the process must end without them, as src/cmd/main.c does. */
 bool hdf5_is_broken(void);
+void hdf5_abandon(void); /* likewise, because a file stays open that cannot be closed */
 /* hdf5_finish() for a file that was made in `scratch`, which is dropped. The file then appears
  * under its name, or is removed after a failure. Messages name it. */
 enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *final,

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "device/device.h"
+#include "io/hdf5/hdf5.h"
 
 static const struct command *const commands[] = {
     &command_train, &command_eval,      &command_generate, &command_prepare, &command_deck,
@@ -70,6 +71,15 @@ static void say_warnings(struct comm *comm, enum status status)
     (void)status_set(status, "%s", end);
 }
 
+/* HDF5 crashes in MPI_Finalize() after one of its flushes failed, so a job with such a rank ends
+ * without it. */
+static void leave_broken(struct comm *comm, int exit_code)
+{
+  int64_t broken = hdf5_is_broken();
+  if (comm_max_i64(comm, &broken, 1) || broken)
+    comm_quit(comm, exit_code);
+}
+
 /* Errors are the same on every rank when they get here, because ranks agree on them. A failure that
  * only one rank may know of has ended in comm_abort(). */
 static int run(const struct command *command, int argc, char **argv, int first)
@@ -94,6 +104,8 @@ static int run(const struct command *command, int argc, char **argv, int first)
     exit_code = fail(status);
   log_open_file(NULL);
   arguments_free(&arguments);
+  if (status)
+    leave_broken(comm, exit_code);
   comm_destroy(comm);
   return exit_code;
 }

@@ -86,8 +86,13 @@ void comm_abort(struct comm *comm, enum status status)
 {
   log_say_kept();
   fprintf(stderr, "sluice: rank %d: %s\n", comm->rank, status_text());
+  comm_quit(comm, status_exit_code(status));
+}
+
+void comm_quit(struct comm *comm, int exit_code)
+{
   fflush(NULL);
-  comm->ops->abort(comm, status_exit_code(status));
+  comm->ops->abort(comm, exit_code);
 }
 
 void comm_begin_call(struct comm *comm)
