@@ -226,8 +226,9 @@ static enum status check_is_hdf5(const char *path, bool write)
 static enum status open_with(const char *path, bool write, hid_t access, hid_t *out)
 {
   hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
-  enum status status =
-      hdf5_check(file, STATUS_INPUT, "open it as HDF5 (it is truncated or damaged)");
+  enum status status = hdf5_check(file, write ? STATUS_IO : STATUS_INPUT, "open it as HDF5");
+  if (status == STATUS_INPUT)
+    status_set(status, "%s; it is truncated or damaged", status_text());
   status = hdf5_close(access, status);
   return hdf5_keep(file, status, out);
 }

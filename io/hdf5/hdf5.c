@@ -79,6 +79,16 @@ static void tidy_reason(char *reason)
   }
 }
 
+/* Whether the system failed, and not the content of the file. */
+static bool is_of_system(const char *reason)
+{
+  static const int errors[] = {EIO, ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, ESTALE, EACCES};
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (strstr(reason, strerror(errors[i])))
+      return true;
+  return false;
+}
+
 enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
 {
   if (result >= 0)
@@ -91,7 +101,8 @@ enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
   vsnprintf(what, sizeof what, doing, args);
   va_end(args);
   const bool full = strstr(reason, strerror(ENOSPC)) || strstr(reason, strerror(EDQUOT));
-  return status_set(code, "cannot %s: %s%s", what, reason,
+  return status_set(code == STATUS_INPUT && is_of_system(reason) ? STATUS_IO : code,
+                    "cannot %s: %s%s", what, reason,
                     full ? "; free some space or choose another folder" : "");
 }
 

@@ -31,7 +31,8 @@ void hdf5_lock(void);
 void hdf5_unlock(void);
 
 /* STATUS_OK if `result`, the return value of an HDF5 call, is not negative. Otherwise `code` with
- * "cannot DOING: REASON". The reason is from HDF5's error stack. */
+ * "cannot DOING: REASON". The reason is from HDF5's error stack. If the system gave it, as for a
+ * full disk, STATUS_INPUT becomes STATUS_IO. */
 enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
     __attribute__((format(printf, 3, 4)));
 
