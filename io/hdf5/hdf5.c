@@ -69,10 +69,12 @@ static herr_t keep_innermost(unsigned n, const H5E_error2_t *error, void *arg)
  * part. */
 static void tidy_reason(char *reason)
 {
-  static const char mark[] = "error message = '";
-  char *found = strstr(reason, mark);
-  if (found) {
-    found += strlen(mark);
+  static const char *const marks[] = {"error message = '", "MPI error string is '"};
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+    char *found = strstr(reason, marks[i]);
+    if (!found)
+      continue;
+    found += strlen(marks[i]);
     size_t length = strcspn(found, "'");
     memmove(reason, found, length);
     reason[length] = '\0';
@@ -84,7 +86,7 @@ static bool is_of_system(const char *reason)
 {
   static const int errors[] = {EIO, ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, ESTALE, EACCES};
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-    if (strstr(reason, strerror(errors[i])))
+    if (strcasestr(reason, strerror(errors[i])))
       return true;
   return false;
 }
@@ -100,7 +102,8 @@ enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
   va_start(args, doing);
   vsnprintf(what, sizeof what, doing, args);
   va_end(args);
-  const bool full = strstr(reason, strerror(ENOSPC)) || strstr(reason, strerror(EDQUOT));
+  const bool full = strcasestr(reason, strerror(ENOSPC)) || strcasestr(reason, strerror(EDQUOT)) ||
+                    strstr(reason, "MPI_ERR_QUOTA");
   return status_set(code == STATUS_INPUT && is_of_system(reason) ? STATUS_IO : code,
                     "cannot %s: %s%s", what, reason,
                     full ? "; free some space or choose another folder" : "");

@@ -158,13 +158,29 @@ __attribute__((destructor)) static void count(void)
     fclose(file);
 }
 
+/* A path through a descriptor of a folder, as the path of that folder. */
+static const char *resolve(const char *path, char out[4096])
+{
+  int length = 0;
+  if (sscanf(path, "/proc/self/fd/%*d%n", &length) != 0 || length == 0)
+    return path;
+  char link[64];
+  snprintf(link, sizeof link, "%.*s", length, path);
+  const ssize_t folder = readlink(link, out, 2048);
+  if (folder < 0)
+    return path;
+  snprintf(out + folder, 2048, "%s", path + length);
+  return out;
+}
+
 int open(const char *path, int flags, ...)
 {
+  char real[4096];
   va_list args;
   va_start(args, flags);
   const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
   va_end(args);
-  const enum what what = at(OPEN, path);
+  const enum what what = at(OPEN, resolve(path, real));
   if (what == ERROR)
     return -1;
   const int fd = REAL(OPEN, int, const char *, int, ...)(path, flags, mode);

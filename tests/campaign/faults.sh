@@ -100,9 +100,9 @@ one() {
   test -z "$(alive)" || outcome="a process is left: $(alive)"
   test -z "$(ls /dev/shm)" || outcome="left in /dev/shm: $(ls /dev/shm)"
   find /dev/shm -mindepth 1 -delete
-  printf '{"kind":"fault","command":"%s","ranks":%d,"call":"%s","number":%d,"fault":"%s","exit":%d,'\
-'"sentence":"%s","outcome":"%s","seconds":%.1f}\n' $command "$ranks" "$function" "$number" \
-    "$fault" $code "$(printf %s "$sentence" | sed "s,$out/,,g" | tr '"\\\n' "'/ ")" \
+  printf '{"kind":"fault","command":"%s","ranks":%d,"call":"%s","number":%d,"fault":"%s",'\
+'"exit":%d,"sentence":"%s","outcome":"%s","seconds":%.1f}\n' $command "$ranks" "$function" \
+    "$number" "$fault" $code "$(printf %s "$sentence" | sed "s,$out/,,g" | tr '"\\\n' "'/ ")" \
     "$(printf %s "$outcome" | sed "s,$out/,,g" | tr '"\\\n' "'/ ")" \
     "$(echo "$EPOCHREALTIME $begun" | awk '{ print $1 - $2 }')" >> "$out/faults.jsonl"
   if test "$outcome" = good; then rm -rf "$dir" "$dir".*; return; fi
