@@ -442,10 +442,11 @@ const struct option deck_table[] = {
              "  skip  skip the step; the tenth skipped step in a row ends the run"},
     {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .effect = EFFECT_MATH, .least = 0,
      .most = INFINITY, .unit = "steps", .example = "2000",
-     .text = "Steps over which the learning rate rises to optim.lr."},
+     .text = "Steps over which the learning rate rises. The step after them has optim.lr."},
     {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .effect = EFFECT_MATH, .least = 0,
      .most = INFINITY, .unit = "steps", .example = "10000",
-     .text = "Step that reaches optim.min_lr, 0 for run.steps."},
+     .text = "Steps of the whole schedule, 0 for run.steps. The step after them is the first with "
+             "optim.min_lr."},
     {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .effect = EFFECT_MATH,
      .choices = undecayed, .text = "Parameters without weight decay."},
     {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .effect = EFFECT_MATH,
