@@ -82,8 +82,9 @@ struct matrix_result {
 enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
                                struct matrix_result *out);
 
-/* Start the ranks of a run and wait for their end. SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run
- * to save and leave. *code: exit code of the launcher. *stopped: such a signal came. Local. */
+/* Start the ranks of a run and wait for their end. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask
+ * the run to save and leave. *code: exit code of the launcher. *stopped: such a signal came. Local.
+ */
 enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped);
 
 /* Write OUT/results.jsonl and print a table of the methods. Local. */

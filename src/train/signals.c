@@ -29,14 +29,16 @@ static void on_signal(int signal_number)
 
 enum status signals_install(bool speaks)
 {
-  static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+  static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};
   pending = 0;
   speaking = speaks;
   if (sigaction(SIGPIPE, &ignore, NULL))
     return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
   for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+    if (caught[i] == SIGHUP && !sigaction(SIGHUP, NULL, &before) && before.sa_handler == SIG_IGN)
+      continue; /* nohup */
     if (caught[i] == SIGINT)
       action.sa_flags |= (int)SA_RESETHAND;
     if (sigaction(caught[i], &action, NULL))
@@ -56,6 +58,7 @@ const char *signals_name(int signal_number)
   switch (signal_number) {
   case SIGTERM: return "SIGTERM";
   case SIGINT: return "SIGINT";
+  case SIGHUP: return "SIGHUP";
   case SIGUSR1: return "SIGUSR1";
   case SIGUSR2: return "SIGUSR2";
   default: return "a signal";

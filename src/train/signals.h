@@ -1,7 +1,7 @@
-/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the end of the current step
- * or of the next one (train_look_around()). A run that is still starting leaves after its first
- * step. A second SIGINT ends the process at once. SIGPIPE is ignored, so that a peer that died or a
- * closed output is an error of a write. */
+/* SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask the run to save and leave at the end of the
+ * current step or of the next one (train_look_around()). SIGHUP stays ignored after nohup. A run
+ * that is still starting leaves after its first step. A second SIGINT ends the process at once.
+ * SIGPIPE is ignored, so that a peer that died or a closed output is an error of a write. */
 #ifndef SLUICE_TRAIN_SIGNALS_H
 #define SLUICE_TRAIN_SIGNALS_H
 

@@ -78,7 +78,7 @@ start() {
   done
   { kill "-$1" $job && wait $job; } || status=$?
 }
-start TERM
+start HUP
 test $status = 75 || { cat compare.err >&2; die "a stopped matrix ends with $status"; }
 says "tiny-2-fast-4: stopped; the same command continues it"
 # shellcheck disable=SC2086 # assignments

@@ -82,7 +82,7 @@ left() {
   done
 
   # A signal to one rank: the run saves at this step boundary or the next one, with exit code 75.
-  for signal in TERM USR1 USR2 INT; do
+  for signal in TERM HUP USR1 USR2 INT; do
     status=0
     dir=sig$signal
     on 2 "$SLUICE" train tiny.yaml run.dir=$dir $steps run.steps=4000 > $dir.log 2>&1 & job=$!
@@ -91,6 +91,15 @@ left() {
     wait $job || status=$?
     left $dir $status SIG$signal
   done
+  # After nohup, SIGHUP is ignored.
+  status=0
+  nohup "$SLUICE" train tiny.yaml run.dir=nohup $steps run.steps=4000 > nohup.log 2>&1 & job=$!
+  wait_for_step nohup $job
+  kill -HUP $job
+  sleep 1
+  kill -USR2 $job
+  wait $job || status=$?
+  left nohup $status SIGUSR2
   # Rank 0 says so at once, because a launcher may not wait for the end of the step.
   status=0
   "$SLUICE" train tiny.yaml run.dir=said $steps run.steps=4000 > said.log 2>&1 & job=$!
