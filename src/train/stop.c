@@ -73,6 +73,13 @@ static void read_reason(const char *path, char *out, size_t room)
   printable_make(out, room);
 }
 
+void stop_file_drop(const struct stop_file *file)
+{
+  struct stat info;
+  if (lstat(file->path, &info) == 0 && remove(file->path) == 0)
+    log_warn("%s was there before this start: it is removed, and the run goes on", file->path);
+}
+
 bool stop_file_take(struct stop_file *file, double now_s)
 {
   if (now_s < file->next_s)

@@ -38,6 +38,9 @@ struct stop_file {
 };
 enum status stop_file_open(const char *dir, struct stop_file *out);
 void stop_file_close(struct stop_file *file); /* takes a zeroed one */
+/* Removes a file that is there before the start, with a warning. The run that it was meant for has
+ * ended. */
+void stop_file_drop(const struct stop_file *file);
 /* Whether the file exists. It looks at most once per second of `now_s`. If it exists, the file is
  * removed, `reason` is set, and true is returned once. */
 bool stop_file_take(struct stop_file *file, double now_s);

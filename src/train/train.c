@@ -277,6 +277,8 @@ static enum status prepare_state(struct train_run *run, const char *resume)
     status = comm_agree(run->comm, train_prepare_stop(run));
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
+  if (!status && train_leads(run)) /* the lock is held, so the file is not for another run */
+    stop_file_drop(&run->stop_file);
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
   if (!status)

@@ -172,10 +172,14 @@ left() {
     's/^to continue: mpirun -n 2 --bind-to none \(--oversubscribe \)\{0,1\}sluice //p' \
     asked/log.txt)
   test -n "$command" || { cat asked.log >&2; die "the log has no command that continues"; }
+  # A file STOP of before the start was meant for another one.
+  : > asked/STOP
   sh -c "$MPIRUN -n 2 $SLUICE $command run.steps=$step" > asked.log 2>&1 || {
     cat asked.log >&2; die "this command does not continue: $command"; }
   grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl ||
     die "this command did not continue: $command"
+  grep -q '^warning: asked/STOP was there before this start: it is removed' asked.log ||
+    { cat asked.log >&2; die "nobody says that STOP is removed"; }
 
   # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten
   # seconds is left, and not much earlier.
