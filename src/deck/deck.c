@@ -188,9 +188,11 @@ const struct option deck_table[] = {
     {"train.init", OPTION_STRING, AT(train.init), "", .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
              "checkpoint. Weights and all model.* keys that are not given are taken from it."},
-    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]", .example = "[embed*, h.0.*]",
-     .text = "Parameters that are not trained. Each item is a name or a pattern with * and ?, as "
-             "for file names."},
+    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]",
+     .example = "[model.embed_tokens.*, model.layers.0.*]",
+     .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
+             "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
+             "begins with *."},
     {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
      .unit = "steps", .example = "[10, 13]",
      .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},

@@ -67,6 +67,43 @@ test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z0-9_]*  
   die "a key has no example"
 ! "$SLUICE" help keys train | grep -q '^  data\.' ||
   die "help keys train has keys of other sections"
+# Each example is accepted, with the keys that it needs. Oracle: the checks before a run.
+echo 'data: {batch: 256, micro_batch: 1}' > example.yaml
+model="model.layers=12 model.width=48 model.heads=12 model.context=64 model.vocab=257"
+mkdir models
+cp -r "$top_srcdir/tests/model/data/qwen2" models/qwen2.5-7b # has the name in the example
+llama="model.arch=llama model.ffn=96"
+sed -n "s/^ *Example: //p" keys | sed "s/^'//; s/'$//" > examples
+while read -r example; do
+  case $example in
+  train.freeze=* | model.rope_theta=* | model.kv_heads=* | model.tied=*) needs=$llama ;;
+  model.head_width=*) needs="model.arch=qwen3 model.ffn=96" ;;
+  model.rope_scaling=* | model.rope_factor=*)
+    needs="$llama model.rope_scaling=linear model.rope_factor=8" ;;
+  model.rope_*) needs="$llama model.rope_scaling=llama3 model.rope_factor=8 model.rope_low_freq=1
+    model.rope_high_freq=4 model.rope_original=8192" ;;
+  model.arch=*) needs=model.ffn=96 ;;
+  model.window=*) needs="model.arch=mistral model.ffn=96" ;;
+  model.window_from=*) needs="model.arch=qwen2 model.ffn=96 model.layers=24 model.window=32" ;;
+  data.sequence=*) needs=model.context=2048 ;;
+  shard.group=*) needs=shard.strategy=hybrid_shard ;;
+  compress.grads.levels=*) needs=compress.grads.codec=qsgd ;;
+  compress.grads.rank=*) needs=compress.grads.codec=powersgd ;;
+  compress.grads.threshold=*) needs=compress.grads.codec=threshold ;;
+  compress.grads.*=* | compress.feedback=* | compress.warmup=*) needs=compress.grads.codec=topk ;;
+  compress.weights.codec=*) needs= ;;
+  compress.weights.*=*)
+    needs="compress.weights.codec=topk compress.weights.delta=true shard.strategy=shard_optim" ;;
+  optim.rounding=*) needs=optim.moments=bf16 ;;
+  checkpoint.keep_every=*) needs=checkpoint.every=100 ;;
+  tiers.*=* | transfer.*=* | optim.state=*) needs="tiers.params=host tiers.optimizer=host" ;;
+  *) needs= ;;
+  esac
+  case $example in train.init=*) needs= ;; *) needs="$model $needs" ;; esac
+  # shellcheck disable=SC2086 # words
+  "$SLUICE" plan example.yaml ranks=8 list=false $needs "$example" > plan.out 2>&1 ||
+    { cat plan.out >&2; die "the example $example is refused"; }
+done < examples
 # A word that is no key finds the keys that mention it, or the key that replaces another program's.
 "$SLUICE" help keys Recompute | grep -q '^  tiers\.activations  ' ||
   die "help keys Recompute does not find tiers.activations"

@@ -89,6 +89,14 @@ def deck_keys(sluice):
         )
         + "\n"
     )
+    page.append(
+        wrap(
+            "A deck has neither anchors, aliases nor tags. Texts that begin with `*`, `&`, `!` or "
+            "`@` need quotes. Outside of quotes, a no-break space counts as a blank, and "
+            "characters without width are ignored."
+        )
+        + "\n"
+    )
     sections = list(dict.fromkeys(entry["key"].split(".")[0] for entry in table))
     page.append(
         "Sections: "
