@@ -16,7 +16,13 @@ static const struct range controls[] = {
     {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
 };
 
-/* Blanks beside U+0020, characters of no width, and those that Unicode ignores by default. */
+/* Category Zs without U+0020. */
+static const struct range blanks[] = {
+    {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+    {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
+};
+
+/* These blanks, characters of no width, and those that Unicode ignores by default. */
 static const struct range unseen[] = {
     {0xa0, 0xa0},       {0xad, 0xad},       {0x34f, 0x34f},   {0x115f, 0x1160}, {0x1680, 0x1680},
     {0x180b, 0x180f},   {0x2000, 0x200d},   {0x202f, 0x202f}, {0x205f, 0x206f}, {0x2800, 0x2800},
@@ -35,6 +41,16 @@ static bool is_in(uint32_t code, const struct range *range, size_t n)
 bool printable_is_control(uint32_t code)
 {
   return is_in(code, controls, sizeof controls / sizeof *controls);
+}
+
+bool printable_is_unseen(uint32_t code)
+{
+  return is_in(code, unseen, sizeof unseen / sizeof *unseen);
+}
+
+bool printable_is_blank(uint32_t code)
+{
+  return is_in(code, blanks, sizeof blanks / sizeof *blanks);
 }
 
 static bool is_continuation(char byte)
@@ -57,7 +73,7 @@ static enum kind kind_of(struct character c)
 {
   if (printable_is_control(c.code))
     return CONTROL;
-  return c.bytes > 1 && is_in(c.code, unseen, sizeof unseen / sizeof *unseen) ? UNSEEN : PLAIN;
+  return c.bytes > 1 && printable_is_unseen(c.code) ? UNSEEN : PLAIN;
 }
 
 struct substitute {

@@ -26,6 +26,11 @@ struct character printable_at(const char *text, size_t left);
 /* Whether a code point is a control. Local. */
 bool printable_is_control(uint32_t code);
 
+/* Whether it cannot be seen and is no control, such as the no-break space; and whether it is a
+ * blank among these. Local. */
+bool printable_is_unseen(uint32_t code);
+bool printable_is_blank(uint32_t code);
+
 /* Replace controls and characters that cannot be seen in `text`, an array of `size` bytes. White
  * space of ASCII becomes a blank, any other control a '?', and characters above U+00A0 their
  * number, such as <U+202E>. A text that gets too long is cut between characters. Made twice it is

@@ -2,6 +2,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
 #include "cmd/site.h"
@@ -170,6 +171,23 @@ static bool is_file(const char *files, const char *word)
   return false;
 }
 
+/* Whether a word begins with a dash that a text processor puts in the place of --. */
+static bool has_other_dash(const char *word)
+{
+  const uint32_t code = *word ? printable_at(word, strlen(word)).code : 0;
+  return (code >= 0x2010 && code <= 0x2015) || code == 0x2212;
+}
+
+static enum status refuse_dash(const char *word)
+{
+  const struct character dash = printable_at(word, strlen(word));
+  const char *name = word + dash.bytes;
+  while (*name == '-' || has_other_dash(name))
+    name += printable_at(name, strlen(name)).bytes;
+  return status_set(STATUS_USAGE, "%s begins with the dash U+%04X: use --%s", word, dash.code,
+                    name);
+}
+
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
                             const char *files, struct arguments *out)
 {
@@ -179,6 +197,8 @@ static enum status take_all(const struct command *command, int argc, char **argv
       status = take_dashed(command, argc, argv, &i, out);
     else if (argv[i][0] == '-' && argv[i][1])
       status = refuse_option(command, argv[i]);
+    else if (has_other_dash(argv[i]))
+      status = refuse_dash(argv[i]);
     else if (strchr(argv[i], '=') && !is_file(files, argv[i]))
       status = take_assignment(command, argv[i], out);
     else

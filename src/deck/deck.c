@@ -520,20 +520,40 @@ static enum status drop_keep_every(struct deck *deck)
              : STATUS_OK;
 }
 
+/* Quotes that a text processor puts in the place of " and '. */
+static bool is_quotation_mark(uint32_t code)
+{
+  return (code >= 0x2018 && code <= 0x201f) || code == 0xab || code == 0xbb;
+}
+
+static enum status check_text(const struct deck *deck, const struct option *option,
+                              const char *text)
+{
+  const struct character first = printable_at(text, strlen(text));
+  const char *where = options_where(deck->set, option->name);
+  if (!printable_is(text))
+    return status_set(STATUS_USAGE, "%s (%s) has a control character: '%s'; remove it",
+                      option->name, where, text);
+  if (first.bytes > 1 && is_quotation_mark(first.code))
+    return status_set(STATUS_USAGE,
+                      "%s (%s) begins with the quotation mark U+%04X, %s: use \" or '",
+                      option->name, where, first.code, text);
+  return STATUS_OK;
+}
+
 /* Names of files, folders and parameters, which logs, reports and job scripts print. */
 static enum status check_texts(const struct deck *deck)
 {
+  enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name; option++) {
     const void *value = (const char *)deck + option->offset;
     const struct option_strings *list = option->type == OPTION_STRINGS ? value : NULL;
     const int n = list ? list->n : option->type == OPTION_STRING;
     char *const *item = list ? list->item : value;
-    for (int i = 0; i < n; i++)
-      if (!printable_is(item[i]))
-        return status_set(STATUS_USAGE, "%s (%s) has a control character: '%s'; remove it",
-                          option->name, options_where(deck->set, option->name), item[i]);
+    for (int i = 0; i < n && !status; i++)
+      status = *item[i] ? check_text(deck, option, item[i]) : STATUS_OK;
   }
-  return STATUS_OK;
+  return status;
 }
 
 static enum status assign_all(struct deck *deck, int n, char *const assignments[])

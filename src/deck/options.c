@@ -11,6 +11,7 @@
 #include "base/append.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/prose.h"
 #include "deck/options_set.h"
 
@@ -187,11 +188,25 @@ void options_suggest(const struct option *table, const struct option_alias *alia
              alias->note ? alias->note : "", alias->note ? ")" : "");
 }
 
+/* " (with U+0435)": the first character outside of ASCII, which may look like one within. */
+static struct foreign {
+  char text[32];
+} foreign(const char *text)
+{
+  struct foreign out = {""};
+  while (*text && (unsigned char)*text < 0x80)
+    text++;
+  if (*text)
+    snprintf(out.text, sizeof out.text, " (with U+%04X)", printable_at(text, strlen(text)).code);
+  return out;
+}
+
 enum status options_unknown(const struct option_set *set, const char *where, const char *name)
 {
   char suggestion[400];
   options_suggest(set->table, set->aliases, name, suggestion, sizeof suggestion);
-  return status_set(STATUS_USAGE, "%s: unknown key '%s'%s", where, name, suggestion);
+  return status_set(STATUS_USAGE, "%s: unknown key '%s'%s%s", where, name, foreign(name).text,
+                    suggestion);
 }
 
 static void range_text(const struct option *option, char *out, size_t size)
@@ -261,8 +276,9 @@ static enum status reject(const struct option *option, const struct option_given
     return status_set(STATUS_USAGE, "%s: %s must be %s, but %d %s given", given->where,
                       option->name, expected, given->n, given->n == 1 ? "was" : "were");
   const struct option_alias *meant = find_alias(option->aliases, text);
-  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'%s%s", given->where, option->name,
-                    expected, text, meant ? ": use " : "", meant ? meant->key : "");
+  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'%s%s%s", given->where, option->name,
+                    expected, text, foreign(text).text, meant ? ": use " : "",
+                    meant ? meant->key : "");
 }
 
 /* --- texts to values ----------------------------------------------------- */
@@ -492,6 +508,40 @@ static char *trim(char *text)
   return text;
 }
 
+/* The end of what begins at `text` and stays as it is: a text in quotes or a comment. */
+static const char *end_of_kept(const char *text, const char *end, char before)
+{
+  const char *last = NULL;
+  if (!strchr(" \n[{,:", before))
+    return text;
+  if (*text == '"' || *text == '\'')
+    last = memchr(text + 1, *text, (size_t)(end - text - 1));
+  else if (*text == '#')
+    last = memchr(text, '\n', (size_t)(end - text));
+  return last ? last : text;
+}
+
+size_t options_clean(char *text, size_t bytes, bool quotes)
+{
+  const char *end = text + bytes;
+  char *to = text;
+  struct character c;
+  for (const char *from = text; from < end; from += c.bytes) {
+    const char *kept = quotes ? end_of_kept(from, end, to > text ? to[-1] : '\n') : from;
+    memmove(to, from, (size_t)(kept - from));
+    to += kept - from;
+    from = kept;
+    c = printable_at(from, (size_t)(end - from));
+    if (c.bytes > 1 && printable_is_blank(c.code))
+      *to++ = ' ';
+    if (c.bytes > 1 && printable_is_unseen(c.code))
+      continue;
+    memmove(to, from, c.bytes);
+    to += c.bytes;
+  }
+  return (size_t)(to - text);
+}
+
 /* The comma after the item at the start of `text`, or NULL. Commas between quotes do not count. */
 static char *item_end(char *text)
 {
@@ -532,6 +582,17 @@ static int split_list(char *text, char **item)
   return n;
 }
 
+/* Without what cannot be seen, unless it separates two words, which a message then shows. `copy` is
+ * one of `text`, of a list or of a word. */
+static char *clean(char *copy, const char *text, bool list)
+{
+  copy[options_clean(copy, strlen(copy), false)] = '\0';
+  if (strcmp(copy, text) == 0)
+    return copy;
+  char *word = trim(copy);
+  return list || !strchr(word, ' ') ? word : memcpy(copy, text, strlen(text) + 1);
+}
+
 static enum status store_text(struct option_set *set, int index, const char *where,
                               const char *text)
 {
@@ -543,6 +604,8 @@ static enum status store_text(struct option_set *set, int index, const char *whe
   enum status status = mem_alloc(MEM_META, most * sizeof(char *), (void **)&given.item);
   if (!status) {
     given.item[0] = copy;
+    if (set->table[index].type != OPTION_STRING)
+      given.item[0] = clean(copy, text, given.list);
     if (given.list)
       given.n = split_list(copy, given.item);
     status = options_store(set, index, &given);

@@ -53,6 +53,11 @@ void options_append_choices(const struct option *option, char *out, size_t size)
 /* Whether its unit is OPTIONS_BYTES. */
 bool options_is_size(const struct option *option);
 
+/* Blanks that only other programs know become blanks, and characters that cannot be seen vanish, as
+ * they come with text that was copied. `quotes`: those in quotes and in comments of YAML stay.
+ * Returns the bytes that are left of `bytes`. */
+size_t options_clean(char *text, size_t bytes, bool quotes);
+
 /* The code point at `text` (zero-terminated) and its length in bytes; 0: not UTF-8. */
 int options_decode_utf8(const char *text, uint32_t *code);
 

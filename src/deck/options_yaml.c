@@ -9,13 +9,37 @@ struct reader {
   yaml_parser_t parser;
   yaml_event_t event; /* the current one; zeroed: none */
   struct option_set *set;
-  const char *label;
+  const char *label, *text, *end;
 };
 
 static enum status fail_here(const struct reader *reader, const char *sentence)
 {
   return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, reader->event.start_mark.line + 1,
                     sentence);
+}
+
+/* Whether a tab is among the blanks at the start of a line, which counts from 0. */
+static bool has_tab(const struct reader *reader, size_t line)
+{
+  const char *at = reader->text;
+  for (; line > 0 && at; line--) {
+    at = memchr(at, '\n', (size_t)(reader->end - at));
+    at = at ? at + 1 : NULL;
+  }
+  while (at && at < reader->end && *at == ' ')
+    at++;
+  return at && at < reader->end && *at == '\t';
+}
+
+/* What to do about a mistake that the parser's words do not explain. */
+static const char *cure_of(const struct reader *reader)
+{
+  const yaml_parser_t *parser = &reader->parser;
+  if (parser->context && !strcmp(parser->context, "while scanning an alias"))
+    return "; put a text that begins with * in quotes";
+  if (has_tab(reader, parser->problem_mark.line))
+    return "; indent with blanks, not with tabs";
+  return "";
 }
 
 static enum status parse_error(const struct reader *reader)
@@ -25,11 +49,11 @@ static enum status parse_error(const struct reader *reader)
   if (parser->error == YAML_MEMORY_ERROR)
     return status_set(STATUS_MEMORY, "%s: no memory left for reading it", reader->label);
   if (parser->error == YAML_READER_ERROR)
-    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu: %s", reader->label,
-                      parser->problem_offset, problem);
-  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s", reader->label,
+    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu (0x%02X): %s", reader->label,
+                      parser->problem_offset, (unsigned)parser->problem_value, problem);
+  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s%s", reader->label,
                     parser->problem_mark.line + 1, parser->context ? parser->context : "",
-                    parser->context ? ", " : "", problem);
+                    parser->context ? ", " : "", problem, cure_of(reader));
 }
 
 static void drop_event(struct reader *reader)
@@ -38,10 +62,33 @@ static void drop_event(struct reader *reader)
   memset(&reader->event, 0, sizeof reader->event);
 }
 
+/* Each value is written where it is used, as itself. Patterns and names may begin like a node of
+ * YAML's that has a name or a type. */
+static enum status check_node(const struct reader *reader)
+{
+  const yaml_event_t *event = &reader->event;
+  const bool scalar = event->type == YAML_SCALAR_EVENT,
+             list = event->type == YAML_SEQUENCE_START_EVENT,
+             mapping = event->type == YAML_MAPPING_START_EVENT;
+  if (event->type == YAML_ALIAS_EVENT)
+    return fail_here(reader, "a deck has no aliases (*name); write the value out, and put a text "
+                             "that begins with * in quotes");
+  if ((scalar && event->data.scalar.anchor) || (list && event->data.sequence_start.anchor) ||
+      (mapping && event->data.mapping_start.anchor))
+    return fail_here(reader, "a deck has no anchors (&name); remove it, and put a text that begins "
+                             "with & in quotes");
+  if ((scalar && event->data.scalar.tag) || (list && event->data.sequence_start.tag) ||
+      (mapping && event->data.mapping_start.tag))
+    return fail_here(reader, "a deck has no tags (!name); remove it, and put a text that begins "
+                             "with ! in quotes");
+  return STATUS_OK;
+}
+
 static enum status next(struct reader *reader)
 {
   drop_event(reader);
-  return yaml_parser_parse(&reader->parser, &reader->event) ? STATUS_OK : parse_error(reader);
+  return yaml_parser_parse(&reader->parser, &reader->event) ? check_node(reader)
+                                                            : parse_error(reader);
 }
 
 static const char *scalar(const struct reader *reader)
@@ -71,8 +118,6 @@ static enum status check_scalar(const struct reader *reader)
     if (strlen(scalar(reader)) != reader->event.data.scalar.length)
       return fail_here(reader, "a text must not contain a zero byte");
     return check_lines(reader);
-  case YAML_ALIAS_EVENT:
-    return fail_here(reader, "a deck has no aliases (*name); write the value out");
   case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping");
   case YAML_SEQUENCE_START_EVENT:
     return fail_here(reader, "expected a text or a number, found a list");
@@ -265,19 +310,31 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
   return STATUS_OK;
 }
 
-enum status options_read_text(struct option_set *set, const char *label, const char *text,
+static enum status read_clean(struct option_set *set, const char *label, const char *text,
                               size_t bytes)
 {
-  struct reader reader = {.set = set, .label = label};
-  enum status status = options_check_text(label, text, bytes);
-  if (status)
-    return status;
+  struct reader reader = {.set = set, .label = label, .text = text, .end = text + bytes};
   if (!yaml_parser_initialize(&reader.parser))
     return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", label);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);
   set->reads++;
-  status = read_stream(&reader);
+  const enum status status = read_stream(&reader);
   drop_event(&reader);
   yaml_parser_delete(&reader.parser);
+  return status;
+}
+
+enum status options_read_text(struct option_set *set, const char *label, const char *text,
+                              size_t bytes)
+{
+  char *clean = NULL;
+  enum status status = options_check_text(label, text, bytes);
+  if (!status)
+    status = mem_new(MEM_META, bytes + 1, &clean);
+  if (!status) {
+    memcpy(clean, text, bytes);
+    status = read_clean(set, label, clean, options_clean(clean, bytes, true));
+  }
+  mem_free(clean);
   return status;
 }

@@ -40,6 +40,9 @@ fails 3 "--resume is yes, and there is no such file: use none, auto, or the path
   "$SLUICE" train tiny.yaml --resume yes
 fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir
 fails 2 "unknown option -x" "$SLUICE" train tiny.yaml -x
+for dash in '\342\200\223' '\342\200\224' '\342\210\222\342\210\222' '\342\200\223-'; do
+  fails 2 ": use --resume" "$SLUICE" train tiny.yaml "$(printf '%b' "$dash")resume" auto
+done
 for command in train eval generate prepare deck plan ckpt bench tokenizer topo doctor; do
   fails 2 "unknown option --nonesuch" "$SLUICE" $command --nonesuch
 done

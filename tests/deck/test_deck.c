@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "base/prose.h"
 #include "deck/deck.h"
@@ -37,6 +38,13 @@ static void test_impossible_combinations(void **state)
   static const struct {
     const char *given, *sentence;
   } known[] = {
+      {"run.dir=a\x1b[2J", "run.dir (command line) has a control character: 'a?[2J'; remove it"},
+      {"train.freeze=[a,b\u202ec]",
+       "train.freeze (command line) has a control character: 'b<U+202E>c'; remove it"},
+      {"run.dir=\u201cx\u201d",
+       "run.dir (command line) begins with the quotation mark U+201C, \u201cx\u201d: use \" or '"},
+      {"data.train=\u00abx\u00bb", "data.train (command line) begins with the quotation mark "
+                                   "U+00AB, \u00abx\u00bb: use \" or '"},
       {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
       {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 "
                           "does not divide; use 96 or 108, or give model.head_width"},
@@ -943,18 +951,34 @@ static void test_aliases(void **state)
   }
 }
 
-/* Each key has an example. Oracle: the parser, which takes it as a value of the key. */
+/* "a.b.c" and "x": "{a: {b: {c: x}}}" */
+static void nest(const char *name, const char *value, char *out, size_t size)
+{
+  int depth = 1;
+  append_text(out, size, "{");
+  for (; *name; name++) {
+    append_text(out, size, *name == '.' ? ": {" : "%c", *name);
+    depth += *name == '.';
+  }
+  append_text(out, size, ": %s%.*s", value, depth, "}}}}");
+}
+
+/* Each key has an example. Oracle: the parser, which takes it as a value of the key, on the command
+ * line and in a deck. */
 static void test_examples(void **state)
 {
   (void)state;
   for (const struct option *option = deck_table; option->name; option++) {
     struct deck deck = {0};
-    char example[100], assignment[200];
+    char example[100], assignment[200], text[300] = "";
     options_print_example(option, example, sizeof example);
     snprintf(assignment, sizeof assignment, "%s=%s", option->name, example);
     assert_int_equal(options_create(deck_table, &deck, &deck.set), STATUS_OK);
     if (!*example || options_assign(deck.set, assignment))
       fail_msg("%s: %s", assignment, status_text());
+    nest(option->name, example, text, sizeof text);
+    if (options_read_text(deck.set, "deck", text, strlen(text)))
+      fail_msg("%s: %s", text, status_text());
     deck_destroy(&deck);
   }
 }

@@ -385,6 +385,13 @@ static void test_refusals_of_assignments(void **state)
   }
 }
 
+#define ANCHOR(line)                                                                               \
+  "t.yaml:" line ": a deck has no anchors (&name); remove it, and put a text that begins with & "  \
+  "in quotes"
+#define TAG(line)                                                                                  \
+  "t.yaml:" line ": a deck has no tags (!name); remove it, and put a text that begins with ! in "  \
+  "quotes"
+
 static void test_refusals_of_yaml(void **state)
 {
   (void)state;
@@ -407,8 +414,20 @@ static void test_refusals_of_yaml(void **state)
       {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
       {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
       {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping"},
-      {"out: &o x\nrun:\n  dir: *o\n",
-       "t.yaml:3: a deck has no aliases (*name); write the value out"},
+      {"out: x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out, "
+                                    "and put a text that begins with * in quotes"},
+      {"list: {names: [*wte*]}\n",
+       "t.yaml:1: not YAML: while scanning an alias, did not find expected alphabetic or numeric "
+       "character; put a text that begins with * in quotes"},
+      {"out: &o x\n", ANCHOR("1")},
+      {"run: &r {steps: 1}\n", ANCHOR("1")},
+      {"run:\n  &k steps: 1\n", ANCHOR("2")},
+      {"list: {names: &n [a]}\n", ANCHOR("1")},
+      {"list: {names: [a, &n b]}\n", ANCHOR("1")},
+      {"out: !!str x\n", TAG("1")},
+      {"out: ! x\n", TAG("1")},
+      {"--- !d\nrun: {steps: 1}\n", TAG("1")},
+      {"list:\n  names: !l [a]\n", TAG("2")},
       {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
       {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
       {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
@@ -418,13 +437,48 @@ static void test_refusals_of_yaml(void **state)
       {"run: {steps: 1\n",
        "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
       {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found "
-                             "character that cannot start any token"},
-      {"out: \xff\n", "t.yaml: not YAML at byte 5: invalid leading UTF-8 octet"},
+                             "character that cannot start any token; indent with blanks, not "
+                             "with tabs"},
+      {"out: x\f\n", "t.yaml: not YAML at byte 6 (0x0C): control characters are not allowed"},
+      {"run: {st\u0435ps: 1}\n", "t.yaml:1: unknown key 'run.st\u0435ps' (with U+0435); the "
+                                 "nearest known key is 'run.steps'"},
+      {"run: {rate: \u22120.5}\n",
+       "t.yaml:1: run.rate must be a number from -1 to 1, not '\u22120.5' (with U+2212)"},
+      {"out: \xff\n", "t.yaml: not YAML at byte 5 (0xFF): invalid leading UTF-8 octet"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_int_equal(read_text(known[i].text), STATUS_USAGE);
     assert_string_equal(status_text(), known[i].sentence);
   }
+}
+
+/* Characters that come with a copied text and cannot be seen: as without them, except in quotes. */
+static void test_unseen(void **state)
+{
+  (void)state;
+  static const char *const decks[] = {
+      "run:\u00a0\n\u00a0\u00a0steps:\u00a05\u00a0\nlist:\n  "
+      "names:\u00a0[a,\u00a0'b\u00a0c',\u3000it's]\n",
+      "\ufeffrun:\r\n  steps: 5\r\nlist:\r\n  names:\r\n  - a\r\n  - \"b\u00a0c\"\r\n  - it's\r\n",
+      "run: {st\u200beps: 5} # \u00a0\nlist: {names: [\u2060a, \"b\u00a0c\", it's\u202f]}\n",
+  };
+  for (size_t i = 0; i < sizeof decks / sizeof *decks; i++) {
+    values.run.steps = 0;
+    assert_int_equal(read_text(decks[i]), STATUS_OK);
+    assert_int_equal(values.run.steps, 5);
+    assert_int_equal(values.list.names.n, 3);
+    assert_string_equal(values.list.names.item[0], "a");
+    assert_string_equal(values.list.names.item[1], "b\u00a0c");
+    assert_string_equal(values.list.names.item[2], "it's");
+  }
+  assert_int_equal(options_assign(set, "run.steps=\u00a07\u200b"), STATUS_OK);
+  assert_int_equal(values.run.steps, 7);
+  assert_int_equal(options_assign(set, "list.kinds=[red,\u00a0green]"), STATUS_OK);
+  assert_string_equal(values.list.kinds.item[1], "green");
+  assert_int_equal(options_assign(set, "run.steps=7\u00a0run.fast=yes"), STATUS_USAGE);
+  assert_string_equal(status_text(),
+                      "command line: run.steps must be an integer of at least 1, not "
+                      "'7<U+00A0>run.fast=yes' (with U+00A0)");
 }
 
 static void test_only_choice(void **state)
@@ -847,6 +901,7 @@ int main(void)
       TEST(test_quotes),
       TEST(test_refusals_of_assignments),
       TEST(test_refusals_of_yaml),
+      TEST(test_unseen),
       TEST(test_only_choice),
       TEST(test_numbers_as_people_write_them),
       TEST(test_echo_of_numbers),
