@@ -30,10 +30,10 @@ static const struct option table[] = {
     {"peak", OPTION_REAL, AT(peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
      .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
              "is reported."},
-    {"rates", OPTION_STRING, AT(rates), "",
+    {"rates", OPTION_STRING, AT(rates), "", .path = true,
      .text = "File of sluice bench rates. Add this model's passes to it. sluice plan then predicts "
              "steps from them. Passes that are there already are replaced."},
-    {"rows", OPTION_STRING, AT(rows), "",
+    {"rows", OPTION_STRING, AT(rows), "", .path = true,
      .text = "File of rows, which are measured one after the other in one start. A line is a name "
              "and words key=value, which are added to those of the command line. # begins a "
              "comment. The lines of results= have the name as row. A row that is refused is "

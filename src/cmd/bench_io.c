@@ -28,7 +28,7 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"dir", OPTION_STRING, AT(dir), ".",
+    {"dir", OPTION_STRING, AT(dir), ".", .path = true,
      .text = "Folder on the disk to measure (tiers.nvme of a deck)."},
     {"size", OPTION_INT, AT(size), "4Gi", .least = BLOCK_BYTES, .most = 1e15, .unit = OPTIONS_BYTES,
      .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},

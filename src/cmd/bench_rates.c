@@ -44,9 +44,9 @@ static const char *const backends[] = {"auto", "mpi", "nccl", NULL}; /* by enum 
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"out", OPTION_STRING, AT(out), "",
+    {"out", OPTION_STRING, AT(out), "", .path = true,
      .text = "File to write the rates to, for sluice plan rates=."},
-    {"dir", OPTION_STRING, AT(dir), "",
+    {"dir", OPTION_STRING, AT(dir), "", .path = true,
      .text = "Folder on the disk to measure (tiers.nvme of a deck). Empty: the disk is not "
              "measured."},
     {"bytes", OPTION_INT, AT(bytes), "256Mi", .least = LEAST_BYTES, .most = 1 << 30,

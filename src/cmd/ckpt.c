@@ -25,7 +25,7 @@ static const char *const dtypes[] = {"deck",    "fp32",     "bf16",    "fp16",
 static const struct option table[] = {
     {"dtype", OPTION_CHOICE, AT(dtype), "deck", .choices = dtypes,
      .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck."},
-    {"tokenizer", OPTION_STRING, AT(tokenizer), "",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "", .path = true,
      .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
              "train.init or of the training data."},
     {"shard_bytes", OPTION_INT, AT(shard_bytes), "5G", .least = 1, .most = 1e18,

@@ -15,8 +15,9 @@
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"out", OPTION_STRING, AT(out), "runs/compare", .text = "Folder of all runs."},
-    {"deck", OPTION_STRINGS, AT(deck), "", .text = "Deck, or a list of decks. Required."},
+    {"out", OPTION_STRING, AT(out), "runs/compare", .path = true, .text = "Folder of all runs."},
+    {"deck", OPTION_STRINGS, AT(deck), "", .path = true,
+     .text = "Deck, or a list of decks. Required."},
     {"ranks", OPTION_STRINGS, AT(ranks), "1",
      .text = "Number of ranks of a run, or a list of numbers."},
     {"methods", OPTION_STRINGS, AT(methods), "",

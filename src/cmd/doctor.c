@@ -37,7 +37,7 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"dir", OPTION_STRINGS, AT(dir), "",
+    {"dir", OPTION_STRINGS, AT(dir), "", .path = true,
      .text = "Folders to test, such as a run.dir. Empty: run.dir and the NVMe folder of the deck, "
              "or the working folder."},
     {"size", OPTION_INT, AT(size), "256Mi", .least = 4 << 20, .most = 1e12, .unit = OPTIONS_BYTES,

@@ -27,7 +27,8 @@ struct values {
 // clang-format off: one row an option
 static const struct option table[] = {
     {"prompt", OPTION_STRING, AT(prompt), "", .text = "Text to continue. Empty: a new document."},
-    {"prompt_file", OPTION_STRING, AT(prompt_file), "", .text = "File with the text to continue."},
+    {"prompt_file", OPTION_STRING, AT(prompt_file), "", .path = true,
+     .text = "File with the text to continue."},
     {"ids", OPTION_STRINGS, AT(ids), "none", .rare = true,
      .text = "Token ids to continue, instead of a text. The given ids are printed on one line, the "
              "new ids on the next."},
@@ -47,11 +48,11 @@ static const struct option table[] = {
      .text = "Sample among the likeliest tokens with this total probability. top_k is applied "
              "first. 1: all tokens."},
     {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15, .text = "Seed of the sampling."},
-    {"tokenizer", OPTION_STRING, AT(tokenizer), "",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "", .path = true,
      .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
              "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
              "folder or of the training data."},
-    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "", .rare = true,
+    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "", .path = true, .rare = true,
      .text = "Folder with vocab.json and merges.txt. For tokenizer=gpt2 and for data whose folder "
              "does not have these files."},
     {.name = NULL},

@@ -16,7 +16,11 @@ const char help_deck_text[] =
     "\n"
     "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024), "
     "or have an exponent, as in 2e3. An unknown key is an error, which names the nearest known key "
-    "if one is near.";
+    "if one is near.\n"
+    "\n"
+    "A path is taken as it is written, because no shell reads a deck. So ~, $NAME, patterns, "
+    "quotes "
+    "and blanks at an end are refused, unless a file has that name.";
 
 struct exit_label help_exit_label(int code)
 {

@@ -60,7 +60,7 @@ static const struct option table[] = {
     {"host", OPTION_STRING, AT(host), "",
      .text = "Say whether the ranks of a node fit in this memory. A size such as 512GiB. With gpu= "
              "it covers loading and saving."},
-    {"rates", OPTION_STRING, AT(rates), "",
+    {"rates", OPTION_STRING, AT(rates), "", .path = true,
      .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
              "700000'. The options below take precedence."},
     {"gemm", OPTION_REAL, AT(measured.gemm_flops), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",

@@ -24,13 +24,13 @@ static const char *const invalids[] = {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"out", OPTION_STRING, AT(out), NULL, .text = "Folder for the token shards."},
-    {"tokenizer", OPTION_STRING, AT(tokenizer), "bytes",
+    {"out", OPTION_STRING, AT(out), NULL, .path = true, .text = "Folder for the token shards."},
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "bytes", .path = true,
      .text = "Tokenizer.\n"
              "  bytes  the 256 byte values and an end of text\n"
              "  gpt2  vocab.json and merges.txt in tokenizer_dir\n"
              "  FOLDER  a folder with tokenizer.json, or with vocab.json and merges.txt"},
-    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "",
+    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "", .path = true,
      .text = "Folder with vocab.json and merges.txt, for gpt2."},
     {"special", OPTION_CHOICE, AT(special), "token", .choices = specials,
      .text = "Meaning of special tokens in the text, as <|im_start|>.\n"

@@ -20,7 +20,7 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"out", OPTION_STRING, AT(out), "report.html", .text = "File of the page."},
+    {"out", OPTION_STRING, AT(out), "report.html", .path = true, .text = "File of the page."},
     {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps that times and tokens/s leave out after each start of a run."},
     {.name = NULL},

@@ -32,7 +32,7 @@ static const char *const patterns[] = {"gpt2", "llama3", "qwen2", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"input", OPTION_STRINGS, AT(input), "",
+    {"input", OPTION_STRINGS, AT(input), "", .path = true,
      .text = "Train: files and folders of text. The formats are those of sluice prepare."},
     {"vocab", OPTION_INT, AT(vocab), "32000", .least = 257, .most = 1 << 24, .unit = "tokens",
      .text = "Train: vocabulary size. It counts the 256 bytes, the merges and the special tokens."},

@@ -18,7 +18,7 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"xml", OPTION_STRING, AT(xml), "",
+    {"xml", OPTION_STRING, AT(xml), "", .path = true,
      .text = "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this "
              "machine."},
     {"machine", OPTION_STRING, AT(machine), "",

@@ -18,7 +18,7 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"resume", OPTION_STRING, AT(resume), "none",
+    {"resume", OPTION_STRING, AT(resume), "none", .path = true,
      .text = "Whether to continue an earlier run.\n"
              "  none  start a new run\n"
              "  auto  continue from the newest checkpoint in run.dir that verifies\n"

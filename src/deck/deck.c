@@ -54,7 +54,7 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .example = "runs/first",
+    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .path = true, .example = "runs/first",
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
     {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32,
      .unit = "steps", .example = "2000", .text = "Number of optimizer steps to train."},
@@ -185,7 +185,7 @@ const struct option deck_table[] = {
              "  bfloat16  8 bits of exponent, 7 of mantissa\n"
              "  float16  5 bits of exponent, 10 of mantissa"},
 
-    {"train.init", OPTION_STRING, AT(train.init), "", .example = "models/qwen2.5-7b",
+    {"train.init", OPTION_STRING, AT(train.init), "", .path = true, .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
              "checkpoint. Weights and all model.* keys that are not given are taken from it."},
     {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]",
@@ -197,9 +197,9 @@ const struct option deck_table[] = {
      .unit = "steps", .example = "[10, 13]",
      .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
 
-    {"data.train", OPTION_STRING, AT(data.train), "", .example = "data/first",
+    {"data.train", OPTION_STRING, AT(data.train), "", .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
-    {"data.val", OPTION_STRING, AT(data.val), "", .example = "data/val",
+    {"data.val", OPTION_STRING, AT(data.val), "", .path = true, .example = "data/val",
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
     {"data.batch", OPTION_INT, AT(data.batch), "8", .effect = EFFECT_MATH, .least = 1,
      .most = 1 << 30, .unit = "sequences", .example = "256",
@@ -366,7 +366,7 @@ const struct option deck_table[] = {
              "  nvme  recompute, with the input on NVMe\n"
              "  WORD:K  WORD for every K-th block, keep for all others\n"
              "  WORD,WORD  blocks take these words in turn"},
-    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .example = "/local/scratch",
+    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .path = true, .example = "/local/scratch",
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
              "allowed for jobs on one node with a local file system."},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,

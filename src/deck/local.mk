@@ -7,6 +7,7 @@ src_deck_libdeck_a_SOURCES = \
 	src/deck/options.c \
 	src/deck/options.h \
 	src/deck/options_help.c \
+	src/deck/options_path.c \
 	src/deck/options_print.c \
 	src/deck/options_set.h \
 	src/deck/options_yaml.c \

@@ -488,6 +488,9 @@ enum status options_store(struct option_set *set, int index, const struct option
 {
   const struct option *option = &set->table[index];
   void *to = field(set, option);
+  const enum status status = options_check_paths(option, given);
+  if (status)
+    return status;
   if (option->type == OPTION_REALS || option->type == OPTION_INTS)
     return store_numbers(option, given, to);
   if (option->type == OPTION_STRINGS)

@@ -31,6 +31,9 @@ struct option_given {
   char **item;
 };
 
+/* Refuses what only a shell would read as meant, if the option is a path. Local. */
+enum status options_check_paths(const struct option *option, const struct option_given *given);
+
 /* Parse and store. On failure the old value stands. */
 enum status options_store(struct option_set *set, int index, const struct option_given *given);
 

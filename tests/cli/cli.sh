@@ -107,6 +107,15 @@ for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' 
 done
 test "$("$SLUICE" deck tiny.yaml run.dir='a #"b' --print run.dir)" = 'a #"b' ||
   die "a text is printed with quotes"
+# A shell leaves the ~ of key=~/x alone. No command makes a folder of that name.
+for command in "train tiny.yaml run.dir=" "train tiny.yaml --resume=" "prepare text out=" \
+  "tokenizer train t input=" "report . out=" "doctor dir=" "compare deck=tiny.yaml out=" \
+  "bench io dir=" "plan tiny.yaml rates=" "generate tiny.yaml prompt_file=" "topo xml="; do
+  # shellcheck disable=SC2086 # a list of words
+  fails 2 "is the path '~/x', and only a shell replaces ~: write /home/me/x" \
+    env HOME=/home/me "$SLUICE" $command~/x
+done
+test ! -e '~' || die "a folder ~ was made"
 test "$("$SLUICE" deck tiny.yaml train.init=gone run.dir=on print=run.dir)" = on ||
   die "a run folder needs the model that a run began from"
 fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SLUICE" deck \
@@ -278,7 +287,8 @@ tiny.yaml.*run.dir=first" ||
   { head -n 1 first/log.txt \
   >&2; die "log.txt does not begin with version, host, time and command"; }
 grep -q 'stopped without saving' stop/log.txt || die "log.txt does not say why the run ended"
-flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 &&
+flock first/.lock "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out \
+  2>&1 &&
   die "two runs in one folder"
 grep -q 'another run' lock.out || { cat lock.out >&2; die "the lock's sentence"; }
 

@@ -85,7 +85,7 @@ says "tiny-2-fast-4: stopped; the same command continues it"
 test "$(states $long)" = "finished started" || die "after a stop: $(states $long)"
 start KILL
 until tail -n 1 long/tiny-2-fast-4/results.jsonl | grep -q '"kind":"run"'; do sleep 0.1; done
-until flock -n long/tiny-2-fast-4 true; do sleep 0.1; done
+until flock -n long/tiny-2-fast-4/.lock true; do sleep 0.1; done
 # shellcheck disable=SC2086 # assignments
 ends 0 $long
 says "run 2 of 2, tiny-2-fast-4: continues"

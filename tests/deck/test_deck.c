@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -333,6 +334,80 @@ static void test_impossible_combinations(void **state)
     assert_string_equal(status_text(), known[i].sentence);
     assert_null(deck.set);
   }
+}
+
+/* As at a shell. Each key that is a path, in a deck and on the command line; "" is accepted. */
+static void test_paths(void **state)
+{
+  (void)state;
+  static const char *const keys[] = {"run.dir", "train.init", "data.train", "data.val",
+                                     "tiers.nvme"};
+  static const struct {
+    const char *value, *cure;
+  } paths[] = {
+      {"~/runs", "only a shell replaces ~: write /home/me/runs"},
+      {"~", "only a shell replaces ~: write /home/me"},
+      {"~you/runs", "only a shell replaces ~: write the whole path, or ./~you/runs for a file of "
+                    "that name"},
+      {"$HOME/x", "only a shell replaces a variable or a command: write its value"},
+      {"runs/${SLURM_JOB_ID}", "only a shell replaces a variable or a command: write its value"},
+      {"$(pwd)/x", "only a shell replaces a variable or a command: write its value"},
+      {"`pwd`/x", "only a shell replaces a variable or a command: write its value"},
+      {"nowhere/*", "only a shell replaces a pattern: write one path without *, ? and []"},
+      {"run-?", "only a shell replaces a pattern: write one path without *, ? and []"},
+      {"run[12]", "only a shell replaces a pattern: write one path without *, ? and []"},
+      {"\"runs/x\"", "the quotation marks would be part of the name: remove them"},
+      {"'runs/x'", "the quotation marks would be part of the name: remove them"},
+      {"runs/x ", "a blank or a line end at an end of it would be part of the name: remove it"},
+      {"runs/x\r", "a blank or a line end at an end of it would be part of the name: remove it"},
+      {" runs/x", "a blank or a line end at an end of it would be part of the name: remove it"},
+      {"./~/runs", ""},
+      {"a~b", ""},
+      {"cost$5/$", ""},
+      {"my runs/it's #1, \"a\" b", ""},
+      {"/tmp", ""},
+  };
+  assert_int_equal(setenv("HOME", "/home/me", 1), 0);
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+      struct deck deck = {0};
+      char given[200], wanted[400];
+      snprintf(given, sizeof given, "%s=%s", keys[k], paths[i].value);
+      snprintf(wanted, sizeof wanted, "command line: %s is the path '%s', and %s", keys[k],
+               paths[i].value, paths[i].cure);
+      const enum status status = deck_load(&deck, 1, (char *[]){given});
+      if (*paths[i].cure && (status != STATUS_USAGE || !strstr(status_text(), paths[i].cure)))
+        fail_msg("%s: %s", given, status ? status_text() : "accepted");
+      if (!*paths[i].cure && status)
+        fail_msg("%s: %s", given, status_text());
+      if (*paths[i].cure && !strchr(paths[i].value, '\r'))
+        assert_string_equal(status_text(), wanted);
+      deck_destroy(&deck);
+    }
+  struct deck deck = {0};
+  static const char yaml[] = "run: {steps: 3}\ndata: {train: ~/data}\n";
+  assert_int_equal(deck_load_text(&deck, "d.yaml", yaml, strlen(yaml), 0, NULL), STATUS_USAGE);
+  assert_string_equal(status_text(), "d.yaml:2: data.train is the path '~/data', and only a shell "
+                                     "replaces ~: write /home/me/data");
+  for (const struct option *option = deck_table; option->name; option++) {
+    bool named = false;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+      named = named || !strcmp(option->name, keys[k]);
+    assert_int_equal(option->path, named);
+  }
+}
+
+/* A name that exists is what the user means. */
+static void test_paths_that_exist(void **state)
+{
+  (void)state;
+  char given[64] = "run.dir=/tmp/sluice-*-XXXXXX";
+  struct deck deck = {0};
+  assert_non_null(mkdtemp(given + strlen("run.dir=")));
+  assert_int_equal(deck_load(&deck, 1, (char *[]){given}), STATUS_OK);
+  assert_string_equal(deck.run.dir, given + strlen("run.dir="));
+  assert_int_equal(rmdir(deck.run.dir), 0);
+  deck_destroy(&deck);
 }
 
 static void test_possible_combinations(void **state)
@@ -1091,6 +1166,8 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_impossible_combinations),
+      cmocka_unit_test(test_paths),
+      cmocka_unit_test(test_paths_that_exist),
       cmocka_unit_test(test_possible_combinations),
       cmocka_unit_test(test_where_of_files),
       cmocka_unit_test(test_no_checkpoints),
