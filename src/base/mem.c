@@ -47,7 +47,8 @@ struct mem_amount mem_amount(double bytes)
   int u = 0;
   for (; fabs(bytes) >= (u == 0 ? 1023.5 : 1023.995) && u < 6; u++) /* 1024 after rounding */
     bytes /= 1024;
-  snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", bytes, unit[u]);
+  const char *format = u == 0 ? "%.0f %s" : fabs(bytes) < 1e6 ? "%.2f %s" : "%.3g %s";
+  snprintf(amount.text, sizeof amount.text, format, bytes, unit[u]);
   return amount;
 }
 

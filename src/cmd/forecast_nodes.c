@@ -1,5 +1,6 @@
 /* Jobs of several nodes: the bytes between them, the strategies by predicted time, and the number
  * of nodes up to which the job stays efficient. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,8 +179,7 @@ static void print_row(const struct advise_case *job, int nodes, double step_s, d
 {
   const struct deck_shape *shape = &job->plans[0]->input.shape;
   char bar[BAR + 1] = "";
-  const int n = (int)(efficiency * BAR + 0.5);
-  memset(bar, '#', (size_t)(n < BAR ? n : BAR));
+  memset(bar, '#', (size_t)(fmin(fmax(efficiency, 0), 1) * BAR + 0.5)); /* NAN has no bar */
   printf("  %6d %6d %11.4f s %17.0f %10.1f%%  %s%s\n", nodes, nodes * job->local_ranks, step_s,
          (double)(shape->rank_batch * shape->sequence) / step_s, 100 * efficiency, bar,
          nodes * job->local_ranks == shape->ranks ? "  (this job)" : "");

@@ -227,24 +227,27 @@ put_line(const struct frame *frame, const char *format, ...)
   fprintf(frame->to, "%s%s\n", text, frame->end);
 }
 
+/* Records may hold any number. "-": longer than any run. */
 static struct clock_text {
   char text[48];
 } clock_text(double seconds)
 {
-  struct clock_text out;
-  const long long s = isfinite(seconds) && seconds > 0 ? (long long)(seconds + 0.5) : 0;
+  struct clock_text out = {"-"};
+  if (!(seconds < 1e9))
+    return out;
+  const long long s = llround(fmax(seconds, 0));
   snprintf(out.text, sizeof out.text, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
   return out;
 }
 
-/* A number in `format`, "-" for NAN. */
+/* A number in `format`, or with its exponent if it is too large for a column; "-" for NAN. */
 static struct number_text {
   char text[48];
 } number_text(const char *format, double value)
 {
   struct number_text out;
   if (isfinite(value))
-    snprintf(out.text, sizeof out.text, format, value);
+    snprintf(out.text, sizeof out.text, fabs(value) < 1e12 ? format : "%.3g", value);
   else
     snprintf(out.text, sizeof out.text, "-");
   return out;
@@ -269,7 +272,7 @@ static void put_head(const struct frame *frame, const char *dir, const struct st
   else if (!(state->last_time > 0))
     put_line(frame, "%s: no record with a time yet", dir);
   else if (age > patience)
-    put_line(frame, "%s: no record for %.0f s", dir, age);
+    put_line(frame, "%s: no record for %s s", dir, number_text("%.0f", age).text);
   else
     put_line(frame, "%s: running, last record %.0f s ago", dir, fmax(age, 0));
 }
@@ -304,8 +307,7 @@ static void put_numbers(const struct frame *frame, const struct state *state, do
   put_line(frame, "  %-13s%-16s%-13s %s", "tokens/s", number_text("%.0f", state->rate).text,
            "step time", number_text("%.3f s", mean_step(state)).text);
   put_line(frame, "  %-13s%-16lld%-13s %s", "tokens", (long long)state->tokens,
-           *state->end ? "ran for" : "running for",
-           isfinite(seconds) ? clock_text(seconds).text : "-");
+           *state->end ? "ran for" : "running for", clock_text(seconds).text);
   if (state->val_step > 0)
     put_line(frame, "  %-13s%s at step %lld, best %s at step %lld", "validation",
              number_text("%.4f", state->val_loss).text, (long long)state->val_step,
@@ -338,8 +340,9 @@ static void put_ranks(const struct frame *frame, const struct state *state)
   if (*state->lanes)
     put_line(frame, "  %-13s%s", "lanes busy", state->lanes);
   if (state->ranks > 1 && state->fastest_s > 0)
-    put_line(frame, "  %-13srank %lld computes %.1f %% longer than rank %lld", "slowest",
-             (long long)state->slowest, 100 * (state->slowest_s / state->fastest_s - 1),
+    put_line(frame, "  %-13srank %lld computes %s longer than rank %lld", "slowest",
+             (long long)state->slowest,
+             number_text("%.1f %%", 100 * (state->slowest_s / state->fastest_s - 1)).text,
              (long long)state->fastest);
   if (state->ranks > 0)
     put_line(frame, "  %-13s%lld on %s (%s)", "ranks", (long long)state->ranks, state->hosts,

@@ -93,6 +93,20 @@ in_terminal q "$SLUICE" top "$odd" interval=0.1
 ! grep -q "$(printf '\033')" frame || die "a name reaches the terminal as an escape code"
 shows 'step 5/100'
 
+# Numbers that no run has: no column overflows, and no time is made up.
+for number in 1e300 1e18 9223372036854775807 -1e300 1e12; do
+  fake huge 5
+  sed -i "s/\"seconds\":2/\"seconds\":$number/; s/\"tokens_per_s\":500/\"tokens_per_s\":$number/
+    s/\"loss\":[0-9]*/\"loss\":$number/; s/_bytes\":[0-9]*/_bytes\":$number/g" huge/results.jsonl
+  top huge
+  case $number in -*) eta=0:00:00 ;; *) eta=- ;; esac
+  shows "step 5/100  ETA $eta\$"
+  ! grep -q '[0-9]\{16\}' frame || { cat frame >&2; die "a number of more than 15 digits"; }
+done
+sed -i "s/\"time\":[0-9.]*/\"time\":-1e300/" huge/results.jsonl
+top huge
+shows '^huge: no record with a time yet$'
+
 # A run in progress: q and Ctrl-C leave, and the run does not notice. Records that are replaced by
 # older ones are read again.
 "$SLUICE" train tiny.yaml run.dir=going run.steps=100000 optim.decay_steps=0 \
