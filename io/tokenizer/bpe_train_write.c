@@ -165,7 +165,8 @@ static void put_config(struct output *out, const struct bpe_train_config *config
   put_text(out, "{\n  \"add_prefix_space\": false,\n  \"clean_up_tokenization_spaces\": false,\n  "
                 "\"eos_token\": ");
   put_string(out, config->special[0]);
-  put_text(out, ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
+  put_text(out, ",\n  \"model_input_names\": [\"input_ids\", \"attention_mask\"]"
+                ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
 }
 
 enum status bpe_train_write(const struct bpe_train_config *config,

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
+#include "io/text/json_tree.h"
 #include "io/text/lock.h"
 #include "io/tokenizer/tokenizer.h"
 #include "job/model_source.h"
@@ -220,12 +221,38 @@ static bool has_tokenizer(const char *dir)
   return false;
 }
 
+/* Without the key, the tokenizer of transformers 4 also gives token_type_ids, which generate() of
+ * most models refuses. A file that is no JSON object stays as it is. */
+static enum status name_inputs(const char *path, char **text, size_t *bytes)
+{
+  struct json_tree *tree = NULL;
+  if (json_tree_parse(path, *text, *bytes, &tree))
+    return STATUS_OK;
+  const struct json_node *root = json_tree_root(tree);
+  enum status status = STATUS_OK;
+  char *named = NULL;
+  if (json_kind(root) == JSON_OBJECT && !json_find(root, "model_input_names")) {
+    named = mem_printf("{\n  \"model_input_names\": [\"input_ids\", \"attention_mask\"]%s%s",
+                       json_length(root) > 0 ? "," : "", strchr(*text, '{') + 1);
+    status = named ? STATUS_OK : STATUS_MEMORY;
+  }
+  json_tree_free(tree);
+  if (!named)
+    return status;
+  mem_free(*text);
+  *text = named;
+  *bytes = strlen(named);
+  return status;
+}
+
 static enum status copy_file(const char *from, const char *to, const char *name)
 {
   enum { MOST = 256 << 20 };
   char *source = mem_printf("%s/%s", from, name), *text = NULL;
   size_t bytes = 0;
   enum status status = source ? file_read_all(source, MOST, &text, &bytes) : STATUS_MEMORY;
+  if (!status && !strcmp(name, "tokenizer_config.json"))
+    status = name_inputs(source, &text, &bytes);
   if (!status)
     status = write_file(to, name, text, bytes);
   mem_free(text);

@@ -76,6 +76,8 @@ is_of_bytes() {
   test "$("$SLUICE" tokenizer encode "$1" odd.txt)" = "$(od -A n -v -t u1 odd.txt |
     tr -s ' \n' ' ' | sed 's/^ //; s/ $//')" ||
     die "$1: the ids are not the bytes: $("$SLUICE" tokenizer encode "$1" odd.txt)"
+  grep -q '"model_input_names": \["input_ids", "attention_mask"\]' "$1/tokenizer_config.json" ||
+    die "$1: the tokenizer does not name the inputs of the model"
   for file in config generation_config; do
     grep -q '"eos_token_id": 256' "$1/$file.json" || {
       cat "$1/$file.json" >&2; die "$1/$file.json does not name the end of text"; }

@@ -54,6 +54,7 @@ check_scripts += \
 	tests/cli/tensorboard.sh \
 	tests/cli/tokenizer.sh \
 	tests/cli/top.sh \
+	tests/cli/transformers.sh \
 	tests/cli/untrusted.sh \
 	tests/cli/usage.sh
 EXTRA_DIST += \

@@ -9,6 +9,10 @@ without loss, and the logits of the fixture.
     python tests/peers/huggingface.py tests/model/data out
 
 Needs torch, transformers and safetensors. It compares each NAME that both folders have.
+
+    python tests/peers/huggingface.py FOLDER "the ship"
+
+prints the text and what the model in FOLDER writes after it, as most users call it.
 """
 
 import os
@@ -16,7 +20,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 # Keys that Sluice does not decide, or sets otherwise on purpose.
 FREE = {
@@ -61,8 +65,19 @@ def compare(name, theirs, ours):
     print(f"{name}: same configuration, same logits")
 
 
+def generate(folder, text):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model.generation_config.max_new_tokens = 8
+    model.generation_config.do_sample = False
+    ids = model.generate(**tokenizer(text, return_tensors="pt"))
+    print(tokenizer.decode(ids[0]))
+
+
 if len(sys.argv) != 3:
     sys.exit(__doc__)
+if os.path.exists(f"{sys.argv[1]}/tokenizer.json"):
+    sys.exit(generate(sys.argv[1], sys.argv[2]))
 for name in sorted(os.listdir(sys.argv[2])):
     if os.path.exists(f"{sys.argv[1]}/{name}/config.json"):
         compare(name, f"{sys.argv[1]}/{name}", f"{sys.argv[2]}/{name}")

@@ -731,6 +731,51 @@ static void files_of_the_tokenizer_go_along(void **state)
   mem_free(from);
 }
 
+/* The usual line of transformers, model.generate(**tokenizer(text)), needs this key. */
+static void the_tokenizer_names_the_inputs_of_the_model(void **state)
+{
+  (void)state;
+#define NAMES "\"model_input_names\": [\"input_ids\", \"attention_mask\"]"
+  static const struct {
+    const char *config, *exported; /* NULL: as it was */
+  } cases[] = {
+      {"{\"eos_token\": \"{\"}\n", "{\n  " NAMES ",\"eos_token\": \"{\"}\n"},
+      {" {}", "{\n  " NAMES "}"},
+      {"{\"model_input_names\": [\"input_ids\"]}", NULL},
+      {"[\"{\"]", NULL},
+      {"{\"eos_token\": ", NULL},
+  };
+  char *from = fixture("llama"), *file = own("%s-inputs.h5", "llama", 0);
+  struct deck deck = {0};
+  must(hf_convert_import(comm, from, file));
+  start_deck(&deck, 0, NULL);
+  must(model_source_resolve(comm, file, &deck));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *tokens = own("%s-inputs-of-%lld", "llama", (int64_t)i), *text = NULL,
+         *to = own("%s-inputs-%lld", "llama", (int64_t)i),
+         *exported = mem_printf("%s/tokenizer_config.json", to);
+    const struct hf_convert_options options = {
+        .type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
+    size_t bytes = 0;
+    if (comm_rank(comm) == 0) {
+      must(file_make_folders(tokens));
+      put_text(tokens, "tokenizer.json", "{\"model\": {}}");
+      put_text(tokens, "tokenizer_config.json", cases[i].config);
+    }
+    must(comm_barrier(comm));
+    must(hf_convert_export(comm, &deck, file, to, &options));
+    must(file_read_all(exported, 1 << 20, &text, &bytes));
+    assert_string_equal(text, cases[i].exported ? cases[i].exported : cases[i].config);
+    mem_free(text);
+    mem_free(exported);
+    mem_free(to);
+    mem_free(tokens);
+  }
+  deck_destroy(&deck);
+  mem_free(file);
+  mem_free(from);
+}
+
 static void missing_files_are_named(void **state)
 {
   (void)state;
@@ -813,6 +858,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(names_that_become_the_same_are_refused),
       cmocka_unit_test(other_types_are_refused_when_they_are_needed),
       cmocka_unit_test(files_of_the_tokenizer_go_along),
+      cmocka_unit_test(the_tokenizer_names_the_inputs_of_the_model),
       cmocka_unit_test(missing_files_are_named),
       cmocka_unit_test(nothing_is_left_of_what_fails),
   };

@@ -412,6 +412,12 @@ static void test_specials(void **state)
     assert_null(added);
     OK(json_get_text(json_find(json_tree_root(settings), "eos_token"), &text, NULL));
     assert_string_equal(text, config.special[0]);
+    const struct json_node *inputs = json_find(json_tree_root(settings), "model_input_names");
+    assert_int_equal(json_length(inputs), 2); /* no token_type_ids */
+    OK(json_get_text(json_first(inputs), &text, NULL));
+    assert_string_equal(text, "input_ids");
+    OK(json_get_text(json_next(json_first(inputs)), &text, NULL));
+    assert_string_equal(text, "attention_mask");
     json_tree_free(tree);
     json_tree_free(settings);
   }
