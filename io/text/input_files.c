@@ -244,7 +244,7 @@ static enum status read_list(char *text, int64_t count, struct input_files *out)
       return STATUS_MEMORY;
     if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) !=
         2)
-      return status_set(STATUS_INTERNAL, "the list of input files did not arrive complete");
+      return status_set(STATUS_INPUT, "the list of input files did not arrive complete");
     out->bytes += file->bytes;
   }
   return status;

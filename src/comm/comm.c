@@ -212,7 +212,7 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
     status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
   if (status || lowest == comm->ranks)
     return status;
-  return status_set(STATUS_INTERNAL,
+  return status_set(STATUS_INPUT,
                     "%s of rank %" PRId64
                     " differs from that of rank 0: all ranks must run one program on one input",
                     what, lowest);
@@ -440,9 +440,9 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
   for (int i = 0; i < group->size; i++) {
     const int64_t length = comm_varying_length((const char *)messages + i * stride);
     if (length < (int64_t)sizeof length || length > bytes)
-      return status_set(STATUS_INTERNAL,
-                        "the message %s member %d of a group says that it has %lld bytes, of at "
-                        "most %lld",
+      return status_set(STATUS_INPUT,
+                        "the message %s member %d of a group is damaged: it says that it has %lld "
+                        "bytes, of at most %lld",
                         sent ? "for" : "from", i, (long long)length, (long long)bytes);
     others += i == group->index ? 0 : length;
   }

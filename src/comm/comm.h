@@ -65,7 +65,7 @@ enum status comm_sum_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_f64(struct comm *comm, double *values, int n);
 
-/* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming `what` and the lowest rank that
+/* All ranks hold the same `bytes` bytes? STATUS_INPUT naming `what` and the lowest rank that
  * differs. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
@@ -140,7 +140,7 @@ enum status comm_exchange(struct comm_group *group, struct lane *lane, const voi
                           int64_t bytes, void *received);
 /* The same for messages of varying length. A message begins with its length in bytes, an int64_t,
  * which counts itself too and is at most `bytes`. Only so many bytes are sent, and the receiver's
- * bytes after them are undefined. STATUS_INTERNAL: this member has a message of an invalid length,
+ * bytes after them are undefined. STATUS_INPUT: this member has a message of an invalid length,
  * or received one. */
 enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
                                   int64_t bytes, void *received);

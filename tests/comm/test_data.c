@@ -345,12 +345,15 @@ static void a_message_of_no_valid_length_is_refused(void **state)
   for (size_t l = 0; comm_ranks(job) > 1 && l < sizeof lengths / sizeof *lengths; l++) {
     for (int m = 0; m < comm_ranks(job); m++)
       sent[8 * m] = m == 1 ? lengths[l] : 64;
-    assert_int_equal(comm_exchange_varying(group, lane, sent, 64, received), STATUS_INTERNAL);
+    assert_int_equal(comm_exchange_varying(group, lane, sent, 64, received), STATUS_INPUT);
     char sentence[160];
     snprintf(sentence, sizeof sentence,
-             "the message for member 1 of a group says that it has %lld bytes, of at most 64",
+             "the message for member 1 of a group is damaged: it says that it has %lld bytes, of "
+             "at most 64",
              (long long)lengths[l]);
     assert_string_equal(status_text(), sentence);
+    assert_int_equal(comm_check_varying(group, sent, 64, 64, false), STATUS_INPUT);
+    assert_non_null(strstr(status_text(), "the message from member 1 of a group is damaged"));
   }
   comm_group_destroy(group);
 }

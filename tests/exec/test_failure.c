@@ -91,8 +91,8 @@ static void a_length_beyond_the_capacity_ends_the_job(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 3, "length");
-  assert_int_equal(run->code, status_exit_code(STATUS_INTERNAL));
-  again_says(run, "sluice: rank 1: the message for member 0 of a group says that it has");
+  assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
+  again_says(run, "sluice: rank 1: the message for member 0 of a group is damaged: it says that");
 }
 
 int main(int argc, char **argv)
