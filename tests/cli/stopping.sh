@@ -207,7 +207,8 @@ checkpoint (\\([0-9.]*\\) s\\(, not measured yet\\)\\{0,1\\}"
     > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
   # A second after the start the wall clock is set forward by an hour. run.minutes counts elapsed
-  # time, and Slurm's end is a time of the wall clock. A sanitizer must be loaded first.
+  # time, and Slurm's end is a time of the wall clock, here during a validation. A sanitizer must be
+  # loaded first.
   cat > jump.c <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -229,8 +230,11 @@ END
     LD_PRELOAD=$PWD/jump.so train 1 elapsed run.steps=1000 optim.decay_steps=9 run.minutes=30
     status=0
     SLURM_JOB_END_TIME=$(($(date +%s) + 1800)) LD_PRELOAD=$PWD/jump.so "$SLUICE" train tiny.yaml \
-      run.dir=jumps run.steps=40000 optim.decay_steps=9 run.minutes=30 > jumps.log 2>&1 || status=$?
+      run.dir=jumps run.steps=40000 optim.decay_steps=9 data.val=long-val eval.every=1 \
+      model.layers=8 > jumps.log 2>&1 || status=$?
     left jumps $status 'time limit'
+    grep -q '^step 1: no validation, because of time limit' jumps.log || {
+      cat jumps.log >&2; die "the time limit waits for the end of a validation"; }
   fi
 
   # A Slurm job was started by more words than mpirun -n N.
