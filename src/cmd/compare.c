@@ -190,9 +190,9 @@ static enum status run_matrix(const struct arguments *arguments, struct matrix *
 static enum status run(const struct arguments *arguments)
 {
   struct matrix matrix = {0};
-  enum status status = refuse_launcher();
-  if (!status)
-    status = matrix_read(arguments, &matrix);
+  enum status status = matrix_read(arguments, &matrix);
+  if (!status && !matrix.values.list)
+    status = refuse_launcher();
   if (!status)
     status = run_matrix(arguments, &matrix);
   matrix_free(&matrix);

@@ -53,7 +53,8 @@ refused "seeds must be integers from 0 to" seeds=1,two
 refused "names no methods" "methods=[]"
 refused "m.yaml has more than 10000 runs" seeds="$(seq -s, 1 2501)"
 refused "task is 9, and m.yaml has 8 runs" task=9
-(export OMPI_COMM_WORLD_RANK=0; refused "start it without mpirun")
+(export OMPI_COMM_WORLD_RANK=0; refused "start it without mpirun"; ends 0 list=true)
+(export PMI_RANK=0; refused "start it without mpirun")
 echo 'method: [none]' > bad.yaml
 fails 2 "bad.yaml:1: unknown key 'method'; the nearest known key is 'methods'" \
   "$SLUICE" compare bad.yaml
