@@ -34,6 +34,7 @@ pages = \
 	doc/explanation/numerics.md \
 	doc/explanation/plan-and-verify.md \
 	doc/howto/choose-settings.md \
+	doc/howto/containers.md \
 	doc/howto/extending.md \
 	doc/howto/fit-a-model.md \
 	doc/howto/index.md \

@@ -32,15 +32,20 @@ answer() {
   answer ../answers/date \
     'now=$(PATH=/usr/bin:/bin date "$@"); case $1 in +%s) now=$((now + $(cat later))) ;; esac; '\
 'echo "$now"'
+  # What is in the folder inside can be run by srun only.
   answer ../answers/srun \
-    'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != '\
-'"$1"; do shift; done; exec "$@"'
+    'case $1 in --mpi=list) echo "MPI plugin types are..." $OFFERED; exit ;; --help) exit ;; '\
+'esac; while test "${1#-}" != "$1"; do shift; done; PATH=$PATH:../inside; exec "$@"'
+  answer ../answers/ldd 'printf "%s => /lib\n" $LIBRARIES'
+  mkdir ../inside
+  answer ../inside/enter 'test "$1" = image || exit 3; shift; exec "$@"'
+  answer ../inside/ours 'exec "$PWD/ours" "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
   answer ours \
-    'case $1 in deck | compare | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf '\
+    'case $1 in deck | compare | --*) exec "$PROGRAM" "$@" ;; esac; for word; do printf '\
 '"<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; '\
 'trap "" USR1 TERM; eval "${DO:-}"; exit "${CODE:-0}"'
-  echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
+  echo 'SLUICE=${OURS:-$PWD/ours}' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
 echo 0 > later
@@ -53,6 +58,8 @@ job() {
   cp "slurm scripts/$name.sbatch" ../copy
   end=${LIMIT:+$(($(date +%s) + LIMIT))}
   env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 \
+    OFFERED="${OFFERED:-none pmix}" LIBRARIES="${LIBRARIES:-}" SLUICE_MPI="${PLUGIN:-}" \
+    OURS="${OURS:-}" \
     SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" \
     CODE="${CODE:-0}" DO="${DO:-}" CONFIG="${CONFIG:-}" SLURM_JOB_END_TIME="$end" \
     SBATCH_SIGNAL="${SIGNAL:-}" SLURM_RESTART_COUNT="${RESTARTS:-0}" \
@@ -181,6 +188,52 @@ test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" ||
   die "two codes mean the same"
 "$SLUICE" --exit-codes 10 | grep -q 'no progress within comm.timeout' ||
   die "exit code 10 is the time-out"
+
+# The plugin of srun, by the program's MPI library, which its shared libraries tell, or its words.
+# Each row: srun's plugins, libraries, Slurm's configuration or mpirun's version, SLUICE_MPI, exit
+# code, command or words.
+# shellcheck disable=SC2016 # for the stand-in
+answer ../answers/mpirun 'test "$1" != --version || echo "$CONFIG"'
+while IFS='|' read -r OFFERED LIBRARIES CONFIG PLUGIN code words; do
+  rm -rf r
+  job "$code" train d.yaml
+  if test "$code" = 0; then says r "$words"; else grep -qF -e "$words" job.out || die "$words"; fi
+done << 'END'
+none pmix pmix_v4 pmi2||||0|job: srun --mpi=pmix --
+none pmix_v3 pmix_v4|libmpi.so.40|||0|job: srun --mpi=pmix_v3 --
+none pmix pmi2 cray_shasta|libmpi.so.12|MpiDefault = none||0|job: srun --mpi=pmi2 --
+none pmix pmi2 cray_shasta|libmpich.so.12|MpiDefault = cray_shasta||0|job: srun --mpi=cray_shasta --
+none pmix cray_shasta|libmpi.so.12|||0|job: srun --mpi=cray_shasta --
+none pmix pmi2|libpmix.so.2 libmpi.so.12|||0|job: srun --mpi=pmix --
+none pmix pmi2 cray_shasta|libmpi_gnu_123.so.12|||0|job: srun --mpi=cray_shasta --
+none pmix pmi2|libmpi_cray.so.12|||0|job: srun --mpi=pmi2 --
+none pmix|libmpi.so.12|HYDRA build details:||0|job: mpirun -n 1 -ppn 1 /
+none pmix|libmpi.so.12|||2|MPICH needs srun --mpi=pmi2, which this Slurm does not have
+none pmix|libmpi_cray.so.12|||2|Cray MPICH needs srun --mpi=cray_shasta, which this Slurm does not
+none pmix pmi2|libmpi.so.40||pmi2|0|srun (as SLUICE_MPI says)
+none pmix pmi2|||none|0|job: srun --mpi=none --
+none pmix|||pmi2|2|SLUICE_MPI=pmi2: srun has no such plugin. MPI plugin types are... none pmix
+END
+OFFERED='' LIBRARIES='' CONFIG='' PLUGIN=''
+rm ../answers/mpirun
+
+# A program that only the launcher can run, also of several words.
+for program in ours 'enter image
+  ours'; do
+  rm -rf r
+  OURS=$program job 0 train d.yaml optim.lr=1 data.train='a b'
+  says r "<train><d.yaml><--resume><auto><optim.lr=1><data.train=a b>"
+  OURS=$program TASK=2 job 0 sweep m.yaml
+  says runs/m/d-2-fast-1 "2 ranks on 1 node(s), 2 per node (as the matrix says)"
+  OURS=$program CODE=10 job 10 train d.yaml
+  says r "failed with exit code 10: $("$SLUICE" --exit-codes 10)"
+  OURS=$program job 2 train no-deck.yaml
+  grep -q 'no-deck.yaml' job.out || die "which deck is missing?"
+done
+for program in nowhere 'enter nowhere' /no/sluice; do
+  OURS=$program job 2 train d.yaml
+  grep -qF "$program --version does not run in this job" job.out || die "$program is not refused"
+done
 
 # srun's ranks wait for each other in MPI_Init, by the ring unless the site says otherwise.
 says r "fence=ring"

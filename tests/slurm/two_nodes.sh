@@ -7,7 +7,7 @@ set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 PATH=$PATH:/usr/sbin:/sbin
 . "$top_srcdir/tests/slurm/cluster.sh"
-need slurmd sbatch scontrol scancel sinfo squeue srun unshare pkill pgrep bash
+need slurmd sbatch scontrol scancel sinfo squeue srun unshare mount pkill pgrep bash
 
 if test "${1:-}" != inside; then
   test "$(id -u)" = 0 || skip "only root can make hosts out of namespaces"
@@ -293,6 +293,27 @@ says "hosts (srun has no PMIx, and this Open MPI does not know Slurm"
 of_site
 unset SLUICE_SITE
 told "who starts the ranks"
+
+# --- A program that is only in a container, and a container that only the launcher can enter. It is
+# imitated by a mount namespace, because Debian has no Apptainer.
+mkdir opt
+cat > enter << END
+#!/bin/sh
+test "\$1" = image.sif && test -n "\${SLURM_STEP_ID:-}\${OMPI_COMM_WORLD_RANK:-}" || exit 255
+shift
+exec unshare --mount sh -c 'mount --bind ${SLUICE%/*} $PWD/opt && exec "\$@"' sh $PWD/opt/"\$@"
+END
+chmod +x enter
+train 2 outside
+for launch in srun mpirun; do
+  SLUICE_LAUNCH=$launch SLUICE="$PWD/enter image.sif sluice" submit in-$launch -- \
+    "$scripts/train.sbatch" tiny.yaml run.dir=in-$launch
+  ends COMPLETED 40
+  says "$launch (as SLUICE_LAUNCH says)"
+  same outside in-$launch
+done
+test -z "$(ls opt)" || failed "the program is outside of its container"
+told "a program in a container"
 
 # --- A sweep, a task a node, of which the last one, whose number is that of the array, is stopped:
 # it is requeued, and not the others. And a benchmark, by ssh, with the words of a site.
