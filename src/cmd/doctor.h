@@ -43,6 +43,8 @@ void doctor_hide(char *text, size_t size, const char *home, const char *user);
 struct finding judge_build(const char *version, const char *compiler, const char *flags,
                            const char *sanitizer, const char *configured);
 struct finding judge_start(int ranks, int64_t step_tasks);
+/* The step_tasks of this process. */
+int64_t doctor_step_tasks(void);
 struct finding judge_nodes(
     int ranks, const int *node,
     const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank on each rank's node */

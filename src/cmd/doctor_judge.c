@@ -177,9 +177,9 @@ struct finding judge_start(int ranks, int64_t step_tasks)
 {
   if (ranks == 1 && step_tasks > 1)
     return found(VERDICT_FAULT, "start",
-                 "Slurm started %lld separate tasks, each is rank 0 of 1: "
-                 "use srun --mpi=pmix (srun --mpi=list shows what the "
-                 "site has), or mpirun",
+                 "Slurm started %lld separate tasks, each is rank 0 of 1: use the plugin of srun "
+                 "for this MPI library (Open MPI: srun --mpi=pmix; MPICH: pmi2 or cray_shasta; "
+                 "srun --mpi=list shows what the site has), or mpirun",
                  (long long)step_tasks);
   if (step_tasks > 0)
     return found(VERDICT_OK, "start", "%d rank%s, by srun", ranks, plural(ranks));

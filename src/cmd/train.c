@@ -9,6 +9,7 @@
 #include "base/commit.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/doctor.h"
 #include "config.h"
 #include "io/text/file.h"
 
@@ -91,14 +92,22 @@ static void say_how_to_continue(const struct arguments *arguments)
            cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
 }
 
+/* Each of Slurm's tasks would train alone, in the same folder. */
+static enum status refuse_separate_tasks(const struct comm *comm)
+{
+  const struct finding start = judge_start(comm_ranks(comm), doctor_step_tasks());
+  return start.verdict == VERDICT_OK ? STATUS_OK : status_set(STATUS_USAGE, "%s", start.text);
+}
+
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
   struct comm *comm = arguments->comm;
-  enum status status =
-      comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
+  enum status status = refuse_separate_tasks(comm);
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
   if (!status)
     status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status) {

@@ -117,6 +117,9 @@ fi
 # Tasks of Slurm that do not find each other.
 page slurm.txt 1 env SLURM_STEP_NUM_TASKS=4 "$SLUICE" doctor dir=runs size=4Mi
 says slurm.txt '^fault *start .*srun --mpi=pmix'
+fails 2 "Slurm started 4 separate tasks, each is rank 0 of 1: use the plugin of srun" \
+  env SLURM_STEP_NUM_TASKS=4 "$SLUICE" train tiny.yaml run.dir=alone
+test ! -e alone || die "a task trained alone"
 
 # UCX, where Open MPI has it: over any memory, or it declines. MPI_Init fails in UCX under
 # ThreadSanitizer.
