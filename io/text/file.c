@@ -39,13 +39,10 @@ static enum status sync_folder_of(const char *path)
   return status;
 }
 
-static enum status make_folder(const char *path)
+/* The error of mkdir(2), if no folder has the name. */
+static enum status is_folder_or(const char *path, int reason)
 {
   struct stat info;
-  if (mkdir(path, 0777) == 0)
-    return sync_folder_of(
-        path); /* otherwise a crash of the machine would lose what is made in it */
-  int reason = errno;
   if (stat(path, &info) == 0) {
     if (S_ISDIR(info.st_mode))
       return STATUS_OK;
@@ -54,11 +51,19 @@ static enum status make_folder(const char *path)
                       "choose another folder",
                       path);
   }
-  errno = reason;
-  return failed("make the folder", path);
+  return open_failed(reason, "make the folder", path);
 }
 
-enum status file_make_folders(const char *path)
+static enum status make_folder(const char *path)
+{
+  if (mkdir(path, 0777) == 0)
+    return sync_folder_of(
+        path); /* otherwise a crash of the machine would lose what is made in it */
+  return is_folder_or(path, errno);
+}
+
+/* Calls `act` for the folders of a path, the outermost first. */
+static enum status for_folders(const char *path, enum status (*act)(const char *part))
 {
   if (!path[0])
     return status_set(STATUS_USAGE, "a folder's name is empty");
@@ -69,13 +74,37 @@ enum status file_make_folders(const char *path)
   for (char *slash = strchr(part + 1, '/'); slash && status == STATUS_OK;
        slash = strchr(slash + 1, '/')) {
     *slash = '\0';
-    status = make_folder(part);
+    status = act(part);
     *slash = '/';
   }
   if (status == STATUS_OK)
-    status = make_folder(part);
+    status = act(part);
   mem_free(part);
   return status;
+}
+
+enum status file_make_folders(const char *path)
+{
+  return for_folders(path, make_folder);
+}
+
+/* A folder whose parent is missing, too, was checked with that. */
+static enum status check_folder(const char *path)
+{
+  struct stat info;
+  const char *slash = strrchr(path, '/');
+  if (lstat(path, &info) == 0)
+    return is_folder_or(path, EEXIST);
+  char *parent = !slash ? mem_strdup(".") : mem_printf("%.*s", (int)(slash - path) + 1, path);
+  const int reason = parent && access(parent, W_OK | X_OK) != 0 && errno != ENOENT ? errno : 0;
+  const enum status status = parent ? STATUS_OK : STATUS_MEMORY;
+  mem_free(parent);
+  return reason ? open_failed(reason, "make the folder", path) : status;
+}
+
+enum status file_check_folders(const char *path)
+{
+  return for_folders(path, check_folder);
 }
 
 enum status file_sync(const char *path)

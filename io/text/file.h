@@ -9,7 +9,10 @@
 
 #include "base/status.h"
 
-enum status file_make_folders(const char *path);                              /* mkdir -p */
+enum status file_make_folders(const char *path); /* mkdir -p */
+/* Whether file_make_folders() can make what is missing, and this user can write there. Makes
+ * nothing. */
+enum status file_check_folders(const char *path);
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
 /* Whether file_write_all() can write so many bytes there, for a check before long work. An existing
  * file stays as it is, and no new file remains. */

@@ -19,7 +19,7 @@
 #include "io/hdf5/version.h"
 #include "io/text/json_write.h"
 #include "job/job.h"
-#include "train/data.h"
+#include "train/train.h"
 #ifdef HAVE_CUDA
 #include "gpu/versions.h"
 #endif
@@ -66,6 +66,8 @@ enum line {
   SHARED_MEMORY,
   MEMORY,
   DECK,
+  FOLDER,
+  WEIGHTS,
   DATA,
   PLACES,
   LINES = PLACES + MOST_PLACES
@@ -328,17 +330,17 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
 static void look_at_deck(struct doctor *doctor)
 {
   const struct deck *deck = &doctor->deck;
-  const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
   struct finding *finding = doctor->mine.finding;
-  struct token_set *set = NULL;
-  struct data_maker maker;
-  enum status status = data_maker_find(doctor->comm, deck->train.init, &maker);
+  int64_t tokens = 0, need = 0, free = 0;
+  enum status status = train_check_folder(doctor->comm, deck);
   if (!status)
-    status = data_open(doctor->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence,
-                       &maker, &set);
-  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train,
-                             status ? 0 : token_set_tokens(set));
-  token_set_close(set);
+    status = train_check_space(doctor->comm, deck, &need, &free);
+  finding[FOLDER] = judge_folder(status ? status_text() : NULL, deck->run.dir, need, free);
+  status = train_check_weights(doctor->comm, deck);
+  if (*deck->train.init)
+    finding[WEIGHTS] = judge_weights(status ? status_text() : NULL, deck->train.init);
+  status = train_check_data(doctor->comm, deck, &tokens);
+  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, tokens);
   status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
   finding[DECK] = judge_deck(status ? status_text() : NULL);
 }
@@ -529,22 +531,23 @@ const struct command command_doctor = {
     .name = "doctor",
     .usage = "[DECK] [dir=FOLDER,...] [size=256Mi] [seconds=2] [key=value ...]",
     .summary = "report what the machine offers, what is wrong, and the cure",
-    .text = "Start it as you start training: with the same launcher, nodes and ranks. Put its "
-            "output into a support ticket. It reports the build, MPI, GPUs, libraries, limits, "
-            "memory, clocks and folders of all nodes.\n"
-            "\n"
-            "With a deck it also says whether training would start here: device, ranks, memory "
-            "and data.\n"
-            "\n"
-            "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
-            "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
-            "nodes differ, the worst one is reported with its name.\n"
-            "\n"
-            "Every node writes and removes a file in each folder. User names are left out. The "
-            "only environment variable that may be shown is UCX_TLS.\n"
-            "\n"
-            "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
-            "then the numbers of faults and of warnings.",
+    .text =
+        "Start it as you start training: with the same launcher, nodes and ranks. Put its "
+        "output into a support ticket. It reports the build, MPI, GPUs, libraries, limits, "
+        "memory, clocks and folders of all nodes.\n"
+        "\n"
+        "With a deck it also says whether a new run would start here: device, ranks, memory, run "
+        "folder, weights (train.init) and data.\n"
+        "\n"
+        "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
+        "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
+        "nodes differ, the worst one is reported with its name.\n"
+        "\n"
+        "Every node writes and removes a file in each folder. User names are left out. The "
+        "only environment variable that may be shown is UCX_TLS.\n"
+        "\n"
+        "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
+        "then the numbers of faults and of warnings.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

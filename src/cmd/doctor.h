@@ -88,6 +88,9 @@ struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int
 /* Judges a deck. `refusal`: the reason why a run would not start, or could not use its data; NULL:
  * none. */
 struct finding judge_deck(const char *refusal);
+/* need: bytes of a checkpoint; free: for them. */
+struct finding judge_folder(const char *refusal, const char *dir, int64_t need, int64_t free);
+struct finding judge_weights(const char *refusal, const char *path);
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 
 /* Facts of a folder. */

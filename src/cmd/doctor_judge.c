@@ -568,6 +568,24 @@ struct finding judge_deck(const char *refusal)
                                     "valid for these ranks and devices, and fits into memory"));
 }
 
+struct finding judge_folder(const char *refusal, const char *dir, int64_t need, int64_t free)
+{
+  if (refusal)
+    return refused("run folder", refusal);
+  if (need > free)
+    return found(VERDICT_WARNING, "run folder",
+                 "%.300s: a checkpoint needs %s, and %s are free: make room, or choose another "
+                 "run.dir",
+                 dir, mem_amount((double)need).text, mem_amount((double)free).text);
+  return everywhere(found(VERDICT_OK, "run folder", "%.300s: free for a new run", dir));
+}
+
+struct finding judge_weights(const char *refusal, const char *path)
+{
+  return refusal ? refused("weights", refusal)
+                 : everywhere(found(VERDICT_OK, "weights", "%.300s: those of the deck", path));
+}
+
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)
 {
   return refusal ? refused("data", refusal)

@@ -230,6 +230,25 @@ static enum status load_folder(struct job *job, const char *dir)
   return status;
 }
 
+enum status weights_check_folder(struct comm *comm, const struct deck *deck, const char *dir)
+{
+  struct safetensors_folder *folder = NULL;
+  const struct st_tensor **from = NULL;
+  struct model *model = NULL;
+  enum status status = job_model(deck, DTYPE_F32, comm_ranks(comm), &model);
+  if (!status)
+    status = safetensors_folder_open(dir, &folder);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(model) * sizeof *from, (void **)&from);
+  status = comm_agree(comm, status);
+  if (!status)
+    status = weights_match(comm, model, dir, folder, from);
+  mem_free(from);
+  safetensors_folder_close(folder);
+  model_destroy(model);
+  return status;
+}
+
 /* --- from a checkpoint --------------------------------------------------- */
 
 /* Ranks of one node have no residuals if only hops between nodes are encoded. */

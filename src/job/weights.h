@@ -23,6 +23,8 @@ enum status weights_start(struct job *job);
  * part. Collective. */
 enum status weights_match(struct comm *comm, const struct model *model, const char *dir,
                           struct safetensors_folder *folder, const struct st_tensor **out);
+/* Whether weights_load() would find the deck's parameters in the folder. Collective. */
+enum status weights_check_folder(struct comm *comm, const struct deck *deck, const char *dir);
 int weights_count(const struct model *model); /* parameters as named tensors */
 
 #endif

@@ -6,20 +6,35 @@
 #include "base/log.h"
 #include "exec/watchdog.h"
 
+const char evaluator_cure[] = "; eval.every=0 trains without validation";
+
+static bool uses_training_folder(const struct deck *deck)
+{
+  return !*deck->data.val && *deck->data.train;
+}
+
+static const char *folder_of(const struct deck *deck)
+{
+  return uses_training_folder(deck) ? deck->data.train : deck->data.val;
+}
+
+enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
+                                const struct data_maker *maker, struct token_set **out)
+{
+  return data_open(comm, deck, uses_training_folder(deck) ? "data.train" : "data.val",
+                   folder_of(deck), SPLIT_VAL, 1, maker, out);
+}
+
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
 {
-  const struct deck *deck = job->deck;
   const struct plan *plan = job->plan[PLAN_EVAL];
-  const bool from_train = !*deck->data.val && *deck->data.train;
-  const char *dir = from_train ? deck->data.train : deck->data.val;
   *out = (struct evaluator){.job = job,
                             .scan = {.micro_batch = plan->input.shape.micro_batch,
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
-  watchdog_start(job->start, "opening %s", dir);
-  enum status status = data_open(job->comm, deck, from_train ? "data.train" : "data.val", dir,
-                                 SPLIT_VAL, 1, maker, &out->scan.set);
+  watchdog_start(job->start, "opening %s", folder_of(job->deck));
+  enum status status = evaluator_open_data(job->comm, job->deck, maker, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);

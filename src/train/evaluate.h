@@ -22,6 +22,10 @@ struct evaluator {
   int64_t next_step; /* the eval executor's own count */
 };
 
+/* Opens the validation split, which `maker` must have made. Collective. */
+enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
+                                const struct data_maker *maker, struct token_set **out);
+extern const char evaluator_cure[]; /* how to train without it, after a message */
 /* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan.
  * Collective. */
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);

@@ -3,6 +3,7 @@
 #include "train/private.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -26,9 +27,23 @@ static enum status lock_checkpoints(struct train_run *run)
              : STATUS_OK;
 }
 
+/* In the root, its files would stand among those of the system. */
+static enum status check_place(const struct train_run *run)
+{
+  const char *dir = run->deck->run.dir;
+  struct stat named, root;
+  if (stat(dir, &named) != 0 || stat("/", &root) != 0 || named.st_dev != root.st_dev ||
+      named.st_ino != root.st_ino)
+    return file_check_folders(run->checkpoint_dir);
+  return status_set(STATUS_USAGE,
+                    "run.dir is %s, the root of all files: choose a folder for this run", dir);
+}
+
 enum status train_folder_take(struct train_run *run)
 {
-  const enum status status = folder_lock(run->deck->run.dir, "run.dir", &run->lock);
+  enum status status = check_place(run);
+  if (!status)
+    status = folder_lock(run->deck->run.dir, "run.dir", &run->lock);
   return status || !file_is_folder(run->checkpoint_dir) ? status : lock_checkpoints(run);
 }
 
@@ -60,15 +75,46 @@ static enum status refuse_used(const struct train_run *run)
         STATUS_USAGE,
         "%s already holds a run: continue it with --resume auto, or choose another run.dir",
         run->deck->run.dir);
-  if (file_exists(run->results_path))
-    log_info("%s holds a run that failed before its first step: this run uses the folder",
-             run->deck->run.dir);
   return STATUS_OK;
 }
 
 enum status train_folder_refuse_used(struct train_run *run)
 {
-  return comm_agree(run->comm, train_leads(run) ? refuse_used(run) : STATUS_OK);
+  const enum status status = comm_agree(run->comm, train_leads(run) ? refuse_used(run) : STATUS_OK);
+  if (!status && train_leads(run) && file_exists(run->results_path))
+    log_info("%s holds a run that failed before its first step: this run uses the folder",
+             run->deck->run.dir);
+  return status;
+}
+
+/* As write_deck(), open_log() and results_open() find it. */
+static enum status check_files(const char *dir)
+{
+  char *deck = mem_printf("%s/deck.yaml", dir), *log = mem_printf("%s/log.txt", dir),
+       *results = mem_printf("%s/results.jsonl", dir);
+  enum status status = deck && log && results ? file_check_write(deck, 0) : STATUS_MEMORY;
+  if (!status)
+    status = results_check(log);
+  if (!status)
+    status = results_check(results);
+  mem_free(results);
+  mem_free(log);
+  mem_free(deck);
+  return status;
+}
+
+enum status train_folder_check(const struct train_run *run)
+{
+  const char *dir = run->deck->run.dir;
+  enum status status = check_place(run);
+  if (status || !file_exists(dir))
+    return status;
+  status = folder_lock_check(dir, "run.dir");
+  if (!status)
+    status = folder_lock_check(run->checkpoint_dir, "run.dir, or remove the link");
+  if (!status)
+    status = refuse_used(run);
+  return status ? status : check_files(dir);
 }
 
 enum status train_folder_recall(const struct train_run *run)

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += src/train/libtrain.a
 layers += src/train/libtrain.a
 src_train_libtrain_a_SOURCES = \
+	src/train/check.c \
 	src/train/checkpoint.c \
 	src/train/checkpoint_writer.c \
 	src/train/checkpoint_writer.h \

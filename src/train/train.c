@@ -256,7 +256,7 @@ static enum status start_data(struct train_run *run)
                                    .of = deck->data.train};
   status = evaluator_open(run->job, &maker, &run->evaluator);
   if (status == STATUS_INPUT)
-    return status_set(status, "%s; eval.every=0 trains without validation", status_text());
+    return status_set(status, "%s%s", status_text(), evaluator_cure);
   if (!status && train_leads(run))
     warn_of_few(run);
   return status;

@@ -15,4 +15,13 @@ enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
                       enum train_end *end);
 
+/* Refuses what train_run() with `resume` "none" would refuse of the run folder, of train.init, and
+ * of the data. Nothing is trained, and nothing is left behind. Collective. */
+enum status train_check_folder(struct comm *comm, const struct deck *deck);
+/* Bytes of a checkpoint, if all parameters are trained, and those that are free for it. */
+enum status train_check_space(struct comm *comm, const struct deck *deck, int64_t *need,
+                              int64_t *free);
+enum status train_check_weights(struct comm *comm, const struct deck *deck);
+enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens);
+
 #endif

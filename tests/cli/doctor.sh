@@ -2,7 +2,7 @@
 # sluice doctor as a user starts it. Oracles: sluice --version, what the kernel and other programs
 # say of this machine, and folders that are known to be bad.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need prlimit taskset unshare hostname mount
+need flock prlimit taskset unshare hostname mount
 make_deck
 mkdir runs
 
@@ -103,6 +103,49 @@ refuses data 1 data.train=nowhere
 refuses data 2 data.train=nowhere
 refuses data 1 data.train=
 test ! -e never || die "a refused deck left a run folder"
+
+# The folder: in use, a file's name, a link to nowhere, files that are links. Validation data.
+says ready.txt '^ok *run folder *run: free for a new run$'
+refuses 'run folder' 1 run.dir=run
+refuses 'run folder' 2 run.dir=run
+refuses 'run folder' 1 run.dir=/
+refuses 'run folder' 1 run.dir=//..
+refuses 'run folder' 1 run.dir=tiny.yaml
+refuses 'run folder' 1 run.dir=tiny.yaml/run
+ln -s nowhere dangling
+refuses 'run folder' 1 run.dir=dangling
+for name in log.txt results.jsonl .lock ckpt; do
+  mkdir "planted-$name"
+  ln -s ../tiny.yaml "planted-$name/$name"
+  refuses 'run folder' 1 run.dir="planted-$name"
+done
+mkdir -p folder/deck.yaml
+page folder.txt 1 "$SLUICE" doctor tiny.yaml size=4Mi run.dir=folder
+says folder.txt '^fault *run folder *cannot write folder/deck.yaml: it is a folder'
+(
+  flock 9
+  refuses 'run folder' 1 run.dir=locked
+  refuses 'run folder' 2 run.dir=locked
+) 9> "$(mkdir locked && echo locked/.lock)"
+mkdir guest locked/ckpt
+ln -s ../locked/ckpt guest/ckpt
+(
+  flock 9
+  refuses 'run folder' 1 run.dir=guest
+) 9> locked/ckpt/.lock
+refuses data 1 data.val=nowhere eval.every=1
+"$SLUICE" prepare text out=all val=0 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+refuses data 1 data.train=all eval.every=1
+cp run/ckpt/step-00000001.h5 cut.h5
+page begins.txt 0 "$SLUICE" doctor tiny.yaml size=4Mi run.dir=new train.init=cut.h5
+says begins.txt '^ok *weights *cut.h5: '
+truncate -s -1 cut.h5
+fails 3 "cut.h5" "$SLUICE" doctor tiny.yaml run.dir=new train.init=cut.h5
+SLURM_JOB_END_TIME=soon
+export SLURM_JOB_END_TIME
+refuses 'run folder' 1 run.dir=new
+unset SLURM_JOB_END_TIME
+test ! -e new || die "it made a folder"
 
 # Limits of this process. A limit may be lowered by anybody.
 page lock.txt 0 prlimit --memlock=65536:65536 "$SLUICE" doctor dir=runs size=4Mi

@@ -208,6 +208,10 @@ changed() { # SED-SCRIPT: a copy of hf with another config.json
 }
 changed 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'
 bad "the tensor model.layers.2.input_layernorm.weight is missing" bad
+# A new run would not start, says the doctor.
+fails 1 "the tensor model.layers.2.input_layernorm.weight is missing" "$SLUICE" doctor start.yaml \
+  size=4Mi run.dir=sick train.init=bad
+grep -q '^fault *weights ' fails.out || { cat fails.out >&2; die "no fault of the weights"; }
 changed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'; bad "is no parameter of this llama" bad
 changed 's/"vocab_size": 257/"vocab_size": 258/'; bad \
   "tensor model.embed_tokens.weight has shape 257 x 24, and 258 x 24 in this model" bad

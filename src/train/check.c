@@ -1,0 +1,81 @@
+/* For `sluice doctor`: would a new run start? The refusals come from the functions of train_run().
+ * Nothing is left behind. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file_system.h"
+#include "job/model_source.h"
+#include "job/weights.h"
+#include "train/evaluate.h"
+#include "train/private.h"
+
+static enum status check_folder(const struct deck *deck)
+{
+  struct train_run run = {.deck = deck};
+  double end_s;
+  enum status status = stop_find_end(getenv("SLURM_JOB_END_TIME"), (double)time(NULL), &end_s);
+  if (!status)
+    status = train_folder_paths(&run);
+  if (!status)
+    status = train_folder_check(&run);
+  mem_free(run.checkpoint_dir);
+  mem_free(run.results_path);
+  mem_free(run.learned_path);
+  return status;
+}
+
+enum status train_check_folder(struct comm *comm, const struct deck *deck)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? check_folder(deck) : STATUS_OK);
+}
+
+enum status train_check_space(struct comm *comm, const struct deck *deck, int64_t *need,
+                              int64_t *free)
+{
+  struct model *model = NULL;
+  struct file_system system;
+  enum status status = job_model(deck, DTYPE_F32, comm_ranks(comm), &model);
+  if (!status)
+    status = file_system_read(deck->run.dir, &system);
+  if (!status) {
+    const int tensors = 1 + optim_ops((enum optimizer)deck->optim.name)->n_states;
+    *need = model->parameters * (int64_t)sizeof(float) * tensors;
+    *free = system.free;
+  }
+  model_destroy(model);
+  return comm_agree(comm, status);
+}
+
+enum status train_check_weights(struct comm *comm, const struct deck *deck)
+{
+  const char *init = deck->train.init;
+  int64_t folder = *init && comm_rank(comm) == 0 && model_source_is_folder(init);
+  const enum status status = *init ? comm_max_i64(comm, &folder, 1) : STATUS_OK;
+  if (status || !*init)
+    return status;
+  return folder ? weights_check_folder(comm, deck, init) : checkpoint_verify(comm, init);
+}
+
+enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens)
+{
+  const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
+  struct token_set *set = NULL, *val = NULL;
+  struct data_maker maker;
+  enum status status = data_maker_find(comm, deck->train.init, &maker);
+  if (!status)
+    status =
+        data_open(comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence, &maker, &set);
+  if (status)
+    return status;
+  *tokens = token_set_tokens(set);
+  maker = (struct data_maker){.id = token_set_tokenizer(set), .of = deck->data.train};
+  if (deck->eval.every)
+    status = evaluator_open_data(comm, deck, &maker, &val);
+  if (status == STATUS_INPUT)
+    status_set(status, "%s%s", status_text(), evaluator_cure);
+  token_set_close(val);
+  token_set_close(set);
+  return status;
+}
