@@ -129,19 +129,14 @@ TASK=2 job 0 sweep m.yaml run.steps=7
 says runs/m/d-2-fast-1 \
   '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
 says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 per node (as the matrix says)'
-# Words with blanks, tabs, quotes, patterns and a no-break space stay whole.
-folder=$(printf 'a\tfolder') odd=$(printf 'a  b *c* "d" \302\240 '"'e'"' $(touch executed)')
+# Words with blanks, tabs and a no-break space stay whole, and no shell reads them.
+folder=$(printf 'a\tfolder') odd=$(printf 'a  b; touch executed; \302\240e (f)')
 mkdir "$folder"
 cp d.yaml "$folder/$odd.yaml"
 cp d.yaml b
-cat > odd.yaml << END
-out: runs/m
-ranks: 2
-methods: [none]
-deck: "a\\tfolder/$(echo "$odd" | sed 's/"/\\"/g').yaml"
-END
-TASK=1 job 0 sweep odd.yaml data.train='x  *"'
-says "runs/m/$odd-2-none-1" "<train><$folder/$odd.yaml><--resume><auto><data.train=x  *\"><run.dir="
+printf 'out: runs/m\nranks: 2\nmethods: [none]\ndeck: "a\\tfolder/%s.yaml"\n' "$odd" > odd.yaml
+TASK=1 job 0 sweep odd.yaml data.train='x  y'
+says "runs/m/$odd-2-none-1" "<train><$folder/$odd.yaml><--resume><auto><data.train=x  y><run.dir="
 test ! -e executed || die "a name was executed"
 TASK='' job 2 sweep m.yaml
 grep -q 'which run of m.yaml?' job.out || die "a matrix without a task"
