@@ -270,8 +270,9 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
-             "message. It is added to the next gradient. With AdamW, error feedback may raise the "
-             "loss of onebit and of sparse codecs. Residuals take memory for each element of the "
+             "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
+             "difference for formats with scales per block, such as int4. It may raise the loss of "
+             "onebit, countsketch and sparse codecs. Residuals take memory for each element of the "
              "gradient, see tiers.residual.\n"
              "  off  no residuals: errors of messages are lost\n"
              "  fp32  4 bytes\n"
