@@ -5,6 +5,7 @@ check_scripts += \
 	tests/docs/site.sh \
 	tests/docs/tutorials.sh
 EXTRA_DIST += \
+	tests/docs/commands.py \
 	tests/docs/generate.py \
 	tests/docs/links.py \
 	tests/docs/messages.py \

@@ -33,6 +33,20 @@ if python3 "$dir/tests/docs/generate.py" "$SLUICE" --check > "$dir/out"; then
 fi
 grep -q exit-codes "$dir/out" || die "the check does not name the wrong page"
 
+# Commands in blocks of code of all pages. Oracle: the program's parser. The check fires on an
+# option, on a key, and on a key of a deck that are not there.
+commands="python3 $here/tests/docs/commands.py $SLUICE"
+$commands "$here" > "$dir/out" || { cat "$dir/out"; exit 1; }
+tried=$(sed -n 's/^\([0-9]*\) commands, 0 refused$/\1/p' "$dir/out")
+test "$tried" -ge 100 || die "only $tried commands of the pages were tried"
+mkdir "$dir/pages"
+for wrong in '--resum auto' 'run.stepz=1' '--run.steps=x' 'list=perhaps'; do
+  printf '```sh\nmpirun -n 2 sluice plan inputs/first.yaml %s # why\n```\n' "$wrong" \
+    > "$dir/pages/README.md"
+  if $commands "$dir/pages" > "$dir/out"; then die "a command with $wrong passes"; fi
+  grep -q "^README.md:2: sluice plan inputs/first.yaml $wrong" "$dir/out" || die "not named: $wrong"
+done
+
 # Variables. MPI's and PMIx' ranks are read to know the rank before MPI starts.
 read=$(find "$here/src" "$here/io" "$here/gpu" -name '*.c' -exec cat {} + |
   grep -o 'getenv("[A-Z_]*"' | sed 's/.*"\(.*\)"/\1/' | sort -u)
