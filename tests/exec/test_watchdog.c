@@ -37,7 +37,7 @@ struct trouble {
 static _Atomic bool broken;
 
 /* RECOVERS: the time at which a rank goes on that has paused in a collective. Its watchdog falls
- * silent a little after the rank, and answers a little after it. */
+ * silent a little after it, and answers just before it has gone on. */
 static _Atomic double recovery_s;
 static _Atomic bool pauses;
 static const struct comm_transport_ops *mpi;
@@ -46,7 +46,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
                             int64_t bytes, void *received)
 {
   if (atomic_exchange(&pauses, false)) {
-    atomic_store(&recovery_s, clock_s() + 6.5);
+    atomic_store(&recovery_s, clock_s() + 9);
     clock_sleep_until(atomic_load(&recovery_s));
   }
   return mpi->exchange(group, lane, sent, bytes, received);
@@ -56,8 +56,8 @@ static enum status check_link(struct comm_group *group)
 {
   (void)group;
   const double s = atomic_load(&recovery_s);
-  if (s > 0 && clock_s() > s - 5.9)
-    clock_sleep_until(s + 0.7);
+  if (s > 0 && clock_s() > s - 8.4)
+    clock_sleep_until(s - 0.1);
   return atomic_load(&broken) ? status_set(STATUS_LIBRARY, "the link is down") : STATUS_OK;
 }
 
@@ -468,7 +468,8 @@ static void late_rank_that_moves(void **state)
   assert_string_equal(run->text, "");
 }
 
-/* Rank 1 answers the second question after it has gone on. At the question rank 0 stood still. */
+/* At the second question rank 1 answers from the collective in which it paused. At the third it has
+ * gone on. */
 static void a_rank_that_recovers(void **state)
 {
   (void)state;
@@ -590,7 +591,7 @@ int main(int argc, char **argv)
   if (argc > 1 && strcmp(argv[1], "late") == 0)
     return train(rank, LATE, 20);
   if (argc > 1 && strcmp(argv[1], "recover") == 0)
-    return train(rank, RECOVERS, 1);
+    return train(rank, RECOVERS, 4);
   if (argc > 1 && strcmp(argv[1], "away") == 0)
     return stay_away();
   if (argc > 1 && strcmp(argv[1], "rest") == 0)
