@@ -29,6 +29,9 @@ enum { HEAD_BYTES = 12, TAIL_BYTES = 4, SUMMARY_BYTES = 4096, MOST_BYTES = SUMMA
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { EVENT_TIME = 1, EVENT_STEP, EVENT_VERSION, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 
+/* Names have ten digits, which give the order. A file that claims a time after the year 2286 is no
+ * file of Sluice. */
+static const long long MOST_SECONDS = 9999999999;
 static const char prefix[] = "events.out.tfevents.", suffix[] = ".sluice";
 
 struct bytes {
@@ -234,7 +237,7 @@ static long long seconds_of(const char *name)
   if (strncmp(name, prefix, strlen(prefix)) != 0 || !strchr("0123456789", name[strlen(prefix)]))
     return -1;
   const long long seconds = strtoll(name + strlen(prefix), &end, 10);
-  return strcmp(end, suffix) == 0 ? seconds : -1;
+  return strcmp(end, suffix) == 0 && seconds < MOST_SECONDS ? seconds : -1;
 }
 
 /* Later than the names of all files that are there, because names give the order. */
@@ -299,35 +302,37 @@ static size_t record_bytes(const unsigned char *at, size_t bytes)
   return HEAD_BYTES + (size_t)n + TAIL_BYTES;
 }
 
-/* Moves the records that stay to the front. Returns their bytes. */
-static size_t drop_later(char *data, size_t bytes, int64_t step, int *records)
+/* Bytes of the records up to `step`, which come first, because the steps of a file rise. A record
+ * that is longer than those of Sluice counts as damaged. */
+static enum status find_later(int fd, const char *path, int64_t step, off_t *kept, int *records)
 {
-  size_t kept = 0;
-  *records = 0;
-  for (size_t at = 0, n; (n = record_bytes((unsigned char *)data + at, bytes - at)); at += n) {
-    const char *event = data + at + HEAD_BYTES;
-    if (step_of((const unsigned char *)event, n - HEAD_BYTES - TAIL_BYTES) > step)
-      continue;
-    memmove(data + kept, data + at, n);
-    kept += n;
-    ++*records;
+  unsigned char record[HEAD_BYTES + MOST_BYTES + TAIL_BYTES];
+  *kept = 0;
+  for (*records = 0;; ++*records) {
+    const int64_t got = file_read_at(fd, record, sizeof record, *kept);
+    if (got < 0)
+      return open_failed(errno, "read", path);
+    const size_t n = record_bytes(record, (size_t)got);
+    if (n == 0 || step_of(record + HEAD_BYTES, n - HEAD_BYTES - TAIL_BYTES) > step)
+      return STATUS_OK;
+    *kept += (off_t)n;
   }
-  return kept;
 }
 
 static enum status rewind_file(const char *path, int64_t step)
 {
-  char *data = NULL;
-  size_t bytes = 0;
-  int records = 0;
-  enum status status = file_read_own(path, SIZE_MAX / 4, &data, &bytes);
-  const size_t kept = status ? 0 : drop_later(data, bytes, step, &records);
+  off_t kept = 0;
+  int records = 0, fd = -1;
+  enum status status = open_regular(path, OPEN_UPDATE, &fd);
+  if (status)
+    return status;
+  status = find_later(fd, path, step, &kept, &records);
   if (!status && records <= 1 &&
       unlink(path) != 0) /* the first one has the version of the format */
-    status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
-  else if (!status && records > 1 && kept < bytes)
-    status = file_write_all(path, data, kept);
-  mem_free(data);
+    status = open_failed(errno, "remove", path);
+  else if (!status && records > 1 && ftruncate(fd, kept) != 0)
+    status = open_failed(errno, "cut", path);
+  close(fd); /* a lost end is written again */
   return status;
 }
 

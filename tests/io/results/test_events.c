@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -126,6 +127,40 @@ static void test_damage(void **state)
   mem_free(good);
 }
 
+/* Names that are no times, and a file of 1 TiB, whose records end after the first step. */
+static void test_forged_files(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"99999999999999999999", "9223372036854775807", "10000000000"};
+  char path[600], fresh[600];
+  remove_all();
+  for (int i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/events.out.tfevents.%s.sluice", folder, names[i]);
+    assert_int_equal(file_write_all(path, "x", 1), STATUS_OK);
+  }
+  struct events *events = events_open(folder, 0);
+  add_steps(events, 1, 1);
+  const int64_t now = (int64_t)time(NULL);
+  events_close(events);
+  int found = 0;
+  for (int64_t t = now - 60; t <= now + 60; t++) {
+    snprintf(path, sizeof path, "%s/events.out.tfevents.%lld.sluice", folder, (long long)t);
+    found += file_exists(path);
+    if (file_exists(path))
+      snprintf(fresh, sizeof fresh, "%s", path);
+  }
+  assert_int_equal(found, 1);
+  const int64_t whole = file_size(fresh);
+  assert_int_equal(truncate(fresh, (off_t)1 << 40), 0);
+  assert_int_equal(events_rewind(folder, 1), STATUS_OK);
+  assert_int_equal(file_size(fresh), whole);
+  for (int i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/events.out.tfevents.%s.sluice", folder, names[i]);
+    assert_true(file_exists(path)); /* not ours */
+  }
+  remove_all();
+}
+
 /* A full disk: the file keeps whole records, and later calls do nothing. */
 static void test_full(void **state)
 {
@@ -185,6 +220,7 @@ static int remove_folder(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rewind), cmocka_unit_test(test_damage),
+                                     cmocka_unit_test(test_forged_files),
                                      cmocka_unit_test(test_full), cmocka_unit_test(test_many)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
