@@ -13,6 +13,7 @@
 
 #include "base/commit.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "config.h"
@@ -313,12 +314,13 @@ enum status results_check(const char *path)
 
 /* Rewinding. */
 
-/* A line that is not strict JSON has no step. */
-static bool is_later(const char *line, size_t bytes, int64_t last_step)
+/* A line that is not strict JSON has no step; *damaged. */
+static bool is_later(const char *line, size_t bytes, int64_t last_step, bool *damaged)
 {
   struct json_tree *tree = NULL;
   int64_t step;
-  if (json_tree_parse("results", line, bytes, &tree))
+  *damaged = json_tree_parse("results", line, bytes, &tree) != STATUS_OK;
+  if (*damaged)
     return false;
   const struct json_node *node = json_find(json_tree_root(tree), "step");
   const bool later = node && !json_get_whole(node, 0, INT64_MAX, &step) && step > last_step;
@@ -326,15 +328,22 @@ static bool is_later(const char *line, size_t bytes, int64_t last_step)
   return later;
 }
 
-/* Moves the lines that stay to the front; the last one, if unfinished, goes. */
-static size_t drop_later(char *text, size_t bytes, int64_t last_step)
+/* Moves the lines that stay to the front; the last one, if unfinished, goes. *bad: the first of
+ * `damaged` lines, from 1. */
+static size_t drop_later(char *text, size_t bytes, int64_t last_step, int64_t *damaged,
+                         int64_t *bad)
 {
   size_t kept = 0;
+  int64_t number = 0;
   for (const char *line = text, *newline;
        (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
     size_t length = (size_t)(newline - line) + 1;
-    if (is_later(line, length, last_step))
+    bool is_damaged;
+    if (is_later(line, length, last_step, &is_damaged))
       continue;
+    number++;
+    if (is_damaged && (*damaged)++ == 0)
+      *bad = number;
     memmove(text + kept, line, length);
     kept += length;
   }
@@ -344,9 +353,10 @@ static size_t drop_later(char *text, size_t bytes, int64_t last_step)
 static bool any_later(const char *text, size_t bytes, int64_t last_step)
 {
   const char *end = text + bytes;
+  bool damaged;
   for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(end - line)));
        line = newline + 1)
-    if (is_later(line, (size_t)(newline - line) + 1, last_step))
+    if (is_later(line, (size_t)(newline - line) + 1, last_step, &damaged))
       return true;
   return false;
 }
@@ -391,7 +401,13 @@ enum status results_rewind(const char *path, int64_t last_step)
   if (!file_exists(path))
     return STATUS_OK;
   enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
-  const size_t kept = status ? 0 : drop_later(text, bytes, last_step);
+  int64_t damaged = 0, bad = 0;
+  const size_t kept = status ? 0 : drop_later(text, bytes, last_step, &damaged, &bad);
+  if (damaged > 0)
+    log_warn(
+        "%s: line %lld is no JSON object, one of %lld such lines. They stay, and other programs "
+        "may stop there: delete them",
+        path, (long long)bad, (long long)damaged);
   if (kept < bytes)
     status = file_write_all(path, text, kept);
   mem_free(text);

@@ -40,7 +40,7 @@ void results_end_object(struct results *results);
 enum status results_end(struct results *results);
 
 /* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint
- * writes them again). No file: nothing to do. */
+ * writes them again). Damaged lines stay, with a warning. No file: nothing to do. */
 enum status results_rewind(const char *path, int64_t last_step);
 
 #endif

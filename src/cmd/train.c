@@ -8,6 +8,7 @@
 #include "base/append.h"
 #include "base/commit.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/doctor.h"
 #include "config.h"
@@ -54,6 +55,19 @@ static void log_site(const struct arguments *arguments, const struct deck *deck)
     log_info("%s: %s", arguments->site, keys);
 }
 
+/* `resume` may be a run folder or its ckpt/. */
+static enum status refuse_folder(const char *resume)
+{
+  char *inner = mem_printf("%s/ckpt", resume);
+  const bool run = inner && file_is_folder(inner);
+  mem_free(inner);
+  return status_set(STATUS_INPUT,
+                    "--resume is %s, a folder: use auto, which continues the run in run.dir, or "
+                    "name a checkpoint, such as %s%s%sstep-00000100.h5",
+                    resume, resume, resume[strlen(resume) - 1] == '/' ? "" : "/",
+                    run ? "ckpt/" : "");
+}
+
 static enum status check_resume_file(const char *resume)
 {
   if (!strcmp(resume, "none") || !strcmp(resume, "auto"))
@@ -63,12 +77,7 @@ static enum status check_resume_file(const char *resume)
         STATUS_INPUT,
         "--resume is %s, and there is no such file: use none, auto, or the path of a checkpoint",
         resume);
-  if (file_is_folder(resume))
-    return status_set(STATUS_INPUT,
-                      "--resume is %s, a folder: use auto, which continues the run in run.dir, or "
-                      "name a checkpoint, such as %s/ckpt/step-00000100.h5",
-                      resume, resume);
-  return STATUS_OK;
+  return file_is_folder(resume) ? refuse_folder(resume) : STATUS_OK;
 }
 
 /* Log the command that continues this run. In a Slurm job the number of ranks is not the launcher's

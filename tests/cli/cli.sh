@@ -36,6 +36,13 @@ fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" tr
   --resum auto
 fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml \
   --learning_rate 1e-3
+mkdir -p resumed/ckpt
+for folder in resumed:resumed/ckpt/ resumed/:resumed/ckpt/ resumed/ckpt:resumed/ckpt/ \
+  resumed/ckpt/:resumed/ckpt/; do
+  fails 3 "or name a checkpoint, such as ${folder#*:}step-00000100.h5" "$SLUICE" train tiny.yaml \
+    --resume "${folder%%:*}"
+done
+rm -r resumed
 fails 3 "--resume is yes, and there is no such file: use none, auto, or the path of a checkpoint" \
   "$SLUICE" train tiny.yaml --resume yes
 fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir

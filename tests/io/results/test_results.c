@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
@@ -274,6 +275,30 @@ static void rewinding(void **state)
   assert_false(file_exists(path));
 }
 
+/* A disk that lost its journal: the noise stays, and a warning names its line. */
+static void damaged_lines_are_named(void **state)
+{
+  (void)state;
+  static const char all[] = "\001\002\377 noise\n{\"kind\":\"step\",\"step\":1}\n{\"cut\":\n";
+  char *log = mem_printf("%s.log", path), *text = NULL, *words;
+  size_t bytes = 0;
+  put(all);
+  assert_int_equal(log_open_file(log), STATUS_OK);
+  assert_int_equal(results_rewind(path, 1), STATUS_OK);
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  expect(all);
+  words = mem_printf("warning: %s: line 1 is no JSON object, one of 2 such lines. They stay, and "
+                     "other programs may stop there: delete them",
+                     path);
+  assert_int_equal(file_read_all(log, 1 << 16, &text, &bytes), STATUS_OK);
+  assert_non_null(strstr(text, words));
+  unlink(log);
+  unlink(path);
+  mem_free(text);
+  mem_free(words);
+  mem_free(log);
+}
+
 /* A run that failed before its first step has at most a record of how it ended. */
 static void completed_steps_are_found(void **state)
 {
@@ -383,6 +408,7 @@ int main(void)
       cmocka_unit_test(a_long_line),
       cmocka_unit_test(a_failed_write_leaves_whole_lines),
       cmocka_unit_test(rewinding),
+      cmocka_unit_test(damaged_lines_are_named),
       cmocka_unit_test(completed_steps_are_found),
       cmocka_unit_test(file_that_cannot_be_opened),
       cmocka_unit_test(opening_is_tried),
