@@ -115,6 +115,10 @@ static void put_heading(const char *title, const char *text, FILE *to)
 static void print_count(double value, char *out, size_t size)
 {
   char digits[32];
+  if (!(fabs(value) < 1e15)) { /* no run has it, but a record may */
+    snprintf(out, size, "%.3g", value);
+    return;
+  }
   const int n = snprintf(digits, sizeof digits, "%.0f", value);
   *out = '\0';
   for (int i = 0; i < n; i++)
@@ -129,7 +133,9 @@ struct report_number report_number(const struct report_column *column, double va
     return n;
   switch (column->unit) {
   case UNIT_COUNT: print_count(value, n.text, sizeof n.text); break;
-  case UNIT_REAL: snprintf(n.text, sizeof n.text, "%.*f", digits, value); break;
+  case UNIT_REAL:
+    snprintf(n.text, sizeof n.text, fabs(value) < 1e12 ? "%.*f" : "%.*g", digits, value);
+    break;
   case UNIT_BYTES: snprintf(n.text, sizeof n.text, "%s", mem_amount(value).text); break;
   case UNIT_RATE: snprintf(n.text, sizeof n.text, "%.3g Gbit/s", 8e-9 * value); break;
   case UNIT_SHARE: snprintf(n.text, sizeof n.text, "%.*f %%", digits, 100 * value); break;

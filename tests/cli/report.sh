@@ -259,6 +259,16 @@ echo 'run: {stepps: 5}' > cut/deck.yaml
 report cut
 says "The deck is not used: cut/deck.yaml"
 
+# Numbers that no run has fit into their columns.
+for number in 1e300 -1e300 1e15; do
+  mkdir -p cut
+  sed "s/\"\(seconds\|loss\|tokens_per_s\|grad_norm\)\": *[0-9.e+-]*/\"\1\":$number/g
+    s/\"tokens\": *[0-9]*/\"tokens\":9007199254740993/" a-int8/results.jsonl > cut/results.jsonl
+  report cut
+  "$SLUICE" report cut out=cut.html > cut.out 2>&1 || { cat cut.out >&2; die "report of $number"; }
+  ! grep -q '[0-9]\{16\}' cut.out || { cat cut.out >&2; die "a number of more than 15 digits"; }
+done
+
 # Impossible requests give a message of one sentence.
 mkdir empty pipe
 mkfifo pipe/results.jsonl

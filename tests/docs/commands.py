@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/docs/commands.py SLUICE ROOT: tries each command of Sluice in README, doc/ and slurm/.
+"""tests/docs/commands.py SLUICE ROOT: tries each command of Sluice in README, doc/, slurm/, help.
 
 A command is a line of a block of code with the word `sluice` and a subcommand. The program's own
 parser must take its words: with an unknown option at the end, that is what it complains about. Keys
@@ -86,6 +86,12 @@ def main():
             words = command(line, listed)
             if words:
                 found.setdefault(tuple(words), f"{page.relative_to(root)}:{number}")
+    for subcommand in listed:
+        examples = ask([sluice, subcommand, "--help"], root)[1].split("Examples:\n")[-1]
+        for line in examples.split("\n\n")[0].replace("\\\n", "").splitlines():
+            words = command(line, listed)
+            if words:
+                found.setdefault(tuple(words), f"sluice {subcommand} --help")
     with futures.ThreadPoolExecutor() as pool:
         wrong = list(pool.map(lambda words: check(sluice, root, words, takes_deck), found))
     for (words, place), said in zip(found.items(), wrong):
