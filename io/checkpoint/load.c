@@ -55,7 +55,7 @@ static enum status check_format(hid_t file, int64_t *out)
 
 /* Training continues from these numbers. Skipped steps are included in the steps; Adam's bias
  * correction counts only the others. */
-static enum status check_numbers(const struct checkpoint_meta *meta)
+static enum status check_numbers(const struct checkpoint_meta *meta, bool has_nodes)
 {
   if (meta->step < 0 || meta->samples < 0 || meta->skipped < 0)
     return status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative",
@@ -71,7 +71,7 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
                       (long long)meta->samples);
   if (meta->ranks < 1 || meta->ranks > INT_MAX)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
-  if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
+  if (has_nodes && (meta->local_ranks < 1 || meta->ranks % meta->local_ranks != 0))
     return status_set(STATUS_INPUT,
                       "it says that nodes had %lld ranks each, which does not divide %lld ranks",
                       (long long)meta->local_ranks, (long long)meta->ranks);
@@ -91,6 +91,16 @@ void checkpoint_data_numbers(struct token_stream *data,
   memcpy(out, numbers, sizeof numbers);
 }
 
+/* Whether `word` is one of `words`, which blanks separate. */
+static bool is_listed(const char *word, const char *words)
+{
+  const size_t length = strlen(word);
+  for (const char *at = words; *at; at += strcspn(at, " ") + (at[strcspn(at, " ")] == ' '))
+    if (strcspn(at, " ") == length && !memcmp(at, word, length))
+      return true;
+  return false;
+}
+
 /* Checkpoints of older versions, and of imported weights, have none. */
 static enum status read_data(hid_t file, struct token_stream *out)
 {
@@ -103,9 +113,28 @@ static enum status read_data(hid_t file, struct token_stream *out)
       hdf5_copy_text(file, "tokenizer", data.tokenizer.name, sizeof data.tokenizer.name);
   for (int i = 0; i < CHECKPOINT_DATA_NUMBERS && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
-  if (status == STATUS_OK)
+  if (!status && !is_listed(data.tokenizer.name, "bytes gpt2 json"))
+    status =
+        status_set(STATUS_INPUT, "it says that its tokenizer is '%s', and not bytes, gpt2 or json",
+                   data.tokenizer.name);
+  if (!status && (data.tokenizer.vocab < 1 || data.tokenizer.vocab > INT_MAX || data.tokens < 0))
+    status = status_set(STATUS_INPUT,
+                        "it says that its tokenizer has %lld tokens, and its data %lld: no file of "
+                        "Sluice does",
+                        (long long)data.tokenizer.vocab, (long long)data.tokens);
+  if (!status)
     *out = data;
   return status;
+}
+
+static enum status read_compute(hid_t file, struct checkpoint_meta *meta)
+{
+  const enum status status = hdf5_copy_text(file, "compute", meta->compute, sizeof meta->compute);
+  if (status || is_listed(meta->compute, "fp32 bf16 fp8 fp8-tensor"))
+    return status;
+  return status_set(STATUS_INPUT,
+                    "it says that it was computed in '%s', and not fp32, bf16, fp8 or fp8-tensor",
+                    meta->compute);
 }
 
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors)
@@ -119,14 +148,15 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
   enum status status = check_format(file, &meta.format);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
-  if (status == STATUS_OK && hdf5_has_attribute(file, "local_ranks"))
+  const bool has_nodes = status == STATUS_OK && hdf5_has_attribute(file, "local_ranks");
+  if (has_nodes)
     status = hdf5_get_number(file, "local_ranks", DTYPE_I64, &meta.local_ranks);
   if (status == STATUS_OK)
-    status = check_numbers(&meta);
+    status = check_numbers(&meta, has_nodes);
   if (status == STATUS_OK)
     status = read_data(file, &meta.data);
   if (status == STATUS_OK && hdf5_has_attribute(file, "compute"))
-    status = hdf5_copy_text(file, "compute", meta.compute, sizeof meta.compute);
+    status = read_compute(file, &meta);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
   if (status == STATUS_OK)
@@ -196,6 +226,21 @@ static enum status close_on_all(struct comm *comm, hid_t file, enum status statu
   return comm_agree(comm, hdf5_close(file, STATUS_OK));
 }
 
+/* A row of residuals per rank. */
+static enum status check_residuals(const struct checkpoint_table *table, int64_t ranks)
+{
+  static const char group[] = "residual/";
+  for (int64_t t = 0; t < table->n; t++) {
+    const char *name = checkpoint_table_name(table, t);
+    const struct checkpoint_entry *entry = &table->entry[t];
+    if (!strncmp(name, group, strlen(group)) && entry->shape[0] != ranks)
+      return status_set(STATUS_INPUT,
+                        "dataset %s has rows of %lld ranks, and it says that %lld ranks wrote it",
+                        name, (long long)entry->shape[0], (long long)ranks);
+  }
+  return STATUS_OK;
+}
+
 /* Rank 0: all checks that need no tensor data. */
 static enum status read_structure(hid_t file, struct checkpoint_table *table, int64_t *version)
 {
@@ -207,6 +252,8 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table, in
   if (status == STATUS_OK && table->n != tensors)
     status = status_set(STATUS_INPUT, "it holds %lld tensors and says that it has %lld",
                         (long long)table->n, (long long)tensors);
+  if (status == STATUS_OK)
+    status = check_residuals(table, meta.ranks);
   *version = meta.format;
   checkpoint_meta_free(&meta);
   return status;

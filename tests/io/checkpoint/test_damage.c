@@ -388,6 +388,42 @@ static void odd_nodes(hid_t file)
 {
   put_number(file, "local_ranks", DTYPE_I64, 7);
 }
+static void empty_nodes(hid_t file)
+{
+  put_number(file, "local_ranks", DTYPE_I64, 0);
+}
+static void odd_compute(hid_t file)
+{
+  assert_int_equal(hdf5_set_text(file, "compute", "fp7\033[2J"), STATUS_OK);
+}
+static void odd_tokenizer(hid_t file)
+{
+  assert_int_equal(hdf5_set_text(file, "tokenizer", "byte"), STATUS_OK);
+}
+static void negative_vocabulary(hid_t file)
+{
+  put_number(file, "tokenizer_vocab", DTYPE_I64, -5);
+}
+static void far_vocabulary(hid_t file)
+{
+  put_number(file, "tokenizer_vocab", DTYPE_I64, INT64_MAX);
+}
+static void negative_tokens(hid_t file)
+{
+  put_number(file, "data_tokens", DTYPE_I64, -1);
+}
+static void other_residuals(hid_t file)
+{
+  struct hdf5_dataset dataset;
+  hid_t group;
+  assert_int_equal(hdf5_create_group(file, "residual", &group), STATUS_OK);
+  assert_int_equal(
+      hdf5_create_dataset(group, "h.0", DTYPE_U8, 2, (const int64_t[]){9, 3}, &dataset), STATUS_OK);
+  put_number(dataset.id, "crc32", DTYPE_U32, 0);
+  put_number(dataset.id, "elements", DTYPE_I64, 27);
+  assert_int_equal(hdf5_close(group, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+  put_number(file, "tensors", DTYPE_I64, 13);
+}
 static void drop_seed(hid_t file)
 {
   assert_true(H5Adelete(file, "seed") >= 0);
@@ -592,6 +628,13 @@ static const struct {
     {no_ranks, "it says that 0 ranks wrote it", true},
     {far_ranks, "it says that 2147483648 ranks wrote it", true},
     {odd_nodes, "it says that nodes had 7 ranks each", true},
+    {empty_nodes, "it says that nodes had 0 ranks each", true},
+    {odd_compute, "it says that it was computed in 'fp7?[2J', and not fp32", true},
+    {odd_tokenizer, "it says that its tokenizer is 'byte', and not bytes, gpt2 or json", true},
+    {negative_vocabulary, "it says that its tokenizer has -5 tokens", true},
+    {far_vocabulary, "it says that its tokenizer has 9223372036854775807 tokens", true},
+    {negative_tokens, "it says that its tokenizer has 300 tokens, and its data -1", true},
+    {other_residuals, "dataset residual/h.0 has rows of 9 ranks, and it says that", false},
     {drop_seed, "the attribute seed is missing", true},
     {drop_deck, "there is no dataset deck", true},
     {variable_deck, "deck is not text of fixed length", true},
