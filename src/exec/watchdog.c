@@ -10,10 +10,10 @@
 #include "exec/watchdog_private.h"
 
 /* Seconds. MOST_TICK_S: longest time between two looks. MOST_AGAIN_S: longest time before rank 0
- * asks again, while a rank waits for a rank that makes progress. DOUBT_S: the same, after it found
- * a standstill. SILENCE_S: time that rank 0 may take to notice an alarm. If rank 0 stays silent,
- * the other ranks report one after the other, each STAGGER_S later, at most MOST_STAGGER_S. The
- * first report ends the job, so not all ranks print the same. */
+ * asks again, while a rank waits for a rank that makes progress. DOUBT_S: the same, after all ranks
+ * answered and none makes progress. SILENCE_S: time that rank 0 may take to notice an alarm. If
+ * rank 0 stays silent, the other ranks report one after the other, each STAGGER_S later, at most
+ * MOST_STAGGER_S. The first report ends the job, so not all ranks print the same. */
 #define MOST_TICK_S 0.5
 #define MOST_AGAIN_S 30
 #define DOUBT_S 5
@@ -86,9 +86,10 @@ static enum status lead(struct watchdog *dog)
   if (status || dog->ask_in_s > 0)
     return status;
   status = watchdog_judge(dog, &stuck);
-  dog->ask_in_s = !stuck && dog->level == AT_EASE ? INFINITY
-                  : dog->doubted                  ? fmin(DOUBT_S, again_s(dog))
-                                                  : again_s(dog);
+  if (dog->doubted) /* the silence of a rank is measured anyway */
+    dog->ask_in_s = dog->unanswered ? 0 : fmin(DOUBT_S, again_s(dog));
+  else
+    dog->ask_in_s = !stuck && dog->level == AT_EASE ? INFINITY : again_s(dog);
   return status;
 }
 
