@@ -429,16 +429,20 @@ static void overwriting_replaces(void **state)
 }
 
 /* Errors of a caller are reported before a file exists. */
-static void expect_refusal(struct sample *sample, const char *words)
+static void expect_refusal_as(struct sample *sample, enum status code, const char *words)
 {
   char *path = checkpoint_folder_path(dir, 900);
   sample->meta.step = 900;
-  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL),
-                   STATUS_INTERNAL);
+  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), code);
   assert_non_null(strstr(status_text(), words));
   assert_false(file_exists(path));
   assert_int_equal(unfinished(NULL), 0);
   mem_free(path);
+}
+
+static void expect_refusal(struct sample *sample, const char *words)
+{
+  expect_refusal_as(sample, STATUS_INTERNAL, words);
 }
 
 static void parts_that_do_not_make_a_whole_are_refused(void **state)
@@ -499,7 +503,7 @@ static void wrong_tables_are_refused(void **state)
   sample.tensor[9].range.end = 13 * (comm_rank(job) + 1) / comm_ranks(job);
   sample.meta.samples += comm_rank(job); /* the ranks do not agree */
   if (comm_ranks(job) > 1)
-    expect_refusal(&sample, "the tensors and the meta data of a checkpoint");
+    expect_refusal_as(&sample, STATUS_INPUT, "the tensors and the meta data of a checkpoint");
   sample_free(&sample);
 }
 
