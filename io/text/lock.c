@@ -97,9 +97,11 @@ static enum status take(const char *dir, const char *path, const char *key, bool
     close(fd);
     return STATUS_OK;
   }
-  if (reason)
+  static bool warned; /* a run folder and its ckpt/ are mostly on one file system */
+  if (reason && !warned)
     log_warn("%s cannot be locked (%s): a second run in it would not be refused, so start only one",
              dir, strerror(reason));
+  warned = warned || reason;
   write_holder(fd);
   *out = (struct folder_lock){.fd = fd, .made = made && !reason};
   return STATUS_OK;

@@ -180,9 +180,13 @@ static void missing_locks_are_warned_of(void **state)
   struct train_run run = a_run();
   char text[512] = "";
   locks = UNKNOWN;
+  assert_int_equal(mkdir(dir, 0777) + mkdir(checkpoint_dir, 0777), 0);
   assert_int_equal(log_open_file(log_path), STATUS_OK);
   assert_int_equal(train_folder_take(&run), STATUS_OK);
   assert_int_equal(log_open_file(NULL), STATUS_OK);
+  train_folder_release(&run);
+  assert_int_equal(rmdir(checkpoint_dir) + rmdir(dir), 0);
+  assert_int_equal(train_folder_take(&run), STATUS_OK);
   train_folder_release(&run);
   locks = AS_USUAL;
   assert_int_equal(rmdir(dir), 0); /* without a lock it may be another run's, so it stays */
@@ -191,6 +195,7 @@ static void missing_locks_are_warned_of(void **state)
   text[fread(text, 1, sizeof text - 1, from)] = '\0';
   fclose(from);
   assert_non_null(strstr(text, "cannot be locked (No locks available)"));
+  assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* once, although ckpt/ has none */
 }
 
 int main(void)
