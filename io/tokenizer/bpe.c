@@ -170,11 +170,13 @@ int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n)
 bool bpe_find_bytes(struct bpe *bpe, int *missing)
 {
   for (int byte = 0; byte < 256; byte++) {
+    const bool in_text = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* of UTF-8 */
     bpe->of_byte[byte] = bpe_find(bpe, &(char){(char)byte}, 1);
     *missing = byte;
-    if (bpe->of_byte[byte] < 0)
+    if (bpe->of_byte[byte] >= 0)
+      bpe->token[bpe->of_byte[byte]].made = true;
+    else if (in_text)
       return false;
-    bpe->token[bpe->of_byte[byte]].made = true;
   }
   return true;
 }
@@ -214,11 +216,10 @@ enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges)
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined)
 {
   struct pair *pair = pair_slot(bpe, pair_key(left, right));
-  if (pair->rank != NO_RANK)
-    return false;
+  const bool fresh = pair->rank == NO_RANK;
   *pair = (struct pair){.key = pair_key(left, right), .rank = bpe->merges++, .joined = joined};
   bpe->token[joined].made = true;
-  return true;
+  return fresh;
 }
 
 bool bpe_is_made(const struct bpe *bpe, int32_t id)

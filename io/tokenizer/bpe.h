@@ -28,12 +28,12 @@ bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n);
 enum status bpe_set_token(struct bpe *bpe, int32_t id, const char *bytes, size_t n, bool of_text);
 const char *bpe_token(const struct bpe *bpe, int32_t id, size_t *n);  /* *n 0: not given yet */
 int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n); /* -1: none */
-/* All bytes as tokens; false: *missing has none. */
+/* All bytes that UTF-8 has as tokens; false: *missing has none. */
 bool bpe_find_bytes(struct bpe *bpe, int *missing);
 
 /* `merges`: upper bound for the number of merges. */
 enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges);
-/* Pairs added earlier have lower ranks. False: the pair was added before. */
+/* Pairs added earlier have lower ranks. False: the pair was added before, and has its rank anew. */
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined);
 /* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole
  * word. */

@@ -160,8 +160,8 @@ static enum status count_words(struct counter *counter, const char *text, size_t
 {
   size_t most = counter->config->word_most ? (size_t)counter->config->word_most : SIZE_MAX;
   enum status status = STATUS_OK;
-  for (size_t at = 0, end = 0; at < bytes && status == STATUS_OK; at = end) {
-    status = split_next(counter->split, text, bytes, at, &end);
+  for (size_t at = 0, begin, end = 0; at < bytes && status == STATUS_OK; at = end) {
+    status = split_next(counter->split, text, bytes, at, &begin, &end);
     if (status == STATUS_OK && end - at <= most) {
       status = bpe_words_add(&counter->words, text + at, end - at, 1, NULL);
       counter->n_words++;
@@ -246,8 +246,8 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
                                     struct bpe_train_result *result)
 {
   enum { DOCUMENTS, BYTES, WORDS, DISTINCT, SUMS };
-  enum status status =
-      split_create("the split pattern", split_pattern(counter->config->pattern), &counter->split);
+  const struct split_rule rule = {.pattern = split_pattern(counter->config->pattern)};
+  enum status status = split_create("the split pattern", &rule, &counter->split);
   if (status == STATUS_OK && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
   if (status == STATUS_OK)

@@ -1,10 +1,11 @@
 /* tokenizer.json of a Hugging Face folder, as far as byte-level BPE needs it. Every key that can
- * change tokens is either followed or refused. */
+ * change tokens is either followed or refused. Ids are those of the library tokenizers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/text/file.h"
 #include "io/text/input.h"
@@ -17,11 +18,13 @@ static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_con
 /* Additional data for loading. */
 struct loader {
   struct tokenizer_bpe *t;
+  const char *path;
   const struct json_node *root, *vocab;
   struct added_tokens added; /* all of them, sorted */
-  int64_t words;  /* tokens of the vocabulary; added ones that are not among them have the ids from
-                     there on */
-  int32_t behind; /* token that the template puts after a text, -1: none */
+  int64_t words;   /* tokens of the vocabulary; other added tokens have the ids from there on */
+  int64_t bound;   /* the highest id of the vocabulary, plus 1 */
+  int32_t behind;  /* token that the template puts after a text, -1: none */
+  bool byte_level; /* the pre_tokenizer has had its ByteLevel */
 };
 
 /* ---- keys */
@@ -38,6 +41,24 @@ static enum status refuse_other_keys(const struct json_node *object, const char 
       return json_fail(node, "is not known to Sluice and may change tokens");
   }
   return STATUS_OK;
+}
+
+/* The library tokenizers ignores such keys in this object. `known` ends with NULL. */
+static void warn_of_other_keys(const struct json_node *object, const char *const *known)
+{
+  for (const struct json_node *node = json_first(object); node; node = json_next(node)) {
+    const char *key = json_key(node, NULL);
+    bool is_set = json_kind(node) != JSON_NULL;
+    size_t i = 0;
+    while (known[i] && strcmp(known[i], key) != 0)
+      i++;
+    if (json_kind(node) == JSON_BOOL)
+      (void)json_get_bool(node, &is_set);
+    if (known[i] || !is_set)
+      continue;
+    (void)json_fail(node, "is not known to Sluice; it is ignored");
+    log_warn_alike("%s", status_text());
+  }
 }
 
 static enum status require(const struct json_node *object, const char *key, enum json_kind kind,
@@ -117,22 +138,22 @@ static int64_t find_token(const struct loader *loader, const char *text)
   const struct json_node *node = json_find(loader->vocab, text);
   int64_t id = -1;
   if (node)
-    return json_get_whole(node, 0, loader->words - 1, &id) == STATUS_OK ? id : -1;
+    return json_get_whole(node, 0, loader->bound - 1, &id) == STATUS_OK ? id : -1;
   const struct added_token key = {.text = text, .bytes = strlen(text)}, *found = NULL;
   if (loader->added.count > 0)
     found = bsearch(&key, loader->added.token, (size_t)loader->added.count, sizeof key, by_text);
   return found ? found->id : -1;
 }
 
-/* A name that spells no bytes can only belong to an added token. A special token is never made from
- * text. */
+/* A name that spells no bytes can only belong to an added token. A special token that stands for
+ * its own name is found before the splitting, and never made from text. */
 static enum status load_word(const struct loader *loader, const struct json_node *node,
                              struct text_buffer *bytes)
 {
   size_t length = 0, n = 0, taken = 0;
   int64_t id = 0;
   const char *key = json_key(node, &length);
-  enum status status = json_get_whole(node, 0, loader->words - 1, &id);
+  enum status status = json_get_whole(node, 0, loader->bound - 1, &id);
   if (status)
     return status;
   (void)bpe_token(loader->t->bpe, (int32_t)id, &taken);
@@ -146,7 +167,22 @@ static enum status load_word(const struct loader *loader, const struct json_node
     return status;
   bool spelled = bpe_unspell(key, length, bytes->data, &n);
   return bpe_set_token(loader->t->bpe, (int32_t)id, spelled ? bytes->data : key,
-                       spelled ? n : length, spelled && !loader->t->special[id]);
+                       spelled ? n : length, spelled && !(loader->t->special[id] && n == length));
+}
+
+/* The library gives ids as they are, so that some may be missing. */
+static enum status measure_vocab(struct loader *loader)
+{
+  enum status status = STATUS_OK;
+  loader->words = json_length(loader->vocab);
+  for (const struct json_node *node = json_first(loader->vocab); node && status == STATUS_OK;
+       node = json_next(node)) {
+    int64_t id = 0;
+    status = json_get_whole(node, 0, BPE_VOCAB_MOST - 1, &id);
+    if (status == STATUS_OK && id >= loader->bound)
+      loader->bound = id + 1;
+  }
+  return status;
 }
 
 static enum status load_vocab(const struct loader *loader)
@@ -190,7 +226,7 @@ static enum status get_pieces(const struct json_node *node, struct text_buffer *
     b_bytes = a_bytes - (size_t)(b - a);
     a_bytes = space ? (size_t)(space - a) : 0;
   }
-  if (a_bytes == 0 || b_bytes == 0 || memchr(a, ' ', a_bytes) || memchr(b, ' ', b_bytes))
+  if (a_bytes == 0 || b_bytes == 0 || (first == second && memchr(b, ' ', b_bytes)))
     return json_fail(node,
                      "is not two pieces with one space between them, or a list of two pieces");
   joined->bytes = 0;
@@ -199,6 +235,39 @@ static enum status get_pieces(const struct json_node *node, struct text_buffer *
   return status == STATUS_OK ? text_buffer_append(joined, b, b_bytes) : status;
 }
 
+/* No text comes to a merge of a special token, or of a name that spells no bytes. The vocabulary
+ * must have all three names nevertheless. */
+static enum status check_unused_merge(const struct loader *loader, const struct json_node *node,
+                                      struct text_buffer *joined)
+{
+  size_t left = 0;
+  enum status status = get_pieces(node, joined, &left);
+  if (status)
+    return status;
+  char *a = mem_printf("%.*s", (int)left, joined->data),
+       *b = mem_printf("%.*s", (int)(joined->bytes - left), joined->data + left),
+       *ab = a && b ? mem_printf("%s%s", a, b) : NULL;
+  if (!ab)
+    status = STATUS_MEMORY;
+  else if (!json_find(loader->vocab, ab))
+    status = json_fail(node, "makes a piece that is not in model.vocab");
+  else if (!json_find(loader->vocab, a) || !json_find(loader->vocab, b))
+    status = json_fail(node, "has a piece that is not in model.vocab");
+  mem_free(a);
+  mem_free(b);
+  mem_free(ab);
+  return status;
+}
+
+static bool is_version(const struct json_node *node)
+{
+  static const char version[] = "#version";
+  const char *text = "";
+  return json_kind(node) == JSON_STRING && json_get_text(node, &text, NULL) == STATUS_OK &&
+         strncmp(text, version, sizeof version - 1) == 0;
+}
+
+/* A pair that is given again has the later rank. */
 static enum status load_merge(const struct loader *loader, const struct json_node *node,
                               struct text_buffer *joined)
 {
@@ -210,16 +279,14 @@ static enum status load_merge(const struct loader *loader, const struct json_nod
   const char *second = joined->data + left;
   if (!bpe_unspell(second, joined->bytes - left, joined->data + left, &right) ||
       !bpe_unspell(joined->data, left, joined->data, &left))
-    return json_fail(node, "has a character that stands for no byte");
+    return check_unused_merge(loader, node, joined);
   memmove(joined->data + left, second, right);
   int32_t a = bpe_find(bpe, joined->data, left), b = bpe_find(bpe, joined->data + left, right),
           ab = bpe_find(bpe, joined->data, left + right);
   if (a < 0 || b < 0 || ab < 0)
-    return json_fail(node, ab < 0
-                               ? "makes a piece that is not in model.vocab, or is a special token"
-                               : "has a piece that is not in model.vocab");
-  return bpe_add_merge(bpe, a, b, ab) ? STATUS_OK
-                                      : json_fail(node, "is a pair that was given before");
+    return check_unused_merge(loader, node, joined);
+  (void)bpe_add_merge(bpe, a, b, ab);
+  return STATUS_OK;
 }
 
 static enum status load_merges(const struct loader *loader, const struct json_node *merges)
@@ -228,7 +295,7 @@ static enum status load_merges(const struct loader *loader, const struct json_no
   enum status status = bpe_reserve_merges(loader->t->bpe, json_length(merges));
   for (const struct json_node *node = json_first(merges); node && status == STATUS_OK;
        node = json_next(node))
-    status = load_merge(loader, node, &joined);
+    status = is_version(node) ? STATUS_OK : load_merge(loader, node, &joined);
   text_buffer_free(&joined);
   return status;
 }
@@ -243,9 +310,7 @@ static enum status read_added(struct loader *loader, const struct json_node *nod
   const struct json_node *id_node = NULL, *content_node = NULL;
   const char *content = NULL;
   int64_t id = -1;
-  enum status status = refuse_other_keys(node, known);
-  if (status == STATUS_OK)
-    status = require(node, "id", JSON_NUMBER, &id_node);
+  enum status status = require(node, "id", JSON_NUMBER, &id_node);
   if (status == STATUS_OK)
     status = require(node, "content", JSON_STRING, &content_node);
   if (status == STATUS_OK)
@@ -262,17 +327,20 @@ static enum status read_added(struct loader *loader, const struct json_node *nod
     status = get_flag(node, "normalized", true, late);
   if (status)
     return status;
+  warn_of_other_keys(node, known);
   if (out->bytes == 0 || out->bytes > ADDED_TOKEN_BYTES_MOST)
     return json_fail(content_node, "has %zu bytes; 1 to %d are possible", out->bytes,
                      ADDED_TOKEN_BYTES_MOST);
-  if (id != next)
-    return json_fail(id_node, "is %" PRId64 ", but %s %" PRId64, id,
-                     next < loader->words ? "in model.vocab this token has the id"
-                                          : "the next free id is",
-                     next);
+  if (id != next) {
+    (void)json_fail(id_node, "is %" PRId64 "; it is ignored, because %s %" PRId64, id,
+                    json_find(loader->vocab, content) ? "in model.vocab this token has the id"
+                                                      : "the next free id is",
+                    next);
+    log_warn_alike("%s", status_text());
+  }
   memcpy(text, content, out->bytes + 1);
   out->text = text;
-  out->id = (int32_t)id;
+  out->id = (int32_t)next;
   return STATUS_OK;
 }
 
@@ -285,7 +353,7 @@ static int64_t expected_id(const struct loader *loader, const struct json_node *
     (void)json_get_text(content, &text, NULL);
   const struct json_node *word = json_find(loader->vocab, text);
   int64_t id = next;
-  return word && json_get_whole(word, 0, loader->words - 1, &id) == STATUS_OK ? id : next;
+  return word && json_get_whole(word, 0, loader->bound - 1, &id) == STATUS_OK ? id : next;
 }
 
 static enum status add_one(struct loader *loader, const struct json_node *node, int64_t *next,
@@ -311,9 +379,10 @@ static enum status add_one(struct loader *loader, const struct json_node *node, 
     status = added_tokens_add(&loader->added, &token);
   if (status == STATUS_OK)
     status = added_tokens_add(late ? &t->added_late : &t->added, &token);
-  if (status == STATUS_OK && expected == *next)
+  if (status == STATUS_OK && !json_find(loader->vocab, token.text)) {
     status = bpe_set_token(t->bpe, token.id, token.text, token.bytes, false);
-  *next += expected == *next;
+    ++*next;
+  }
   *text += token.bytes + 1;
   return status;
 }
@@ -363,6 +432,8 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
 
 /* ---- the model */
 
+/* unk_token, fuse_unk and byte_fallback are for text that has no tokens. Here all bytes have one.
+ */
 static enum status check_model(const struct json_node *model)
 {
   static const char *const known[] = {"type",
@@ -376,15 +447,17 @@ static enum status check_model(const struct json_node *model)
                                       "vocab",
                                       "merges",
                                       NULL};
-  static const char *const refused[] = {"dropout", "unk_token", "continuing_subword_prefix",
-                                        "end_of_word_suffix", "byte_fallback"};
+  static const char *const refused[] = {"dropout", "continuing_subword_prefix",
+                                        "end_of_word_suffix"};
   const char *type = "BPE"; /* older files do not say */
   enum status status = json_find(model, "type") ? get_type(model, &type) : STATUS_OK;
   if (status == STATUS_OK && strcmp(type, "BPE") != 0)
     status = refuse_type(model, type, "BPE of bytes");
   for (size_t i = 0; i < sizeof refused / sizeof *refused && status == STATUS_OK; i++)
     status = refuse_setting(model, refused[i]);
-  return status == STATUS_OK ? refuse_other_keys(model, known) : status;
+  if (status == STATUS_OK)
+    warn_of_other_keys(model, known);
+  return status;
 }
 
 static enum status load_model(struct loader *loader)
@@ -408,9 +481,13 @@ static enum status load_model(struct loader *loader)
     status = json_fail(list, "is not a list");
   if (status)
     return status;
-  loader->words = json_length(loader->vocab);
+  status = measure_vocab(loader);
+  if (status)
+    return status;
   measure_added(loader, list, &fresh, &text_bytes);
   t->base.vocab = loader->words + fresh;
+  if (t->base.vocab < loader->bound)
+    t->base.vocab = loader->bound;
   status = bpe_create(t->base.vocab, &t->bpe);
   if (status == STATUS_OK)
     status = mem_new(MEM_DATA, t->base.vocab, &t->special);
@@ -429,107 +506,118 @@ static enum status load_model(struct loader *loader)
 
 /* ---- what comes before and after the model */
 
-static enum status load_normalizer(struct loader *loader)
+/* A Sequence without parts changes nothing. */
+static enum status load_normalizer(struct loader *loader, const struct json_node *node)
 {
-  const struct json_node *node = json_find_said(loader->root, "normalizer");
+  const struct json_node *list = NULL;
   const char *type = NULL;
-  enum status status = node ? get_type(node, &type) : STATUS_OK;
-  if (status || !node)
+  enum status status = get_type(node, &type);
+  if (status)
     return status;
-  return strcmp(type, "NFC") == 0 ? nfc_create(&loader->t->nfc) : refuse_type(node, type, "NFC");
+  if (strcmp(type, "NFC") == 0)
+    return loader->t->nfc ? STATUS_OK : nfc_create(&loader->t->nfc);
+  if (strcmp(type, "Sequence") != 0)
+    return refuse_type(node, type, "NFC and Sequences of it");
+  status = require(node, "normalizers", JSON_ARRAY, &list);
+  for (node = status ? NULL : json_first(list); node && status == STATUS_OK; node = json_next(node))
+    status = load_normalizer(loader, node);
+  return status;
 }
 
-static const char pre_tokenizers[] = "ByteLevel, and a Sequence of Split and ByteLevel";
-
-/* *splits: it cuts the text by GPT-2's pattern. */
-static enum status check_byte_level(const struct json_node *node, bool *splits)
+static enum status add_split(struct loader *loader, const struct split_rule *rule)
 {
-  static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex",
-                                      NULL};
-  bool prefix = false;
+  return tokenizer_bpe_add_split(loader->t, loader->path, rule);
+}
+
+static enum status load_byte_level(struct loader *loader, const struct json_node *node)
+{
+  bool prefix = false, splits = false;
   enum status status = get_flag(node, "add_prefix_space", true, &prefix);
   if (status == STATUS_OK && prefix)
     status = json_fail(
         node, "puts a space before each text (add_prefix_space), which Sluice does not support");
   if (status == STATUS_OK)
-    status = get_flag(node, "use_regex", true, splits);
-  return status == STATUS_OK ? refuse_other_keys(node, known) : status;
+    status = get_flag(node, "use_regex", true, &splits);
+  loader->byte_level = true;
+  return status == STATUS_OK && splits
+             ? add_split(loader, &(struct split_rule){.pattern = split_pattern("gpt2")})
+             : status;
 }
 
-static enum status check_split(const struct json_node *node, const char **pattern)
+static enum status load_digits(struct loader *loader, const struct json_node *node)
 {
-  static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
-  const struct json_node *object = NULL, *regex = NULL, *behavior = NULL;
-  const char *text = "";
-  enum status status = refuse_setting(node, "invert");
+  bool each = false;
+  enum status status = get_flag(node, "individual_digits", false, &each);
+  const struct split_rule rule = {.pattern = split_pattern(each ? "digit" : "digits")};
+  return status == STATUS_OK ? add_split(loader, &rule) : status;
+}
+
+static enum status load_behavior(const struct json_node *split, enum split_behavior *out)
+{
+  static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                      "Contiguous"};
+  const struct json_node *node = NULL;
+  const char *name = "";
+  enum status status = require_text(split, "behavior", &node, &name);
+  for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++)
+    if (strcmp(name, names[i]) == 0) {
+      *out = (enum split_behavior)i;
+      return STATUS_OK;
+    }
+  return status ? status : json_fail(node, "is %s, which Sluice does not support", name);
+}
+
+static enum status load_split(struct loader *loader, const struct json_node *node)
+{
+  const struct json_node *object = NULL, *pattern = NULL;
+  struct split_rule rule = {0};
+  enum status status = get_flag(node, "invert", false, &rule.invert);
   if (status == STATUS_OK)
-    status = refuse_other_keys(node, known);
-  if (status == STATUS_OK)
-    status = require_text(node, "behavior", &behavior, &text);
-  if (status == STATUS_OK && strcmp(text, "Isolated") != 0)
-    status = json_fail(behavior, "is %s, which Sluice does not support; it knows Isolated", text);
+    status = load_behavior(node, &rule.behavior);
   if (status == STATUS_OK)
     status = require(node, "pattern", JSON_OBJECT, &object);
-  return status == STATUS_OK ? require_text(object, "Regex", &regex, pattern) : status;
-}
-
-static enum status load_sequence(const struct json_node *node, const char **pattern)
-{
-  const struct json_node *list = NULL;
-  const char *first_type = "", *second_type = "";
-  bool splits = false;
-  enum status status = require(node, "pretokenizers", JSON_ARRAY, &list);
   if (status)
     return status;
-  const struct json_node *first = json_first(list), *second = first ? json_next(first) : NULL;
-  if (json_length(list) != 2)
-    return json_fail(list, "has %" PRId64 " parts; Sluice knows %s", json_length(list),
-                     pre_tokenizers);
-  status = get_type(first, &first_type);
-  if (status == STATUS_OK)
-    status = get_type(second, &second_type);
-  if (status == STATUS_OK && strcmp(first_type, "Split") != 0)
-    status = refuse_type(first, first_type, pre_tokenizers);
-  if (status == STATUS_OK && strcmp(second_type, "ByteLevel") != 0)
-    status = refuse_type(second, second_type, pre_tokenizers);
-  if (status == STATUS_OK)
-    status = check_split(first, pattern);
-  if (status == STATUS_OK)
-    status = check_byte_level(second, &splits);
-  if (status == STATUS_OK && splits)
-    status = json_fail(second, "splits a second time (use_regex), which Sluice does not support");
+  rule.literal = json_find(object, "String") != NULL;
+  status = require_text(object, rule.literal ? "String" : "Regex", &pattern, &rule.pattern);
+  return status == STATUS_OK ? add_split(loader, &rule) : status;
+}
+
+static enum status load_splits(struct loader *loader, const struct json_node *node)
+{
+  static const struct {
+    const char *type;
+    enum status (*load)(struct loader *, const struct json_node *);
+  } known[] = {{"ByteLevel", load_byte_level}, {"Digits", load_digits}, {"Split", load_split}};
+  static const char *const keys[] = {
+      "type",    "pretokenizers", "add_prefix_space", "trim_offsets",      "use_regex",
+      "pattern", "behavior",      "invert",           "individual_digits", NULL};
+  const struct json_node *list = NULL;
+  const char *type = NULL;
+  enum status status = get_type(node, &type);
+  if (status)
+    return status;
+  warn_of_other_keys(node, keys);
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(type, known[i].type) == 0)
+      return loader->byte_level ? json_fail(node, "comes after ByteLevel, which must be the last")
+                                : known[i].load(loader, node);
+  if (strcmp(type, "Sequence") != 0)
+    return refuse_type(node, type, "Split, Digits, ByteLevel, and Sequences of these");
+  status = require(node, "pretokenizers", JSON_ARRAY, &list);
+  for (node = status ? NULL : json_first(list); node && status == STATUS_OK; node = json_next(node))
+    status = load_splits(loader, node);
   return status;
 }
 
-static enum status load_pre_tokenizer(struct loader *loader, const char *path)
+static enum status load_pre_tokenizer(struct loader *loader)
 {
   const struct json_node *node = NULL;
-  const char *type = NULL, *pattern = split_pattern("gpt2");
-  bool splits = true;
   enum status status = require(loader->root, "pre_tokenizer", JSON_OBJECT, &node);
   if (status == STATUS_OK)
-    status = get_type(node, &type);
-  if (status)
-    return status;
-  if (strcmp(type, "Sequence") == 0)
-    status = load_sequence(node, &pattern);
-  else if (strcmp(type, "ByteLevel") == 0)
-    status = check_byte_level(node, &splits);
-  else
-    status = refuse_type(node, type, pre_tokenizers);
-  if (status == STATUS_OK && !splits)
-    status =
-        json_fail(node, "does not split the text (use_regex false), which Sluice does not support");
-  return status == STATUS_OK ? tokenizer_bpe_set_pattern(loader->t, path, pattern) : status;
-}
-
-static enum status check_decoder(const struct loader *loader)
-{
-  const struct json_node *node = json_find_said(loader->root, "decoder");
-  const char *type = NULL;
-  enum status status = node ? get_type(node, &type) : STATUS_OK;
-  return status == STATUS_OK && node && strcmp(type, "ByteLevel") != 0
-             ? refuse_type(node, type, "ByteLevel")
+    status = load_splits(loader, node);
+  return status == STATUS_OK && !loader->byte_level
+             ? json_fail(node, "has no ByteLevel, so its pieces are no bytes")
              : status;
 }
 
@@ -584,7 +672,7 @@ static enum status load_template(struct loader *loader, const struct json_node *
   return status == STATUS_OK && !behind ? json_fail(single, "has no Sequence") : status;
 }
 
-static enum status load_processor(struct loader *loader, const struct json_node *node, int depth)
+static enum status load_processor(struct loader *loader, const struct json_node *node)
 {
   const char *type = NULL;
   const struct json_node *list = NULL;
@@ -595,11 +683,11 @@ static enum status load_processor(struct loader *loader, const struct json_node 
     return loader->t->base.begin_of_text >= 0 || loader->behind >= 0
                ? json_fail(node, "is a second template")
                : load_template(loader, node);
-  if (strcmp(type, "Sequence") != 0 || depth > 0)
-    return refuse_type(node, type, "ByteLevel, TemplateProcessing and a Sequence of these");
+  if (strcmp(type, "Sequence") != 0)
+    return refuse_type(node, type, "ByteLevel, TemplateProcessing and Sequences of these");
   status = require(node, "processors", JSON_ARRAY, &list);
   for (node = status ? NULL : json_first(list); node && status == STATUS_OK; node = json_next(node))
-    status = load_processor(loader, node, depth + 1);
+    status = load_processor(loader, node);
   return status;
 }
 
@@ -614,9 +702,14 @@ static enum status check_config(const struct loader *loader, const struct json_n
   enum status status = refuse_setting(config, "add_prefix_space");
   if (status == STATUS_OK && begins)
     status = json_get_bool(begins, &begin);
-  if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0)
-    status = json_fail(begins, "is true, but the post_processor of %s puts no token before a text",
-                       main_name);
+  if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0) {
+    (void)json_fail(begins,
+                    "is true, but the post_processor of %s puts no token before a text; Sluice "
+                    "puts none, as transformers 5 does; set add_bos_token to false, or name the "
+                    "token in a TemplateProcessing there",
+                    main_name);
+    log_warn_alike("%s", status_text());
+  }
   for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL;
        node && status == STATUS_OK; node = json_next(node)) {
     const struct json_node *content = NULL;
@@ -703,8 +796,9 @@ static enum status find_end_of_text(const struct loader *loader, int64_t *end)
   return STATUS_OK;
 }
 
-static enum status load_end_of_text(struct loader *loader, const char *path)
+static enum status load_end_of_text(struct loader *loader)
 {
+  const char *path = loader->path;
   struct tokenizer_bpe *t = loader->t;
   int64_t end = -1;
   enum status status = find_end_of_text(loader, &end);
@@ -732,30 +826,28 @@ static enum status load_end_of_text(struct loader *loader, const char *path)
 
 /* ---- */
 
-static enum status load(struct loader *loader, const char *path)
+static enum status load(struct loader *loader)
 {
   static const char *const known[] = {
       "version",       "truncation",     "padding", "added_tokens", "normalizer",
       "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
   if (json_kind(loader->root) != JSON_OBJECT)
     return json_fail(loader->root, "is not an object");
-  const struct json_node *processor = json_find_said(loader->root, "post_processor");
+  const struct json_node *processor = json_find_said(loader->root, "post_processor"),
+                         *normalizer = json_find_said(loader->root, "normalizer");
   enum status status = refuse_other_keys(loader->root, known);
-  if (status == STATUS_OK)
-    status = refuse_setting(loader->root, "truncation");
-  if (status == STATUS_OK)
-    status = refuse_setting(loader->root, "padding");
-  if (status == STATUS_OK)
-    status = load_normalizer(loader);
+  if (status == STATUS_OK && json_find_said(loader->root, "truncation"))
+    log_warn_alike("%s: truncation is set; it is ignored, and texts keep their length",
+                   loader->path);
+  if (status == STATUS_OK && normalizer)
+    status = load_normalizer(loader, normalizer);
   if (status == STATUS_OK)
     status = load_model(loader);
   if (status == STATUS_OK)
-    status = load_pre_tokenizer(loader, path);
-  if (status == STATUS_OK)
-    status = check_decoder(loader);
+    status = load_pre_tokenizer(loader);
   if (status == STATUS_OK && processor)
-    status = load_processor(loader, processor, 0);
-  return status == STATUS_OK ? load_end_of_text(loader, path) : status;
+    status = load_processor(loader, processor);
+  return status == STATUS_OK ? load_end_of_text(loader) : status;
 }
 
 static enum status load_file(struct tokenizer_bpe *t, const char *path)
@@ -764,8 +856,8 @@ static enum status load_file(struct tokenizer_bpe *t, const char *path)
   enum status status = json_tree_read(path, TOKENIZER_FILE_MOST, &tree);
   if (status)
     return status;
-  struct loader loader = {.t = t, .root = json_tree_root(tree), .behind = -1};
-  status = load(&loader, path);
+  struct loader loader = {.t = t, .path = path, .root = json_tree_root(tree), .behind = -1};
+  status = load(&loader);
   added_tokens_free(&loader.added);
   json_tree_free(tree);
   return status == STATUS_OK ? tokenizer_bpe_checksum(t, main_name, &t->base.checksum) : status;

@@ -14,7 +14,9 @@
 struct split {
   size_t (*scan)(const struct split *split, const char *text, size_t bytes,
                  size_t at); /* of a known pattern; NULL: PCRE2 */
-  int digits;                /* longest word of numbers */
+  int digits;                /* longest word of numbers; 0: any */
+  enum split_behavior behavior;
+  bool invert;
   struct split_classes classes;
   char *where;
   pcre2_code *code;
@@ -25,6 +27,7 @@ struct split {
 
 static size_t scan_gpt2(const struct split *split, const char *text, size_t bytes, size_t at);
 static size_t scan_llama3(const struct split *split, const char *text, size_t bytes, size_t at);
+static size_t scan_digits(const struct split *split, const char *text, size_t bytes, size_t at);
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -38,6 +41,8 @@ static const struct known {
      scan_gpt2, 0},
     {"llama3", CONTRACTIONS "\\p{N}{1,3}" REST, scan_llama3, 3},
     {"qwen2", CONTRACTIONS "\\p{N}" REST, scan_llama3, 1},
+    {"digit", "\\p{N}", scan_digits, 1},
+    {"digits", "\\p{N}+", scan_digits, 0},
 };
 
 const char *split_pattern(const char *name)
@@ -178,6 +183,17 @@ static size_t scan_llama3(const struct split *split, const char *text, size_t by
   return lines_end(split, text, bytes, at, next);
 }
 
+/* A match or the text before the next one. */
+static size_t scan_digits(const struct split *split, const char *text, size_t bytes, size_t at)
+{
+  size_t next, after;
+  bool number = class_at(split, text, at, &next) == SPLIT_NUMBER;
+  while (!(number && split->digits) && next < bytes &&
+         (class_at(split, text, next, &after) == SPLIT_NUMBER) == number)
+    next = after;
+  return next;
+}
+
 /* ---- other patterns, from Oniguruma's language to PCRE2's. A construct that the two read
  * differently is spelled out, or refused. */
 
@@ -269,8 +285,6 @@ static enum status translate_next(struct translation *t)
     return t->at[opening] == ']' ? refuse(t, "an empty class") : copy(t, opening);
   case '(': return translate_group(t);
   case '.': t->at++; return append(t, "[^\\n]");
-  case '^':
-  case '$': return refuse(t, "an anchor");
   case '{': return t->at[1] == ',' ? refuse(t, "a repetition without a lower bound") : copy(t, 1);
   case '}': return t->at[1] == '+' ? refuse(t, "a repeated repetition") : copy(t, 1);
   default: return copy(t, 1);
@@ -292,19 +306,38 @@ static enum status translate(const char *where, const char *pattern, struct text
   return status;
 }
 
-static enum status compile(struct split *split, const char *where, const char *pattern)
+/* ^ and $ are the begin and the end of a line, which ends with a line feed. */
+static pcre2_code *compile_lines(const char *pattern, uint32_t options, int *error,
+                                 PCRE2_SIZE *offset)
 {
-  struct text_buffer translated;
+  *error = PCRE2_ERROR_NOMEMORY;
+  pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+  if (context)
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+  pcre2_code *code = context ? pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                             options | PCRE2_UTF, error, offset, context)
+                             : NULL;
+  pcre2_compile_context_free(context);
+  return code;
+}
+
+static enum status compile(struct split *split, const char *where, const struct split_rule *rule)
+{
+  const char *pattern = rule->pattern;
+  struct text_buffer translated = {0};
   split->where = mem_strdup(where);
-  enum status status = split->where ? translate(where, pattern, &translated) : STATUS_MEMORY;
+  enum status status = !split->where ? STATUS_MEMORY
+                       : rule->literal
+                           ? text_buffer_append(&translated, pattern, strlen(pattern) + 1)
+                           : translate(where, pattern, &translated);
   if (status)
     return status;
   int error;
   uint32_t empty = 0;
-  PCRE2_SIZE offset;
+  PCRE2_SIZE offset = 0;
   PCRE2_UCHAR complaint[256] = "";
-  split->code = pcre2_compile((PCRE2_SPTR)translated.data, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error,
-                              &offset, NULL);
+  split->code = compile_lines(translated.data, rule->literal ? PCRE2_LITERAL : PCRE2_MULTILINE,
+                              &error, &offset);
   if (!split->code) {
     pcre2_get_error_message(error, complaint, sizeof complaint);
     status = status_set(STATUS_INPUT,
@@ -314,7 +347,7 @@ static enum status compile(struct split *split, const char *where, const char *p
   text_buffer_free(&translated);
   if (status)
     return status;
-  if (pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty) != 0 || empty)
+  if (!*pattern || pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty) != 0 || empty)
     return status_set(STATUS_INPUT, "%s: the split pattern can match the empty text; it is %s",
                       where, pattern);
   error = pcre2_jit_compile(split->code, PCRE2_JIT_COMPLETE);
@@ -329,7 +362,7 @@ static enum status compile(struct split *split, const char *where, const char *p
 /* A long row of white space may need more stack than compiled code has; the interpreter takes it
  * from the heap. */
 static enum status match_next(struct split *split, const char *text, size_t bytes, size_t at,
-                              size_t *end)
+                              size_t *end, bool *matches)
 {
   int matched =
       pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK, split->match, NULL);
@@ -345,27 +378,30 @@ static enum status match_next(struct split *split, const char *text, size_t byte
     return status_set(STATUS_LIBRARY, "PCRE2 cannot split the text at its byte %zu: error %d", at,
                       matched);
   const PCRE2_SIZE *found = pcre2_get_ovector_pointer(split->match);
-  *end = matched == PCRE2_ERROR_NOMATCH ? bytes : found[0] > at ? found[0] : found[1];
+  *matches = matched != PCRE2_ERROR_NOMATCH && found[0] == at;
+  *end = matched == PCRE2_ERROR_NOMATCH ? bytes : *matches ? found[1] : found[0];
   return STATUS_OK;
 }
 
 /* ---- */
 
-enum status split_create(const char *where, const char *pattern, struct split **out)
+enum status split_create(const char *where, const struct split_rule *rule, struct split **out)
 {
   struct split *split = NULL;
   enum status status = mem_new(MEM_DATA, 1, &split);
   if (status)
     return status;
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (strcmp(pattern, known[i].pattern) == 0) {
+  split->behavior = rule->behavior;
+  split->invert = rule->invert;
+  for (size_t i = 0; i < sizeof known / sizeof *known && !rule->literal; i++)
+    if (strcmp(rule->pattern, known[i].pattern) == 0) {
       split->scan = known[i].scan;
       split->digits = known[i].digits;
     }
   if (split->scan)
     split_classes_fill(&split->classes);
   else
-    status = compile(split, where, pattern);
+    status = compile(split, where, rule);
   if (status)
     split_destroy(split);
   else
@@ -383,10 +419,49 @@ void split_destroy(struct split *split)
   mem_free(split);
 }
 
-enum status split_next(struct split *split, const char *text, size_t bytes, size_t at, size_t *end)
+/* A match, or the text before the next one, which begins at `at`. *matches: as `invert` has it. */
+static enum status find_segment(struct split *split, const char *text, size_t bytes, size_t at,
+                                size_t *end, bool *matches)
 {
-  if (!split->scan)
-    return match_next(split, text, bytes, at, end);
-  *end = split->scan(split, text, bytes, at);
-  return STATUS_OK;
+  enum status status = STATUS_OK;
+  size_t next;
+  *matches = split->scan != scan_digits || class_at(split, text, at, &next) == SPLIT_NUMBER;
+  if (split->scan)
+    *end = split->scan(split, text, bytes, at);
+  else
+    status = match_next(split, text, bytes, at, end, matches);
+  *matches = *matches != split->invert;
+  return status;
+}
+
+static bool joins(enum split_behavior behavior, bool matches, bool next)
+{
+  return behavior == SPLIT_WITH_PREVIOUS ? !matches && next
+         : behavior == SPLIT_WITH_NEXT   ? matches && !next
+                                         : behavior == SPLIT_CONTIGUOUS && matches == next;
+}
+
+enum status split_next(struct split *split, const char *text, size_t bytes, size_t at,
+                       size_t *begin, size_t *end)
+{
+  bool matches = false, next_matches = false;
+  size_t next = bytes;
+  enum status status = find_segment(split, text, bytes, at, end, &matches);
+  while (!status && split->behavior == SPLIT_REMOVED && matches && at < bytes) {
+    at = *end;
+    if (at < bytes)
+      status = find_segment(split, text, bytes, at, end, &matches);
+  }
+  *begin = at;
+  if (split->behavior == SPLIT_ISOLATED || split->behavior == SPLIT_REMOVED)
+    return status;
+  while (!status && *end < bytes) {
+    status = find_segment(split, text, bytes, *end, &next, &next_matches);
+    if (status || !joins(split->behavior, matches, next_matches))
+      break;
+    *end = next;
+    if (split->behavior != SPLIT_CONTIGUOUS)
+      break;
+  }
+  return status;
 }

@@ -11,18 +11,37 @@
 
 struct split;
 
-/* The known patterns by name: "gpt2", "llama3", "qwen2". NULL if there is none of that name. The
- * text is what tokenizer.json holds. */
+/* What becomes of the matches, as tokenizer.json names it. Each match is a piece of its own; is no
+ * piece; is joined to the text before or after it; is joined to its neighbours that match. */
+enum split_behavior {
+  SPLIT_ISOLATED,
+  SPLIT_REMOVED,
+  SPLIT_WITH_PREVIOUS,
+  SPLIT_WITH_NEXT,
+  SPLIT_CONTIGUOUS
+};
+
+struct split_rule {
+  const char *pattern; /* zero-terminated UTF-8 */
+  enum split_behavior behavior;
+  bool literal; /* the pattern stands for itself */
+  bool invert;  /* the text between the matches counts as the matches */
+};
+
+/* The known patterns by name: "gpt2", "llama3", "qwen2", and "digit" and "digits" of the
+ * pre-tokenizer Digits. NULL if there is none of that name. The text is what tokenizer.json holds.
+ */
 const char *split_pattern(const char *name);
 
-/* Compile a pattern (zero-terminated UTF-8). A pattern that is no regular expression, or can match
- * the empty text in a way that would never end: STATUS_INPUT naming `where` (a file) and the
- * engine's complaint with its offset. One thread at a time may use a split. */
-enum status split_create(const char *where, const char *pattern, struct split **out);
+/* Compile a rule. A pattern that is no regular expression, or can match the empty text in a way
+ * that would never end: STATUS_INPUT naming `where` (a file) and the engine's complaint with its
+ * offset. One thread at a time may use a split. */
+enum status split_create(const char *where, const struct split_rule *rule, struct split **out);
 void split_destroy(struct split *split); /* takes NULL */
 
-/* The piece of valid UTF-8 text that begins at byte `at` < bytes ends before *end > at. It is a
- * match, or the text before the next match ("Isolated"). */
-enum status split_next(struct split *split, const char *text, size_t bytes, size_t at, size_t *end);
+/* The first piece of valid UTF-8 text at byte `at` < bytes or after it. `at` is 0 or the end of a
+ * piece. *begin = *end = bytes: there is none, because the rest is removed. */
+enum status split_next(struct split *split, const char *text, size_t bytes, size_t at,
+                       size_t *begin, size_t *end);
 
 #endif

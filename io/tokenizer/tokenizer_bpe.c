@@ -30,7 +30,8 @@ void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   bpe_destroy(t->bpe);
-  split_destroy(t->split);
+  for (int i = 0; i < t->splits; i++)
+    split_destroy(t->split[i]);
   nfc_destroy(t->nfc);
   added_tokens_free(&t->added);
   added_tokens_free(&t->added_late);
@@ -49,19 +50,36 @@ struct output {
   bool plain;
 };
 
-static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                                const struct output *out)
+static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                               const struct output *out)
 {
-  for (size_t at = 0, end = 0; at < bytes; at = end) {
-    enum status status = split_next(t->split, text, bytes, at, &end);
-    if (status == STATUS_OK && (int64_t)(end - at) > *out->room - *out->n)
-      status = tokenizer_reserve_tokens(out->tokens, *out->n, (int64_t)(end - at), out->room);
-    if (status == STATUS_OK)
-      status = bpe_encode_word(t->bpe, text + at, end - at, *out->tokens, out->n);
+  if ((int64_t)bytes > *out->room - *out->n) {
+    enum status status = tokenizer_reserve_tokens(out->tokens, *out->n, (int64_t)bytes, out->room);
     if (status)
       return status;
   }
-  return STATUS_OK;
+  return bpe_encode_word(t->bpe, text, bytes, *out->tokens, out->n);
+}
+
+/* The splits from `first` on. A pattern looks at its piece only, never at the text around it. */
+static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char *text, size_t bytes,
+                                 const struct output *out)
+{
+  if (first == t->splits)
+    return encode_word(t, text, bytes, out);
+  enum status status = STATUS_OK;
+  for (size_t at = 0, begin, end; at < bytes && status == STATUS_OK; at = end) {
+    status = split_next(t->split[first], text, bytes, at, &begin, &end);
+    if (status == STATUS_OK && begin < end)
+      status = encode_pieces(t, first + 1, text + begin, end - begin, out);
+  }
+  return status;
+}
+
+static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                                const struct output *out)
+{
+  return encode_pieces(t, 0, text, bytes, out);
 }
 
 /* Between added tokens of the first kind. */
@@ -198,11 +216,20 @@ uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer)
   return bpe_hash(t->bpe, hash_bytes(HASH_START, words, sizeof words));
 }
 
-enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const char *path,
-                                      const char *pattern)
+enum status tokenizer_bpe_add_split(struct tokenizer_bpe *tokenizer, const char *path,
+                                    const struct split_rule *rule)
 {
-  tokenizer->pattern = hash_text(pattern);
-  return split_create(path, pattern, &tokenizer->split);
+  struct tokenizer_bpe *t = tokenizer;
+  const uint64_t words[] = {t->pattern, rule->behavior, rule->literal, rule->invert};
+  const bool plain = !t->splits && !rule->behavior && !rule->literal && !rule->invert;
+  const uint64_t hash = hash_text(rule->pattern);
+  if (t->splits == TOKENIZER_SPLITS_MOST)
+    return status_set(STATUS_INPUT, "%s: the pre_tokenizer splits more than %d times", path,
+                      TOKENIZER_SPLITS_MOST);
+  t->pattern = plain ? hash : hash_bytes(hash, words, sizeof words);
+  enum status status = split_create(path, rule, &t->split[t->splits]);
+  t->splits += status == STATUS_OK;
+  return status;
 }
 
 /* ---- files */

@@ -9,15 +9,18 @@
 #include "io/tokenizer/ops.h"
 #include "io/tokenizer/split.h"
 
+enum { TOKENIZER_SPLITS_MOST = 32 };
+
 struct tokenizer_bpe {
   struct tokenizer base;
   struct bpe *bpe;
-  struct split *split;
+  struct split *split[TOKENIZER_SPLITS_MOST]; /* each one cuts the pieces of the one before it */
+  int splits;
   struct nfc *nfc;                /* NULL: text is taken as it is */
   struct added_tokens added;      /* found in the text as it is */
   struct added_tokens added_late; /* found between those, in the normalized text */
   bool *special;                  /* [vocab]; NULL: none */
-  uint64_t pattern;               /* hash of the split pattern */
+  uint64_t pattern;               /* hash of the splits */
   bool says_end; /* end of text is known from another file than those of the tokenizer */
   char *folder;
   char *texts; /* of the added tokens */
@@ -38,9 +41,9 @@ enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_
 bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token);
 uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer);
 
-/* Split text by this pattern; `path` names the file in messages. */
-enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const char *path,
-                                      const char *pattern);
+/* Split the pieces of text by this rule too; `path` names the file in messages. */
+enum status tokenizer_bpe_add_split(struct tokenizer_bpe *tokenizer, const char *path,
+                                    const struct split_rule *rule);
 
 /* Continue a CRC-32 with a file of the folder. */
 enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,

@@ -360,20 +360,6 @@ static enum status show_added(const struct tokenizer *tokenizer, const struct js
   return STATUS_OK;
 }
 
-/* The pattern of the first Split, if there is one. ByteLevel alone splits by GPT-2's pattern. */
-static const char *find_pattern(const struct json_node *root)
-{
-  const struct json_node *step = json_find(root, "pre_tokenizer"),
-                         *steps = json_find(step, "pretokenizers");
-  const char *pattern = NULL;
-  for (step = steps ? json_first(steps) : step; step; step = steps ? json_next(step) : NULL) {
-    const struct json_node *text = json_find(json_find(step, "pattern"), "Regex");
-    if (text && json_get_text(text, &pattern, NULL) == STATUS_OK)
-      return pattern;
-  }
-  return split_pattern("gpt2");
-}
-
 static void show_pattern(const char *pattern)
 {
   const char *name = NULL;
@@ -385,6 +371,43 @@ static void show_pattern(const char *pattern)
   putchar('\n');
 }
 
+static bool is_said(const struct json_node *object, const char *key, bool otherwise)
+{
+  const struct json_node *node = json_find_said(object, key);
+  if (node)
+    (void)json_get_bool(node, &otherwise);
+  return otherwise;
+}
+
+/* A line for each part that splits, in their order. ByteLevel may split by GPT-2's pattern. */
+static void show_patterns(const struct json_node *part)
+{
+  const struct json_node *parts = json_find(part, "pretokenizers"), *node = json_find(part, "type"),
+                         *pattern = json_first(json_find(part, "pattern"));
+  const char *type = "", *text = "";
+  for (const struct json_node *inner = parts ? json_first(parts) : NULL; inner;
+       inner = json_next(inner))
+    show_patterns(inner);
+  if (!node || json_get_text(node, &type, NULL) != STATUS_OK)
+    return;
+  if (strcmp(type, "ByteLevel") == 0 && is_said(part, "use_regex", true))
+    show_pattern(split_pattern("gpt2"));
+  else if (strcmp(type, "Digits") == 0)
+    show_pattern(split_pattern(is_said(part, "individual_digits", false) ? "digit" : "digits"));
+  else if (pattern && json_get_text(pattern, &text, NULL) == STATUS_OK)
+    show_pattern(text);
+}
+
+static bool has_nfc(const struct json_node *normalizer)
+{
+  const struct json_node *parts = json_find(normalizer, "normalizers");
+  for (const struct json_node *part = parts ? json_first(parts) : NULL; part;
+       part = json_next(part))
+    if (has_nfc(part))
+      return true;
+  return normalizer && json_kind(normalizer) == JSON_OBJECT && !parts;
+}
+
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
 {
   struct json_tree *tree = NULL;
@@ -393,9 +416,9 @@ static enum status show_json(const struct tokenizer *tokenizer, const char *fold
   mem_free(path);
   if (status)
     return status;
-  const struct json_node *root = json_tree_root(tree), *normalizer = json_find(root, "normalizer");
-  printf("normal form %s\n", normalizer && json_kind(normalizer) != JSON_NULL ? "NFC" : "none");
-  show_pattern(find_pattern(root));
+  const struct json_node *root = json_tree_root(tree);
+  printf("normal form %s\n", has_nfc(json_find(root, "normalizer")) ? "NFC" : "none");
+  show_patterns(json_find(root, "pre_tokenizer"));
   puts("added tokens");
   status = show_added(tokenizer, root);
   json_tree_free(tree);

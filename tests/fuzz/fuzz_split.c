@@ -12,7 +12,7 @@
 static size_t next(struct split *split, struct fuzz_piece text, size_t at)
 {
   size_t end = 0;
-  if (!fuzz_accepted(split_next(split, text.text, text.bytes, at, &end)))
+  if (!fuzz_accepted(split_next(split, text.text, text.bytes, at, &(size_t){0}, &end)))
     return text.bytes;
   fuzz_expect(end > at && end <= text.bytes, "a word is empty, or ends behind the text");
   fuzz_expect(end == text.bytes || ((unsigned char)text.text[end] & 0xC0) != 0x80,
@@ -26,7 +26,8 @@ static struct split *engine_for(const char *pattern)
   char bracketed[1024];
   struct split *split = NULL;
   snprintf(bracketed, sizeof bracketed, "(?:%s)", pattern);
-  fuzz_expect(split_create("known pattern", bracketed, &split) == STATUS_OK,
+  fuzz_expect(split_create("known pattern", &(struct split_rule){.pattern = bracketed}, &split) ==
+                  STATUS_OK,
               "a known pattern is no pattern");
   return split;
 }
@@ -38,9 +39,10 @@ static bool all_assigned(const char *text, size_t bytes)
   static struct split *unassigned; /* until the process ends */
   size_t end = 0;
   if (!unassigned)
-    fuzz_expect(split_create("unassigned", "\\p{Cn}", &unassigned) == STATUS_OK,
+    fuzz_expect(split_create("unassigned", &(struct split_rule){.pattern = "\\p{Cn}"},
+                             &unassigned) == STATUS_OK,
                 "a general category is no pattern");
-  fuzz_expect(split_next(unassigned, text, bytes, 0, &end) == STATUS_OK,
+  fuzz_expect(split_next(unassigned, text, bytes, 0, &(size_t){0}, &end) == STATUS_OK,
               "a class cannot be looked for");
   return end == bytes;
 }
@@ -50,8 +52,9 @@ static void compare(int known, struct fuzz_piece text)
   static const char *const name[] = {"gpt2", "llama3", "qwen2"};
   static struct split *scanner[3], *engine[3]; /* until the process ends */
   if (!scanner[known]) {
-    fuzz_expect(split_create("known pattern", split_pattern(name[known]), &scanner[known]) ==
-                    STATUS_OK,
+    fuzz_expect(split_create("known pattern",
+                             &(struct split_rule){.pattern = split_pattern(name[known])},
+                             &scanner[known]) == STATUS_OK,
                 "a known pattern is unknown");
     engine[known] = engine_for(split_pattern(name[known]));
   }
@@ -64,7 +67,7 @@ static void compare(int known, struct fuzz_piece text)
 static void run_any(const char *pattern, struct fuzz_piece text)
 {
   struct split *split = NULL;
-  if (!fuzz_accepted(split_create("pattern", pattern, &split)))
+  if (!fuzz_accepted(split_create("pattern", &(struct split_rule){.pattern = pattern}, &split)))
     return;
   for (size_t at = 0; at < text.bytes;)
     at = next(split, text, at);

@@ -302,7 +302,7 @@ static void check_line(struct tokenizer *tokenizer, struct split *split, char *l
       text[bytes++] = (char)byte;
     }
   for (const char *word = line; word < tab; word += strcspn(word, "|\t") + 1, at = end) {
-    OK(split_next(split, text, bytes, at, &end));
+    OK(split_next(split, text, bytes, at, &(size_t){0}, &end));
     if (2 * (end - at) != strcspn(word, "|\t"))
       fail_msg("line %" PRId64 ": the word at byte %zu has %zu bytes", number, at, end - at);
   }
@@ -325,7 +325,7 @@ static void test_against_another_program(void **state)
   char path[512], *text = NULL, *rest = NULL;
   size_t bytes = 0;
   int64_t lines = 0;
-  OK(split_create("GPT-2", split_pattern("gpt2"), &split));
+  OK(split_create("GPT-2", &(struct split_rule){.pattern = split_pattern("gpt2")}, &split));
   data_path("expected.txt", path);
   OK(file_read_all(path, 1 << 20, &text, &bytes));
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
