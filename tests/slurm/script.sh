@@ -301,6 +301,10 @@ done << END
 2|60||9|time limit|yes|75|; requeued
 2|||9|SIGUSR1|no|1|; not requeued again, because $early
 END
+# A launcher that loses the exit code after a signal.
+rm -rf r
+DO=$stop WORDS='{"kind":"run","end":"unfinished","reason":"SIGUSR1"}' job 75 train d.yaml
+says r "saved in r/ckpt/step-1.h5; requeued"
 # Exit code 75 would have this Slurm requeue a job that saved nothing.
 rm -rf r
 CONFIG='RequeueExit = 75' CODE=75 job 1 train d.yaml
