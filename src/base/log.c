@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -109,6 +110,20 @@ void log_message(enum log_level level, const char *format, ...)
   va_end(args);
   pthread_mutex_lock(&log_state.mutex);
   print_line(level, line);
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
+void log_note(const char *format, ...)
+{
+  if (log_state.rank != 0 || log_state.least > LOG_INFO)
+    return;
+  char line[LINE_SIZE];
+  va_list args;
+  va_start(args, format);
+  format_line(line, format, args);
+  va_end(args);
+  pthread_mutex_lock(&log_state.mutex);
+  write_file("", line);
   pthread_mutex_unlock(&log_state.mutex);
 }
 
@@ -309,4 +324,12 @@ void log_progress_end(void)
   log_state.progress_on_terminal = log_state.progress_held_back = false;
   log_state.progress_printed = 0;
   pthread_mutex_unlock(&log_state.mutex);
+}
+
+bool log_has_terminal(void)
+{
+  const int fd = isatty(STDERR_FILENO) ? -1 : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0)
+    close(fd);
+  return fd >= 0 || isatty(STDERR_FILENO);
 }

@@ -28,6 +28,9 @@ void log_message(enum log_level level, const char *format, ...)
 #define log_warn(...) log_message(LOG_WARN, __VA_ARGS__)
 #define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
 
+/* A fact for the log file alone, such as a library's version. Rank 0 only. */
+void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* A warning that many ranks may share, before the first step. If log_keep_alike() is on, the
  * warning is kept until the ranks have counted how many have it (comm_say_warnings()). Then one
  * rank logs it for all. Otherwise, and if there is no room to keep it, it is logged at once. The
@@ -55,5 +58,8 @@ void log_failure(const char *text);
  * log_progress_end() keeps the last line on the terminal. Rank 0 only. */
 void log_progress(double seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_progress_end(void);
+/* Whether the process has a terminal, though perhaps not as stderr: ranks under mpirun write into a
+ * pipe. A batch job has none. */
+bool log_has_terminal(void);
 
 #endif

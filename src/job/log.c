@@ -191,23 +191,27 @@ static void log_groups(const struct job *job)
              input->policy.one_node ? "" : ", some of which span nodes");
 }
 
-static void log_job(const struct job *job)
+/* The transport, cores and libraries are facts of the machine, for log.txt. */
+static void log_job(const struct job *job, enum job_use use)
 {
   const struct plan *plan = job_state_plan(job);
   const int ranks = comm_ranks(job->comm);
+  const bool trains = use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
   char frozen[48] = "";
   if (job->model->frozen > 0)
     snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
-  log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch,
-           (double)job->model->parameters * 1e-6, frozen, ranks, plural(ranks), job->threads,
-           plural(job->threads), comm_description(job->comm));
-  log_info("rank 0 runs on %s", topo_description(job->topo));
-  log_info("device %s%s%s%s, computing in %s%s%s%s", job->place.device,
-           *job->device->product ? " (" : "", job->device->product,
+  log_info("model   %s: %.1f M parameters%s, %s%s%d rank%s x %d thread%s, device %s%s%s%s, "
+           "computing in %s%s",
+           job->deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
+           trains ? deck_strategy_name((enum deck_strategy)job->deck->shard.strategy) : "",
+           trains ? " on " : "", ranks, plural(ranks), job->threads, plural(job->threads),
+           job->place.device, *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", job->place.precision,
-           job->model->fp8 && job->device->fp8_tensor ? " with one scale per operand" : "",
-           ranks > 1 ? ", transport between ranks: " : "",
-           ranks > 1 ? comm_transport_text(job->comm) : "");
+           job->model->fp8 && job->device->fp8_tensor ? " with one scale per operand" : "");
+  log_note("%s", comm_description(job->comm));
+  log_note("rank 0 runs on %s", topo_description(job->topo));
+  if (ranks > 1)
+    log_note("transport between ranks: %s", comm_transport_text(job->comm));
   log_groups(job);
   if (plan_is_on_host(plan, plan->input.model->units - 1))
     log_tiers(plan);
@@ -219,7 +223,7 @@ static void log_job(const struct job *job)
 void job_log(const struct job *job, enum job_use use)
 {
   const struct plan *plans[JOB_PLANS];
-  log_job(job);
+  log_job(job, use);
   if (comm_rank(job->comm) != 0)
     return;
   warn_ignored(job->deck, use);

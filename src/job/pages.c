@@ -47,7 +47,7 @@ static void say_where(const struct look *look)
                    "node had too little free memory (numactl -H), or memory could not be bound",
                    far, all.text, topo_description(look->job->topo));
   else if (comm_rank(look->job->comm) == 0)
-    log_info("host memory: %s on rank 0, NUMA-local", all.text);
+    log_note("host memory: %s on rank 0, NUMA-local", all.text);
 }
 
 void job_say_where_memory_lies(const struct job *job)
@@ -59,6 +59,6 @@ void job_say_where_memory_lies(const struct job *job)
   if (look.pages.near + look.pages.far > 0)
     say_where(&look);
   else if (look.bytes > 0 && comm_rank(job->comm) == 0)
-    log_info("host memory: %s on rank 0, NUMA node not known%s%s",
+    log_note("host memory: %s on rank 0, NUMA node not known%s%s",
              mem_amount((double)look.bytes).text, status ? ": " : "", status ? status_text() : "");
 }

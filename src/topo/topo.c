@@ -435,7 +435,7 @@ static void bind_memory(struct topo *topo)
   if (!share_binds_memory(topo, share))
     return;
   if (was_given_policy(topo)) {
-    log_info("memory is placed where numactl or srun --mem-bind asked for it, not on the NUMA node "
+    log_note("memory is placed where numactl or srun --mem-bind asked for it, not on the NUMA node "
              "of this rank's cores");
     return;
   }

@@ -24,6 +24,13 @@ static double unix_now(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double train_seconds_left(const struct train_run *run, const char **limit)
+{
+  const double own = run->end_s - clock_s(), job = run->job_end_s - unix_now();
+  *limit = job < own ? "the end of the job" : "run.minutes";
+  return fmin(own, job);
+}
+
 enum status train_prepare_stop(struct train_run *run)
 {
   enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
@@ -101,8 +108,8 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   static const char *const when[] = {
       [AFTER_STEP] = "after", [DURING_STEP] = "during", [DURING_VALIDATION] = "validating"};
   enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
-  const double left_s =
-      fmax(fmin(run->end_s - clock_s(), run->job_end_s - unix_now()), 0); /* rank 0's counts */
+  const char *limit;
+  const double left_s = fmax(train_seconds_left(run, &limit), 0); /* rank 0's counts */
   int64_t of_any[N] = {
       [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
   if (train_leads(run)) {

@@ -12,6 +12,7 @@ src_train_libtrain_a_SOURCES = \
 	src/train/folder.c \
 	src/train/generate.c \
 	src/train/generate.h \
+	src/train/head.c \
 	src/train/hf_convert.c \
 	src/train/hf_convert.h \
 	src/train/leave.c \

@@ -138,6 +138,13 @@ enum status train_save(struct train_run *run, bool leaving);
 /* Waits for the checkpoint that is written during the steps. Collective. */
 enum status train_finish_save(struct train_run *run);
 
+/* Seconds until run.minutes or the Slurm job ends, INFINITY: neither does. `limit` names which
+ * comes first. On rank 0. */
+double train_seconds_left(const struct train_run *run, const char **limit);
+/* Logs the data, the steps and their limit, before the first one. On rank 0. */
+void train_say_head(const struct train_run *run);
+/* The progress line of a step. */
+void train_say_step(const struct train_run *run, const struct train_step *last);
 /* Tokens of one step of all ranks. */
 int64_t train_step_tokens(const struct train_run *run);
 

@@ -65,20 +65,6 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   return results_end(run->results);
 }
 
-static void show_step(struct train_run *run, const struct train_step *last)
-{
-  const double recent = stats_recent(&run->stats, 20);
-  const double left = recent * (double)(run->deck->run.steps - run->step);
-  char norm[32];
-  snprintf(norm, sizeof norm, last->result.grad_norm < 1e6 ? "%.3f" : "%.3e",
-           last->result.grad_norm);
-  log_progress(2,
-               "step %lld/%lld  loss %.4f  norm %s  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
-               (long long)run->step, (long long)run->deck->run.steps, last->result.loss, norm,
-               last->lr, (double)train_step_tokens(run) / recent, (long long)left / 3600,
-               (long long)left / 60 % 60, (long long)left % 60);
-}
-
 /* Over all ranks. */
 static enum status merge_tally(struct comm *comm, struct fp8_tally *tally)
 {
@@ -108,7 +94,7 @@ enum status train_tell_step(struct train_run *run)
     status = record_step(run, &run->last);
   train_show_step(run, &run->last);
   if (!status)
-    show_step(run, &run->last);
+    train_say_step(run, &run->last);
   return status;
 }
 

@@ -304,6 +304,8 @@ static enum status prepare_loop(struct train_run *run)
     status = comm_agree(run->comm, train_metrics_create(run));
   if (!status)
     status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
+  if (!status && train_leads(run))
+    train_say_head(run);
   watchdog_started(run->job->start);
   return status;
 }

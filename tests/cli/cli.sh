@@ -1,7 +1,7 @@
 #!/bin/sh
 # The command line: help, version, exit codes, and one sentence for each mistake.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need flock
+need flock setsid
 make_data
 make_deck
 
@@ -157,8 +157,32 @@ grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl
 grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", '\
 '*"device_bytes": *[1-9]' first/results.jsonl ||
   { cat first/results.jsonl >&2; die "the summary does not say where it was computed"; }
-grep -q 'device host, computing in fp32$' first.log || {
-  cat first.log >&2; die "the log does not say where it is computed"; }
+# The head of the log: what the run does. Facts of the machine are in log.txt alone.
+# tokens PART: those of training or validation, from what prepare said.
+tokens() {
+  sed -n "s/^data: .* \([0-9]*\) tokens for training and \([0-9]*\) for validation.*/\\$1/p" \
+    prepare.out
+}
+reads=$(awk -v n="$(tokens 1)" 'BEGIN { printf "%.2g", 2 * 12 / int((n - 1) / 32) }')
+head_is() { # RUN LINE...: these lines follow one another in both logs
+  run=$1
+  shift
+  printf '%s\n' "$@" > head.wanted
+  for log in "$run.log" "$run/log.txt"; do
+    grep -E '^(model|data|val|run)  ' "$log" | cmp - head.wanted || {
+      cat "$log" >&2; die "$log has another head"; }
+  done
+  ! grep -E '^(Open MPI|rank 0 runs|host memory|transport)' "$run.log" ||
+    die "the terminal shows facts of the machine"
+  grep -q '^rank 0 runs on' "$run/log.txt" && grep -q '^Open MPI [0-9]' "$run/log.txt" ||
+    die "log.txt lacks facts of the machine"
+}
+head_is first \
+  "model   gpt2: 0.1 M parameters, full_shard on 1 rank x 1 thread, device host, computing in \
+fp32" \
+  "data    data: $(tokens 1) tokens; a step reads 12 x 32 = 384, the run reads $reads of the data" \
+  "val     data: $(tokens 2) tokens; all of them every 1 step and at the end" \
+  "run     first: steps 1 to 2"
 test -s first/deck.yaml && test -s first/log.txt || die "the run folder lacks deck.yaml or log.txt"
 fails 2 "--resume auto" "$SLUICE" train tiny.yaml run.dir=first
 fails 2 "usage: sluice ckpt verify" "$SLUICE" ckpt verify
@@ -234,8 +258,40 @@ fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.
 train 1 moved run.steps=1
 train 2 moved run.steps=2 run.device=host run.compute=bf16 comm.backend=mpi train.trace=0,1 \
   --resume auto
-grep -q 'device host, computing in bf16, transport between ranks: mpi$' moved.log || {
-  cat moved.log >&2; die "the log does not say in what it is computed"; }
+for line in "device host, computing in bf16" "run     moved: steps 2 to 2"; do
+  grep -q "$line\$" moved.log || { cat moved.log >&2; die "the log does not say: $line"; }
+done
+grep -qx 'transport between ranks: mpi' moved/log.txt || die "log.txt does not name the transport"
+
+# The end of a run: by its steps, by run.minutes, or that of the Slurm job, whichever is first.
+limited() { # END KEY...: the steps of the run end it, or the limit whose name is END
+  end=$1
+  shift
+  rm -rf limited
+  status=0
+  "$SLUICE" train tiny.yaml run.dir=limited eval.every=0 "$@" > limited.log 2>&1 || status=$?
+  grep -q "^step 1/[0-9]* .*  ETA [0-9:]* ([0-2][0-9]:[0-5][0-9]$end)\$" limited.log || {
+    cat limited.log >&2; die "exit $status, the time of the end is not by '$end'"; }
+}
+limited "" run.steps=2
+limited "" run.steps=2 run.minutes=100
+! date -d '1 hour' > date.out 2>&1 ||
+  grep -qE "run     limited: steps 1 to 2, at most until ($(date -d '99 minutes' +%H:%M)|$(
+    date -d '100 minutes' +%H:%M)) \(run\.minutes\)\$" limited.log || {
+  cat limited.log >&2; die "the head has another limit"; }
+limited ", run.minutes" run.steps=4000000 run.minutes=0.001
+export SLURM_JOB_END_TIME=$(($(date +%s) + 5))
+limited ", the end of the job" run.steps=4000000 run.minutes=100
+limited ", run.minutes" run.steps=4000000 run.minutes=0.001
+unset SLURM_JOB_END_TIME
+
+# Without a terminal, as in a batch job, there is a step line per minute. log.txt has all.
+setsid -w "$SLUICE" train tiny.yaml run.dir=batch run.steps=1500 eval.every=0 > batch.log 2>&1 || {
+  cat batch.log >&2; die "train without a terminal"; }
+minutes=$(sed -n 's/^finished: .* in 0:\([0-9]*\):.*/\1/p' batch.log)
+test "$(grep -c '^step ' batch.log)" -le $((2 + ${minutes#0})) || {
+  cat batch.log >&2; die "more than a step line per minute"; }
+test "$(grep -c '^step ' batch/log.txt)" = 1500 || die "log.txt has not every step"
 
 # A vocabulary padded beyond the tokenizer's: generated text stays inside the tokenizer's.
 train 1 padded run.steps=1 model.vocab=4096

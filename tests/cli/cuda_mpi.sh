@@ -14,7 +14,7 @@ test "$gpus" -ge 2 || skip "this test needs 2 GPUs"
 # carried PREFIX: by MPI, for strategies that move data in different ways.
 carried() {
   train "$gpus" "$1" run.device=cuda comm.backend=mpi
-  grep -h "transport between ranks: mpi" "$1.log" | head -n 1
+  grep -h "transport between ranks: mpi" "$1/log.txt" | head -n 1
   same nccl "$1"
   train "$gpus" "$1-step" run.device=cuda comm.backend=mpi shard.strategy=no_shard shard.reduce=step
   same nccl-step "$1-step"
@@ -27,8 +27,8 @@ carried mpi
 if test -n "${MPIRUN_CUDA:-}"; then
   MPIRUN=$MPIRUN_CUDA # of on()
   carried aware
-  grep -q "transport between ranks: mpi, with pointers to device memory" aware.log || {
-    cat aware.log >&2; die "an MPI that takes the GPU's memory is not given it"; }
+  grep -q "transport between ranks: mpi, with pointers to device memory" aware/log.txt || {
+    cat aware/log.txt >&2; die "an MPI that takes the GPU's memory is not given it"; }
 fi
 
 # cpus LIST: "0-2,5" as " 0 1 2 5 ".
