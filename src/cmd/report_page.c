@@ -5,6 +5,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/report.h"
 #include "config.h"
 #include "io/text/utf8.h"
@@ -61,7 +62,8 @@ static void put_character(const char *text, size_t bytes, FILE *to)
   static const char *const names[128] = {
       ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
   const unsigned char c = (unsigned char)*text;
-  const bool control = c < 32 && c != '\t' && c != '\n';
+  const bool control =
+      printable_is_control(printable_at(text, bytes).code) && c != '\t' && c != '\n';
   const bool no_character =
       bytes == 3 && (!memcmp(text, "\xEF\xBF\xBE", 3) || !memcmp(text, "\xEF\xBF\xBF", 3));
   if (control || no_character)

@@ -107,6 +107,7 @@ says "$sl" eval "$hostile" eval.batches=1
 says "$sl" top "$hostile"
 says "$sl" report "$hostile"
 says "$sl" report "$hostile" out="$hostile.html"
+clean "$hostile.html"
 says "$sl" ckpt ls "$hostile/none"
 says "$sl" ckpt show "$checkpoint"
 says "$sl" ckpt show "$checkpoint" --json
