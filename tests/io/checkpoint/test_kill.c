@@ -63,6 +63,11 @@ static int run_save(char **argv)
   checkpoint_test_hook = phase_to_die == CHECKPOINT_PHASES ? stop_writing : die;
   signal(SIGXFSZ, SIG_IGN);
   enum status status = save(argv[0], NEW, true);
+  int64_t broken = hdf5_is_broken();
+  if (status && comm_rank(job) == 0)
+    fprintf(stderr, "%s\n", status_text());
+  if (comm_max_i64(job, &broken, 1) || broken) /* as the program does */
+    comm_quit(job, status_exit_code(status));
   comm_destroy(job);
   return status_exit_code(status);
 }
