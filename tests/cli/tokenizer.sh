@@ -71,6 +71,19 @@ grep -qF '<\x1b?|im_start|>' show.out || {
   cat show.out >&2; die "show of a token with control characters"; }
 "$SLUICE" tokenizer show gpt2.1 | grep -q "^pattern     gpt2: 's|'t" ||
   die "show of a tokenizer that splits by ByteLevel alone"
+# Each part that splits has a line. A normalizer without parts is none.
+mkdir parts
+cp gpt2.1/tokenizer_config.json parts
+sequence='{"type": "Sequence",'
+digits="$sequence \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}"
+sed -e "s/\"normalizer\": null/\"normalizer\": $sequence \"normalizers\": []}/" \
+  -e "s/\"pre_tokenizer\": \(.*\),/\"pre_tokenizer\": $digits, \1]},/" \
+  gpt2.1/tokenizer.json > parts/tokenizer.json
+"$SLUICE" tokenizer show parts > show.out
+test "$(sed -n '/^normal form/,/^added/p' show.out | cut -c 1-20)" = "normal form none
+pattern     \p{N}
+pattern     gpt2: 's
+added tokens" || { cat show.out >&2; die "show of a Sequence"; }
 "$SLUICE" tokenizer show "$top_srcdir/tests/io/data/bpe" | grep -q '756  <|endoftext|>' ||
   die "show of vocab.json"
 

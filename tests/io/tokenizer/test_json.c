@@ -366,6 +366,10 @@ static void test_patterns(void **state)
   "\", \"invert\": " invert "}, "
 #define ISOLATE(pattern) SPLIT("Regex", pattern, "Isolated", "false")
 #define DIGITS(each) "{\"type\": \"Digits\", \"individual_digits\": " each "}, "
+#define EIGHT                                                                                      \
+  DIGITS("true")                                                                                   \
+  DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true")        \
+      DIGITS("true")
 #define BYTES(regex)                                                                               \
   "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "                \
   "\"use_regex\": " regex "}"
@@ -425,6 +429,11 @@ static void test_patterns(void **state)
   }
   put_small(by_gpt2, BYTES("false"), ends);
   check_tokens("ab cd", "ab| |cd");
+  put_small(
+      by_gpt2,
+      "{\"type\": \"Sequence\", \"pretokenizers\": [" EIGHT EIGHT EIGHT EIGHT BYTES("true") "]}",
+      ends);
+  check_refused("the pre_tokenizer splits more than 32 times");
 }
 
 /* Details that change no id. */
