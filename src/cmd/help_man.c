@@ -185,7 +185,7 @@ void help_print_man_all(const struct command *const list[])
          ".TP\n.B schema\nprint a JSON Schema of decks, for editors\n"
          ".TP\n.B completion bash|zsh|fish\nprint completion for a shell\n");
   print_man_examples("  sluice prepare corpus/ out=data/first\n"
-                     "  mpirun -n 4 --bind-to none sluice train inputs/first.yaml\n"
+                     "  mpirun -q -n 4 --bind-to none sluice train inputs/first.yaml\n"
                      "  sluice report runs/first\n");
   print_common();
   printf(".SH SEE ALSO\n.BR sluice\\-deck (5)\n");

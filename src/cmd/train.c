@@ -88,7 +88,7 @@ static void say_how_to_continue(const struct arguments *arguments)
   const int ranks = comm_ranks(arguments->comm);
   const bool crowded = comm_local_ranks(arguments->comm) > sysconf(_SC_NPROCESSORS_ONLN);
   if (ranks > 1)
-    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none%s", ranks,
+    append_text(line.text, sizeof line.text, "mpirun -q -n %d --bind-to none%s", ranks,
                 crowded ? " --oversubscribe" : "");
   append_word(line.text, sizeof line.text, "sluice");
   append_word(line.text, sizeof line.text, "train");
@@ -181,10 +181,10 @@ const struct command command_train = {
             "nothing and no checkpoint is written after it. A run that ends right after a skipped "
             "step saves the state before it, and removes no older checkpoint. The tenth skipped "
             "step in a row ends the run with exit code 7.",
-    .examples = "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml\n"
-                "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml --resume auto\n"
+    .examples = "  mpirun -q -n 2 --bind-to none sluice train inputs/first.yaml\n"
+                "  mpirun -q -n 2 --bind-to none sluice train inputs/first.yaml --resume auto\n"
                 "  sluice train inputs/first.yaml run.steps=50 optim.lr=1e-4 run.dir=runs/short\n"
-                "  mpirun -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
+                "  mpirun -q -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
