@@ -1,4 +1,5 @@
 #!/bin/sh
+# seconds: 600
 # Pages of the reference. Oracles: the program, for keys, commands and exit codes; the source, for
 # the variables that it reads.
 . "${top_srcdir:?}/tests/need.sh"
@@ -41,10 +42,11 @@ tried=$(sed -n 's/^\([0-9]*\) commands, 0 refused$/\1/p' "$dir/out")
 test "$tried" -ge 100 || die "only $tried commands of the pages were tried"
 mkdir "$dir/pages"
 for wrong in '--resum auto' 'run.stepz=1' '--run.steps=x' 'list=perhaps'; do
-  printf '```sh\nmpirun -n 2 sluice plan inputs/first.yaml %s # why\n```\n' "$wrong" \
-    > "$dir/pages/README.md"
-  if $commands "$dir/pages" > "$dir/out"; then die "a command with $wrong passes"; fi
-  grep -q "^README.md:2: sluice plan inputs/first.yaml $wrong" "$dir/out" || die "not named: $wrong"
+  printf '```sh\nmpirun -n 2 sluice plan inputs/first.yaml %s # why\n```\n' "$wrong"
+done > "$dir/pages/README.md"
+if $commands "$dir/pages" > "$dir/out"; then die "commands with wrong words pass"; fi
+for wrong in '2:.*resum auto' '5:.*run.stepz=1' '8:.*run.steps=x' '11:.*list=perhaps'; do
+  grep -q "^README.md:$wrong" "$dir/out" || die "not named: $wrong"
 done
 
 # Variables. MPI's and PMIx' ranks are read to know the rank before MPI starts.
