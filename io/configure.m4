@@ -37,3 +37,11 @@ SLUICE_PACKAGE([zlib], [zlib], [required], [pc:zlib plain], [-lz], [zlib1g-dev],
 [#include <zlib.h>],
 [if (crc32(0, (const unsigned char *)"123456789", 9) != 0xcbf43926) return 1;
 fprintf(out, "%s", zlibVersion());])
+
+# Texts that are compressed.
+SLUICE_PACKAGE([zstd], [Zstandard], [required], [pc:libzstd plain], [-lzstd], [libzstd-dev],
+[#include <zstd.h>],
+[char text[16];
+if (ZSTD_isError(ZSTD_decompress(text, sizeof text, "\x28\xb5\x2f\xfd\0\x58\x19\0\0abc", 12)))
+  return 1;
+fprintf(out, "%s", ZSTD_versionString());])

@@ -21,6 +21,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/lock.h \
 	io/text/scratch.c \
 	io/text/scratch.h \
+	io/text/source.c \
+	io/text/source.h \
 	io/text/text.c \
 	io/text/text.h \
 	io/text/utf8.c \

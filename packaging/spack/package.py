@@ -29,6 +29,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("pcre2")
     depends_on("utf8proc")
     depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("papi", when="+papi")
     depends_on("nccl@2.28:", when="+cuda")
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")

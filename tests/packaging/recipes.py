@@ -26,6 +26,7 @@ NAMES = {
     "libpcre2-dev": ("libpcre2-dev", "pcre2", "PCRE2"),
     "libutf8proc-dev": ("libutf8proc-dev", "utf8proc", "utf8proc"),
     "zlib1g-dev": ("zlib1g-dev", "zlib-api", "zlib"),
+    "libzstd-dev": ("libzstd-dev", "zstd", "zstd"),
     "libpapi-dev": ("libpapi-dev", "papi", "PAPI"),
 }
 BESIDE = ({"debhelper-compat"}, {"cxx", "nccl"}, set())  # tools, and what only GPUs need
