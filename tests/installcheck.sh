@@ -19,7 +19,7 @@ fail() {
 
 mkdir text
 "$sluice" help keys > text/keys.txt 2> log || fail "$sluice does not start"
-"$sluice" prepare text out=data/first tokenizer=bytes > log 2>&1 || fail "sluice prepare"
+"$sluice" prepare text out=data/first tokenizer=bytes val=0 > log 2>&1 || fail "sluice prepare"
 "$sluice" train first run.steps=10 model.layers=2 model.width=64 optim.warmup=2 data.batch=4 \
   eval.every=0 checkpoint.every=0 > log 2>&1 || fail "sluice train"
 steps=$(grep -c '"kind":"step"' runs/first/results.jsonl) || fail "no steps in results.jsonl"

@@ -1,14 +1,11 @@
 #include "io/text/input.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/open.h"
+#include "io/text/source.h"
 #include "io/text/utf8.h"
 
 enum { BOM_BYTES = 3 };
@@ -18,34 +15,61 @@ int64_t text_input_room = 256 << 10;
 
 static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
-static enum status failed(const struct text_input *input, const char *doing)
+/* Lines are counted when a message needs their number. */
+static int64_t line_of(const struct text_input *input, int64_t offset)
 {
-  return status_set(STATUS_IO, "cannot %s %s: %s", doing, input->path, strerror(errno));
+  struct text_source *source = NULL;
+  char piece[4096];
+  int64_t line = 1;
+  size_t got = 0;
+  if (text_source_open(input->path, &source))
+    return 0;
+  for (int64_t left = offset; left > 0; left -= (int64_t)got) {
+    const size_t want = left < (int64_t)sizeof piece ? (size_t)left : sizeof piece;
+    if (text_source_read(source, piece, want, &got) || got == 0)
+      break;
+    for (size_t i = 0; i < got; i++)
+      line += piece[i] == '\n';
+  }
+  text_source_close(source);
+  return line;
+}
+
+enum status text_input_prefix(const struct text_input *input, int64_t offset, enum status status)
+{
+  char sentence[2048];
+  snprintf(sentence, sizeof sentence, "%s", status_text());
+  const int64_t line = input->by_lines ? line_of(input, offset) : 0;
+  if (line > 0)
+    return status_set(status, "%s, line %lld, byte %lld: %s", input->path, (long long)line,
+                      (long long)offset, sentence);
+  return status_set(status, "%s, byte %lld: %s", input->path, (long long)offset, sentence);
 }
 
 enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...)
 {
-  char text[512];
+  char text[1024];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  return status_set(STATUS_INPUT, "%s, byte %lld: %s", input->path, (long long)offset, text);
+  return text_input_prefix(input, offset, status_set(STATUS_INPUT, "%s", text));
 }
 
-static enum status open_input(const char *path, bool unchecked, struct text_input **out)
+enum status text_input_open(const char *path, enum text_invalid invalid, bool by_lines,
+                            struct text_input **out)
 {
   struct text_input *input = NULL;
   enum status status = mem_new(MEM_DATA, 1, &input);
   if (status)
     return status;
-  *input = (struct text_input){
-      .fd = -1, .unchecked = unchecked, .room = text_input_room, .path = mem_strdup(path)};
+  *input = (struct text_input){.invalid = invalid,
+                               .by_lines = by_lines,
+                               .room = (size_t)text_input_room,
+                               .path = mem_strdup(path)};
   status = input->path ? mem_new(MEM_DATA, text_input_room, &input->buffer) : STATUS_MEMORY;
   if (!status)
-    input->fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (!status && input->fd < 0)
-    status = open_unreadable(errno, path);
+    status = text_source_open(input->path, &input->source);
   if (!status)
     status = text_input_seek(input, 0);
   if (status)
@@ -55,22 +79,11 @@ static enum status open_input(const char *path, bool unchecked, struct text_inpu
   return status;
 }
 
-enum status text_input_open(const char *path, struct text_input **out)
-{
-  return open_input(path, false, out);
-}
-
-enum status text_input_open_unchecked(const char *path, struct text_input **out)
-{
-  return open_input(path, true, out);
-}
-
 void text_input_close(struct text_input *input)
 {
   if (!input)
     return;
-  if (input->fd >= 0)
-    close(input->fd); /* was only read: nothing can be lost */
+  text_source_close(input->source);
   mem_free(input->buffer);
   mem_free(input->path);
   mem_free(input);
@@ -78,14 +91,15 @@ void text_input_close(struct text_input *input)
 
 enum status text_input_seek(struct text_input *input, int64_t offset)
 {
-  if (lseek(input->fd, (off_t)offset, SEEK_SET) != (off_t)offset)
-    return failed(input, "seek in");
+  enum status status = text_source_seek(input->source, offset);
+  if (status)
+    return status;
   input->at = input->end = input->filled = 0;
   input->base = offset;
   input->at_eof = false;
   if (offset != 0)
     return STATUS_OK;
-  enum status status = text_input_fill(input, BOM_BYTES);
+  status = text_input_fill(input, BOM_BYTES);
   if (status == STATUS_OK && input->end >= BOM_BYTES &&
       memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
     input->at = BOM_BYTES;
@@ -115,7 +129,11 @@ static enum status check_fresh(struct text_input *input)
 {
   const char *fresh = input->buffer + input->end;
   size_t bytes = input->filled - input->end;
-  int64_t invalid = input->unchecked ? -1 : utf8_find_invalid(fresh, bytes);
+  if (input->invalid != TEXT_REFUSE) {
+    input->end = input->filled;
+    return STATUS_OK;
+  }
+  int64_t invalid = utf8_find_invalid(fresh, bytes);
   const char *nul = memchr(fresh, '\0', invalid < 0 ? bytes : (size_t)invalid);
   if (nul)
     return text_input_fail(input, input->base + (nul - input->buffer),
@@ -129,13 +147,10 @@ static enum status check_fresh(struct text_input *input)
     input->end += (size_t)invalid;
     return STATUS_OK;
   }
-  int byte = (unsigned char)fresh[invalid];
-  if (where == 0 && byte >= 0xFE)
-    return text_input_fail(
-        input, where, "the text is UTF-16; convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)");
   return text_input_fail(
       input, where,
-      "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it", byte);
+      "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it",
+      (unsigned char)fresh[invalid]);
 }
 
 enum status text_input_fill(struct text_input *input, size_t want)
@@ -144,13 +159,13 @@ enum status text_input_fill(struct text_input *input, size_t want)
     return STATUS_OK;
   enum status status = make_room(input, want);
   while (status == STATUS_OK && input->end < want && !input->at_eof) {
-    ssize_t got = read(input->fd, input->buffer + input->filled, input->room - input->filled);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return failed(input, "read");
+    size_t got = 0;
+    status = text_source_read(input->source, input->buffer + input->filled,
+                              input->room - input->filled, &got);
+    if (status)
+      return status;
     input->at_eof = got == 0;
-    input->filled += (size_t)got;
+    input->filled += got;
     status = check_fresh(input);
   }
   return status;

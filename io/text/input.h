@@ -9,21 +9,31 @@
 
 #include "base/status.h"
 
+/* What a reader does with bytes that are no UTF-8, NUL bytes, and escapes that are no character. */
+enum text_invalid {
+  TEXT_REFUSE,
+  TEXT_REPLACE, /* U+FFFD in their place */
+  TEXT_SKIP     /* leave out the record that has them */
+};
+
 struct text_input {
   char *path;
-  int fd;
+  struct text_source *source;
   char *buffer;
   size_t room;
   size_t at, end; /* buffer[at .. end) is checked and unread; `end` is never inside a character */
   size_t
       filled; /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
-  int64_t base;   /* byte of the file in buffer[0] */
-  bool at_eof;    /* the file has no bytes after `filled` */
-  bool unchecked; /* any bytes except NUL; the reader handles invalid UTF-8 */
+  int64_t base;              /* byte of the file in buffer[0] */
+  bool at_eof;               /* the file has no bytes after `filled` */
+  enum text_invalid invalid; /* unless TEXT_REFUSE, any bytes: the reader handles them */
+  bool replaced;             /* the reader put U+FFFD into a string */
+  bool by_lines;             /* messages name the line, too */
+  bool one_line;             /* a line end is no white space of JSON */
 };
 
-enum status text_input_open(const char *path, struct text_input **out);
-enum status text_input_open_unchecked(const char *path, struct text_input **out);
+enum status text_input_open(const char *path, enum text_invalid invalid, bool by_lines,
+                            struct text_input **out);
 void text_input_close(struct text_input *input); /* takes NULL */
 
 /* Go on at byte `offset`, which begins a character. A byte order mark at byte 0 is skipped. */
@@ -38,9 +48,12 @@ static inline int64_t text_input_offset(const struct text_input *input)
   return input->base + (int64_t)input->at;
 }
 
-/* STATUS_INPUT with "PATH, byte OFFSET: TEXT". */
+/* STATUS_INPUT with "PATH, byte OFFSET: TEXT", or "PATH, line N, byte OFFSET: TEXT". */
 enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Puts the same in front of the current sentence. Returns `status`. */
+enum status text_input_prefix(const struct text_input *input, int64_t offset, enum status status);
 
 /* Bytes that grow, with a limit. */
 struct text_buffer {

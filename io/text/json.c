@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MOST = 128 };
+enum { DEPTH_MOST = 1000 };
 
 /* The next byte, white space or not; -1 at the end of the file. */
 static enum status look(struct text_input *input, int *byte)
@@ -20,7 +20,8 @@ enum status json_peek(struct text_input *input, int *byte)
 {
   for (;;) {
     enum status status = look(input, byte);
-    if (status || (*byte != ' ' && *byte != '\n' && *byte != '\r' && *byte != '\t'))
+    if (status || (*byte != ' ' && *byte != '\n' && *byte != '\r' && *byte != '\t') ||
+        (*byte == '\n' && input->one_line))
       return status;
     input->at++;
   }
@@ -83,9 +84,7 @@ static enum status append(struct text_input *input, int64_t begin, struct text_b
                           const char *data, size_t bytes)
 {
   enum status status = out ? text_buffer_append(out, data, bytes) : STATUS_OK;
-  return status == STATUS_INPUT
-             ? status_prefix(status, "%s, byte %lld", input->path, (long long)begin)
-             : status;
+  return status == STATUS_INPUT ? text_input_prefix(input, begin, status) : status;
 }
 
 static int hex_digit(int byte)
@@ -128,55 +127,54 @@ static size_t utf8_from(unsigned code, char *out)
   return bytes;
 }
 
-static enum status half_pair(struct text_input *input, int64_t escape)
+/* The second half of a pair, \uDC00 .. \uDFFF, is taken if it is the next escape. */
+static enum status take_low_half(struct text_input *input, unsigned *out)
 {
-  return text_input_fail(input, escape,
-                         "a \\u escape of half a surrogate pair, which is no character");
-}
-
-/* The second half of a pair: \uDC00 .. \uDFFF. `escape` is the byte of the first. */
-static enum status low_surrogate(struct text_input *input, int64_t escape, unsigned *out)
-{
-  unsigned low = 0;
-  int byte = -1;
-  for (int i = 0; i < 2; i++) {
-    enum status status = look(input, &byte);
-    if (status)
-      return status;
-    if (byte != "\\u"[i])
-      return half_pair(input, escape);
-    input->at++;
-  }
-  enum status status = hex4(input, &low);
-  if (status)
+  enum { ESCAPE = 6 };
+  unsigned value = 0;
+  enum status status = text_input_fill(input, ESCAPE);
+  const char *next = input->buffer + input->at;
+  if (status || input->end - input->at < ESCAPE || next[0] != '\\' || next[1] != 'u')
     return status;
-  if (low < 0xDC00 || low > 0xDFFF)
-    return half_pair(input, escape);
-  *out = low;
+  for (int i = 2; i < ESCAPE; i++) {
+    const int digit = hex_digit((unsigned char)next[i]);
+    if (digit < 0)
+      return STATUS_OK;
+    value = value << 4 | (unsigned)digit;
+  }
+  if (value < 0xDC00 || value > 0xDFFF)
+    return STATUS_OK;
+  input->at += ESCAPE;
+  *out = value;
   return STATUS_OK;
 }
 
-/* After \u. */
-static enum status unicode_escape(struct text_input *input, int64_t escape, unsigned *out)
+/* After \u. `replaces`: U+FFFD for what is no character. */
+static enum status unicode_escape(struct text_input *input, int64_t escape, bool replaces,
+                                  unsigned *out)
 {
   unsigned code = 0, low = 0;
   enum status status = hex4(input, &code);
+  if (!status && code >= 0xD800 && code <= 0xDBFF)
+    status = take_low_half(input, &low);
   if (status)
     return status;
-  if (code == 0)
+  const bool half = code >= 0xD800 && code <= 0xDFFF && !low;
+  if (!replaces && code == 0)
     return text_input_fail(input, escape, "\\u0000: a text holds no NUL");
-  if (code >= 0xDC00 && code <= 0xDFFF)
-    return half_pair(input, escape);
-  if (code >= 0xD800 && code <= 0xDBFF) {
-    status = low_surrogate(input, escape, &low);
-    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-  }
-  *out = code;
-  return status;
+  if (!replaces && half)
+    return text_input_fail(input, escape,
+                           "a \\u escape of half a surrogate pair, which is no character");
+  input->replaced = input->replaced || half || code == 0;
+  *out = half || code == 0 ? 0xFFFD
+         : low             ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+                           : code;
+  return STATUS_OK;
 }
 
 /* After the backslash. `begin` is the byte of the string. */
-static enum status escape_sequence(struct text_input *input, int64_t begin, struct text_buffer *out)
+static enum status escape_sequence(struct text_input *input, int64_t begin, bool replaces,
+                                   struct text_buffer *out)
 {
   static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
   int64_t escape = text_input_offset(input) - 1;
@@ -188,7 +186,7 @@ static enum status escape_sequence(struct text_input *input, int64_t begin, stru
     unsigned code = 0;
     char character[4];
     input->at++;
-    status = unicode_escape(input, escape, &code);
+    status = unicode_escape(input, escape, replaces, &code);
     return status ? status : append(input, begin, out, character, utf8_from(code, character));
   }
   const char *name = byte > 0 ? strchr(names, byte) : NULL;
@@ -207,7 +205,7 @@ static size_t plain_run(const char *text, size_t bytes)
   return i;
 }
 
-enum status json_string(struct text_input *input, struct text_buffer *out)
+static enum status string(struct text_input *input, bool replaces, struct text_buffer *out)
 {
   int byte = -1;
   enum status status = json_expect(input, '"', "a string");
@@ -227,6 +225,11 @@ enum status json_string(struct text_input *input, struct text_buffer *out)
     if (status || input->at == input->end)
       continue;
     byte = (unsigned char)input->buffer[input->at];
+    if (byte == 0 && input->invalid != TEXT_REFUSE) {
+      status = append(input, begin, out, "", 1);
+      input->at++;
+      continue;
+    }
     if (byte < 0x20)
       return text_input_fail(input, text_input_offset(input),
                              "the control character 0x%02X in a string; JSON asks for an escape",
@@ -234,8 +237,24 @@ enum status json_string(struct text_input *input, struct text_buffer *out)
     input->at++;
     if (byte == '"')
       return STATUS_OK;
-    status = escape_sequence(input, begin, out);
+    status = escape_sequence(input, begin, replaces, out);
   }
+  return status;
+}
+
+enum status json_string(struct text_input *input, struct text_buffer *out)
+{
+  const bool replaced = input->replaced;
+  const enum status status = string(input, !out || input->invalid != TEXT_REFUSE, out);
+  input->replaced = out ? input->replaced : replaced;
+  return status;
+}
+
+enum status json_loose_string(struct text_input *input, struct text_buffer *out)
+{
+  const bool replaced = input->replaced;
+  const enum status status = string(input, true, out);
+  input->replaced = replaced;
   return status;
 }
 
@@ -360,7 +379,16 @@ static enum status skip(struct text_input *input, int depth)
   case 't': return json_literal(input, "true");
   case 'f': return json_literal(input, "false");
   case 'n': return json_literal(input, "null");
+  case 'N': return json_literal(input, "NaN");
+  case 'I': return json_literal(input, "Infinity");
   default:
+    if (byte == '-') {
+      status = text_input_fill(input, 2);
+      if (status)
+        return status;
+      if (input->end - input->at > 1 && input->buffer[input->at + 1] == 'I')
+        return json_literal(input, "-Infinity");
+    }
     if (byte == '-' || (byte >= '0' && byte <= '9'))
       return json_number(input);
     return json_unexpected(input, "a value");

@@ -1,7 +1,8 @@
-/* A strict reader of JSON (RFC 8259) from a file's bytes. It builds no tree and holds only the
- * string being read, so files of any size can be read value by value. It refuses text that RFC 8259
- * does not allow, \u0000, and escapes that are no character (lone surrogates). Errors name file and
- * byte. Private to io/. */
+/* A reader of JSON (RFC 8259) from a file's bytes. It builds no tree and holds only the string
+ * being read, so files of any size can be read value by value. In strings that it hands out it
+ * refuses \u0000 and escapes that are no character (half surrogate pairs), unless input->invalid
+ * says otherwise. Values that it skips may have them, and may be NaN, Infinity or -Infinity, which
+ * Python writes. Errors name file and byte. Private to io/. */
 #ifndef SLUICE_IO_TEXT_JSON_H
 #define SLUICE_IO_TEXT_JSON_H
 
@@ -22,8 +23,11 @@ enum status json_unexpected(struct text_input *input, const char *expected);
 enum status json_enter(struct text_input *input, char closing, bool *more);
 enum status json_more(struct text_input *input, char closing, bool *more);
 
-/* A string, appended to *out; out NULL: only checked. */
+/* A string, appended to *out; out NULL: only checked. U+FFFD in place of an escape sets
+ * input->replaced. */
 enum status json_string(struct text_input *input, struct text_buffer *out);
+/* A string that is only compared: U+FFFD in place of any such escape. */
+enum status json_loose_string(struct text_input *input, struct text_buffer *out);
 /* A whole number in 0 .. most. */
 enum status json_whole(struct text_input *input, int64_t most, int64_t *out);
 /* A number at the next byte, checked and skipped. */

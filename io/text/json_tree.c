@@ -289,7 +289,6 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes,
                             struct json_tree **out)
 {
   struct parser parser = {.input = {.path = (char *)label,
-                                    .fd = -1,
                                     .buffer = (char *)text,
                                     .end = bytes,
                                     .filled = bytes,

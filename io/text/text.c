@@ -1,5 +1,7 @@
 #include "io/text/text.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,15 +10,27 @@
 
 enum text_format { TEXT_PLAIN, TEXT_JSON_LINES, TEXT_JSON_ARRAY };
 
+enum { SEEN_MOST = 200, PROBLEM = 512 };
+
 struct text {
   struct text_input *input;
+  const char *wanted; /* key of the text */
+  enum text_invalid invalid;
   enum text_format format;
   struct text_position at;
   size_t block;      /* plain text: bytes of the last block, still in the buffer */
   bool array_closed; /* the ']' of the array is read */
+  int64_t skipped;
   struct text_buffer key, title, body, document;
   char *replaced; /* the document with U+FFFD in it */
   int64_t replaced_room;
+  /* of the current object */
+  bool has_title, has_text;
+  const char *likely;    /* a key that texts often have, with a string */
+  const char *chat;      /* a key of chat data */
+  char seen[SEEN_MOST];  /* other keys */
+  char problem[PROBLEM]; /* why the object cannot be used; empty: it can */
+  int64_t problem_at;
 };
 
 static bool is_space(int byte)
@@ -32,10 +46,33 @@ static bool is_blank(const char *text, size_t bytes)
   return i == bytes;
 }
 
-static bool ends_with(const char *name, const char *ending)
+/* The length of a path without the ending of a compressed file. */
+static size_t unpacked_length(const char *path)
 {
-  size_t length = strlen(name), tail = strlen(ending);
-  return length > tail && strcmp(name + length - tail, ending) == 0;
+  static const char *const endings[] = {".gz", ".zst"};
+  const size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    const size_t tail = strlen(endings[i]);
+    if (length > tail && strcmp(path + length - tail, endings[i]) == 0)
+      return length - tail;
+  }
+  return length;
+}
+
+static bool ends_with(const char *path, const char *ending)
+{
+  const size_t length = unpacked_length(path), tail = strlen(ending);
+  return length > tail && memcmp(path + length - tail, ending, tail) == 0;
+}
+
+static bool is_lines_name(const char *path)
+{
+  return ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+}
+
+bool text_is_json_name(const char *path)
+{
+  return is_lines_name(path) || ends_with(path, ".json");
 }
 
 /* The first two bytes of a file that are not white space, 0 where there is none within the first
@@ -58,10 +95,11 @@ static enum status find_format(const char *path, struct text_input *input, enum 
   enum status status = first_bytes(input, first);
   if (status)
     return status;
+  const bool array = memcmp(first, "[{", 2) == 0 || memcmp(first, "[]", 2) == 0;
   if (ends_with(path, ".txt"))
     *out = TEXT_PLAIN;
-  else if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
-    *out = TEXT_JSON_LINES;
+  else if (is_lines_name(path))
+    *out = array ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
   else if (ends_with(path, ".json"))
     *out = first[0] == '[' ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
   else
@@ -71,20 +109,35 @@ static enum status find_format(const char *path, struct text_input *input, enum 
   return STATUS_OK;
 }
 
-static enum status open_text(const char *path, struct text_position from, bool replacing,
-                             struct text **out)
+/* The beginning of the file is in the buffer, and its format is known. */
+static enum status begin_at(struct text *text, int64_t byte)
+{
+  struct text_input *input = text->input;
+  const bool plain = text->format == TEXT_PLAIN;
+  input->by_lines = !plain;
+  input->one_line = text->format == TEXT_JSON_LINES && text->invalid == TEXT_SKIP;
+  if (plain && text->invalid == TEXT_SKIP) {
+    input->invalid = TEXT_REFUSE;
+    return text_input_seek(input, byte); /* checks the bytes that were read unchecked */
+  }
+  return byte > 0 ? text_input_seek(input, byte) : STATUS_OK;
+}
+
+enum status text_open_with(const char *path, struct text_position from,
+                           const struct text_options *options, struct text **out)
 {
   struct text *text = NULL;
   enum status status = mem_new(MEM_DATA, 1, &text);
   if (status)
     return status;
   text->at = from;
-  status = replacing ? text_input_open_unchecked(path, &text->input)
-                     : text_input_open(path, &text->input);
+  text->wanted = options->key ? options->key : "text";
+  text->invalid = options->invalid;
+  status = text_input_open(path, options->invalid, text_is_json_name(path), &text->input);
   if (status == STATUS_OK)
     status = find_format(path, text->input, &text->format);
-  if (status == STATUS_OK && from.byte > 0)
-    status = text_input_seek(text->input, from.byte);
+  if (status == STATUS_OK)
+    status = begin_at(text, from.byte);
   if (status)
     text_close(text);
   else
@@ -94,12 +147,12 @@ static enum status open_text(const char *path, struct text_position from, bool r
 
 enum status text_open(const char *path, struct text_position from, struct text **out)
 {
-  return open_text(path, from, false, out);
+  return text_open_with(path, from, &(struct text_options){0}, out);
 }
 
-enum status text_open_replacing(const char *path, struct text_position from, struct text **out)
+int64_t text_skipped(const struct text *text)
 {
-  return open_text(path, from, true, out);
+  return text->skipped;
 }
 
 void text_close(struct text *text)
@@ -186,8 +239,88 @@ static enum status next_block(struct text *text, struct text_document *out, bool
   return STATUS_OK;
 }
 
+/* The first problem of an object counts. The object is read to its end all the same. */
+static void set_problem(struct text *text, int64_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void set_problem(struct text *text, int64_t at, const char *format, ...)
+{
+  va_list args;
+  if (*text->problem)
+    return;
+  va_start(args, format);
+  vsnprintf(text->problem, sizeof text->problem, format, args);
+  va_end(args);
+  text->problem_at = at;
+}
+
+static const char *find_key(const char *const *names, const struct text_buffer *key)
+{
+  for (; *names; names++)
+    if (strlen(*names) == key->bytes && memcmp(*names, key->data, key->bytes) == 0)
+      return *names;
+  return NULL;
+}
+
+static bool is_key(const struct text_buffer *key, const char *name)
+{
+  return find_key((const char *const[]){name, NULL}, key) != NULL;
+}
+
+/* Keeps what a message about a missing text needs. */
+static void note_key(struct text *text, int byte)
+{
+  static const char *const likely[] = {"text",     "content", "raw_content",  "body", "document",
+                                       "contents", "article", "page_content", "code", NULL};
+  static const char *const chat[] = {
+      "messages", "conversations", "conversation", "prompt", "instruction", "chosen", NULL};
+  const struct text_buffer *key = &text->key;
+  if (!text->likely && byte == '"')
+    text->likely = find_key(likely, key);
+  if (!text->chat)
+    text->chat = find_key(chat, key);
+  const size_t n = strlen(text->seen);
+  if (n + key->bytes + sizeof ", \"\"" < sizeof text->seen)
+    snprintf(text->seen + n, sizeof text->seen - n, "%s\"%.*s\"", n ? ", " : "", (int)key->bytes,
+             key->data);
+}
+
+/* What a value that is no string is, by its first byte. */
+static const char *name_value(int byte)
+{
+  switch (byte) {
+  case 'n': return "null";
+  case '[': return "an array";
+  case '{': return "an object";
+  case 't':
+  case 'f': return "true or false";
+  default:
+    return byte == '-' || byte == 'N' || byte == 'I' || (byte >= '0' && byte <= '9') ? "a number"
+                                                                                     : NULL;
+  }
+}
+
+/* The value of the text or the title. `begin`: its key. */
+static enum status read_string(struct text *text, bool is_title, int64_t begin, int byte)
+{
+  struct text_input *input = text->input;
+  const char *name = is_title ? "title" : text->wanted, *is = name_value(byte);
+  bool *has = is_title ? &text->has_title : &text->has_text;
+  if (*has)
+    set_problem(text, begin, "a second \"%s\" in one object", name);
+  *has = true;
+  struct text_buffer *out = is_title ? &text->title : &text->body;
+  if (byte == '"')
+    return json_string(input, *text->problem ? NULL : out);
+  if (!is)
+    return json_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
+  if (!is_title || byte != 'n')
+    set_problem(text, text_input_offset(input), "\"%s\" is %s, where a string belongs%s", name, is,
+                is_title ? "" : "; invalid=skip leaves such records out");
+  return json_skip(input);
+}
+
 /* One member of a document's object. */
-static enum status read_member(struct text *text, bool *has_title, bool *has_text)
+static enum status read_member(struct text *text)
 {
   struct text_input *input = text->input;
   int byte = -1;
@@ -196,46 +329,58 @@ static enum status read_member(struct text *text, bool *has_title, bool *has_tex
     return status;
   int64_t begin = text_input_offset(input);
   text->key.bytes = 0;
-  status = json_string(input, &text->key);
+  status = json_loose_string(input, &text->key);
   if (status == STATUS_OK)
     status = json_expect(input, ':', "':'");
+  if (status == STATUS_OK)
+    status = json_peek(input, &byte);
   if (status)
     return status;
+  const bool is_text = is_key(&text->key, text->wanted);
+  if (is_text || is_key(&text->key, "title"))
+    return read_string(text, !is_text, begin, byte);
+  note_key(text, byte);
+  return json_skip(input);
+}
 
-  bool is_title = text->key.bytes == 5 && memcmp(text->key.data, "title", 5) == 0;
-  bool is_text = text->key.bytes == 4 && memcmp(text->key.data, "text", 4) == 0;
-  if (!is_title && !is_text)
-    return json_skip(input);
-  bool *has = is_title ? has_title : has_text;
-  if (*has)
-    return text_input_fail(input, begin, "a second \"%s\" in one object",
-                           is_title ? "title" : "text");
-  *has = true;
-  status = json_peek(input, &byte);
-  if (status)
-    return status;
-  if (byte != '"')
-    return json_unexpected(input, is_title ? "a string as \"title\"" : "a string as \"text\"");
-  return json_string(input, is_title ? &text->title : &text->body);
+static void explain_missing(struct text *text, int64_t begin)
+{
+  const char *name = text->wanted;
+  if (text->likely)
+    set_problem(text, begin, "an object without \"%s\" that has \"%s\": use text=%s", name,
+                text->likely, text->likely);
+  else if (text->chat)
+    set_problem(text, begin,
+                "an object without \"%s\" that has \"%s\": chat data are not supported; write "
+                "each conversation as one \"text\"",
+                name, text->chat);
+  else
+    set_problem(text, begin,
+                "an object without \"%s\"%s%s; text=KEY names the key of the text, invalid=skip "
+                "leaves such records out",
+                name, *text->seen ? "; its keys are " : "", text->seen);
 }
 
 static enum status read_object(struct text *text)
 {
   struct text_input *input = text->input;
-  bool has_title = false, has_text = false, more = false;
+  bool more = false;
   text->title.bytes = text->body.bytes = 0;
+  text->has_title = text->has_text = input->replaced = false;
+  text->likely = text->chat = NULL;
+  *text->seen = *text->problem = '\0';
   enum status status = json_expect(input, '{', "an object, '{',");
   int64_t begin = text_input_offset(input) - 1;
   if (status == STATUS_OK)
     status = json_enter(input, '}', &more);
   while (status == STATUS_OK && more) {
-    status = read_member(text, &has_title, &has_text);
+    status = read_member(text);
     if (status == STATUS_OK)
       status = json_more(input, '}', &more);
   }
-  if (status)
-    return status;
-  return has_text ? STATUS_OK : text_input_fail(input, begin, "an object without \"text\"");
+  if (!status && !text->has_text)
+    explain_missing(text, begin);
+  return status;
 }
 
 /* title, newline, text. */
@@ -253,9 +398,7 @@ static enum status join(struct text *text, int64_t begin, struct text_document *
     status = text_buffer_append(&text->document, text->body.data, text->body.bytes);
   out->text = text->document.data;
   out->bytes = text->document.bytes;
-  return status == STATUS_INPUT
-             ? status_prefix(status, "%s, byte %lld", text->input->path, (long long)begin)
-             : status;
+  return status == STATUS_INPUT ? text_input_prefix(text->input, begin, status) : status;
 }
 
 /* Moves to the next object of JSON Lines. The line of the last object must end before it. */
@@ -304,7 +447,59 @@ static enum status next_element(struct text *text, bool *found)
              : status;
 }
 
-static enum status next_json(struct text *text, struct text_document *out, bool *found)
+static bool is_valid(const struct text_buffer *buffer)
+{
+  return utf8_find_invalid_or_nul(buffer->data, buffer->bytes) < 0;
+}
+
+/* Moves to the end of the line. */
+static enum status leave_line(struct text_input *input)
+{
+  for (;;) {
+    const enum status status = text_input_fill(input, 1);
+    if (status || input->at == input->end)
+      return status;
+    const char *next = input->buffer + input->at;
+    const char *end = memchr(next, '\n', input->end - input->at);
+    input->at = end ? (size_t)(end - input->buffer) : input->end;
+    if (end)
+      return STATUS_OK;
+  }
+}
+
+/* An object that has a line of its own. *usable: it is one, and has a text. */
+static enum status read_line(struct text *text, bool *usable)
+{
+  int byte = -1;
+  enum status status = read_object(text);
+  if (!status)
+    status = json_peek(text->input, &byte);
+  if (!status && byte >= 0 && byte != '\n')
+    status = json_unexpected(text->input, "the end of the line");
+  *usable = !status;
+  return status == STATUS_INPUT ? leave_line(text->input) : status;
+}
+
+/* An element of an array that may be no object. */
+static enum status read_element(struct text *text, int byte, bool *usable)
+{
+  *usable = byte == '{';
+  return *usable ? read_object(text) : json_skip(text->input);
+}
+
+static enum status read_or_skip(struct text *text, int64_t begin, int byte,
+                                struct text_document *out, bool *usable)
+{
+  enum status status =
+      text->format == TEXT_JSON_LINES ? read_line(text, usable) : read_element(text, byte, usable);
+  *usable = *usable && !*text->problem && !text->input->replaced && is_valid(&text->title) &&
+            is_valid(&text->body);
+  return status || !*usable ? status : join(text, begin, out);
+}
+
+/* *usable false: an object that is left out. */
+static enum status next_json(struct text *text, struct text_document *out, bool *found,
+                             bool *usable)
 {
   int byte = -1;
   enum status status =
@@ -313,10 +508,15 @@ static enum status next_json(struct text *text, struct text_document *out, bool 
     return status;
   status = json_peek(text->input, &byte);
   int64_t begin = text_input_offset(text->input);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK && text->invalid == TEXT_SKIP) {
+    status = read_or_skip(text, begin, byte, out, usable);
+  } else if (status == STATUS_OK) {
     status = read_object(text);
-  if (status == STATUS_OK)
-    status = join(text, begin, out);
+    if (status == STATUS_OK && *text->problem)
+      status = text_input_fail(text->input, text->problem_at, "%s", text->problem);
+    if (status == STATUS_OK)
+      status = join(text, begin, out);
+  }
   text->at.byte = text_input_offset(text->input);
   out->begins = out->ends = true;
   return status;
@@ -325,7 +525,7 @@ static enum status next_json(struct text *text, struct text_document *out, bool 
 static enum status replace_invalid(struct text *text, struct text_document *out)
 {
   int64_t bytes = 0;
-  if (!text->input->unchecked || utf8_find_invalid(out->text, out->bytes) < 0)
+  if (text->input->invalid != TEXT_REPLACE || utf8_find_invalid_or_nul(out->text, out->bytes) < 0)
     return STATUS_OK;
   enum status status =
       utf8_replace(out->text, out->bytes, &text->replaced, &bytes, &text->replaced_room);
@@ -336,14 +536,18 @@ static enum status replace_invalid(struct text *text, struct text_document *out)
 
 enum status text_next(struct text *text, struct text_document *out, bool *found)
 {
+  const bool plain = text->format == TEXT_PLAIN;
   for (;;) {
+    bool usable = true;
     enum status status =
-        text->format == TEXT_PLAIN ? next_block(text, out, found) : next_json(text, out, found);
+        plain ? next_block(text, out, found) : next_json(text, out, found, &usable);
     if (status || !*found)
       return status;
     out->number = text->at.number++;
+    out->document = plain ? 0 : out->number;
     out->after = text->at;
-    if (!out->begins || !out->ends || !is_blank(out->text, out->bytes))
+    if (usable && (!out->begins || !out->ends || !is_blank(out->text, out->bytes)))
       return replace_invalid(text, out);
+    text->skipped += !plain;
   }
 }

@@ -4,14 +4,15 @@
  * Plain text: a file's blocks. A block ends after the first blank line at or past TEXT_BLOCK_LEAST
  * bytes. If there is none before TEXT_BLOCK_MOST, it ends after the last line end, else the last
  * space, else the last character before it. JSON Lines (one object per line) and a JSON array of
- * objects: each object is a document. Its "title", if there is one, and its "text" are joined by a
+ * objects: each object is a document. Its "title", if there is one, and its text are joined by a
  * newline; other keys are ignored. A document that holds only white space is skipped, but counted
  * in `number`. A block of plain text is skipped only if it is the whole file.
  *
- * The name's ending selects the format: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array
- * if it begins with '[', else JSON Lines. Content selects it for other names. White space is
- * ignored. A file that begins with '[' and '{' is an array. One that begins with '{' and '"' is
- * JSON Lines. Any other is plain text. */
+ * Files may be compressed by gzip or zstd (io/text/source.h). The name's ending, without .gz or
+ * .zst, selects the format: .txt plain text; .jsonl, .ndjson, .json an array if the file begins
+ * with '[' and then '{' or ']', and in .json also if it begins with '['; else JSON Lines. Content
+ * selects it for other names. White space is ignored. A file that begins with '[' and '{' is an
+ * array. One that begins with '{' and '"' is JSON Lines. Any other is plain text. */
 #ifndef SLUICE_IO_TEXT_TEXT_H
 #define SLUICE_IO_TEXT_TEXT_H
 
@@ -19,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "io/text/input.h"
 
 enum { TEXT_BLOCK_LEAST = 16 << 10, TEXT_BLOCK_MOST = 1 << 20 };
 
@@ -33,19 +34,31 @@ struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
   int64_t number;    /* 0, 1, 2, ... in the file */
+  int64_t document;  /* likewise, but 0 for all blocks of a plain text */
   bool begins, ends; /* a document, as every object does; in plain text only the first block begins
                         one, and only the last block ends it */
   struct text_position after;
 };
 
+struct text_options {
+  const char *key; /* of the text in objects; NULL: "text" */
+  /* TEXT_SKIP leaves out objects whose text is missing, no string, blank or not valid. In JSON
+   * Lines an object has one line, and lines that are no JSON are left out too. Plain text is
+   * refused as with TEXT_REFUSE. */
+  enum text_invalid invalid;
+};
+
 struct text;
+/* Whether the name of a file is that of JSON. */
+bool text_is_json_name(const char *path);
 enum status text_open(const char *path, struct text_position from, struct text **out);
-/* The same, but invalid UTF-8 in a plain text or in a string becomes U+FFFD, as in
- * utf8_replace(). */
-enum status text_open_replacing(const char *path, struct text_position from, struct text **out);
+enum status text_open_with(const char *path, struct text_position from,
+                           const struct text_options *options, struct text **out);
+/* Objects that were left out since the file was opened. Without TEXT_SKIP: blank ones. */
+int64_t text_skipped(const struct text *text);
 void text_close(struct text *text); /* takes NULL */
-/* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated "text", too
- * large a document: STATUS_INPUT naming file and byte (from 0). */
+/* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated text, too
+ * large a document: STATUS_INPUT naming file and byte (from 0), and the line in JSON. */
 enum status text_next(struct text *text, struct text_document *out, bool *found);
 
 #endif

@@ -30,7 +30,13 @@ static bool take_character(const unsigned char *text, size_t bytes, size_t *leng
   return true;
 }
 
-int64_t utf8_find_invalid(const char *text, size_t bytes)
+/* Whether a byte of the word is 0. Words with a byte above 0x7F do not get here. */
+static bool has_nul(uint64_t word)
+{
+  return ((word - 0x0101010101010101) & 0x8080808080808080) != 0;
+}
+
+static int64_t find_invalid(const char *text, size_t bytes, bool nul)
 {
   const unsigned char *byte = (const unsigned char *)text;
   size_t i = 0;
@@ -38,12 +44,14 @@ int64_t utf8_find_invalid(const char *text, size_t bytes)
     uint64_t word;
     if (bytes - i >= sizeof word) {
       memcpy(&word, byte + i, sizeof word);
-      if ((word & 0x8080808080808080) == 0) {
+      if ((word & 0x8080808080808080) == 0 && !(nul && has_nul(word))) {
         i += sizeof word;
         continue;
       }
     }
     size_t length = 1;
+    if (nul && byte[i] == 0)
+      return (int64_t)i;
     if (byte[i] >= 0x80 && !take_character(byte + i, bytes - i, &length))
       return (int64_t)i;
     i += length;
@@ -51,12 +59,22 @@ int64_t utf8_find_invalid(const char *text, size_t bytes)
   return -1;
 }
 
+int64_t utf8_find_invalid(const char *text, size_t bytes)
+{
+  return find_invalid(text, bytes, false);
+}
+
+int64_t utf8_find_invalid_or_nul(const char *text, size_t bytes)
+{
+  return find_invalid(text, bytes, true);
+}
+
 enum status utf8_replace(const char *text, size_t bytes, char **out, int64_t *n, int64_t *room)
 {
   static const char replacement[] = "\xEF\xBF\xBD";
   enum { LONGEST = sizeof replacement - 1 };
   for (size_t at = 0;;) {
-    int64_t invalid = utf8_find_invalid(text + at, bytes - at);
+    int64_t invalid = utf8_find_invalid_or_nul(text + at, bytes - at);
     size_t valid = invalid < 0 ? bytes - at : (size_t)invalid, broken;
     enum status status = mem_grow(MEM_DATA, (void **)out, room, *n + (int64_t)valid + LONGEST, 1);
     if (status)

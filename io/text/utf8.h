@@ -9,9 +9,12 @@
 
 /* First byte of `text` that is not part of valid UTF-8, or -1. */
 int64_t utf8_find_invalid(const char *text, size_t bytes);
+/* The same, where a NUL byte is not valid either. */
+int64_t utf8_find_invalid_or_nul(const char *text, size_t bytes);
 /* Append `text` to *out (grown with mem_resize; *n used, *room allocated). U+FFFD replaces each
  * maximal part that begins no character, and each part of a character that does not go on (Unicode
- * 15, section 3.9). Python's bytes.decode("utf-8", "replace") gives the same. */
+ * 15, section 3.9). Python's bytes.decode("utf-8", "replace") gives the same. U+FFFD replaces each
+ * NUL byte, too. */
 enum status utf8_replace(const char *text, size_t bytes, char **out, int64_t *n, int64_t *room);
 
 #endif

@@ -37,7 +37,7 @@ struct counter {
   int64_t shares, next;
   struct text *text; /* open on share[next], or NULL */
   struct bpe_words words;
-  int64_t documents, bytes, n_words, bytes_done, share_done;
+  int64_t documents, skipped, bytes, n_words, bytes_done, share_done;
 };
 
 /* ---- the settings */
@@ -173,10 +173,11 @@ static enum status count_words(struct counter *counter, const char *text, size_t
 static enum status count_document(struct counter *counter, const struct text_document *document)
 {
   const struct share *share = &counter->share[counter->next];
-  counter->share_done = document->after.byte / share->parts;
+  const int64_t read = document->after.byte, most = counter->inputs.file[share->file].bytes;
+  counter->share_done = (read < most ? read : most) / share->parts; /* a file may be compressed */
   if (document->number % share->parts != share->part)
     return STATUS_OK;
-  counter->documents++;
+  counter->documents += document->begins;
   counter->bytes += (int64_t)document->bytes;
   const char *text = document->text;
   size_t bytes = document->bytes;
@@ -197,8 +198,8 @@ static enum status count_until(struct counter *counter, double end)
     bool found = false;
     enum status status = STATUS_OK;
     if (!counter->text)
-      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
-                         &counter->text);
+      status = text_open_with(counter->inputs.file[share->file].path, (struct text_position){0, 0},
+                              &counter->config->text, &counter->text);
     if (status == STATUS_OK)
       status = text_next(counter->text, &document, &found);
     if (status == STATUS_OK && found)
@@ -206,6 +207,7 @@ static enum status count_until(struct counter *counter, double end)
     if (status)
       return status;
     if (!found) {
+      counter->skipped += share->part == 0 ? text_skipped(counter->text) : 0;
       text_close(counter->text);
       counter->text = NULL;
       counter->bytes_done += share->bytes;
@@ -245,7 +247,7 @@ static enum status count_all(struct comm *comm, struct counter *counter)
 static enum status count_and_gather(struct comm *comm, struct counter *counter,
                                     struct bpe_train_result *result)
 {
-  enum { DOCUMENTS, BYTES, WORDS, DISTINCT, SUMS };
+  enum { DOCUMENTS, SKIPPED, BYTES, WORDS, DISTINCT, SUMS };
   const struct split_rule rule = {.pattern = split_pattern(counter->config->pattern)};
   enum status status = split_create("the split pattern", &rule, &counter->split);
   if (status == STATUS_OK && strcmp(counter->config->pattern, "qwen2") == 0)
@@ -257,13 +259,15 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
     status = count_all(comm, counter);
   if (status == STATUS_OK)
     status = bpe_words_gather(comm, &counter->words);
-  int64_t sums[] = {counter->documents, counter->bytes, counter->n_words, counter->words.n};
+  int64_t sums[] = {counter->documents, counter->skipped, counter->bytes, counter->n_words,
+                    counter->words.n};
   if (status == STATUS_OK)
     status = comm_sum_i64(comm, sums, SUMS);
   if (status)
     return status;
   *result = (struct bpe_train_result){.files = counter->inputs.count,
                                       .documents = sums[DOCUMENTS],
+                                      .skipped = sums[SKIPPED],
                                       .bytes = sums[BYTES],
                                       .words = sums[WORDS],
                                       .distinct_words = sums[DISTINCT]};

@@ -5,10 +5,12 @@
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_H
 
 #include "comm/comm.h"
+#include "io/text/text.h"
 
 struct bpe_train_config {
   int inputs;
-  char *const *input;  /* files or folders, as sluice prepare takes them */
+  char *const *input; /* files or folders, as sluice prepare takes them */
+  struct text_options text;
   const char *out;     /* folder: tokenizer.json and tokenizer_config.json, written when complete */
   const char *pattern; /* name of a split pattern: gpt2, llama3, qwen2 */
   int64_t vocab;       /* tokens in all: 256 bytes, merges, special tokens; at least 257 */
@@ -20,7 +22,8 @@ struct bpe_train_config {
 };
 
 struct bpe_train_result {
-  int64_t files, documents, bytes, words, distinct_words, vocab;
+  int64_t files, documents, skipped, bytes, words, distinct_words,
+      vocab; /* counted as by prepare */
   double seconds;
 };
 

@@ -121,7 +121,7 @@ static enum status load_vocab(struct loader *loader)
 {
   struct entry *entries = NULL;
   int64_t n = 0;
-  enum status status = text_input_open(loader->vocab_path, &loader->input);
+  enum status status = text_input_open(loader->vocab_path, TEXT_REFUSE, false, &loader->input);
   if (status == STATUS_OK)
     status = read_entries(loader, &entries, &n);
   if (status == STATUS_OK)

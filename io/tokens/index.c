@@ -38,6 +38,7 @@ static const struct field row_fields[] = {
     {"val_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_VAL])},
     {"documents", DTYPE_I64, offsetof(struct shard_info, documents)},
     {"text_bytes", DTYPE_I64, offsetof(struct shard_info, text_bytes)},
+    {"skipped", DTYPE_I64, offsetof(struct shard_info, skipped)},
     {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
     {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
     {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},

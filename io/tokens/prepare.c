@@ -327,32 +327,37 @@ static enum status look_at_file(const struct prepare_job *job, int64_t file, str
     status = text_next(text, &document, &found);
     if (status || !found)
       break;
-    look_at_document(job, file, document.number, search);
+    if (document.begins)
+      look_at_document(job, file, document.document, search);
   }
   text_close(text);
   return status;
 }
 
-static struct prepare_choice choose_turned(const struct prepare_job *job)
+static enum status choose_turned(struct prepare_job *job)
 {
   struct search search = {.key = rng_key_make(job->config->seed, "split")};
-  const struct prepare_choice none = {-1, -1};
   if (job->config->val == 0)
-    return none;
+    return STATUS_OK;
   for (int64_t f = 0; f < job->inputs.count && !(search.val && search.train); f++)
     if (look_at_file(job, f, &search) != STATUS_OK)
-      return none;
-  if (search.documents < 2 || (search.val && search.train))
-    return none;
-  return search.val ? search.nearest_train : search.nearest_val;
+      return STATUS_OK;
+  if (search.documents == 1)
+    return status_set(STATUS_INPUT,
+                      "the corpus is one document, and a document is never split between training "
+                      "and validation: use val=0, or cut the text into several files (split -C 64k "
+                      "--additional-suffix=.txt FILE)");
+  if (search.documents > 1 && !(search.val && search.train))
+    job->turned = search.val ? search.nearest_train : search.nearest_val;
+  return STATUS_OK;
 }
 
 /* Rank 0 searches and broadcasts the result. */
 static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 {
-  if (comm_rank(comm) == 0)
-    job->turned = choose_turned(job);
-  return comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
+  const enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? choose_turned(job) : STATUS_OK);
+  return status ? status : comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
 }
 
 /* ---- the work */
@@ -433,7 +438,8 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job,
                           struct prepare_result *result)
 {
   int64_t sums[] = {result->documents,  result->bytes,  result->train_tokens,
-                    result->val_tokens, result->shards, result->reused_shards};
+                    result->val_tokens, result->shards, result->reused_shards,
+                    result->skipped};
   enum status status = comm_sum_i64(comm, sums, sizeof sums / sizeof *sums);
   *result = (struct prepare_result){.files = job->inputs.count,
                                     .documents = sums[0],
@@ -441,7 +447,8 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job,
                                     .train_tokens = sums[2],
                                     .val_tokens = sums[3],
                                     .shards = sums[4],
-                                    .reused_shards = sums[5]};
+                                    .reused_shards = sums[5],
+                                    .skipped = sums[6]};
   return status;
 }
 
@@ -484,26 +491,18 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
   return comm_agree(comm, status);
 }
 
-/* Refuses a result without training tokens, or without the requested validation tokens. */
 static enum status check_result(const struct prepare_config *config,
                                 const struct prepare_result *result)
 {
+  if (result->documents == 0 && result->skipped > 0)
+    return status_set(STATUS_INPUT,
+                      "the corpus is empty: each record of %s%s is blank or was skipped (%" PRId64
+                      "); without invalid=skip the first is named",
+                      config->input[0], config->inputs > 1 ? " and the other inputs" : "",
+                      result->skipped);
   if (result->documents == 0)
     return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space",
                       config->input[0], config->inputs > 1 ? " and the other inputs" : "");
-  if (config->val > 0 && result->val_tokens == 0)
-    return status_set(STATUS_INPUT,
-                      "no document of %" PRId64
-                      " is in the validation split (val=%g), which takes whole documents, or "
-                      "blocks of 16 KiB of plain text; use a larger val, more text, another seed, "
-                      "or val=0",
-                      result->documents, config->val);
-  if (result->train_tokens == 0)
-    return status_set(STATUS_INPUT,
-                      "no document of %" PRId64
-                      " is in the training split (val=%g); use a smaller val, more text or "
-                      "another seed",
-                      result->documents, config->val);
   return STATUS_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "comm/comm.h"
+#include "io/text/text.h"
 
 struct prepare_config {
   int inputs;
@@ -15,18 +16,18 @@ struct prepare_config {
   const char *tokenizer_dir;
   bool special_as_text; /* added tokens that are written in the text (<|im_start|>) are text; else
                            they are those tokens, as in the reference library */
-  bool replace_invalid; /* invalid UTF-8 becomes U+FFFD; else it is refused */
-  double val; /* in [0, 1): share of documents for validation, chosen by (seed, file, document).
-                 Plain text is split by blocks of at least 16 KiB. If the share is not 0, each side
-                 gets at least one of two or more documents */
+  struct text_options text;
+  double val; /* in [0, 1): share of documents for validation, chosen by (seed, file, document). If
+                 the share is not 0, each side gets at least one document, and one document alone
+                 is refused */
   uint64_t seed;
   int64_t shard_tokens; /* of a full shard; a rank keeps as many in memory */
 };
 
-/* `documents`: a file of plain text counts as one, or as one on each side of the split. `bytes`: of
- * the documents' text. */
+/* `documents`: a file of plain text counts as one. `bytes`: of the documents' text. `skipped`: as
+ * text_skipped() counts. */
 struct prepare_result {
-  int64_t files, documents, bytes, train_tokens, val_tokens, shards, reused_shards;
+  int64_t files, documents, skipped, bytes, train_tokens, val_tokens, shards, reused_shards;
 };
 
 /* One rank works on a file, or on a run of small files. Names and bytes of shards depend on the

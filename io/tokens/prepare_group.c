@@ -16,6 +16,7 @@ struct draft {
   uint64_t *first; /* of each document */
   int64_t documents, documents_room;
   int64_t text_bytes;
+  int64_t skipped; /* objects left out; only the train shard counts them */
 };
 
 struct prepare_group {
@@ -27,7 +28,8 @@ struct prepare_group {
   struct text *text;             /* open on input file at.file, or NULL */
   struct text_document document; /* read but not taken yet, if `waiting` */
   bool waiting;
-  bool begun[SHARD_SPLITS]; /* the current document has tokens in this split */
+  int64_t skipped; /* of `text`, counted so far */
+  bool begun;      /* the current document has tokens */
   struct draft draft[SHARD_SPLITS];
   int32_t *scratch; /* tokens of a document */
   int64_t scratch_room;
@@ -44,8 +46,7 @@ enum status prepare_open_text(const struct prepare_job *job, int64_t file,
                               struct text_position from, struct text **out)
 {
   const char *path = job->inputs.file[file].path;
-  return job->config->replace_invalid ? text_open_replacing(path, from, out)
-                                      : text_open(path, from, out);
+  return text_open_with(path, from, &job->config->text, out);
 }
 
 /* Room for a whole train shard, so that it never moves. Pages take memory only as it fills. */
@@ -95,10 +96,14 @@ void prepare_group_close(struct prepare_group *group)
 
 int64_t prepare_group_bytes(const struct prepare_group *group)
 {
-  int64_t bytes = group->at.byte;
-  for (int64_t i = group->job->group_begin[group->number]; i < group->at.file; i++)
-    bytes += group->job->inputs.file[i].bytes;
-  return bytes;
+  const struct prepare_job *job = group->job;
+  int64_t bytes = 0;
+  for (int64_t i = job->group_begin[group->number]; i < group->at.file; i++)
+    bytes += job->inputs.file[i].bytes;
+  if (group->at.file == job->group_begin[group->number + 1])
+    return bytes;
+  const int64_t most = job->inputs.file[group->at.file].bytes; /* of the compressed file */
+  return bytes + (group->at.byte < most ? group->at.byte : most);
 }
 
 /* ---- parts that an earlier call finished */
@@ -165,6 +170,7 @@ static enum status count_shard(const struct shard_info *info, bool reused,
     return status;
   done->shard[done->shards++] = *info;
   result->documents += info->documents;
+  result->skipped += info->skipped;
   result->bytes += info->text_bytes;
   *(info->split == SPLIT_VAL ? &result->val_tokens : &result->train_tokens) += shard_tokens(info);
   result->shards++;
@@ -177,18 +183,14 @@ static void next_part(struct prepare_group *group)
   group->part++;
   group->part_open = false;
   for (int s = 0; s < SHARD_SPLITS; s++)
-    group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
+    group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes =
+        group->draft[s].skipped = 0;
 }
 
-/* The sides of the split that already have documents of the current file. It matters if they are
- * blocks of one text. */
+/* Whether a document has tokens in the shards before. It matters in the blocks of a plain text. */
 static void find_begun(struct prepare_group *group)
 {
-  memset(group->begun, 0, sizeof group->begun);
-  for (int64_t d = 0;
-       d < group->at.number && !(group->begun[SPLIT_TRAIN] && group->begun[SPLIT_VAL]); d++)
-    group->begun[prepare_is_validation(group->job, group->at.file, d) ? SPLIT_VAL : SPLIT_TRAIN] =
-        true;
+  group->begun = group->at.number > 0;
 }
 
 /* Skip the part if it is finished, else begin it. */
@@ -237,6 +239,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .end = group->at,
                             .part_tokens = {group->draft[SPLIT_TRAIN].n, group->draft[SPLIT_VAL].n},
                             .documents = draft->documents,
+                            .skipped = draft->skipped,
                             .text_bytes = draft->text_bytes};
   snprintf(info.tokenizer, sizeof info.tokenizer, "%s", tokenizer_name(job->tokenizer));
   char *path = shard_path(group, split);
@@ -260,6 +263,14 @@ static enum status close_part(struct prepare_group *group, bool last, struct pre
   return status;
 }
 
+/* Objects that were left out belong to the part that takes the document after them. */
+static void count_skipped(struct prepare_group *group)
+{
+  const int64_t skipped = text_skipped(group->text);
+  group->draft[SPLIT_TRAIN].skipped += skipped - group->skipped;
+  group->skipped = skipped;
+}
+
 /* Reads the next document of the group's files into group->document. If none is left,
  * group->waiting stays false. */
 static enum status read_document(struct prepare_group *group)
@@ -268,14 +279,17 @@ static enum status read_document(struct prepare_group *group)
   enum status status = STATUS_OK;
   while (status == STATUS_OK && !group->waiting &&
          group->at.file < job->group_begin[group->number + 1]) {
-    if (!group->text)
+    if (!group->text) {
+      group->skipped = 0;
       status =
           prepare_open_text(job, group->at.file,
                             (struct text_position){group->at.byte, group->at.number}, &group->text);
+    }
     if (status == STATUS_OK)
       status = text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
       continue;
+    count_skipped(group);
     text_close(group->text);
     group->text = NULL;
     group->at = (struct shard_position){.file = group->at.file + 1};
@@ -319,17 +333,11 @@ static enum status begin_document(struct prepare_group *group, struct draft *dra
   return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
 }
 
-/* Adds the end of text on each side of the split that has a part of the document. */
-static enum status end_document(struct prepare_group *group)
+static enum status end_document(struct prepare_group *group, struct draft *draft)
 {
   const int32_t token = tokenizer_end_of_text(group->job->tokenizer);
-  enum status status = STATUS_OK;
-  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++) {
-    if (group->begun[s])
-      status = append_tokens(&group->draft[s], group->token_bytes, &token, 1);
-    group->begun[s] = false;
-  }
-  return status;
+  group->begun = false;
+  return append_tokens(draft, group->token_bytes, &token, 1);
 }
 
 static enum status encode(struct prepare_group *group, int64_t *n)
@@ -349,21 +357,23 @@ static enum status encode(struct prepare_group *group, int64_t *n)
 static enum status take_document(struct prepare_group *group)
 {
   const struct text_document *document = &group->document;
-  enum token_split split =
-      prepare_is_validation(group->job, group->at.file, document->number) ? SPLIT_VAL : SPLIT_TRAIN;
+  enum token_split split = prepare_is_validation(group->job, group->at.file, document->document)
+                               ? SPLIT_VAL
+                               : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
   int64_t n = 0;
   if (document->begins)
-    memset(group->begun, 0, sizeof group->begun);
+    group->begun = false;
   enum status status = encode(group, &n);
-  if (status == STATUS_OK && !group->begun[split])
+  if (status == STATUS_OK && !group->begun)
     status = begin_document(group, draft);
   if (status == STATUS_OK)
     status = append_tokens(draft, group->token_bytes, group->scratch, n);
-  group->begun[split] = true;
+  group->begun = true;
   if (status == STATUS_OK && document->ends)
-    status = end_document(group);
+    status = end_document(group, draft);
   draft->text_bytes += (int64_t)document->bytes;
+  count_skipped(group);
   group->at.byte = document->after.byte;
   group->at.number = document->after.number;
   group->waiting = false;

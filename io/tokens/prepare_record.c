@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "io/text/input.h"
 
@@ -36,6 +37,8 @@ static enum status append_inputs(struct text_buffer *out, const struct input_fil
 char *prepare_record(const struct prepare_config *config, const struct input_files *inputs,
                      const struct tokenizer *tokenizer)
 {
+  static const char *const invalids[] = {
+      [TEXT_REFUSE] = "refuse", [TEXT_REPLACE] = "replace", [TEXT_SKIP] = "skip"};
   struct text_buffer out = {0};
   char head[1024];
   snprintf(
@@ -44,12 +47,16 @@ char *prepare_record(const struct prepare_config *config, const struct input_fil
       "\"tokenizer_crc32\": %" PRIu32 ",\n  \"vocab\": %" PRId64 ",\n  \"begin_of_text\": %" PRId32
       ",\n  \"end_of_text\": %" PRId32
       ",\n  \"special\": \"%s\",\n  \"invalid\": \"%s\",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64
-      ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
+      ",\n  \"shard_tokens\": %" PRId64 ",\n  \"text\": ",
       tokenizer_name(tokenizer), tokenizer_id(tokenizer).crc32, tokenizer_vocab(tokenizer),
       tokenizer_begin_of_text(tokenizer), tokenizer_end_of_text(tokenizer),
-      config->special_as_text ? "text" : "token", config->replace_invalid ? "replace" : "refuse",
-      config->val, config->seed, config->shard_tokens);
-  enum status status = text_buffer_append_line(&out, head);
+      config->special_as_text ? "text" : "token", invalids[config->text.invalid], config->val,
+      config->seed, config->shard_tokens);
+  enum status status = text_buffer_append(&out, head, strlen(head));
+  if (status == STATUS_OK)
+    status = append_quoted(&out, config->text.key ? config->text.key : "text");
+  if (status == STATUS_OK)
+    status = text_buffer_append_line(&out, ",\n  \"inputs\": [");
   if (status == STATUS_OK)
     status = append_inputs(&out, inputs);
   if (status == STATUS_OK)

@@ -35,7 +35,7 @@ struct field {
   const char *name;
   int64_t *value;
 };
-enum { FIELDS = 16 };
+enum { FIELDS = 17 };
 
 static void list_fields(struct shard_info *info, int64_t *last, struct field out[FIELDS])
 {
@@ -54,6 +54,7 @@ static void list_fields(struct shard_info *info, int64_t *last, struct field out
                                        {"val_tokens", &info->part_tokens[SPLIT_VAL]},
                                        {"documents", &info->documents},
                                        {"text_bytes", &info->text_bytes},
+                                       {"skipped", &info->skipped},
                                        {NULL, NULL}};
   memcpy(out, fields, sizeof fields);
 }
@@ -114,7 +115,7 @@ bool shard_is_sane(const struct shard_info *info)
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
   return sane && info->documents >= 0 && info->documents <= shard_tokens(info) &&
-         info->text_bytes >= 0;
+         info->text_bytes >= 0 && info->skipped >= 0;
 }
 
 static enum status read_header(hid_t file, struct shard_info *info)

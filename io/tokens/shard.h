@@ -32,6 +32,7 @@ struct shard_info {
   struct shard_position begin, end;  /* the part */
   int64_t part_tokens[SHARD_SPLITS]; /* of the part, by split */
   int64_t documents, text_bytes;     /* of this shard */
+  int64_t skipped; /* objects of the part that were left out, in its train shard */
   /* known after reading */
   int token_bytes;                        /* 2 or 4 */
   int64_t tokens_at, documents_at, bytes; /* where the datasets lie in the file, and its length */

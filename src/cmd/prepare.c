@@ -10,17 +10,16 @@
 #include "io/tokenizer/tokenizer.h"
 
 struct values {
-  char *out, *tokenizer, *tokenizer_dir;
+  char *out, *tokenizer, *tokenizer_dir, *text;
   int special, invalid;
   double val;
   int64_t seed, shard_tokens;
 };
 
 enum { SPECIAL_TOKEN, SPECIAL_TEXT };
-enum { INVALID_REFUSE, INVALID_REPLACE };
 static const char *const specials[] = {[SPECIAL_TOKEN] = "token", [SPECIAL_TEXT] = "text", NULL};
 static const char *const invalids[] = {
-    [INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
+    [TEXT_REFUSE] = "refuse", [TEXT_REPLACE] = "replace", [TEXT_SKIP] = "skip", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
@@ -37,9 +36,14 @@ static const struct option table[] = {
              "  token  they are the added tokens of tokenizer.json, as in the reference library\n"
              "  text  they are ordinary text"},
     {"invalid", OPTION_CHOICE, AT(invalid), "refuse", .choices = invalids,
-     .text = "What to do with bytes that are not UTF-8.\n"
-             "  refuse  stop and name the file and the byte\n"
-             "  replace  write U+FFFD in their place"},
+     .text = "What to do with text that is not valid.\n"
+             "  refuse  stop and name the file and the place\n"
+             "  replace  write U+FFFD in place of bytes that are not UTF-8, of NUL, and of \\u0000 "
+             "and halves of surrogate pairs in JSON\n"
+             "  skip  leave out JSON objects with any of these or without a text, and broken lines "
+             "of JSON Lines, and count them"},
+    {"text", OPTION_STRING, AT(text), "text",
+     .text = "Key of the text in JSON objects, such as content or raw_content."},
     {"val", OPTION_REAL, AT(val), "0.01", .least = 0, .most = 0.5,
      .text = "Share of the documents for validation."},
     {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15,
@@ -50,20 +54,23 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* A file of plain text that is in both splits is two documents. */
 static void print_result(const char *out, const struct prepare_result *result)
 {
   printable_print(
       stdout,
       "%s: %lld document%s from %lld file%s, %s of text, %lld tokens for training and %lld for "
-      "validation, in %lld shard%s (%lld existed already)\n",
+      "validation, in %lld shard%s (%lld existed already)",
       out, (long long)result->documents, plural(result->documents), (long long)result->files,
       plural(result->files), mem_amount((double)result->bytes).text,
       (long long)result->train_tokens, (long long)result->val_tokens, (long long)result->shards,
       plural(result->shards), (long long)result->reused_shards);
+  if (result->skipped > 0)
+    printf("; %lld record%s without a usable text skipped", (long long)result->skipped,
+           plural(result->skipped));
+  putchar('\n');
   if (result->val_tokens > result->train_tokens)
     log_warn("validation gets more tokens than training (%lld and %lld): the split takes whole "
-             "documents, or blocks of 16 KiB of plain text; use more text, a smaller val, or val=0",
+             "documents; use more of them, a smaller val, or val=0",
              (long long)result->val_tokens, (long long)result->train_tokens);
 }
 
@@ -75,7 +82,8 @@ static enum status run(const struct arguments *arguments)
                                   .input = arguments->word,
                                   .out = values->out,
                                   .special_as_text = values->special == SPECIAL_TEXT,
-                                  .replace_invalid = values->invalid == INVALID_REPLACE,
+                                  .text = {.key = *values->text ? values->text : NULL,
+                                           .invalid = (enum text_invalid)values->invalid},
                                   .val = values->val,
                                   .seed = (uint64_t)values->seed,
                                   .shard_tokens = values->shard_tokens};
@@ -97,11 +105,12 @@ static enum status run(const struct arguments *arguments)
 const struct command command_prepare = {
     .name = "prepare",
     .usage = "INPUT ... out=DIR [tokenizer=bytes|gpt2|FOLDER] [tokenizer_dir=DIR] "
-             "[special=token|text] [invalid=refuse|replace] [val=0.01] [seed=1] "
+             "[special=token|text] [invalid=refuse|replace|skip] [text=KEY] [val=0.01] [seed=1] "
              "[shard_tokens=64Mi]",
     .summary = "turn text into token shards",
     .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "
-            "(.json). Each JSON object has a \"text\" and may have a \"title\".\n"
+            "(.json), also compressed by gzip or zstd (.gz, .zst). Each JSON object has a \"text\" "
+            "and may have a \"title\".\n"
             "\n"
             "The ranks share the files. The shards have the same bytes for any number of ranks. "
             "An interrupted command continues if it is given again. The tokenizer's files are "

@@ -23,12 +23,14 @@ static const size_t TEXT_MOST = (size_t)256 << 20; /* bytes of a document */
 struct values {
   struct option_strings input, special;
   char *text;
-  int pattern;
+  int pattern, invalid;
   bool plain;
   int64_t vocab, min_count, word_most;
 };
 
 static const char *const patterns[] = {"gpt2", "llama3", "qwen2", NULL};
+static const char *const invalids[] = {
+    [TEXT_REFUSE] = "refuse", [TEXT_REPLACE] = "replace", [TEXT_SKIP] = "skip", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
@@ -45,7 +47,11 @@ static const struct option table[] = {
     {"word_most", OPTION_INT, AT(word_most), "0", .least = 0, .most = 9e15, .unit = OPTIONS_BYTES,
      .text = "Train: longest word that is used, 0 for no limit. Longer words, such as runs of "
              "spaces or base64, are left out."},
-    {"text", OPTION_STRING, AT(text), "", .text = "Encode: this text instead of a file."},
+    {"invalid", OPTION_CHOICE, AT(invalid), "refuse", .choices = invalids,
+     .text = "Train: as in sluice prepare."},
+    {"text", OPTION_STRING, AT(text), "",
+     .text = "Train: key of the text in JSON objects, text if it is empty. Encode: this text "
+             "instead of a file."},
     {"plain", OPTION_BOOL, AT(plain), "false",
      .text = "Encode: treat special tokens as ordinary text."},
     {.name = NULL},
@@ -70,6 +76,8 @@ static enum status train(const struct arguments *arguments)
   const struct bpe_train_config config = {.inputs = values->input.n,
                                           .input = values->input.item,
                                           .out = arguments->word[1],
+                                          .text = {.key = *values->text ? values->text : NULL,
+                                                   .invalid = (enum text_invalid)values->invalid},
                                           .pattern = patterns[values->pattern],
                                           .vocab = values->vocab,
                                           .specials = values->special.n,
@@ -78,12 +86,13 @@ static enum status train(const struct arguments *arguments)
                                           .word_most = values->word_most};
   const enum status status = bpe_train_run(arguments->comm, &config, &result);
   if (status == STATUS_OK && comm_rank(arguments->comm) == 0)
-    printable_print(
-        stdout,
-        "%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
-        " files, %.1f MB of text, %" PRId64 " words, %" PRId64 " of them distinct, in %.1f s\n",
-        config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6,
-        result.words, result.distinct_words, result.seconds);
+    printable_print(stdout,
+                    "%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
+                    " files (%" PRId64 " records skipped), %.1f MB of text, %" PRId64
+                    " words, %" PRId64 " of them distinct, in %.1f s\n",
+                    config.out, result.vocab, result.documents, result.files, result.skipped,
+                    (double)result.bytes * 1e-6, result.words, result.distinct_words,
+                    result.seconds);
   return status;
 }
 
@@ -180,16 +189,6 @@ static enum status encode_document(struct encoder *encoder, const char *text, si
   return STATUS_OK;
 }
 
-static bool is_json(const char *path)
-{
-  static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-    if (strlen(path) > strlen(endings[i]) &&
-        strcmp(path + strlen(path) - strlen(endings[i]), endings[i]) == 0)
-      return true;
-  return false;
-}
-
 static enum status encode_documents(struct encoder *encoder, const char *path)
 {
   struct text *text = NULL;
@@ -231,7 +230,7 @@ static enum status encode(const struct arguments *arguments)
     return status;
   if (*values->text)
     status = encode_document(&encoder, values->text, strlen(values->text));
-  else if (arguments->words > 2 && is_json(arguments->word[2]))
+  else if (arguments->words > 2 && text_is_json_name(arguments->word[2]))
     status = encode_documents(&encoder, arguments->word[2]);
   else
     status = encode_input(arguments, &encoder);

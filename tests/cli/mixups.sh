@@ -166,12 +166,19 @@ grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vo
 train 1 padded data.train=data-bytes model.vocab=514 run.steps=1
 grep 'model.vocab is' padded.log && die "a hint of a vocabulary that was padded"
 
-# A text that is too short to be split well.
-cat text/0[0-4]* | sed G | head -c 19000 > short.txt
-quietly short "$SLUICE" prepare short.txt out=short tokenizer=bytes val=0.01
-grep -q 'documents from 1 file, 18.55 KiB of text' short.out || {
+# Documents that are too few to be split well, and one that is not split at all.
+cat text/* | head -c 54000 > long.txt
+head -c 1000 long.txt > few.txt
+seed=0
+until grep -q 'validation gets more' short.out 2> few.err; do
+  seed=$((seed + 1))
+  test $seed -lt 40 || { cat short.out >&2; die "no warning of a split that is upside down"; }
+  rm -rf shards
+  quietly short "$SLUICE" prepare long.txt few.txt out=shards tokenizer=bytes val=0.5 seed=$seed
+done
+grep -q '2 documents from 2 files, 53.71 KiB of text' short.out || {
   cat short.out >&2; die "what was prepared"; }
-grep -q 'validation gets more tokens than training' short.out || {
-  cat short.out >&2; die "no warning of a split that is upside down"; }
+fails 3 "the corpus is one document, and a document is never split between training and" \
+  "$SLUICE" prepare long.txt out=one tokenizer=bytes
 grep 'validation gets' prepare.out && die "a warning of a good split"
 exit 0

@@ -97,7 +97,7 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
         break;
       int64_t n = 0;
       OK(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
-      bool val = rng_uniform(key, f, (uint64_t)document.number) < config->val;
+      bool val = rng_uniform(key, f, (uint64_t)document.document) < config->val;
       if (!begun[val]) {
         if (tokenizer_begin_of_text(tokenizer) >= 0)
           append(&out[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
@@ -293,30 +293,40 @@ static struct prepare_result prepare_text(const char *name, const char *text, si
   return result;
 }
 
-/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some; nothing but
- * one document cannot be divided. */
+/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some: of two plain
+ * texts of several blocks each, one goes to either side, whole. One document alone is refused. */
 static void test_small_shares(void **state)
 {
   (void)state;
-  enum { BYTES = 100000 }; /* 6 or 7 blocks */
-  char out[512], *text = corpus_text(12, BYTES);
-  int64_t turned = 0, least_val = BYTES;
+  enum { A = 40000, B = 70000 };
+  char in[512], out[512], *text = corpus_text(12, B);
+  int seen[2] = {0};
+  below(in, "in");
   below(out, "out");
   for (uint64_t seed = 1; seed <= 12; seed++) {
     struct prepare_config config = config_for(NULL, out);
     config.val = seed % 2 ? 0.01 : 0.99;
     config.seed = seed;
-    struct prepare_result result = prepare_text("x.txt", text, BYTES, &config);
-    int64_t val = result.val_tokens, train = result.train_tokens;
-    assert_true(val > 16000 && train > 16000);
-    assert_int_equal(val + train,
-                     BYTES + 2); /* one end of text on either side, none between blocks */
+    if (root)
+      corpus_put(in, "a.txt", text, A);
+    struct prepare_result result = prepare_text("b.txt", text, B, &config);
+    const bool first = result.val_tokens == A + 1; /* with the end of text */
+    assert_int_equal(result.val_tokens, first ? A + 1 : B + 1);
+    assert_int_equal(result.train_tokens, first ? B + 1 : A + 1);
     assert_int_equal(result.documents, 2);
-    least_val = val < least_val ? val : least_val;
-    turned += (seed % 2 ? val : train) < 34000;
+    seen[first]++;
     remove_on_root(out);
   }
-  assert_true(turned >= 10 && least_val < 34000);
+  assert_true(seen[0] > 0 && seen[1] > 0);
+  if (root)
+    corpus_put(in, "a.txt", text, B);
+  everybody_waits();
+  struct prepare_config config = config_for(&(char *){in}, out);
+  struct prepare_result result;
+  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result),
+                 "the corpus is one document, and a document is never split");
+  remove_on_root(in);
+  remove_on_root(out);
   mem_free(text);
 }
 
@@ -342,27 +352,53 @@ static void check_only_shard(const char *out, const char *name, const int32_t *t
   assert_true(H5Fclose(file) >= 0);
 }
 
-static void test_invalid_replaced(void **state)
+/* Also the number of records that are left out, which a repeated call reads from the shards. */
+static void test_invalid(void **state)
 {
   (void)state;
   static const int32_t plain[] = {'a', 0xEF, 0xBF, 0xBD, 'b', 0xEF, 0xBF, 0xBD, 256};
+  static const int32_t two[] = {'a', 'b', 256, 'c', 'd', 256};
   static const struct {
     const char *name, *text;
-  } cases[] = {{"x.txt", "a\xF0\x9F\x99"
-                         "b\xFF"},
-               {"x.jsonl", "{\"text\": \"a\xF0\x9F\x99"
-                           "b\xFF\"}"}};
-  char out[512];
+    enum text_invalid invalid;
+    int64_t skipped;
+  } cases[] = {
+      {"x.txt",
+       "a\xF0\x9F\x99"
+       "b\xFF",
+       TEXT_REPLACE, 0},
+      {"x.jsonl",
+       "{\"text\": \"a\xF0\x9F\x99"
+       "b\xFF\"}",
+       TEXT_REPLACE, 0},
+      {"x.jsonl", "{\"text\": \"a\\ud83db\\u0000\"}", TEXT_REPLACE, 0},
+      {"x.jsonl",
+       "{\"text\":null}\n{\"text\":\"ab\"}\nno JSON\n{\"text\":\"\xFF\"}\n"
+       "{\"text\":\"cd\"}\n{\"text\":\" \"}\n",
+       TEXT_SKIP, 4},
+      {"x.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"cd\"}", TEXT_REFUSE, 1}};
+  char in[512], out[512];
+  below(in, "in");
   below(out, "out");
-  for (size_t i = 0; i < 2; i++) {
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const bool replaces = cases[i].invalid == TEXT_REPLACE;
     struct prepare_config config = config_for(NULL, out);
     config.val = 0;
-    config.replace_invalid = true;
+    config.text.invalid = cases[i].invalid;
     struct prepare_result result =
         prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
-    assert_int_equal(result.bytes, 8);
+    assert_int_equal(result.bytes, replaces ? 8 : 4);
+    assert_int_equal(result.skipped, cases[i].skipped);
     if (root)
-      check_only_shard(out, "train-00000-00000.h5", plain, 9);
+      check_only_shard(out, "train-00000-00000.h5", replaces ? plain : two, replaces ? 9 : 6);
+    if (root)
+      corpus_put(in, cases[i].name, cases[i].text, strlen(cases[i].text));
+    everybody_waits();
+    config.input = &(char *){in};
+    OK(prepare_run(job, &config, &result));
+    assert_int_equal(result.skipped, cases[i].skipped);
+    assert_int_equal(result.reused_shards, 1);
+    remove_on_root(in);
     remove_on_root(out);
   }
 }
@@ -447,10 +483,10 @@ static void test_repair(void **state)
   if (root) {
     config.out = one;
     OK(prepare_run(alone, &config, &result));
-    snprintf(path, sizeof path, "%s/train-00001-00000.h5",
+    snprintf(path, sizeof path, "%s/train-00002-00000.h5",
              out); /* killed before the train shard was made */
     assert_int_equal(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/val-00001-00001.h5", out);
+    snprintf(path, sizeof path, "%s/val-00002-00001.h5", out);
     assert_int_equal(unlink(path), 0);
     damage(out, "train-00001-00003.h5", 200000);
     damage(out, SHARD_INDEX, 3000);
@@ -464,7 +500,7 @@ static void test_repair(void **state)
   everybody_waits();
   OK(prepare_run(job, &config, &result));
   assert_int_equal(result.shards, whole.shards);
-  assert_int_equal(result.reused_shards, whole.shards - 8);
+  assert_int_equal(result.reused_shards, whole.shards - 6);
   assert_int_equal(result.train_tokens, whole.train_tokens);
   assert_int_equal(result.val_tokens, whole.val_tokens);
   assert_int_equal(result.documents, whole.documents);
@@ -487,6 +523,8 @@ static void test_other_settings(void **state)
   char *text = corpus_text(9, 1000000), *before = NULL, *after = NULL;
   if (root)
     corpus_put(in, "x.txt", text, 1000000);
+  if (root)
+    corpus_put(in, "y.txt", "b", 1);
   everybody_waits();
   struct prepare_config config = config_for(&(char *){in}, out), other = config;
   struct prepare_result result;
@@ -591,11 +629,11 @@ static void test_broken_inputs(void **state)
   } cases[] = {{"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
                {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
                {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28,
-                "/in/b.json, byte 28: the JSON text ends"},
+                "/in/b.json, line 1, byte 28: the JSON text ends"},
                {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31,
-                "/in/b.json, byte 16: an object without \"text\""},
+                "/in/b.json, line 1, byte 16: an object without \"text\""},
                {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31,
-                "/in/b.jsonl, byte 27: broken JSON"}};
+                "/in/b.jsonl, line 2, byte 27: broken JSON"}};
   char in[512], out[512];
   below(in, "in");
   below(out, "out");
@@ -657,8 +695,9 @@ static void test_broken_late(void **state)
 static void test_empty_corpus(void **state)
 {
   (void)state;
-  char in[512], out[512];
+  char in[512], out[512], file[600];
   below(in, "in");
+  snprintf(file, sizeof file, "%s/c.jsonl", in);
   below(out, "out");
   struct prepare_config config = config_for(&(char *){in}, out);
   if (root)
@@ -677,9 +716,15 @@ static void test_empty_corpus(void **state)
     corpus_put(in, "b.txt", "One document only.", 18);
   everybody_waits();
   config.val = 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the validation split");
+  check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
   config.val = 1 - 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the training split");
+  check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
+  if (root)
+    corpus_put(in, "c.jsonl", "{\"content\":\"a\"}\n5\n", 18);
+  everybody_waits();
+  config.text.invalid = TEXT_SKIP;
+  config.input = &(char *){file};
+  check_nothing_left(&config, STATUS_INPUT, "is blank or was skipped (2)");
   remove_on_root(in);
 }
 
@@ -798,7 +843,7 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_llama3),
                                      cmocka_unit_test(test_small_shares),
                                      cmocka_unit_test(test_special),
-                                     cmocka_unit_test(test_invalid_replaced),
+                                     cmocka_unit_test(test_invalid),
                                      cmocka_unit_test(test_repair),
                                      cmocka_unit_test(test_other_settings),
                                      cmocka_unit_test(test_one_job_at_a_time),
