@@ -28,7 +28,7 @@ $(out)/libsluice.a: $(objects)
 # on another machine.
 archive = $(or $(shell f=lib$(1).a; p=`$(CC) -print-file-name=$$f`; \
   test "$$p" = "$$f" || echo "$$p"),-l$(1))
-libraries := $(foreach lib,$(libs),$(if $(filter -lyaml -lpcre2-8 -lz -lutf8proc,$(lib)),\
+libraries := $(foreach lib,$(libs),$(if $(filter -lyaml -lpcre2-8 -lz -lzstd -lutf8proc,$(lib)),\
   $(call archive,$(patsubst -l%,%,$(lib))),$(lib)))
 
 $(programs): $(out)/fuzz_%: $(out)/obj/tests/fuzz/fuzz_%.o $(out)/obj/tests/fuzz/fuzz.o \
