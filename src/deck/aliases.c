@@ -89,7 +89,7 @@ const struct option_alias deck_aliases[] = {
      "context_parallel expert_parallel",
      "shard.strategy", "Sluice is data-parallel only"},
     {"n np nproc nproc_per_node num_processes world_size num_gpus gpus_per_node nnodes", NULL,
-     "the launcher sets the number of ranks, as in mpirun -q -n 4 sluice train DECK; sluice plan "
+     "the launcher sets the number of ranks, as in mpirun -n 4 sluice train DECK; sluice plan "
      "takes --ranks 4"},
     {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
     {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
