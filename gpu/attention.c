@@ -9,8 +9,6 @@
 #include "gpu/attention_cudnn.h"
 #endif
 
-enum { MOST_HEAD = 256 };
-
 static size_t larger(size_t a, size_t b)
 {
   return a > b ? a : b;
@@ -213,9 +211,9 @@ size_t cuda_attention_workspace(const struct device_model *model, const struct a
 enum status cuda_attention(struct lane *lane, const struct attention *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  if (op->head_width > MOST_HEAD)
+  if (op->head_width > DEVICE_CUDA_MOST_HEAD)
     return status_set(STATUS_UNSUPPORTED, "attention heads of %lld elements: at most %d",
-                      (long long)op->head_width, MOST_HEAD);
+                      (long long)op->head_width, DEVICE_CUDA_MOST_HEAD);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, op)) {
     enum status status =

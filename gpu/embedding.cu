@@ -2,7 +2,9 @@
  * so that rows of one token keep their order) and cut into chunks of CHUNK sorted places, each
  * walked through by one block. A run of equal tokens inside a chunk is added to its row there. For
  * a run that crosses chunks each chunk leaves its part in the workspace, and a second kernel adds
- * the parts in order. There are no atomics, and additions have one order. */
+ * the parts in order. There are no atomics, and additions have one order. The columns are cut so
+ * that the parts fit into the workspace. Columns do not depend on each other, so no cut changes
+ * bits. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "gpu/common.cuh"
@@ -55,9 +57,13 @@ constexpr int CHUNK = 64, BATCH = 4,
               COLUMN_THREADS = 128; /* sorted places of a chunk; rows that are read at a time; packs
                                        of columns of a block */
 
+/* Rows that are sorted at a time: a lane's workspace holds them and the parts of 128 columns. */
+constexpr int64_t PASS_ROWS = 1 << 20;
+
 struct sorted {
   int64_t rows, V, C;
   const int32_t *key, *row;
+  int64_t begin, columns; /* that are added */
 };
 
 /* Whether sorted place i is the first (`opens`) or the last (`closes`) of its run. */
@@ -80,8 +86,8 @@ __device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, 
   store<float, W>(to, out);
 }
 
-/* part[chunk][2][C]: the part of the run that came in from the previous chunk, and the part of the
- * run that began here and goes on after this chunk. */
+/* part[chunk][2][columns]: the part of the run that came in from the previous chunk, and the part
+ * of the run that began here and goes on after this chunk. */
 template <typename T, int W>
 __global__ void __launch_bounds__(COLUMN_THREADS)
     add_chunk(const sorted s, const T *dx, float *dwte, float *part)
@@ -89,7 +95,8 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   __shared__ int32_t key[CHUNK], row[CHUNK];
   __shared__ bool first[CHUNK], last[CHUNK];
   const int64_t begin = (int64_t)blockIdx.x * CHUNK,
-                column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+                place = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W,
+                column = s.begin + place;
   const int n = s.rows - begin < CHUNK ? (int)(s.rows - begin) : CHUNK;
   for (int i = threadIdx.x; i < n; i += COLUMN_THREADS) {
     key[i] = s.key[begin + i];
@@ -98,7 +105,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
     last[i] = closes(s, begin + i);
   }
   __syncthreads();
-  if (column >= s.C)
+  if (place >= s.columns)
     return;
   float sum[W] = {0};
   bool began = false; /* the current run began in this chunk */
@@ -124,7 +131,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
         add_to<W>(dwte + (int64_t)key[i + b] * s.C + column, before[b], sum);
       else if (last[i + b] || i + b + 1 == n)
         for (int k = 0; k < W; k++)
-          part[((int64_t)blockIdx.x * 2 + began) * s.C + column + k] = sum[k];
+          part[((int64_t)blockIdx.x * 2 + began) * s.columns + place + k] = sum[k];
     }
   }
 }
@@ -135,8 +142,8 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
     add_parts(const sorted s, const float *part, float *dwte)
 {
   const int64_t begin = (int64_t)blockIdx.x * CHUNK, end = begin + CHUNK,
-                column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
-  if (end >= s.rows || column >= s.C)
+                place = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+  if (end >= s.rows || place >= s.columns)
     return;
   const int32_t id = s.key[end - 1];
   if (id >= s.V || s.key[end] != id || (s.key[begin] == id && !opens(s, begin)))
@@ -144,15 +151,15 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   int64_t chunks = 1; /* further chunks that hold the run */
   while (end + chunks * CHUNK < s.rows && s.key[end + chunks * CHUNK] == id)
     chunks++;
-  float *to = dwte + (int64_t)id * s.C + column;
+  float *to = dwte + (int64_t)id * s.C + s.begin + place;
   const pack<float, W> before = load<float, W>(to);
   float sum[W];
   for (int k = 0; k < W; k++)
-    sum[k] = part[((int64_t)blockIdx.x * 2 + 1) * s.C + column + k];
+    sum[k] = part[((int64_t)blockIdx.x * 2 + 1) * s.columns + place + k];
 #pragma unroll 4
   for (int64_t c = 1; c <= chunks; c++)
     for (int k = 0; k < W; k++)
-      sum[k] += part[((int64_t)blockIdx.x + c) * 2 * s.C + column + k];
+      sum[k] += part[((int64_t)blockIdx.x + c) * 2 * s.columns + place + k];
   add_to<W>(to, before, sum);
 }
 
@@ -214,12 +221,16 @@ void run_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, 
 }
 
 template <typename T, int W>
-void run_words(const gpu_launch *launch, const sorted *s, const void *dx, float *dwte, float *part)
+void run_words(const gpu_launch *launch, sorted s, const void *dx, float *dwte, float *part,
+               int64_t most)
 {
-  const dim3 grid((unsigned)pieces_of(s->rows, CHUNK),
-                  (unsigned)pieces_of(s->C, COLUMN_THREADS * W));
-  add_chunk<T, W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, (const T *)dx, dwte, part);
-  add_parts<W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, part, dwte);
+  for (; s.begin < s.C; s.begin += s.columns) {
+    s.columns = s.C - s.begin < most / W * W ? s.C - s.begin : most / W * W;
+    const dim3 grid((unsigned)pieces_of(s.rows, CHUNK),
+                    (unsigned)pieces_of(s.columns, COLUMN_THREADS * W));
+    add_chunk<T, W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(s, (const T *)dx, dwte, part);
+    add_parts<W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(s, part, dwte);
+  }
 }
 
 template <typename T, int W>
@@ -250,55 +261,65 @@ void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C,
   }
 }
 
-cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *out)
+namespace {
+
+/* dwte += the rows of one pass. */
+template <typename T, int W>
+cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t V,
+                     const int32_t *token, const T *dx, float *dwte, void *work, size_t bytes)
 {
-  const size_t parts = (size_t)pieces_of(rows, CHUNK) * 2 * (size_t)C * sizeof(float);
+  const int bits = key_bits(V);
+  const size_t column = aligned((size_t)rows * sizeof(int32_t)),
+               row_of_parts = (size_t)pieces_of(rows, CHUNK) * 2 * sizeof(float);
   size_t sort = 0;
-  const cudaError_t error = sort_bytes(rows, key_bits(V), &sort);
-  *out = sort + 4 * aligned((size_t)rows * sizeof(int32_t)) + parts;
+  cudaError_t error = sort_bytes(rows, bits, &sort);
+  if (error)
+    return error;
+  const size_t before = sort + 4 * column;
+  if (bytes < before + W * row_of_parts)
+    return cudaErrorMemoryAllocation;
+  char *at = (char *)work + sort;
+  int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column),
+          *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
+  number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key,
+                                                                             row);
+  error = cub::DeviceRadixSort::SortPairs(work, sort, key, sorted_key, row, order, (int)rows, 0,
+                                          bits, launch->stream);
+  if (!error)
+    run_words<T, W>(launch, {rows, V, C, sorted_key, order, 0, 0}, dx, dwte,
+                    (float *)((char *)work + before), (int64_t)((bytes - before) / row_of_parts));
   return error;
 }
 
+template <typename T, int W>
+cudaError_t embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C,
+                               int64_t V, const int32_t *token, const T *dx, float *dwte,
+                               bool wpe_accumulate, float *dwpe, void *work, size_t bytes)
+{
+  cudaError_t error = cudaSuccess;
+  for (int64_t first = 0; dwte && first < rows && !error; first += PASS_ROWS)
+    error = add_pass<T, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, V,
+                           token + first, dx + first * C, dwte, work, bytes);
+  if (!error && dwpe)
+    run_positions<T, W>(launch, rows, T_, C, dx, wpe_accumulate, dwpe);
+  return error ? error : cudaGetLastError();
+}
+
+} // namespace
+
 cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C,
                                    int64_t V, const int32_t *token, const void *dx, float *dwte,
-                                   bool wpe_accumulate, float *dwpe, void *work)
+                                   bool wpe_accumulate, float *dwpe, void *work, size_t bytes)
 {
-  if (rows == 0)
-    return cudaSuccess;
   const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL)
                                  : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
-  if (dwte) {
-    const int bits = key_bits(V);
-    const size_t column = aligned((size_t)rows * sizeof(int32_t));
-    size_t bytes = 0;
-    cudaError_t error = sort_bytes(rows, bits, &bytes);
-    if (error)
-      return error;
-    char *at = (char *)work + bytes;
-    int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column),
-            *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
-    float *part = (float *)(at + 4 * column);
-    number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key,
-                                                                               row);
-    error = cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0,
-                                            bits, launch->stream);
-    if (error)
-      return error;
-    const sorted s = {rows, V, C, sorted_key, order};
-    if (launch->bf16)
-      wide ? run_words<bf16, 8>(launch, &s, dx, dwte, part)
-           : run_words<bf16, 1>(launch, &s, dx, dwte, part);
-    else
-      wide ? run_words<float, 4>(launch, &s, dx, dwte, part)
-           : run_words<float, 1>(launch, &s, dx, dwte, part);
-  }
-  if (dwpe) {
-    if (launch->bf16)
-      wide ? run_positions<bf16, 8>(launch, rows, T, C, dx, wpe_accumulate, dwpe)
-           : run_positions<bf16, 1>(launch, rows, T, C, dx, wpe_accumulate, dwpe);
-    else
-      wide ? run_positions<float, 4>(launch, rows, T, C, dx, wpe_accumulate, dwpe)
-           : run_positions<float, 1>(launch, rows, T, C, dx, wpe_accumulate, dwpe);
-  }
-  return cudaGetLastError();
+  if (rows == 0)
+    return cudaSuccess;
+  if (launch->bf16)
+    return (wide ? embedding_backward<bf16, 8>
+                 : embedding_backward<bf16, 1>)(launch, rows, T, C, V, token, (const bf16 *)dx,
+                                                dwte, wpe_accumulate, dwpe, work, bytes);
+  return (wide ? embedding_backward<float, 4>
+               : embedding_backward<float, 1>)(launch, rows, T, C, V, token, (const float *)dx,
+                                               dwte, wpe_accumulate, dwpe, work, bytes);
 }

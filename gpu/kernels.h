@@ -90,11 +90,13 @@ static inline int32_t gpu_fault_id(uint64_t fault)
 void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
                    const int32_t *token, const void *wte, const void *wpe, void *x,
                    unsigned long long *fault);
-/* These two return errors of the library that they use, and of their own launches. */
+/* `work`: `bytes` bytes, of which CUDA_WORKSPACE suffice for any shape. The bits do not depend on
+ * them. cudaErrorMemoryAllocation: too few. It also returns errors of the library that it uses, and
+ * of its own launches. */
 cudaError_t gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T,
                                    int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                   float *dwte, bool wpe_accumulate, float *dwpe, void *work);
-cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *out);
+                                   float *dwte, bool wpe_accumulate, float *dwpe, void *work,
+                                   size_t bytes);
 
 void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld,
                        void *logits, const int32_t *target, float scale, bool gradient,

@@ -2,14 +2,15 @@
  * handle are refused, scratch memory comes from the lane, and the kernels are launched. */
 #include "gpu/cuda.h"
 
-enum { MOST_NORM = 32768, MOST_HALF = 512 };
+enum { MOST_HALF = 512 };
 
 static enum status check_norm(int64_t C)
 {
-  return C <= MOST_NORM ? STATUS_OK
-                        : status_set(STATUS_UNSUPPORTED,
-                                     "a norm over %lld elements: the GPU's kernels take up to %d",
-                                     (long long)C, MOST_NORM);
+  return C <= DEVICE_CUDA_MOST_NORM
+             ? STATUS_OK
+             : status_set(STATUS_UNSUPPORTED,
+                          "a norm over %lld elements: the GPU's kernels take up to %d",
+                          (long long)C, DEVICE_CUDA_MOST_NORM);
 }
 
 static enum status check_fp8(const struct lane *lane)
@@ -265,18 +266,13 @@ enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, 
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
-  size_t bytes = 0;
-  enum status status = STATUS_OK;
-  if (dwte)
-    status = cuda_check(gpu_embedding_workspace(rows, C, V, &bytes),
-                        "asking what an embedding's gradient needs");
-  if (dwte && !status)
-    status = cuda_lane_room(lane, bytes, "an embedding's gradient", &work);
+  const enum status status =
+      dwte ? cuda_lane_room(lane, CUDA_WORKSPACE, "an embedding's gradient", &work) : STATUS_OK;
   if (status)
     return status;
-  return cuda_check(
-      gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work),
-      "an embedding's gradient");
+  return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate,
+                                           dwpe, work, CUDA_WORKSPACE),
+                    "an embedding's gradient");
 }
 
 enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,

@@ -17,6 +17,8 @@ static const struct {
     {"cuda",
      {.chunk_logits = 512 * MIB,
       .row_multiple = DEVICE_CUDA_ROW_MULTIPLE,
+      .most_norm = DEVICE_CUDA_MOST_NORM,
+      .most_head = DEVICE_CUDA_MOST_HEAD,
       .reserve = {DEVICE_CUDA_WORKSPACE, 192 * MIB, INT64_C(2048) * MIB}}},
 };
 

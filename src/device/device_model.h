@@ -27,8 +27,9 @@ struct device_model {
   bool by_sequence;             /* promises what device.h calls independence of the split */
   bool host_memory;             /* the host reads and writes the device's memory */
   enum fp8_scales fp8;
-  int64_t chunk_logits; /* elements of logits that are best made at a time */
-  int64_t row_multiple; /* best multiple for rows of logits, in elements; divides 64 */
+  int64_t chunk_logits;         /* elements of logits that are best made at a time */
+  int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
+  int64_t most_norm, most_head; /* elements of a norm's row, and of a head; 0: any number */
 
   /* Bytes of device memory in addition to the arenas of a plan. */
   struct {
@@ -61,6 +62,11 @@ enum fp8_scales device_cuda_fp8(int major, int minor);
 /* Bytes that a rank of `ranks` needs on such a device in addition to its arenas. Local, pure. */
 int64_t device_model_reserve(const struct device_model *model, int ranks);
 
-enum { DEVICE_CUDA_ROW_MULTIPLE = 64, DEVICE_CUDA_WORKSPACE = 64 << 20 };
+enum {
+  DEVICE_CUDA_ROW_MULTIPLE = 64,
+  DEVICE_CUDA_WORKSPACE = 64 << 20,
+  DEVICE_CUDA_MOST_NORM = 32768,
+  DEVICE_CUDA_MOST_HEAD = 256
+};
 
 #endif

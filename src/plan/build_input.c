@@ -3,6 +3,25 @@
 
 enum { MOST_VISITS = 1 << 20 };
 
+/* Shapes that the device's kernels refuse. */
+static enum status check_shapes(const struct plan_input *input)
+{
+  const struct device_model *device = input->device;
+  const struct model_config *config = &input->model->config;
+  const struct {
+    const char *key;
+    int64_t value, most;
+  } limits[] = {{"model.width", config->width, device->most_norm},
+                {"model.head_width", config->head_width, device->most_head}};
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    if (limits[i].most > 0 && limits[i].value > limits[i].most)
+      return status_set(STATUS_UNSUPPORTED,
+                        "%s is %lld, and the kernels for GPUs take at most %lld: lower it, or set "
+                        "run.device=host",
+                        limits[i].key, (long long)limits[i].value, (long long)limits[i].most);
+  return STATUS_OK;
+}
+
 enum status build_check_input(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
@@ -45,7 +64,8 @@ enum status build_check_input(const struct plan_input *input)
         STATUS_USAGE,
         "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
         (long long)shape->micros, input->model->units);
-  return unit_policy_check(input);
+  const enum status status = check_shapes(input);
+  return status ? status : unit_policy_check(input);
 }
 
 static enum status size_from(size_t bytes, int64_t *out)

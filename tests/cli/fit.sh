@@ -89,6 +89,12 @@ fit 0 "computing in bf16; this machine has none, so workspace sizes are those of
 grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out ||
   die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
+# What the kernels for GPUs refuse, the plan refuses. The host takes both shapes.
+fit 8 "model.width is 33024, and the kernels for GPUs take at most 32768" gpu=h100 \
+  model.width=33024 model.heads=516
+fit 8 "model.head_width is 257, and the kernels for GPUs take at most 256" gpu=h100 \
+  model.width=257 model.heads=1
+fit 0 "verified" model.width=257 model.heads=1
 fit 0 "device host, computing in bf16" --ranks 2 run.compute=bf16
 fit 2 "comm.backend (command line) is nccl" comm.backend=nccl
 fit 0 "verified" comm.backend=nccl run.device=cuda

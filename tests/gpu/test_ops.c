@@ -1323,6 +1323,35 @@ static void test_embedding(void **state)
   check_embedding(1, 64, 33, 50, true);
   check_embedding(4, 512, 40, 7, true); /* runs of equal tokens over many chunks */
   check_embedding(1, 1000, 1032, 6, false);
+  check_embedding(2, 600001, 8, 50257, false); /* sorted in two passes */
+}
+
+/* Any workspace gives the same bits, because only columns are cut. Too small a one is refused. */
+static void test_embedding_room(void **state)
+{
+  enum { ROWS = 3000, C = 1000, V = 40 };
+  static float few[V * C], all[V * C];
+  const struct gpu_launch launch = cuda_launch(gpu_lane);
+  int32_t token[ROWS];
+  void *work = NULL;
+  (void)state;
+  for (int r = 0; r < ROWS; r++)
+    token[r] = r * r % 77 % V;
+  int32_t *there = tokens_there(token, ROWS);
+  struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
+  must(cuda_lane_room(gpu_lane, CUDA_WORKSPACE, "a test", &work));
+  assert_int_equal(gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there,
+                                          false, NULL, work, 1 << 10),
+                   cudaErrorMemoryAllocation);
+  for (int time = 0; time < 2; time++) {
+    upload(&dwte);
+    must_cuda(gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false,
+                                     NULL, work, time ? CUDA_WORKSPACE : 256 << 10));
+    must_cuda(cudaDeviceSynchronize());
+    must_cuda(cudaMemcpy(time ? all : few, dwte.there, sizeof all, cudaMemcpyDeviceToHost));
+  }
+  assert_memory_equal(few, all, sizeof all);
+  forget();
 }
 
 /* The second time gives the same bits. */
@@ -2609,6 +2638,7 @@ int main(int argc, char **argv)
                                        TEST(test_hopper_knows),
                                        TEST(test_hopper_bits),
                                        TEST(test_embedding),
+                                       TEST(test_embedding_room),
                                        TEST(test_embedding_repeats),
                                        TEST(test_bad_token),
                                        TEST(test_bad_target),
