@@ -87,9 +87,9 @@ elsewhere() {
 same near far
 grep -q "memory is not bound to the NUMA node of this rank's cores, only its threads are: " \
   far.log || { cat far.log >&2; die "memory that cannot be bound is passed over"; }
-if grep "on rank 0, NUMA node not known" near.log; then exit 0; fi
-grep -q "host memory: .*B on rank 0, NUMA-local" near.log || {
-  cat near.log >&2; die "the log does not say where memory lies"; }
+if grep "on rank 0, NUMA node not known" near/log.txt; then exit 0; fi
+grep -q "host memory: .*B on rank 0, NUMA-local" near/log.txt || {
+  cat near/log.txt >&2; die "the log does not say where memory lies"; }
 grep -q "host memory: 100 % of the .*B of this rank are on other NUMA nodes than its cores (1 \
 core of NUMA node 60 " far.log || { cat far.log >&2; die "memory on another node is passed over"; }
 if grep "NUMA" far_unbound.log | grep -v "^rank 0 runs on"; then
