@@ -200,7 +200,8 @@ enum status fit_print(const struct advise_case *job, bool *fits)
   struct rooms rooms;
   fit_judge(room, job->n, job->plans, &rooms);
   printf("\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
-         dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
+         plan->input.model->fp8 ? "fp8" : dtype_name(plan->input.model->config.compute),
+         dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
     print_line("device: a rank needs", tier_bytes(job->n, job->plans, TIER_DEVICE), room->gpu,
                room->gpu_bytes);

@@ -89,6 +89,8 @@ fit 0 "computing in bf16; this machine has none, so workspace sizes are those of
 grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out ||
   die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
+fit 0 "which computes in fp8 with gradients in fp32" gpu=h100 run.compute=fp8 model.width=128 \
+  model.heads=2 model.context=128 data.sequence=128
 # What the kernels for GPUs refuse, the plan refuses. The host takes both shapes.
 fit 8 "model.width is 33024, and the kernels for GPUs take at most 32768" gpu=h100 \
   model.width=33024 model.heads=516
