@@ -155,10 +155,11 @@ cat full.sent hybrid.sent | awk '{ s[NR > 4] += $2 } END { exit !(s[1] > 0 && s[
   die "hybrid sharding does not spare the network"
 
 # Groups of a host are as large everywhere.
-grep -q "8 ranks, .*, ranks renumbered node by node$" dealt.log || {
-  cat dealt.log >&2; die "the log does not say that ranks have other numbers than the launcher's"; }
-! grep -q "renumbered" hybrid.log || {
-  cat hybrid.log >&2; die "ranks have other numbers than the launcher's"; }
+grep -q ", ranks renumbered node by node$" dealt/log.txt || {
+  cat dealt/log.txt >&2
+  die "the log does not say that ranks have other numbers than the launcher's"; }
+! grep "renumbered" hybrid/log.txt || {
+  cat hybrid/log.txt >&2; die "ranks have other numbers than the launcher's"; }
 grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || {
   cat hybrid.log >&2; die "groups are no hosts"; }
 ! grep -q "span nodes" hybrid.log || { cat hybrid.log >&2; die "groups of hosts span them"; }
