@@ -17,7 +17,7 @@
 #include "io/text/file.h"
 
 static char folder[] = "/tmp/sluice-prepare-XXXXXX", corpus[128], part[160], out[128], whole[128];
-enum { SHARD = 400000 };
+enum { SHARD = 250000 };
 
 /* The reports of a finished child. */
 struct report {
