@@ -107,7 +107,7 @@ static void make_data(const char *to)
   const struct shard_info info = {.split = SPLIT_TRAIN,
                                   .groups = 1,
                                   .last = true,
-                                  .tokenizer = "test",
+                                  .tokenizer = "bytes",
                                   .vocab = 31,
                                   .part_tokens = {TOKENS, 0},
                                   .documents = 1,
