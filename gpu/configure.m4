@@ -128,8 +128,8 @@ fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100
 # None of these headers is for files outside gpu/.
 SLUICE_DEPS_CFLAGS=$sluice_program_cflags
 
-# What a build for GPUs lacks: what that costs, and the cure. configure warns of it, and doctor and
-# quickstart.sh repeat it.
+# Sentences for a GPU build without NCCL or fast attention: the cost and the cure. configure warns
+# with them, and doctor and quickstart.sh repeat them.
 sluice_cure_nccl="install libnccl-dev (of NVIDIA), then configure again with --with-nccl"
 AS_IF([test -n "$sluice_cudnn_lacks"],
   [sluice_cure_cudnn="python3 -m pip install --target DIR nvidia-cudnn-frontend, then configure \

@@ -49,7 +49,7 @@ static bool find_name(const char *dir, const char *pattern, char *out, size_t si
   return *out;
 }
 
-/* What a download that did not finish leaves beside the file or, by `hf download`, in a folder. */
+/* An unfinished download leaves a file next to its target or, with `hf download`, in a folder. */
 static bool find_unfinished(const char *dir, char *out, size_t size)
 {
   static const char *const ends[] = {"incomplete", "part",     "partial", "crdownload",
@@ -313,7 +313,7 @@ static void tell(char *left_out, size_t size, const char *word, size_t bytes)
   append_text(left_out, size, "%s%.*s", *left_out ? ", " : "", (int)bytes, word);
 }
 
-/* In place: names lie in the header's tree, which nobody reads any more. */
+/* In place: names lie in the header's tree, which is not read again. */
 static void leave_words_out(char *name, char *left_out, size_t size)
 {
   char *to = name;

@@ -1,4 +1,4 @@
-/* What an open file and an open folder are made of. Private to io/huggingface. */
+/* The structs of an open file and an open folder. Private to io/huggingface. */
 #ifndef SLUICE_IO_HUGGINGFACE_PRIVATE_H
 #define SLUICE_IO_HUGGINGFACE_PRIVATE_H
 

@@ -1,5 +1,5 @@
-/* What a file is, by its first bytes, if it is no file that the caller can read: a page of HTML in
- * place of a download, a pointer of Git LFS, an archive. */
+/* Recognises files that the caller cannot read by their first bytes: an HTML page in place of a
+ * download, a Git LFS pointer, an archive. */
 #ifndef SLUICE_IO_TEXT_FILE_KIND_H
 #define SLUICE_IO_TEXT_FILE_KIND_H
 

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-/* What a reader does with bytes that are no UTF-8, NUL bytes, and escapes that are no character. */
+/* The treatment of bytes that are no UTF-8, NUL bytes, and escapes that are no character. */
 enum text_invalid {
   TEXT_REFUSE,
   TEXT_REPLACE, /* U+FFFD in their place */

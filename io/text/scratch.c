@@ -18,7 +18,7 @@
 static const char mark[] = ".tmp-", unique[] = "XXXXXX", descriptors[] = "/proc/self/fd/";
 enum { OTHERS = 077 };
 
-/* What a folder of this user has, and no folder of another user. File systems may map users, or
+/* Facts that tell a folder of this user from those of others. File systems may map users, or
  * have no modes, so facts of two folders are compared. */
 struct owner {
   uint64_t user, mode;
