@@ -54,5 +54,5 @@ next          export PATH=$PWD/build:\$PATH, then "Your first training" in READM
 tests         ./check.sh
 END
 
-# What a build for GPUs lacks, and the cure.
+# Name the cure if a build for GPUs lacks something.
 $sluice doctor | sed -n 's/^[a-z]* *\(GPUs\|NCCL\|cuDNN\) *\(.*Cure: .*\)/\n\1: \2/p'
