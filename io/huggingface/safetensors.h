@@ -45,10 +45,10 @@ const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *f
 const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
                                                 const char *name);
 
-/* Takes the words of wrappers such as torch.compile ("_orig_mod.") out of the names of tensors, and
- * the prefix that all names share before one of the two names of the embedding: "module.". What was
- * left out is listed in `left_out`, an array of `size` bytes; "": nothing was. STATUS_INPUT if two
- * tensors then have the same name. Local. */
+/* Removes the words of wrappers such as torch.compile ("_orig_mod.") from the names of tensors.
+ * Also removes the prefix, such as "module.", that all names share before one of the two names of
+ * the embedding. `left_out`, an array of `size` bytes, lists the removed words; "" if there are
+ * none. STATUS_INPUT if two tensors then have the same name. Local. */
 enum status safetensors_folder_unwrap(struct safetensors_folder *folder, const char *embedding,
                                       const char *base, char *left_out, size_t size);
 /* For a folder that cannot be opened as a model's. STATUS_INPUT says which part it lacks, or what

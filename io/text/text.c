@@ -239,7 +239,7 @@ static enum status next_block(struct text *text, struct text_document *out, bool
   return STATUS_OK;
 }
 
-/* The first problem of an object counts. The object is read to its end all the same. */
+/* The first problem of an object counts. The object is still read to its end. */
 static void set_problem(struct text *text, int64_t at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void set_problem(struct text *text, int64_t at, const char *format, ...)
@@ -284,7 +284,7 @@ static void note_key(struct text *text, int byte)
              key->data);
 }
 
-/* What a value that is no string is, by its first byte. */
+/* The kind of a value that is no string, by its first byte. */
 static const char *name_value(int byte)
 {
   switch (byte) {

@@ -33,7 +33,7 @@ bool bpe_find_bytes(struct bpe *bpe, int *missing);
 
 /* `merges`: upper bound for the number of merges. */
 enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges);
-/* Pairs added earlier have lower ranks. False: the pair was added before, and has its rank anew. */
+/* Pairs added earlier have lower ranks. False: the pair was added before, and gets a new rank. */
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined);
 /* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole
  * word. */

@@ -48,7 +48,7 @@ static void cure_home(const char *text, char cure[CURE_BYTES])
              text);
 }
 
-/* What is wrong and the cure; false: nothing is. A name that exists is taken as it is. */
+/* Writes the fault and its cure. False: there is none. A name that exists is taken as it is. */
 static bool explain(const char *text, char cure[CURE_BYTES])
 {
   if (*text == '~') {

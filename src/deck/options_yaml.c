@@ -31,7 +31,7 @@ static bool has_tab(const struct reader *reader, size_t line)
   return at && at < reader->end && *at == '\t';
 }
 
-/* What to do about a mistake that the parser's words do not explain. */
+/* The cure of a mistake that the parser's words do not explain. */
 static const char *cure_of(const struct reader *reader)
 {
   const yaml_parser_t *parser = &reader->parser;
