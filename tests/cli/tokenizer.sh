@@ -2,6 +2,7 @@
 # sluice tokenizer: one rank's files for any number of ranks, texts that come back as they were, and
 # one sentence for each mistake.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need gzip zstd
 make_text
 corpus=$top_srcdir/tests/io/data/bpe_train/corpus.jsonl
 
@@ -108,32 +109,30 @@ awk -v b="$bytes" -v t="${tokens:-0}" 'BEGIN { exit !(t > 0 && t < b / 4) }' || 
 
 # prepare and train count the same documents on any number of ranks, also of texts of many blocks
 # and of compressed ones. The key of the text and records without one are counted alike.
-if command -v gzip zstd > /dev/null; then
-  mkdir mixed plain
-  cat text/* text/* | tee plain/big.txt | gzip -c > mixed/big.txt.gz
-  sed 's/^/{"content":"/; s/$/"}/' text/0* > plain/lines.jsonl
-  printf '{"content":null}\n{"text":"x"}\n' >> plain/lines.jsonl
-  zstd -q plain/lines.jsonl -o mixed/lines.jsonl.zst
-  cp text/01.txt plain
-  gzip -c text/01.txt > mixed/01.txt.gz
-  documents=$(($(wc -l < plain/lines.jsonl) - 2 + 2))
-  for ranks in 1 3; do
-    for corpus in mixed plain; do
-      learn $ranks "counted-$corpus.$ranks" input=$corpus vocab=600 text=content invalid=skip
-      grep -q " $documents documents of 3 files (2 records skipped)" learn.out || {
-        cat learn.out >&2; die "$corpus on $ranks ranks: tokenizer train counts other documents"; }
-      cmp "counted-$corpus.$ranks/tokenizer.json" counted-mixed.1/tokenizer.json ||
-        die "$corpus on $ranks ranks: another tokenizer"
-      on $ranks "$SLUICE" prepare $corpus "out=shards-$corpus.$ranks" text=content invalid=skip \
-        val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare of $corpus"; }
-      grep -q ": $documents documents from 3 files.*; 2 records" prepare.out || {
-        cat prepare.out >&2; die "$corpus on $ranks ranks: prepare counts other documents"; }
-      sed -n 's/.* from 3 files, \(.*\), in .*/\1/p' prepare.out >> prepared
-    done
-    diff -r shards-mixed.$ranks shards-mixed.1 || die "other shards on $ranks ranks"
+mkdir mixed plain
+cat text/* text/* | tee plain/big.txt | gzip -c > mixed/big.txt.gz
+sed 's/^/{"content":"/; s/$/"}/' text/0* > plain/lines.jsonl
+printf '{"content":null}\n{"text":"x"}\n' >> plain/lines.jsonl
+zstd -q plain/lines.jsonl -o mixed/lines.jsonl.zst
+cp text/01.txt plain
+gzip -c text/01.txt > mixed/01.txt.gz
+documents=$(($(wc -l < plain/lines.jsonl) - 2 + 2))
+for ranks in 1 3; do
+  for corpus in mixed plain; do
+    learn $ranks "counted-$corpus.$ranks" input=$corpus vocab=600 text=content invalid=skip
+    grep -q " $documents documents of 3 files (2 records skipped)" learn.out || {
+      cat learn.out >&2; die "$corpus on $ranks ranks: tokenizer train counts other documents"; }
+    cmp "counted-$corpus.$ranks/tokenizer.json" counted-mixed.1/tokenizer.json ||
+      die "$corpus on $ranks ranks: another tokenizer"
+    on $ranks "$SLUICE" prepare $corpus "out=shards-$corpus.$ranks" text=content invalid=skip \
+      val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare of $corpus"; }
+    grep -q ": $documents documents from 3 files.*; 2 records" prepare.out || {
+      cat prepare.out >&2; die "$corpus on $ranks ranks: prepare counts other documents"; }
+    sed -n 's/.* from 3 files, \(.*\), in .*/\1/p' prepare.out >> prepared
   done
-  test "$(sort -u prepared | wc -l)" = 1 || { cat prepared >&2; die "tokens of compressed text"; }
-fi
+  diff -r shards-mixed.$ranks shards-mixed.1 || die "other shards on $ranks ranks"
+done
+test "$(sort -u prepared | wc -l)" = 1 || { cat prepared >&2; die "tokens of compressed text"; }
 
 # A corpus that is too small.
 printf 'abab' > small.txt
