@@ -88,13 +88,18 @@ static void clear_progress(void)
 /* With the mutex. */
 static void print_line(enum log_level level, const char *line)
 {
-  static const char *const prefixes[] = {
-      [LOG_DEBUG] = "debug: ", [LOG_INFO] = "", [LOG_WARN] = "warning: ", [LOG_ERROR] = "error: "};
+  static const char *const prefixes[] = {[LOG_DEBUG] = "debug: ",
+                                         [LOG_INFO] = "",
+                                         [LOG_NOTE] = "",
+                                         [LOG_WARN] = "warning: ",
+                                         [LOG_ERROR] = "error: "};
   char rank[32] = "";
   if (log_state.rank != 0)
     snprintf(rank, sizeof rank, "rank %d: ", log_state.rank);
-  clear_progress();
-  fprintf(stderr, "%s%s%s\n", rank, prefixes[level], line);
+  if (level != LOG_NOTE) {
+    clear_progress();
+    fprintf(stderr, "%s%s%s\n", rank, prefixes[level], line);
+  }
   write_file(prefixes[level], line);
 }
 
@@ -110,20 +115,6 @@ void log_message(enum log_level level, const char *format, ...)
   va_end(args);
   pthread_mutex_lock(&log_state.mutex);
   print_line(level, line);
-  pthread_mutex_unlock(&log_state.mutex);
-}
-
-void log_note(const char *format, ...)
-{
-  if (log_state.rank != 0 || log_state.least > LOG_INFO)
-    return;
-  char line[LINE_SIZE];
-  va_list args;
-  va_start(args, format);
-  format_line(line, format, args);
-  va_end(args);
-  pthread_mutex_lock(&log_state.mutex);
-  write_file("", line);
   pthread_mutex_unlock(&log_state.mutex);
 }
 

@@ -11,7 +11,8 @@
 
 #include "base/status.h"
 
-enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+/* LOG_NOTE: a fact for the log file alone, such as a library's version. */
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_NOTE, LOG_WARN, LOG_ERROR };
 
 /* Set once at start, before other threads exist. */
 void log_set_rank(int rank);
@@ -25,11 +26,9 @@ void log_message(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 #define log_debug(...) log_message(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...) log_message(LOG_INFO, __VA_ARGS__)
+#define log_note(...) log_message(LOG_NOTE, __VA_ARGS__)
 #define log_warn(...) log_message(LOG_WARN, __VA_ARGS__)
 #define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
-
-/* A fact for the log file alone, such as a library's version. Rank 0 only. */
-void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A warning that many ranks may share, before the first step. If log_keep_alike() is on, the
  * warning is kept until the ranks have counted how many have it (comm_say_warnings()). Then one

@@ -77,11 +77,13 @@ static void test_levels_and_file(void **state)
   assert_int_equal(log_open_file(log_path), STATUS_OK);
   log_debug("hidden");
   log_info("loss %.1f", 2.5);
+  log_note("%d library", 1);
   log_warn("two\nlines");
   log_error("bad\033[2J");
   log_failure("no\nstep 1/1  loss 0\a");
   log_set_level(LOG_ERROR);
   log_warn("hidden");
+  log_note("hidden");
   log_progress(0, "hidden");
   log_set_level(LOG_INFO);
   assert_int_equal(log_open_file(NULL), STATUS_OK);
@@ -92,9 +94,8 @@ static void test_levels_and_file(void **state)
   restore_stderr();
   assert_content(err_path, "loss 2.5\nwarning: two lines\nerror: bad?[2J\nsluice: no step 1/1  "
                            "loss 0?\nnot in the file\nlast\n");
-  assert_content(
-      log_path,
-      "loss 2.5\nwarning: two lines\nerror: bad?[2J\nerror: no step 1/1  loss 0?\nlast\n");
+  assert_content(log_path, "loss 2.5\n1 library\nwarning: two lines\nerror: bad?[2J\nerror: no "
+                           "step 1/1  loss 0?\nlast\n");
 }
 
 static void test_other_ranks(void **state)
