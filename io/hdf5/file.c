@@ -10,6 +10,7 @@
 
 #include "io/hdf5/private.h"
 #include "io/text/file.h"
+#include "io/text/file_kind.h"
 
 enum {
   ALIGN_BYTES = 65536, /* objects of this size or more begin at a multiple of it: whole pages and
@@ -160,29 +161,9 @@ enum status hdf5_create(const char *path, hid_t *out)
 
 static const char *looks_like(const unsigned char *head, size_t bytes)
 {
-  static const struct {
-    size_t at, length;
-    const char *magic, *what;
-  } known[] = {
-      {0, 4, "PK\3\4", "a zip archive (from PyTorch or NumPy)"},
-      {0, 2, "\x1f\x8b", "gzip data"},
-      {0, 4, "\x28\xb5\x2f\xfd", "Zstandard data"},
-      {0, 6, "\x93NUMPY", "a NumPy array"},
-      {0, 4,
-       "\x7f"
-       "ELF",
-       "a program"},
-      {0, 4, "GGUF", "a GGUF model"},
-      {0, 3, "CDF", "a classic netCDF file"},
-      {257, 5, "ustar", "a tar archive"},
-      {8, 2, "{\"", "a safetensors file"},
-      {0, 2, "\x80\2", "a Python pickle"},
-      {0, 2, "\x80\4", "a Python pickle"},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    if (bytes >= known[i].at + known[i].length &&
-        memcmp(head + known[i].at, known[i].magic, known[i].length) == 0)
-      return known[i].what;
+  const struct file_kind *kind = file_kind_find((const char *)head, bytes);
+  if (kind)
+    return kind->is;
   size_t text = 0, zero = 0;
   for (size_t i = 0; i < bytes; i++) {
     bool stray = (head[i] & 0xc0) == 0x80 &&
@@ -198,7 +179,7 @@ static enum status check_is_hdf5(const char *path, bool write)
 {
   static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   struct stat info;
-  unsigned char head[512];
+  unsigned char head[FILE_KIND_BYTES];
   if (stat(path, &info) != 0)
     return status_set(errno == ENOENT ? STATUS_INPUT : STATUS_IO, "cannot open it: %s",
                       strerror(errno));

@@ -11,8 +11,9 @@
 
 #include "base/mem.h"
 #include "base/open.h"
+#include "io/text/file_kind.h"
 
-enum { HEAD = 512, PACKED = 128 << 10, SKIPPED = 64 << 10, WINDOW_LOG_MOST = 31 };
+enum { PACKED = 128 << 10, SKIPPED = 64 << 10, WINDOW_LOG_MOST = 31 };
 
 struct text_source {
   const char *path;
@@ -30,79 +31,6 @@ struct text_source {
 };
 
 /* ---- files that hold no text */
-
-#define PYTHON "python3 -c 'import "
-
-/* `weak`: text may begin so, and the file must hold control characters too. FILE and OUT in a cure
- * are for the user to replace. */
-static const struct kind {
-  int at, n;
-  const char *magic, *what, *cure;
-  bool weak;
-} kinds[] = {
-    {0, 4, "PAR1", "a Parquet file",
-     "convert it to JSON Lines first: " PYTHON "pandas, sys; pandas.read_parquet(sys.argv[1])"
-     ".to_json(sys.argv[2], orient=\"records\", lines=True)' FILE OUT.jsonl",
-     true},
-    {0, 6, "ARROW1", "an Arrow file",
-     "convert it to JSON Lines first: " PYTHON "pandas, sys; pandas.read_feather(sys.argv[1])"
-     ".to_json(sys.argv[2], orient=\"records\", lines=True)' FILE OUT.jsonl",
-     true},
-    {0, 4, "\xFF\xFF\xFF\xFF", "an Arrow stream",
-     "convert it to JSON Lines first: " PYTHON "datasets, sys; datasets.Dataset.from_file"
-     "(sys.argv[1]).to_json(sys.argv[2])' FILE OUT.jsonl",
-     false},
-    {0, 3, "ORC", "an ORC file",
-     "convert it to JSON Lines first: " PYTHON "pandas, sys; pandas.read_orc(sys.argv[1])"
-     ".to_json(sys.argv[2], orient=\"records\", lines=True)' FILE OUT.jsonl",
-     true},
-    {0, 4, "Obj\1", "an Avro file", "convert it to JSON Lines first: avro-tools tojson FILE > OUT",
-     false},
-    {0, 3, "BZh", "compressed by bzip2", "unpack it first: bzcat FILE > OUT", true},
-    {0, 6, "\xFD\x37zXZ\0", "compressed by xz", "unpack it first: xzcat FILE > OUT", false},
-    {0, 4, "\x04\x22\x4D\x18", "compressed by lz4", "unpack it first: lz4cat FILE > OUT", false},
-    {0, 2, "\x1F\x9D", "compressed by compress", "unpack it first: zcat FILE > OUT", false},
-    {0, 2, "\x1F\x8B", "compressed by gzip once more", "unpack it first: zcat FILE > OUT.gz",
-     false},
-    {0, 4, "\x28\xB5\x2F\xFD", "compressed by zstd once more",
-     "unpack it first: zstdcat FILE > OUT.zst", false},
-    {0, 4, "PK\3\4", "a zip archive, as .docx, .xlsx, .npz and .pt files are",
-     "unpack it first: unzip FILE", false},
-    {0, 6, "7z\xBC\xAF\x27\x1C", "a 7z archive", "unpack it first: 7z x FILE", false},
-    {0, 6, "Rar!\x1A\7", "a RAR archive", "unpack it first: unrar x FILE", false},
-    {257, 5, "ustar", "a tar archive", "unpack it first: tar -xf FILE", true},
-    {0, 5, "%PDF-", "a PDF file", "convert it first: pdftotext FILE OUT.txt", false},
-    {0, 16, "SQLite format 3", "an SQLite database",
-     "export its text first: sqlite3 -json FILE 'select text from TABLE' > OUT.json", false},
-    {0, 4, "\xD0\xCF\x11\xE0", "a document of Microsoft Office",
-     "convert it first: soffice --convert-to txt FILE", false},
-    {0, 2, "\x80\2", "a Python pickle", "write it as JSON Lines in Python first", false},
-    {0, 2, "\x80\3", "a Python pickle", "write it as JSON Lines in Python first", false},
-    {0, 2, "\x80\4", "a Python pickle", "write it as JSON Lines in Python first", false},
-    {0, 2, "\x80\5", "a Python pickle", "write it as JSON Lines in Python first", false},
-    {0, 4, "\x89HDF", "an HDF5 file", "give files of text", false},
-    {0, 6, "\x93NUMPY", "a NumPy array", "give files of text", false},
-    {0, 7, "MMIDIDX", "an index of Megatron's data", "give the text that it was made from", true},
-    {0, 4, "GGUF", "a GGUF model", "give files of text", true},
-    {0, 4, "\x7F\x45LF", "a program", "give files of text", false},
-    {0, 4, "\x89PNG", "an image", "give files of text", false},
-    {0, 3, "\xFF\xD8\xFF", "an image", "give files of text", false},
-    {0, 4, "GIF8", "an image", "give files of text", true},
-    {0, 4, "\xFF\xFE\0", "UTF-32 text", "convert it first: iconv -f UTF-32 -t UTF-8 FILE > OUT",
-     false},
-    {0, 4, "\0\0\xFE\xFF", "UTF-32 text", "convert it first: iconv -f UTF-32 -t UTF-8 FILE > OUT",
-     false},
-    {0, 2, "\xFF\xFE", "UTF-16 text", "convert it first: iconv -f UTF-16 -t UTF-8 FILE > OUT",
-     false},
-    {0, 2, "\xFE\xFF", "UTF-16 text", "convert it first: iconv -f UTF-16 -t UTF-8 FILE > OUT",
-     false},
-};
-
-/* The length of the header, a small number, and then the header, which is JSON. */
-static bool is_safetensors(const unsigned char *head, size_t n)
-{
-  return n > 9 && memcmp(head + 4, "\0\0\0\0{\"", 6) == 0;
-}
 
 /* Every second byte of Latin letters is 0 in UTF-16. */
 static enum status refuse_zeros(const struct text_source *source, const unsigned char *head,
@@ -125,19 +53,10 @@ static enum status refuse_kind(const struct text_source *source, const unsigned 
                                size_t n)
 {
   const char *unpacked = source->kind == PLAIN ? "" : ", unpacked,";
-  bool controls = false;
-  for (size_t i = 0; i < n; i++)
-    controls = controls || head[i] < '\t';
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    const struct kind *kind = &kinds[i];
-    if (n >= (size_t)(kind->at + kind->n) && (!kind->weak || controls) &&
-        memcmp(head + kind->at, kind->magic, (size_t)kind->n) == 0)
-      return status_set(STATUS_INPUT, "%s%s is %s; %s", source->path, unpacked, kind->what,
-                        kind->cure);
-  }
-  if (is_safetensors(head, n))
-    return status_set(STATUS_INPUT, "%s%s is a safetensors file; give files of text", source->path,
-                      unpacked);
+  const struct file_kind *kind = file_kind_find((const char *)head, n);
+  if (kind)
+    return status_set(STATUS_INPUT, "%s%s is %s; %s", source->path, unpacked, kind->is,
+                      kind->text_cure);
   return refuse_zeros(source, head, n);
 }
 
@@ -327,14 +246,14 @@ static enum status read_head(struct text_source *source, unsigned char *head, si
 {
   enum status status = STATUS_OK;
   size_t got = 1;
-  for (*n = 0; !status && got > 0 && *n < HEAD; *n += got)
-    status = text_source_read(source, head + *n, HEAD - *n, &got);
+  for (*n = 0; !status && got > 0 && *n < FILE_KIND_BYTES; *n += got)
+    status = text_source_read(source, head + *n, FILE_KIND_BYTES - *n, &got);
   return status;
 }
 
 static enum status find_kind(struct text_source *source)
 {
-  unsigned char head[HEAD];
+  unsigned char head[FILE_KIND_BYTES];
   size_t n = 0;
   enum status status = read_head(source, head, &n);
   if (status)

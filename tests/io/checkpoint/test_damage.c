@@ -266,9 +266,10 @@ static void foreign_files(void **state)
   } files[] = {
       {"", 0, "it is empty (0 bytes)"},
       {"PK\3\4abcdefgh", 12, "looks like a zip archive"},
-      {"\x1f\x8b\x08\0\0\0\0\0\0\0", 10, "looks like gzip data"},
+      {"\x1f\x8b\x08\0\0\0\0\0\0\0", 10, "looks like a file compressed by gzip"},
       {"\x10\0\0\0\0\0\0\0{\"a\":{}}", 16, "looks like a safetensors file"},
       {"\x93NUMPY\1\0", 8, "looks like a NumPy array"},
+      {"PAR1\x15\4", 6, "looks like a Parquet file"},
       {"once upon a time\n", 17, "looks like text"},
       {"\0\0\0\0\0\0\0\0\0\0", 10, "looks like zeros"},
       {"\x89HDF", 4, "looks like binary data"},

@@ -363,7 +363,7 @@ static void test_damaged_compressed(void **state)
       {"zst", "zstd -qc p | head -c -1", "in the middle: the file is truncated"},
       {"zst", "{ zstd -qc p; cat p; }", "its zstd data are damaged"},
       {"zst", "{ zstd -qc --check p | head -c -4; printf 1234; }", "its zstd data are damaged"},
-      {"gz", "gzip -c p | gzip -c", "unpacked, is compressed by gzip once more"},
+      {"gz", "gzip -c p | gzip -c", "unpacked, is a file compressed by gzip"},
       {"gz", "{ printf 'PAR1\\025\\004\\025'; cat p; } | gzip -c", "unpacked, is a Parquet file"}};
   if (shell("gzip --version > /dev/null && zstd --version > /dev/null"))
     skip();
@@ -405,8 +405,8 @@ static void test_other_kinds(void **state)
       {"PAR1\x15\4", 6, "is a Parquet file; convert it to JSON Lines first: python3 -c"},
       {"ARROW1\0\0", 8, "is an Arrow file"},
       {"\xFF\xFF\xFF\xFF\x10\1\0\0", 8, "is an Arrow stream"},
-      {"BZh91AY&SY\1", 11, "is compressed by bzip2; unpack it first: bzcat"},
-      {"\xFD\x37zXZ\0", 6, "is compressed by xz; unpack it first: xzcat"},
+      {"BZh91AY&SY\1", 11, "is a file compressed by bzip2; unpack it first: bzcat"},
+      {"\xFD\x37zXZ\0", 6, "is a file compressed by xz; unpack it first: xzcat"},
       {"PK\3\4\x14\0", 6, "is a zip archive"},
       {"%PDF-1.7\n", 9, "is a PDF file; convert it first: pdftotext"},
       {"\x89PNG\r\n\x1A\n", 8, "is an image"},
