@@ -10,7 +10,7 @@
 
 struct text_source;
 
-/* STATUS_INPUT with a cure if the first bytes are those of a file that holds no text, such as an
+/* STATUS_INPUT with a cure if the first bytes are those of another kind of file, such as an
  * archive or Parquet. `path` must outlive the source. Local. */
 enum status text_source_open(const char *path, struct text_source **out);
 void text_source_close(struct text_source *source); /* takes NULL */

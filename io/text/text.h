@@ -9,10 +9,11 @@
  * in `number`. A block of plain text is skipped only if it is the whole file.
  *
  * Files may be compressed by gzip or zstd (io/text/source.h). The name's ending, without .gz or
- * .zst, selects the format: .txt plain text; .jsonl, .ndjson, .json an array if the file begins
- * with '[' and then '{' or ']', and in .json also if it begins with '['; else JSON Lines. Content
- * selects it for other names. White space is ignored. A file that begins with '[' and '{' is an
- * array. One that begins with '{' and '"' is JSON Lines. Any other is plain text. */
+ * .zst, selects the format. White space at the beginning is ignored.
+ *   .txt             plain text
+ *   .jsonl, .ndjson  an array if the file begins with '[' and then '{' or ']', else JSON Lines
+ *   .json            an array if the file begins with '[', else JSON Lines
+ *   others           '[' and '{': an array; '{' and '"': JSON Lines; else plain text */
 #ifndef SLUICE_IO_TEXT_TEXT_H
 #define SLUICE_IO_TEXT_TEXT_H
 

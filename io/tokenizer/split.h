@@ -11,14 +11,13 @@
 
 struct split;
 
-/* What becomes of the matches, as tokenizer.json names it. Each match is a piece of its own; is no
- * piece; is joined to the text before or after it; is joined to its neighbours that match. */
+/* What becomes of a match, as tokenizer.json names it. */
 enum split_behavior {
-  SPLIT_ISOLATED,
-  SPLIT_REMOVED,
-  SPLIT_WITH_PREVIOUS,
-  SPLIT_WITH_NEXT,
-  SPLIT_CONTIGUOUS
+  SPLIT_ISOLATED,      /* it is a piece of its own */
+  SPLIT_REMOVED,       /* it is no piece */
+  SPLIT_WITH_PREVIOUS, /* it is joined to the text before it */
+  SPLIT_WITH_NEXT,     /* it is joined to the text after it */
+  SPLIT_CONTIGUOUS     /* it is joined to its neighbours that match */
 };
 
 struct split_rule {
@@ -33,9 +32,9 @@ struct split_rule {
  */
 const char *split_pattern(const char *name);
 
-/* Compile a rule. A pattern that is no regular expression, or can match the empty text in a way
- * that would never end: STATUS_INPUT naming `where` (a file) and the engine's complaint with its
- * offset. One thread at a time may use a split. */
+/* Compile a rule. STATUS_INPUT if the pattern is no regular expression, or can match the empty text
+ * in a way that would never end. The message names `where` (a file), and the engine's complaint
+ * with its offset. One thread at a time may use a split. */
 enum status split_create(const char *where, const struct split_rule *rule, struct split **out);
 void split_destroy(struct split *split); /* takes NULL */
 

@@ -1,9 +1,10 @@
 /* Text of files, names and arguments, before it is shown on a terminal.
  *
- * A control can move the cursor, forge a line, write to the clipboard or turn the order of letters
- * around, so none may reach a terminal. Controls are U+0000 to U+001F, U+007F to U+009F, the marks
- * of direction, the separators of lines and paragraphs, and single bytes 80 to 9F that continue no
- * UTF-8 character, which terminals without UTF-8 obey.
+ * No control may reach a terminal. It can move the cursor, forge a line, write to the clipboard or
+ * turn the order of letters around. Controls are
+ * - U+0000 to U+001F and U+007F to U+009F
+ * - the marks of direction, and the separators of lines and paragraphs
+ * - single bytes 80 to 9F that continue no UTF-8 character: terminals without UTF-8 obey them
  *
  * Some characters cannot be seen, such as the no-break space. Pages keep them because languages
  * need them. A line shows them, because there they are usually the mistake that it reports. */
