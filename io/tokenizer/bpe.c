@@ -52,7 +52,7 @@ struct bpe {
 
 /* ---- the alphabet of byte-level vocabularies */
 
-static bool is_printable(int byte)
+bool bpe_is_printable(int byte)
 {
   return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
@@ -62,9 +62,26 @@ static bool is_printable(int byte)
 static int byte_of(unsigned code)
 {
   if (code < 256)
-    return is_printable((int)code) ? (int)code : -1;
+    return bpe_is_printable((int)code) ? (int)code : -1;
   unsigned n = code - 256;
   return n <= 32 ? (int)n : n <= 66 ? (int)n - 33 + 127 : n == 67 ? 173 : -1;
+}
+
+size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST])
+{
+  int character = byte;
+  if (!bpe_is_printable(byte)) {
+    character = 256;
+    for (int b = 0; b < byte; b++)
+      character += !bpe_is_printable(b);
+  }
+  if (character < 0x80) {
+    out[0] = (char)character;
+    return 1;
+  }
+  out[0] = (char)(0xC0 | character >> 6);
+  out[1] = (char)(0x80 | (character & 0x3F));
+  return 2;
 }
 
 bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n)

@@ -19,8 +19,12 @@ enum status bpe_create(int64_t vocab, struct bpe **out);
 void bpe_destroy(struct bpe *bpe); /* takes NULL */
 
 /* Byte-level vocabularies spell bytes as characters: printable ones of Latin-1 stand for
- * themselves, the others in turn for U+0100 and up. Writes the bytes that valid UTF-8 text stands
- * for into `out`, which has room for `bytes`. False if a character stands for no byte. */
+ * themselves, the others in turn for U+0100 and up. */
+enum { BPE_BYTES = 256, BPE_SPELLED_MOST = 2 /* bytes of such a character */ };
+bool bpe_is_printable(int byte);
+size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST]);
+/* Writes the bytes that valid UTF-8 text stands for into `out`, which has room for `bytes`. False
+ * if a character stands for no byte. */
 bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n);
 
 /* The bytes of a token, at least one. `of_text`: it may come out of text; bpe_find() finds it, and

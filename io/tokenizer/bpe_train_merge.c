@@ -82,21 +82,6 @@ struct trainer {
 
 /* ---- the alphabet */
 
-static bool is_printable(int byte)
-{
-  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-}
-
-int bpe_byte_character(int byte)
-{
-  int character = 256;
-  if (is_printable(byte))
-    return byte;
-  for (int b = 0; b < byte; b++)
-    character += !is_printable(b);
-  return character;
-}
-
 /* Bytes by their characters: printable ones first. */
 static enum status add_bytes(struct bpe_words *tokens, int32_t id_of[BPE_BYTES])
 {
@@ -104,7 +89,7 @@ static enum status add_bytes(struct bpe_words *tokens, int32_t id_of[BPE_BYTES])
   int32_t id = 0;
   for (int printable = 1; printable >= 0; printable--)
     for (int byte = 0; byte < BPE_BYTES && status == STATUS_OK; byte++)
-      if (is_printable(byte) == (bool)printable) {
+      if (bpe_is_printable(byte) == (bool)printable) {
         id_of[byte] = id++;
         status = bpe_words_add(tokens, &(char){(char)byte}, 1, 0, NULL);
       }

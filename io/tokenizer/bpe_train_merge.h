@@ -2,12 +2,8 @@
 #ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_MERGE_H
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_MERGE_H
 
+#include "io/tokenizer/bpe.h"
 #include "io/tokenizer/bpe_train_words.h"
-
-/* The files' alphabet: printable bytes of Latin-1 stand for themselves, the others in turn for
- * U+0100 and up. Ids of single bytes follow its order. */
-enum { BPE_BYTES = 256 };
-int bpe_byte_character(int byte);
 
 struct bpe_merge {
   int32_t left, right;

@@ -63,18 +63,6 @@ static void put_string(struct output *out, const char *text)
   put(out, "\"", 1);
 }
 
-size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST])
-{
-  int character = bpe_byte_character(byte);
-  if (character < 0x80) {
-    out[0] = (char)character;
-    return 1;
-  }
-  out[0] = (char)(0xC0 | character >> 6);
-  out[1] = (char)(0x80 | (character & 0x3F));
-  return 2;
-}
-
 static void put_token(struct output *out, const struct bpe_words *tokens, int64_t id)
 {
   const struct bpe_word *token = &tokens->word[id];

@@ -10,8 +10,4 @@
 enum status bpe_train_write(const struct bpe_train_config *config,
                             const struct bpe_vocabulary *vocabulary);
 
-/* A text's bytes in the alphabet of the files. */
-enum { BPE_SPELLED_MOST = 2 }; /* bytes that one byte takes */
-size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST]);
-
 #endif
