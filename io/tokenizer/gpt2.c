@@ -222,8 +222,8 @@ static enum status load(struct loader *loader)
   if (status == STATUS_OK)
     status = tokenizer_bpe_checksum(t, merges_name, &t->base.checksum);
   if (status == STATUS_OK)
-    status = tokenizer_bpe_add_split(t, loader->vocab_path,
-                                     &(struct split_rule){.pattern = split_pattern("gpt2")});
+    status = tokenizer_bpe_add_step(t, loader->vocab_path, STEP_SPLIT,
+                                    &(struct split_rule){.pattern = split_pattern("gpt2")});
   text_input_close(loader->input);
   text_buffer_free(&loader->pool);
   text_buffer_free(&loader->key);

@@ -1,5 +1,6 @@
 /* tokenizer.json of a Hugging Face folder, as far as byte-level BPE needs it. Every key that can
  * change tokens is either followed or refused. Ids are those of the library tokenizers. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,14 @@ struct loader {
   struct tokenizer_bpe *t;
   const char *path;
   const struct json_node *root, *vocab;
-  struct added_tokens added; /* all of them, sorted */
+  const struct json_node *config; /* of tokenizer_config.json; NULL: there is none */
+  struct added_tokens added;      /* all of them, sorted */
   int64_t words;   /* tokens of the vocabulary; other added tokens have the ids from there on */
   int64_t bound;   /* the highest id of the vocabulary, plus 1 */
   int32_t behind;  /* token that the template puts after a text, -1: none */
   bool byte_level; /* the pre_tokenizer has had its ByteLevel */
+  bool spelled;    /* a step after ByteLevel sees spelled bytes */
+  bool prefix;     /* ByteLevel puts a space before a text */
 };
 
 /* ---- keys */
@@ -302,6 +306,26 @@ static enum status load_merges(const struct loader *loader, const struct json_no
 
 /* ---- added tokens */
 
+static const struct json_node *decoder_of(const struct loader *loader)
+{
+  return loader->config ? json_find_said(loader->config, "added_tokens_decoder") : NULL;
+}
+
+/* The id of a token: "id" of added_tokens, or the key of added_tokens_decoder. */
+static enum status read_id(const struct json_node *node, const struct json_node **where,
+                           int64_t *out)
+{
+  const char *key = json_key(node, NULL);
+  char *end = NULL;
+  *where = node;
+  if (!key) {
+    enum status status = require(node, "id", JSON_NUMBER, where);
+    return status ? status : json_get_whole(*where, 0, BPE_VOCAB_MOST - 1, out);
+  }
+  *out = isdigit((unsigned char)*key) ? strtoll(key, &end, 10) : -1;
+  return end && !*end && *out < BPE_VOCAB_MOST ? STATUS_OK : json_fail(node, "is no id of a token");
+}
+
 static enum status read_added(struct loader *loader, const struct json_node *node, int64_t next,
                               char *text, struct added_token *out, bool *late)
 {
@@ -310,11 +334,9 @@ static enum status read_added(struct loader *loader, const struct json_node *nod
   const struct json_node *id_node = NULL, *content_node = NULL;
   const char *content = NULL;
   int64_t id = -1;
-  enum status status = require(node, "id", JSON_NUMBER, &id_node);
+  enum status status = read_id(node, &id_node, &id);
   if (status == STATUS_OK)
     status = require(node, "content", JSON_STRING, &content_node);
-  if (status == STATUS_OK)
-    status = json_get_whole(id_node, 0, BPE_VOCAB_MOST - 1, &id);
   if (status == STATUS_OK)
     status = json_get_text(content_node, &content, &out->bytes);
   if (status == STATUS_OK)
@@ -396,22 +418,52 @@ static enum status refuse_repeated(const struct loader *loader, const struct jso
   return STATUS_OK;
 }
 
-/* Number of tokens of the list (NULL: none) that are not in the vocabulary, and the bytes of all
- * texts. */
-static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *fresh,
+/* Adds the number of tokens of a list (NULL: none) that have ids after those of the vocabulary, of
+ * which there are *vocab, and the bytes of all texts. */
+static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *vocab,
                           size_t *bytes)
 {
-  *fresh = 0;
-  *bytes = 0;
+  const int64_t taken = *vocab;
   for (const struct json_node *node = json_first(list); node; node = json_next(node)) {
-    const struct json_node *content = json_find(node, "content");
+    const struct json_node *content = json_find(node, "content"), *where;
     const char *text;
     size_t n = 0;
-    *fresh += expected_id(loader, node, -1) < 0;
+    int64_t id = 0;
+    *vocab += json_key(node, NULL) ? read_id(node, &where, &id) == STATUS_OK && id >= taken
+                                   : expected_id(loader, node, -1) < 0;
     if (content && json_kind(content) == JSON_STRING &&
         json_get_text(content, &text, &n) == STATUS_OK)
       *bytes += n + 1;
   }
+}
+
+/* added_tokens_decoder of tokenizer_config.json may add tokens after all others, but must not
+ * contradict tokenizer.json. */
+static enum status load_decoder(struct loader *loader, int64_t *next, char **text)
+{
+  for (const struct json_node *node = json_first(decoder_of(loader)); node;
+       node = json_next(node)) {
+    const struct json_node *where = NULL;
+    const char *content = NULL;
+    int64_t id = -1;
+    enum status status = require_text(node, "content", &where, &content);
+    if (status == STATUS_OK)
+      status = read_id(node, &where, &id);
+    if (status)
+      return status;
+    const int64_t known = find_token(loader, content);
+    if (known < 0 && id == *next)
+      status = add_one(loader, node, next, text);
+    else if (known != id)
+      status = json_fail(node,
+                         "is neither that token of %s nor one with the next free id, which is "
+                         "%" PRId64,
+                         main_name, *next);
+    if (status)
+      return status;
+  }
+  added_tokens_sort(&loader->added);
+  return decoder_of(loader) ? refuse_repeated(loader, decoder_of(loader)) : STATUS_OK;
 }
 
 static enum status load_added(struct loader *loader, const struct json_node *list)
@@ -425,9 +477,13 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
     status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text)
                                             : json_fail(node, "is not an object");
   added_tokens_sort(&loader->added);
+  if (status == STATUS_OK && list)
+    status = refuse_repeated(loader, list);
+  if (status == STATUS_OK)
+    status = load_decoder(loader, &next, &text);
   added_tokens_sort(&t->added);
   added_tokens_sort(&t->added_late);
-  return status == STATUS_OK && list ? refuse_repeated(loader, list) : status;
+  return status;
 }
 
 /* ---- the model */
@@ -465,7 +521,7 @@ static enum status load_model(struct loader *loader)
   struct tokenizer_bpe *t = loader->t;
   const struct json_node *model = NULL, *merges = NULL,
                          *list = json_find_said(loader->root, "added_tokens");
-  int64_t fresh = 0;
+  const struct json_node *decoder = decoder_of(loader);
   size_t text_bytes = 0;
   bool whole_words = false;
   enum status status = require(loader->root, "model", JSON_OBJECT, &model);
@@ -484,8 +540,9 @@ static enum status load_model(struct loader *loader)
   status = measure_vocab(loader);
   if (status)
     return status;
-  measure_added(loader, list, &fresh, &text_bytes);
-  t->base.vocab = loader->words + fresh;
+  t->base.vocab = loader->words;
+  measure_added(loader, list, &t->base.vocab, &text_bytes);
+  measure_added(loader, decoder, &t->base.vocab, &text_bytes);
   if (t->base.vocab < loader->bound)
     t->base.vocab = loader->bound;
   status = bpe_create(t->base.vocab, &t->bpe);
@@ -526,16 +583,26 @@ static enum status load_normalizer(struct loader *loader, const struct json_node
 
 static enum status add_split(struct loader *loader, const struct split_rule *rule)
 {
-  return tokenizer_bpe_add_split(loader->t, loader->path, rule);
+  return tokenizer_bpe_add_step(loader->t, loader->path, STEP_SPLIT, rule);
+}
+
+/* Pre-tokenizers after ByteLevel see the characters that stand for the bytes. */
+static enum status spell_bytes(struct loader *loader)
+{
+  if (!loader->byte_level || loader->spelled)
+    return STATUS_OK;
+  loader->spelled = true;
+  return tokenizer_bpe_add_step(loader->t, loader->path, STEP_SPELL, NULL);
 }
 
 static enum status load_byte_level(struct loader *loader, const struct json_node *node)
 {
-  bool prefix = false, splits = false;
-  enum status status = get_flag(node, "add_prefix_space", true, &prefix);
-  if (status == STATUS_OK && prefix)
-    status = json_fail(
-        node, "puts a space before each text (add_prefix_space), which Sluice does not support");
+  bool splits = false;
+  if (loader->byte_level)
+    return json_fail(node, "is a second ByteLevel");
+  enum status status = get_flag(node, "add_prefix_space", true, &loader->prefix);
+  if (status == STATUS_OK && loader->prefix)
+    status = tokenizer_bpe_add_step(loader->t, loader->path, STEP_SPACE, NULL);
   if (status == STATUS_OK)
     status = get_flag(node, "use_regex", true, &splits);
   loader->byte_level = true;
@@ -567,6 +634,14 @@ static enum status load_behavior(const struct json_node *split, enum split_behav
   return status ? status : json_fail(node, "is %s, which Sluice does not support", name);
 }
 
+static enum status load_punctuation(struct loader *loader, const struct json_node *node)
+{
+  struct split_rule rule = {.pattern = "[!-/:-@\\[-`{-~]|\\p{P}"};
+  enum status status =
+      json_find_said(node, "behavior") ? load_behavior(node, &rule.behavior) : STATUS_OK;
+  return status ? status : add_split(loader, &rule);
+}
+
 static enum status load_split(struct loader *loader, const struct json_node *node)
 {
   const struct json_node *object = NULL, *pattern = NULL;
@@ -588,7 +663,10 @@ static enum status load_splits(struct loader *loader, const struct json_node *no
   static const struct {
     const char *type;
     enum status (*load)(struct loader *, const struct json_node *);
-  } known[] = {{"ByteLevel", load_byte_level}, {"Digits", load_digits}, {"Split", load_split}};
+  } known[] = {{"ByteLevel", load_byte_level},
+               {"Digits", load_digits},
+               {"Punctuation", load_punctuation},
+               {"Split", load_split}};
   static const char *const keys[] = {
       "type",    "pretokenizers", "add_prefix_space", "trim_offsets",      "use_regex",
       "pattern", "behavior",      "invert",           "individual_digits", NULL};
@@ -599,11 +677,12 @@ static enum status load_splits(struct loader *loader, const struct json_node *no
     return status;
   warn_of_other_keys(node, keys);
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (strcmp(type, known[i].type) == 0)
-      return loader->byte_level ? json_fail(node, "comes after ByteLevel, which must be the last")
-                                : known[i].load(loader, node);
+    if (strcmp(type, known[i].type) == 0) {
+      status = spell_bytes(loader);
+      return status ? status : known[i].load(loader, node);
+    }
   if (strcmp(type, "Sequence") != 0)
-    return refuse_type(node, type, "Split, Digits, ByteLevel, and Sequences of these");
+    return refuse_type(node, type, "ByteLevel, Digits, Punctuation, Split, and Sequences of these");
   status = require(node, "pretokenizers", JSON_ARRAY, &list);
   for (node = status ? NULL : json_first(list); node && status == STATUS_OK; node = json_next(node))
     status = load_splits(loader, node);
@@ -616,8 +695,10 @@ static enum status load_pre_tokenizer(struct loader *loader)
   enum status status = require(loader->root, "pre_tokenizer", JSON_OBJECT, &node);
   if (status == STATUS_OK)
     status = load_splits(loader, node);
-  return status == STATUS_OK && !loader->byte_level
-             ? json_fail(node, "has no ByteLevel, so its pieces are no bytes")
+  if (status == STATUS_OK && !loader->byte_level)
+    status = json_fail(node, "has no ByteLevel, so its pieces are no bytes");
+  return status == STATUS_OK && loader->spelled
+             ? tokenizer_bpe_add_step(loader->t, loader->path, STEP_UNSPELL, NULL)
              : status;
 }
 
@@ -697,9 +778,11 @@ static enum status load_processor(struct loader *loader, const struct json_node 
 static enum status check_config(const struct loader *loader, const struct json_node *config)
 {
   const struct json_node *begins = json_find_said(config, "add_bos_token"),
-                         *decoder = json_find_said(config, "added_tokens_decoder");
-  bool begin = false;
-  enum status status = refuse_setting(config, "add_prefix_space");
+                         *prefix = json_find_said(config, "add_prefix_space");
+  bool begin = false, space = loader->prefix;
+  enum status status = prefix ? json_get_bool(prefix, &space) : STATUS_OK;
+  if (status == STATUS_OK && space != loader->prefix)
+    status = json_fail(prefix, "contradicts the ByteLevel of %s", main_name);
   if (status == STATUS_OK && begins)
     status = json_get_bool(begins, &begin);
   if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0) {
@@ -709,19 +792,6 @@ static enum status check_config(const struct loader *loader, const struct json_n
                     "token in a TemplateProcessing there",
                     main_name);
     log_warn_alike("%s", status_text());
-  }
-  for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL;
-       node && status == STATUS_OK; node = json_next(node)) {
-    const struct json_node *content = NULL;
-    const char *text = NULL, *key = json_key(node, NULL);
-    char id[32];
-    status = require_text(node, "content", &content, &text);
-    if (status)
-      break;
-    snprintf(id, sizeof id, "%" PRId64, find_token(loader, text));
-    if (!key || strcmp(key, id) != 0)
-      status =
-          json_fail(node, "is a token that %s does not have, or has with another id", main_name);
   }
   return status;
 }
@@ -776,21 +846,21 @@ static enum status read_other(const struct loader *loader, const char *name, str
 static enum status find_end_of_text(const struct loader *loader, int64_t *end)
 {
   static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
-  static const char *const files[] = {config_name, "config.json", generation_name};
+  static const char *const files[] = {"config.json", generation_name};
   struct tokenizer_bpe *t = loader->t;
-  for (int i = 0; i < 3 && *end < 0; i++) {
+  enum status status = loader->config ? check_config(loader, loader->config) : STATUS_OK;
+  if (status == STATUS_OK && loader->config)
+    status = end_of_config(loader, loader->config, end);
+  for (int i = 0; i < 2 && *end < 0 && status == STATUS_OK; i++) {
     struct json_tree *tree;
-    enum status status = read_other(loader, files[i], &tree);
-    const struct json_node *root = tree ? json_tree_root(tree) : NULL;
-    if (status == STATUS_OK && root && i == 0)
-      status = check_config(loader, root);
-    if (status == STATUS_OK && root)
-      status = i == 0 ? end_of_config(loader, root, end) : end_of_model(loader, root, end);
+    status = read_other(loader, files[i], &tree);
+    if (status == STATUS_OK && tree)
+      status = end_of_model(loader, json_tree_root(tree), end);
     json_tree_free(tree);
-    if (status)
-      return status;
-    t->says_end = i > 0 && *end >= 0;
+    t->says_end = *end >= 0;
   }
+  if (status)
+    return status;
   for (size_t i = 0; i < sizeof names / sizeof *names && *end < 0; i++)
     *end = find_token(loader, names[i]);
   return STATUS_OK;
@@ -857,8 +927,13 @@ static enum status load_file(struct tokenizer_bpe *t, const char *path)
   if (status)
     return status;
   struct loader loader = {.t = t, .path = path, .root = json_tree_root(tree), .behind = -1};
-  status = load(&loader);
+  struct json_tree *config = NULL;
+  status = read_other(&loader, config_name, &config);
+  loader.config = config ? json_tree_root(config) : NULL;
+  if (status == STATUS_OK)
+    status = load(&loader);
   added_tokens_free(&loader.added);
+  json_tree_free(config);
   json_tree_free(tree);
   return status == STATUS_OK ? tokenizer_bpe_checksum(t, main_name, &t->base.checksum) : status;
 }

@@ -30,8 +30,10 @@ void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   bpe_destroy(t->bpe);
-  for (int i = 0; i < t->splits; i++)
-    split_destroy(t->split[i]);
+  for (int i = 0; i < t->steps; i++) {
+    split_destroy(t->step[i].split);
+    text_buffer_free(&t->step[i].text);
+  }
   nfc_destroy(t->nfc);
   added_tokens_free(&t->added);
   added_tokens_free(&t->added_late);
@@ -61,15 +63,37 @@ static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t
   return bpe_encode_word(t->bpe, text, bytes, *out->tokens, out->n);
 }
 
-/* The splits from `first` on. A pattern looks at its piece only, never at the text around it. */
+static enum status rewrite(struct tokenizer_step *step, const char *text, size_t bytes)
+{
+  struct text_buffer *out = &step->text;
+  char character[BPE_SPELLED_MOST];
+  out->bytes = 0;
+  enum status status = STATUS_OK;
+  if (step->kind == STEP_SPACE && *text != ' ')
+    status = text_buffer_append(out, " ", 1);
+  if (status == STATUS_OK && step->kind != STEP_SPELL)
+    status = text_buffer_append(out, text, bytes);
+  for (size_t i = 0; step->kind == STEP_SPELL && i < bytes && status == STATUS_OK; i++)
+    status = text_buffer_append(out, character, bpe_spell_byte((unsigned char)text[i], character));
+  if (status == STATUS_OK && step->kind == STEP_UNSPELL)
+    (void)bpe_unspell(text, bytes, out->data, &out->bytes); /* of characters of STEP_SPELL only */
+  return status;
+}
+
+/* The steps from `first` on. A pattern looks at its piece only, never at the text around it. */
 static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char *text, size_t bytes,
                                  const struct output *out)
 {
-  if (first == t->splits)
-    return encode_word(t, text, bytes, out);
+  struct tokenizer_step *step = &t->step[first];
   enum status status = STATUS_OK;
+  if (first == t->steps)
+    return encode_word(t, text, bytes, out);
+  if (step->kind != STEP_SPLIT) {
+    status = rewrite(step, text, bytes);
+    return status ? status : encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
+  }
   for (size_t at = 0, begin, end; at < bytes && status == STATUS_OK; at = end) {
-    status = split_next(t->split[first], text, bytes, at, &begin, &end);
+    status = split_next(step->split, text, bytes, at, &begin, &end);
     if (status == STATUS_OK && begin < end)
       status = encode_pieces(t, first + 1, text + begin, end - begin, out);
   }
@@ -216,19 +240,24 @@ uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer)
   return bpe_hash(t->bpe, hash_bytes(HASH_START, words, sizeof words));
 }
 
-enum status tokenizer_bpe_add_split(struct tokenizer_bpe *tokenizer, const char *path,
-                                    const struct split_rule *rule)
+enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *path,
+                                   enum tokenizer_step_kind kind, const struct split_rule *rule)
 {
+  static const struct split_rule none = {.pattern = ""};
   struct tokenizer_bpe *t = tokenizer;
-  const uint64_t words[] = {t->pattern, rule->behavior, rule->literal, rule->invert};
-  const bool plain = !t->splits && !rule->behavior && !rule->literal && !rule->invert;
+  if (!rule)
+    rule = &none;
+  const uint64_t words[] = {t->pattern, kind, rule->behavior, rule->literal, rule->invert};
+  const bool plain = !t->steps && !kind && !rule->behavior && !rule->literal && !rule->invert;
   const uint64_t hash = hash_text(rule->pattern);
-  if (t->splits == TOKENIZER_SPLITS_MOST)
-    return status_set(STATUS_INPUT, "%s: the pre_tokenizer splits more than %d times", path,
-                      TOKENIZER_SPLITS_MOST);
+  if (t->steps == TOKENIZER_STEPS_MOST)
+    return status_set(STATUS_INPUT, "%s: the pre_tokenizer has more than %d steps", path,
+                      TOKENIZER_STEPS_MOST);
+  struct tokenizer_step *step = &t->step[t->steps];
+  step->kind = kind;
   t->pattern = plain ? hash : hash_bytes(hash, words, sizeof words);
-  enum status status = split_create(path, rule, &t->split[t->splits]);
-  t->splits += status == STATUS_OK;
+  enum status status = kind == STEP_SPLIT ? split_create(path, rule, &step->split) : STATUS_OK;
+  t->steps += status == STATUS_OK;
   return status;
 }
 

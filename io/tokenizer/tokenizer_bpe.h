@@ -3,24 +3,38 @@
 #ifndef SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
 #define SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
 
+#include "io/text/input.h"
 #include "io/tokenizer/added_tokens.h"
 #include "io/tokenizer/bpe.h"
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/ops.h"
 #include "io/tokenizer/split.h"
 
-enum { TOKENIZER_SPLITS_MOST = 32 };
+enum { TOKENIZER_STEPS_MOST = 32 };
+
+/* What a pre-tokenizer does with a piece of text. */
+enum tokenizer_step_kind {
+  STEP_SPLIT,  /* cuts it */
+  STEP_SPACE,  /* puts a space before it, unless it starts with one */
+  STEP_SPELL,  /* spells its bytes as characters, as bpe_unspell() describes */
+  STEP_UNSPELL /* the reverse */
+};
+struct tokenizer_step {
+  enum tokenizer_step_kind kind;
+  struct split *split; /* of STEP_SPLIT */
+  struct text_buffer text;
+};
 
 struct tokenizer_bpe {
   struct tokenizer base;
   struct bpe *bpe;
-  struct split *split[TOKENIZER_SPLITS_MOST]; /* each one cuts the pieces of the one before it */
-  int splits;
+  struct tokenizer_step step[TOKENIZER_STEPS_MOST]; /* each takes the pieces of the one before it */
+  int steps;
   struct nfc *nfc;                /* NULL: text is taken as it is */
   struct added_tokens added;      /* found in the text as it is */
   struct added_tokens added_late; /* found between those, in the normalized text */
   bool *special;                  /* [vocab]; NULL: none */
-  uint64_t pattern;               /* hash of the splits */
+  uint64_t pattern;               /* hash of the steps */
   bool says_end; /* end of text is known from another file than those of the tokenizer */
   char *folder;
   char *texts; /* of the added tokens */
@@ -41,9 +55,9 @@ enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_
 bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token);
 uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer);
 
-/* Split the pieces of text by this rule too; `path` names the file in messages. */
-enum status tokenizer_bpe_add_split(struct tokenizer_bpe *tokenizer, const char *path,
-                                    const struct split_rule *rule);
+/* Add a step; `path` names the file in messages, `rule` is of STEP_SPLIT, else NULL. */
+enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *path,
+                                   enum tokenizer_step_kind kind, const struct split_rule *rule);
 
 /* Continue a CRC-32 with a file of the folder. */
 enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,

@@ -368,11 +368,14 @@ static void test_patterns(void **state)
 #define DIGITS(each) "{\"type\": \"Digits\", \"individual_digits\": " each "}, "
 #define EIGHT                                                                                      \
   DIGITS("true")                                                                                   \
-  DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true")        \
-      DIGITS("true")
-#define BYTES(regex)                                                                               \
-  "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "                \
-  "\"use_regex\": " regex "}"
+  DIGITS("true")                                                                                   \
+  DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true")
+#define PUNCTUATION(behavior) "{\"type\": \"Punctuation\", \"behavior\": \"" behavior "\"}, "
+#define BYTES_PREFIX(regex, prefix)                                                                \
+  "{\"type\": \"ByteLevel\", \"add_prefix_space\": " prefix                                        \
+  ", \"trim_offsets\": true, \"use_regex\": " regex "}"
+#define BYTES(regex) BYTES_PREFIX(regex, "false")
+#define NOTHING "{\"type\": \"Sequence\", \"pretokenizers\": []}"
   static const char by_gpt2[] = BYTES("true");
   static const struct {
     const char *parts, *text, *tokens;
@@ -420,6 +423,19 @@ static void test_patterns(void **state)
                                                  "]}, " BYTES("false"),
        "ab.cd", "ab|.|cd"},
       {SPLIT("Regex", "\\\\p{N}", "Removed", "false") BYTES("true"), "1ab22cd3", "ab|cd"},
+      {PUNCTUATION("Removed") BYTES("true"), "a`b、c$d", "a|b|c|d"},
+      {"{\"type\": \"Punctuation\"}, " BYTES("true"), "ab.cd", "ab|.|cd"},
+      {PUNCTUATION("Contiguous") BYTES("false") ", " DIGITS("false") ISOLATE("[0-9]b") NOTHING,
+       "ab.,12bc3b", "ab|.|,|1|2|bc|3|b"},
+      {BYTES("false") ", " SPLIT("String", "Ġ", "Removed", "false") NOTHING, "ab cd", "ab|cd"},
+      {BYTES("false") ", " SPLIT("String", " ", "Removed", "false") NOTHING, "ab cd", "ab| |cd"},
+      {BYTES("true") ", " ISOLATE("b") NOTHING, "abcd bc", "a|b|cd| |b|c"},
+      {BYTES("false") ", " SPLIT("Regex", "\\\\p{N}", "Removed", "false") NOTHING, "ab²1cd",
+       "ab|\xC2|cd"},
+      {BYTES_PREFIX("true", "true"), "ab cd", " |ab| |cd"},
+      {BYTES_PREFIX("true", "true"), " ab", " |ab"},
+      {BYTES_PREFIX("true", "true"), "\nab", " |\n|ab"},
+      {DIGITS("true") BYTES_PREFIX("false", "true"), "ab1", " |ab| |1"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *part = mem_printf("{\"type\": \"Sequence\", \"pretokenizers\": [%s]}", cases[i].parts);
@@ -433,7 +449,7 @@ static void test_patterns(void **state)
       by_gpt2,
       "{\"type\": \"Sequence\", \"pretokenizers\": [" EIGHT EIGHT EIGHT EIGHT BYTES("true") "]}",
       ends);
-  check_refused("the pre_tokenizer splits more than 32 times");
+  check_refused("the pre_tokenizer has more than 32 steps");
 }
 
 /* Details that change no id. */
@@ -591,10 +607,6 @@ static void test_refused(void **state)
        "normalizer.normalizers[1] is of type Lowercase"},
       {"\"normalizer\": null", "\"normalizer\": {}", "normalizer has no \"type\""},
       {"\"normalizer\": null", "\"normalizer\": \"NFC\"", "normalizer is not an object"},
-      {"\"add_prefix_space\": false", "\"add_prefix_space\": true",
-       "pre_tokenizer puts a space before"},
-      {"\"add_prefix_space\": false, ", "",
-       "pre_tokenizer puts a space before"}, /* true where it is not said */
       {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add",
        "pre_tokenizer is of type Metaspace"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
@@ -602,8 +614,8 @@ static void test_refused(void **state)
        "pre_tokenizer has no ByteLevel"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}, {\"type\": \"Digits\"}]",
-       "pretokenizers[1] comes after ByteLevel"},
+       "\"add_prefix_space\": false}, {\"type\": \"ByteLevel\"}]",
+       "pretokenizers[1] is a second ByteLevel"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
        "\"pattern\": {\"Words\": \" \"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
@@ -684,11 +696,16 @@ static void test_config_refused(void **state)
   (void)state;
   static const char *const cases[][2] = {
       {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}",
-       "tokenizer_config.json: add_prefix_space is set"},
+       "tokenizer_config.json: add_prefix_space contradicts the ByteLevel of tokenizer.json"},
+      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"x\": {\"content\": \"<e>\"}}}",
+       "added_tokens_decoder.x is no id"},
+      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<new>\"}, "
+       "\"266\": {\"content\": \"<new>\"}}}",
+       "added_tokens_decoder has the token \"<new>\" twice"},
       {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"263\": {\"content\": \"<e>\"}}}",
-       "added_tokens_decoder.263 is a token that tokenizer.json"},
-      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<new>\"}}}",
-       "added_tokens_decoder.265 is a token that tokenizer.json"},
+       "added_tokens_decoder.263 is neither that token of tokenizer.json nor"},
+      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"266\": {\"content\": \"<new>\"}}}",
+       "added_tokens_decoder.266 is neither that token of tokenizer.json nor"},
       {"{\"eos_token\": \"<e>\"", "tokenizer_config.json"},
       {"[]", "tokenizer_config.json"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -702,6 +719,11 @@ static void test_config_refused(void **state)
       "{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"262\": {\"content\": \"<e>\"}}}");
   check_ends("{\"eos_token\": \"<e>\", \"add_bos_token\": false, \"add_prefix_space\": false}", -1,
              262);
+  put_small(NULL, NULL,
+            "{\"eos_token\": \"<end>\", \"added_tokens_decoder\": {\"264\": {\"content\": "
+            "\"<x>y\"}, \"265\": {\"content\": \"<new>\", \"lstrip\": true, \"normalized\": "
+            "false}, \"266\": {\"content\": \"<end>\", \"special\": true}}}");
+  check_tokens("a <new>b<x>y", "a|<new>|b|<x>y");
 }
 
 static void test_missing(void **state)
