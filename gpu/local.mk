@@ -65,7 +65,9 @@ gpu_cudnn_sources = \
 	gpu/attention_cudnn.h
 gpu_nccl_sources = \
 	gpu/nccl.c \
-	gpu/nccl.h
+	gpu/nccl.h \
+	gpu/net.c \
+	gpu/net.h
 EXTRA_DIST += gpu/configure.m4 $(gpu_sources) $(gpu_cudnn_sources) $(gpu_nccl_sources)
 CLEANFILES += gpu/*.d
 

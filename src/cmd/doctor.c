@@ -23,6 +23,9 @@
 #ifdef HAVE_CUDA
 #include "gpu/versions.h"
 #endif
+#ifdef HAVE_NCCL
+#include "gpu/net.h"
+#endif
 
 enum { MOST_PLACES = 8, PATH_SIZE = 4096 };
 static const double sight_seconds =
@@ -58,6 +61,7 @@ enum line {
   FABRIC,
   GPUS,
   NCCL,
+  NCCL_NET,
   CUDNN,
   HDF5,
   CORES,
@@ -145,8 +149,25 @@ static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
   return STATUS_OK;
 }
 
+/* A job of one node has no use for a network, so there NCCL is asked only if it has a fast one. */
+static void look_at_nccl_net(const struct doctor *doctor, const struct doctor_gpus *gpus,
+                             const struct comm_fabric *fabric, struct finding *finding)
+{
+#ifdef HAVE_NCCL
+  struct gpu_net net;
+  if (!leads(doctor) || !doctor_uses_gpus(gpus) ||
+      (doctor->nodes == 1 && fabric->active == 0 && fabric->slingshot == 0))
+    return;
+  gpu_net_read(gpus->gpus > 0, &net);
+  const struct doctor_net facts = {net.plugin, net.lacks, net.chosen};
+  finding[NCCL_NET] = judge_nccl_net(&facts, fabric);
+#endif
+  (void)doctor, (void)gpus, (void)fabric, (void)finding;
+}
+
 /* Whether there are any GPUs to use. */
-static bool look_at_gpus(const struct doctor *doctor, struct finding *finding)
+static bool look_at_gpus(const struct doctor *doctor, const struct comm_fabric *fabric,
+                         struct finding *finding)
 {
   struct doctor_gpus gpus;
   char names[160];
@@ -157,6 +178,7 @@ static bool look_at_gpus(const struct doctor *doctor, struct finding *finding)
   gpus.card = doctor_has_card("/sys");
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
+  look_at_nccl_net(doctor, &gpus, fabric, finding);
   finding[CUDNN] = judge_cudnn(&gpus);
   return doctor_uses_gpus(&gpus);
 }
@@ -171,7 +193,8 @@ static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *f
   }
   finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
   finding[CUDA_AWARE] = judge_cuda_aware(&library, gpus);
-  finding[TRANSPORT] = judge_transport(&library, fabric, getenv("UCX_TLS"), gpus, doctor->nodes);
+  finding[TRANSPORT] = judge_transport(&library, fabric, getenv("UCX_TLS"), getenv("FI_PROVIDER"),
+                                       gpus, doctor->nodes);
 }
 
 static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
@@ -209,11 +232,11 @@ static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
   struct comm_fabric fabric;
-  comm_fabric_read("/sys/class/infiniband", &fabric);
+  comm_fabric_read("/sys/class", &fabric);
   finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER,
                                SLUICE_CONFIGURE_ARGS);
   finding[FABRIC] = judge_fabric(&fabric);
-  const bool gpus = look_at_gpus(doctor, finding);
+  const bool gpus = look_at_gpus(doctor, &fabric, finding);
   look_at_mpi(doctor, &fabric, gpus, finding);
   look_at_libraries(doctor, finding);
   look_at_memory(doctor, &fabric, gpus, finding);
@@ -544,7 +567,7 @@ const struct command command_doctor = {
         "nodes differ, the worst one is reported with its name.\n"
         "\n"
         "Every node writes and removes a file in each folder. User names are left out. The "
-        "only environment variable that may be shown is UCX_TLS.\n"
+        "only environment variables that may be shown are UCX_TLS and NCCL_NET_PLUGIN.\n"
         "\n"
         "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
         "then the numbers of faults and of warnings.",

@@ -53,9 +53,9 @@ struct finding judge_nodes(
  * machine a GPU. Without a GPU, facts that only GPUs need are not judged. */
 struct finding judge_mpi(const struct mpi_info *library, const char *built);
 struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
-/* tls: UCX_TLS of the environment, or NULL. */
+/* tls, provider: UCX_TLS and FI_PROVIDER of the environment, or NULL. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
-                               const char *tls, bool gpus, int nodes);
+                               const char *tls, const char *provider, bool gpus, int nodes);
 struct finding judge_fabric(const struct comm_fabric *fabric);
 struct finding judge_clocks(const struct comm_offset *offset, int ranks,
                             const char (*host)[DOCTOR_HOST]);
@@ -72,6 +72,11 @@ bool doctor_has_card(const char *sys);
 bool doctor_uses_gpus(const struct doctor_gpus *gpus); /* facts for GPUs are collected */
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
+/* The network of NCCL between nodes, as in struct gpu_net (gpu/net.h). */
+struct doctor_net {
+  const char *plugin, *lacks, *chosen;
+};
+struct finding judge_nccl_net(const struct doctor_net *net, const struct comm_fabric *fabric);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
 
 /* Judges other libraries. note: op_counters_note(). */

@@ -263,15 +263,38 @@ static bool reaches_gpus(const char *tls)
   return *tls == '^' ? !cuda : cuda || all;
 }
 
+/* Whether libfabric may use nothing but its providers for Slingshot: cxi, and lnx, which joins cxi
+ * with shared memory. */
+static bool names_slingshot(const char *provider)
+{
+  return provider && *provider != '^' && (strstr(provider, "cxi") || strstr(provider, "lnx"));
+}
+
+/* Open MPI reaches Slingshot only by cm over libfabric. The other libraries do not tell. */
+static struct finding judge_slingshot(const struct mpi_info *library, const char *provider)
+{
+  const char *pml = library->messages, *by = library->transports;
+  const bool libfabric = !strcmp(pml, "cm") && strstr(by, "ofi");
+  if (libfabric && names_slingshot(provider))
+    return found(VERDICT_OK, "transport", "%s over %s, by FI_PROVIDER", pml, by);
+  return found(VERDICT_WARNING, "transport",
+               "%s%s%s, %s Slingshot: use Cray MPICH, or an Open MPI 5 that is built with a "
+               "libfabric that has cxi, with OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi FI_PROVIDER=cxi",
+               pml, *by ? " over " : "", by,
+               libfabric ? "which may be TCP instead of" : "which does not reach");
+}
+
 /* Nodes may differ: a node uses shared memory only if it has several ranks. UCX_TLS is judged
  * because Sluice passes GPU memory to an MPI library that accepts it. Such a call fails without a
  * transport that reaches GPUs. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
-                               const char *tls, bool gpus, int nodes)
+                               const char *tls, const char *provider, bool gpus, int nodes)
 {
   const char *pml = library->messages, *by = library->transports;
   if (!*pml)
     return found(VERDICT_OK, "transport", "this MPI library does not tell");
+  if (fabric->slingshot > 0)
+    return judge_slingshot(library, provider);
   if (!strcmp(pml, "ob1") && fabric->active > 0)
     return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
                  "ob1 over %s, although RDMA devices are active: mpirun --mca pml ucx, or "
@@ -287,15 +310,15 @@ struct finding judge_transport(const struct mpi_info *library, const struct comm
 
 struct finding judge_fabric(const struct comm_fabric *fabric)
 {
-  if (fabric->ports == 0)
+  const int ports = fabric->ports + fabric->slingshot, up = fabric->active + fabric->slingshot_up;
+  if (ports == 0)
     return found(VERDICT_OK, "RDMA devices", "none");
-  if (fabric->active == 0)
-    return found(
-        VERDICT_WARNING, "RDMA devices",
-        "no port is active: %s; data go over TCP; check the cable and the subnet manager (ibstat)",
-        fabric->text);
-  return found(VERDICT_OK, "RDMA devices", "%d of %d port%s active: %s", fabric->active,
-               fabric->ports, plural(fabric->ports), fabric->text);
+  if (up == 0)
+    return found(VERDICT_WARNING, "RDMA devices",
+                 "no port is active: %s; data go over TCP; check the cable and the %s",
+                 fabric->text, fabric->slingshot ? "switch (cxi_stat)" : "subnet manager (ibstat)");
+  return found(VERDICT_OK, "RDMA devices", "%s%d of %d port%s active: %s",
+               fabric->slingshot ? "Slingshot, " : "", up, ports, plural(ports), fabric->text);
 }
 
 /* The least difference of the clocks that the error of the measurement allows. */
@@ -409,6 +432,28 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
            gpus->nccl % 100);
   return judge_version("NCCL", loaded, gpus->nccl_built);
+}
+
+/* NCCL uses TCP without an error if it cannot use a faster network. */
+struct finding judge_nccl_net(const struct doctor_net *net, const struct comm_fabric *fabric)
+{
+  const bool tcp = !strcmp(net->chosen, "Socket"), knows = *net->chosen != '\0';
+  const char *lacks =
+      *net->plugin ? "the plug-in loads, but finds no device of libfabric's" : net->lacks;
+  if (fabric->slingshot > 0 && (tcp || (!knows && !*net->plugin)))
+    return found(VERDICT_WARNING, "NCCL network",
+                 "TCP instead of Slingshot (%s): put the folder of aws-ofi-nccl's libnccl-net.so, "
+                 "and of a libfabric that has cxi, into LD_LIBRARY_PATH; set NCCL_NET='AWS "
+                 "Libfabric', with which NCCL stops if it cannot use them",
+                 lacks);
+  if (fabric->active > 0 && tcp)
+    return found(VERDICT_WARNING, "NCCL network",
+                 "TCP, although RDMA devices are active: install libibverbs, and unset NCCL_NET, "
+                 "NCCL_IB_DISABLE and NCCL_IB_HCA; NCCL_DEBUG=INFO shows the reason");
+  if (knows)
+    return found(VERDICT_OK, "NCCL network", "%s%s", net->chosen, tcp ? " (TCP)" : "");
+  return found(VERDICT_OK, "NCCL network", "%s%s; NCCL_DEBUG=INFO shows NCCL's choice",
+               *net->plugin ? "plug-in for " : "no plug-in", net->plugin);
 }
 
 struct finding judge_cudnn(const struct doctor_gpus *gpus)

@@ -117,9 +117,9 @@ enum status mpi_info_read(struct mpi_info *out)
   return STATUS_OK;
 }
 
-/* --- RDMA devices -------------------------------------------------------- */
+/* --- network devices ----------------------------------------------------- */
 
-/* The first line of ROOT/DEVICE/ports/PORT/NAME, "" where there is none. */
+/* The first line of FOLDER/NAME, "" if there is none. */
 static void read_line(const char *folder, const char *name, char *line, int size)
 {
   char path[1280];
@@ -143,7 +143,7 @@ static void add_port(const char *ports, const char *device, const char *port,
   read_line(folder, "rate", rate, sizeof rate);
   const char *colon = strchr(state, ':');
   const char *name = colon ? colon + 1 + strspn(colon + 1, " ") : state;
-  append(out->text, sizeof out->text, "%s%s:%s %s %s", out->ports ? ", " : "", device, port, name,
+  append(out->text, sizeof out->text, "%s%s:%s %s %s", *out->text ? ", " : "", device, port, name,
          rate);
   out->ports++;
   out->active += !strcmp(name, "ACTIVE");
@@ -154,30 +154,52 @@ static int is_entry(const struct dirent *entry)
   return entry->d_name[0] != '.';
 }
 
-static void free_list(struct dirent **list, int n)
+/* Calls add(folder, what, name) for each entry of `folder`, in alphabetical order. */
+static void each(const char *folder, const char *what,
+                 void (*add)(const char *, const char *, const char *, struct comm_fabric *),
+                 struct comm_fabric *out)
 {
-  for (int i = 0; i < n; i++)
-    free(list[i]);
-  free(list);
+  struct dirent **entry = NULL;
+  const int n = scandir(folder, &entry, is_entry, alphasort);
+  for (int i = 0; i < n; i++) {
+    add(folder, what, entry[i]->d_name, out);
+    free(entry[i]);
+  }
+  free(entry);
 }
 
-static void add_device(const char *root, const char *device, struct comm_fabric *out)
+static void add_device(const char *root, const char *what, const char *device,
+                       struct comm_fabric *out)
 {
   char folder[640];
-  struct dirent **port = NULL;
+  (void)what;
   snprintf(folder, sizeof folder, "%s/%s/ports", root, device);
-  const int n = scandir(folder, &port, is_entry, alphasort);
-  for (int i = 0; i < n; i++)
-    add_port(folder, device, port[i]->d_name, out);
-  free_list(port, n);
+  each(folder, device, add_port, out);
+}
+
+/* The driver of the first generation writes port/link and port/speed, that of the second one
+ * port/0/link/state and port/0/link/speed (cxi_stat of HPE's libcxi). */
+static void add_slingshot(const char *root, const char *what, const char *device,
+                          struct comm_fabric *out)
+{
+  char port[640], state[32], speed[48];
+  (void)what;
+  snprintf(port, sizeof port, "%s/%s/device/port", root, device);
+  read_line(port, "link", state, sizeof state);
+  read_line(port, *state ? "speed" : "0/link/speed", speed, sizeof speed);
+  if (!*state)
+    read_line(port, "0/link/state", state, sizeof state);
+  append(out->text, sizeof out->text, "%s%s %s %s", *out->text ? ", " : "", device, state, speed);
+  out->slingshot++;
+  out->slingshot_up += !strcmp(state, "up");
 }
 
 void comm_fabric_read(const char *root, struct comm_fabric *out)
 {
-  struct dirent **device = NULL;
+  char folder[256];
   *out = (struct comm_fabric){0};
-  const int n = scandir(root, &device, is_entry, alphasort);
-  for (int i = 0; i < n; i++)
-    add_device(root, device[i]->d_name, out);
-  free_list(device, n);
+  snprintf(folder, sizeof folder, "%s/infiniband", root);
+  each(folder, "", add_device, out);
+  snprintf(folder, sizeof folder, "%s/cxi", root);
+  each(folder, "", add_slingshot, out);
 }

@@ -17,11 +17,13 @@ struct mpi_info {
 /* MPI has been started. Local. */
 enum status mpi_info_read(struct mpi_info *out);
 
-/* Ports of RDMA devices (InfiniBand, RoCE) of this machine, as the kernel lists them below `root`
- * ("/sys/class/infiniband"). None if `root` is missing. Local. */
+/* Network devices of this machine that bypass the kernel, as the kernel lists them below `root`
+ * ("/sys/class"): ports of RDMA devices (InfiniBand, RoCE), and Slingshot's devices, which only
+ * libfabric's provider cxi reaches. Local. */
 struct comm_fabric {
   int ports, active;
-  char text[192]; /* "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), ..." as far as it fits */
+  int slingshot, slingshot_up;
+  char text[192]; /* "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), cxi0 up BS_200G" as far as it fits */
 };
 void comm_fabric_read(const char *root, struct comm_fabric *out);
 

@@ -345,7 +345,7 @@ static enum status read_limits(const struct job *job, int n, const struct plan *
     status = job->device->ops->memory(job->device, &used, &all);
     out->device = all - used;
   }
-  comm_fabric_read("/sys/class/infiniband", &fabric);
+  comm_fabric_read("/sys/class", &fabric);
   out->rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
   if (!status && disk.persistent + disk.transient > 0)
     return job_check_disk(job, out);

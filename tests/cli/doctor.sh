@@ -197,6 +197,31 @@ if $MPIRUN $over -n 3 true > true.out 2>&1; then
   grep 'disk' three.txt | tail -n 1 | grep -q 'does not see' && die "a folder that all nodes see"
 fi
 
+# A node with Slingshot and a GPU, of which only the kernel's folders are there, and a plug-in for
+# NCCL that has nothing but its name. Where this user may not mount, nothing is said of them.
+cat > slingshot <<'END'
+mount -t tmpfs none /sys/class && mount -t tmpfs none /sys/bus/pci || exit 77
+mkdir -p /sys/class/cxi/cxi0/device/port /sys/bus/pci/devices/0000:01:00.0
+echo up > /sys/class/cxi/cxi0/device/port/link
+echo BS_200G > /sys/class/cxi/cxi0/device/port/speed
+echo 0x10de > /sys/bus/pci/devices/0000:01:00.0/vendor
+echo 0x030200 > /sys/bus/pci/devices/0000:01:00.0/class
+exec "$@"
+END
+if unshare --mount sh slingshot true 2> /dev/null; then
+  page cxi.txt 0 unshare --mount sh slingshot "$SLUICE" doctor dir=runs size=4Mi
+  says cxi.txt '^ok *RDMA devices *Slingshot, 1 of 1 port active: cxi0 up BS_200G$'
+  says cxi.txt '^(warning *transport .*Slingshot: use Cray MPICH|ok *transport *(cm over ofi|this))'
+  if test "$(of_version NCCL)" != no; then
+    says cxi.txt '^warning *NCCL network *TCP instead of Slingshot \(.*libnccl-net.so'
+    echo 'const struct { const char *name; } ncclNetPlugin_v11 = {"AWS Libfabric"};' > plugin.c
+    "${CC:-cc}" -shared -fPIC -o libnccl-net-ofi.so plugin.c
+    page plugin.txt 0 env LD_LIBRARY_PATH="$PWD:${LD_LIBRARY_PATH:-}" NCCL_NET_PLUGIN=none,ofi \
+      unshare --mount sh slingshot "$SLUICE" doctor dir=runs size=4Mi
+    says plugin.txt '^ok *NCCL network *plug-in for AWS Libfabric; NCCL_DEBUG=INFO shows'
+  fi
+fi
+
 # The page shows no private data: no user name and nothing of the environment.
 mkdir -p home/quillon scratch/quillon
 page who.txt 0 env HOME="$scratch/home/quillon" USER=quillon HUSH=hushhush "$SLUICE" doctor \

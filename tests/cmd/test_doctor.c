@@ -82,7 +82,11 @@ static const struct comm_fabric no_fabric = {0},
                                 fabric = {.ports = 2,
                                           .active = 1,
                                           .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
-                                dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"};
+                                dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"},
+                                slingshot = {.slingshot = 2,
+                                             .slingshot_up = 1,
+                                             .text = "cxi0 up BS_200G, cxi1 down BS_200G"},
+                                dead_slingshot = {.slingshot = 1, .text = "cxi0 down BS_200G"};
 
 static void mpi_libraries(void **state)
 {
@@ -114,12 +118,42 @@ static void transports(void **state)
   struct mpi_info ucx = library, silent = library;
   snprintf(ucx.messages, sizeof ucx.messages, "ucx");
   ucx.transports[0] = silent.messages[0] = '\0';
-  is(judge_transport(&library, &no_fabric, NULL, false, 4), VERDICT_OK, "ob1 over self tcp");
-  is(judge_transport(&library, &dead_fabric, NULL, false, 4), VERDICT_OK, "ob1 over self tcp");
-  is(judge_transport(&library, &fabric, NULL, false, 1), VERDICT_WARNING, "--mca pml ucx");
-  is(judge_transport(&library, &fabric, NULL, false, 2), VERDICT_FAULT, "--mca pml ucx");
-  is(judge_transport(&ucx, &fabric, NULL, true, 2), VERDICT_OK, "ucx");
-  is(judge_transport(&silent, &fabric, "rc", true, 2), VERDICT_OK, "does not tell");
+  is(judge_transport(&library, &no_fabric, NULL, NULL, false, 4), VERDICT_OK, "ob1 over self tcp");
+  is(judge_transport(&library, &dead_fabric, NULL, NULL, false, 4), VERDICT_OK,
+     "ob1 over self tcp");
+  is(judge_transport(&library, &fabric, NULL, NULL, false, 1), VERDICT_WARNING, "--mca pml ucx");
+  is(judge_transport(&library, &fabric, NULL, NULL, false, 2), VERDICT_FAULT, "--mca pml ucx");
+  is(judge_transport(&ucx, &fabric, NULL, NULL, true, 2), VERDICT_OK, "ucx");
+  is(judge_transport(&silent, &fabric, "rc", NULL, true, 2), VERDICT_OK, "does not tell");
+}
+
+/* Open MPI reaches Slingshot by libfabric's provider cxi alone: every other choice is TCP, or may
+ * be it. MPI libraries that name no transport are not judged. */
+static void transports_on_slingshot(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *messages, *transports, *provider, *says;
+    enum verdict verdict;
+  } cases[] = {
+      {"ob1", "self vader tcp", "cxi", "does not reach Slingshot: use Cray MPICH", VERDICT_WARNING},
+      {"ucx", "", "cxi", "ucx, which does not reach Slingshot", VERDICT_WARNING},
+      {"cm", "psm2", "cxi", "cm over psm2, which does not reach", VERDICT_WARNING},
+      {"cm", "ofi", NULL, "may be TCP instead of Slingshot: use Cray MPICH", VERDICT_WARNING},
+      {"cm", "ofi", "", "FI_PROVIDER=cxi", VERDICT_WARNING},
+      {"cm", "ofi", "tcp", "FI_PROVIDER=cxi", VERDICT_WARNING},
+      {"cm", "ofi", "^cxi", "FI_PROVIDER=cxi", VERDICT_WARNING},
+      {"cm", "ofi", "cxi", "cm over ofi, by FI_PROVIDER", VERDICT_OK},
+      {"cm", "ofi", "lnx", "cm over ofi, by FI_PROVIDER", VERDICT_OK},
+      {"", "", NULL, "does not tell", VERDICT_OK},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct mpi_info mpi = library;
+    snprintf(mpi.messages, sizeof mpi.messages, "%s", cases[i].messages);
+    snprintf(mpi.transports, sizeof mpi.transports, "%s", cases[i].transports);
+    is(judge_transport(&mpi, &slingshot, NULL, cases[i].provider, true, 2), cases[i].verdict,
+       cases[i].says);
+  }
 }
 
 static void transports_to_gpus(void **state)
@@ -135,11 +169,12 @@ static void transports_to_gpus(void **state)
   aware = ucx;
   aware.cuda = 1;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    is(judge_transport(&aware, &fabric, cases[i].tls, true, 2),
+    is(judge_transport(&aware, &fabric, cases[i].tls, NULL, true, 2),
        cases[i].reaches ? VERDICT_OK : VERDICT_WARNING,
        cases[i].reaches ? "ucx" : "reaches a GPU: unset it, or add cuda_copy,cuda_ipc");
-  is(judge_transport(&aware, &fabric, "rc,sm", false, 2), VERDICT_OK, "ucx"); /* no GPU */
-  is(judge_transport(&ucx, &fabric, "rc,sm", true, 2), VERDICT_OK, "ucx"); /* copies on the host */
+  is(judge_transport(&aware, &fabric, "rc,sm", NULL, false, 2), VERDICT_OK, "ucx"); /* no GPU */
+  is(judge_transport(&ucx, &fabric, "rc,sm", NULL, true, 2), VERDICT_OK,
+     "ucx"); /* copies on the host */
 }
 
 /* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
@@ -191,7 +226,10 @@ static void fabrics(void **state)
   (void)state;
   is(judge_fabric(&no_fabric), VERDICT_OK, "none");
   is(judge_fabric(&fabric), VERDICT_OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
-  is(judge_fabric(&dead_fabric), VERDICT_WARNING, "no port is active: mlx5_0:1 DOWN");
+  is(judge_fabric(&dead_fabric), VERDICT_WARNING,
+     "mlx5_0:1 DOWN; data go over TCP; check the cable");
+  is(judge_fabric(&slingshot), VERDICT_OK, "Slingshot, 1 of 2 ports active: cxi0 up BS_200G");
+  is(judge_fabric(&dead_slingshot), VERDICT_WARNING, "cxi0 down BS_200G; data go over TCP");
 }
 
 /* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and
@@ -318,6 +356,33 @@ static void gpu_libraries(void **state)
   is(judge_cudnn(&other), VERDICT_FAULT, "is for CUDA 13, Sluice for CUDA 12");
 }
 
+/* NCCL falls back to TCP in silence, so only its choice counts, and without it the plug-in. */
+static void nccl_networks(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *chosen, *plugin, *lacks;
+    const struct comm_fabric *fabric;
+    enum verdict verdict;
+    const char *says;
+  } cases[] = {
+      {"Socket", "", "not there", &no_fabric, VERDICT_OK, "Socket (TCP)"},
+      {"IB", "", "not there", &fabric, VERDICT_OK, "IB"},
+      {"Socket", "", "not there", &fabric, VERDICT_WARNING, "NCCL_IB_DISABLE"},
+      {"Socket", "", "not there", &slingshot, VERDICT_WARNING,
+       "TCP instead of Slingshot (not there): put the folder of aws-ofi-nccl's libnccl-net.so"},
+      {"Socket", "Libfabric", "", &slingshot, VERDICT_WARNING, "(the plug-in loads, but finds no"},
+      {"AWS Libfabric", "AWS Libfabric", "", &slingshot, VERDICT_OK, "AWS Libfabric"},
+      {"", "", "not there", &slingshot, VERDICT_WARNING, "NCCL_NET='AWS Libfabric'"},
+      {"", "AWS Libfabric", "", &slingshot, VERDICT_OK, "plug-in for AWS Libfabric; NCCL_DEBUG"},
+      {"", "", "not there", &fabric, VERDICT_OK, "no plug-in; NCCL_DEBUG=INFO shows"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct doctor_net net = {cases[i].plugin, cases[i].lacks, cases[i].chosen};
+    is(judge_nccl_net(&net, cases[i].fabric), cases[i].verdict, cases[i].says);
+  }
+}
+
 static void libraries(void **state)
 {
   (void)state;
@@ -357,6 +422,8 @@ static void locked_memory(void **state)
   is(judge_memlock(-1, &fabric, true), VERDICT_OK, "unlimited");
   is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8.00 MiB");
   is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8.00 MiB");
+  is(judge_memlock(8 * MIB, &slingshot, false), VERDICT_OK,
+     "8.00 MiB"); /* its driver has no limit */
   is(judge_memlock(8 * MIB, &no_fabric, true), VERDICT_WARNING, "LimitMEMLOCK=infinity");
   is(judge_memlock(8 * MIB, &fabric, false), VERDICT_FAULT, "LimitMEMLOCK=infinity");
   is(judge_memlock(GIB, &fabric, false), VERDICT_WARNING, "LimitMEMLOCK=infinity");
@@ -512,18 +579,32 @@ static void hides_users(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(builds),        cmocka_unit_test(starts),
-      cmocka_unit_test(nodes),         cmocka_unit_test(many_nodes),
-      cmocka_unit_test(mpi_libraries), cmocka_unit_test(cuda_awareness),
-      cmocka_unit_test(transports),    cmocka_unit_test(transports_to_gpus),
-      cmocka_unit_test(finds_a_card),  cmocka_unit_test(fabrics),
-      cmocka_unit_test(clocks),        cmocka_unit_test(doubtful_clocks),
-      cmocka_unit_test(gpus),          cmocka_unit_test(gpu_libraries),
-      cmocka_unit_test(decks),         cmocka_unit_test(libraries),
-      cmocka_unit_test(cores),         cmocka_unit_test(locked_memory),
-      cmocka_unit_test(shared_memory), cmocka_unit_test(memory),
-      cmocka_unit_test(disks),         cmocka_unit_test(reads_a_disk),
-      cmocka_unit_test(merges),        cmocka_unit_test(merges_what_ought_to_agree),
+      cmocka_unit_test(builds),
+      cmocka_unit_test(starts),
+      cmocka_unit_test(nodes),
+      cmocka_unit_test(many_nodes),
+      cmocka_unit_test(mpi_libraries),
+      cmocka_unit_test(cuda_awareness),
+      cmocka_unit_test(transports),
+      cmocka_unit_test(transports_to_gpus),
+      cmocka_unit_test(transports_on_slingshot),
+      cmocka_unit_test(finds_a_card),
+      cmocka_unit_test(fabrics),
+      cmocka_unit_test(clocks),
+      cmocka_unit_test(doubtful_clocks),
+      cmocka_unit_test(gpus),
+      cmocka_unit_test(gpu_libraries),
+      cmocka_unit_test(nccl_networks),
+      cmocka_unit_test(decks),
+      cmocka_unit_test(libraries),
+      cmocka_unit_test(cores),
+      cmocka_unit_test(locked_memory),
+      cmocka_unit_test(shared_memory),
+      cmocka_unit_test(memory),
+      cmocka_unit_test(disks),
+      cmocka_unit_test(reads_a_disk),
+      cmocka_unit_test(merges),
+      cmocka_unit_test(merges_what_ought_to_agree),
       cmocka_unit_test(hides_users),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,58 +105,46 @@ static void reads_the_library(void **state)
     assert_non_null(strstr(library.transports, "self")); /* ob1 does nothing without */
 }
 
-static void write_line(const char *folder, const char *name, const char *line)
-{
-  char path[256];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "we");
-  assert_non_null(file);
-  assert_true(fprintf(file, "%s\n", line) > 0);
-  assert_int_equal(fclose(file), 0);
-}
-
-/* ROOT/DEVICE/ports/1 with what the kernel says of it; line NULL: away with it. */
-static void port(const char *root, const char *device, const char *line, const char *rate)
-{
-  static const char *const folders[] = {"", "/ports", "/ports/1"};
-  char path[3][256], file[2][300];
-  for (int i = 0; i < 3; i++)
-    snprintf(path[i], sizeof path[i], "%s/%s%s", root, device, folders[i]);
-  snprintf(file[0], sizeof file[0], "%s/state", path[2]);
-  snprintf(file[1], sizeof file[1], "%s/rate", path[2]);
-  for (int i = 0; line && i < 3; i++)
-    assert_int_equal(mkdir(path[i], 0700), 0);
-  if (line) {
-    write_line(path[2], "state", line);
-    write_line(path[2], "rate", rate);
-    return;
-  }
-  assert_int_equal(remove(file[0]) | remove(file[1]), 0);
-  for (int i = 2; i >= 0; i--)
-    assert_int_equal(rmdir(path[i]), 0);
-}
-
+/* Oracle: the kernel's tree, whose files a shell makes. */
 static void reads_fabrics(void **state)
 {
   (void)state;
-  char root[] = "/tmp/sluice-fabric-XXXXXX";
+  static const struct {
+    const char *makes, *text; /* a command, run in the root; the text of all that is there then */
+    int ports, active, slingshot, up;
+  } steps[] = {
+      {"true", "", 0, 0, 0, 0},
+      {"mkdir -p infiniband cxi", "", 0, 0, 0, 0},
+      {"mkdir -p infiniband/mlx5_1/ports/1; cd infiniband/mlx5_1/ports/1; echo 1: DOWN > state; "
+       "echo '10 Gb/sec (4X SDR)' > rate",
+       "mlx5_1:1 DOWN 10 Gb/sec (4X SDR)", 1, 0, 0, 0},
+      {"mkdir -p infiniband/mlx5_0/ports/1; cd infiniband/mlx5_0/ports/1; echo 4: ACTIVE > state; "
+       "echo '400 Gb/sec (4X NDR)' > rate",
+       "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), mlx5_1:1 DOWN 10 Gb/sec (4X SDR)", 2, 1, 0, 0},
+      {"rm -r infiniband/*; mkdir -p cxi/cxi1/device/port; echo down > cxi/cxi1/device/port/link",
+       "cxi1 down ", 0, 0, 1, 0},
+      {"mkdir -p cxi/cxi0/device/port; cd cxi/cxi0/device/port; echo up > link; "
+       "echo BS_200G > speed",
+       "cxi0 up BS_200G, cxi1 down ", 0, 0, 2, 1},
+      {"rm -r cxi/*; mkdir -p cxi/cxi0/device/port/0/link; cd cxi/cxi0/device/port/0/link; "
+       "echo up > state; echo ck400G > speed",
+       "cxi0 up ck400G", 0, 0, 1, 1},
+  };
+  char root[] = "/tmp/sluice-fabric-XXXXXX", command[512];
   struct comm_fabric fabric;
   assert_non_null(mkdtemp(root));
-  comm_fabric_read("/nowhere", &fabric);
-  assert_int_equal(fabric.ports, 0);
-  comm_fabric_read(root, &fabric);
-  assert_int_equal(fabric.ports, 0);
-  port(root, "mlx5_1", "1: DOWN", "10 Gb/sec (4X SDR)");
-  comm_fabric_read(root, &fabric);
-  assert_true(fabric.ports == 1 && fabric.active == 0);
-  port(root, "mlx5_0", "4: ACTIVE", "400 Gb/sec (4X NDR)");
-  comm_fabric_read(root, &fabric);
-  assert_true(fabric.ports == 2 && fabric.active == 1);
-  assert_string_equal(fabric.text,
-                      "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), mlx5_1:1 DOWN 10 Gb/sec (4X SDR)");
-  port(root, "mlx5_0", NULL, NULL);
-  port(root, "mlx5_1", NULL, NULL);
-  assert_int_equal(rmdir(root), 0);
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    snprintf(command, sizeof command, "cd %s; %s", root, steps[i].makes);
+    assert_int_equal(system(command), 0);
+    comm_fabric_read(root, &fabric);
+    assert_string_equal(fabric.text, steps[i].text);
+    assert_int_equal(fabric.ports, steps[i].ports);
+    assert_int_equal(fabric.active, steps[i].active);
+    assert_int_equal(fabric.slingshot, steps[i].slingshot);
+    assert_int_equal(fabric.slingshot_up, steps[i].up);
+  }
+  snprintf(command, sizeof command, "rm -r %s", root);
+  assert_int_equal(system(command), 0);
 }
 
 int main(void)

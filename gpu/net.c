@@ -1,0 +1,105 @@
+/* NCCL's network between nodes. Without a plug-in for the site's network, NCCL uses TCP and says so
+ * only in its log. */
+#include "gpu/net.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NEWEST_TABLE = 20, OLDEST_TABLE = 6 }; /* versions of a plug-in's table */
+
+/* Each version of the table begins with the network's name (NVIDIA/nccl, plugins/net). */
+static bool take_name(void *library, struct gpu_net *out)
+{
+  char symbol[32];
+  const char *const *table = NULL;
+  for (int version = NEWEST_TABLE; version >= OLDEST_TABLE && !table; version--) {
+    snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
+    table = dlsym(library, symbol);
+  }
+  if (table)
+    snprintf(out->plugin, sizeof out->plugin, "%s", *table);
+  else
+    snprintf(out->lacks, sizeof out->lacks, "it is no plug-in for NCCL");
+  return table != NULL;
+}
+
+static bool load(const char *file, struct gpu_net *out)
+{
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    snprintf(out->lacks, sizeof out->lacks, "%s", dlerror());
+    return false;
+  }
+  const bool is_plugin = take_name(library, out);
+  dlclose(library);
+  return is_plugin;
+}
+
+/* As NCCL does (src/plugin/plugin_open.cc): NCCL_NET_PLUGIN=X is the file X or libnccl-net-X.so, or
+ * several of these; "none" is none. */
+static void find_plugin(struct gpu_net *out)
+{
+  const char *set = getenv("NCCL_NET_PLUGIN");
+  char list[512], file[600], *rest = NULL;
+  snprintf(list, sizeof list, "%s", set ? set : "libnccl-net.so");
+  if (!strcmp(list, "none"))
+    snprintf(out->lacks, sizeof out->lacks, "NCCL_NET_PLUGIN=none");
+  else
+    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+      snprintf(file, sizeof file, "libnccl-net-%s.so", name);
+      if (load(name, out) || (set && load(file, out)))
+        return;
+    }
+}
+
+/* "host:1:2 [0] NCCL INFO Using network Socket" */
+static void find_choice(const char *log, struct gpu_net *out)
+{
+  static const char before[] = "Using network ";
+  char line[512];
+  FILE *stream = fopen(log, "re");
+  while (stream && fgets(line, sizeof line, stream)) {
+    const char *at = strstr(line, before);
+    if (at)
+      snprintf(out->chosen, sizeof out->chosen, "%.*s", (int)strcspn(at + sizeof before - 1, "\n"),
+               at + sizeof before - 1);
+  }
+  if (stream)
+    (void)fclose(stream);
+}
+
+static void start_nccl(void)
+{
+  const int first = 0;
+  ncclComm_t comm = NULL;
+  if (ncclCommInitAll(&comm, 1, &first) == ncclSuccess)
+    (void)ncclCommDestroy(comm); /* its log is complete */
+}
+
+/* NCCL reads its environment once, at its first call that logs. */
+static void ask(struct gpu_net *out)
+{
+  char log[] = "/tmp/sluice-nccl-XXXXXX";
+  const int file = getenv("NCCL_DEBUG") ? -1 : mkstemp(log);
+  if (file < 0)
+    return;
+  if (!setenv("NCCL_DEBUG", "INFO", 1) && !setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", 1) &&
+      !setenv("NCCL_DEBUG_FILE", log, 1)) {
+    start_nccl();
+    find_choice(log, out);
+  }
+  (void)close(file); /* nothing was written through it */
+  (void)unlink(log); /* NCCL may still hold it open */
+}
+
+void gpu_net_read(bool asks, struct gpu_net *out)
+{
+  *out = (struct gpu_net){.plugin = ""};
+  find_plugin(out);
+  if (asks)
+    ask(out);
+}
