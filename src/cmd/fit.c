@@ -15,13 +15,14 @@
 static const struct {
   const char *name, *title;
   int64_t bytes;
+  int major, minor; /* compute capability */
 } gpus[] = {
-    {"a100-40", "A100 40GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(40000000000)},
-    {"a100-80", "A100 80GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(80000000000)},
+    {"a100-40", "A100 40GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(40000000000), 8, 0},
+    {"a100-80", "A100 80GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(80000000000), 8, 0},
     {"h100", "H100 80GB (NVIDIA H100 Tensor Core GPU data sheet, SXM and PCIe)",
-     INT64_C(80000000000)},
-    {"h200", "H200 141GB (NVIDIA H200 Tensor Core GPU data sheet)", INT64_C(141000000000)},
-    {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000)},
+     INT64_C(80000000000), 9, 0},
+    {"h200", "H200 141GB (NVIDIA H200 Tensor Core GPU data sheet)", INT64_C(141000000000), 9, 0},
+    {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000), 8, 9},
 };
 
 /* A unit is required, because a number alone may mean GiB. */
@@ -47,6 +48,8 @@ enum status fit_gpu(const char *text, struct fit_room *room)
     if (strcmp(text, gpus[i].name) == 0) {
       room->gpu = gpus[i].title;
       room->gpu_bytes = gpus[i].bytes;
+      room->named = true;
+      room->fp8 = device_cuda_fp8(gpus[i].major, gpus[i].minor);
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))

@@ -10,10 +10,12 @@
 
 /* Available memory; 0 bytes: not requested. */
 struct fit_room {
-  const char *gpu;    /* name for messages */
-  int64_t gpu_bytes;  /* of one, which is one rank's */
-  int64_t host_bytes; /* of a node */
-  int local_ranks;    /* of a node */
+  const char *gpu;     /* name for messages */
+  int64_t gpu_bytes;   /* of one, which is one rank's */
+  bool named;          /* by its name, and not by its size alone */
+  enum fp8_scales fp8; /* if it is named */
+  int64_t host_bytes;  /* of a node */
+  int local_ranks;     /* of a node */
 };
 
 /* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi",

@@ -191,6 +191,20 @@ static enum status create_target(const struct values *values, const struct deck 
   return status;
 }
 
+/* gpu= may name another GPU than that of this machine. */
+static enum status check_fp8(const struct values *values, const struct deck *deck,
+                             const struct fit_room *room, const struct target *target)
+{
+  bool tensor;
+  if (deck->run.compute != DECK_COMPUTE_FP8)
+    return STATUS_OK;
+  return room->named
+             ? job_fp8_scales(deck, room->fp8, values->gpu, &tensor)
+             : job_fp8_scales(deck, target->model.fp8,
+                              target->device ? target->device->product : target->place.device,
+                              &tensor);
+}
+
 /* The purposes of a plan. */
 static const enum job_use uses[] = {
     [PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
@@ -468,6 +482,8 @@ static enum status run(const struct arguments *arguments)
     status = take_gpu(values, &deck);
   if (!status)
     status = create_target(values, &deck, &target);
+  if (!status)
+    status = check_fp8(values, &deck, &room, &target);
   if (!status)
     status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)

@@ -89,14 +89,24 @@ fit 0 "computing in bf16; this machine has none, so workspace sizes are those of
 grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out ||
   die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
-fit 0 "which computes in fp8 with gradients in fp32" gpu=h100 run.compute=fp8 model.width=128 \
-  model.heads=2 model.context=128 data.sequence=128
 # What the kernels for GPUs refuse, the plan refuses. The host takes both shapes.
 fit 8 "model.width is 33024, and the kernels for GPUs take at most 32768" gpu=h100 \
   model.width=33024 model.heads=516
 fit 8 "model.head_width is 257, and the kernels for GPUs take at most 256" gpu=h100 \
   model.width=257 model.heads=1
 fit 0 "verified" model.width=257 model.heads=1
+fp8="run.compute=fp8 model.width=128 model.heads=2 model.context=128 data.sequence=128"
+# shellcheck disable=SC2086 # words
+{
+  fit 8 "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or 10.0 and later, which \
+a100-80 is not: use run.compute=bf16" gpu=a100-80 $fp8
+  fit 8 "run.fp8_scales=groups needs a GPU of compute capability 9.0 (H100, H200), which l40s is \
+not: use run.fp8_scales=tensor" gpu=l40s $fp8 run.fp8_scales=groups
+  fit 0 "which computes in fp8" gpu=l40s $fp8
+  fit 0 "which computes in fp8 with gradients in fp32" gpu=h200 $fp8 run.fp8_scales=groups
+  fit 0 "which computes in fp8" gpu=80GB $fp8
+  fit 0 "computing in fp8" $fp8
+}
 fit 0 "device host, computing in bf16" --ranks 2 run.compute=bf16
 fit 2 "comm.backend (command line) is nccl" comm.backend=nccl
 fit 0 "verified" comm.backend=nccl run.device=cuda
