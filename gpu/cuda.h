@@ -100,8 +100,8 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
 
 /* The workspace, which the first call allocates. */
 enum status cuda_lane_reserve(struct lane *lane);
-/* `bytes` of the workspace, or STATUS_UNSUPPORTED naming `what`. */
-enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out);
+/* The workspace, CUDA_WORKSPACE bytes. */
+enum status cuda_lane_room(struct lane *lane, void **out);
 
 /* The slots of cuda_ops, as device.h says. memory.c: */
 enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);

@@ -299,7 +299,9 @@ void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_f
 /* Rows of threads of a block; rows that a thread reads at a time; blocks of a multiprocessor */
 constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
 
-/* All blocks run at the same time, with equal work. */
+/* All blocks run at the same time, with equal work. A piece has n sums. There is one piece, or
+ * there are at most 2 * multiprocessors * 32 * W / n. So sums take n floats, or at most 2 KiB per
+ * multiprocessor. */
 int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 {
   const int64_t most = SUM_BLOCKS * (int64_t)multiprocessors / pieces_of(n, 32 * W),
@@ -542,12 +544,6 @@ void gpu_rope(const gpu_launch *launch, const rope *op)
   } else {
     run_turn<float, 1>(launch, op, inv_freq);
   }
-}
-
-size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n)
-{
-  return (size_t)bias_pieces(multiprocessors, rows, n, 8) * (size_t)n *
-         sizeof(float); /* the widest packs make the most pieces */
 }
 
 void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d,

@@ -67,9 +67,9 @@ void gpu_unpack_exponents(const struct gpu_launch *launch, int64_t n, int parts,
                           const void *messages, int64_t stride, float *out);
 void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                   float *x);
+/* `work`: CUDA_WORKSPACE bytes, which suffice for n up to a fourth of them. */
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
                        const void *d, bool accumulate, float *db, float *work);
-size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
 
 /* A kernel's report to the host about a token or a target outside the vocabulary, in one word that
  * the host can read at any time. 0: no report. Such a row is taken as zeros, such a target as

@@ -95,17 +95,12 @@ enum status cuda_lane_reserve(struct lane *lane)
                                       "allocating a lane's workspace");
 }
 
-enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out)
+enum status cuda_lane_room(struct lane *lane, void **out)
 {
-  enum status status = cuda_lane_reserve(lane);
-  if (status)
-    return status;
-  if (bytes > CUDA_WORKSPACE)
-    return status_set(STATUS_UNSUPPORTED,
-                      "%s needs %zu bytes of workspace, a lane has %d: lower data.micro_batch",
-                      what, bytes, CUDA_WORKSPACE);
-  *out = cuda_lane(lane)->workspace;
-  return STATUS_OK;
+  const enum status status = cuda_lane_reserve(lane);
+  if (!status)
+    *out = cuda_lane(lane)->workspace;
+  return status;
 }
 
 enum status cuda_lane_check(struct lane *lane)

@@ -51,7 +51,7 @@ enum status cuda_fp8_unify(struct lane *lane, const struct fp8_unify *op)
     status = status_set(STATUS_INTERNAL,
                         "one scale for an operand in fp8 that is not aligned to 16 bytes");
   if (!status)
-    status = cuda_lane_room(lane, sizeof(uint32_t), "one scale per operand", &most);
+    status = cuda_lane_room(lane, &most);
   if (!status)
     status = cuda_zero(lane, most, sizeof(uint32_t));
   if (status)
@@ -125,18 +125,23 @@ enum status cuda_fp8_turn(struct lane *lane, const struct fp8_turn *op)
   return cuda_check_launch("codes of a transposed weight");
 }
 
+/* The columns are summed in passes, so that the lane's workspace suffices for any number of them.
+ */
 enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
                                const void *d, bool accumulate, void *db)
 {
   const struct gpu_launch launch = cuda_launch(lane);
+  const int64_t most = CUDA_WORKSPACE / (int64_t)sizeof(float);
   void *work = NULL;
   (void)tile;
-  enum status status = cuda_lane_room(lane, gpu_bias_workspace(launch.multiprocessors, rows, n),
-                                      "a bias gradient", &work);
-  if (status)
-    return status;
-  gpu_bias_gradient(&launch, rows, n, ld, d, accumulate, db, work);
-  return cuda_check_launch("a bias gradient");
+  enum status status = cuda_lane_room(lane, &work);
+  for (int64_t first = 0; first < n && !status; first += most) {
+    const char *from = (const char *)d + first * (int64_t)(launch.bf16 ? 2 : sizeof(float));
+    gpu_bias_gradient(&launch, rows, n - first < most ? n - first : most, ld, from, accumulate,
+                      (float *)db + first, work);
+    status = cuda_check_launch("a bias gradient");
+  }
+  return status;
 }
 
 /* An output in fp8, in tiles, from operands whose addresses and distances of rows in bytes are in
@@ -266,8 +271,7 @@ enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, 
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
-  const enum status status =
-      dwte ? cuda_lane_room(lane, CUDA_WORKSPACE, "an embedding's gradient", &work) : STATUS_OK;
+  const enum status status = dwte ? cuda_lane_room(lane, &work) : STATUS_OK;
   if (status)
     return status;
   return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate,
