@@ -52,7 +52,7 @@ static const struct option table[] = {
      .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
     {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
      .text = "Which plan: train, eval or generate."},
-    {"list", OPTION_BOOL, AT(list), "true", .text = "Print the instructions."},
+    {"list", OPTION_BOOL, AT(list), "false", .text = "Print the instructions."},
     {"json", OPTION_BOOL, AT(json), "false",
      .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
     {"gpu", OPTION_STRING, AT(gpu), "",
@@ -504,8 +504,9 @@ const struct command command_plan = {
     .usage = "DECK [--ranks P] [--gpu NAME|SIZE] [key=value ...]",
     .summary = "print and verify the schedule of a step and its memory",
     .text =
-        "Needs neither MPI nor the memory of the model. It prints the instructions with their "
-        "waits, the bytes per memory tier and purpose, and the result of the verification.\n"
+        "Needs neither MPI nor the memory of the model. It prints the bytes per memory tier and "
+        "purpose, and the result of the verification. With --list it first prints the instructions "
+        "with their waits.\n"
         "\n"
         "With more ranks than a node has, it also prints the bytes that a node sends to other "
         "nodes per step, for each strategy. With measured rates it also predicts the time of "
@@ -564,7 +565,7 @@ const struct command command_plan = {
         "  presets  with gpu=, host= or rates: objects with name, possible, device, host, nvme, "
         "step_s and fits",
     .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
-                "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100 list=false\n"
+                "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),

@@ -24,7 +24,7 @@ fails 8 "compress.across=node is for gradients that devices reduce" "$SLUICE" pl
 fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most \
 127" \
   "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global
-"$SLUICE" plan tiny.yaml list=false ranks=128 local_ranks=4 data.batch=128 \
+"$SLUICE" plan tiny.yaml ranks=128 local_ranks=4 data.batch=128 \
   compress.grads.codec=int8_global compress.across=node > /dev/null || die "32 nodes of 4 ranks"
 # shellcheck disable=SC2086 # assignments
 {
@@ -54,7 +54,7 @@ rig "$SLUICE" bench rates out="$PWD/rates.yaml" device=host bytes=1MiB seconds=0
   { cat rates.out >&2; die "rates of two nodes"; }
 grep -q '^node_link: [0-9]' rates.yaml || { cat rates.yaml >&2; die "no rate inside a node"; }
 # shellcheck disable=SC2086 # assignments
-"$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 rates=rates.yaml $codec > plan.out ||
+"$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 rates=rates.yaml $codec > plan.out ||
   { cat plan.out >&2; die "plan with rates of two nodes"; }
 grep -q '^predicted step' plan.out || { cat plan.out >&2; die "no prediction"; }
 
@@ -71,7 +71,7 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
   keys="$keys $codec compress.feedback=bf16"
   # shellcheck disable=SC2086 # assignments
   {
-    "$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 $keys > plan.out || die "plan $keys"
+    "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 $keys > plan.out || die "plan $keys"
     planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
     hosts straight $keys checkpoint.at_end=false
     sends straight

@@ -437,7 +437,7 @@ fails 2 "too few to measure" "$SLUICE" bench adam n=31
 fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
 
 # plan needs neither MPI nor memory: 300 M parameters for 4096 ranks, in seconds.
-"$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false |
+"$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 |
   grep -q 'verified' || die "plan for 4096 ranks"
 
 # A warning that all ranks have is printed once, as on one rank. The example is a processor for

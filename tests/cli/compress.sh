@@ -138,7 +138,7 @@ for codec in $names; do
   keys="compress.grads.codec=$codec compress.feedback=fp32"
   # shellcheck disable=SC2086 # assignments
   {
-    "$SLUICE" plan tiny.yaml list=false --ranks 3 $keys > plan.out
+    "$SLUICE" plan tiny.yaml --ranks 3 $keys > plan.out
     train 2 straight $keys
     train 2 stopped $keys run.steps=3
     train 2 stopped $keys --resume auto
@@ -153,7 +153,7 @@ done
 cat tiny.yaml - > sparse.yaml <<END
 compress: {grads: {codec: topk, density: 0.05, block: 1024, values: bf16}, feedback: bf16}
 END
-"$SLUICE" plan sparse.yaml --ranks 2 | grep -q 'ENCODE .* in topk+bf16' ||
+"$SLUICE" plan sparse.yaml --ranks 2 --list | grep -q 'ENCODE .* in topk+bf16' ||
   die "the plan does not name both codecs"
 mv tiny.yaml plain.yaml
 cp sparse.yaml tiny.yaml
@@ -178,7 +178,7 @@ fails 8 "compress.feedback=bf16 with 2 replicas of shards" \
 low="compress.grads.codec=powersgd compress.grads.block=1984 compress.grads.values=bf16"
 # shellcheck disable=SC2086 # assignments
 {
-  "$SLUICE" plan plain.yaml --ranks 2 $low | grep -q 'ENCODE .* in powersgd+bf16' ||
+  "$SLUICE" plan plain.yaml --ranks 2 --list $low | grep -q 'ENCODE .* in powersgd+bf16' ||
     die "the plan does not name both codecs"
   fails 2 "makes 8000 numbers of the 4352 elements of root" "$SLUICE" plan plain.yaml --ranks 4 $low
   fails 2 "makes 8000 numbers of the 4352 elements of root" \

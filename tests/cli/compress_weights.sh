@@ -38,8 +38,8 @@ grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alon
 
 # A plan compares the strategies that the codec has. int8 sends less than a third of fp32.
 gathers() { awk '$1 == "full_shard" { gsub(",", "", $2); print $2 }' "$1"; }
-"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false > plain.out
-"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false compress.weights.codec=int8 > plan.out
+"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 > plain.out
+"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 compress.weights.codec=int8 > plan.out
 if grep -q '^  no_shard ' plan.out; then die "no_shard has a codec of parameters"; fi
 grep -q '^  hybrid_shard, 2 ' plan.out ||
   { cat plan.out >&2; die "the strategies are not compared"; }
@@ -83,7 +83,7 @@ echo "$during $after" | awk '{ d = $1 - $2; exit !(d < 1e-4 && d > -1e-4) }' ||
 
 # Differences: copies are planned, saved, and there again after a stop, also on other ranks.
 difference="compress.weights.delta=true"
-"$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=shard_grad_op compress.weights.codec=int4 \
+"$SLUICE" plan tiny.yaml --ranks 2 --list shard.strategy=shard_grad_op compress.weights.codec=int4 \
   $difference > plan.out
 grep -q '^ *working copy ' plan.out || { cat plan.out >&2; die "the plan counts no copies"; }
 grep -q 'DECODE_PARAMS .* +copy' plan.out || { cat plan.out >&2; die "no differences"; }

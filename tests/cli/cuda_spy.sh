@@ -25,7 +25,7 @@ gpu() { echo "run.device=cuda data.micro_batch=$((6 / $1))"; }
 # planned RANKS: its plan, as plan-RANKS.
 planned() {
   # shellcheck disable=SC2046 # a list of words
-  "$SLUICE" plan tiny.yaml ranks="$1" $(gpu "$1") > "plan-$1" 2>&1 || {
+  "$SLUICE" plan tiny.yaml --list ranks="$1" $(gpu "$1") > "plan-$1" 2>&1 || {
     cat "plan-$1" >&2; die "plan for $1 ranks"; }
 }
 

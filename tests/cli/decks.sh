@@ -9,7 +9,7 @@ decks=$top_srcdir/inputs
 plan() {
   deck=$1 ranks=$2
   shift 2
-  "$SLUICE" plan "$decks/$deck.yaml" --ranks "$ranks" list=false "$@" > plan.out 2>&1
+  "$SLUICE" plan "$decks/$deck.yaml" --ranks "$ranks" "$@" > plan.out 2>&1
 }
 
 count=0

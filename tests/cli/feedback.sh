@@ -44,7 +44,7 @@ same shared-device shared-nvme
 train 1 alone tiers.residual=host
 grep -q "tiers.residual is ignored: errors of messages are not kept" alone.log ||
   die "one rank keeps residuals without a word"
-"$SLUICE" plan tiny.yaml --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 \
+"$SLUICE" plan tiny.yaml --list --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 \
   disk_write=1 > plan.out
 grep -q 'disk *WRITE_RESIDUAL *root' plan.out || die "the plan keeps no residual on NVMe"
 for tier in device host nvme; do
@@ -55,8 +55,7 @@ done
 # For GPUs of which none is needed here: on fast links, where nothing hides a copy but computing,
 # residuals in host memory cost at most 3 % of a step.
 for deck in gpt2-124m qwen2.5-0.5b; do
-  "$SLUICE" plan "$top_srcdir/inputs/$deck.yaml" --ranks 2 run.device=cuda list=false \
-    data.batch=256 \
+  "$SLUICE" plan "$top_srcdir/inputs/$deck.yaml" --ranks 2 run.device=cuda data.batch=256 \
     data.micro_batch=32 data.sequence=1024 compress.grads.codec=int4 compress.feedback=fp32 \
     gemm=400000 memory=3000 link=100 latency=30 h2d=25 d2h=25 host_memory=50 > plan.out
   sed -n '/^  tiers.residual/,/^$/p' plan.out |
@@ -118,7 +117,7 @@ grep -q "after 3 updates without a codec" second.log || die "the log does not na
 grep -q "step 3: the warm-up of compress.warmup=3 updates is over" second.log ||
   die "nobody says when the warm-up is over"
 if grep -q "the warm-up of" first.log; then die "a run without a warm-up ends one"; fi
-"$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 list=false > plan.out
+"$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 > plan.out
 grep -q "the warm-up of compress.warmup=3 updates comes before this plan" plan.out ||
   die "the plan does not name the warm-up"
 train 2 traced compress.warmup=2 train.trace=2,4

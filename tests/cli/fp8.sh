@@ -112,7 +112,7 @@ same half ends
 
 # Gradients of weights in fp8 as well, which is the default.
 sed 's/, fp8_gradients: false//' tiny.yaml > default.yaml
-"$SLUICE" plan default.yaml ranks=2 > plan.out
+"$SLUICE" plan default.yaml ranks=2 --list > plan.out
 grep -q 'BACKWARD .* in fp8$' plan.out || die "gradients are not in fp8"
 train 2 all run.fp8_gradients=true
 train 2 all_stopped run.fp8_gradients=true run.steps=3
@@ -231,18 +231,18 @@ for none in first:0 last:0 first: last:1x; do
     "$SLUICE" train tiny.yaml run.dir=no "run.fp8_except=[\"$none\"]"
 done
 fails 2 'run.fp8_gradients' "$SLUICE" train tiny.yaml run.dir=no run.fp8_wgrad=true
-"$SLUICE" plan tiny.yaml ranks=2 > plan.out
+"$SLUICE" plan tiny.yaml ranks=2 --list > plan.out
 grep -q 'FORWARD .* in fp8' plan.out || die "the plan does not say fp8"
 grep -q 'BACKWARD .* in fp8 but for weights' plan.out || die "the plan does not say which products"
 grep -q 'GATHER_SCALES' plan.out || die "the plan does not gather scales"
 
 # Blocks are gathered in half the bytes of bf16, and 2 % for scales and norms of blocks this small.
 sent() {
-  "$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 list=false --json "$@" > plan.json
+  "$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 --json "$@" > plan.json
   sed -n '/"node_sends"/,/}/s/.*"parameters": \([0-9]*\).*/\1/p' plan.json
 }
 gathered() {
-  "$SLUICE" plan tiny.yaml ranks=2 list=false --json "$@" > plan.json
+  "$SLUICE" plan tiny.yaml ranks=2 --json "$@" > plan.json
   sed -n '/"gathered parameters"/,/}/s/.*"transient": \([0-9]*\).*/\1/p' plan.json
 }
 apart='model.layers=4 model.width=256 model.ffn=512 model.vocab=16'
@@ -254,7 +254,7 @@ test "$(($(gathered $apart) * 2))" = "$(gathered $apart run.compute=bf16)" ||
 
 # Device memory is at most that of bf16.
 needs() {
-  "$SLUICE" plan "$top_srcdir/inputs/$model.yaml" ranks=2 list=false --json gpu=h200 \
+  "$SLUICE" plan "$top_srcdir/inputs/$model.yaml" ranks=2 --json gpu=h200 \
     run.device=cuda data.sequence=$sequence data.micro_batch=16 data.batch=32 "$@" > plan.json ||
     test $? = 1 # it does not fit
   sed -n '/"device": {/,/}/s/.*"need": \([0-9]*\).*/\1/p' plan.json

@@ -101,7 +101,7 @@ while read -r example; do
   esac
   case $example in train.init=*) needs= ;; *) needs="$model $needs" ;; esac
   # shellcheck disable=SC2086 # words
-  "$SLUICE" plan example.yaml ranks=8 list=false $needs "$example" > plan.out 2>&1 ||
+  "$SLUICE" plan example.yaml ranks=8 $needs "$example" > plan.out 2>&1 ||
     { cat plan.out >&2; die "the example $example is refused"; }
 done < examples
 # A word that is no key finds the keys that mention it, or the key that replaces another program's.

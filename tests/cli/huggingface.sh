@@ -153,8 +153,8 @@ start 3 sharded shard.strategy=shard_grad_op data.micro_batch=2
 close_to from-folder sharded 2e-5
 start 2 short model.context=16 data.sequence=16
 
-quietly "$SLUICE" plan start.yaml list=false
-quietly "$SLUICE" plan start.yaml list=false train.init=base.h5
+quietly "$SLUICE" plan start.yaml
+quietly "$SLUICE" plan start.yaml train.init=base.h5
 
 # A run that goes on needs the folder no more; one without optimizer state cannot go on.
 cp -r hf hf-2

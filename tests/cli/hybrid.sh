@@ -24,14 +24,14 @@ if grep -q "hybrid_shard:" single.log; then die "one rank has no groups to speak
 train 1 lone shard.strategy=hybrid_shard shard.group=2
 grep -q "shard.group is ignored: one rank is a group of its own, and more ranks must be a \
 multiple of it" lone.log || { cat lone.log >&2; die "one rank takes a group of 2 without a word"; }
-"$SLUICE" plan tiny.yaml list=false shard.strategy=hybrid_shard shard.group=2 2>&1 |
+"$SLUICE" plan tiny.yaml shard.strategy=hybrid_shard shard.group=2 2>&1 |
   grep -q "shard.group is ignored" || die "a plan for one rank takes a group of 2 without a word"
 
 # planned WORDS key=value...: the first line of a plan has them.
 planned() {
   words=$1
   shift
-  "$SLUICE" plan tiny.yaml list=false shard.strategy=hybrid_shard "$@" > plan.out
+  "$SLUICE" plan tiny.yaml shard.strategy=hybrid_shard "$@" > plan.out
   head -n 1 plan.out | grep -q "$words\$" || { cat plan.out >&2; die "plan $*: not '$words'"; }
 }
 planned "6 ranks, hybrid_shard in 3 groups of 2" --ranks 6 --local_ranks 2

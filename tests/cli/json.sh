@@ -25,7 +25,7 @@ documented() {
   done
 }
 
-"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB gemm=100 list=false > plan.txt
+"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB gemm=100 > plan.txt
 "$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB gemm=100 --json > plan.json
 documented plan plan.json
 is "$(sed -n 's/^verified: \([0-9]*\) .*/\1/p' plan.txt)" 'it["instructions"]' plan.json

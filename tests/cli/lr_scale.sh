@@ -30,7 +30,7 @@ grep -qF 'changed: optim.lr_scale: ["root=0.25", "h.1=2"] -> ["h.1=2"]' changed.
   { cat changed.log >&2; die "nobody says that the factors changed"; }
 
 # The plan prints factors other than 1.
-"$SLUICE" plan tiny.yaml --ranks 2 "$units" > plan.out
+"$SLUICE" plan tiny.yaml --list --ranks 2 "$units" > plan.out
 for unit in 'root .* at 0.25' 'h.1 .* at 2'; do
   grep -q "UPDATE *$unit of the learning rate" plan.out ||
     { cat plan.out >&2; die "no factor of $unit"; }

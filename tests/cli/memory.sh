@@ -11,7 +11,7 @@ field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/result
 run124() {
   ranks=$1 dir=$2
   shift 2
-  planned=$("$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" list=false ranks="$ranks" \
+  planned=$("$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" ranks="$ranks" \
     run.threads=1 data.batch="$ranks" data.micro_batch=1 data.sequence=64 |
     sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p')
   on "$ranks" "$SLUICE" train "$top_srcdir/inputs/gpt2-124m.yaml" run.dir="$dir" run.steps=3 \

@@ -9,7 +9,7 @@ forecast() {
   ranks=$1
   shift
   # shellcheck disable=SC2086 # a list of words
-  "$SLUICE" plan tiny.yaml list=false ranks="$ranks" local_ranks=4 data.batch="$ranks" $rates "$@" \
+  "$SLUICE" plan tiny.yaml ranks="$ranks" local_ranks=4 data.batch="$ranks" $rates "$@" \
     > plan.out 2>&1 || { cat plan.out >&2; die "plan of $ranks ranks"; }
 }
 

@@ -162,7 +162,7 @@ same end-deferred end-speculative
 }
 # Forecasts see that early updates are hidden, and that clipped steps are not slower than before.
 "$SLUICE" plan "$top_srcdir/inputs/qwen2.5-7b.yaml" run.device=cuda ranks=2 local_ranks=2 $host \
-  data.sequence=1024 data.micro_batch=16 data.batch=32 list=false \
+  data.sequence=1024 data.micro_batch=16 data.batch=32 \
   rates="$top_srcdir/doc/measured/offload-h200x2-rates-fourth.yaml" > plan.out ||
   { cat plan.out >&2; die "no forecast"; }
 awk '$1 == "deferred" && NF == 7 { step = $2; clipped = $4 }

@@ -39,9 +39,9 @@ done
 host="tiers.params=host tiers.optimizer=host"
 # shellcheck disable=SC2046,SC2086 # lists of words
 {
-  "$SLUICE" plan tiny.yaml list=false ranks=2 $host rates=2.yaml > file.out 2>&1 || {
+  "$SLUICE" plan tiny.yaml ranks=2 $host rates=2.yaml > file.out 2>&1 || {
     cat file.out >&2; die "plan rates=2.yaml"; }
-  "$SLUICE" plan tiny.yaml list=false ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || {
+  "$SLUICE" plan tiny.yaml ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || {
     cat keys.out >&2; die "plan with the rates as keys"; }
 }
 grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
@@ -51,7 +51,7 @@ cmp file.out keys.out || die "a plan is not predicted the same from a file"
 # a gradient is encoded once and each message decoded once. So a codec that takes a hundred times as
 # long needs a link that is about a hundred times slower.
 pays() {
-  "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=100 link=0.1 \
+  "$SLUICE" plan tiny.yaml ranks=2 gemm=1e3 memory=100 link=0.1 \
     compress.grads.codec=int8 "$@" > codec.out
   sed -n 's/^without a codec .* on links of less than \([0-9.e+-]*\) GB.s$/\1/p' codec.out
 }
@@ -73,7 +73,7 @@ ends() {
   shift
   : > ends.times
   for end in 0.0001 10000; do
-    "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=1 link=$end "$@" > ends.out
+    "$SLUICE" plan tiny.yaml ranks=2 gemm=1e3 memory=1 link=$end "$@" > ends.out
     grep -q "^without a codec .*; the codec makes it shorter on $links GB/s$" ends.out ||
       { cat ends.out >&2; die "no '$links' with $*"; }
     sed -n 's/^without a codec .* s, \([0-9.]*\) times as long.*/\1/p' ends.out >> ends.times
@@ -91,7 +91,7 @@ awk "BEGIN { exit !($slow < 1 && $fast > 1) }" || die "only on fast links, but $
 
 # The search varies all links between nodes. Oracle: without across_link it is a part of link.
 hybrid() {
-  "$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 shard.strategy=hybrid_shard gemm=1e3 \
+  "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard gemm=1e3 \
     memory=100 link=1 compress.grads.codec=int8 encode_int8=1 decode_int8=1 "$@" |
     grep '^without a codec'
 }
@@ -102,7 +102,7 @@ hybrid across_link=0.01 | grep -q ' on links of less than ' ||
 # The latency counts for each call. Values are decoded message by message, and a rank receives one
 # message from each rank.
 late() {
-  "$SLUICE" plan tiny.yaml list=false ranks="$1" gemm=1e9 memory=1e9 link=1e9 shard.reduce=step \
+  "$SLUICE" plan tiny.yaml ranks="$1" gemm=1e9 memory=1e9 link=1e9 shard.reduce=step \
     shard.strategy=shard_grad_op compress.grads.codec=topk compress.grads.values=int8 \
     encode_topk=1e9 decode_topk=1e9 encode_int8=1e9 decode_int8=1e9 decode_int8_latency=1e6 |
     sed -n 's/^predicted step \([0-9.]*\) s,.*/\1/p'
@@ -112,7 +112,7 @@ awk "BEGIN { exit !($few > 1 && $many > 1.9 * $few && $many < 2.1 * $few) }" ||
   die "values of 2 messages take $few s, of 4 messages $many s"
 
 # Units that stay gathered save traffic. Oracle: shard_grad_op, which gathers each unit once.
-slow="list=false ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"
+slow="ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"
 # shellcheck disable=SC2086 # a list of words
 {
   "$SLUICE" plan tiny.yaml $slow data.micro_batch=1 > often.out
@@ -126,7 +126,7 @@ sort -c -g -r steps && test "$(wc -l < steps)" -ge 3 && test "$(tail -n 1 steps)
 ignored() {
   reason=$1
   shift
-  "$SLUICE" plan tiny.yaml list=false shard.gathered=1 "$@" 2>&1 |
+  "$SLUICE" plan tiny.yaml shard.gathered=1 "$@" 2>&1 |
     grep -q "shard.gathered is ignored: $reason" || die "shard.gathered with $*"
 }
 ignored "this strategy gathers no unit twice" ranks=2 shard.strategy=shard_optim
@@ -144,7 +144,7 @@ head -n 2 passes.yaml | cmp - head.yaml || { cat passes.yaml >&2; die "other lin
 test "$(sed -n 's/^\([a-z]*\): [0-9.e+-]*  # .*/\1/p' passes.yaml |
   tr '\n' ' ')" = "forward backward loss " || { cat passes.yaml >&2; die "rates of passes"; }
 measured=$(sed -n 's/.*"busy_compute_s":\([0-9.e+-]*\).*/\1/p' passes.jsonl)
-predicted=$("$SLUICE" plan tiny.yaml list=false rates=passes.yaml |
+predicted=$("$SLUICE" plan tiny.yaml rates=passes.yaml |
   sed -n 's/^  compute  busy \([0-9.e+-]*\) s$/\1/p')
 awk "BEGIN { exit !($predicted <= 1.02 * $measured + 1e-4 && $predicted >= 0.3 * $measured) }" ||
   die "predicted $predicted s of $measured s"

@@ -21,7 +21,7 @@ test "$("$SLUICE" deck first print=model.width)" = 48 ||
 rm first
 fails 2 "model.width ($scratch/share/inputs/qwen2.5-7b.yaml:" "$SLUICE" deck qwen2.5-7b \
   model.head_width=0 model.heads=27
-on 2 "$SLUICE" plan first list=false > plan.out || die "two ranks do not find a deck by its name"
+on 2 "$SLUICE" plan first > plan.out || die "two ranks do not find a deck by its name"
 "$SLUICE" deck | cut -d ' ' -f 1 | sort > listed
 (cd share/inputs && find . -name '*.yaml') | sed 's,^\./,,; s/\.yaml$//' | sort | cmp - listed ||
   die "sluice deck lists other decks than there are"

@@ -19,7 +19,8 @@ refuses() {
 }
 
 # --- records of 8 steps. Every call starts 10 ns after the one before it.
-"$SLUICE" plan tiny.yaml ranks=2 run.device=cuda data.micro_batch=3 > list 2>&1 || die "no plan"
+"$SLUICE" plan tiny.yaml --list ranks=2 run.device=cuda data.micro_batch=3 > list 2>&1 ||
+  die "no plan"
 spied() { awk -v steps="${2:-8}" -f "$judges/spy.awk" list "$1"; }
 awk '
   function note(thread, what, which) { printf "%d\t%d\t%s\t%s\n", time += 10, thread, what, which }
@@ -130,7 +131,7 @@ refuses "no plan" spied good
 
 # --- a trace of the host device
 train 1 traced run.device=host run.compute=bf16 data.micro_batch=6 run.steps=5 "train.trace=[3,4]"
-"$SLUICE" plan tiny.yaml run.device=host run.compute=bf16 data.micro_batch=6 > list 2>&1 ||
+"$SLUICE" plan tiny.yaml --list run.device=host run.compute=bf16 data.micro_batch=6 > list 2>&1 ||
   die "no plan"
 traced() { awk -v step="${2:-3}" -v rank="${3:-0}" -f "$judges/trace.awk" list "$1"; }
 # named NAME: with its number and lane.

@@ -30,7 +30,7 @@ test ! -e runs || die "a deck that is no text was run"
 # list takes time in proportion.
 mkfifo pipe.yaml
 cat tiny.yaml > pipe.yaml &
-soon "$SLUICE" plan pipe.yaml list=false > plan.out 2>&1 ||
+soon "$SLUICE" plan pipe.yaml > plan.out 2>&1 ||
   { cat plan.out >&2; die "a deck through a pipe"; }
 fails 3 "pipe.yaml is a pipe to which no program has written" soon "$SLUICE" plan pipe.yaml
 fails 3 "pipe.yaml is a pipe to which no program has written" \

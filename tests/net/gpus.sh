@@ -113,7 +113,7 @@ strategy() {
   if test "$outcome" = good; then
     (same one long) > same.out 2>&1 || outcome="other bits than on one host"
     (same long parts) > same.out 2>&1 || outcome="other bits after resume"
-    "$sluice" plan tiny.yaml list=false ranks=2 local_ranks=1 "${keys[@]}" "${words[@]}" > plan.out
+    "$sluice" plan tiny.yaml ranks=2 local_ranks=1 "${keys[@]}" "${words[@]}" > plan.out
     planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
     bytes=$(per_step long.log short.log 3 | paste -sd ,)
     echo "$bytes" | awk -F , -v want="${planned:-0}" '

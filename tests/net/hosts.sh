@@ -118,7 +118,7 @@ wire() {
   train_on "$each" "$name" $many "$@"
   grep -q "$((hosts * each)) ranks" "$name.log" || {
     cat "$name.log" >&2; die "$name did not run on all ranks"; }
-  "$SLUICE" plan tiny.yaml list=false ranks=$((hosts * each)) local_ranks="$each" "$@" \
+  "$SLUICE" plan tiny.yaml ranks=$((hosts * each)) local_ranks="$each" "$@" \
     > "$name.plan" || die "plan of $name"
   predicted=$(sed -n \
     's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9,]* *[0-9,]* *[0-9,]* *\([0-9,]*\)  (this deck)$/\2/p' \

@@ -125,7 +125,7 @@ predict() {
   mkdir -p "$base.plans"
   while read -r name words; do
     # shellcheck disable=SC2086 # a list of words
-    "$sluice" plan "$deck" "${keys[@]}" $words ranks=2 local_ranks=$local_ranks list=false \
+    "$sluice" plan "$deck" "${keys[@]}" $words ranks=2 local_ranks=$local_ranks \
       rates="$base.rates" > "$base.plans/${name//\//-}" 2>&1 &
     n=$((n + 1))
     test $((n % $(nproc))) != 0 || wait

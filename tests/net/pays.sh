@@ -177,7 +177,7 @@ run() {
   test "$rate" != node || local_ranks=2 ranks=2
   # shellcheck disable=SC2046 # a list of words
   rates=$(with_passes "$link" "$deck" "$decks/$deck.yaml" $(model_keys "$deck")) || exit 1
-  "$sluice" plan "${keys[@]}" ranks=$ranks local_ranks="$local_ranks" list=false rates="$rates" \
+  "$sluice" plan "${keys[@]}" ranks=$ranks local_ranks="$local_ranks" rates="$rates" \
     > "$results.plan" 2>&1
   local head="{\"kind\":\"forecast\",\"row\":\"$name\",\"rate\":\"$rate\""
   sed -n "s|^predicted step \([0-9.]*\) s, .*|$head,\"step_s\":\1}|p" "$results.plan" |

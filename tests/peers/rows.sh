@@ -40,7 +40,7 @@ forecast() {
   for word in "${arguments[@]}"; do
     case $word in steps=* | warmup=*) ;; *) words+=("$word") ;; esac
   done
-  words=("$sluice" plan "${words[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$2")
+  words=("$sluice" plan "${words[@]}" ranks="$gpus" local_ranks="$gpus" rates="$2")
   case $1 in
   *-clipped)
     "${words[@]}" |
