@@ -23,6 +23,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/scratch.h \
 	io/text/source.c \
 	io/text/source.h \
+	io/text/stripes.c \
+	io/text/stripes.h \
 	io/text/text.c \
 	io/text/text.h \
 	io/text/utf8.c \

@@ -11,6 +11,7 @@
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
 #include "io/text/file_system.h"
+#include "io/text/stripes.h"
 #include "topo/topo.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
@@ -101,9 +102,10 @@ struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 /* Facts of a folder. */
 struct doctor_disk {
   struct file_system system;
-  int64_t written;   /* bytes */
-  double seconds;    /* for `written` bytes, with the flush to the disk */
-  char failure[256]; /* "": writing succeeded */
+  struct stripes stripes; /* of DIR/ckpt, or of what is there of that path */
+  int64_t written;        /* bytes */
+  double seconds;         /* for `written` bytes, with the flush to the disk */
+  char failure[256];      /* "": writing succeeded */
 };
 /* Writes up to `bytes` bytes, for at most `seconds`, into an unnamed file of the folder. If the
  * folder does not exist, its nearest parent is used. Failures are found in *out. Local. */

@@ -89,11 +89,21 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
              strerror(errno));
 }
 
+/* Of the folder of checkpoints, if `dir` is a run's. */
+static enum status read_stripes(const char *dir, struct stripes *out)
+{
+  char *checkpoints = mem_printf("%s/ckpt", dir);
+  const enum status status = checkpoints ? stripes_read(checkpoints, out) : STATUS_MEMORY;
+  mem_free(checkpoints);
+  return status;
+}
+
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
 {
   char *place = NULL;
   *out = (struct doctor_disk){0};
-  if (file_system_read(dir, &out->system) || file_system_find_nearest(dir, &place)) {
+  if (file_system_read(dir, &out->system) || read_stripes(dir, &out->stripes) ||
+      file_system_find_nearest(dir, &place)) {
     snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write",
              status_text());
     return;

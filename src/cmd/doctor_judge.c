@@ -643,12 +643,14 @@ struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)
 struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen,
                           int nodes)
 {
-  char text[360];
+  char text[360], on[64] = "";
   const double rate = disk->seconds > 0 ? (double)disk->written / disk->seconds : 0;
   if (*disk->failure)
     return found(VERDICT_FAULT, "disk", "%.200s: %s", dir, disk->failure);
-  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir,
-           disk->system.type, rate * 1e-6, nodes > 1 ? " while the other nodes did" : "",
+  if (disk->stripes.lustre)
+    snprintf(on, sizeof on, ", a file on %s", stripes_text(&disk->stripes).text);
+  snprintf(text, sizeof text, "%.160s (%s%s): wrote %.1f MB/s%s, %s free of %s", dir,
+           disk->system.type, on, rate * 1e-6, nodes > 1 ? " while the other nodes did" : "",
            mem_amount((double)disk->system.free).text, mem_amount((double)disk->system.size).text);
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk",
@@ -669,6 +671,10 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
        "lies in memory and ends with the machine; use a folder on a disk"},
       {(double)disk->system.free < good_disk_bytes, VERDICT_WARNING,
        "room for few checkpoints; free some, or use another folder"},
+      {disk->stripes.lustre && disk->stripes.own && disk->stripes.count == 1, VERDICT_WARNING,
+       "somebody gave it one stripe, which sluice train leaves; set more: lfs setstripe -c 32 -S "
+       "4M "
+       "on the folder of the checkpoints"},
       {rate < good_write_rate, VERDICT_WARNING,
        "slow; background checkpoints (checkpoint.background=true) hide it, a parallel file "
        "system cures it"},

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
+#include "io/text/stripes.h"
 
 enum status train_folder_paths(struct train_run *run)
 {
@@ -180,6 +181,19 @@ static void open_events(struct train_run *run)
     run->events = events_open(deck->run.dir, run->step);
 }
 
+/* A failure only makes saves slower. */
+static void spread_checkpoints(const struct train_run *run)
+{
+  const char *dir = run->checkpoint_dir;
+  struct stripes stripes;
+  bool set;
+  if (stripes_spread(dir, &stripes, &set))
+    log_warn("checkpoints may be written slowly: %s", status_text());
+  else if (stripes.lustre)
+    log_info("%s is on Lustre: a checkpoint is on %s%s", dir, stripes_text(&stripes).text,
+             set ? ", in stripes of 4 MiB" : ", as the folder's layout says");
+}
+
 enum status train_folder_open(struct train_run *run)
 {
   enum status status = lock_checkpoints(run);
@@ -187,6 +201,8 @@ enum status train_folder_open(struct train_run *run)
     status = write_deck(run->deck);
   if (!status)
     status = open_log(run->deck);
+  if (!status)
+    spread_checkpoints(run);
   if (!status)
     status = keep_learned(run);
   if (!status)

@@ -22,6 +22,7 @@ check_scripts += \
 	tests/cli/hardening.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \
+	tests/cli/lustre.sh \
 	tests/cli/lr_scale.sh \
 	tests/cli/fit.sh \
 	tests/cli/fp8.sh \
@@ -65,6 +66,7 @@ EXTRA_DIST += \
 	tests/campaign/soak.sh \
 	tests/campaign/reliability.py \
 	tests/cli/common.sh \
+	tests/cli/lustre.c \
 	tests/cli/report.py \
 	tests/cli/results.py \
 	tests/cli/top.py \

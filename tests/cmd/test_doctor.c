@@ -459,7 +459,10 @@ static void disks(void **state)
       .written = 256000000,
       .seconds = 0.5};
   struct doctor_disk slow = disk, tight = disk, full = disk, ram = disk, nfs = disk, broken = disk,
-                     own = disk;
+                     own = disk, narrow = disk, wide = disk;
+  narrow.stripes = (struct stripes){.lustre = true, .own = true, .count = 1, .osts = 128};
+  wide.stripes = narrow.stripes;
+  wide.stripes.own = false; /* sluice train gives it more */
   slow.seconds = 2.6;
   own.system.reach = REACH_NODE;
   tight.system.free = 19 * GIB;
@@ -480,6 +483,10 @@ static void disks(void **state)
   is(judge_disk("runs", &ram, true, true, 1), VERDICT_WARNING, "lies in memory");
   is(judge_disk("runs", &nfs, true, true, 1), VERDICT_OK, "nfs");
   is(judge_disk("runs", &nfs, true, true, 2), VERDICT_WARNING, "nfs is not made for one file");
+  is(judge_disk("runs", &narrow, true, true, 1), VERDICT_WARNING,
+     "runs (lustre, a file on 1 of 128 OSTs): wrote 512.0 MB/s, 900.00 GiB free of 1000.00 GiB: "
+     "somebody gave it one stripe, which sluice train leaves; set more: lfs setstripe -c 32 -S 4M");
+  is(judge_disk("runs", &wide, true, true, 1), VERDICT_OK, "1 of 128 OSTs");
   is(judge_disk("runs", &broken, true, true, 1), VERDICT_FAULT, "runs: cannot make a file");
 }
 

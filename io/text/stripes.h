@@ -1,0 +1,28 @@
+/* How Lustre spreads the files of a folder over its object storage targets (OSTs). A file with one
+ * stripe is at one OST, which then decides the speed of a checkpoint. */
+#ifndef SLUICE_IO_TEXT_STRIPES_H
+#define SLUICE_IO_TEXT_STRIPES_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct stripes {
+  bool lustre; /* false: the folder is elsewhere, and nothing else is known */
+  bool own;    /* somebody gave the folder, or a folder above it, this layout */
+  int count;   /* OSTs of a new file; STRIPES_ALL; 0: the layout depends on the size of the file */
+  int osts;    /* of the file system; 0: unknown */
+};
+enum { STRIPES_ALL = 0xffff };
+
+/* Of the folder, or of the nearest of its parents that exists. STATUS_IO. Local. */
+enum status stripes_read(const char *dir, struct stripes *out);
+/* If the folder has one stripe because nobody chose a layout, gives it many. *set: it did. *out is
+ * the layout afterwards. STATUS_IO. Local. */
+enum status stripes_spread(const char *dir, struct stripes *out, bool *set);
+/* "32 of 128 OSTs", for a file of the folder. */
+struct stripes_text {
+  char text[48];
+} stripes_text(const struct stripes *stripes);
+
+#endif
