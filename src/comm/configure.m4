@@ -2,14 +2,15 @@
 SLUICE_PACKAGE([mpi], [MPI 3.1], [required], [wrapper:mpicc pc:ompi-c pc:mpi-c pc:mpich plain],
 [-lmpi], [libopenmpi-dev openmpi-bin],
 [#include <mpi.h>
-#include <string.h>
+#include "$srcdir/src/comm/mpi_version.h"
 #if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)
 #error MPI 3.1 or later
 #endif],
 [char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
 int length;
 if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return 1;
-fprintf(out, "%.*s", (int)strcspn(text, ",\n"), text);
+mpi_version_shorten(text);
+fprintf(out, "%s", text);
 volatile int init = 0;
 if (init) MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &length);])
 

@@ -13,6 +13,7 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/mpi_device.c \
 	src/comm/mpi_info.c \
 	src/comm/mpi_info.h \
+	src/comm/mpi_version.h \
 	src/comm/ops.h \
 	src/comm/shared.c \
 	src/comm/shm.c \

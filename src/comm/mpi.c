@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/messages.h"
+#include "comm/mpi_version.h"
 #include "comm/ops.h"
 #include "comm/shm.h"
 #include "device/device.h"
@@ -420,19 +421,22 @@ int comm_mpi_cuda_aware(void)
 #endif
 }
 
-/* MPI returns "Open MPI v4.1.4, package: ...". Its first item is kept, without the v. */
+enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING])
+{
+  int length;
+  const enum status status =
+      comm_mpi_check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  if (!status)
+    mpi_version_shorten(text);
+  return status;
+}
+
 static enum status describe(struct comm *comm, bool renumbered)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length;
-  enum status status =
-      comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  const enum status status = comm_mpi_version(version);
   if (status)
     return status;
-  version[strcspn(version, ",\n")] = '\0';
-  char *v = strstr(version, " v");
-  if (v)
-    memmove(v + 1, v + 2, strlen(v + 2) + 1);
   const int aware = comm_mpi_cuda_aware();
   snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %sCUDA-aware%s",
            version,

@@ -24,17 +24,6 @@ append(char *text, size_t size, const char *format, ...)
 
 /* --- MPI ----------------------------------------------------------------- */
 
-static enum status read_version(char *out, size_t size)
-{
-  char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length;
-  const enum status status =
-      comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
-  if (!status)
-    snprintf(out, size, "%.*s", (int)strcspn(version, ",\n"), version);
-  return status;
-}
-
 static enum status read_thread_level(int *out)
 {
   const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
@@ -101,13 +90,15 @@ enum status mpi_info_read(struct mpi_info *out)
 {
   struct mpi_info library = {.cuda = comm_mpi_cuda_aware()};
   struct choice choice = {0};
-  enum status status = read_version(library.version, sizeof library.version);
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  enum status status = comm_mpi_version(version);
   if (!status)
     status = read_thread_level(&library.thread_level);
   if (!status)
     status = read_choice(&choice);
   if (status)
     return status;
+  snprintf(library.version, sizeof library.version, "%.127s", version);
   memcpy(library.messages, choice.pml, sizeof library.messages);
   if (!strcmp(choice.pml, "ob1"))
     memcpy(library.transports, choice.btl, sizeof library.transports);

@@ -6,7 +6,7 @@
 #include "base/status.h"
 
 struct mpi_info {
-  char version[128];   /* "Open MPI v4.1.4" */
+  char version[128];   /* "Open MPI 4.1.4" */
   int thread_level;    /* MPI's, in steps: 0 single, 1 funneled, 2 serialized, 3 multiple */
   int cuda;            /* 1: accepts pointers to GPU memory, 0: does not, -1: not reported */
   char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "" if it is unknown */

@@ -15,6 +15,7 @@
 
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
+#include "comm/mpi_version.h"
 #include "comm/ops.h"
 #include "fixture.h"
 
@@ -105,6 +106,31 @@ static void reads_the_library(void **state)
     assert_non_null(strstr(library.transports, "self")); /* ob1 does nothing without */
 }
 
+/* What the libraries themselves return, and the names by which their users know them. */
+static void names_of_libraries(void **state)
+{
+  (void)state;
+  static const char *const rows[][2] = {
+      {"Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4", "Open MPI 4.1.4"},
+      {"Open MPI v5.0.0rc1, package: x", "Open MPI 5.0.0rc1"},
+      {"MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7\n", "MPICH 4.0.2"},
+      {"MPICH Version:      4.3.0\nMPICH ABI:          17:0:5\n", "MPICH 4.3.0"},
+      {"MPI VERSION    : CRAY MPICH version 8.1.29.17 (ANL base 3.4a2)\nMPI BUILD INFO : Wed",
+       "CRAY MPICH 8.1.29.17"},
+      {"MVAPICH2 Version      :\t2.3.7\nMVAPICH2 Release date", "MVAPICH2 2.3.7"},
+      {"Intel(R) MPI Library 2021.11 for Linux* OS\n",
+       "Intel(R) MPI Library 2021.11 for Linux* OS"},
+      {"", ""},
+      {" \n", ""},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[128];
+    snprintf(text, sizeof text, "%s", rows[i][0]);
+    mpi_version_shorten(text);
+    assert_string_equal(text, rows[i][1]);
+  }
+}
+
 /* Oracle: the kernel's tree, whose files a shell makes. */
 static void reads_fabrics(void **state)
 {
@@ -150,9 +176,13 @@ static void reads_fabrics(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gathers),           cmocka_unit_test(refuses_what_is_too_much),
-      cmocka_unit_test(reads_clocks),      cmocka_unit_test(reads_clocks_of_nodes),
-      cmocka_unit_test(estimates_offsets), cmocka_unit_test(reads_the_library),
+      cmocka_unit_test(gathers),
+      cmocka_unit_test(refuses_what_is_too_much),
+      cmocka_unit_test(reads_clocks),
+      cmocka_unit_test(reads_clocks_of_nodes),
+      cmocka_unit_test(estimates_offsets),
+      cmocka_unit_test(reads_the_library),
+      cmocka_unit_test(names_of_libraries),
       cmocka_unit_test(reads_fabrics),
   };
   return cmocka_run_group_tests(tests, start_job, stop_job);
