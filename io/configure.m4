@@ -1,8 +1,13 @@
-# A header and a library of different HDF5 versions abort at run time: refused here.
+AS_CASE([$sluice_version_mpi],
+  [*MPICH*|*MVAPICH*|Intel*], [sluice_variant=mpich],
+  [sluice_variant=openmpi])
+# A header and a library of different HDF5 versions abort at run time, and an HDF5 of another MPI
+# library brings that library into the process. Both are refused here.
 SLUICE_PACKAGE([hdf5], [parallel HDF5], [required],
-[pc:hdf5-openmpi pc:hdf5-mpi pc:hdf5-mpich wrapper:h5pcc pc:hdf5 plain], [-lhdf5],
-[libhdf5-openmpi-dev],
+[pc:hdf5-$sluice_variant pc:hdf5-mpi wrapper:h5pcc pc:hdf5 plain], [-lhdf5],
+[libhdf5-$sluice_variant-dev],
 [#include <hdf5.h>
+#include "$srcdir/src/comm/mpi_version.h"
 #ifndef H5_HAVE_PARALLEL
 #error this HDF5 was built without MPI
 #endif],
@@ -11,6 +16,11 @@ if (H5get_libversion(&major, &minor, &release) < 0) return 1;
 if (major != H5_VERS_MAJOR || minor != H5_VERS_MINOR || release != H5_VERS_RELEASE) return 1;
 herr_t (*volatile collective)(hid_t, MPI_Comm, MPI_Info) = H5Pset_fapl_mpio;
 if (!collective) return 1;
+char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+int length;
+if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return 1;
+mpi_version_shorten(text);
+if (strcmp(text, "$sluice_version_mpi")) return 1;
 fprintf(out, "%u.%u.%u", major, minor, release);])
 
 # For the split patterns of tokenizers that are not known by heart.

@@ -32,6 +32,7 @@ stops "cannot be built without MPI" --without-mpi
 stops "MPI 3.1 was not found" --with-mpi="$work/empty"
 stops "--with-hdf5=/nonexistent: there is no such folder" --with-hdf5=/nonexistent
 stops "parallel HDF5 was not found" --with-hdf5="$work/empty"
+stops "MPI 3.1 was not found" MPICC=/bin/false
 stops "parallel HDF5 was not found" HDF5_LIBS=-lsluice-nowhere
 stops "PAPI was not found" --with-papi="$work/empty"
 stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
