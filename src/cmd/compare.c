@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
+#include "cmd/launch.h"
 #include "io/text/file.h"
 
 // clang-format off: one row an option
@@ -45,7 +46,7 @@ static const struct option table[] = {
 /* Another launcher inside the ranks of a launcher would run the matrix once per rank. */
 static enum status refuse_launcher(void)
 {
-  if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK"))
+  if (launch_read().launched)
     return status_set(
         STATUS_USAGE,
         "sluice compare starts the ranks of each run itself: start it without mpirun");

@@ -414,13 +414,6 @@ static void end_page(const struct page *page)
   json_write_close(page->json, '}');
 }
 
-/* Number of tasks of the step from Slurm. Tasks that are mpirun's daemons do not count. */
-int64_t doctor_step_tasks(void)
-{
-  const char *tasks = getenv("OMPI_COMM_WORLD_SIZE") ? NULL : getenv("SLURM_STEP_NUM_TASKS");
-  return tasks ? strtoll(tasks, NULL, 10) : 0;
-}
-
 struct everyone {
   int ranks;
   struct report *report;
@@ -434,7 +427,7 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
   struct json_writer json = {.to = stdout};
   struct page page = {.json = doctor->values->json ? &json : NULL};
   const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
-  const struct finding start = judge_start(all->ranks, doctor_step_tasks());
+  const struct finding start = judge_start(all->ranks, launch_read());
   const struct finding nodes = judge_nodes(all->ranks, all->node, host);
   const struct finding clocks = judge_clocks(all->offset, all->ranks, host);
   begin_page(&page);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cmd/launch.h"
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
 #include "io/text/file_system.h"
@@ -39,13 +40,10 @@ struct finding doctor_merge(const struct finding *finding, int ranks, size_t str
  * NULL or "": not known. */
 void doctor_hide(char *text, size_t size, const char *home, const char *user);
 
-/* Judges the build and the start. step_tasks: tasks that Slurm started in this step; 0: none, or
- * Slurm did not start the ranks. */
+/* Judges the build and the start. */
 struct finding judge_build(const char *version, const char *compiler, const char *flags,
                            const char *sanitizer, const char *configured);
-struct finding judge_start(int ranks, int64_t step_tasks);
-/* The step_tasks of this process. */
-int64_t doctor_step_tasks(void);
+struct finding judge_start(int ranks, struct launch launch);
 struct finding judge_nodes(
     int ranks, const int *node,
     const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank on each rank's node */

@@ -173,16 +173,14 @@ struct finding judge_build(const char *version, const char *compiler, const char
                           *given ? given : "no arguments", cure));
 }
 
-struct finding judge_start(int ranks, int64_t step_tasks)
+struct finding judge_start(int ranks, struct launch launch)
 {
-  if (ranks == 1 && step_tasks > 1)
+  if (ranks == 1 && launch.tasks > 1)
     return found(VERDICT_FAULT, "start",
-                 "Slurm started %lld separate tasks, each is rank 0 of 1: use the plugin of srun "
-                 "for this MPI library (Open MPI: srun --mpi=pmix; MPICH: pmi2 or cray_shasta; "
-                 "srun --mpi=list shows what the site has), or mpirun",
-                 (long long)step_tasks);
-  if (step_tasks > 0)
-    return found(VERDICT_OK, "start", "%d rank%s, by srun", ranks, plural(ranks));
+                 "the launcher started %lld separate tasks (%s), each is rank 0 of 1: use the "
+                 "mpirun of %s, or its plugin of srun (Open MPI: srun --mpi=pmix; MPICH: pmi2 or "
+                 "cray_shasta; srun --mpi=list shows what the site has)",
+                 (long long)launch.tasks, launch.told_by, SLUICE_VERSION_MPI);
   return found(VERDICT_OK, "start", "%d rank%s", ranks, plural(ranks));
 }
 

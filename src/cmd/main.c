@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/launch.h"
 #include "device/device.h"
 #include "io/hdf5/hdf5.h"
 
@@ -29,22 +30,11 @@ static int fail(enum status status)
   return status_exit_code(status);
 }
 
-/* The rank that the launcher gives this process, before MPI has started. 0 without a launcher. */
-static long launched_rank(void)
-{
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                      "SLURM_PROCID"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (getenv(names[i]))
-      return strtol(getenv(names[i]), NULL, 10);
-  return 0;
-}
-
 /* A mistake that all ranks find, so rank 0 alone reports it. A launcher ends the job at the first
  * failure, so the others wait a second for rank 0. */
 static int fail_unstarted(enum status status)
 {
-  if (launched_rank() == 0)
+  if (launch_read().rank == 0)
     return fail(status);
   sleep(1);
   return status_exit_code(status);

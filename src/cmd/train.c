@@ -101,10 +101,10 @@ static void say_how_to_continue(const struct arguments *arguments)
            cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
 }
 
-/* Each of Slurm's tasks would train alone, in the same folder. */
+/* Each of the launcher's tasks would train alone, in the same folder. */
 static enum status refuse_separate_tasks(const struct comm *comm)
 {
-  const struct finding start = judge_start(comm_ranks(comm), doctor_step_tasks());
+  const struct finding start = judge_start(comm_ranks(comm), launch_read());
   return start.verdict == VERDICT_OK ? STATUS_OK : status_set(STATUS_USAGE, "%s", start.text);
 }
 

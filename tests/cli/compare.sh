@@ -53,8 +53,11 @@ refused "seeds must be integers from 0 to" seeds=1,two
 refused "names no methods" "methods=[]"
 refused "m.yaml has more than 10000 runs" seeds="$(seq -s, 1 2501)"
 refused "task is 9, and m.yaml has 8 runs" task=9
-(export OMPI_COMM_WORLD_RANK=0; refused "start it without mpirun"; ends 0 list=true)
-(export PMI_RANK=0; refused "start it without mpirun")
+for launcher in OMPI_COMM_WORLD_RANK=0 MV2_COMM_WORLD_RANK=0 PMI_RANK=0 PMIX_RANK=0 PALS_RANKID=0 \
+  FLUX_TASK_RANK=0 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2"; do
+  # shellcheck disable=SC2163 # its words are assignments
+  (export $launcher; refused "start it without mpirun"; ends 0 list=true)
+done
 echo 'method: [none]' > bad.yaml
 fails 2 "bad.yaml:1: unknown key 'method'; the nearest known key is 'methods'" \
   "$SLUICE" compare bad.yaml

@@ -157,10 +157,12 @@ if test "$(getconf _NPROCESSORS_ONLN)" -gt 1 && taskset -c "$(taskset -cp $$ |
   says bound.txt '^warning *cores .* of these 1 core for this process; '
 fi
 
-# Tasks of Slurm that do not find each other.
+# Tasks of a launcher that do not find each other.
 page slurm.txt 1 env SLURM_STEP_NUM_TASKS=4 "$SLUICE" doctor dir=runs size=4Mi
 says slurm.txt '^fault *start .*srun --mpi=pmix'
-fails 2 "Slurm started 4 separate tasks, each is rank 0 of 1: use the plugin of srun" \
+fails 2 "started 4 separate tasks (PMI_SIZE), each is rank 0 of 1: use the mpirun of" \
+  env PMI_SIZE=4 "$SLUICE" train tiny.yaml run.dir=alone
+fails 2 "started 4 separate tasks (SLURM_STEP_NUM_TASKS), each is rank 0 of 1: use the mpirun" \
   env SLURM_STEP_NUM_TASKS=4 "$SLUICE" train tiny.yaml run.dir=alone
 test ! -e alone || die "a task trained alone"
 

@@ -41,10 +41,54 @@ static void builds(void **state)
 static void starts(void **state)
 {
   (void)state;
-  is(judge_start(1, 0), VERDICT_OK, "1 rank");
-  is(judge_start(1, 1), VERDICT_OK, "by srun");
-  is(judge_start(8, 8), VERDICT_OK, "8 ranks, by srun");
-  is(judge_start(1, 8), VERDICT_FAULT, "srun --mpi=pmix");
+  is(judge_start(1, (struct launch){0}), VERDICT_OK, "1 rank");
+  is(judge_start(1, (struct launch){.tasks = 1}), VERDICT_OK, "1 rank");
+  is(judge_start(8, (struct launch){.tasks = 8}), VERDICT_OK, "8 ranks");
+  is(judge_start(1, (struct launch){.tasks = 8, .told_by = "PMI_SIZE"}), VERDICT_FAULT,
+     "8 separate tasks (PMI_SIZE), each is rank 0 of 1: use the mpirun of");
+}
+
+/* What launchers set, as their documents say. */
+static void launchers(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *environment;
+    struct launch expected;
+  } rows[] = {
+      {"", {0}},
+      {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4", {true, 3, 4, "OMPI_COMM_WORLD_SIZE"}},
+      {"MV2_COMM_WORLD_RANK=3 MV2_COMM_WORLD_SIZE=4", {true, 3, 4, "MV2_COMM_WORLD_SIZE"}},
+      {"PMI_RANK=3 PMI_SIZE=4", {true, 3, 4, "PMI_SIZE"}},
+      {"PMIX_RANK=3", {true, 3, 0, NULL}},
+      {"PALS_RANKID=3", {true, 3, 0, NULL}},
+      {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4", {true, 3, 4, "FLUX_JOB_SIZE"}},
+      {"SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", {true, 3, 4, "SLURM_STEP_NUM_TASKS"}},
+      /* srun --mpi=pmix */
+      {"PMIX_RANK=3 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", {true, 3, 4, "SLURM_STEP_NUM_TASKS"}},
+      /* a job script, and one task of a container */
+      {"SLURM_PROCID=0", {false, 0, 0, NULL}},
+      {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", {false, 0, 1, "SLURM_STEP_NUM_TASKS"}},
+      /* daemons of mpirun are tasks of Slurm */
+      {"PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", {true, 3, 4, "PMI_SIZE"}},
+      {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=3 SLURM_PROCID=1 "
+       "SLURM_STEP_NUM_TASKS=2",
+       {true, 3, 4, "OMPI_COMM_WORLD_SIZE"}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[256], *next = NULL;
+    snprintf(text, sizeof text, "%s", rows[i].environment);
+    assert_int_equal(clearenv(), 0);
+    for (char *word = strtok_r(text, " ", &next); word; word = strtok_r(NULL, " ", &next))
+      assert_int_equal(putenv(word), 0);
+    const struct launch launch = launch_read(), *expected = &rows[i].expected;
+    const char *by = launch.told_by ? launch.told_by : "", *told = expected->told_by;
+    if (launch.launched != expected->launched || launch.rank != expected->rank ||
+        launch.tasks != expected->tasks || strcmp(by, told ? told : "") != 0)
+      fail_msg("%s: launched %d, rank %ld, tasks %lld (%s)", rows[i].environment, launch.launched,
+               launch.rank, (long long)launch.tasks, by);
+  }
+  assert_int_equal(clearenv(), 0);
 }
 
 static void nodes(void **state)
@@ -588,6 +632,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(builds),
       cmocka_unit_test(starts),
+      cmocka_unit_test(launchers),
       cmocka_unit_test(nodes),
       cmocka_unit_test(many_nodes),
       cmocka_unit_test(mpi_libraries),
