@@ -212,7 +212,7 @@ enum status cuda_attention(struct lane *lane, const struct attention *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (op->head_width > DEVICE_CUDA_MOST_HEAD)
-    return status_set(STATUS_UNSUPPORTED, "attention heads of %lld elements: at most %d",
+    return status_set(STATUS_INTERNAL, "attention heads of %lld elements: at most %d",
                       (long long)op->head_width, DEVICE_CUDA_MOST_HEAD);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, op)) {

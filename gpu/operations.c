@@ -2,13 +2,12 @@
  * handle are refused, scratch memory comes from the lane, and the kernels are launched. */
 #include "gpu/cuda.h"
 
-enum { MOST_HALF = 512 };
-
+/* The plan refuses wider norms and heads. */
 static enum status check_norm(int64_t C)
 {
   return C <= DEVICE_CUDA_MOST_NORM
              ? STATUS_OK
-             : status_set(STATUS_UNSUPPORTED,
+             : status_set(STATUS_INTERNAL,
                           "a norm over %lld elements: the GPU's kernels take up to %d",
                           (long long)C, DEVICE_CUDA_MOST_NORM);
 }
@@ -206,10 +205,10 @@ size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, in
 enum status cuda_rope(struct lane *lane, const struct rope *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  if (op->D % 2 != 0 || op->D / 2 > MOST_HALF)
-    return status_set(STATUS_UNSUPPORTED,
+  if (op->D % 2 != 0 || op->D > DEVICE_CUDA_MOST_HEAD)
+    return status_set(STATUS_INTERNAL,
                       "rotary positions of heads of %lld elements: even, and at most %d",
-                      (long long)op->D, 2 * MOST_HALF);
+                      (long long)op->D, DEVICE_CUDA_MOST_HEAD);
   gpu_rope(&launch, op);
   return cuda_check_launch("rotary positions");
 }

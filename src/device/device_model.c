@@ -19,6 +19,8 @@ static const struct {
       .row_multiple = DEVICE_CUDA_ROW_MULTIPLE,
       .most_norm = DEVICE_CUDA_MOST_NORM,
       .most_head = DEVICE_CUDA_MOST_HEAD,
+      .most_queries = DEVICE_CUDA_MOST_QUERIES,
+      .most_fp8 = DEVICE_CUDA_MOST_FP8,
       .reserve = {DEVICE_CUDA_WORKSPACE, 192 * MIB, INT64_C(2048) * MIB}}},
 };
 

@@ -27,9 +27,13 @@ struct device_model {
   bool by_sequence;             /* promises what device.h calls independence of the split */
   bool host_memory;             /* the host reads and writes the device's memory */
   enum fp8_scales fp8;
-  int64_t chunk_logits;         /* elements of logits that are best made at a time */
-  int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
-  int64_t most_norm, most_head; /* elements of a norm's row, and of a head; 0: any number */
+  int64_t chunk_logits; /* elements of logits that are best made at a time */
+  int64_t row_multiple; /* best multiple for rows of logits, in elements; divides 64 */
+
+  /* What kernels take at most; 0: any number. */
+  int64_t most_norm, most_head; /* elements of a norm's row, and of a head */
+  int64_t most_queries;         /* of all heads of a micro-batch */
+  int64_t most_fp8;             /* rows of an operand in fp8 */
 
   /* Bytes of device memory in addition to the arenas of a plan. */
   struct {
@@ -66,7 +70,9 @@ enum {
   DEVICE_CUDA_ROW_MULTIPLE = 64,
   DEVICE_CUDA_WORKSPACE = 64 << 20,
   DEVICE_CUDA_MOST_NORM = 32768,
-  DEVICE_CUDA_MOST_HEAD = 256
+  DEVICE_CUDA_MOST_HEAD = 256,
+  DEVICE_CUDA_MOST_QUERIES = INT32_MAX, /* blocks of a grid */
+  DEVICE_CUDA_MOST_FP8 = 65535 * 128    /* rows of blocks of a grid, with a tile each */
 };
 
 #endif

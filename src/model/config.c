@@ -92,6 +92,22 @@ static enum status resolve_ffn(unsigned features, struct model_config *c)
   return STATUS_OK;
 }
 
+/* BLAS and some kernels count the elements of a row with 32 bits. */
+static enum status check_rows(const struct model_config *c)
+{
+  const struct {
+    const char *what, *cure;
+    int64_t elements;
+  } rows[] = {{"queries, keys and values", "model.heads, model.kv_heads or model.head_width",
+               (c->heads + 2 * c->kv_heads) * c->head_width},
+              {"gate and up projections", "model.ffn", 2 * c->ffn}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (rows[i].elements > INT_MAX)
+      return status_set(STATUS_USAGE, "the %s of a token are %lld elements, more than %d: lower %s",
+                        rows[i].what, (long long)rows[i].elements, INT_MAX, rows[i].cure);
+  return STATUS_OK;
+}
+
 static enum status check_window(unsigned features, const struct model_config *c)
 {
   if (c->window && !(features & FEATURE_WINDOW))
@@ -196,6 +212,8 @@ enum status config_resolve(unsigned features, struct model_config *config)
     status = resolve_heads(features, config);
   if (status == STATUS_OK)
     status = resolve_ffn(features, config);
+  if (status == STATUS_OK)
+    status = check_rows(config);
   if (status == STATUS_OK)
     status = check_window(features, config);
   if (status == STATUS_OK)

@@ -3,22 +3,38 @@
 
 enum { MOST_VISITS = 1 << 20 };
 
+static int64_t times(int64_t a, int64_t b)
+{
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 /* Shapes that the device's kernels refuse. */
 static enum status check_shapes(const struct plan_input *input)
 {
   const struct device_model *device = input->device;
   const struct model_config *config = &input->model->config;
+  const int64_t tokens = times(input->shape.micro_batch, input->shape.sequence),
+                fp8 = input->model->fp8 ? device->most_fp8 : 0;
   const struct {
     const char *key;
     int64_t value, most;
-  } limits[] = {{"model.width", config->width, device->most_norm},
-                {"model.head_width", config->head_width, device->most_head}};
+    const char *where;
+  } limits[] = {
+      {"model.width", config->width, device->most_norm, ""},
+      {"model.head_width", config->head_width, device->most_head, ""},
+      {"data.micro_batch x data.sequence x model.heads", times(tokens, config->heads),
+       device->most_queries, ""},
+      {"data.micro_batch x data.sequence", tokens, fp8, " in fp8"},
+      {"model.heads x model.head_width", config->heads * config->head_width, fp8, " in fp8"},
+      {"model.ffn", config->ffn, fp8, " in fp8"}};
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
     if (limits[i].most > 0 && limits[i].value > limits[i].most)
       return status_set(STATUS_UNSUPPORTED,
-                        "%s is %lld, and the kernels for GPUs take at most %lld: lower it, or set "
-                        "run.device=host",
-                        limits[i].key, (long long)limits[i].value, (long long)limits[i].most);
+                        "%s is %lld, and the kernels for GPUs take at most %lld%s: lower it, or "
+                        "set run.device=host",
+                        limits[i].key, (long long)limits[i].value, (long long)limits[i].most,
+                        limits[i].where);
   return STATUS_OK;
 }
 

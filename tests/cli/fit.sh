@@ -106,7 +106,19 @@ not: use run.fp8_scales=tensor" gpu=l40s $fp8 run.fp8_scales=groups
   fit 0 "which computes in fp8 with gradients in fp32" gpu=h200 $fp8 run.fp8_scales=groups
   fit 0 "which computes in fp8" gpu=80GB $fp8
   fit 0 "computing in fp8" $fp8
+  fit 8 "data.micro_batch x data.sequence is 8388608, and the kernels for GPUs take at most \
+8388480 in fp8: lower it, or set run.device=host" run.device=cuda $fp8 data.batch=65536 \
+    data.micro_batch=65536
+  fit 0 "verified" run.device=cuda $fp8 data.batch=65535 data.micro_batch=65535
+  fit 0 "verified" $fp8 data.batch=65536 data.micro_batch=65536
 }
+fit 8 "model.ffn is 8388608, and the kernels for GPUs take at most 8388480 in fp8" gpu=h100 $fp8 \
+  model.ffn=8388608
+fit 8 "data.micro_batch x data.sequence x model.heads is 2147484672, and the kernels for GPUs take \
+at most 2147483647: lower it" run.device=cuda data.sequence=32 data.batch=22369632 \
+  data.micro_batch=22369632
+fit 2 "model.head_width is 15: rotary positions turn pairs of elements, so it must be even" \
+  model.arch=llama model.ffn=96 model.head_width=15
 fit 0 "device host, computing in bf16" --ranks 2 run.compute=bf16
 fit 2 "comm.backend (command line) is nccl" comm.backend=nccl
 fit 0 "verified" comm.backend=nccl run.device=cuda

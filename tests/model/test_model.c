@@ -814,6 +814,12 @@ static void test_decoder_guards(void **state)
   expect_refusal(qwen3_of_heads(6, 2, 65538), "model.head_width is 65538: qwen3 takes 0 to 65536");
   REFUSE(small_qwen3, config.ffn = 0, "model.ffn is 0: qwen3 needs");
   REFUSE(small_qwen3, config.ffn = INT64_MAX, "model.ffn is 9223372036854775807");
+  REFUSE(small_qwen3, config.ffn = 1 << 30,
+         "the gate and up projections of a token are 2147483648 elements, more than 2147483647: "
+         "lower model.ffn");
+  expect_refusal(qwen3_of_heads(1 << 20, 1 << 19, 1024),
+                 "the queries, keys and values of a token are 2147483648 elements, more than "
+                 "2147483647: lower model.heads");
 }
 
 static void test_window_guards(void **state)
@@ -927,24 +933,18 @@ static void test_freeze_guards(void **state)
   model_destroy(model);
 }
 
-/* Sizes whose product, or whose sum, passes 2^62. */
+/* Sizes whose sum passes 2^62: of a unit, and of all units. */
 static void test_overflow(void **state)
 {
   (void)state;
-  REFUSE(
-      little,
-      (config.layers = 1, config.heads = config.width = config.context = config.vocab = INT32_MAX),
-      "2^62");
-  REFUSE(little,
-         (config.layers = 3, config.context = 1, config.heads = config.width = INT64_C(1) << 30,
-          config.vocab = INT32_MAX),
-         "2^62");
   struct model_config wide = small_qwen3;
-  wide.heads = wide.kv_heads = INT32_MAX - 1;
-  wide.head_width = MODEL_MOST_HEAD_WIDTH;
+  wide.layers = 1;
   wide.width = INT32_MAX;
+  wide.heads = wide.kv_heads = 1 << 20;
+  wide.head_width = 512;
+  wide.ffn = (1 << 30) - 1;
   expect_refusal(wide, "2^62");
-  wide.width = 1;
+  wide.width = 1 << 20;
   wide.layers = 65536;
   expect_refusal(wide, "2^62");
 }

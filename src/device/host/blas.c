@@ -74,7 +74,7 @@ void host_blas_start(void)
 enum status host_check_blas(const char *what, int64_t value)
 {
   if (value < 0 || value != (int64_t)(blasint)value)
-    return status_set(STATUS_UNSUPPORTED,
+    return status_set(STATUS_INTERNAL,
                       "a matrix product has %s %lld, more than this OpenBLAS' %d-bit integers hold",
                       what, (long long)value, (int)(8 * sizeof(blasint)));
   return STATUS_OK;

@@ -91,7 +91,7 @@ void host_narrow(const struct kernels *kernels, const struct gemm *gemm,
                                                not scale the old c */
 void host_tally(struct lane *lane, struct gemm_tally *tally);
 
-/* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
+/* STATUS_INTERNAL if `value` does not fit OpenBLAS' integer. */
 enum status host_check_blas(const char *what, int64_t value);
 
 void host_destroy(struct device *device);
