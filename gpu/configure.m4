@@ -6,16 +6,15 @@ AC_ARG_VAR([NVCCFLAGS], [its flags])
 : ${NVCCFLAGS="-O3 -lineinfo"}
 AC_ARG_WITH([cuda-arch],
   [AS_HELP_STRING([--with-cuda-arch=LIST],
-     [compute capabilities to build kernels for, the last one also as PTX @<:@90a,80@:>@])],
-  [: ${with_cuda=yes}], [with_cuda_arch=90a,80])
+     [compute capabilities to build kernels for, the last one also as PTX @<:@90a,89,100,120,80,
+      of these that nvcc knows@:>@])],
+  [: ${with_cuda=yes}], [with_cuda_arch=guess])
 AC_ARG_WITH([cudnn-frontend],
   [AS_HELP_STRING([--with-cudnn-frontend=guess|DIR],
      [folder of NVIDIA's cudnn_frontend.h, for attention by cuDNN @<:@guess@:>@])],
   [], [with_cudnn_frontend=guess])
 AS_CASE([$with_cuda_arch], [""|yes|no],
   [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
-AC_DEFINE_UNQUOTED([SLUICE_CUDA_ARCH], ["$with_cuda_arch"],
-  [Compute capabilities of the kernels, if there are any.])
 
 sluice_program_cflags=$SLUICE_DEPS_CFLAGS
 # nvcc reports the folder of its toolkit. CUDA_CFLAGS and CUDA_LIBS, if the user sets them, replace
@@ -25,7 +24,19 @@ AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
   AS_IF([test -d "$with_cuda"], [sluice_path=$with_cuda/bin],
     [sluice_path=$PATH:/usr/local/cuda/bin])
   AC_PATH_PROG([NVCC], [nvcc], [], [$sluice_path])
+  sluice_known=`"${NVCC:-false}" --list-gpu-arch 2>&AS_MESSAGE_LOG_FD | tr '\n' ' '`
+  # PTX of 8.0 runs on all GPUs that have no kernels of their own.
+  AS_IF([test "$with_cuda_arch" = guess], [
+    with_cuda_arch=
+    for sluice_arch in 90a 89 100 120; do
+      AS_CASE([$sluice_known], [*"compute_${sluice_arch%a} "*],
+        [with_cuda_arch=$with_cuda_arch$sluice_arch,])
+    done
+    with_cuda_arch=${with_cuda_arch:-90a,}80])
   NVCC_ARCH=
+  # nvcc 13, which knows 11.0: every driver for its programs decompresses them. The program has a
+  # fifth of the size.
+  AS_CASE([$sluice_known], [*"compute_110 "*], [NVCC_ARCH=" --compress-mode=size"])
   for sluice_arch in `AS_ECHO(["$with_cuda_arch"]) | tr , ' '`; do
     NVCC_ARCH="$NVCC_ARCH -gencode=arch=compute_$sluice_arch,code=sm_$sluice_arch"
   done
@@ -56,6 +67,8 @@ NVCCFLAGS= and --with-cuda-arch= may help"])
       done
       CUDA_LIBS="$CUDA_LIBS-lcublasLt -lcudart_static -ldl -lrt -lstdc++"])])
 
+AC_DEFINE_UNQUOTED([SLUICE_CUDA_ARCH], ["$with_cuda_arch"],
+  [Compute capabilities of the kernels, if there are any.])
 SLUICE_PACKAGE([cuda], [CUDA], [optional], [plain],
 [-lcublasLt -lcudart_static -ldl -lrt -lstdc++], [nvidia-cuda-toolkit],
 [#include <cublasLt.h>

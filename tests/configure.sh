@@ -39,9 +39,11 @@ stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
 stops "--with-cuda= is empty" --with-cuda=
 stops "CUDA was not found: there is no nvcc in $work/empty/bin" --with-cuda="$work/empty"
 stops "does not compile for 90a,80" --with-cuda NVCC=/bin/false
-# This compiler takes one source file. The configuration passes it and stops at a missing library.
+# This compiler takes one source file, and knows some GPUs. The configuration passes it and stops at
+# a missing library.
 cat > nvcc <<'END'
 #!/bin/sh
+test "$1" != --list-gpu-arch || exec printf 'compute_%s\n' 75 80 90 100 103 121
 sources=
 for word; do
   case $word in *.cu) sources="$sources$word" ;; *[!\ ]*) ;; *) exit 1 ;; esac
@@ -82,6 +84,7 @@ echo 'static unsigned long cublasLtGetVersion(void) { return 130100; }' > fake/c
 "$configure" --disable-dependency-tracking NVCC="$work/nvcc" \
   CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm NCCL_LIBS=-lsluice-nowhere \
   CUDNN_LIBS=-lsluice-nowhere > out 2>&1 || wrong "configure fails with CUDA alone"
+grep -q '^  CUDA .* for 90a,100,80$' out || wrong "configure chooses other GPUs than nvcc knows"
 sed '1,/^  prefix/d' out > after
 for words in 'NCCL 2.28 or later was not found. .* Cure: install libnccl-dev' \
   'cuDNN or cudnn-frontend was not found. .* Cure: [ip].* --with-cudnn'; do
