@@ -71,3 +71,29 @@ for ranks in 1 2 3 4 5; do
   train $ranks "ranks$ranks" data.batch=60 data.micro_batch=0 run.steps=4
   close_to ranks1 "ranks$ranks" 2e-5
 done
+
+# Sequences of 131,072 and 262,144 tokens. With model.window=1 a token sees itself alone, so it has
+# the same loss in a sequence of any length, and sums of losses are exact. Gradients are added in
+# another order. The text and its end have one token more than the longest sequence, so all runs
+# read the same tokens.
+cat text/*.txt text/*.txt | head -c 262144 > long.txt
+"$SLUICE" prepare long.txt out=long tokenizer=bytes val=0 > prepare.out 2>&1 || {
+  cat prepare.out >&2; die "prepare"; }
+long() { # DIR TOKENS [key=value ...]
+  dir=$1 tokens=$2
+  shift 2
+  train 1 "$dir" model.arch=mistral model.layers=1 model.width=8 model.heads=2 model.kv_heads=1 \
+    model.ffn=8 model.context=262144 data.train=long data.sequence="$tokens" \
+    data.batch=$((262144 / tokens)) data.micro_batch=0 run.steps=1 "$@"
+}
+for compute in fp32 bf16; do
+  for tokens in 64 131072 262144; do
+    long "$compute$tokens" $tokens model.window=1 run.compute=$compute
+    echo "$(losses ${compute}64) $(losses $compute$tokens)" |
+      awk '{ d = $3 - $6; exit NF != 6 || $2 != $5 || d * d > 1e-10 * $3 * $3 }' ||
+      die "$tokens tokens: $(losses $compute$tokens), not $(losses ${compute}64)"
+  done
+done
+long window 262144 model.window=100
+long recomputed 262144 model.window=100 tiers.activations=recompute run.threads=2
+same window recomputed
