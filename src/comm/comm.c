@@ -1,8 +1,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/append.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -89,9 +93,23 @@ void comm_abort(struct comm *comm, enum status status)
   comm_quit(comm, status_exit_code(status));
 }
 
+/* mpirun of Open MPI 5 drops all output that it has not read from a rank's pipes when the rank ends
+ * the job. */
+static void wait_for_reader(int fd)
+{
+  struct stat file;
+  const double end_s = clock_s() + 2;
+  if (fstat(fd, &file) != 0 || !S_ISFIFO(file.st_mode))
+    return;
+  for (int unread; ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 && clock_s() < end_s;)
+    clock_sleep_until(clock_s() + 0.001);
+}
+
 void comm_quit(struct comm *comm, int exit_code)
 {
   fflush(NULL);
+  wait_for_reader(STDOUT_FILENO);
+  wait_for_reader(STDERR_FILENO);
   comm->ops->abort(comm, exit_code);
 }
 
