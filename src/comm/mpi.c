@@ -496,18 +496,35 @@ static enum status find_ranks(struct mpi_comm *comm, int launched)
   return status ? status : describe(&comm->base, renumbered);
 }
 
+static enum status set_default(const char *name, const char *value)
+{
+  if (setenv(name, value, 0) == 0)
+    return STATUS_OK;
+  return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
+}
+
 /* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. Each
  * component has a fault. With sm any user of the node can make the semaphore first and hang a save.
  * With the others a rank that cannot open one more file leaves its peers waiting. With a negative
  * priority Open MPI selects no component. The excluded ones make files even if they lose. */
 static enum status prevent_shared_pointers(void)
 {
-  static const char *const settings[][2] = {{"OMPI_MCA_sharedfp", "^lockedfile,individual"},
-                                            {"OMPI_MCA_sharedfp_sm_priority", "-1"}};
-  for (int i = 0; i < 2; i++)
-    if (setenv(settings[i][0], settings[i][1], 0) != 0)
-      return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
-  return STATUS_OK;
+  const enum status status = set_default("OMPI_MCA_sharedfp", "^lockedfile,individual");
+  return status ? status : set_default("OMPI_MCA_sharedfp_sm_priority", "-1");
+}
+
+/* Open MPI 5 makes a file in /dev/shm that only a launcher removes. A process without launcher
+ * shares nothing, so it needs none. Jobs that it starts itself do. */
+static enum status init_mpi(int *argc, char ***argv, int *provided)
+{
+  const bool alone = !getenv("PMIX_RANK") && !getenv("PMI_RANK") && !getenv("OMPI_MCA_btl");
+  const enum status status = alone ? set_default("OMPI_MCA_btl", "^sm") : STATUS_OK;
+  if (status)
+    return status;
+  const int error = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
+  if (alone)
+    (void)unsetenv("OMPI_MCA_btl");
+  return comm_mpi_check(error, "MPI_Init_thread");
 }
 
 static enum status start_mpi(int *argc, char ***argv)
@@ -515,8 +532,7 @@ static enum status start_mpi(int *argc, char ***argv)
   int provided;
   enum status status = prevent_shared_pointers();
   if (!status)
-    status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided),
-                            "MPI_Init_thread");
+    status = init_mpi(argc, argv, &provided);
   if (status)
     return status;
   if (provided < MPI_THREAD_MULTIPLE)

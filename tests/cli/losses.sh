@@ -4,10 +4,6 @@
 # checkpoint. One that hangs is named by those that wait for it.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need pkill pgrep
-make_data
-make_deck
-# A checkpoint of some MB, which takes a while to write.
-sed -i 's/width: 48, heads: 3/width: 192, heads: 3/' tiny.yaml
 
 # Where Open MPI keeps what ranks share, which is /dev/shm elsewhere: here it holds what these runs
 # left, and not what others have.
@@ -15,6 +11,12 @@ mkdir shm
 OMPI_MCA_btl_vader_backing_directory=$PWD/shm
 OMPI_MCA_osc_sm_backing_directory=$PWD/shm
 export OMPI_MCA_btl_vader_backing_directory OMPI_MCA_osc_sm_backing_directory
+
+make_data # without mpirun, which would remove the files
+test -z "$(ls shm)" || { ls shm >&2; die "a process without mpirun leaves shared memory"; }
+make_deck
+# A checkpoint of some MB, which takes a while to write.
+sed -i 's/width: 48, heads: 3/width: 192, heads: 3/' tiny.yaml
 
 # Pieces of memory there that the newest rank of DIR has mapped.
 mapped() {
@@ -62,7 +64,7 @@ ends() {
   done
   for _ in 1 2 3 4 5; do kill -0 $job 2> kill.err || break; sleep 1; done
   # Mpirun's to remove, and it hangs.
-  if kill -KILL $job 2> kill.err; then rm -f shm/vader_segment.*; fi
+  if kill -KILL $job 2> kill.err; then rm -f shm/*_segment.*; fi
   status=0
   wait $job || status=$?
   test $status != 0 || die "$1: mpirun says that all is well"
