@@ -17,7 +17,7 @@ mount -t tmpfs campaign /dev/shm
 # Parts of a campaign may have the same process ids, after which Open MPI names its folders.
 export top_srcdir=$root SLUICE=$sluice TMPDIR=$out/tmp/${CAMPAIGN_PART:-0}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 \
-  OMPI_MCA_btl_vader_single_copy_mechanism=none
+  OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
 MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 mkdir -p "$TMPDIR"
 # shellcheck source=/dev/null
