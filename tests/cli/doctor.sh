@@ -186,7 +186,7 @@ exec unshare --uts --mount \
   sh -c "hostname $node; test $node != node3 || mount -t tmpfs none $PWD/runs; $*"
 END
 chmod +x agent
-over="--mca plm rsh --mca plm_rsh_agent $PWD/agent --host $(uname -n):1,node2:1,node3:1"
+over="--mca plm ^slurm --mca plm_rsh_agent $PWD/agent --host $(uname -n):1,node2:1,node3:1"
 # shellcheck disable=SC2086 # commands are lists of words
 if $MPIRUN $over -n 3 true > true.out 2>&1; then
   page three.txt 1 $MPIRUN $over -n 3 "$SLUICE" doctor dir="$PWD/runs,$PWD" size=4Mi
