@@ -175,10 +175,14 @@ start_command() {
   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   NCCL_SOCKET_IFNAME=eth0
   NCCL_IB_DISABLE=1
-  export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM NCCL_SOCKET_IFNAME NCCL_IB_DISABLE
+  PRTE_MCA_prte_tmpdir_base=$state # Open MPI 5, where 4 has orte_tmpdir_base
+  export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM NCCL_SOCKET_IFNAME NCCL_IB_DISABLE \
+    PRTE_MCA_prte_tmpdir_base
   if test "$ranks" = 1; then export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1; fi
+  # Open MPI 5 refuses options that stand twice, and MPIRUN may have this one.
+  case ${MPIRUN:=mpirun} in *--bind-to*) ;; *) MPIRUN="$MPIRUN --bind-to none" ;; esac
   # shellcheck disable=SC2086 # a list of words
-  $state/enter host0 ${MPIRUN:-mpirun} --host "$list" --bind-to none --mca plm rsh \
+  $state/enter host0 $MPIRUN --host "$list" --mca plm ^slurm \
     --mca plm_rsh_agent $state/agent --mca orte_tmpdir_base $state --mca pml ob1 \
     --mca btl self,vader,tcp --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 "$@"
 }
