@@ -36,6 +36,7 @@ void comm_mpi_set_count_limit(int64_t limit)
   count_limit = limit;
 }
 
+/* MPICH adds the stack of its calls, one per line. The last one has the cause. */
 enum status comm_mpi_check(int error, const char *call)
 {
   if (error == MPI_SUCCESS)
@@ -44,6 +45,10 @@ enum status comm_mpi_check(int error, const char *call)
   int length;
   if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
     snprintf(text, sizeof text, "error %d", error);
+  const char *stack = strstr(text, ", error stack:\n"), *last = strrchr(text, '\n');
+  if (stack)
+    return status_set(STATUS_LIBRARY, "%s failed: %.*s: %s", call, (int)(stack - text), text,
+                      last + 1);
   return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
 }
 

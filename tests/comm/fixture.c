@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
+#include <mpi.h>
 
 struct comm *job;
 
@@ -20,6 +22,16 @@ int stop_job(void **state)
   (void)state;
   comm_destroy(job);
   return 0;
+}
+
+const char *failed(const char *call, int class)
+{
+  static char message[MPI_MAX_ERROR_STRING + 64];
+  char text[MPI_MAX_ERROR_STRING];
+  int length;
+  assert_int_equal(MPI_Error_string(class, text, &length), MPI_SUCCESS);
+  snprintf(message, sizeof message, "%s failed: %s", call, text);
+  return message;
 }
 
 void must(enum status status)

@@ -10,6 +10,9 @@ extern struct comm *job;
 int start_job(void **state);
 int stop_job(void **state);
 
+/* The beginning of the message for a call that fails with this class of errors. */
+const char *failed(const char *call, int class);
+
 /* Fails the test with the sentence. */
 void must(enum status status);
 

@@ -76,7 +76,9 @@ static void an_open_that_fails_on_one_rank(void **state)
   (void)state;
   struct sample sample;
   char *path = mem_printf("%s/refused.h5", dir);
-  char rank[32] = "";
+  char rank[32] = "", denied[MPI_MAX_ERROR_STRING];
+  int length;
+  assert_int_equal(MPI_Error_string(MPI_ERR_ACCESS, denied, &length), MPI_SUCCESS);
   snprintf(rank, sizeof rank, comm_ranks(job) > 1 ? "rank %d: " : "", comm_ranks(job) - 1);
   sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
   for (int turn = 0; turn < 2; turn++) {
@@ -88,7 +90,7 @@ static void an_open_that_fails_on_one_rank(void **state)
     assert_int_equal(status == STATUS_OK, turn == 1);
     assert_true(turn == 1 || strstr(status_text(), "refused.h5 was not written: "));
     assert_true(turn == 1 || strstr(status_text(), rank));
-    assert_true(turn == 1 || strstr(status_text(), "MPI_ERR_ACCESS"));
+    assert_true(turn == 1 || strstr(status_text(), denied));
     assert_int_equal(unfinished(NULL), 0);
   }
   sample_free(&sample);
