@@ -163,7 +163,6 @@ static void the_first_failure_is_told(void **arg)
   (void)arg;
   struct watchdog_channel *channel = create();
   static struct state states[MOST_RANKS];
-  const struct state mine = state_of(comm_rank(job));
   bool answered[MOST_RANKS];
   const bool asks = comm_rank(job) == 0 && comm_ranks(job) > 1;
   char told[64] = "";
