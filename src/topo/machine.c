@@ -235,12 +235,19 @@ bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node)
   return node->attr->numanode.local_memory > 0 || hwloc_get_root_obj(machine)->total_memory == 0;
 }
 
+/* The processors of GH200 and GB200 reach a GPU's memory as a node. */
+static bool is_gpu_memory(hwloc_obj_t node)
+{
+  return node->subtype && strcmp(node->subtype, "GPUMemory") == 0;
+}
+
 /* The first node with memory that is local to a core, of an object's memory children. Memory-side
  * caches are between the two. */
 static hwloc_obj_t first_node(hwloc_topology_t machine, hwloc_obj_t core, hwloc_obj_t child)
 {
   for (; child; child = child->next_sibling) {
     const bool local = child->type == HWLOC_OBJ_NUMANODE && machine_has_memory(machine, child) &&
+                       !is_gpu_memory(child) &&
                        hwloc_bitmap_intersects(child->cpuset, core->cpuset);
     hwloc_obj_t node = local ? child : first_node(machine, core, child->memory_first_child);
     if (node)
@@ -249,8 +256,8 @@ static hwloc_obj_t first_node(hwloc_topology_t machine, hwloc_obj_t core, hwloc_
   return NULL;
 }
 
-/* Memory without CPUs of its own (of a GPU, HBM, CXL) comes after the node of the cores, or hangs
- * further up. */
+/* Memory without CPUs of its own (HBM, CXL) comes after the node of the cores, or hangs further
+ * up. */
 static hwloc_obj_t node_of(hwloc_topology_t machine, hwloc_obj_t core)
 {
   hwloc_obj_t node = NULL;

@@ -12,6 +12,9 @@ EXTRA_DIST += \
 	tests/topo/machines/bare.xml \
 	tests/topo/machines/blind.xml \
 	tests/topo/machines/forbidden.xml \
+	tests/topo/machines/gb200.xml \
+	tests/topo/machines/gh200.xml \
+	tests/topo/machines/gh200-gpu-first.xml \
 	tests/topo/machines/half.xml \
 	tests/topo/machines/memory-alone.xml \
 	tests/topo/machines/no-dimms.xml \
@@ -34,6 +37,9 @@ EXTRA_DIST += \
 	tests/topo/golden/crowded-near.txt \
 	tests/topo/golden/few-alternate.txt \
 	tests/topo/golden/few-ranks.txt \
+	tests/topo/golden/gb200.txt \
+	tests/topo/golden/gh200.txt \
+	tests/topo/golden/gh200-gpu-first.txt \
 	tests/topo/golden/half.txt \
 	tests/topo/golden/lists.txt \
 	tests/topo/golden/masks-core.txt \

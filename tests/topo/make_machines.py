@@ -25,10 +25,10 @@ def bitmap(bits):
 
 class Machine:
     """domains: the socket of each NUMA node with cores; memory_alone: (socket or None, subtype) of
-    each node without; bare: domains whose cores have no NUMA node."""
+    each node without; bare: domains whose cores have no NUMA node; numbers: of all nodes."""
 
     def __init__(self, domains, cores, threads=1, offline=(), allowed=None, memory_alone=(), gib=64,
-                 bare=()):
+                 bare=(), numbers=None, gib_alone=32):
         self.lines, self.index, self.depth = [], 0, 0
         self.domains, self.cores, self.threads, self.offline = domains, cores, threads, set(offline)
         self.memory_alone, self.gib, self.total = memory_alone, gib, len(domains) * cores
@@ -36,7 +36,9 @@ class Machine:
         self.all_cpus = set(range(self.total * threads))
         self.online = self.all_cpus - self.offline
         self.allowed = self.online if allowed is None else set(allowed)
-        self.nodes = set(range(len(domains) + len(memory_alone))) - self.bare
+        self.numbers = numbers or list(range(len(domains) + len(memory_alone)))
+        self.nodes = set(self.numbers) - self.bare
+        self.gib_alone = gib_alone
         self.bridges = (
             {}
         )  # of a domain, ("package", socket) or None for the root: lists of host bridges
@@ -80,10 +82,16 @@ class Machine:
         )
         self.close()
 
-    def nodes_alone(self, socket, cpus):
-        for i, (where, subtype) in enumerate(self.memory_alone):
-            if where == socket:
-                self.node(len(self.domains) + i, cpus, 32, subtype)
+    def alone(self, socket):
+        """The numbers and subtypes of the nodes without cores at a socket."""
+        numbers = self.numbers[len(self.domains):]
+        return {n: m[1] for n, m in zip(numbers, self.memory_alone) if m[0] == socket}
+
+    def nodes_of(self, socket, cpus, own=()):
+        """In the order of their numbers, which is that of hwloc."""
+        alone = self.alone(socket)
+        for n in sorted(set(own) | set(alone)):
+            self.node(n, cpus, self.gib if n in own else self.gib_alone, alone.get(n))
 
     def core(self, core, nodes):
         cpus = self.cpus(core)
@@ -162,26 +170,21 @@ class Machine:
             allowed_nodeset=bitmap(self.nodes)
         )
         self.info("Backend", "Linux")
-        self.nodes_alone(None, set())
+        self.nodes_of(None, set())
         for socket in sockets:
             mine = [d for d, s in enumerate(self.domains) if s == socket]
             cpus = set().union(*(self.cpus_of_domain(d) for d in mine))
-            local = {
-                len(self.domains) + i
-                for i, (where, _) in enumerate(self.memory_alone)
-                if where == socket
-            }
-            self.open("Package", os_index=socket, **self.sets(cpus, set(mine) - self.bare | local))
-            if len(mine) == 1 and mine[0] not in self.bare:
-                self.node(mine[0], cpus, self.gib)
-            self.nodes_alone(socket, cpus)
+            local = set(self.alone(socket))
+            near = {self.numbers[d] for d in mine} - self.bare
+            self.open("Package", os_index=socket, **self.sets(cpus, near | local))
+            self.nodes_of(socket, cpus, near if len(mine) == 1 else ())
             for d in mine:
                 inner = self.cpus_of_domain(d)
-                own = {d} - self.bare
+                own = {self.numbers[d]} - self.bare
                 group = len(mine) > 1 and own
                 if group:
-                    self.open("Group", **self.sets(inner, {d} | local), kind=1000, subkind=0)
-                    self.node(d, inner, self.gib)
+                    self.open("Group", **self.sets(inner, own | local), kind=1000, subkind=0)
+                    self.node(self.numbers[d], inner, self.gib)
                 for core in range(d * self.cores, (d + 1) * self.cores):
                     self.core(core, own | local)
                 self.pci(d)
@@ -273,6 +276,22 @@ def main(folder):
     )
     alone.bridges = {0: [(0, 0x10, [("gpu", 0x11, "named")])], 1: [(0, 0x90, [("gpu", 0x91)])]}
     alone.write(folder, "memory-alone")
+
+    # Grace: Linux numbers the memory of GPUs after that of processors, and leaves room for MIG
+    def grace(domains, gpus, **options):
+        alone = [(s, "GPUMemory") for s in domains for _ in range(gpus)]
+        m = Machine(domains, cores=8, memory_alone=alone, **options)
+        m.bridges = {
+            s: [(16 * s + 9 + g - gpus // 2, 0x00, [("gpu", 0x01)]) for g in range(gpus)]
+            for s in domains
+        }
+        return m
+
+    four = [0, 1, 2, 3]
+    gh200 = {"domains": four, "gpus": 1, "gib": 120, "gib_alone": 96}
+    grace(**gh200, numbers=four + [4, 12, 20, 28]).write(folder, "gh200")
+    grace(**gh200, numbers=[1, 3, 5, 7, 0, 2, 4, 6]).write(folder, "gh200-gpu-first")
+    grace([0, 1], 2, gib=480, gib_alone=186, numbers=[0, 1, 2, 10, 18, 26]).write(folder, "gb200")
 
     # firmware that does not tell where the devices are, in a second PCI domain
     blind = Machine([0, 1], cores=8)
