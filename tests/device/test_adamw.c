@@ -665,8 +665,11 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
       dtype_convert(moment, DTYPE_F32, code, DTYPE_F16, FEW);
     }
   }
-  for (int i = 0; i < FEW; i++)
-    most = fmax(most, fabs((double)((float *)got.master)[i] - (double)((float *)exact.master)[i]));
+  for (int i = 0; i < FEW; i++) {
+    const double stray =
+        fabs((double)((float *)got.master)[i] - (double)((float *)exact.master)[i]);
+    most = stray > most ? stray : most;
+  }
   return most / (LONG * 1e-3);
 }
 

@@ -18,7 +18,7 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
     double max = -INFINITY, sum = 0;
     target[r] = r % 5 == 2 ? -1 : (int32_t)(r * 37 % V);
     for (int64_t i = 0; i < V; i++)
-      max = fmax(max, row[i]);
+      max = row[i] > max ? row[i] : max;
     for (int64_t i = 0; i < V; i++)
       sum += exp(row[i] - max);
     want_loss[r] = target[r] < 0 ? 0 : log(sum) + max - row[target[r]];

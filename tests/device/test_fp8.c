@@ -140,10 +140,10 @@ static double largest_of(const struct operand *y, const float *x, int64_t i, int
 {
   const int64_t from = y->blocks ? i / FP8_TILE * FP8_TILE : i,
                 to = y->blocks ? from + FP8_TILE : from + 1;
-  double largest = 0;
+  float largest = 0;
   for (int64_t r = from; r < to; r++)
     for (int64_t c = j / FP8_TILE * FP8_TILE; c < j / FP8_TILE * FP8_TILE + FP8_TILE; c++)
-      largest = fmax(largest, fabs(x[r * y->k + c]));
+      largest = fmaxf(largest, fabsf(x[r * y->k + c]));
   return largest;
 }
 
