@@ -36,6 +36,7 @@ static const struct option table[] = {
              "  generic  plain C\n"
              "  avx2  AVX2\n"
              "  avx512  AVX-512\n"
+             "  neon  NEON, on Arm\n"
              "  all  all kernels that this processor supports"},
     {"master", OPTION_CHOICE, AT(master), "fp32", .choices = type_names,
      .text = "Data type of the master weights."},

@@ -27,6 +27,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
 	src/device/host/kernels_lowrank.h \
+	src/device/host/kernels_neon.c \
 	src/device/host/kernels_quantise.h \
 	src/device/host/kernels_update.h \
 	src/device/host/kernels_variants.h \

@@ -15,6 +15,8 @@ static int list_variants(const struct kernels *list[3])
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     list[n++] = &kernels_avx512;
+#elif defined __aarch64__
+  list[n++] = &kernels_neon;
 #endif
   return n;
 }

@@ -2,7 +2,7 @@
  * the device is created. All variants of a loop over a row, and of an optimizer, give bitwise
  * identical results. Sums run in LANES interleaved partial sums for any vector width, which are
  * then added as a tree. Nothing is contracted into fused multiply-adds. So each variant is a test
- * of the others. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds
+ * of the others. Matrix products are fused on purpose: all agree except "generic", which rounds
  * each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
@@ -39,7 +39,7 @@ enum {
 }; /* STRIP: columns that the column sums take at once */
 
 struct kernels {
-  const char *name; /* "generic", "avx2", "avx512" */
+  const char *name; /* "generic", "avx2", "avx512", "neon" */
 
   void (*add)(int64_t n, const float *a, const float *b, float *out); /* out may be a or b */
   void (*add_around)(int64_t n, const float *a, const float *b,

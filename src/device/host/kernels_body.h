@@ -50,6 +50,8 @@ INLINE vec vec_sqrt(vec x)
   return (vec)_mm256_sqrt_ps((__m256)x);
 #elif defined __SSE2__
   return (vec)_mm_sqrt_ps((__m128)x);
+#elif defined NEON
+  return (vec)vsqrtq_f32((float32x4_t)x);
 #else
   for (int i = 0; i < WIDTH; i++)
     x[i] = sqrtf(x[i]);
@@ -194,6 +196,10 @@ INLINE void stream_floats(float *to, vec x)
   _mm256_stream_ps(to, (__m256)x);
 #elif defined __SSE2__
   _mm_stream_ps(to, (__m128)x);
+#elif defined NEON
+  __asm__("stnp %d1, %d2, %0"
+          : "=Q"(*(vec_memory *)to)
+          : "w"(x), "w"(vdupq_laneq_f64((float64x2_t)x, 1)));
 #else
   *(vec_memory *)to = x;
 #endif

@@ -7,6 +7,8 @@
 
 #if defined __AVX512F__
 enum { TILE_ROWS = 14 }; /* 28 of 32 registers hold the tile */
+#elif defined NEON
+enum { TILE_ROWS = 10 }; /* 20 of 32, because elements of a take the others */
 #else
 enum { TILE_ROWS = 6 }; /* 12 of 16 */
 #endif
@@ -22,6 +24,8 @@ INLINE vec vec_fma(vec a, vec b, vec c)
   return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined __FMA__ && defined __AVX2__
   return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined NEON
+  return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif

@@ -60,19 +60,20 @@ INLINE vec from_fp16(half code)
 {
 #if defined __AVX512F__
   vec x = (vec)_mm512_cvtph_ps((__m256i)code);
-  return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
 #elif defined __F16C__
   vec x = (vec)_mm256_cvtph_ps((__m128i)code);
-  return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
+#elif defined NEON
+  vec x = (vec)vcvt_f32_f16((float16x4_t)code);
 #else
   vecu word = widen(code), magnitude = word & 0x7fff;
   vecu normal = (magnitude << 13) + 0x38000000,
        subnormal = (vecu)(__builtin_convertvector((veci)magnitude, vec) * 0x1p-24f);
-  vecu x = vecu_select((veci)magnitude < 0x400, subnormal, normal);
-  x = vecu_select((veci)magnitude >= 0x7c00,
-                  0x7f800000 | ((vecu)((veci)magnitude > 0x7c00) & 0x400000), x);
-  return (vec)(x | (word & 0x8000) << 16);
+  vecu finite = vecu_select((veci)magnitude < 0x400, subnormal, normal);
+  vec x = (vec)(vecu_select((veci)magnitude >= 0x7c00,
+                            0x7f800000 | ((vecu)((veci)magnitude > 0x7c00) & 0x400000), finite) |
+                (word & 0x8000) << 16);
 #endif
+  return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
 }
 
 /* `up`: what is added below the last bit that is kept. */
@@ -99,17 +100,18 @@ INLINE half to_fp16(vec x)
 {
 #if defined __AVX512F__
   half code = (half)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
 #elif defined __F16C__
   half code = (half)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
+#elif defined NEON
+  half code = (half)vcvt_f16_f32((float32x4_t)x);
 #else
   vecu magnitude = (vecu)x & 0x7fffffff, rebased = magnitude - 0x38000000;
   vecu subnormal =
       (vecu)((vec)magnitude + 0.5f) -
       0x3f000000; /* 0.5's last bit is worth the smallest subnormal: the processor rounds */
-  return finish_fp16(x, subnormal, (rebased + 0xfff + (rebased >> 13 & 1)) >> 13);
+  half code = finish_fp16(x, subnormal, (rebased + 0xfff + (rebased >> 13 & 1)) >> 13);
 #endif
+  return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
 }
 
 /* rounding_bf16() and rounding_fp16(), by 16 random bits. */
@@ -171,6 +173,10 @@ INLINE void stream_codes(uint16_t *to, half code)
   _mm_stream_si128((__m128i *)(void *)to, (__m128i)code);
 #elif defined __SSE2__
   _mm_stream_si64((long long *)(void *)to, (long long)code);
+#elif defined NEON
+  __asm__("stnp %s1, %s2, %0"
+          : "=Q"(*(half_memory *)to)
+          : "w"(code), "w"(vdup_lane_u32((uint32x2_t)code, 1)));
 #else
   *(half_memory *)to = code;
 #endif

@@ -7,6 +7,8 @@
 extern const struct kernels kernels_generic;
 #if defined __x86_64__
 extern const struct kernels kernels_avx2, kernels_avx512;
+#elif defined __aarch64__
+extern const struct kernels kernels_neon;
 #endif
 
 #endif
