@@ -56,14 +56,23 @@ static void print_exit_status(void)
 /* tests/cli/help.sh compares the names with those that the source reads. */
 static const char environment_text[] =
     "  COLUMNS  width of help; otherwise that of the terminal\n"
-    "  MPIRUN  launcher that sluice compare starts ranks with, with its options\n"
+    "  FI_PROVIDER  sluice doctor warns on Slingshot if it names neither cxi nor lnx\n"
+    "  HWLOC_XMLFILE, HWLOC_SYNTHETIC, HWLOC_FSROOT, HWLOC_CPUID_PATH  describe a machine to "
+    "hwloc. "
+    "Threads are then bound only with HWLOC_THISSYSTEM=1.\n"
+    "  MPIRUN  launcher that sluice compare starts ranks with, and its options; otherwise mpirun "
+    "--bind-to none\n"
+    "  NCCL_NET_PLUGIN, NCCL_DEBUG  sluice doctor looks for the plug-in of the first. It asks NCCL "
+    "for its network, except if the second is set.\n"
     "  OPENBLAS_CORETYPE  kernels that OpenBLAS uses. If it is unset and OpenBLAS has chosen slow "
-    "ones, Sluice sets it and restarts. SLUICE_RESTARTED_FROM then names the choice of OpenBLAS.\n"
+    "ones, Sluice sets it and restarts.\n"
     "  SLUICE_DATADIR  folder that holds inputs/, otherwise " SLUICE_PKGDATADIR "\n"
     "  SLUICE_SITE_CONF  defaults of the site, otherwise " SLUICE_SYSCONFDIR "/sluice/site.conf. "
     "Empty: none.\n"
-    "  SLURM_JOB_END_TIME  end of the job. A run saves and exits with code 75 before it.\n"
+    "  SLURM_JOB_END_TIME  end of the job, in seconds since 1970. A run saves and exits with code "
+    "75 before it.\n"
     "  SLURM_JOB_ID  inside a job, the command to continue is not repeated\n"
+    "  SLURM_JOB_ID, PBS_JOBID, LSB_JOBID  job that the lock of a folder names\n"
     "  OMPI_COMM_WORLD_RANK, MV2_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK, PALS_RANKID, "
     "FLUX_TASK_RANK, SLURM_PROCID  rank of the process before MPI starts, from the first that is "
     "set. Rank 0 alone reports mistakes in the command line.\n"
@@ -73,7 +82,7 @@ static const char environment_text[] =
     "  UCX_TLS  transports of UCX, which sluice doctor shows\n"
     "  XDG_CACHE_HOME, HOME  the fastest products of matrices on a GPU are kept in a file "
     "sluice-matmul-* of XDG_CACHE_HOME, otherwise of HOME/.cache\n"
-    "  USER  sluice doctor hides it in paths";
+    "  HOME, USER  sluice doctor writes ~ and USER in their place";
 
 static const char files_text[] =
     "In the run folder (run.dir):\n"

@@ -145,7 +145,8 @@ done
 # Each environment variable that the source asks for is explained.
 "$SLUICE" --man | sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' |
   sed 's/\\f[BR]//g; s/\\//g' > environment
-(cd "$top_srcdir" && grep -rhoE 'getenv\("[A-Z_a-z]+"\)' src io gpu &&
+(cd "$top_srcdir" && grep -rhoE --include='*.c' \
+  'getenv\("[A-Z_a-z]+"\)|"(HWLOC|LSB|PBS|SLURM)_[A-Z_]+"' src io gpu &&
   grep -oE '"[A-Z0-9_]+"' src/cmd/launch.c) | sed 's/.*"\(.*\)".*/\1/' | sort -u > names
 test "$(wc -l < names)" -ge 10 || die "no names of environment variables"
 while read -r name; do

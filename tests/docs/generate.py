@@ -3,8 +3,8 @@
 knows.
 
 deck-keys.md comes from the option table of decks, commands.md from the short help of each
-subcommand, and exit-codes.md from `sluice --exit-codes`. With --check nothing is written, and the
-exit code is 1 if a page differs.
+subcommand, and exit-codes.md from `sluice --exit-codes`. The first table of environment.md comes
+from the man page. With --check nothing is written, and the exit code is 1 if a page differs.
 """
 
 import pathlib
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 
+REFERENCE = pathlib.Path(__file__).resolve().parent.parent.parent / "doc/reference"
 NOTE = "<!-- tests/docs/generate.py writes this page. -->\n"
 
 
@@ -165,17 +166,32 @@ def exit_codes(sluice):
     return "\n".join(page).rstrip() + "\n"
 
 
+def environment(sluice):
+    """The page as it is, with the rows of its first table from the man page."""
+    page = (REFERENCE / "environment.md").read_text(encoding="utf-8")
+    lines = ask(sluice, "--man").split("\n.SH ENVIRONMENT\n")[1].split("\n.SH ")[0].splitlines()
+    rows = []
+    for name, text in zip(lines[2::3], lines[3::3]):
+        text = re.sub(r"/\S+/share/sluice", "$prefix/share/sluice", plain(text))
+        text = re.sub(r"/\S+/site.conf", "$sysconfdir/sluice/site.conf", text)
+        names = ", ".join(f"`{n}`" for n in plain(name).split(", "))
+        rows.append(f"| {names} | {escape(text)} |\n")
+    head = "| --- | --- |\n"
+    begin = page.index(head) + len(head)
+    return page[:begin] + "".join(rows) + page[page.index("\n\n", begin) + 1 :]
+
+
 def main():
     if len(sys.argv) not in (2, 3) or (len(sys.argv) == 3 and sys.argv[2] != "--check"):
         sys.exit(__doc__)
-    folder = pathlib.Path(__file__).resolve().parent.parent.parent / "doc/reference"
     bad = 0
     for name, make in (
         ("deck-keys", deck_keys),
         ("commands", commands),
         ("exit-codes", exit_codes),
+        ("environment", environment),
     ):
-        path, text = folder / f"{name}.md", make(sys.argv[1])
+        path, text = REFERENCE / f"{name}.md", make(sys.argv[1])
         if len(sys.argv) == 2:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:

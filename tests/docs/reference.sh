@@ -1,7 +1,8 @@
 #!/bin/sh
 # seconds: 600
-# Pages of the reference. Oracles: the program, for keys, commands and exit codes; the source, for
-# the variables that it reads.
+# Pages of the reference. Oracles: the program, for keys, commands, variables and exit codes; the
+# job scripts, for their variables. tests/cli/help.sh compares the program's variables with the
+# source.
 . "${top_srcdir:?}/tests/need.sh"
 need python3
 here=$(cd "$top_srcdir" && pwd)
@@ -27,7 +28,8 @@ done
 # The check fires on a page that differs.
 mkdir -p "$dir/tests/docs" "$dir/doc/reference"
 cp "$here/tests/docs/generate.py" "$dir/tests/docs"
-cp "$reference/commands.md" "$reference/deck-keys.md" "$dir/doc/reference"
+cp "$reference/commands.md" "$reference/deck-keys.md" "$reference/environment.md" \
+  "$dir/doc/reference"
 sed 's/^| 75 .*/| 75 | lost |/' "$reference/exit-codes.md" > "$dir/doc/reference/exit-codes.md"
 if python3 "$dir/tests/docs/generate.py" "$SLUICE" --check > "$dir/out"; then
   die "a wrong page passes"
@@ -49,11 +51,8 @@ for wrong in '2:.*resum auto' '5:.*run.stepz=1' '8:.*run.steps=x' '11:.*list=per
   grep -q "^README.md:$wrong" "$dir/out" || die "not named: $wrong"
 done
 
-# Variables. MPI's and PMIx' ranks are read to know the rank before MPI starts.
-read=$(find "$here/src" "$here/io" "$here/gpu" -name '*.c' -exec cat {} + |
-  grep -o 'getenv("[A-Z_]*"' | sed 's/.*"\(.*\)"/\1/' | sort -u)
-test -n "$read" || die "the source reads no variable"
-read="$read $(cat "$here"/slurm/*.sbatch | grep -oE '\$\{?SLUICE_?[A-Z_]*' | tr -d '${' | sort -u)"
+read=$(cat "$here"/slurm/*.sbatch | grep -oE '\$\{?SLUICE_?[A-Z_]*' | tr -d '${' | sort -u)
+test -n "$read" || die "the job scripts read no variable"
 for name in $read; do
   grep -q "\`$name\`" "$reference/environment.md" || die "environment.md lacks $name"
 done
