@@ -1,7 +1,8 @@
 /* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels
- * (attention.cu). cuDNN's gradient is cut into pieces that fit its workspace. On Hopper the
- * gradient is our own kernel (attention_hopper.cu) if it knows the shape, because it is faster and
- * keeps no scores (tests/gpu/bench_ops measures both). */
+ * (attention.cu). cuDNN's gradient is cut into pieces that fit its workspace. If the scores of a
+ * piece take much of the GPU's memory, the plain kernels compute the gradient, because they keep
+ * none. On Hopper the gradient is our own kernel (attention_hopper.cu) if it knows the shape,
+ * because it is faster and keeps no scores (tests/gpu/bench_ops measures both). */
 #include "gpu/cuda.h"
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -93,6 +94,24 @@ static struct cut cut_within(const struct attention *op, double most)
   return cut;
 }
 
+/* Whether the GPU has room for the gradient's smallest piece next to a model. The answer depends on
+ * the shape and the GPU only, and not on the workspace, so that settings do not change results. */
+static bool wants_cudnn_gradient(struct device *device, const struct attention *op)
+{
+  const struct cuda_device *cuda = cuda_device(device);
+  if (!wants_cudnn(device, op))
+    return false;
+  const struct attention piece = cut_within(op, (double)cuda->least_scores).piece;
+  const double scores =
+      2.0 * (double)(piece.batch * piece.heads) * (double)op->tokens * (double)op->tokens;
+  if (scores <= (double)cuda->memory / 2)
+    return true;
+  status_set(STATUS_UNSUPPORTED, "cuDNN's gradient would keep scores of %s, and the GPU has %s",
+             mem_amount(scores).text, mem_amount((double)cuda->memory).text);
+  warn_of_plain_attention(device);
+  return false;
+}
+
 /* The part of op that begins with sequence b and the group g of heads; op's own shape is the
  * part's. */
 static struct attention_backward part_of(const struct attention_backward *op,
@@ -180,7 +199,8 @@ static size_t cudnn_workspace(struct device *device, const struct attention *op)
   const struct cuda_device *cuda = cuda_device(device);
   const struct attention_backward whole = {.forward = *op};
   const size_t forward = graph_workspace(device, &whole, false);
-  if (op->room == ATTENTION_FORWARD || wants_hopper(device, op))
+  if (op->room == ATTENTION_FORWARD || wants_hopper(device, op) ||
+      !wants_cudnn_gradient(device, op))
     return forward;
   int64_t most = cuda->most_scores;
   size_t backward = gradient_workspace(device, op, most);
@@ -232,7 +252,7 @@ enum status cuda_attention_backward(struct lane *lane, const struct attention_ba
   if (wants_hopper(lane->device, &op->forward))
     return hopper_backward(&launch, op);
 #ifdef SLUICE_HAVE_CUDNN
-  if (wants_cudnn(lane->device, &op->forward)) {
+  if (wants_cudnn_gradient(lane->device, &op->forward)) {
     enum status status = cudnn_backward(lane, op);
     if (status != STATUS_UNSUPPORTED)
       return status;

@@ -46,6 +46,7 @@ struct cuda_device {
   int64_t most_scores;  /* bytes that the backward pass of attention keeps at a time, if it can be
                            cut into such pieces */
   int64_t least_scores; /* the same if memory is tight */
+  int64_t memory;       /* bytes of the GPU */
   bool hopper; /* attention_hopper.cu computes the backward pass of attention if it supports the
                 * shape
                 */

@@ -134,6 +134,7 @@ static enum status find(struct cuda_device *cuda)
   if (status)
     return status;
   cuda->multiprocessors = properties.multiProcessorCount;
+  cuda->memory = (int64_t)properties.totalGlobalMem;
   if (cuda->device.model.fp8)
     cuda->device.model.fp8 = device_cuda_fp8(properties.major, properties.minor);
   cuda->device.fp8_tensor = cuda->device.model.fp8 == FP8_SCALES_TENSOR;

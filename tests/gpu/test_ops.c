@@ -1230,6 +1230,22 @@ static void test_tight_attention(void **state)
                         8 << 20); /* at once, and down to one group */
 }
 
+/* If the scores take more than half of the GPU's memory, the plain kernels compute the gradient. */
+static void test_attention_without_scores(void **state)
+{
+  (void)state;
+  without_hopper();
+  cuda_device(gpu)->memory = 2 * (2 * 256 * 256) - 1;
+  check_attention(1, 256, 2, 2, 64, 0);
+  struct heads heads = heads_make(1, 256, 2, 2, 64);
+  const size_t forward = room_for(&heads, ATTENTION_FORWARD);
+  assert_int_equal(room_for(&heads, ATTENTION_BEST), forward);
+  cuda_device(gpu)->memory *= 4;
+  if (cuda_device(gpu)->cudnn && compute == DTYPE_BF16)
+    assert_true(room_for(&heads, ATTENTION_BEST) > forward);
+  forget();
+}
+
 /* Builds have kernels for Hopper, unless they were asked for others'. */
 static void test_hopper_compiled(void **state)
 {
@@ -2627,6 +2643,7 @@ int main(int argc, char **argv)
                                        TEST(test_bias_gradient),
                                        TEST(test_attention),
                                        TEST(test_tight_attention),
+                                       TEST(test_attention_without_scores),
                                        TEST(test_hopper_compiled),
                                        TEST(test_hopper_attention),
                                        TEST(test_hopper_knows),
