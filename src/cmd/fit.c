@@ -1,5 +1,6 @@
 #include "cmd/fit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,6 @@ enum status fit_gpu(const char *text, struct fit_room *room)
     if (strcmp(text, gpus[i].name) == 0) {
       room->gpu = gpus[i].title;
       room->gpu_bytes = gpus[i].bytes;
-      room->named = true;
       room->fp8 = device_cuda_fp8(gpus[i].major, gpus[i].minor);
       return STATUS_OK;
     }
@@ -56,15 +56,19 @@ enum status fit_gpu(const char *text, struct fit_room *room)
     return status_set(STATUS_USAGE,
                       "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB",
                       text);
-  room->gpu = "the GPU";
   return STATUS_OK;
 }
 
-enum status fit_host(const char *text, struct fit_room *room)
+enum status fit_size(const char *key, const char *text, int64_t *bytes)
 {
-  if (*text && !parse_size(text, &room->host_bytes))
-    return status_set(STATUS_USAGE, "host=%s: it is a size with its unit, such as 512GiB", text);
+  if (*text && !parse_size(text, bytes))
+    return status_set(STATUS_USAGE, "%s=%s: it is a size with its unit, such as 512GiB", key, text);
   return STATUS_OK;
+}
+
+bool fit_is_sized(const struct fit_room *room)
+{
+  return room->gpu_bytes > 0 || room->host_bytes > 0 || room->nvme_bytes > 0;
 }
 
 struct fit_count fit_count(int64_t n)
@@ -82,10 +86,15 @@ struct fit_count fit_count(int64_t n)
   return count;
 }
 
-/* Memory that moves the state of a rank between its GPU and files. */
-static int64_t moving_bytes(const struct plan *plan, const struct fit_room *room)
+static bool is_apart(const struct plan *plan)
 {
-  return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
+  return !plan->input.device->host_memory;
+}
+
+/* Memory that moves the state of a rank between its GPU and files. */
+static int64_t moving_bytes(const struct plan *plan)
+{
+  return is_apart(plan) ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
 }
 
 /* Arenas that the plans of a job share. */
@@ -106,26 +115,100 @@ static int64_t node_bytes(int n, const struct plan *const plans[], const struct 
 {
   const int group = plans[0]->input.shape.group, groups = (room->local_ranks + group - 1) / group;
   const int64_t device =
-      room->gpu_bytes > 0 ? moving_bytes(plans[0], room) : tier_bytes(n, plans, TIER_DEVICE);
+      is_apart(plans[0]) ? moving_bytes(plans[0]) : tier_bytes(n, plans, TIER_DEVICE);
   return room->local_ranks * (tier_bytes(n, plans, TIER_HOST) + device) +
          groups * shared_bytes(n, plans);
+}
+
+static double known(int64_t bytes)
+{
+  return bytes > 0 ? (double)bytes : -1;
 }
 
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
   const struct fit_room *room = arg;
-  *out = (struct rooms){.need = {[ROOM_DEVICE] = (double)tier_bytes(n, plans, TIER_DEVICE),
-                                 [ROOM_HOST] = (double)node_bytes(n, plans, room)},
-                        .have = {[ROOM_DEVICE] = room->gpu_bytes > 0 ? (double)room->gpu_bytes : -1,
-                                 [ROOM_HOST] = room->host_bytes > 0 ? (double)room->host_bytes : -1,
-                                 [ROOM_SHARED] = -1,
-                                 [ROOM_DISK] = -1}};
+  const int64_t device = is_apart(plans[0]) ? tier_bytes(n, plans, TIER_DEVICE) : 0;
+  *out = (struct rooms){
+      .need = {[ROOM_DEVICE] = (double)device,
+               [ROOM_HOST] = (double)node_bytes(n, plans, room),
+               [ROOM_DISK] = (double)(room->local_ranks * tier_bytes(n, plans, TIER_DISK))},
+      .have = {[ROOM_DEVICE] = known(room->gpu_bytes),
+               [ROOM_HOST] = known(room->host_bytes),
+               [ROOM_SHARED] = -1,
+               [ROOM_DISK] = known(room->nvme_bytes)}};
 }
 
-static void print_line(const char *who, int64_t need, const char *what, int64_t have)
+/* ---- verdict ---- */
+
+static const struct {
+  enum room room;
+  const char *name;
+} tiers[] = {{ROOM_DEVICE, "GPU"}, {ROOM_HOST, "host"}, {ROOM_DISK, "NVMe"}};
+enum { TIERS = sizeof tiers / sizeof *tiers };
+
+/* In GiB with three digits, so that all numbers of a verdict have one unit. Smaller sizes than
+ * 0.001 GiB are those of tests. */
+static struct mem_amount gib(double bytes)
 {
-  printf("  %s %s, %s has %s: %s\n", who, mem_amount(need).text, what, mem_amount(have).text,
-         need <= have ? "fits" : "does not fit");
+  const double all = bytes / 0x1p30, size = fabs(all);
+  struct mem_amount out;
+  if (size > 0 && size < 0.001)
+    return mem_amount(bytes);
+  const int digits = size == 0 ? 0 : size < 0.9995 ? 3 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  snprintf(out.text, sizeof out.text, "%.*f GiB", digits, all);
+  return out;
+}
+
+static void print_short(const struct rooms *rooms)
+{
+  const char *between = ": ";
+  printf("does not fit");
+  for (int t = 0; t < TIERS; t++)
+    if (rooms_is_short(rooms, tiers[t].room)) {
+      const double missing = rooms->need[tiers[t].room] - rooms->have[tiers[t].room];
+      printf("%s%s %s short", between, tiers[t].name, gib(missing).text);
+      between = ", ";
+    }
+  putchar('\n');
+}
+
+static void print_owner(enum room room, const struct advise_case *job)
+{
+  const struct fit_room *sizes = job->arg;
+  if (room == ROOM_DEVICE)
+    printf("of a rank%s%s", sizes->gpu ? ", on " : "", sizes->gpu ? sizes->gpu : "");
+  else
+    printf("of a node of %d rank%s%s", sizes->local_ranks, plural(sizes->local_ranks),
+           room == ROOM_HOST && moving_bytes(job->plans[0]) > 0 ? ", with loading and saving" : "");
+}
+
+static void print_tier(int tier, const struct rooms *rooms, const struct advise_case *job)
+{
+  const enum room room = tiers[tier].room;
+  const double need = rooms->need[room], have = rooms->have[room];
+  if (need <= 0 && have < 0)
+    return;
+  printf("  %-5s %10s", tiers[tier].name, gib(need).text);
+  if (have >= 0)
+    printf(" %10s %10s  ", gib(have).text, gib(have - need).text);
+  else
+    printf(" %10s %10s  ", "?", "?");
+  print_owner(room, job);
+  putchar('\n');
+}
+
+static void print_verdict(const struct rooms *rooms, const struct advise_case *job)
+{
+  if (!fit_is_sized(job->arg))
+    puts("no verdict: gpu=NAME, gpu=SIZE, host=SIZE or nvme=SIZE says whether it fits");
+  else if (rooms_fit(rooms))
+    puts("fits");
+  else
+    print_short(rooms);
+  printf("  %-5s %10s %10s %10s\n", "", "needs", "has", "left");
+  for (int t = 0; t < TIERS; t++)
+    print_tier(t, rooms, job);
 }
 
 /* ---- cures ---- */
@@ -136,16 +219,18 @@ static void print_advice(void *arg, const struct advice *advice)
 {
   const struct rooms *now = arg;
   const double *need = advice->measure.rooms.need;
+  const bool device = rooms_is_short(now, ROOM_DEVICE), host = rooms_is_short(now, ROOM_HOST);
   char name[sizeof advice->name + 64] = "";
   advise_append_name(advice, name, sizeof name);
   printf("with %s", name);
-  if (!rooms_is_short(now, ROOM_DEVICE))
-    printf(" a node needs %s", mem_amount(need[ROOM_HOST]).text);
+  if (device)
+    printf(" a rank needs %s of its GPU", gib(need[ROOM_DEVICE]).text);
+  else if (host)
+    printf(" a node needs %s", gib(need[ROOM_HOST]).text);
   else
-    printf(" a rank needs %s of its GPU", mem_amount(need[ROOM_DEVICE]).text);
-  if (rooms_is_short(now, ROOM_DEVICE) &&
-      (now->have[ROOM_HOST] >= 0 || need[ROOM_HOST] > now->need[ROOM_HOST]))
-    printf(", and a node %s", mem_amount(need[ROOM_HOST]).text);
+    printf(" a node needs %s of its NVMe", gib(need[ROOM_DISK]).text);
+  if (device && (now->have[ROOM_HOST] >= 0 || need[ROOM_HOST] > now->need[ROOM_HOST]))
+    printf(", and a node %s", gib(need[ROOM_HOST]).text);
   printf(": %s\n", advice->fits ? "fits" : "does not fit either");
 }
 
@@ -169,51 +254,38 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
 static void print_besides_on_node(const struct advise_case *job, bool fits)
 {
   const struct fit_room *room = job->arg;
-  const int64_t moving = room->local_ranks * moving_bytes(job->plans[0], room),
+  const int64_t moving = room->local_ranks * moving_bytes(job->plans[0]),
                 node = node_bytes(job->n, job->plans, room);
   printf("%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
   if (moving > 0 && node - moving <= room->host_bytes)
     printf("or neither load nor save: without train.init, with checkpoint.every=0 and "
            "checkpoint.at_end=false, a node needs %s\n",
-           mem_amount(node - moving).text);
+           gib(node - moving).text);
 }
 
 static enum status print_cures(const struct advise_case *job, struct rooms *rooms)
 {
-  const struct fit_room *room = job->arg;
-  const bool node = !rooms_is_short(rooms, ROOM_DEVICE) && room->gpu_bytes > 0;
+  const bool host = rooms_is_short(rooms, ROOM_HOST), apart = is_apart(job->plans[0]);
   struct advise_hopes hopes;
   bool fits;
-  if (node)
-    printf("the node's memory is %s short:\n",
-           mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
+  putchar('\n');
   const enum status status = advise_fit(job, print_advice, rooms, &fits, &hopes);
-  if (!status && node)
-    print_besides_on_node(job, fits);
-  else if (!status)
+  if (status)
+    return status;
+  if (rooms_is_short(rooms, ROOM_DEVICE) || (host && !apart))
     print_hopes(&hopes, rooms, fits);
-  return status;
+  else if (host)
+    print_besides_on_node(job, fits);
+  else
+    printf("%s a larger disk\n", fits ? "or use" : "use");
+  return STATUS_OK;
 }
 
 enum status fit_print(const struct advise_case *job, bool *fits)
 {
-  const struct fit_room *room = job->arg;
-  const struct plan *plan = job->plans[0];
-  char who[96];
   struct rooms rooms;
-  fit_judge(room, job->n, job->plans, &rooms);
-  printf("\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
-         plan->input.model->fp8 ? "fp8" : dtype_name(plan->input.model->config.compute),
-         dtype_name(plan->input.device->gradient));
-  if (room->gpu_bytes > 0)
-    print_line("device: a rank needs", tier_bytes(job->n, job->plans, TIER_DEVICE), room->gpu,
-               room->gpu_bytes);
-  if (room->host_bytes > 0) {
-    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks,
-             plural(room->local_ranks), room->local_ranks == 1 ? "s" : "",
-             moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
-    print_line(who, node_bytes(job->n, job->plans, room), "it", room->host_bytes);
-  }
+  fit_judge(job->arg, job->n, job->plans, &rooms);
+  print_verdict(&rooms, job);
   *fits = rooms_fit(&rooms);
   return *fits ? STATUS_OK : print_cures(job, &rooms);
 }

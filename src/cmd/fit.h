@@ -8,28 +8,31 @@
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
-/* Available memory; 0 bytes: not requested. */
+/* Available memory; 0 bytes: unknown. */
 struct fit_room {
-  const char *gpu;     /* name for messages */
+  const char *gpu;     /* its name; NULL: only its size is known */
   int64_t gpu_bytes;   /* of one, which is one rank's */
-  bool named;          /* by its name, and not by its size alone */
-  enum fp8_scales fp8; /* if it is named */
+  enum fp8_scales fp8; /* if its name is known */
   int64_t host_bytes;  /* of a node */
+  int64_t nvme_bytes;  /* of a node */
   int local_ranks;     /* of a node */
 };
 
 /* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi",
- * "1000B"); "" leaves *room alone. STATUS_USAGE names the key. Local. */
+ * "1000B"); "" leaves the room alone. STATUS_USAGE names the key. Local. */
 enum status fit_gpu(const char *text, struct fit_room *room);
-enum status fit_host(const char *text, struct fit_room *room);
+enum status fit_size(const char *key, const char *text, int64_t *bytes);
+
+/* Whether the size of a memory is known, so that there is a verdict. */
+bool fit_is_sized(const struct fit_room *room);
 
 /* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
- * fit_room. Without a GPU all of the plan is in host memory. With a GPU, the host holds its own
+ * fit_room. A plan of the host device has all in host memory. With a GPU, the host holds its own
  * tiers, and the memory that moves the state between GPU and files. Local. */
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
 
-/* Prints a line per memory: need, have, verdict. If something does not fit, prints the keys that
- * would make it fit. *fits: all memories suffice. Local. */
+/* Prints the verdict, and per memory need, size and rest. If something does not fit, prints the
+ * keys that would make it fit. *fits: all known memories suffice. Local. */
 enum status fit_print(const struct advise_case *job, bool *fits);
 
 /* 8030261248 as "8,030,261,248". */

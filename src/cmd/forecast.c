@@ -346,7 +346,7 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
   if (!status)
     status = break_even(coded, plain, rates, &pays);
   if (!status) {
-    printf("without a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
+    printf("\nwithout a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
            "shorter ",
            forecast.step_s, forecast.step_s / step_s);
     print_pays(&pays);
@@ -370,16 +370,25 @@ static enum status print_residuals(const struct advise_case *job, const struct p
   return status;
 }
 
-enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates)
+enum status forecast_print_step(const struct plan *plan, const struct plan_rates *rates,
+                                double *step_s)
 {
-  const struct plan *plan = job->plans[0];
   struct plan_forecast forecast;
-  enum status status = plan_simulate(plan, rates, &forecast);
+  const enum status status = plan_simulate(plan, rates, &forecast);
   if (status)
     return status;
   print_step(plan, &forecast);
+  *step_s = forecast.step_s;
+  return STATUS_OK;
+}
+
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates,
+                           double step_s)
+{
+  const struct plan *plan = job->plans[0];
+  enum status status = STATUS_OK;
   if (plan_encodes(plan) && plan->input.ranks > 1 && rates->link_bytes > 0)
-    status = print_codec(job, rates, forecast.step_s);
+    status = print_codec(job, rates, step_s);
   if (!status)
     status = print_residuals(job, rates);
   if (status || plan->input.mode != PLAN_TRAIN)
@@ -430,7 +439,7 @@ static void print_preset(const struct deck *deck, int preset, const struct advic
     printf("  %11.4f s", measure->forecast.step_s);
   for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++)
     printf("  %11s", mem_amount(measure->tier[tiers[t]]).text);
-  if (rooms->have[ROOM_DEVICE] >= 0 || rooms->have[ROOM_HOST] >= 0)
+  if (rooms->have[ROOM_DEVICE] >= 0 || rooms->have[ROOM_HOST] >= 0 || rooms->have[ROOM_DISK] >= 0)
     fputs(advice->fits ? "  fits" : "  too large", stdout);
   printf("%s\n", deck->tiers.preset == preset ? "  (tiers.preset of this deck)" : "");
 }

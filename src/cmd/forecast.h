@@ -7,12 +7,17 @@
 #include "job/advise.h"
 #include "plan/traffic.h"
 
-/* Prints the step, its exposed parts, and how busy lanes are. With masters in host memory and
- * several ranks in a group, also a line for each combination of transfer.params and transfer.grads.
- * A line explains why the fastest one is fastest. Other tables show the gain of early updates
+/* Prints the step in *step_s, its exposed parts, and how busy lanes are. Local. */
+enum status forecast_print_step(const struct plan *plan, const struct plan_rates *rates,
+                                double *step_s);
+
+/* Prints what other keys would change in the step `step_s`. With masters in host memory and several
+ * ranks in a group, a line for each combination of transfer.params and transfer.grads. A line
+ * explains why the fastest one is fastest. Other tables show the gain of early updates
  * (optim.update) and of units that stay on the device (tiers.resident). With a codec of gradients,
  * also the step without it, and the links on which it makes the step shorter. Local. */
-enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates);
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates,
+                           double step_s);
 
 /* The presets of tiers.preset: step, memory and whether they fit. Presets that fit come first, then
  * the fastest. Without rates (NULL) they are in their own order. Only for training. Local. */

@@ -6,7 +6,6 @@
 
 #include "base/append.h"
 #include "base/mem.h"
-#include "cmd/fit.h"
 #include "cmd/forecast.h"
 
 static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
@@ -63,10 +62,11 @@ static enum status print_strategy(const struct advise_case *job, enum deck_strat
   if (other)
     plan = other;
   const struct traffic_bytes traffic = plan_traffic(plan, model);
-  printf("  %-16s %16s %16s %16s %16s%s\n", name_of(plan).text,
-         fit_count(traffic.gather / nodes).text, fit_count(traffic.reduce / nodes).text,
-         fit_count(traffic.replicas / nodes).text, fit_count(traffic.all / nodes).text,
-         chosen ? "  (this deck)" : "");
+  printf("  %-16s %12s %12s %12s %12s%s\n", name_of(plan).text,
+         mem_amount((double)(traffic.gather / nodes)).text,
+         mem_amount((double)(traffic.reduce / nodes)).text,
+         mem_amount((double)(traffic.replicas / nodes)).text,
+         mem_amount((double)(traffic.all / nodes)).text, chosen ? "  (this deck)" : "");
   plan_destroy(other);
   return STATUS_OK;
 }
@@ -78,8 +78,8 @@ enum status forecast_print_traffic(const struct advise_case *job, const struct t
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  printf("\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-16s %16s "
-         "%16s %16s %16s\n",
+  printf("\nsent by each of %d nodes of %d rank%s to others in a step; %s\n  %-16s %12s "
+         "%12s %12s %12s\n",
          nodes, model->local_ranks, plural(model->local_ranks),
          model->ring ? "all-gathers go round in a ring"
                      : "in an all-gather each member sends its part to every other one",

@@ -16,7 +16,7 @@ struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list, json;
-  char *gpu, *host, *rates;
+  char *gpu, *host, *nvme, *rates;
   struct plan_rates measured; /* in the units of their options until read_rates(); 0: not given */
 };
 
@@ -60,6 +60,9 @@ static const struct option table[] = {
     {"host", OPTION_STRING, AT(host), "",
      .text = "Say whether the ranks of a node fit in this memory. A size such as 512GiB. With gpu= "
              "it covers loading and saving."},
+    {"nvme", OPTION_STRING, AT(nvme), "",
+     .text = "Say whether what the ranks of a node keep on NVMe fits on this disk. A size such as "
+             "2TiB."},
     {"rates", OPTION_STRING, AT(rates), "", .path = true,
      .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
              "700000'. The options below take precedence."},
@@ -198,11 +201,10 @@ static enum status check_fp8(const struct values *values, const struct deck *dec
   bool tensor;
   if (deck->run.compute != DECK_COMPUTE_FP8)
     return STATUS_OK;
-  return room->named
-             ? job_fp8_scales(deck, room->fp8, values->gpu, &tensor)
-             : job_fp8_scales(deck, target->model.fp8,
-                              target->device ? target->device->product : target->place.device,
-                              &tensor);
+  return room->gpu ? job_fp8_scales(deck, room->fp8, values->gpu, &tensor)
+                   : job_fp8_scales(deck, target->model.fp8,
+                                    target->device ? target->device->product : target->place.device,
+                                    &tensor);
 }
 
 /* The purposes of a plan. */
@@ -297,27 +299,28 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
                           input->rank, other.rank);
 }
 
-static enum status print_times(const struct advise_case *job, const struct plan_rates *rates)
+/* Prints the time of a step, or what it lacks. */
+static enum status print_time(const struct plan *plan, const struct plan_rates *rates,
+                              double *step_s)
 {
-  const enum status status = forecast_print(job, rates);
-  return status ? status : forecast_print_nodes(job, rates);
+  if (rates->gemm_flops > 0)
+    return forecast_print_step(plan, rates, step_s);
+  if (has_rates(rates))
+    printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
+  return STATUS_OK;
 }
 
-/* Prints the needs of the plan, whether it fits, and the effect of other keys. */
-static enum status print_advice(const struct values *values, const struct advise_case *job,
-                                bool *fits)
+/* Prints the effect of other keys. */
+static enum status print_choices(const struct advise_case *job, const struct plan_rates *rates,
+                                 double step_s)
 {
-  const struct plan_rates *rates = &values->measured;
-  const struct fit_room *room = job->arg;
-  const bool timed = rates->gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
+  const bool timed = rates->gemm_flops > 0;
   enum status status = STATUS_OK;
   if (timed)
-    status = print_times(job, rates);
-  else if (has_rates(rates))
-    printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
-  if (!status && sized)
-    status = fit_print(job, fits);
-  if (!status && (timed || sized))
+    status = forecast_print(job, rates, step_s);
+  if (!status && timed)
+    status = forecast_print_nodes(job, rates);
+  if (!status && (timed || fit_is_sized(job->arg)))
     status = forecast_print_presets(job, timed ? rates : NULL);
   return status;
 }
@@ -333,35 +336,20 @@ static bool is_estimated(const struct target *target)
   return !target->device && !target->model.host_memory;
 }
 
-/* By tier, because tiers are different memories. */
-static void print_arenas(const struct plan *plan)
+static void print_memory(const struct plan *plan)
 {
-  static const char *const names[TIER_DISK] = {
-      [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
-  const int64_t bytes = job_arena_bytes(1, &plan);
-  const char *between = " (";
-  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads,
-         plural(plan->input.threads), mem_amount((double)bytes).text);
-  for (int tier = 0; tier < TIER_DISK; tier++) {
-    const int64_t here = plan_tier_bytes(plan, (enum plan_tier)tier);
-    if (here > 0) {
-      printf("%s%s %s", between, names[tier], mem_amount(here).text);
-      between = ", ";
-    }
-  }
-  printf("): %lld bytes\n", (long long)bytes);
+  putchar('\n');
+  plan_print_memory(plan, stdout);
+  printf(
+      "\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks "
+      "agree on %016llx\n",
+      plan->n, (unsigned long long)plan_collective_hash(plan));
 }
 
-static void print_tables(const struct values *values, const struct plan *plan)
+static void print_schedule(const struct plan *plan)
 {
-  if (values->list)
-    plan_print(plan, stdout);
-  printf("%s", values->list ? "\n" : "");
-  plan_print_memory(plan, stdout);
-  print_arenas(plan);
-  printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks "
-         "agree on %016llx\n",
-         plan->n, (unsigned long long)plan_collective_hash(plan));
+  putchar('\n');
+  plan_print(plan, stdout);
 }
 
 static bool warms_up(const struct deck *deck, const struct plan_input *input)
@@ -385,15 +373,48 @@ static void print_warmup(const struct deck *deck, const struct plan *plan)
          mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
 }
 
+static void print_head(const struct plan_input *input, const struct target *target)
+{
+  const struct model *model = input->model;
+  struct fit_count all = fit_count(model->parameters),
+                   trained = fit_count(model->parameters - model->frozen),
+                   frozen = fit_count(model->frozen);
+  char groups[48] = "";
+  if (input->strategy == STRATEGY_HYBRID_SHARD)
+    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
+             plural(input->shape.replicas), input->shape.group);
+  printf("\n%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
+         all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
+         deck_strategy_name(input->strategy), groups);
+  printf("device %s, computing in %s with gradients in %s and masters in fp32%s\n",
+         target->place.device, target->place.precision, dtype_name(input->device->gradient),
+         is_estimated(target) ? "; this machine has none, so workspace sizes are those of the host"
+                              : "");
+}
+
+/* The verdict comes first, then the time of a step, then details. */
 static enum status print_text(const struct values *values, const struct advise_case *job,
                               const struct target *target, bool *fits)
 {
   const struct traffic_model links = links_of(job, target);
-  print_tables(values, job->plans[0]);
+  const struct plan *plan = job->plans[0];
+  const struct plan_rates *rates = &values->measured;
+  double step_s = 0;
+  enum status status = fit_print(job, fits);
+  if (!status)
+    status = print_time(plan, rates, &step_s);
+  if (status)
+    return status;
+  print_head(&plan->input, target);
+  print_memory(plan);
   if (job->n > 1)
     print_warmup(job->deck, job->plans[1]);
-  const enum status status = forecast_print_traffic(job, &links);
-  return status ? status : print_advice(values, job, fits);
+  status = forecast_print_traffic(job, &links);
+  if (!status)
+    status = print_choices(job, rates, step_s);
+  if (!status && values->list)
+    print_schedule(plan);
+  return status;
 }
 
 static enum status print_json(const struct values *values, const struct advise_case *job,
@@ -436,32 +457,16 @@ static enum status print_plan(const struct values *values, const struct deck *de
   return status;
 }
 
-static void print_head(const struct plan_input *input, const struct target *target)
-{
-  const struct model *model = input->model;
-  struct fit_count all = fit_count(model->parameters),
-                   trained = fit_count(model->parameters - model->frozen),
-                   frozen = fit_count(model->frozen);
-  char groups[48] = "";
-  if (input->strategy == STRATEGY_HYBRID_SHARD)
-    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
-             plural(input->shape.replicas), input->shape.group);
-  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
-         all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
-         deck_strategy_name(input->strategy), groups);
-  printf("device %s, computing in %s%s\n\n", target->place.device, target->place.precision,
-         is_estimated(target) ? "; this machine has none, so workspace sizes are those of the host"
-                              : "");
-}
-
 static enum status check_values(const struct values *values, struct fit_room *room)
 {
   *room = (struct fit_room){.local_ranks = ranks_on_node(values)};
   if (values->rank >= values->ranks)
     return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank,
                       (long long)values->ranks - 1);
-  const enum status status = fit_gpu(values->gpu, room);
-  return status ? status : fit_host(values->host, room);
+  enum status status = fit_gpu(values->gpu, room);
+  if (!status)
+    status = fit_size("host", values->host, &room->host_bytes);
+  return status ? status : fit_size("nvme", values->nvme, &room->nvme_bytes);
 }
 
 static enum status run(const struct arguments *arguments)
@@ -488,8 +493,6 @@ static enum status run(const struct arguments *arguments)
     status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, &target, &input);
-  if (!status && !values->json)
-    print_head(&input, &target);
   if (!status)
     status = print_plan(values, &deck, &target, &input, &room, &fits);
   *arguments->exit_code = !status && !fits;
@@ -502,11 +505,15 @@ static enum status run(const struct arguments *arguments)
 const struct command command_plan = {
     .name = "plan",
     .usage = "DECK [--ranks P] [--gpu NAME|SIZE] [key=value ...]",
-    .summary = "print and verify the schedule of a step and its memory",
+    .summary = "say whether a deck fits, and verify the schedule of a step",
     .text =
-        "Needs neither MPI nor the memory of the model. It prints the bytes per memory tier and "
-        "purpose, and the result of the verification. With --list it first prints the instructions "
-        "with their waits.\n"
+        "Needs neither MPI nor the memory of the model. The first line says whether the plan fits "
+        "into gpu=, host= and nvme=. The table below it shows what a rank needs of its GPU and "
+        "what the ranks of a node need of host memory and NVMe, in GiB, and what is left. "
+        "If the plan does not fit, the exit code is 1, and the settings that would fit come next. "
+        "With rates, the predicted time of a step follows. Then come details: the memory by tier "
+        "and purpose, the result of the verification, and other settings. With --list, the "
+        "instructions and their waits come last.\n"
         "\n"
         "With more ranks than a node has, it also prints the bytes that a node sends to other "
         "nodes per step, for each strategy. With measured rates it also predicts the time of "
@@ -519,13 +526,11 @@ const struct command command_plan = {
         "several values of shard.gathered.\n"
         "\n"
         "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
-        "compared with gpu= and host= holds both plans.\n"
+        "compared with gpu=, host= and nvme= holds both plans.\n"
         "\n"
-        "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
-        "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
-        "GPUs even if this machine has none.\n"
+        "gpu= and run.device=cuda plan for GPUs even if this machine has none.\n"
         "\n"
-        "With gpu=, host= or rates it ranks the presets of tiers.preset: memory per "
+        "With gpu=, host=, nvme= or rates it ranks the presets of tiers.preset: memory per "
         "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "
         "come first, the fastest one at the top.\n"
         "\n"
@@ -559,10 +564,12 @@ const struct command command_plan = {
         "  model  arch, parameters, frozen\n"
         "  memory  objects with tier, purpose, persistent and transient\n"
         "  node_sends  per step, of a node to others: nodes, parameters, gradients, replicas, all\n"
-        "  fit  with gpu= or host=: device and host with need, have and fits; fits\n"
+        "  fit  device (of a rank), host and nvme (of a node), each with need; with gpu=, host= or "
+        "nvme= also have, left (have - need) and fits; fits\n"
         "  forecast  with rates: step_s, exposed_comm_s, exposed_copy_s, exposed_update_s, "
         "exposed_disk_s, and busy_s per lane\n"
-        "  presets  with gpu=, host= or rates: objects with name, possible, device, host, nvme, "
+        "  presets  with gpu=, host=, nvme= or rates: objects with name, possible, device, host, "
+        "nvme, "
         "step_s and fits",
     .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100\n"

@@ -73,12 +73,16 @@ static void write_traffic(struct json_writer *json, const struct plan *plan,
 static void write_room(struct json_writer *json, const char *name, const struct rooms *rooms,
                        enum room room)
 {
-  if (rooms->have[room] < 0)
+  const double need = rooms->need[room], have = rooms->have[room];
+  if (need <= 0 && have < 0)
     return;
   json_write_open(json, name, '{');
-  json_write_real(json, "need", rooms->need[room]);
-  json_write_real(json, "have", rooms->have[room]);
-  json_write_bool(json, "fits", !rooms_is_short(rooms, room));
+  json_write_real(json, "need", need);
+  if (have >= 0) {
+    json_write_real(json, "have", have);
+    json_write_real(json, "left", have - need);
+    json_write_bool(json, "fits", need <= have);
+  }
   json_write_close(json, '}');
 }
 
@@ -90,7 +94,9 @@ static bool write_fit(struct json_writer *json, const struct advise_case *job)
   json_write_open(json, "fit", '{');
   write_room(json, "device", &rooms, ROOM_DEVICE);
   write_room(json, "host", &rooms, ROOM_HOST);
-  json_write_bool(json, "fits", fits);
+  write_room(json, "nvme", &rooms, ROOM_DISK);
+  if (fit_is_sized(job->arg))
+    json_write_bool(json, "fits", fits);
   json_write_close(json, '}');
   return fits;
 }
@@ -157,10 +163,9 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
 {
   struct json_writer json = {.to = stdout};
   const struct advise_case *job = facts->job;
-  const struct fit_room *room = job->arg;
   const struct plan *plan = job->plans[0];
   const struct plan_rates *rates = facts->rates->gemm_flops > 0 ? facts->rates : NULL;
-  const bool sized = room->gpu_bytes > 0 || room->host_bytes > 0;
+  const bool sized = fit_is_sized(job->arg);
   const bool trains = plan->input.mode == PLAN_TRAIN;
   enum status status = STATUS_OK;
   char hash[24];
@@ -176,8 +181,7 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   write_memory(&json, plan);
   if (trains)
     write_traffic(&json, plan, facts->links);
-  if (sized)
-    *fits = write_fit(&json, job);
+  *fits = write_fit(&json, job);
   if (rates)
     status = write_forecast(&json, plan, rates);
   if (!status && trains && (rates || sized))

@@ -15,7 +15,7 @@ struct plan_facts {
 };
 
 /* Prints one object on standard output. Its members are in the text of `sluice plan --help`. *fits
- * is false if gpu= or host= is too small. Local. */
+ * is false if gpu=, host= or nvme= is too small. Local. */
 enum status plan_json_print(const struct plan_facts *facts, bool *fits);
 
 #endif

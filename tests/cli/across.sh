@@ -71,8 +71,8 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
   keys="$keys $codec compress.feedback=bf16"
   # shellcheck disable=SC2086 # assignments
   {
-    "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 $keys > plan.out || die "plan $keys"
-    planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
+    "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 --json $keys > plan.out || die "plan $keys"
+    planned=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' plan.out)
     hosts straight $keys checkpoint.at_end=false
     sends straight
     rm -r straight

@@ -24,7 +24,7 @@ for file in "$decks"/*.yaml; do
   done
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
   grep -q "$said parameters" plan.out || {
-    head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
+    head -n 8 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
 test $count -ge 16 || die "only $count decks"
 
@@ -83,10 +83,8 @@ while read -r deck ranks gpu host verdict; do
   plan "$deck" "$ranks" run.device=cuda gpu="$gpu" host="$host" || status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
-  gpu) test $status = 1 && grep -q '^  device: .*: does not fit' plan.out &&
-    grep -q '^  host: .*: fits' plan.out ;;
-  host) test $status = 1 && grep -q '^  host: .*: does not fit' plan.out &&
-    grep -q '^  device: .*: fits' plan.out ;;
+  gpu) test $status = 1 && grep -qx 'does not fit: GPU [0-9.]* GiB short' plan.out ;;
+  host) test $status = 1 && grep -qx 'does not fit: host [0-9.]* GiB short' plan.out ;;
   esac || { cat plan.out \
     >&2; die "$deck on $ranks ranks with $gpu in $host: exit $status, what is short: $verdict"; }
 done <<LIST
@@ -135,8 +133,8 @@ while read -r deck parts host verdict; do
   status=0
   plan "$deck" 8 --local_ranks "$parts" host="$host" || status=$?
   case $verdict in
-  yes) test $status = 0 && grep -q '^  host: .*: fits$' plan.out ;;
-  no) test $status = 1 && grep -q '^  host: .*: does not fit$' plan.out ;;
+  yes) test $status = 0 && grep -qx 'fits' plan.out ;;
+  no) test $status = 1 && grep -qx 'does not fit: host [0-9.]* GiB short' plan.out ;;
   esac || { cat plan.out \
     >&2; die "$deck with $parts ranks on a host of $host: exit $status, where it fits: $verdict"; }
 done <<LIST
@@ -195,9 +193,9 @@ for file in "$decks"/finetune/*.yaml; do
   grep -q '^verified' plan.out || {
     cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
   grep -q "$said parameters" plan.out || {
-    head -n 3 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
-  grep -q "device: a rank needs $memory GiB" plan.out || {
-    grep device: plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
+    head -n 8 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
+  grep -q "^  GPU  *$memory GiB " plan.out || {
+    head -n 8 plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
   awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' \
     "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
     die "finetune/$name: the size of the download is not 2 bytes per parameter"

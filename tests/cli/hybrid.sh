@@ -27,12 +27,13 @@ multiple of it" lone.log || { cat lone.log >&2; die "one rank takes a group of 2
 "$SLUICE" plan tiny.yaml shard.strategy=hybrid_shard shard.group=2 2>&1 |
   grep -q "shard.group is ignored" || die "a plan for one rank takes a group of 2 without a word"
 
-# planned WORDS key=value...: the first line of a plan has them.
+# planned WORDS key=value...: the line of a plan that names the model has them.
 planned() {
   words=$1
   shift
   "$SLUICE" plan tiny.yaml shard.strategy=hybrid_shard "$@" > plan.out
-  head -n 1 plan.out | grep -q "$words\$" || { cat plan.out >&2; die "plan $*: not '$words'"; }
+  grep -q "^gpt2, .* parameters .*, $words\$" plan.out ||
+    { cat plan.out >&2; die "plan $*: not '$words'"; }
 }
 planned "6 ranks, hybrid_shard in 3 groups of 2" --ranks 6 --local_ranks 2
 planned "6 ranks, hybrid_shard in 1 group of 6" --ranks 6

@@ -34,16 +34,22 @@ is "$(sed -n 's/^gpt2, \([0-9,]*\) parameters.*/\1/p' plan.txt |
   tr -d ,)" 'it["model"]["parameters"]' plan.json
 is "$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' plan.txt)" \
   '"%.4f" % it["forecast"]["step_s"]' plan.json
-is "$(sed -n 's/^arenas .*: \([0-9]*\) bytes$/\1/p' plan.txt)" \
-  'sum(m["persistent"] + m["transient"] for m in it["memory"] if m["purpose"] == "total")' plan.json
-is True 'it["fit"]["fits"] and it["fit"]["device"]["need"] < 2 ** 30' plan.json
+is "$(sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]* [KM]iB\)$/\1/p' plan.txt)" \
+  '(lambda b: "%.2f MiB" % (b / 2 ** 20) if b >= 2 ** 20 else "%.2f KiB" % (b / 2 ** 10))(
+    it["fit"]["device"]["need"])' plan.json
+is True 'it["fit"]["fits"] and all(it["fit"][m]["fits"] and
+  it["fit"][m]["left"] == it["fit"][m]["have"] - it["fit"][m]["need"] > 0
+  for m in ("device", "host"))' plan.json
 is "$(sed -n '/^  tiers.preset /,$p' plan.txt |
   grep -c 'fits')" 'sum(p.get("fits", False) for p in it["presets"])' plan.json
 is 1 'it["node_sends"]["nodes"]' plan.json
 status=0
 "$SLUICE" plan tiny.yaml gpu=1MiB --json > small.json || status=$?
 test $status = 1 || die "a plan that does not fit: exit $status"
-is False 'it["fit"]["fits"]' small.json
+is 'False False' '"%(fits)s " % it["fit"] + str(it["fit"]["device"]["left"] >= 0)' small.json
+"$SLUICE" plan tiny.yaml --json > unsized.json
+is '["host"] ["need"]' 'json.dumps(list(it["fit"])) + " " + json.dumps(list(it["fit"]["host"]))' \
+  unsized.json
 
 "$SLUICE" topo --machine 'pack:2 numa:1 core:4 pu:1' --gpus 2 --json > topo.json
 documented topo topo.json

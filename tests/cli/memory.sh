@@ -12,8 +12,9 @@ run124() {
   ranks=$1 dir=$2
   shift 2
   planned=$("$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" ranks="$ranks" \
-    run.threads=1 data.batch="$ranks" data.micro_batch=1 data.sequence=64 |
-    sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p')
+    run.threads=1 data.batch="$ranks" data.micro_batch=1 data.sequence=64 --json |
+    awk '$1 == "\"purpose\":" { total = $2 == "\"total\"," }
+      total && $1 ~ /ent":$/ { bytes += $2 } END { print bytes }')
   on "$ranks" "$SLUICE" train "$top_srcdir/inputs/gpt2-124m.yaml" run.dir="$dir" run.steps=3 \
     run.threads=1 optim.warmup=1 data.train=data data.batch="$ranks" data.micro_batch=1 \
     data.sequence=64 \

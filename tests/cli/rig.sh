@@ -72,8 +72,8 @@ train 2 one
 same one two
 
 # All that a run of 6 steps sends, less 66 bytes per packet for Ethernet, IP and TCP.
-"$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 > plan.out || die "plan"
-planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
+"$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 --json > plan.out || die "plan"
+planned=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' plan.out)
 sed -n 's/^rig: host[01] sent \([0-9]*\) bytes in \([0-9]*\) packets$/\1 \2/p' two.log |
   awk -v want="${planned:-0}" '
     { payload = ($1 - 66 * $2) / 6; bad += payload < 0.95 * want || payload > 1.05 * want }

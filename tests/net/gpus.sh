@@ -113,8 +113,8 @@ strategy() {
   if test "$outcome" = good; then
     (same one long) > same.out 2>&1 || outcome="other bits than on one host"
     (same long parts) > same.out 2>&1 || outcome="other bits after resume"
-    "$sluice" plan tiny.yaml ranks=2 local_ranks=1 "${keys[@]}" "${words[@]}" > plan.out
-    planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
+    "$sluice" plan tiny.yaml ranks=2 local_ranks=1 --json "${keys[@]}" "${words[@]}" > plan.out
+    planned=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' plan.out)
     bytes=$(per_step long.log short.log 3 | paste -sd ,)
     echo "$bytes" | awk -F , -v want="${planned:-0}" '
       { for (i = 1; i <= NF; i++) bad += $i < 0.95 * want || $i > 1.05 * want }

@@ -118,11 +118,9 @@ wire() {
   train_on "$each" "$name" $many "$@"
   grep -q "$((hosts * each)) ranks" "$name.log" || {
     cat "$name.log" >&2; die "$name did not run on all ranks"; }
-  "$SLUICE" plan tiny.yaml ranks=$((hosts * each)) local_ranks="$each" "$@" \
+  "$SLUICE" plan tiny.yaml ranks=$((hosts * each)) local_ranks="$each" --json "$@" \
     > "$name.plan" || die "plan of $name"
-  predicted=$(sed -n \
-    's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9,]* *[0-9,]* *[0-9,]* *\([0-9,]*\)  (this deck)$/\2/p' \
-    "$name.plan" | tr -d ,)
+  predicted=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' "$name.plan")
   test -n "$predicted" || {
     cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
   paste -d ' ' "$name-few.sent" "$name.sent" |
