@@ -195,7 +195,8 @@ const struct option deck_table[] = {
              "begins with *."},
     {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
      .unit = "steps", .example = "[10, 13]",
-     .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
+     .text = "Steps to trace, counted from 0. [10, 13] traces steps 10, 11 and 12, which the log "
+             "calls 11, 12 and 13."},
 
     {"data.train", OPTION_STRING, AT(data.train), "", .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
