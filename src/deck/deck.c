@@ -496,8 +496,7 @@ const struct option deck_table[] = {
 
     {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .example = "100",
-     .text = "Steps between validations, 0 for none. A run also validates after its last "
-             "step."},
+     .text = "Steps between validations. The last step is validated too. 0: no validation."},
     {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
      .unit = "batches", .example = "20", .text = "Batches per validation, 0 for the whole set."},
     {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
