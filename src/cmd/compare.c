@@ -224,7 +224,7 @@ const struct command command_compare = {
             "SIGUSR1 or SIGUSR2 has the current run save and leave; the exit code is then 75.\n"
             "\n"
             "At the end OUT/results.jsonl has one line per run and one line per method, with the "
-            "metrics that doc/howto/running.md explains. A table shows the mean of each method "
+            "metrics that doc/reference/results.md explains. A table shows the mean of each method "
             "over its finished seeds, and the standard deviation.",
     .examples = "  sluice compare matrix.yaml list=true\n"
                 "  sluice compare matrix.yaml seeds=[1,2] run.steps=200\n"

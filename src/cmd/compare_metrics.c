@@ -1,4 +1,4 @@
-/* Metrics of a run from the records of its starts (doc/howto/running.md).
+/* Metrics of a run from the records of its starts (doc/reference/results.md).
  * Each start has one record. */
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The metrics of communication and compression: counts of each step, and the record of a run.
- * doc/howto/running.md explains each key. */
+ * doc/reference/results.md explains each key. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
