@@ -1,16 +1,15 @@
 #!/bin/sh
-# .ci/fresh-root.sh [COMMAND [ARGUMENT...]]: runs COMMAND in a copy of the last commit, in a new and
-# minimal root of this machine's Debian or Ubuntu release. The root holds none of the packages that
-# this machine happens to have, so COMMAND must install everything that it needs. The exit code is
-# that of COMMAND. Without COMMAND, the script only checks that such a root can be made. If it
-# cannot, one line on standard output says why, and the exit code is 1.
+# .ci/fresh-root.sh [-s SUITE] [COMMAND [ARGUMENT...]]: runs COMMAND in a copy of the last commit,
+# in a new and minimal root of this machine's Debian or Ubuntu release, or of the release SUITE. The
+# root holds none of the packages that this machine happens to have, so COMMAND must install all
+# that it needs. The exit code is that of COMMAND. Without COMMAND, the script only checks that such
+# a root can be made. If it cannot, one line on standard output says why, and the exit code is 1.
 #
 # The processes and mounts of the root are in namespaces of their own. They end with this script,
 # whatever ends it.
 set -eu
 cd "$(dirname "$0")/.."
-base=/var/cache/sluice/fresh-root.tar
-root='' part='' job=''
+root='' part='' job='' sources=''
 
 # The first process in the namespaces. It stays, because it collects processes without a parent.
 inside() {
@@ -42,6 +41,14 @@ if test "${1:-}" = --inside; then
   exit
 fi
 
+own=$(. /etc/os-release && echo "$VERSION_CODENAME")
+suite=$own
+if test "${1:-}" = -s; then
+  suite=$2
+  shift 2
+fi
+base=/var/cache/sluice/fresh-root-$suite.tar
+
 cannot() {
   echo "$*"
   exit 1
@@ -51,7 +58,7 @@ cannot() {
 leave() {
   trap '' INT TERM HUP
   test -z "$job" || kill -KILL "$job" 2>/dev/null || :
-  rm -f "$part"
+  rm -rf "$part" "$sources"
   test -n "$root" || return 0
   for _ in $(seq 100); do
     rm -rf --one-file-system "$root" 2>/dev/null && return
@@ -78,11 +85,13 @@ in_namespaces() {
 make_base() {
   mkdir -p "${base%/*}"
   part=$(mktemp "$base.XXXXXX")
-  # shellcheck disable=SC2046 # one word a file
-  mmdebstrap --quiet --variant=minbase --format=tar --include=ca-certificates \
-    "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$part" \
-    $(find /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources \
-      /etc/apt/sources.list.d/ubuntu.sources 2>/dev/null) </dev/null >&2 &&
+  sources=$(mktemp -d)
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources \
+    /etc/apt/sources.list.d/ubuntu.sources; do
+    test ! -f "$file" || sed "s/\<$own\>/$suite/g" "$file" >"$sources/${file##*/}"
+  done
+  mmdebstrap --quiet --variant=minbase --format=tar --include=ca-certificates "$suite" "$part" \
+    "$sources"/* </dev/null >&2 &&
     mv "$part" "$base"
 }
 
