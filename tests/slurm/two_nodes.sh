@@ -185,8 +185,8 @@ told "the cluster is up"
 
   # --- Ranks of one node share memory, and no connection breaks: they are gone before KillWait is
   # over. A part of that node, with memory by CPU, by the words of slurm-users.md.
-  grep -v '^#SBATCH --mem=' "$scripts/train.sbatch" > own.sbatch
-  submit part --nodes=1 --ntasks-per-node=2 --oversubscribe --gpus-per-node=1 --cpus-per-task=1 \
+  grep -vE '^#SBATCH --(exclusive|mem=)' "$scripts/train.sbatch" > own.sbatch
+  submit part --nodes=1 --ntasks-per-node=2 --gpus-per-node=1 --cpus-per-task=1 \
     --mem-per-cpu=100 -- own.sbatch tiny.yaml run.dir=part $endless
   wait_until 30 "it trains" has_steps 17
   scontrol show job "$job" | grep -q "OverSubscribe=\(YES\|OK\)" ||
