@@ -284,14 +284,14 @@ mkdir answers
 # shellcheck disable=SC2016 # for the stand-in
 printf '#!/bin/sh\ncase $1 in --mpi=list) echo none pmi2 ;; *) exec %s "$@" ;; esac\n' \
   "$(command -v srun)" > answers/srun
-printf '#!/bin/sh\n' > answers/ompi_info
+printf '#!/bin/sh\n' | tee answers/ompi_info > answers/prte_info
 chmod +x answers/srun
 site "PATH=$PWD/answers:\$PATH"
 submit known --export=SLUICE_SITE -- "$scripts/train.sbatch" tiny.yaml run.dir=known
 ends COMPLETED 20
 says "mpirun (srun has no PMIx; Open MPI knows Slurm)"
 of_site
-chmod +x answers/ompi_info
+chmod +x answers/ompi_info answers/prte_info
 site "PATH=$PWD/answers:\$PATH SLUICE_LAUNCH_OPTIONS='--mca plm_rsh_agent $cluster/rsh-agent'"
 submit unknown --export=SLUICE_SITE -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
 ends COMPLETED 20
