@@ -198,13 +198,6 @@ static bool is_first(const struct option *option, size_t length)
   return true;
 }
 
-static void write_older_names(struct json_writer *json, const char *section, size_t length)
-{
-  for (const struct option *option = deck_table; option->name; option++)
-    if (option->was && !strncmp(option->was, section, length) && option->was[length] == '.')
-      write_key(json, option->was + length + 1, option);
-}
-
 /* The keys and sections of a section, the first `length` bytes of a name; 0: of the deck. */
 static void write_section(struct json_writer *json, const char *section, size_t length)
 {
@@ -223,8 +216,6 @@ static void write_section(struct json_writer *json, const char *section, size_t 
       close_mapping(json);
     }
   }
-  if (length > 0)
-    write_older_names(json, section, length);
 }
 
 void schema_print(void)

@@ -41,13 +41,12 @@ static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", "fp8", NULL};
 static const char *const fp8_scales[] = {"auto", "groups", "tensor", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
-/* After the codecs comes fp32, an older name of none. */
 #define CODEC_CHOICE(name, ...) CHOICE_##name,
 #define CODEC_NAME(name, ...) #name,
 #define CODEC_TEXT(name, kind, title, ...) "\n  " #name "  " title
-enum { CODEC_ROWS(CODEC_CHOICE) CHOICE_FP32 };
-static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) "fp32", NULL};
-#define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT) "\n  fp32  an older name of none"
+enum { CODEC_ROWS(CODEC_CHOICE) };
+static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
+#define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
 static const char *const acrosses[] = {"ranks", "node", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
@@ -289,7 +288,7 @@ const struct option deck_table[] = {
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none", .effect = EFFECT_MATH,
-     .choices = codecs, .was = "comm.gradients",
+     .choices = codecs,
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
@@ -567,10 +566,6 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
   enum status status = options_check_required(deck->set);
   if (!status)
     status = check_texts(deck);
-  if (deck->compress.grads.codec == CHOICE_FP32) /* one name, so that decks compare equal */
-    deck->compress.grads.codec = CHOICE_none;
-  if (deck->compress.weights.codec == CHOICE_FP32)
-    deck->compress.weights.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
   if (!status)
@@ -1179,7 +1174,7 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
 /* NULL: none. */
 static const char *codec_name(int choice)
 {
-  return choice == CHOICE_none || choice == CHOICE_FP32 ? NULL : codecs[choice];
+  return choice == CHOICE_none ? NULL : codecs[choice];
 }
 
 static bool reduce_every_micro(const struct deck *deck)

@@ -23,7 +23,7 @@ static void *field(const struct option_set *set, const struct option *option)
 int options_find(const struct option *table, const char *name)
 {
   for (int i = 0; table[i].name; i++)
-    if (strcmp(table[i].name, name) == 0 || (table[i].was && strcmp(table[i].was, name) == 0))
+    if (strcmp(table[i].name, name) == 0)
       return i;
   return -1;
 }

@@ -57,7 +57,6 @@ struct option {
   bool path;  /* OPTION_STRING, OPTION_STRINGS: of files or folders. ~, $NAME, *, quotes and blanks
                  at an end are refused, because no shell replaces them here */
   int effect; /* class of a value's effect, defined by the table; 0: none */
-  const char *was; /* an older name, in an existing section, that decks may still use */
   const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which the error
                                          message cites; NULL: none */
 };

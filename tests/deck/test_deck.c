@@ -220,7 +220,7 @@ static void test_impossible_combinations(void **state)
       {"compress.feedback=bf16",
        "compress.feedback (command line) is bf16, but compress.grads.codec (default) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},
-      {"comm.gradients=fp32 compress.feedback=fp32",
+      {"compress.grads.codec=none compress.feedback=fp32",
        "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},
       {"compress.warmup=5",
@@ -442,7 +442,7 @@ static void test_possible_combinations(void **state)
       "run.counters=a,b,c,d,e,f,g,h",
       "train.trace=0,1",
       "train.trace=[]",
-      "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
+      "run.device=host run.compute=bf16 comm.backend=mpi compress.grads.codec=bf16",
       "compress.grads.codec=bf16 compress.feedback=fp32",
       "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 "
       "tiers.residual=nvme",
@@ -639,8 +639,7 @@ static void test_tiers(void **state)
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
       {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
-      {false, "comm.gradients=bf16", 2, 2, {.grads.codec = "bf16"}},
-      {false, "comm.gradients=fp32", 2, 2, {.grads.codec = NULL}},
+      {false, "compress.grads.codec=bf16", 2, 2, {.grads.codec = "bf16"}},
       {false, "compress.grads.codec=none", 2, 2, {.grads.codec = NULL}},
       {false,
        "compress.grads.codec=bf16 compress.grads.values=bf16 compress.feedback=fp32",
@@ -865,17 +864,26 @@ static void test_hash(void **state)
   struct deck deck;
   char base[17], other[17];
   static const char *const same[] = {
-      "run.dir=elsewhere",   "run.steps=7",           "run.threads=2",
-      "optim.lr=0.0006",     "train.trace=2,4",       "comm.timeout=5",
-      "transfer.rate=2",     "tiers.nvme=/x",         "checkpoint.background=false",
-      "topo.bind=false",     "topo.cores=[0-7,8-15]", "topo.controller=2",
-      "comm.gradients=fp32", "run.counters=auto",     "tiers.working=keep"};
-  static const char *const different[] = {
-      "run.seed=2",           "model.layers=3",          "optim.lr=0.0007",
-      "data.train=x",         "shard.strategy=no_shard", "optim.no_decay=",
-      "run.device=host",      "run.compute=fp32",        "comm.backend=mpi",
-      "comm.gradients=bf16",  "optim.moments=bf16",      "tiers.activations=host",
-      "transfer.params=full", "tiers.resident=1",        "optim.lr_scale=[h.1=2]"};
+      "run.dir=elsewhere",         "run.steps=7",           "run.threads=2",
+      "optim.lr=0.0006",           "train.trace=2,4",       "comm.timeout=5",
+      "transfer.rate=2",           "tiers.nvme=/x",         "checkpoint.background=false",
+      "topo.bind=false",           "topo.cores=[0-7,8-15]", "topo.controller=2",
+      "compress.grads.codec=none", "run.counters=auto",     "tiers.working=keep"};
+  static const char *const different[] = {"run.seed=2",
+                                          "model.layers=3",
+                                          "optim.lr=0.0007",
+                                          "data.train=x",
+                                          "shard.strategy=no_shard",
+                                          "optim.no_decay=",
+                                          "run.device=host",
+                                          "run.compute=fp32",
+                                          "comm.backend=mpi",
+                                          "compress.grads.codec=bf16",
+                                          "optim.moments=bf16",
+                                          "tiers.activations=host",
+                                          "transfer.params=full",
+                                          "tiers.resident=1",
+                                          "optim.lr_scale=[h.1=2]"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, ""), STATUS_OK);
   deck_hash(&deck, base);

@@ -813,7 +813,7 @@ struct deep {
 };
 static const struct option deep_table[] = {
     {"a.before", OPTION_INT, offsetof(struct deep, before), "1", .text = "one"},
-    {"a.b.x", OPTION_INT, offsetof(struct deep, x), "2", .was = "a.old", .text = "two"},
+    {"a.b.x", OPTION_INT, offsetof(struct deep, x), "2", .text = "two"},
     {"a.b.y", OPTION_INT, offsetof(struct deep, y), "3", .text = "three"},
     {0},
 };
@@ -872,20 +872,6 @@ static void test_nested_mistakes(void **state)
                                      "of its keys, such as 'a.b.x'");
 }
 
-/* Decks keep working after a key has got another name. */
-static void test_older_names(void **state)
-{
-  (void)state;
-  assert_int_equal(read_text("a: {old: 5}\n"), STATUS_OK);
-  assert_int_equal(deep.x, 5);
-  assert_string_equal(options_where(set, "a.b.x"), "t.yaml:1");
-  assert_int_equal(options_assign(set, "a.old=6"), STATUS_OK);
-  assert_int_equal(deep.x, 6);
-  assert_int_equal(read_text("a: {old: 5, b: {x: 4}}\n"), STATUS_USAGE);
-  assert_string_equal(status_text(),
-                      "t.yaml:1: a.b.x was already given at t.yaml:1; keep one of them");
-}
-
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
@@ -915,7 +901,6 @@ int main(void)
       TEST(test_man),
       DEEP(test_nested_sections),
       DEEP(test_nested_mistakes),
-      DEEP(test_older_names),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
