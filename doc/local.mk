@@ -80,6 +80,7 @@ pages = \
 	doc/reference/index.md \
 	doc/reference/limits.md \
 	doc/reference/models.md \
+	doc/reference/rates.md \
 	doc/reference/reliability.md \
 	doc/reference/results.md \
 	doc/reference/security.md \

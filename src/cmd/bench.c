@@ -1,12 +1,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "cmd/bench_frame.h"
+#include "cmd/rates.h"
 #include "exec/op_counters.h"
 #include "io/text/file.h"
 #include "job/state.h"
@@ -184,14 +184,14 @@ static void print_speed(struct measurement *m)
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
 
-/* The rate of this rank's model in GFLOP/s, under a name of sluice plan; 0: not run. */
+/* The rate of this rank's model in GFLOP/s; 0: not run. */
 enum { PASSES = 3 };
 static const struct pass {
-  const char *name, *text;
+  const char *key;   /* of a file of rates */
   enum op op, again; /* again: the same work, or `op` */
-} passes[PASSES] = {{"forward", "forward passes of blocks", OP_FORWARD, OP_RECOMPUTE},
-                    {"backward", "backward passes of blocks", OP_BACKWARD, OP_BACKWARD},
-                    {"loss", "the head and the loss", OP_LOSS, OP_LOSS}};
+} passes[PASSES] = {{"forward", OP_FORWARD, OP_RECOMPUTE},
+                    {"backward", OP_BACKWARD, OP_BACKWARD},
+                    {"loss", OP_LOSS, OP_LOSS}};
 
 static double pass_rate(const struct measurement *m, const struct pass *pass)
 {
@@ -207,8 +207,7 @@ static double pass_rate(const struct measurement *m, const struct pass *pass)
 static bool names_pass(const char *line)
 {
   for (int i = 0; i < PASSES; i++)
-    if (!strncmp(line, passes[i].name, strlen(passes[i].name)) &&
-        line[strlen(passes[i].name)] == ':')
+    if (!strncmp(line, passes[i].key, strlen(passes[i].key)) && line[strlen(passes[i].key)] == ':')
       return true;
   return false;
 }
@@ -237,8 +236,7 @@ static enum status add_passes(const struct measurement *m)
   for (int i = 0; i < PASSES && !status; i++) {
     const double rate = pass_rate(m, &passes[i]);
     if (rate > 0)
-      append_text(text, bytes + PASSES_BYTES, "%s: %.6g  # GFLOP/s, %s of this model\n",
-                  passes[i].name, rate, passes[i].text);
+      rates_append_line(rates_find(passes[i].key), rate, text, bytes + PASSES_BYTES);
   }
   if (!status)
     status = file_write_all(path, text, strlen(text));
@@ -260,7 +258,8 @@ static void print(struct measurement *m)
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(m);
   for (int i = 0; i < PASSES; i++)
-    printf("%-22s %.1f GFLOP/s, %s\n", passes[i].name, pass_rate(m, &passes[i]), passes[i].text);
+    printf("%-22s %.1f GFLOP/s, %s\n", passes[i].key, pass_rate(m, &passes[i]),
+           rates_find(passes[i].key)->text);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane),
@@ -353,7 +352,7 @@ static enum status record(struct results *results, void *arg)
   }
   for (int i = 0; i < PASSES; i++) {
     char key[48];
-    snprintf(key, sizeof key, "%s_gflops", passes[i].name);
+    snprintf(key, sizeof key, "%s_gflops", passes[i].key);
     results_real(results, key, pass_rate(m, &passes[i]));
   }
   record_lanes(results, m);

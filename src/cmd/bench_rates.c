@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "cmd/bench_frame.h"
+#include "cmd/rates.h"
 #include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -64,93 +65,11 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum rate {
-  GEMM,
-  MEMORY,
-  LINK,
-  NODE_LINK,
-  ACROSS_LINK,
-  LATENCY,
-  NODE_LATENCY,
-  CONTENTION,
-  SPREAD,
-  SPREAD_RANKS,
-  H2D,
-  D2H,
-  H2D_ALONE,
-  D2H_ALONE,
-  HOST_MEMORY,
-  HOST_LINK,
-  DISK_WRITE,
-  DISK_READ,
-  ENCODE,
-  DECODE = ENCODE + CODECS,
-  ENCODE_LATENCY = DECODE + CODECS,
-  DECODE_LATENCY = ENCODE_LATENCY + CODECS,
-  RATES = DECODE_LATENCY + CODECS
-};
-
-/* Names and units are those of sluice plan. */
-static const struct {
-  const char *name, *unit, *text;
-} rate_of[ENCODE] = {
-    [GEMM] = {"gemm", "GFLOP/s", "a product of large matrices"},
-    [MEMORY] = {"memory", "GB/s", "a copy in the device's memory, read and written"},
-    [LINK] = {"link", "GB/s", "what an all-gather receives"},
-    [NODE_LINK] = {"node_link", "GB/s", "what an all-gather in each of several nodes receives"},
-    [ACROSS_LINK] = {"across_link", "GB/s",
-                     "what an all-gather receives between the ranks of one place in all nodes"},
-    [LATENCY] = {"latency", "us",
-                 "a hop of a small all-gather, between nodes if there are several"},
-    [NODE_LATENCY] = {"node_latency", "us", "the same in each of several nodes"},
-    [CONTENTION] = {"contention", "of 1",
-                    "share of the speed of products that an all-gather takes"},
-    [SPREAD] = {"spread", "of 1",
-                "standard deviation of the ranks' times of products over their mean"},
-    [SPREAD_RANKS] = {"spread_ranks", "ranks", "their number; gemm is the rate of the slowest"},
-    [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
-    [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
-    [H2D_ALONE] = {"h2d_alone", "GB/s", "copies to the device, of one rank of a node, others idle"},
-    [D2H_ALONE] = {"d2h_alone", "GB/s", "copies from the device, likewise"},
-    [HOST_MEMORY] = {"host_memory", "GB/s", "updates in host memory, read and written"},
-    [HOST_LINK] = {"host_link", "GB/s", "what an exchange of gradients between hosts receives"},
-    [DISK_WRITE] = {"disk_write", "GB/s", "writes to the store"},
-    [DISK_READ] = {"disk_read", "GB/s", "reads from it"},
-};
-
 static const char *const codec_names[CODECS] = {
 #define CODEC_NAME(id, kind, title, source) #id,
     CODEC_ROWS(CODEC_NAME)
 #undef CODEC_NAME
 };
-
-struct rate_text {
-  char name[40];
-  const char *unit, *text;
-};
-
-/* CODECS rates of each kind, in this order. */
-static const struct {
-  const char *name, *measure, *unit, *text;
-} codec_rate[] = {{"encode", "", "GB/s", "encoded fp32 elements"},
-                  {"decode", "", "GB/s", "fp32 elements of decoded messages"},
-                  {"encode", "_latency", "us", "time of a call that encodes, beyond its bytes"},
-                  {"decode", "_latency", "us", "time of a call that decodes, beyond its bytes"}};
-
-static struct rate_text rate_text(int rate)
-{
-  struct rate_text out;
-  if (rate < ENCODE) {
-    out = (struct rate_text){.unit = rate_of[rate].unit, .text = rate_of[rate].text};
-    snprintf(out.name, sizeof out.name, "%s", rate_of[rate].name);
-    return out;
-  }
-  const int kind = (rate - ENCODE) / CODECS;
-  out = (struct rate_text){.unit = codec_rate[kind].unit, .text = codec_rate[kind].text};
-  snprintf(out.name, sizeof out.name, "%s_%s%s", codec_rate[kind].name,
-           codec_names[(rate - ENCODE) % CODECS], codec_rate[kind].measure);
-  return out;
-}
 
 enum { MASTER, GRAD, FIRST, SECOND, COPY, FAR };
 enum { NEAR = 3 };
@@ -170,9 +89,9 @@ struct bench {
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
   void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
                        the copy in bf16 */
-  struct codec codec; /* at hand */
-  int64_t elements;   /* that it encodes */
-  double rate[RATES]; /* below 0: not measured */
+  struct codec codec;      /* at hand */
+  int64_t elements;        /* that it encodes */
+  struct plan_rates rates; /* in the units of the file; below 0: not measured */
 };
 
 /* ---- measurements ---- */
@@ -438,11 +357,11 @@ static enum status measure(struct bench *bench, int rounds, struct run *runs, in
 }
 
 /* `amount`: work of one run, in the rate's unit. */
-static enum status measure_rate(struct bench *bench, enum rate rate, struct run run, double amount)
+static enum status measure_rate(struct bench *bench, double *rate, struct run run, double amount)
 {
   const enum status status = measure(bench, 1, &run, 1);
   if (!status)
-    bench->rate[rate] = amount / run.seconds;
+    *rate = amount / run.seconds;
   return status;
 }
 
@@ -456,8 +375,8 @@ static enum status measure_spread(struct bench *bench, const struct run *product
   if (status || ranks == 1)
     return status;
   const double mean = (double)sums[0] / ranks, square = (double)sums[1] / ranks;
-  bench->rate[SPREAD] = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
-  bench->rate[SPREAD_RANKS] = ranks;
+  bench->rates.spread = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
+  bench->rates.spread_ranks = ranks;
   return STATUS_OK;
 }
 
@@ -469,9 +388,11 @@ static enum status measure_device(struct bench *bench)
   enum status status = measure(bench, 1, &products, 1);
   if (status)
     return status;
-  bench->rate[GEMM] = 2 * n * n * n * 1e-9 / products.seconds;
+  bench->rates.gemm_flops = 2 * n * n * n * 1e-9 / products.seconds;
   status = measure_spread(bench, &products);
-  return status ? status : measure_rate(bench, MEMORY, copies, 2 * (double)bench->bytes * 1e-9);
+  return status ? status
+                : measure_rate(bench, &bench->rates.memory_bytes, copies,
+                               2 * (double)bench->bytes * 1e-9);
 }
 
 /* Numbers like gradients, in fp32. */
@@ -518,7 +439,8 @@ static void fit_line(int64_t elements, double seconds, double little_s, double *
 static enum status measure_codecs(struct bench *bench)
 {
   const int64_t elements = bench->bytes / 4 / (int64_t)sizeof(float);
-  double seconds[2] = {1, 1}, little_s[2] = {1, 1}, *rate = bench->rate;
+  double seconds[2] = {1, 1}, little_s[2] = {1, 1};
+  struct plan_rates *rates = &bench->rates;
   enum status status = fill_vector(bench);
   for (int c = 0; c < CODECS && !status; c++) {
     status = codec_make(codec_names[c], NULL, false, &bench->codec);
@@ -526,8 +448,10 @@ static enum status measure_codecs(struct bench *bench)
       status = time_codec(bench, elements, &seconds[0], &seconds[1]);
     if (!status)
       status = time_codec(bench, LITTLE_VECTOR, &little_s[0], &little_s[1]);
-    fit_line(elements, seconds[0], little_s[0], &rate[ENCODE + c], &rate[ENCODE_LATENCY + c]);
-    fit_line(elements, seconds[1], little_s[1], &rate[DECODE + c], &rate[DECODE_LATENCY + c]);
+    fit_line(elements, seconds[0], little_s[0], &rates->encode_bytes[c],
+             &rates->encode_latency_s[c]);
+    fit_line(elements, seconds[1], little_s[1], &rates->decode_bytes[c],
+             &rates->decode_latency_s[c]);
   }
   return status;
 }
@@ -545,16 +469,18 @@ static enum status measure_node(struct bench *bench)
                    across = {.work = gather_across, .lane = bench->gather, .collective = true};
   struct run little = {.work = gather_little_in_node, .lane = bench->gather, .collective = true};
   const int local = comm_group_size(bench->node);
-  enum status status = measure_rate(bench, NODE_LINK, node, received_in(bench, bench->node));
+  enum status status =
+      measure_rate(bench, &bench->rates.node_link_bytes, node, received_in(bench, bench->node));
   if (!status)
-    status = measure_rate(bench, ACROSS_LINK, across, received_in(bench, bench->across));
+    status = measure_rate(bench, &bench->rates.across_link_bytes, across,
+                          received_in(bench, bench->across));
   if (!status)
     status = measure(bench, 1, &little, 1);
   if (status)
     return status;
-  const double hop = little.seconds / (local - 1) * 1e6, mean = bench->rate[LATENCY];
-  bench->rate[NODE_LATENCY] = hop;
-  bench->rate[LATENCY] = fmax(mean, local * mean - (local - 1) * hop);
+  const double hop = little.seconds / (local - 1) * 1e6, mean = bench->rates.link_latency_s;
+  bench->rates.node_latency_s = hop;
+  bench->rates.link_latency_s = fmax(mean, local * mean - (local - 1) * hop);
   return STATUS_OK;
 }
 
@@ -563,10 +489,10 @@ static enum status measure_contention(struct bench *bench)
 {
   struct run runs[2] = {{.work = multiply_beside, .lane = bench->compute},
                         {.work = gather, .lane = bench->gather, .collective = true}};
-  const double n = (double)bench->matrix, alone = 2 * n * n * n * 1e-9 / bench->rate[GEMM];
+  const double n = (double)bench->matrix, alone = 2 * n * n * n * 1e-9 / bench->rates.gemm_flops;
   const enum status status = measure(bench, 1, runs, 2);
   if (!status)
-    bench->rate[CONTENTION] =
+    bench->rates.contention =
         fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
   return status;
 }
@@ -581,16 +507,16 @@ static enum status measure_links(struct bench *bench)
   const double received = (double)part(bench) * sizeof(float) * others * 1e-9;
   if (others == 0)
     return STATUS_OK;
-  enum status status = measure_rate(bench, LINK, all, received);
+  enum status status = measure_rate(bench, &bench->rates.link_bytes, all, received);
   if (!status)
-    status = measure_rate(bench, LATENCY, little, others * 1e-6);
+    status = measure_rate(bench, &bench->rates.link_latency_s, little, others * 1e-6);
   if (status)
     return status;
-  bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* per repetition */
+  bench->rates.link_latency_s = 1 / bench->rates.link_latency_s; /* per repetition */
   status = bench->node ? measure_node(bench) : STATUS_OK;
   if (!status)
     status = measure_contention(bench);
-  return status ? status : measure_rate(bench, HOST_LINK, exchanges, received);
+  return status ? status : measure_rate(bench, &bench->rates.host_link_bytes, exchanges, received);
 }
 
 /* Both rates come from the round in which their sum is largest. */
@@ -613,15 +539,15 @@ static enum status measure_both_ways(struct bench *bench, bool idle, double *up,
 /* For all ranks at once, and for the first rank of each node. */
 static enum status measure_copies(struct bench *bench)
 {
-  double *rate = bench->rate;
+  struct plan_rates *rates = &bench->rates;
   int64_t most = comm_local_ranks(bench->comm);
-  enum status status = measure_both_ways(bench, false, &rate[H2D], &rate[D2H]);
+  enum status status = measure_both_ways(bench, false, &rates->h2d_bytes, &rates->d2h_bytes);
   if (!status)
     status = comm_max_i64(bench->comm, &most, 1);
   if (status || most == 1)
     return status;
-  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rate[H2D_ALONE],
-                           &rate[D2H_ALONE]);
+  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rates->h2d_alone_bytes,
+                           &rates->d2h_alone_bytes);
 }
 
 /* Bytes: master and moments are read and written, the gradient is read, and the copy is written in
@@ -633,8 +559,8 @@ static enum status measure_updates(struct bench *bench)
   if (status)
     return status;
   const double now = 7.5 * (double)bench->bytes / updates.seconds * 1e-9;
-  if (now > bench->rate[HOST_MEMORY])
-    bench->rate[HOST_MEMORY] = now;
+  if (now > bench->rates.host_bytes)
+    bench->rates.host_bytes = now;
   return STATUS_OK;
 }
 
@@ -644,8 +570,11 @@ static enum status measure_disk(struct bench *bench)
   const struct run reads = {.work = read_disk, .lane = bench->cpu};
   if (!bench->store)
     return STATUS_OK;
-  const enum status status = measure_rate(bench, DISK_WRITE, writes, (double)bench->bytes * 1e-9);
-  return status ? status : measure_rate(bench, DISK_READ, reads, (double)bench->bytes * 1e-9);
+  const enum status status =
+      measure_rate(bench, &bench->rates.disk_write_bytes, writes, (double)bench->bytes * 1e-9);
+  return status ? status
+                : measure_rate(bench, &bench->rates.disk_read_bytes, reads,
+                               (double)bench->bytes * 1e-9);
 }
 
 static enum status measure_all(struct bench *bench)
@@ -878,39 +807,36 @@ static void describe(const struct bench *bench, char *out, size_t size)
            ranks > 1 ? comm_transport_text(bench->comm) : "");
 }
 
-static void print(const struct bench *bench)
+static void print(struct bench *bench)
 {
   char about[256];
   describe(bench, about, sizeof about);
   printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
                   "rates of", about);
-  for (int i = 0; i < RATES; i++) {
-    const struct rate_text text = rate_text(i);
-    if (bench->rate[i] >= 0)
-      printf("%-28s %.4g %s, %s\n", text.name, bench->rate[i], text.unit, text.text);
+  for (const struct option *row = rates_table; row->name; row++) {
+    const double rate = *rates_value(&bench->rates, row);
+    if (rate >= 0)
+      printf("%-28s %.4g %s, %s\n", row->name, rate, row->unit, row->text);
   }
 }
 
 /* Rates without a measurement are left out. */
-static enum status write_rates(const struct bench *bench)
+static enum status write_rates(struct bench *bench)
 {
   char text[FILE_BYTES], about[256];
   if (!*bench->values->out)
     return STATUS_OK;
   describe(bench, about, sizeof about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
-  for (int i = 0; i < RATES; i++) {
-    const struct rate_text rate = rate_text(i);
-    if (bench->rate[i] >= 0)
-      append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate.name, bench->rate[i], rate.unit,
-                  rate.text);
-  }
+  for (const struct option *row = rates_table; row->name; row++)
+    if (*rates_value(&bench->rates, row) >= 0)
+      rates_append_line(row, *rates_value(&bench->rates, row), text, sizeof text);
   return file_write_all(bench->values->out, text, strlen(text));
 }
 
 static enum status record(struct results *results, void *arg)
 {
-  const struct bench *bench = arg;
+  struct bench *bench = arg;
   results_begin(results, "bench_rates");
   results_time(results);
   results_origin(results);
@@ -919,9 +845,9 @@ static enum status record(struct results *results, void *arg)
   results_text(results, "device", bench->device->ops->name);
   results_text(results, "transport", comm_transport(bench->comm));
   results_int(results, "bytes", bench->bytes);
-  for (int i = 0; i < RATES; i++)
-    if (bench->rate[i] >= 0)
-      results_real(results, rate_text(i).name, bench->rate[i]);
+  for (const struct option *row = rates_table; row->name; row++)
+    if (*rates_value(&bench->rates, row) >= 0)
+      results_real(results, row->name, *rates_value(&bench->rates, row));
   return results_end(results);
 }
 
@@ -937,8 +863,8 @@ static enum status run(const struct arguments *arguments)
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
   const char *out = bench.values->out;
-  for (int i = 0; i < RATES; i++)
-    bench.rate[i] = -1;
+  for (const struct option *row = rates_table; row->name; row++)
+    *rates_value(&bench.rates, row) = -1;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_bytes(&bench));
@@ -964,8 +890,13 @@ const struct command bench_rates = {
     .text = "Measures on all ranks at the same time: matrix products, memory, links, copies "
             "between host and device in both directions, updates and sums in host memory, codecs, "
             "and the disk. sluice plan DECK rates=FILE reads the result. sluice bench DECK "
-            "rates=FILE adds the "
-            "rates of a model's passes, which small matrices make slower than gemm.",
+            "rates=FILE adds the rates of a model's passes, which small matrices make slower than "
+            "gemm.\n"
+            "\n"
+            "A file of rates is YAML with lines such as gemm: 700000. A file may have some of the "
+            "keys only. Work at a missing rate takes no time, except if the key has a default. "
+            "With rates=FIRST,SECOND the values of SECOND take precedence. So a file of two lines "
+            "is enough to try other numbers. The keys are:\n" RATES_LIST,
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
                 "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml backend=mpi\n"

@@ -40,6 +40,8 @@ sluice_SOURCES = \
 	src/cmd/plan_json.c \
 	src/cmd/plan_json.h \
 	src/cmd/prepare.c \
+	src/cmd/rates.c \
+	src/cmd/rates.h \
 	src/cmd/records.c \
 	src/cmd/records.h \
 	src/cmd/report.c \

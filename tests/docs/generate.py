@@ -3,8 +3,9 @@
 knows.
 
 deck-keys.md comes from the option table of decks, commands.md from the short help of each
-subcommand, and exit-codes.md from `sluice --exit-codes`. The first table of environment.md comes
-from the man page. With --check nothing is written, and the exit code is 1 if a page differs.
+subcommand, rates.md from `sluice bench rates --help`, and exit-codes.md from `sluice --exit-codes`.
+The first table of environment.md comes from the man page. With --check nothing is written, and the
+exit code is 1 if a page differs.
 """
 
 import pathlib
@@ -144,6 +145,37 @@ def commands(sluice):
     return "\n".join(page).rstrip() + "\n"
 
 
+def rates(sluice):
+    text = ask(sluice, "bench", "rates", "--help")
+    text = text.partition("The keys are:\n")[2].partition("\n\n")[0]
+    page = [NOTE, "# File of rates\n"]
+    page.append(
+        wrap(
+            "`sluice bench rates out=FILE` measures the rates of a machine, and `sluice bench DECK "
+            "rates=FILE` adds those of a model's passes. `sluice plan DECK rates=FILE` predicts a "
+            "step from them. The directory `doc/measured` of the source has files of some "
+            "machines, such as `offload-h200x2-rates-fifth.yaml`."
+        )
+        + "\n"
+    )
+    page.append(
+        wrap(
+            "A file may have some of the keys only. Work at a missing rate takes no time, except "
+            "if the key has a default. With several files, the last value of a key counts. So a "
+            "file of two lines is enough to try another machine:"
+        )
+        + "\n"
+    )
+    page += ["```yaml", "gemm: 700000", "link: 50", "```", ""]
+    page += ["```bash", "sluice plan DECK ranks=16 rates=rates.yaml,faster.yaml", "```", ""]
+    page += ["| key | unit | rate | default |", "| --- | --- | --- | --- |"]
+    for key, rest in re.findall(r"^  (\w+)  +(.*(?:\n   .*)*)", text, re.M):
+        unit, _, rest = re.sub(r"\s+", " ", rest).partition(", ")
+        meaning, _, default = rest.partition("; default ")
+        page.append(f"| `{key}` | {unit} | {meaning} | {default} |")
+    return "\n".join(page).rstrip() + "\n"
+
+
 def exit_codes(sluice):
     rows = [
         line.split(None, 1) for line in ask(sluice, "--exit-codes").splitlines() if line.strip()
@@ -188,6 +220,7 @@ def main():
     for name, make in (
         ("deck-keys", deck_keys),
         ("commands", commands),
+        ("rates", rates),
         ("exit-codes", exit_codes),
         ("environment", environment),
     ):

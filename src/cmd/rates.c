@@ -1,0 +1,85 @@
+/* The file of rates: its keys, a reader, and the lines of a writer. */
+#include "cmd/rates.h"
+
+#include <string.h>
+
+#include "base/append.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+
+enum { RATES_MOST_BYTES = 1 << 20 };
+
+// clang-format off: one row a key
+#define OPTION(key, field, unit_, most_, text_, otherwise)                                         \
+  {key, OPTION_REAL, offsetof(struct plan_rates, field), "0", .most = most_, .unit = unit_,        \
+   .text = text_},
+#define ENCODE(id, kind, title, source) RATE_ENCODE(OPTION, #id, CODEC_##id)
+#define DECODE(id, kind, title, source) RATE_DECODE(OPTION, #id, CODEC_##id)
+#define ENCODE_LATENCY(id, kind, title, source) RATE_ENCODE_LATENCY(OPTION, #id, CODEC_##id)
+#define DECODE_LATENCY(id, kind, title, source) RATE_DECODE_LATENCY(OPTION, #id, CODEC_##id)
+const struct option rates_table[] = {
+    RATE_ROWS(OPTION)
+    CODEC_ROWS(ENCODE)
+    CODEC_ROWS(DECODE)
+    CODEC_ROWS(ENCODE_LATENCY)
+    CODEC_ROWS(DECODE_LATENCY)
+    {.name = NULL},
+};
+#undef DECODE_LATENCY
+#undef ENCODE_LATENCY
+#undef DECODE
+#undef ENCODE
+#undef OPTION
+// clang-format on
+
+const struct option *rates_find(const char *key)
+{
+  for (const struct option *row = rates_table; row->name; row++)
+    if (!strcmp(row->name, key))
+      return row;
+  return NULL;
+}
+
+double *rates_value(struct plan_rates *rates, const struct option *row)
+{
+  return (double *)(void *)((char *)rates + row->offset);
+}
+
+void rates_append_line(const struct option *row, double value, char *text, size_t size)
+{
+  append_text(text, size, "%s: %.6g  # %s, %s\n", row->name, value, row->unit, row->text);
+}
+
+/* Converts the unit of a row to seconds, bytes and operations. */
+static double scale_of(const struct option *row)
+{
+  if (!strcmp(row->unit, "us"))
+    return 1e-6;
+  return strstr(row->unit, "/s") ? 1e9 : 1;
+}
+
+static enum status read_file(struct option_set *set, const char *path)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = file_read_stream(path, RATES_MOST_BYTES, &text, &bytes);
+  if (!status)
+    status = options_read_text(set, path, text, bytes);
+  mem_free(text);
+  return status;
+}
+
+enum status rates_read(const struct option_strings *files, struct plan_rates *out)
+{
+  struct plan_rates rates = {0};
+  struct option_set *set = NULL;
+  enum status status = options_create(rates_table, &rates, &set);
+  for (int i = 0; i < files->n && !status; i++)
+    status = read_file(set, files->item[i]);
+  for (const struct option *row = rates_table; row->name; row++)
+    *rates_value(&rates, row) *= scale_of(row);
+  if (!status)
+    *out = rates;
+  options_destroy(set);
+  return status;
+}

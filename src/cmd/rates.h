@@ -1,0 +1,91 @@
+/* The keys of a file of rates. `sluice bench rates` writes such a file, `sluice bench DECK` adds
+ * the rates of a model's passes, and `sluice plan` reads it. The help prints the same rows. */
+#ifndef SLUICE_CMD_RATES_H
+#define SLUICE_CMD_RATES_H
+
+#include "deck/options.h"
+#include "plan/plan.h"
+
+/* ROW(key, field of struct plan_rates, unit, largest value, text, default). The last is "" if work
+ * at a missing rate takes no time. */
+#define RATE_ROWS(ROW)                                                                             \
+  ROW("gemm", gemm_flops, "GFLOP/s", 1e12, "products of large matrices", "")                       \
+  ROW("forward", forward_flops, "GFLOP/s", 1e12, "forward passes of a model's blocks",             \
+      "; default gemm")                                                                            \
+  ROW("backward", backward_flops, "GFLOP/s", 1e12, "backward passes of a model's blocks",          \
+      "; default gemm")                                                                            \
+  ROW("loss", loss_flops, "GFLOP/s", 1e12, "the head and the loss of a model", "; default gemm")   \
+  ROW("memory", memory_bytes, "GB/s", 1e9, "reads and writes of the device's memory", "")          \
+  ROW("link", link_bytes, "GB/s", 1e9, "bytes that a rank receives in an all-gather", "")          \
+  ROW("node_link", node_link_bytes, "GB/s", 1e9,                                                   \
+      "the same in an all-gather inside each of several nodes", "; default link")                  \
+  ROW("across_link", across_link_bytes, "GB/s", 1e9,                                               \
+      "the same in an all-gather of the ranks with its place in each node",                        \
+      "; default an equal part of link")                                                           \
+  ROW("latency", link_latency_s, "us", 1e9,                                                        \
+      "a hop of a small all-gather, between nodes if there are several", "")                       \
+  ROW("node_latency", node_latency_s, "us", 1e9, "a hop inside each of several nodes",             \
+      "; default latency")                                                                         \
+  ROW("contention", contention, "of 1", 1,                                                         \
+      "part of the device that an all-gather takes from computing", "")                            \
+  ROW("spread", spread, "of 1", 1,                                                                 \
+      "standard deviation of the ranks' speeds divided by their mean", "")                         \
+  ROW("spread_ranks", spread_ranks, "ranks", 1e6,                                                  \
+      "of which the slowest gave gemm, forward, backward and loss", "; default 1")                 \
+  ROW("h2d", h2d_bytes, "GB/s", 1e9,                                                               \
+      "copies to the device while all ranks of the node copy both ways", "")                       \
+  ROW("d2h", d2h_bytes, "GB/s", 1e9,                                                               \
+      "copies from the device while all ranks of the node copy both ways", "")                     \
+  ROW("h2d_alone", h2d_alone_bytes, "GB/s", 1e9,                                                   \
+      "copies to the device while one rank of the node copies both ways", "; default h2d")         \
+  ROW("d2h_alone", d2h_alone_bytes, "GB/s", 1e9,                                                   \
+      "copies from the device while one rank of the node copies both ways", "; default d2h")       \
+  ROW("host_memory", host_bytes, "GB/s", 1e9,                                                      \
+      "reads and writes of host memory by updates of all ranks of the node", "")                   \
+  ROW("host_link", host_link_bytes, "GB/s", 1e9,                                                   \
+      "bytes that a rank receives in an exchange of gradients between hosts", "")                  \
+  ROW("disk_write", disk_write_bytes, "GB/s", 1e9,                                                 \
+      "writes to NVMe while all ranks of the node write", "")                                      \
+  ROW("disk_read", disk_read_bytes, "GB/s", 1e9,                                                   \
+      "reads from NVMe while all ranks of the node read", "")
+
+/* The rows of the codec NAME, which is a string. */
+#define RATE_ENCODE(ROW, NAME, index)                                                              \
+  ROW("encode_" NAME, encode_bytes[index], "GB/s", 1e9, "fp32 elements to encode",                 \
+      "; default memory")
+#define RATE_DECODE(ROW, NAME, index)                                                              \
+  ROW("decode_" NAME, decode_bytes[index], "GB/s", 1e9, "fp32 elements to decode and add",         \
+      "; default memory")
+#define RATE_ENCODE_LATENCY(ROW, NAME, index)                                                      \
+  ROW("encode_" NAME "_latency", encode_latency_s[index], "us", 1e9,                               \
+      "a call that encodes, beyond its bytes", "")
+#define RATE_DECODE_LATENCY(ROW, NAME, index)                                                      \
+  ROW("decode_" NAME "_latency", decode_latency_s[index], "us", 1e9,                               \
+      "a call that decodes, beyond its bytes", "")
+
+/* All rows as a list for help (base/prose.h), with CODEC in place of a codec's name. */
+#define RATE_ITEM(key, field, unit, most, text, otherwise)                                         \
+  "  " key "  " unit ", " text otherwise "\n"
+#define RATES_LIST                                                                                 \
+  RATE_ROWS(RATE_ITEM)                                                                             \
+  RATE_ENCODE(RATE_ITEM, "CODEC", 0)                                                               \
+  RATE_DECODE(RATE_ITEM, "CODEC", 0)                                                               \
+  RATE_ENCODE_LATENCY(RATE_ITEM, "CODEC", 0)                                                       \
+  RATE_DECODE_LATENCY(RATE_ITEM, "CODEC", 0)
+
+/* All keys in the order of the file, at their fields of struct plan_rates, in the units of the
+ * file. */
+extern const struct option rates_table[];
+
+/* NULL: no such key. Local. */
+const struct option *rates_find(const char *key);
+double *rates_value(struct plan_rates *rates, const struct option *row);
+
+/* Append a line of the file to the string in `text`, an array of `size` bytes. Local. */
+void rates_append_line(const struct option *row, double value, char *text, size_t size);
+
+/* Read files, of which later ones take precedence. A file may have only some of the keys. *out is
+ * in seconds, bytes and operations, and 0 for a missing key. Local. */
+enum status rates_read(const struct option_strings *files, struct plan_rates *out);
+
+#endif
