@@ -90,11 +90,11 @@ static void print_unknown(const struct plan_rates *rates)
   const struct {
     const char *name;
     double rate;
-  } known[] = {{"link=", rates->link_bytes},
-               {"h2d=", rates->h2d_bytes},
-               {"d2h=", rates->d2h_bytes},
-               {"host_memory=", rates->host_bytes},
-               {"host_link=", rates->host_link_bytes}};
+  } known[] = {{"link", rates->link_bytes},
+               {"h2d", rates->h2d_bytes},
+               {"d2h", rates->d2h_bytes},
+               {"host_memory", rates->host_bytes},
+               {"host_link", rates->host_link_bytes}};
   int n = 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].rate <= 0)

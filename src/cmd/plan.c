@@ -9,37 +9,21 @@
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
 #include "cmd/plan_json.h"
-#include "io/text/file.h"
+#include "cmd/rates.h"
 #include "job/job.h"
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list, json;
-  char *gpu, *host, *nvme, *rates;
-  struct plan_rates measured; /* in the units of their options until read_rates(); 0: not given */
+  char *gpu, *host, *nvme;
+  struct option_strings rates; /* files */
+  struct plan_rates measured;  /* the values of these files */
 };
 
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
 // clang-format off: one row an option
-#define CODEC_RATE(key, field, id, measure, ...)                                                   \
-  {                                                                                                \
-    key #id measure, OPTION_REAL, AT(measured.field[CODEC_##id]), "0", .least = 0, .most = 1e9,    \
-                                                                       .rare = true, __VA_ARGS__   \
-  }
-#define CODEC_RATES(id, kind, title, source)                                                       \
-  CODEC_RATE("encode_", encode_bytes, id, "", .unit = "GB/s",                                      \
-             .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."),       \
-      CODEC_RATE("decode_", decode_bytes, id, "", .unit = "GB/s",                                  \
-                 .text = "Measured rate of elements that codec " #id                               \
-                         " decodes and sums, 0 for memory."),                                      \
-      CODEC_RATE("encode_", encode_latency_s, id, "_latency", .unit = "us",                        \
-                 .text =                                                                           \
-                     "Measured time that codec " #id " adds to each call, with encode_" #id "."),  \
-      CODEC_RATE("decode_", decode_latency_s, id, "_latency", .unit = "us",                        \
-                 .text =                                                                           \
-                     "Measured time that codec " #id " adds to each call, with decode_" #id "."),
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
@@ -63,84 +47,11 @@ static const struct option table[] = {
     {"nvme", OPTION_STRING, AT(nvme), "",
      .text = "Say whether what the ranks of a node keep on NVMe fits on this disk. A size such as "
              "2TiB."},
-    {"rates", OPTION_STRING, AT(rates), "", .path = true,
-     .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
-             "700000'. The options below take precedence."},
-    {"gemm", OPTION_REAL, AT(measured.gemm_flops), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
-     .rare = true,
-     .text = "Measured matrix rate of a rank. With it the time of a step is predicted."},
-    {"forward", OPTION_REAL, AT(measured.forward_flops), "0", .least = 0, .most = 1e12,
-     .unit = "GFLOP/s", .rare = true,
-     .text = "Measured rate of the model's forward passes, 0 for gemm. From sluice bench DECK."},
-    {"backward", OPTION_REAL, AT(measured.backward_flops), "0", .least = 0, .most = 1e12,
-     .unit = "GFLOP/s", .rare = true,
-     .text = "Measured rate of the model's backward passes, 0 for gemm. From sluice bench DECK."},
-    {"loss", OPTION_REAL, AT(measured.loss_flops), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
-     .rare = true,
-     .text = "Measured rate of the head and the loss, 0 for gemm. From sluice bench DECK."},
-    {"memory", OPTION_REAL, AT(measured.memory_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true, .text = "Measured memory bandwidth of a rank."},
-    {"link", OPTION_REAL, AT(measured.link_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true, .text = "Measured link bandwidth of a rank."},
-    {"node_link", OPTION_REAL, AT(measured.node_link_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Measured link bandwidth of a rank to the ranks of its node, 0 for link. For jobs of "
-             "several nodes."},
-    {"across_link", OPTION_REAL, AT(measured.across_link_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text =
-         "Measured link bandwidth of a rank to the ranks of its place in other nodes, while all "
-         "ranks use it, 0 for an equal part of link."},
-    {"node_latency", OPTION_REAL, AT(measured.node_latency_s), "0", .least = 0, .most = 1e9,
-     .unit = "us", .rare = true,
-     .text = "Measured latency of a message inside a node, 0 for latency. For jobs of several "
-             "nodes."},
-    {"contention", OPTION_REAL, AT(measured.contention), "0", .least = 0, .most = 1, .rare = true,
-     .text = "Measured part of the device that a collective takes from computing, 0 to 1."},
-    {"spread", OPTION_REAL, AT(measured.spread), "0", .least = 0, .most = 1, .rare = true,
-     .text = "Measured spread of the ranks' speeds: standard deviation divided by mean. All ranks "
-             "wait for the slowest."},
-    {"spread_ranks", OPTION_REAL, AT(measured.spread_ranks), "0", .least = 0, .most = 1e6,
-     .rare = true,
-     .text = "Ranks of which the slowest gave gemm and the model's passes, 0 for a rank of mean "
-             "speed."},
-    {"latency", OPTION_REAL, AT(measured.link_latency_s), "0", .least = 0, .most = 1e9,
-     .unit = "us", .rare = true, .text = "Measured latency of a message."},
-    {"h2d", OPTION_REAL, AT(measured.h2d_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
-     .text = "Measured copy rate of a rank to its device. All ranks of the node copy in both "
-             "directions at the same time."},
-    {"d2h", OPTION_REAL, AT(measured.d2h_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
-     .text = "Measured copy rate of a rank from its device. All ranks of the node copy in both "
-             "directions at the same time."},
-    {"h2d_alone", OPTION_REAL, AT(measured.h2d_alone_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Copy rate to the device of a rank alone, 0 for h2d. The rank copies in both "
-             "directions and no other rank of the node copies."},
-    {"d2h_alone", OPTION_REAL, AT(measured.d2h_alone_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Copy rate from the device of a rank alone, 0 for d2h. The rank copies in both "
-             "directions and no other rank of the node copies."},
-    {"host_memory", OPTION_REAL, AT(measured.host_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Measured rate of a rank's updates in host memory. It counts bytes read and written "
-             "while all ranks of the node update."},
-    {"host_link", OPTION_REAL, AT(measured.host_link_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Measured bandwidth between ranks in host memory. For transfer.grads=cpu_reduce."},
-    {"disk_write", OPTION_REAL, AT(measured.disk_write_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Measured rate of a rank's writes to NVMe. All ranks of the node write at the same "
-             "time."},
-    {"disk_read", OPTION_REAL, AT(measured.disk_read_bytes), "0", .least = 0, .most = 1e9,
-     .unit = "GB/s", .rare = true,
-     .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
-             "time."},
-    CODEC_ROWS(CODEC_RATES){.name = NULL},
+    {"rates", OPTION_STRINGS, AT(rates), "[]", .path = true,
+     .text = "Files of rates; their keys: sluice bench rates --help. Later files take precedence. "
+             "With gemm, the rate of products, the time of a step is predicted."},
+    {.name = NULL},
 };
-#undef CODEC_RATES
-#undef CODEC_RATE
 // clang-format on
 
 static int threads_of(const struct values *values, const struct deck *deck)
@@ -222,55 +133,6 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .device = &target->model,
                              .threads = threads_of(values, deck)};
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
-}
-
-enum { MEASURED = sizeof(struct plan_rates) / sizeof(double), RATES_MOST_BYTES = 1 << 20 };
-
-/* The option rows of the rates, for a file that has only rates. */
-static void list_rates(struct option rates[MEASURED + 1])
-{
-  int n = 0;
-  for (const struct option *option = table; option->name; option++)
-    if (option->type == OPTION_REAL && n < MEASURED) {
-      rates[n] = *option;
-      rates[n++].offset -= offsetof(struct values, measured);
-    }
-  rates[n] = (struct option){.name = NULL};
-}
-
-/* Converts the units of options to seconds, bytes and operations. */
-static double scale_of(const char *unit)
-{
-  if (!unit)
-    return 1;
-  return strcmp(unit, "us") ? 1e9 : 1e-6;
-}
-
-/* Reads rates that were not given from the file. */
-static enum status read_rates(struct values *values)
-{
-  struct option rates[MEASURED + 1];
-  struct option_set *set = NULL;
-  struct plan_rates file;
-  char *text = NULL;
-  size_t bytes = 0;
-  enum status status = STATUS_OK;
-  list_rates(rates);
-  if (*values->rates)
-    status = file_read_stream(values->rates, RATES_MOST_BYTES, &text, &bytes);
-  if (!status)
-    status = options_create(rates, &file, &set);
-  if (!status && text)
-    status = options_read_text(set, values->rates, text, bytes);
-  for (const struct option *option = rates; option->name && !status; option++) {
-    double *rate = (double *)(void *)((char *)&values->measured + option->offset);
-    if (*rate == 0)
-      *rate = *(const double *)(const void *)((const char *)&file + option->offset);
-    *rate *= scale_of(option->unit);
-  }
-  options_destroy(set);
-  mem_free(text);
-  return status;
 }
 
 static bool has_rates(const struct plan_rates *rates)
@@ -480,7 +342,7 @@ static enum status run(const struct arguments *arguments)
   bool fits = true;
   enum status status = check_values(values, &room);
   if (!status)
-    status = read_rates(values);
+    status = rates_read(&values->rates, &values->measured);
   if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);
   if (!status)

@@ -57,6 +57,13 @@ optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
 END
 }
 
+# with_rates KEY=VALUE...: makes a file of these rates, and prints rates=FILE for sluice plan.
+with_rates() {
+  file=$(echo "$*" | cksum | cut -d ' ' -f 1).yaml
+  printf '%s\n' "$@" | sed 's/=/: /' > "$file"
+  echo "rates=$file"
+}
+
 make_data() {
   make_text
   "$SLUICE" prepare text out=data tokenizer=bytes val=0.1 > prepare.out 2>&1 || {

@@ -44,8 +44,8 @@ same shared-device shared-nvme
 train 1 alone tiers.residual=host
 grep -q "tiers.residual is ignored: errors of messages are not kept" alone.log ||
   die "one rank keeps residuals without a word"
-"$SLUICE" plan tiny.yaml --list --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 \
-  disk_write=1 > plan.out
+"$SLUICE" plan tiny.yaml --list --ranks 2 tiers.residual=nvme \
+  "$(with_rates gemm=100 h2d=1 d2h=1 disk_read=1 disk_write=1)" > plan.out
 grep -q 'disk *WRITE_RESIDUAL *root' plan.out || die "the plan keeps no residual on NVMe"
 for tier in device host nvme; do
   grep -Eq "^  $tier +[0-9.]+ s +[0-9.]+ [KMG]iB" plan.out ||
@@ -57,7 +57,8 @@ done
 for deck in gpt2-124m qwen2.5-0.5b; do
   "$SLUICE" plan "$top_srcdir/inputs/$deck.yaml" --ranks 2 run.device=cuda data.batch=256 \
     data.micro_batch=32 data.sequence=1024 compress.grads.codec=int4 compress.feedback=fp32 \
-    gemm=400000 memory=3000 link=100 latency=30 h2d=25 d2h=25 host_memory=50 > plan.out
+    "$(with_rates gemm=400000 memory=3000 link=100 latency=30 h2d=25 d2h=25 host_memory=50)" \
+    > plan.out
   sed -n '/^  tiers.residual/,/^$/p' plan.out |
     awk '$1 == "device" { device = $2 } $1 == "host" { host = $2 }
       END { exit !(device > 0 && host >= device && host <= 1.03 * device) }' ||

@@ -336,45 +336,48 @@ fails 2 "'perhaps' is one word too many" "$SLUICE" plan tiny.yaml --list perhaps
 
 # Predictions of each transfer between host memory and devices, and which one is fastest. Oracles:
 # rates at which one thing takes all the time.
-predict() {
-  fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 \
+predict() { # RATES [key=value ...]
+  # shellcheck disable=SC2086 # a list of words
+  file=$(with_rates gemm=1e9 $1)
+  shift
+  fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host "$file" \
     "$@"
 }
 fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; }
-predict h2d=1e-6
+predict "h2d=1e-6"
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
 grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
-grep -q 'without a rate, so that their work takes no time: link=, d2h=, host_memory=, host_link=' \
+grep -q 'without a rate, so that their work takes no time: link, d2h, host_memory, host_link' \
   fit.out ||
   { cat fit.out >&2; die "what was not given is not said"; }
-predict link=1e-6 h2d=1000 d2h=1000
+predict "link=1e-6 h2d=1000 d2h=1000"
 test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "a slow link: $(fastest)"; }
-predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100
+predict "link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100"
 test "$(fastest)" = "full cpu_reduce" || {
   cat fit.out >&2; die "on one node nothing goes between hosts: $(fastest)"; }
-predict link=1e-6 h2d=1000 d2h=1000 host_link=1000 host_memory=1e-7
+predict "link=1e-6 h2d=1000 d2h=1000 host_link=1000 host_memory=1e-7"
 test "$(fastest)" = "shard gpu_reduce" || {
   cat fit.out >&2; die "slow memory of the host: $(fastest)"; }
-predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100 --local_ranks 1
+predict "link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100" --local_ranks 1
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow hosts: $(fastest)"; }
 grep -q 'not given' fit.out && die "all is given"
 # Units that stay on the device, of three. Oracle: where the host's memory takes all the time each
 # saves the time of its update.
-predict link=1000 h2d=1000 d2h=1000 host_memory=1e-5 tiers.resident=1
+predict "link=1000 h2d=1000 d2h=1000 host_memory=1e-5" tiers.resident=1
 awk '/^  tiers.resident/ { on = 1; next } on && NF == 0 { on = 0 } on { if (n++ && ($2 >= step ||
     $4 < room)) bad = 1; step = $2; room = $4; own += /this deck/ && $1 == 1 }
   END { exit bad || n != 3 || own != 1 }' fit.out || {
     cat fit.out >&2; die "what resident units win"; }
-predict link=1000 h2d=1000 d2h=1000 transfer.grads=cpu_reduce
+predict "link=1000 h2d=1000 d2h=1000" transfer.grads=cpu_reduce
 grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
-predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
+predict "h2d=1e-6 d2h=1e-6" --ranks 6 --local_ranks 4
 test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
 # Oracle: each line equals the forecast of a deck that has the keys of this line. The lines do not
 # depend on these keys in the given deck.
 rm -f told
 for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_reduce"; do
-  predict link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4 transfer.params="${keys% *}" \
-    transfer.grads="${keys#* }"
+  predict "link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4" \
+    transfer.params="${keys% *}" transfer.grads="${keys#* }"
   awk '$2 ~ /_reduce$/ { print $1, $2, $3 }' fit.out > lines
   test ! -f told || cmp lines told || {
     cat lines told >&2; die "the deck with $keys is told other times"; }
@@ -384,12 +387,12 @@ for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_re
 done
 test "$(awk '{ print $3 }' told | sort -u | wc -l)" = 4 || {
   cat told >&2; die "ways that cannot be told apart"; }
-predict disk_write=1e-6 disk_read=1e-6 optim.state=nvme
+predict "disk_write=1e-6 disk_read=1e-6" optim.state=nvme
 awk '/^predicted step/ { step = $3;
     for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > '\
 '0.9 * step) }' fit.out ||
   { cat fit.out >&2; die "a slow disk is not what the step waits for"; }
-fit 0 "predicted step" --ranks 2 gemm=1
+fit 0 "predicted step" --ranks 2 "$(with_rates gemm=1)"
 grep -q 'transfer.params' fit.out && die "a choice where there is none"
 
 # Presets: those that fit first, then the fastest. Oracles: the plans of decks that have them, in
@@ -398,16 +401,16 @@ presets() {
   sed -n '/^  tiers.preset/,$s/^  \(device\|recompute\|offload[a-z_]*\) .*/\1/p' fit.out |
     tr '\n' ' '
 }
-llama 0 "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 \
-  disk_write=1.7 disk_read=1.1
+rates=$(with_rates gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 \
+  disk_read=1.1)
+llama 0 "verified" gpu=h100 "$rates"
 test "$(presets)" = "recompute offload_resident offload offload_nvme device " || {
   cat fit.out >&2; die "presets in this order: $(presets)"; }
 sed -n '/^  tiers.preset/,$p' fit.out > ranked
 for preset in $(presets); do
   code=0
   test $preset != device || code=1
-  llama $code "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 \
-    disk_write=1.7 disk_read=1.1 tiers.preset=$preset
+  llama $code "verified" gpu=h100 "$rates" tiers.preset=$preset
   step=$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) \
     device=$(sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]*\) GiB$/\1/p' fit.out)
   grep -Eq "^  $preset +$step s +$device GiB .* (too large|fits)$" ranked || {
@@ -418,22 +421,21 @@ done
 fit 0 "verified" tiers.preset=offload run.device=cuda
 grep -q "tiers.preset  " fit.out && die "presets that nobody asked for"
 
-# Rates from a file, which the command line overrides.
-cat > rates.yaml <<YAML
-# measured
-gemm: 1e9
-h2d: 1e-6
-link: 5
-YAML
-fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host \
-  rates=rates.yaml
-cp fit.out from_file
-predict h2d=1e-6 link=5
-cmp -s from_file fit.out || {
-  diff from_file fit.out >&2; die "rates of a file are not those of the command line"; }
-fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host \
-  rates=rates.yaml h2d=1000
-cmp -s from_file fit.out && die "the command line does not override the file"
+# A file may have some of the keys, and later files take precedence. Oracle: one file of all.
+printf '# measured\ngemm: 1e9\nh2d: 1000\nlink: 5\n' > all.yaml
+echo 'h2d: 1e-6' > one.yaml
+for files in all.yaml,one.yaml one.yaml,all.yaml; do
+  fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host \
+    rates=$files
+  cp fit.out $files.out
+done
+predict "h2d=1e-6 link=5"
+cmp -s all.yaml,one.yaml.out fit.out || {
+  diff all.yaml,one.yaml.out fit.out >&2; die "the last file does not take precedence"; }
+predict "h2d=1000 link=5"
+cmp -s one.yaml,all.yaml.out fit.out || {
+  diff one.yaml,all.yaml.out fit.out >&2; die "the first file takes precedence"; }
+fit 2 "unknown key 'gemm'" gemm=1
 echo "gem: 1" > rates.yaml
 echo "memory: 4000" > few.yaml
 fit 0 "no forecast: the rates lack gemm, the rate of matrix products" rates=few.yaml

@@ -25,8 +25,8 @@ documented() {
   done
 }
 
-"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB gemm=100 > plan.txt
-"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB gemm=100 --json > plan.json
+"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB "$(with_rates gemm=100)" > plan.txt
+"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB "$(with_rates gemm=100)" --json > plan.json
 documented plan plan.json
 is "$(sed -n 's/^verified: \([0-9]*\) .*/\1/p' plan.txt)" 'it["instructions"]' plan.json
 is "$(sed -n 's/^verified: .* \([0-9a-f]*\)$/\1/p' plan.txt)" 'it["hash"]' plan.json

@@ -9,8 +9,8 @@ forecast() {
   ranks=$1
   shift
   # shellcheck disable=SC2086 # a list of words
-  "$SLUICE" plan tiny.yaml ranks="$ranks" local_ranks=4 data.batch="$ranks" $rates "$@" \
-    > plan.out 2>&1 || { cat plan.out >&2; die "plan of $ranks ranks"; }
+  "$SLUICE" plan tiny.yaml ranks="$ranks" local_ranks=4 data.batch="$ranks" \
+    "$(with_rates $rates)" "$@" > plan.out 2>&1 || { cat plan.out >&2; die "plan of $ranks ranks"; }
 }
 
 forecast 8
@@ -55,6 +55,7 @@ if grep -q knee plan.out; then cat plan.out >&2; die "a knee of one node"; fi
 limit=10
 test "${SANITIZER:-no}" = no || limit=120
 timeout $limit "$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=4096 data.batch=4096 \
-  gpu=h100 gemm=4e5 memory=2900 link=300 node_link=374 latency=14 node_latency=3.4 > plan.out ||
+  gpu=h100 "$(with_rates gemm=4e5 memory=2900 link=300 node_link=374 latency=14 node_latency=3.4)" \
+  > plan.out ||
   { tail -3 plan.out >&2; die "4096 ranks take more than $limit s, or fail"; }
 grep -q '^verified: ' plan.out || die "4096 ranks are not verified"

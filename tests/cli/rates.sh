@@ -1,6 +1,6 @@
 #!/bin/sh
-# sluice bench rates. Oracles: sluice plan predicts the same from the file as from the same numbers
-# as keys. It knows the names and their ranges. On one rank there is no link. The results hold a
+# sluice bench rates. Oracles: sluice plan predicts the same from the file as from its lines in two
+# files. It knows the names and their ranges. On one rank there is no link. The results hold a
 # copy of every measured rate.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
@@ -8,8 +8,6 @@ rates() { on "$@" device=host bytes=1MiB seconds=0; }
 
 # names FILE: of the rates there.
 names() { sed -n 's/^\([a-z0-9_]*\): [0-9.e+-]*  # .*/\1/p' "$1" | tr '\n' ' '; }
-# keys FILE: the same as key=value.
-keys() { sed -n 's/^\([a-z0-9_]*\): \([0-9.e+-]*\)  # .*/\1=\2/p' "$1"; }
 
 mkdir disk
 codecs=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
@@ -37,22 +35,21 @@ host_memory host_link disk_write disk_read $coded" ;;
 done
 
 host="tiers.params=host tiers.optimizer=host"
-# shellcheck disable=SC2046,SC2086 # lists of words
-{
-  "$SLUICE" plan tiny.yaml ranks=2 $host rates=2.yaml > file.out 2>&1 || {
-    cat file.out >&2; die "plan rates=2.yaml"; }
-  "$SLUICE" plan tiny.yaml ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || {
-    cat keys.out >&2; die "plan with the rates as keys"; }
-}
-grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
-cmp file.out keys.out || die "a plan is not predicted the same from a file"
+awk '{ print > (NR % 2 ? "odd.yaml" : "even.yaml") }' 2.yaml
+for files in 2.yaml odd.yaml,even.yaml even.yaml,odd.yaml; do
+  # shellcheck disable=SC2086 # a list of words
+  "$SLUICE" plan tiny.yaml ranks=2 $host rates=$files > $files.out 2>&1 || {
+    cat $files.out >&2; die "plan rates=$files"; }
+  grep -q '^predicted step [0-9.]* s' $files.out || { cat $files.out >&2; die "no prediction"; }
+  cmp 2.yaml.out $files.out || die "rates=$files predicts another step"
+done
 
 # A codec is priced by its rates and latencies, and so is the link on which it pays. Between 2 ranks
 # a gradient is encoded once and each message decoded once. So a codec that takes a hundred times as
 # long needs a link that is about a hundred times slower.
 pays() {
-  "$SLUICE" plan tiny.yaml ranks=2 gemm=1e3 memory=100 link=0.1 \
-    compress.grads.codec=int8 "$@" > codec.out
+  "$SLUICE" plan tiny.yaml ranks=2 compress.grads.codec=int8 \
+    "$(with_rates gemm=1e3 memory=100 link=0.1 "$@")" > codec.out
   sed -n 's/^without a codec .* on links of less than \([0-9.e+-]*\) GB.s$/\1/p' codec.out
 }
 hundredfold() {
@@ -67,15 +64,17 @@ hundredfold "$(pays $quick encode_int8_latency=100 decode_int8_latency=100)" \
 
 # A codec pays on every link, on no link, or only on fast links. The last case is a density of 1,
 # because messages are longer. Oracle: the times of the steps, if the link is an end of the search.
-# ends LINKS key=value...
+# ends LINKS KEYS RATE=VALUE...: KEYS are words for the deck.
 ends() {
-  links=$1
-  shift
+  links=$1 keys=$2
+  shift 2
   : > ends.times
   for end in 0.0001 10000; do
-    "$SLUICE" plan tiny.yaml ranks=2 gemm=1e3 memory=1 link=$end "$@" > ends.out
+    # shellcheck disable=SC2086 # a list of words
+    "$SLUICE" plan tiny.yaml ranks=2 $keys \
+      "$(with_rates gemm=1e3 memory=1 link=$end "$@")" > ends.out
     grep -q "^without a codec .*; the codec makes it shorter on $links GB/s$" ends.out ||
-      { cat ends.out >&2; die "no '$links' with $*"; }
+      { cat ends.out >&2; die "no '$links' with $keys $*"; }
     sed -n 's/^without a codec .* s, \([0-9.]*\) times as long.*/\1/p' ends.out >> ends.times
   done
   slow=$(head -n 1 ends.times) fast=$(tail -n 1 ends.times)
@@ -85,14 +84,15 @@ ends "every link $range" compress.grads.codec=int8 encode_int8=1e9 decode_int8=1
 awk "BEGIN { exit !($slow > 1 && $fast > 1) }" || die "on every link, but $slow and $fast"
 ends "no link $range" compress.grads.codec=int8 encode_int8=1e-5 decode_int8=1e-5
 awk "BEGIN { exit !($slow < 1 && $fast < 1) }" || die "on no link, but $slow and $fast"
-ends "links of more than [0-9.e+-]*" compress.grads.codec=topk compress.grads.density=1 \
+ends "links of more than [0-9.e+-]*" "compress.grads.codec=topk compress.grads.density=1" \
   encode_topk=1e9 decode_topk=1e9
 awk "BEGIN { exit !($slow < 1 && $fast > 1) }" || die "only on fast links, but $slow and $fast"
 
 # The search varies all links between nodes. Oracle: without across_link it is a part of link.
 hybrid() {
-  "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard gemm=1e3 \
-    memory=100 link=1 compress.grads.codec=int8 encode_int8=1 decode_int8=1 "$@" |
+  "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard \
+    compress.grads.codec=int8 \
+    "$(with_rates gemm=1e3 memory=100 link=1 encode_int8=1 decode_int8=1 "$@")" |
     grep '^without a codec'
 }
 test "$(hybrid across_link=0.5)" = "$(hybrid)" || die "a part of link: $(hybrid across_link=0.5)"
@@ -102,9 +102,10 @@ hybrid across_link=0.01 | grep -q ' on links of less than ' ||
 # The latency counts for each call. Values are decoded message by message, and a rank receives one
 # message from each rank.
 late() {
-  "$SLUICE" plan tiny.yaml ranks="$1" gemm=1e9 memory=1e9 link=1e9 shard.reduce=step \
-    shard.strategy=shard_grad_op compress.grads.codec=topk compress.grads.values=int8 \
-    encode_topk=1e9 decode_topk=1e9 encode_int8=1e9 decode_int8=1e9 decode_int8_latency=1e6 |
+  "$SLUICE" plan tiny.yaml ranks="$1" shard.reduce=step shard.strategy=shard_grad_op \
+    compress.grads.codec=topk compress.grads.values=int8 \
+    "$(with_rates gemm=1e9 memory=1e9 link=1e9 encode_topk=1e9 decode_topk=1e9 encode_int8=1e9 \
+      decode_int8=1e9 decode_int8_latency=1e6)" |
     sed -n 's/^predicted step \([0-9.]*\) s,.*/\1/p'
 }
 few=$(late 2) many=$(late 4)
@@ -112,7 +113,7 @@ awk "BEGIN { exit !($few > 1 && $many > 1.9 * $few && $many < 2.1 * $few) }" ||
   die "values of 2 messages take $few s, of 4 messages $many s"
 
 # Units that stay gathered save traffic. Oracle: shard_grad_op, which gathers each unit once.
-slow="ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"
+slow="ranks=2 $(with_rates gemm=1e6 memory=1e3 link=0.01 latency=0)"
 # shellcheck disable=SC2086 # a list of words
 {
   "$SLUICE" plan tiny.yaml $slow data.micro_batch=1 > often.out

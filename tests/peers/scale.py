@@ -190,18 +190,25 @@ def predict(sluice, deck, row, gemm):
         "compress.grads.codec=bf16" if row.ranks > 1 else "compress.grads.codec=none",
         f"ranks={row.ranks}",
         f"local_ranks={NODE}",
-        f"gemm={gemm:.0f}",
-        f"memory={memory * REACHED['memory']:.1f}",
-        f"link={link:.2f}",
-        f"node_link={inside:.2f}",
-        f"latency={LATENCY_US['net' if row.nodes > 1 else 'node']}",
-        f"node_latency={LATENCY_US['node']}",
-        f"contention={CONTENTION:.4f}",
-        f"spread={SPREAD:.5f}",
-        f"spread_ranks={NODE}",
+        "rates=/dev/stdin",
     ]
+    rates = {
+        "gemm": f"{gemm:.0f}",
+        "memory": f"{memory * REACHED['memory']:.1f}",
+        "link": f"{link:.2f}",
+        "node_link": f"{inside:.2f}",
+        "latency": LATENCY_US["net" if row.nodes > 1 else "node"],
+        "node_latency": LATENCY_US["node"],
+        "contention": f"{CONTENTION:.4f}",
+        "spread": f"{SPREAD:.5f}",
+        "spread_ranks": NODE,
+    }
     done = subprocess.run(
-        [sluice, "plan", deck, "--json", *words], stdout=subprocess.PIPE, text=True, check=True
+        [sluice, "plan", deck, "--json", *words],
+        input="".join(f"{key}: {value}\n" for key, value in rates.items()),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)["forecast"]["step_s"]
 
