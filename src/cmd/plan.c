@@ -27,18 +27,9 @@ static const char *const modes[] = {"train", "eval", "generate", NULL};
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
-    {"rank", OPTION_INT, AT(rank), "0", .least = 0, .most = 1e6,
-     .text = "Rank whose plan is printed."},
     {"local_ranks", OPTION_INT, AT(local_ranks), "8", .least = 1, .most = 1e4,
      .text = "Ranks per node. Used for shard.group=node, for host= and for the bytes sent between "
              "nodes."},
-    {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096,
-     .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
-    {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
-     .text = "Which plan: train, eval or generate."},
-    {"list", OPTION_BOOL, AT(list), "false", .text = "Print the instructions."},
-    {"json", OPTION_BOOL, AT(json), "false",
-     .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
     {"gpu", OPTION_STRING, AT(gpu), "",
      .text = "Say whether a rank fits on this GPU. One of " FIT_GPUS ", or a size such as 64GiB."},
     {"host", OPTION_STRING, AT(host), "",
@@ -50,6 +41,15 @@ static const struct option table[] = {
     {"rates", OPTION_STRINGS, AT(rates), "[]", .path = true,
      .text = "Files of rates; their keys: sluice bench rates --help. Later files take precedence. "
              "With gemm, the rate of products, the time of a step is predicted."},
+    {"list", OPTION_BOOL, AT(list), "false", .text = "Print the instructions."},
+    {"json", OPTION_BOOL, AT(json), "false",
+     .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
+    {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
+     .text = "Which plan: train, eval or generate."},
+    {"rank", OPTION_INT, AT(rank), "0", .least = 0, .most = 1e6,
+     .text = "Rank whose plan is printed."},
+    {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096,
+     .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
     {.name = NULL},
 };
 // clang-format on
