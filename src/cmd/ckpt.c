@@ -250,6 +250,7 @@ const struct command command_ckpt = {
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",
     .options = table,
     .actions = actions,
+    .exits = "0 done, 1 the files differ, 2 usage error",
     .values_size = sizeof(struct values),
     .uses_mpi = true,
     .least_words = 1,

@@ -42,6 +42,7 @@ struct command {
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
   bool uses_mpi;
+  const char *exits;           /* usual exit codes, for --help; NULL: 0 and 2 */
   int least_words, most_words; /* most -1: any */
   enum status (*run)(const struct arguments *arguments);
 };

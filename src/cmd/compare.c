@@ -230,6 +230,7 @@ const struct command command_compare = {
                 "  sluice compare matrix.yaml seeds=[1,2] run.steps=200\n"
                 "  sluice compare matrix.yaml collect=true\n",
     .options = table,
+    .exits = "0 done, 1 a run failed, 2 usage error",
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .least_words = 1,

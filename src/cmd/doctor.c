@@ -568,6 +568,7 @@ const struct command command_doctor = {
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",
     .options = table,
+    .exits = "0 no fault, 1 a fault, 2 usage error",
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,

@@ -37,24 +37,20 @@ static int head_of(const char *text, int lines)
 static void print_pointers(const struct command *command, bool shorter)
 {
   const char *examples = command->examples;
-  printf("\nExamples:\n%.*s\n", head_of(examples, shorter ? 2 : INT_MAX), examples);
+  printf("Examples:\n%.*s\n", head_of(examples, shorter ? 2 : INT_MAX), examples);
   if (command->takes_deck)
     printf("Deck keys:  sluice help keys [SECTION|KEY|WORD]\n");
   if (shorter)
     printf("More help:  sluice %s --help\n", command->name);
-}
-
-static void print_exit_codes(int columns)
-{
-  for (int i = 0; i < exit_codes_count; i++) {
-    printf("%-5s  ", help_exit_label(exit_codes[i].code).text);
-    prose_wrap(exit_codes[i].meaning, 7, 7, columns, stdout);
-  }
+  else
+    printf("Exit codes: %s; all: sluice --exit-codes\n",
+           command->exits ? command->exits : "0 done, 2 usage error");
 }
 
 void help_print_exit_codes(void)
 {
-  print_exit_codes(INT_MAX);
+  for (int i = 0; i < exit_codes_count; i++)
+    printf("%-5s  %s\n", help_exit_label(exit_codes[i].code).text, exit_codes[i].meaning);
 }
 
 void help_print_short(const struct command *command)
@@ -67,6 +63,7 @@ void help_print_short(const struct command *command)
   }
   if (rare > 0)
     printf("  and %d rare options\n", rare);
+  putchar('\n');
   print_pointers(command, true);
 }
 
@@ -86,8 +83,6 @@ void help_print(const struct command *command)
     options_print_brief(deck_table, true, stdout);
     putchar('\n');
   }
-  printf("Exit codes:\n");
-  print_exit_codes(prose_columns());
   print_pointers(command, false);
 }
 

@@ -437,6 +437,7 @@ const struct command command_plan = {
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",
     .options = table,
+    .exits = "0 done, 1 it does not fit, 2 usage error",
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .lists_keys = true,

@@ -186,6 +186,7 @@ const struct command command_train = {
                 "  sluice train inputs/first.yaml run.steps=50 optim.lr=1e-4 run.dir=runs/short\n"
                 "  mpirun -q -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
     .options = table,
+    .exits = "0 done, 2 usage error, 75 stopped early",
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .lists_keys = true,

@@ -36,6 +36,13 @@ test "$(wc -l < commands)" -ge 10 || die "the subcommands are not listed"
     long) test "$examples" -ge 3 || die "$command --help has $examples examples" ;;
     esac
   done
+  # The line of exit codes has only codes that there are.
+  sed -n 's/^Exit codes: \(.*\); all: sluice --exit-codes$/\1/p' long | tr , '\n' > codes
+  test "$(wc -l < codes)" -ge 2 || die "$command --help has no line of exit codes"
+  while read -r code meaning; do
+    "$SLUICE" --exit-codes "$code" > /dev/null && test -n "$meaning" ||
+      die "$command --help has the exit code '$code'"
+  done < codes
   case $command in
   train | plan | bench) grep -q '^  shard.strategy ' long ||
     die "$command --help does not name the keys of a deck" ;;
