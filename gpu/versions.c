@@ -7,6 +7,8 @@
 #include "gpu/cuda.h"
 #ifdef SLUICE_HAVE_CUDNN
 #include <cudnn.h>
+
+#include "gpu/attention_cudnn.h"
 #endif
 #ifdef HAVE_NCCL
 #include <nccl.h>
@@ -83,4 +85,36 @@ enum status gpu_versions_read(struct gpu_versions *out)
   if (!status)
     *out = versions;
   return status;
+}
+
+/* cuDNN's support depends on the GPU and on its version, and on the shape only in ways that every
+ * model keeps. A run asks for its own shape, and computes what cuDNN lacks by plain kernels
+ * (attention.c). */
+void gpu_backward_read(char *lacks, size_t size)
+{
+  lacks[0] = '\0';
+#ifdef SLUICE_HAVE_CUDNN
+  enum { TOKENS = 256, WIDTH = 128 };
+  const struct attention_backward op = {.forward = {.batch = 1,
+                                                    .tokens = TOKENS,
+                                                    .heads = 1,
+                                                    .kv_heads = 1,
+                                                    .head_width = WIDTH,
+                                                    .q_stride = WIDTH,
+                                                    .k_stride = WIDTH,
+                                                    .v_stride = WIDTH,
+                                                    .out_stride = WIDTH},
+                                        .dq_stride = WIDTH,
+                                        .dk_stride = WIDTH,
+                                        .dv_stride = WIDTH};
+  struct cudnn_attention *cudnn = NULL;
+  size_t workspace = 0;
+  enum status status = cudnn_attention_create(&cudnn);
+  if (!status)
+    status = cudnn_attention_workspace(cudnn, &op, true, &workspace);
+  if (status)
+    snprintf(lacks, size, "%s", status_text());
+  cudnn_attention_destroy(cudnn);
+#endif
+  (void)size;
 }

@@ -3,6 +3,8 @@
 #ifndef SLUICE_GPU_VERSIONS_H
 #define SLUICE_GPU_VERSIONS_H
 
+#include <stddef.h>
+
 #include "base/status.h"
 
 struct gpu_versions {
@@ -16,5 +18,8 @@ struct gpu_versions {
 };
 /* Starts no context on a GPU. Local. */
 enum status gpu_versions_read(struct gpu_versions *out);
+/* Why cuDNN has no deterministic backward pass of attention on the first GPU, in cuDNN's words; "":
+ * it has one. Only in a build with cuDNN. Starts a context on the GPU. Local. */
+void gpu_backward_read(char *lacks, size_t size);
 
 #endif

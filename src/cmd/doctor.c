@@ -165,12 +165,26 @@ static void look_at_nccl_net(const struct doctor *doctor, const struct doctor_gp
   (void)doctor, (void)gpus, (void)fabric, (void)finding;
 }
 
+/* One rank of each node asks, because the answer is the same and takes memory of the GPU. */
+static const char *ask_backward(const struct doctor *doctor, const struct doctor_gpus *gpus,
+                                char *lacks, size_t size)
+{
+#ifdef HAVE_CUDA
+  if (leads(doctor) && gpus->cudnn && gpus->gpus > 0) {
+    gpu_backward_read(lacks, size);
+    return lacks;
+  }
+#endif
+  (void)doctor, (void)gpus, (void)lacks, (void)size;
+  return NULL;
+}
+
 /* Whether there are any GPUs to use. */
 static bool look_at_gpus(const struct doctor *doctor, const struct comm_fabric *fabric,
                          struct finding *finding)
 {
   struct doctor_gpus gpus;
-  char names[160];
+  char names[160], lacks[200];
   if (read_gpus(&gpus, names, sizeof names)) {
     finding[GPUS] = refused("GPUs");
     return true;
@@ -178,6 +192,7 @@ static bool look_at_gpus(const struct doctor *doctor, const struct comm_fabric *
   gpus.card = doctor_has_card("/sys");
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
+  gpus.lacks_backward = ask_backward(doctor, &gpus, lacks, sizeof lacks);
   look_at_nccl_net(doctor, &gpus, fabric, finding);
   finding[CUDNN] = judge_cudnn(&gpus);
   return doctor_uses_gpus(&gpus);

@@ -65,6 +65,8 @@ struct doctor_gpus {
   bool cuda, card;
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
   const char *names, *nccl_built, *cudnn_built; /* "" if the build does not have it */
+  const char *lacks_backward; /* why cuDNN has no deterministic backward pass of attention here; "":
+                                 it has one; NULL: was not asked */
 };
 /* Whether this machine has an NVIDIA GPU, with or without a driver. sys: "/sys". Local. */
 bool doctor_has_card(const char *sys);

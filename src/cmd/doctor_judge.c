@@ -468,6 +468,12 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
         found(VERDICT_FAULT, "cuDNN",
               "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH",
               loaded, gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
+  if (gpus->lacks_backward && *gpus->lacks_backward)
+    return found(
+        VERDICT_WARNING, "cuDNN",
+        "%s has no deterministic backward pass of attention for this GPU, so a plain kernel "
+        "computes it, which is slow: load cuDNN 9.18 or later, which Blackwell needs (%s)",
+        loaded, gpus->lacks_backward);
   return judge_version("cuDNN", loaded, gpus->cudnn_built);
 }
 

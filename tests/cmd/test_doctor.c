@@ -380,7 +380,8 @@ static void decks(void **state)
 static void gpu_libraries(void **state)
 {
   (void)state;
-  struct doctor_gpus none = {.names = ""}, without = two, older = two, newer = two, other = two;
+  struct doctor_gpus none = {.names = ""}, without = two, older = two, newer = two, other = two,
+                     blackwell = two;
   without.nccl = without.cudnn = 0;
   older.nccl = 22605;
   older.cudnn = 90800;
@@ -397,6 +398,13 @@ static void gpu_libraries(void **state)
   is(judge_cudnn(&newer), VERDICT_OK, "10.0.1");
   is(judge_cudnn(&older), VERDICT_WARNING, "9.8.0 is loaded, older than 9.13.1");
   is(judge_cudnn(&without), VERDICT_WARNING, "--with-cudnn"); /* or --with-cudnn-frontend */
+  blackwell.lacks_backward = "";
+  is(judge_cudnn(&blackwell), VERDICT_OK, "9.13.1");
+  blackwell.lacks_backward = "not supported on this GPU";
+  is(judge_cudnn(&blackwell), VERDICT_WARNING,
+     "9.13.1 has no deterministic backward pass of attention for this GPU, so a plain kernel "
+     "computes "
+     "it, which is slow: load cuDNN 9.18 or later, which Blackwell needs (not supported on");
   is(judge_cudnn(&other), VERDICT_FAULT, "is for CUDA 13, Sluice for CUDA 12");
 }
 
