@@ -207,7 +207,8 @@ static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *f
     return;
   }
   finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
-  finding[CUDA_AWARE] = judge_cuda_aware(&library, gpus);
+  finding[CUDA_AWARE] =
+      judge_cuda_aware(&library, gpus, getenv("MPICH_GPU_SUPPORT_ENABLED"), *SLUICE_VERSION_NCCL);
   finding[TRANSPORT] = judge_transport(&library, fabric, getenv("UCX_TLS"), getenv("FI_PROVIDER"),
                                        gpus, doctor->nodes);
 }

@@ -51,7 +51,9 @@ struct finding judge_nodes(
 /* Judges MPI. built: the version that Sluice was built with. gpus: the build has CUDA, and the
  * machine a GPU. Without a GPU, facts that only GPUs need are not judged. */
 struct finding judge_mpi(const struct mpi_info *library, const char *built);
-struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
+/* cray: MPICH_GPU_SUPPORT_ENABLED, or NULL. nccl: the build has NCCL. */
+struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus, const char *cray,
+                                bool nccl);
 /* tls, provider: UCX_TLS and FI_PROVIDER of the environment, or NULL. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
                                const char *tls, const char *provider, bool gpus, int nodes);

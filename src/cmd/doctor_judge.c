@@ -235,17 +235,22 @@ struct finding judge_mpi(const struct mpi_info *library, const char *built)
   return everywhere(found(VERDICT_OK, "MPI", "%s, threads %s", library->version, level));
 }
 
-struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus)
+struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus, const char *cray,
+                                bool nccl)
 {
-  if (library->cuda > 0)
-    return gpus ? everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes")) : nothing;
-  const char *is = library->cuda == 0 ? "no" : "this MPI library does not tell";
   if (!gpus)
     return nothing;
+  if (cray && !strcmp(cray, "1") && nccl)
+    return everywhere(found(VERDICT_WARNING, "CUDA-aware MPI",
+                            "MPICH_GPU_SUPPORT_ENABLED=1: jobs that also use NCCL can hang; set it "
+                            "to 0, unless comm.backend=mpi"));
+  if (library->cuda > 0)
+    return everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes"));
   return everywhere(found(VERDICT_WARNING, "CUDA-aware MPI",
                           "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or "
-                          "an Open MPI that is built with --with-cuda over UCX",
-                          is));
+                          "a CUDA-aware MPI library (Open MPI: built with --with-cuda over UCX; "
+                          "Cray MPICH: MPICH_GPU_SUPPORT_ENABLED=1)",
+                          library->cuda == 0 ? "no" : "this MPI library does not tell"));
 }
 
 /* Transports that reach a GPU begin with "cuda"; "^" begins a list of those that are not used. */

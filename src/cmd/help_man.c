@@ -82,6 +82,8 @@ static const char environment_text[] =
     "Sluice "
     "starts Open MPI without shared memory.\n"
     "  OMPI_MCA_osc_sm_backing_directory  folder of shared memory, otherwise /dev/shm\n"
+    "  MPICH_GPU_SUPPORT_ENABLED  1: Cray MPICH takes pointers to GPU memory, which can hang next "
+    "to NCCL. sluice doctor warns of it.\n"
     "  UCX_TLS  transports of UCX, which sluice doctor shows\n"
     "  XDG_CACHE_HOME, HOME  the fastest products of matrices on a GPU are kept in a file "
     "sluice-matmul-* of XDG_CACHE_HOME, otherwise of HOME/.cache\n"

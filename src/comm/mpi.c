@@ -419,15 +419,6 @@ static const struct comm_ops mpi_ops = {
     .group_barrier = group_barrier,
 };
 
-int comm_mpi_cuda_aware(void)
-{
-#if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() != 0;
-#else
-  return -1;
-#endif
-}
-
 enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING])
 {
   int length;
@@ -436,6 +427,25 @@ enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING])
   if (!status)
     mpi_version_shorten(text);
   return status;
+}
+
+/* Cray MPICH takes pointers to GPU memory only if this variable switches it on. */
+int comm_mpi_cuda_aware(void)
+{
+#if defined(MPIX_CUDA_AWARE_SUPPORT) /* Open MPI */
+  return MPIX_Query_cuda_support() != 0;
+#else
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  const char *cray = getenv("MPICH_GPU_SUPPORT_ENABLED");
+  if (!comm_mpi_version(version) && !strncmp(version, "CRAY ", 5))
+    return cray && !strcmp(cray, "1");
+#if defined(MPIX_GPU_SUPPORT_CUDA) /* MPICH 4 */
+  int supported;
+  if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS)
+    return supported != 0;
+#endif
+  return -1;
+#endif
 }
 
 static enum status describe(struct comm *comm, bool renumbered)

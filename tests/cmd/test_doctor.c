@@ -150,10 +150,13 @@ static void cuda_awareness(void **state)
   struct mpi_info aware = library, silent = library;
   aware.cuda = 1;
   silent.cuda = -1;
-  is(judge_cuda_aware(&aware, true), VERDICT_OK, "yes");
-  assert_true(!*judge_cuda_aware(&library, false).what && !*judge_cuda_aware(&aware, false).what);
-  is(judge_cuda_aware(&library, true), VERDICT_WARNING, "comm.backend=nccl");
-  is(judge_cuda_aware(&silent, true), VERDICT_WARNING, "does not tell");
+  is(judge_cuda_aware(&aware, true, NULL, true), VERDICT_OK, "yes");
+  assert_true(!*judge_cuda_aware(&library, false, "1", true).what &&
+              !*judge_cuda_aware(&aware, false, "1", true).what);
+  is(judge_cuda_aware(&library, true, "0", true), VERDICT_WARNING, "comm.backend=nccl");
+  is(judge_cuda_aware(&silent, true, NULL, true), VERDICT_WARNING, "does not tell");
+  is(judge_cuda_aware(&aware, true, "1", true), VERDICT_WARNING, "NCCL can hang; set it to 0");
+  is(judge_cuda_aware(&aware, true, "1", false), VERDICT_OK, "yes");
 }
 
 static void transports(void **state)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <mpi.h>
 
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
@@ -106,6 +107,45 @@ static void reads_the_library(void **state)
     assert_non_null(strstr(library.transports, "self")); /* ob1 does nothing without */
 }
 
+#if defined(MPICH)
+static int gpus_are_supported, is_cray;
+
+int MPIX_GPU_query_support(int kind, int *supported)
+{
+  *supported = kind == MPIX_GPU_SUPPORT_CUDA && gpus_are_supported;
+  return MPI_SUCCESS;
+}
+
+int MPI_Get_library_version(char *text, int *length)
+{
+  const int code = PMPI_Get_library_version(text, length);
+  if (is_cray)
+    snprintf(text, MPI_MAX_LIBRARY_VERSION_STRING, "MPI VERSION    : CRAY MPICH version 8.1.29");
+  return code;
+}
+
+static void asks_for_gpus(void **state)
+{
+  (void)state;
+  struct mpi_info library;
+  for (int i = 0; i < 8; i++) {
+    is_cray = i & 1;
+    gpus_are_supported = (i & 2) != 0;
+    assert_int_equal(setenv("MPICH_GPU_SUPPORT_ENABLED", i & 4 ? "1" : "0", 1), 0);
+    assert_int_equal(mpi_info_read(&library), STATUS_OK);
+    assert_int_equal(library.cuda, is_cray ? (i & 4) != 0 : gpus_are_supported);
+  }
+  is_cray = 0;
+  assert_int_equal(unsetenv("MPICH_GPU_SUPPORT_ENABLED"), 0);
+}
+#else
+static void asks_for_gpus(void **state)
+{
+  (void)state;
+  skip();
+}
+#endif
+
 /* What the libraries themselves return, and the names by which their users know them. */
 static void names_of_libraries(void **state)
 {
@@ -176,13 +216,10 @@ static void reads_fabrics(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gathers),
-      cmocka_unit_test(refuses_what_is_too_much),
-      cmocka_unit_test(reads_clocks),
-      cmocka_unit_test(reads_clocks_of_nodes),
-      cmocka_unit_test(estimates_offsets),
-      cmocka_unit_test(reads_the_library),
-      cmocka_unit_test(names_of_libraries),
+      cmocka_unit_test(gathers),           cmocka_unit_test(refuses_what_is_too_much),
+      cmocka_unit_test(reads_clocks),      cmocka_unit_test(reads_clocks_of_nodes),
+      cmocka_unit_test(estimates_offsets), cmocka_unit_test(reads_the_library),
+      cmocka_unit_test(asks_for_gpus),     cmocka_unit_test(names_of_libraries),
       cmocka_unit_test(reads_fabrics),
   };
   return cmocka_run_group_tests(tests, start_job, stop_job);
