@@ -87,9 +87,10 @@ static void say_how_to_continue(const struct arguments *arguments)
   struct command_line line = {""};
   const int ranks = comm_ranks(arguments->comm);
   const bool crowded = comm_local_ranks(arguments->comm) > sysconf(_SC_NPROCESSORS_ONLN);
+  const bool open_mpi = !strncmp(SLUICE_VERSION_MPI, "Open MPI", strlen("Open MPI"));
   if (ranks > 1)
-    append_text(line.text, sizeof line.text, "mpirun -q -n %d --bind-to none%s", ranks,
-                crowded ? " --oversubscribe" : "");
+    append_text(line.text, sizeof line.text, "mpirun%s -n %d --bind-to none%s",
+                open_mpi ? " -q" : "", ranks, open_mpi && crowded ? " --oversubscribe" : "");
   append_word(line.text, sizeof line.text, "sluice");
   append_word(line.text, sizeof line.text, "train");
   append_word(line.text, sizeof line.text, arguments->word[0]);
