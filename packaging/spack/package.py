@@ -21,7 +21,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("autoconf", type="build")
     depends_on("automake", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("openmpi")
+    depends_on("mpi")
     depends_on("hdf5+mpi")
     depends_on("hwloc@2:")
     depends_on("openblas")
