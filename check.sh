@@ -44,6 +44,12 @@ suite() {
 # shellcheck disable=SC2086 # a list of words
 install_missing $packages_build $packages_check
 suite build
+say "Testing with MPICH, in build/mpich/"
+if make -C build check-mpich </dev/null; then
+  passed=$((passed + 1))
+else
+  failed=$((failed + 1))
+fi
 if test $sanitizers = yes; then
   suite build-asan --enable-sanitizer=address,undefined CFLAGS="-O1 -g"
   suite build-tsan --enable-sanitizer=thread CFLAGS="-O1 -g"

@@ -28,6 +28,7 @@ check_scripts = \
 	tests/lint.sh
 EXTRA_DIST += \
 	tests/installcheck.sh \
+	tests/mpich.sh \
 	tests/need.sh \
 	tests/run \
 	tests/suppressions/asan.supp \
@@ -65,6 +66,11 @@ include tests/net/local.mk
 include tests/packaging/local.mk
 include tests/slurm/local.mk
 include tests/fixtures/local.mk
+
+# The short list of tests with MPICH, in mpich/.
+check-mpich: sluice$(EXEEXT)
+	@$(AM_TESTS_ENVIRONMENT) $(LOG_COMPILER) $(top_srcdir)/tests/mpich.sh || test $$? = 77
+.PHONY: check-mpich
 
 installcheck-local:
 	@sh $(top_srcdir)/tests/installcheck.sh \

@@ -172,9 +172,9 @@ head_is() { # RUN LINE...: these lines follow one another in both logs
     grep -E '^(model|data|val|run)  ' "$log" | cmp - head.wanted || {
       cat "$log" >&2; die "$log has another head"; }
   done
-  ! grep -E '^(Open MPI|rank 0 runs|host memory|transport)' "$run.log" ||
+  ! grep -E '^(Open MPI|MPICH|rank 0 runs|host memory|transport)' "$run.log" ||
     die "the terminal shows facts of the machine"
-  grep -q '^rank 0 runs on' "$run/log.txt" && grep -q '^Open MPI [0-9]' "$run/log.txt" ||
+  grep -q '^rank 0 runs on' "$run/log.txt" && grep -qE '^(Open MPI|MPICH) [0-9]' "$run/log.txt" ||
     die "log.txt lacks facts of the machine"
 }
 head_is first \
