@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
-#include "cmd/launch.h"
+#include "comm/launch.h"
 #include "io/text/file.h"
 
 // clang-format off: one row an option

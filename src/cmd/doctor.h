@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/launch.h"
 #include "comm/collect.h"
+#include "comm/launch.h"
 #include "comm/mpi_info.h"
 #include "io/text/file_system.h"
 #include "io/text/stripes.h"

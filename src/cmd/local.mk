@@ -33,8 +33,6 @@ sluice_SOURCES = \
 	src/cmd/help.c \
 	src/cmd/help.h \
 	src/cmd/help_man.c \
-	src/cmd/launch.c \
-	src/cmd/launch.h \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/plan_json.c \

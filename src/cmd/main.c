@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "cmd/cmd.h"
-#include "cmd/launch.h"
+#include "comm/launch.h"
 #include "device/device.h"
 #include "io/hdf5/hdf5.h"
 

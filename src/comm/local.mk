@@ -6,6 +6,8 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/comm.c \
 	src/comm/comm.h \
 	src/comm/fake.c \
+	src/comm/launch.c \
+	src/comm/launch.h \
 	src/comm/lengths.c \
 	src/comm/lengths.h \
 	src/comm/messages.h \

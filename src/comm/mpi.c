@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/launch.h"
 #include "comm/messages.h"
 #include "comm/mpi_version.h"
 #include "comm/ops.h"
@@ -534,7 +535,7 @@ static enum status prevent_shared_pointers(void)
  * shares nothing, so it needs none. Jobs that it starts itself do. */
 static enum status init_mpi(int *argc, char ***argv, int *provided)
 {
-  const bool alone = !getenv("PMIX_RANK") && !getenv("PMI_RANK") && !getenv("OMPI_MCA_btl");
+  const bool alone = !launch_read().launched && !getenv("OMPI_MCA_btl");
   const enum status status = alone ? set_default("OMPI_MCA_btl", "^sm") : STATUS_OK;
   if (status)
     return status;

@@ -154,7 +154,7 @@ done
   sed 's/\\f[BR]//g; s/\\//g' > environment
 (cd "$top_srcdir" && grep -rhoE --include='*.c' \
   'getenv\("[A-Z_a-z]+"\)|"(HWLOC|LSB|PBS|SLURM)_[A-Z_]+"' src io gpu &&
-  grep -oE '"[A-Z0-9_]+"' src/cmd/launch.c) | sed 's/.*"\(.*\)".*/\1/' | sort -u > names
+  grep -oE '"[A-Z0-9_]+"' src/comm/launch.c) | sed 's/.*"\(.*\)".*/\1/' | sort -u > names
 test "$(wc -l < names)" -ge 10 || die "no names of environment variables"
 while read -r name; do
   grep -qw -e "$name" environment || die "sluice(1) does not explain $name"

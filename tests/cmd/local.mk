@@ -13,6 +13,4 @@ tests_cmd_test_doctor_SOURCES = \
 	src/cmd/doctor.h \
 	src/cmd/doctor_facts.c \
 	src/cmd/doctor_judge.c \
-	src/cmd/launch.c \
-	src/cmd/launch.h \
 	tests/cmd/test_doctor.c

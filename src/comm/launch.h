@@ -1,6 +1,7 @@
-/* What a launcher tells the processes that it starts, in their environment. */
-#ifndef SLUICE_CMD_LAUNCH_H
-#define SLUICE_CMD_LAUNCH_H
+/* What a launcher tells the processes that it starts, in their environment. The one list of its
+ * variables. */
+#ifndef SLUICE_COMM_LAUNCH_H
+#define SLUICE_COMM_LAUNCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "cmd/launch.h"
+#include "comm/launch.h"
 
 #include <stdlib.h>
 
