@@ -267,7 +267,13 @@ export MARK='a;  *"' LD_LIBRARY_PATH=/of/it
 ${1:-}
 END
 }
-of_site() { for node in node1 node2; do says "on $node: a;  *\", /of/it"; done; }
+# Open MPI 5 may put a folder of its own before that of the site.
+of_site() {
+  for node in node1 node2; do
+    cat "$folder"/job-*.out | grep -qx "on $node: a;  [*]\", \(.*:\)\{0,1\}/of/it" ||
+      failed "on $node: not what the site exports"
+  done
+}
 SLUICE_SITE=$PWD/site.conf
 export SLUICE_SITE
 site
