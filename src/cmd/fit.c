@@ -10,20 +10,17 @@
 #include "job/state.h"
 #include "plan/arenas.h"
 
-/* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows
- * about 5 % more (80 GB is 80 GiB on its label). That difference is left to the driver's context,
- * the libraries' workspaces and NCCL. */
+/* Memory that the driver shows to programs (cudaMemGetInfo), in MiB and rounded down. It is less
+ * than on the label, because the driver and error correction take a part. */
+#define MIB INT64_C(1048576)
 static const struct {
   const char *name, *title;
   int64_t bytes;
   int major, minor; /* compute capability */
 } gpus[] = {
-    {"a100-40", "A100 40GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(40000000000), 8, 0},
-    {"a100-80", "A100 80GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(80000000000), 8, 0},
-    {"h100", "H100 80GB (NVIDIA H100 Tensor Core GPU data sheet, SXM and PCIe)",
-     INT64_C(80000000000), 9, 0},
-    {"h200", "H200 141GB (NVIDIA H200 Tensor Core GPU data sheet)", INT64_C(141000000000), 9, 0},
-    {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000), 8, 9},
+    {"a100-40", "A100 40GB", 40300 * MIB, 8, 0}, {"a100-80", "A100 80GB", 80900 * MIB, 8, 0},
+    {"h100", "H100 80GB", 80900 * MIB, 9, 0},    {"h200", "H200 141GB", 143000 * MIB, 9, 0},
+    {"l40s", "L40S 48GB", 45400 * MIB, 8, 9},
 };
 
 /* A unit is required, because a number alone may mean GiB. */
@@ -125,6 +122,13 @@ static double known(int64_t bytes)
   return bytes > 0 ? (double)bytes : -1;
 }
 
+static double gpu_room(const struct plan_input *input, const struct fit_room *room)
+{
+  return room->gpu_bytes > 0
+             ? (double)device_model_room(input->device, input->ranks, 0, room->gpu_bytes)
+             : -1;
+}
+
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
   const struct fit_room *room = arg;
@@ -133,10 +137,15 @@ void fit_judge(const void *arg, int n, const struct plan *const plans[], struct 
       .need = {[ROOM_DEVICE] = (double)device,
                [ROOM_HOST] = (double)node_bytes(n, plans, room),
                [ROOM_DISK] = (double)(room->local_ranks * tier_bytes(n, plans, TIER_DISK))},
-      .have = {[ROOM_DEVICE] = known(room->gpu_bytes),
+      .have = {[ROOM_DEVICE] = gpu_room(&plans[0]->input, room),
                [ROOM_HOST] = known(room->host_bytes),
                [ROOM_SHARED] = -1,
                [ROOM_DISK] = known(room->nvme_bytes)}};
+}
+
+double fit_reserve(const struct plan *plan)
+{
+  return (double)device_model_reserve(plan->input.device, plan->input.ranks);
 }
 
 /* ---- verdict ---- */
@@ -177,7 +186,7 @@ static void print_owner(enum room room, const struct advise_case *job)
 {
   const struct fit_room *sizes = job->arg;
   if (room == ROOM_DEVICE)
-    printf("of a rank%s%s", sizes->gpu ? ", on " : "", sizes->gpu ? sizes->gpu : "");
+    printf("of a rank");
   else
     printf("of a node of %d rank%s%s", sizes->local_ranks, plural(sizes->local_ranks),
            room == ROOM_HOST && moving_bytes(job->plans[0]) > 0 ? ", with loading and saving" : "");
@@ -200,7 +209,9 @@ static void print_tier(int tier, const struct rooms *rooms, const struct advise_
 
 static void print_verdict(const struct rooms *rooms, const struct advise_case *job)
 {
-  if (!fit_is_sized(job->arg))
+  const struct fit_room *sizes = job->arg;
+  const struct plan *plan = job->plans[0];
+  if (!fit_is_sized(sizes))
     puts("no verdict: gpu=NAME, gpu=SIZE, host=SIZE or nvme=SIZE says whether it fits");
   else if (rooms_fit(rooms))
     puts("fits");
@@ -209,6 +220,10 @@ static void print_verdict(const struct rooms *rooms, const struct advise_case *j
   printf("  %-5s %10s %10s %10s\n", "", "needs", "has", "left");
   for (int t = 0; t < TIERS; t++)
     print_tier(t, rooms, job);
+  if (sizes->gpu_bytes > 0)
+    printf("  %s has %s, %s of it for %s\n", sizes->gpu ? sizes->gpu : "a GPU",
+           gib((double)sizes->gpu_bytes).text, gib(fit_reserve(plan)).text,
+           device_model_reserve_name(plan->input.ranks));
 }
 
 /* ---- cures ---- */

@@ -26,6 +26,9 @@ enum status fit_size(const char *key, const char *text, int64_t *bytes);
 /* Whether the size of a memory is known, so that there is a verdict. */
 bool fit_is_sized(const struct fit_room *room);
 
+/* Bytes of a GPU for the CUDA context and libraries. Arenas have the rest. Local. */
+double fit_reserve(const struct plan *plan);
+
 /* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
  * fit_room. A plan of the host device has all in host memory. With a GPU, the host holds its own
  * tiers, and the memory that moves the state between GPU and files. Local. */

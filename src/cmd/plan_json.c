@@ -71,13 +71,15 @@ static void write_traffic(struct json_writer *json, const struct plan *plan,
 }
 
 static void write_room(struct json_writer *json, const char *name, const struct rooms *rooms,
-                       enum room room)
+                       enum room room, double reserve)
 {
   const double need = rooms->need[room], have = rooms->have[room];
   if (need <= 0 && have < 0)
     return;
   json_write_open(json, name, '{');
   json_write_real(json, "need", need);
+  if (reserve > 0)
+    json_write_real(json, "reserve", reserve);
   if (have >= 0) {
     json_write_real(json, "have", have);
     json_write_real(json, "left", have - need);
@@ -92,9 +94,9 @@ static bool write_fit(struct json_writer *json, const struct advise_case *job)
   job->judge(job->arg, job->n, job->plans, &rooms);
   const bool fits = rooms_fit(&rooms);
   json_write_open(json, "fit", '{');
-  write_room(json, "device", &rooms, ROOM_DEVICE);
-  write_room(json, "host", &rooms, ROOM_HOST);
-  write_room(json, "nvme", &rooms, ROOM_DISK);
+  write_room(json, "device", &rooms, ROOM_DEVICE, fit_reserve(job->plans[0]));
+  write_room(json, "host", &rooms, ROOM_HOST, 0);
+  write_room(json, "nvme", &rooms, ROOM_DISK, 0);
   if (fit_is_sized(job->arg))
     json_write_bool(json, "fits", fits);
   json_write_close(json, '}');

@@ -6,8 +6,10 @@
 
 enum { MIB = 1 << 20 };
 
-/* The transport's bytes are for NCCL. On 4 GPUs `sluice bench` showed 2.3 GiB more in use than the
- * arenas. */
+/* The reserve: on H100 and H200, `sluice bench` shows 0.6 GiB more in use than the arenas on one
+ * rank, and 1.1 to 2.0 GiB on 2 and 4 ranks (device_bytes and planned_device_bytes in
+ * doc/measured).
+ */
 static const struct {
   const char *kind;
   struct device_model model;
@@ -21,7 +23,10 @@ static const struct {
       .most_head = DEVICE_CUDA_MOST_HEAD,
       .most_queries = DEVICE_CUDA_MOST_QUERIES,
       .most_fp8 = DEVICE_CUDA_MOST_FP8,
-      .reserve = {DEVICE_CUDA_WORKSPACE, 192 * MIB, INT64_C(2048) * MIB}}},
+      .reserve = {.context = 512 * MIB,
+                  .lane = DEVICE_CUDA_WORKSPACE,
+                  .kernels = 192 * MIB,
+                  .transport = 1280 * MIB}}},
 };
 
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out)
@@ -56,6 +61,18 @@ enum fp8_scales device_cuda_fp8(int major, int minor)
 
 int64_t device_model_reserve(const struct device_model *model, int ranks)
 {
-  const int64_t alone = model->reserve.lane + model->reserve.kernels;
+  const int64_t alone = model->reserve.context + model->reserve.lane + model->reserve.kernels;
   return alone + (ranks > 1 ? model->reserve.transport : 0);
+}
+
+const char *device_model_reserve_name(int ranks)
+{
+  return ranks > 1 ? "the CUDA context, libraries and NCCL" : "the CUDA context and libraries";
+}
+
+int64_t device_model_room(const struct device_model *model, int ranks, int64_t used, int64_t all)
+{
+  const int64_t context = model->reserve.context, others = used > context ? used - context : 0,
+                room = all - others - device_model_reserve(model, ranks);
+  return room > 0 ? room : 0;
 }

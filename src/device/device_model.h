@@ -37,6 +37,7 @@ struct device_model {
 
   /* Bytes of device memory in addition to the arenas of a plan. */
   struct {
+    int64_t context;   /* the driver's context and modules */
     int64_t lane;      /* workspace of a lane that multiplies matrices */
     int64_t kernels;   /* of libraries */
     int64_t transport; /* its buffers, if there are more ranks than one */
@@ -63,8 +64,15 @@ enum status device_model_find(const char *kind, enum dtype compute, struct devic
 /* Products in fp8 of a GPU of this compute capability. Local, pure. */
 enum fp8_scales device_cuda_fp8(int major, int minor);
 
-/* Bytes that a rank of `ranks` needs on such a device in addition to its arenas. Local, pure. */
+/* Bytes that a rank of `ranks` needs on such a device in addition to its arenas, and the purpose of
+ * these bytes. Local, pure. */
 int64_t device_model_reserve(const struct device_model *model, int ranks);
+const char *device_model_reserve_name(int ranks);
+
+/* Bytes that are left for the arenas of a rank of `ranks` on a device of `all` bytes, of which
+ * `used` are in use: the reserve is subtracted, and so is the memory of other programs. The context
+ * of this program is part of the reserve, so it counts once. Local, pure. */
+int64_t device_model_room(const struct device_model *model, int ranks, int64_t used, int64_t all);
 
 enum {
   DEVICE_CUDA_ROW_MULTIPLE = 64,

@@ -37,7 +37,11 @@ static enum status measure(const struct advise_case *job, const struct plan *con
                            const struct plan_rates *rates, struct advise_measure *out)
 {
   *out = (struct advise_measure){.rooms = {.need = {0}}};
+  const struct device_model *device = plan[0]->input.device;
+  const int ranks = plan[0]->input.ranks;
   job->judge(job->arg, job->n, plan, &out->rooms);
+  out->grows = (double)(device_model_reserve(device, ranks > 1 ? ranks : 2) -
+                        device_model_reserve(device, ranks));
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     out->tier[tier] = (double)plan_tier_bytes(plan[0], (enum plan_tier)tier);
     out->divided[tier] = divided_bytes(plan[0], (enum plan_tier)tier);
@@ -321,7 +325,8 @@ static bool leaves_room(const struct advise_measure *measure)
   if (!splits(measure))
     return false;
   if (rooms->have[ROOM_DEVICE] >= 0)
-    return rooms->need[ROOM_DEVICE] - divided[TIER_DEVICE] <= rooms->have[ROOM_DEVICE];
+    return rooms->need[ROOM_DEVICE] - divided[TIER_DEVICE] + measure->grows <=
+           rooms->have[ROOM_DEVICE];
   return tier[TIER_DEVICE] - divided[TIER_DEVICE] + tier[TIER_HOST] - divided[TIER_HOST] <=
          rooms->have[ROOM_HOST];
 }

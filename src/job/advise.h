@@ -32,6 +32,7 @@ struct advise_measure {
   struct rooms rooms;
   double tier[TIER_COUNT];       /* of this rank; of TIER_SHARED of its group */
   double divided[TIER_COUNT];    /* bytes of `tier` that more ranks would split */
+  double grows;                  /* device memory that several ranks need more than one */
   struct plan_forecast forecast; /* zeros without rates */
 };
 

@@ -57,9 +57,8 @@ struct need {
   const struct job *job;
   int local; /* ranks of this node */
   struct plan_arenas device, host, shared,
-      disk;              /* of a rank, except shared.persistent, which is of a group */
-  double reserve, state; /* of a rank: device memory of libraries, and host memory that moves the
-                            state between the device and files */
+      disk;     /* of a rank, except shared.persistent, which is of a group */
+  double state; /* host memory of a rank that moves the state between the device and files */
   double boxes; /* in the node's shared memory, for data exchange between its ranks. ROOM_SHARED
                    does not count them, because messages can replace them */
   struct rooms rooms;
@@ -82,7 +81,7 @@ static void sum_rooms(struct need *need, const struct job_limits *limits, bool a
 {
   const double shared = shared_by(group, need->shared) * ((need->local + group - 1) / group);
   need->rooms = (struct rooms){
-      .need = {[ROOM_DEVICE] = apart ? both(need->device) + need->reserve : 0,
+      .need = {[ROOM_DEVICE] = apart ? both(need->device) : 0,
                [ROOM_HOST] = (both(need->host) + need->state) * need->local + shared + need->boxes,
                [ROOM_SHARED] = shared,
                [ROOM_DISK] = both(need->disk) * need->on_disk},
@@ -110,7 +109,6 @@ static struct need need_of(const struct site *site, int n, const struct plan *co
     need.host.transient += need.device.transient;
     need.device = (struct plan_arenas){0};
   }
-  need.reserve = (double)device_model_reserve(&job->device->model, comm_ranks(job->comm));
   need.state = apart && !site->at_rest ? (double)job_state_bytes(plans[0], trains(site->use)) : 0;
   for (int i = 0; i < n; i++)
     need.boxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
@@ -137,15 +135,17 @@ static void describe(const struct need *need, enum room room, struct words *word
   const char *verb = need->local == 1 ? "needs" : "need";
   const char *owns = need->local == 1 ? "has" : "have";
   const double bytes = need->rooms.need[room], have = need->rooms.have[room];
+  const int ranks = comm_ranks(job->comm);
   switch (room) {
   case ROOM_DEVICE:
     say(words,
-        "a rank needs %s of memory on its %s device (%s persistent, %s per step, %s for libraries) "
-        "and has %s",
+        "a rank needs %s of memory on its %s device (%s persistent, %s per step) and has %s "
+        "(and %s for %s)",
         mem_amount(bytes).text, job->device->ops->name,
         mem_amount((double)need->device.persistent).text,
-        mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text,
-        mem_amount(have).text);
+        mem_amount((double)need->device.transient).text, mem_amount(have).text,
+        mem_amount((double)device_model_reserve(&job->device->model, ranks)).text,
+        device_model_reserve_name(ranks));
     break;
   case ROOM_HOST:
     say(words,
@@ -343,7 +343,7 @@ static enum status read_limits(const struct job *job, int n, const struct plan *
       .lock = mem_lock_limit_bytes()};
   if (!job->device->model.host_memory) {
     status = job->device->ops->memory(job->device, &used, &all);
-    out->device = all - used;
+    out->device = device_model_room(&job->device->model, comm_ranks(job->comm), used, all);
   }
   comm_fabric_read("/sys/class", &fabric);
   out->rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);

@@ -121,7 +121,7 @@ int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)
 /* Resources of a node for all its ranks, except device memory; -1: unknown, or unlimited. */
 struct job_limits {
-  int64_t device; /* of one rank, what is free */
+  int64_t device; /* of one rank, for its arenas: device_model_room() */
   int64_t host;
   int64_t shared;   /* room in the file system of memory that processes share */
   int64_t disk;     /* room in `nvme` */
@@ -134,13 +134,13 @@ struct job_limits {
  * `limit`: the smaller of both. If the memory that the machine shows grows with use
  * (mem_total_grows()), the limit alone counts. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
-/* Whether the arenas of plans fit within the limits. The device's arenas count with that reserve.
- * The host's count with the copy of the state that is used to load and save a separate device.
- * STATUS_MEMORY names need and limit for each memory. With `cures` it also names deck keys that
- * make all of it fit, in the order of their cost. Plans made with these keys prove it. Two cases
- * only log a warning. The first is that copy, if nothing will be saved or loaded. The second is
- * memory beyond RLIMIT_MEMLOCK that is registered with a separate device or for RDMA, because the
- * registration may be refused. Local, pure. */
+/* Whether the arenas of plans fit within the limits. The host's arenas count with the copy of the
+ * state that is used to load and save a separate device. STATUS_MEMORY names need and limit for
+ * each memory. With `cures` it also names deck keys that make all of it fit, in the order of
+ * their cost. Plans made with these keys prove it. Two cases only log a warning. The first is
+ * that copy, if nothing will be saved or loaded. The second is memory beyond RLIMIT_MEMLOCK that
+ * is registered with a separate device or for RDMA, because the registration may be refused.
+ * Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n,
                              const struct plan *const plans[], const struct job_limits *limits,
                              bool cures);

@@ -99,7 +99,8 @@ qwen2.5-32b-offload 1 3GiB 512GiB gpu
 LIST
 
 # Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB:
-# these alone rule a GPU out; where it fits, they leave it half empty.
+# these alone rule a GPU out. With llama-3.1-8b a rank needs 22.4 GiB, and the context, libraries
+# and NCCL take 2 GiB of the GPU.
 while read -r deck ranks gpu verdict; do
   status=0
   plan "$deck" "$ranks" gpu="$gpu" || status=$?
@@ -114,6 +115,8 @@ llama-3.2-1b 1 h100 yes
 llama-3.2-1b 8 a100-40 yes
 llama-3.1-8b 1 h100 no
 llama-3.1-8b 8 h100 yes
+llama-3.1-8b 8 24GiB no
+llama-3.1-8b 8 25GiB yes
 qwen2.5-0.5b 1 7GiB no
 qwen2.5-0.5b 1 l40s yes
 qwen2.5-7b 1 a100-80 no

@@ -55,9 +55,14 @@ fit 1 " -1 B  of a node of 1 rank" host=$((bytes - 1))B
 first "does not fit: host 1 B short"
 fit 0 "verified" run.device=cuda
 bytes=$(need device)
-fit 0 " 0 GiB  of a rank" gpu="${bytes}B"
+# A GPU keeps memory for the context, libraries and NCCL, more if there are other ranks.
+alone=$((768 << 20)) several=$((2048 << 20))
+fit 1 "a GPU has 0.750 GiB, 0.750 GiB of it for the CUDA context and libraries" gpu=${alone}B
+fit 0 " 0 GiB  of a rank" gpu=$((bytes + alone))B
 first "fits"
-fit 1 "verified" gpu=$((bytes - 1))B host=1KiB
+fit 1 " -1 B  of a rank" gpu=$((bytes + alone - 1))B
+if grep 'use more ranks' fit.out; then die "several ranks have less of a GPU"; fi
+fit 1 "verified" gpu=$((bytes + alone - 1))B host=1KiB
 grep -Eq '^does not fit: GPU 1 B short, host [0-9.]+ [KM]iB short$' fit.out || {
   cat fit.out >&2; die "not all that is short is named first"; }
 
@@ -140,22 +145,23 @@ for key in shard.strategy=full_shard data.micro_batch=1 tiers.params=host; do
 done
 fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
 least=$(need device)
-fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute \
+fit 1 "or use more ranks" --ranks 2 gpu=$((least + several - 1))B tiers.activations=recompute \
   data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
-fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "iB of its GPU: fits" --ranks 2 gpu=$((least + several))B shard.strategy=no_shard \
+  data.micro_batch=3
 # If a cure has several changes, each of them is necessary.
 fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" \
-  --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+  --ranks 2 gpu=$((least + several - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=generate gpu=1B
 grep -E '^with .*(micro_batch|recompute)' fit.out && die "cures that change nothing for generation"
 fit 1 "with data.micro_batch=1 " mode=eval gpu=1B --ranks 2 shard.strategy=no_shard \
   data.micro_batch=3
 fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
 least=$(need device)
-fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard \
+fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu=$((least + several))B shard.strategy=no_shard \
   data.micro_batch=3
-fit 1 "tiers.optimizer=host a rank needs" mode=eval --ranks 2 gpu=$((least - 1))B \
+fit 1 "tiers.optimizer=host a rank needs" mode=eval --ranks 2 gpu=$((least + several - 1))B \
   shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
@@ -163,9 +169,9 @@ fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
 fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 
 # Names and sizes.
-for pair in a100-40:37.3 a100-80:74.5 h100:74.5 h200:131 l40s:44.7 64GiB:64.0 64Gi:64.0 \
+for pair in a100-40:39.4 a100-80:79.0 h100:79.0 h200:140 l40s:44.3 64GiB:64.0 64Gi:64.0 \
   64GB:59.6 0.5TiB:512 65536Mi:64.0; do
-  fit 0 " ${pair#*:} GiB " gpu="${pair%%:*}"
+  fit 0 " has ${pair#*:} GiB, 0.750 GiB of it for " gpu="${pair%%:*}"
 done
 fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, \
 such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
@@ -232,7 +238,8 @@ fit 1 "use more nodes with the keys above and shard.strategy=full_shard" host=4M
 # Twelve nodes fit with full_shard and the keys that the advice named.
 fit 0 "fits" --ranks 12 --local_ranks 1 host=4MiB shard.strategy=full_shard model.layers=60 \
   data.batch=24 tiers.activations=recompute
-fit 1 "full_shard" --ranks 4 gpu=2500Ki shard.strategy=hybrid_shard shard.group=2 model.vocab=4000
+fit 1 "full_shard" --ranks 4 gpu=$((several / 1024 + 2500))Ki \
+  shard.strategy=hybrid_shard shard.group=2 model.vocab=4000
 grep -q '^or use more ranks$' fit.out && die "more replicas need less"
 least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 \
 data.micro_batch=1 shard.prefetch=0"
@@ -241,10 +248,10 @@ fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
 test -s window || { cat fit.out >&2; die "no window on the device"; }
 kib=$(sed 's/\..*//' window)
-fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib + 1))Ki
+fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((several / 1024 + kib + 1))Ki
 grep -q 'of its GPU, and a node [0-9.]* [MG]iB: fits$' fit.out || {
   cat fit.out >&2; die "the window does not fit"; }
-fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib - 1))Ki
+fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((several / 1024 + kib - 1))Ki
 grep '^with ' fit.out | grep -qv 'data.sequence=' && {
   cat fit.out >&2; die "less than the window fits"; }
 # shellcheck disable=SC2086 # words
@@ -277,23 +284,27 @@ without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
 llama 1 "with tiers.working=gather a rank needs 67.4 GiB of its GPU: fits" gpu=70GiB \
   tiers.activations=recompute tiers.working=keep
 order tiers.working=gather tiers.params=host optim.moments=bf16
-llama 0 "GPU     67.4 GiB   70.0 GiB   2.56 GiB" gpu=70GiB \
+llama 0 "GPU     67.4 GiB   68.0 GiB  0.557 GiB" gpu=70GiB \
   tiers.activations=recompute tiers.working=gather
+first "fits"
+llama 1 "a GPU has 69.0 GiB, 2.00 GiB of it for the CUDA context, libraries and NCCL" gpu=69GiB \
+  tiers.activations=recompute tiers.working=gather
+first "does not fit: GPU 0.443 GiB short"
 llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.5 GiB of its GPU: \
 fits" gpu=60GiB tiers.activations=recompute
 order tiers.params=host optim.moments=bf16
-llama 0 "GPU     52.5 GiB   60.0 GiB   7.51 GiB" gpu=60GiB \
+llama 0 "GPU     52.5 GiB   58.0 GiB   5.51 GiB" gpu=60GiB \
   tiers.activations=recompute optim.moments=bf16
 llama 1 "with tiers.activations=keep_host:2 a rank needs 72.8 GiB of its GPU, and a node 100 \
-GiB: fits" gpu=73GiB tiers.activations=keep
+GiB: fits" gpu=75GiB tiers.activations=keep
 order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
 llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB \
   tiers.activations=keep_host:2
 grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
 without 'data.sequence|nodes'
-llama 0 "GPU     37.3 GiB   40.0 GiB   2.68 GiB" gpu=40GiB tiers.activations=recompute ranks=4
+llama 0 "GPU     37.3 GiB   38.0 GiB  0.68" gpu=40GiB tiers.activations=recompute ranks=4
 llama 1 "or use more ranks" gpu=70GiB data.sequence=65536
-llama 0 " 70.0 GiB " gpu=70GiB data.sequence=8192
+llama 0 " 71.0 GiB, 2.00 GiB of it for " gpu=71GiB data.sequence=8192
 llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
 # The memory that is short.
 llama 1 "does not fit: host 92.3 GiB short" gpu=h200 tiers.activations=keep_host:2 host=8GiB

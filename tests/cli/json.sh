@@ -25,8 +25,8 @@ documented() {
   done
 }
 
-"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB "$(with_rates gemm=100)" > plan.txt
-"$SLUICE" plan tiny.yaml --ranks 2 gpu=1GiB host=8GiB "$(with_rates gemm=100)" --json > plan.json
+"$SLUICE" plan tiny.yaml --ranks 2 gpu=3GiB host=8GiB "$(with_rates gemm=100)" > plan.txt
+"$SLUICE" plan tiny.yaml --ranks 2 gpu=3GiB host=8GiB "$(with_rates gemm=100)" --json > plan.json
 documented plan plan.json
 is "$(sed -n 's/^verified: \([0-9]*\) .*/\1/p' plan.txt)" 'it["instructions"]' plan.json
 is "$(sed -n 's/^verified: .* \([0-9a-f]*\)$/\1/p' plan.txt)" 'it["hash"]' plan.json
@@ -43,6 +43,7 @@ is True 'it["fit"]["fits"] and all(it["fit"][m]["fits"] and
 is "$(sed -n '/^  tiers.preset /,$p' plan.txt |
   grep -c 'fits')" 'sum(p.get("fits", False) for p in it["presets"])' plan.json
 is 1 'it["node_sends"]["nodes"]' plan.json
+is True 'it["fit"]["device"]["have"] + it["fit"]["device"]["reserve"] == 3 * 2 ** 30' plan.json
 status=0
 "$SLUICE" plan tiny.yaml gpu=1MiB --json > small.json || status=$?
 test $status = 1 || die "a plan that does not fit: exit $status"

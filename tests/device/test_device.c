@@ -63,9 +63,30 @@ static void a_model_needs_no_device(void **state)
   assert_false(cuda.by_sequence || cuda.host_memory);
   assert_int_equal(cuda.chunk_logits, 1 << 29);
   assert_int_equal(cuda.row_multiple, 64);
-  assert_int_equal(device_model_reserve(&cuda, 1), 256 * mib);
-  assert_int_equal(device_model_reserve(&cuda, 2), 2304 * mib);
-  assert_int_equal(device_model_reserve(&cuda, 8), 2304 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 1), 768 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 2), 2048 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 8), 2048 * mib);
+}
+
+/* In MiB. The first 512 in use are the context of this program. */
+static void a_device_keeps_its_reserve(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *kind;
+    int ranks;
+    int64_t used, all, room;
+  } rows[] = {{"cuda", 1, 0, 24576, 23808},   {"cuda", 2, 0, 24576, 22528},
+              {"cuda", 2, 512, 24576, 22528}, {"cuda", 2, 513, 24576, 22527},
+              {"cuda", 1, 24576, 24576, 0},   {"cuda", 1, 0, 768, 0},
+              {"cuda", 1, 0, 769, 1},         {"host", 8, 0, 769, 769}};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    struct device_model model;
+    assert_ok(device_model_find(rows[r].kind, DTYPE_BF16, &model));
+    assert_int_equal(
+        device_model_room(&model, rows[r].ranks, rows[r].used << 20, rows[r].all << 20),
+        rows[r].room << 20);
+  }
 }
 
 static void destroy_takes_null(void **state)
@@ -278,6 +299,7 @@ int main(void)
       DEVICE_TEST(unsupported_dtype_is_refused_by_name),
       DEVICE_TEST(there_is_one_host),
       DEVICE_TEST(a_model_needs_no_device),
+      DEVICE_TEST(a_device_keeps_its_reserve),
       DEVICE_TEST(destroy_takes_null),
       DEVICE_TEST(every_slot_is_filled),
       DEVICE_TEST(memory_is_zeroed_and_counted),

@@ -206,8 +206,8 @@ static enum status sized_check(const struct sized *sized, enum job_use use,
 static const struct job_limits no_limits = {
     .device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
 
-/* The need of a rank and its device: arenas, and a reserve that is larger if there are other
- * ranks. */
+/* The arenas of a rank are compared with the memory that the reserve leaves. The context is in use
+ * already, and counts once. */
 static void a_device_apart_is_asked_for_its_memory(void **state)
 {
   (void)state;
@@ -218,17 +218,19 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   sized.plan.tight_saves = 1;
   struct job_limits limits = no_limits;
   must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.device = INT64_C(5) * GI + (INT64_C(2304) << 20);
+  limits.device = INT64_C(5) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: a rank needs 7.25 GiB of memory on its apart device (3.00 GiB "
-             "persistent, 2.00 GiB per step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
-  apart_set_memory(INT64_C(1) << 40,
-                   (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
+  check_text("the job does not fit: a rank needs 5.00 GiB of memory on its apart device (3.00 GiB "
+             "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.00 GiB for the CUDA context, "
+             "libraries and NCCL): use ");
   const struct plan *plans[] = {&sized.plan};
+  apart_set_memory(GI / 2, INT64_C(7) * GI); /* and the device's own word is asked for */
+  must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+  apart_set_memory(GI / 2 + 1, INT64_C(7) * GI);
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("and has 1 B");
+  check_text("and has 5.00 GiB (and 2.00 GiB for");
   apart_set_memory(-1, 0);
   sized_close(&sized);
 }
@@ -357,9 +359,9 @@ static void keys_that_are_named_make_it_fit(void **state)
   struct job_limits limits = no_limits;
   int named = 0;
   open_with(&sized, 1, kept);
-  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = INT64_C(2304) << 20;
+  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE);
   sized_close(&sized);
-  limits.device = device + reserve - 1;
+  limits.device = device - 1;
   assert_in_range(check_cures(1, kept,
                               ": use data.micro_batch=1, or tiers.activations=recompute, or "
                               "tiers.params=host tiers.optimizer=host",
@@ -367,7 +369,7 @@ static void keys_that_are_named_make_it_fit(void **state)
                   1, 3);
   for (int64_t part = 9; part > 0;
        part--) { /* less and less room: the cheap ones are named no more */
-    limits.device = device / 10 * part + reserve;
+    limits.device = device / 10 * part;
     named += check_cures(1, kept, ": ", &limits);
   }
   assert_true(named > 5);
@@ -408,11 +410,13 @@ static void no_key_is_named_that_does_not_help(void **state)
   limits.device = 1;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
-      "and has 1 B: none of the keys that were tried makes it fit; use GPUs with more memory");
+      "and has 1 B (and 2.00 GiB for the CUDA context, libraries and NCCL): none of the keys "
+      "that were tried makes it fit; use GPUs with more memory");
   const struct plan *plans[] = {&sized.plan};
   assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false),
                    STATUS_MEMORY);
-  assert_string_equal(strstr(status_text(), " and has 1 B"), " and has 1 B");
+  assert_string_equal(strstr(status_text(), " and has 1 B"),
+                      " and has 1 B (and 2.00 GiB for the CUDA context, libraries and NCCL)");
   sized_close(&sized);
 }
 
