@@ -46,3 +46,4 @@ tests_device_test_select_SOURCES = tests/device/test_select.c tests/device/fixtu
   tests/device/fixture.h
 tests_device_test_swiglu_SOURCES = tests/device/test_swiglu.c tests/device/fixture.c \
   tests/device/fixture.h
+check_scripts += tests/device/neon.sh
