@@ -2,7 +2,8 @@
 # slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit,
 # requeued, resumed; cancelled; with a rank, a slurmd and a node killed; MPI goes from node to node
 # by TCP. The oracle is an uninterrupted run outside Slurm: results are bitwise identical. Skipped
-# where Slurm is not installed or namespaces are forbidden. seconds: 600
+# where Slurm is not installed or namespaces are forbidden.
+# seconds: 600
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 PATH=$PATH:/usr/sbin:/sbin
