@@ -36,7 +36,7 @@ static const struct option table[] = {
      .text = "Say whether the ranks of a node fit in this memory. A size such as 512GiB. With gpu= "
              "it covers loading and saving."},
     {"nvme", OPTION_STRING, AT(nvme), "",
-     .text = "Say whether what the ranks of a node keep on NVMe fits on this disk. A size such as "
+     .text = "Say whether a node's data on NVMe fit on this disk. A size such as "
              "2TiB."},
     {"rates", OPTION_STRINGS, AT(rates), "[]", .path = true,
      .text = "Files of rates; their keys: sluice bench rates --help. Later files take precedence. "
