@@ -9,7 +9,8 @@
 # to the stream `out` and returns non-zero to refuse the library. The libraries found earlier are on
 # the command line too, so that libraries that cannot live in one process are noticed here.
 #
-# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no) and sluice_version_NAME. Adds to
+# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no), sluice_version_NAME, and
+# sluice_lacks_NAME (a sentence if PROLOGUE refuses the library with #error). Adds to
 # SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. If the library is optional, `guess` may end in "no".
 # `yes` and a DIR never do.
 AC_DEFUN([SLUICE_PACKAGE], [
@@ -33,6 +34,7 @@ m4_if([$3], [optional], [no, ])or the folder that $2 is installed in])],
   [AS_IF([test -d "$with_[]SLUICE_name"], [sluice_dir=$with_[]SLUICE_name],
      [AC_MSG_ERROR([--with-$1=$with_[]SLUICE_name: there is no such folder])])])
 sluice_have_[]SLUICE_name=no
+sluice_lacks_[]SLUICE_name=
 sluice_version_[]SLUICE_name=
 AS_IF([test "x$with_[]SLUICE_name" != xno], [
   AC_MSG_CHECKING([for $2])
@@ -52,7 +54,10 @@ AS_IF([test "x$with_[]SLUICE_name" != xno], [
 $7]], [[FILE *out = fopen("conftest.version", "w");
 if (!out) return 1;
 $8
-return fclose(out) != 0;]])], [sluice_have_[]SLUICE_name=yes], [],
+return fclose(out) != 0;]])], [sluice_have_[]SLUICE_name=yes],
+      [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[$7]])], [],
+         [grep '@%:@error' conftest.err >/dev/null &&
+          sluice_lacks_[]SLUICE_name="$2 is needed, and the version found is older"])],
       [AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <stdio.h>
 $7]], [[FILE *out = stdout;
 $8]])], [sluice_have_[]SLUICE_name=yes])])
@@ -70,8 +75,8 @@ $8]])], [sluice_have_[]SLUICE_name=yes])])
      AC_MSG_RESULT([$sluice_version_[]SLUICE_name ($sluice_way)])],
     [AC_MSG_RESULT([no])
      AS_IF([test "$3,$with_[]SLUICE_name" != optional,guess],
-       [AC_MSG_ERROR([$2 was not found, or a program that uses it does not link and run \
-(config.log says which). Debian and Ubuntu: apt install $6. Elsewhere: \
+       [AC_MSG_ERROR([${sluice_lacks_[]SLUICE_name:-$2 was not found, or a program that uses it \
+does not link and run (config.log says which)}. Debian and Ubuntu: apt install $6. Elsewhere: \
  --with-$1=DIR, or SLUICE_NAME[]_CFLAGS and SLUICE_NAME[]_LIBS])])])])
 AC_DEFINE_UNQUOTED([SLUICE_VERSION_]SLUICE_NAME, ["$sluice_version_[]SLUICE_name"],
   [version of $2, empty where it is not used])

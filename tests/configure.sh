@@ -57,6 +57,22 @@ stops "--with-cuda-arch=" --with-cuda-arch=
 stops "--with-nccl= is empty" --without-cuda --with-nccl=
 stops "--with-nccl=yes: NCCL needs CUDA" --without-cuda --with-nccl
 stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
+# Imitations of CUDA and of two versions of NCCL. The accepted one is met by the error after it.
+mkdir fake
+cat > fake/cuda_runtime_api.h <<'END'
+enum { cudaSuccess };
+static int cudaRuntimeGetVersion(int *version) { *version = 13000; return cudaSuccess; }
+END
+echo 'static unsigned long cublasLtGetVersion(void) { return 130100; }' > fake/cublasLt.h
+cat > fake/nccl.h <<'END'
+enum { ncclSuccess };
+static int ncclGetVersion(int *version) { *version = NCCL_VERSION_CODE; return ncclSuccess; }
+END
+of_nccl() { echo "NCCL_CFLAGS=-I$work/fake -DNCCL_VERSION_CODE=$1"; }
+stops "NCCL 2.28 is needed, and the version found is older." --with-nccl NVCC="$work/nvcc" \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22707)"
+stops "--with-cudnn-frontend=$work/empty: there is" --with-nccl NVCC="$work/nvcc" \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22800)" --with-cudnn-frontend="$work/empty"
 stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" \
   --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
@@ -75,16 +91,11 @@ grep -q '^  hardening  *-' out || wrong "configure does not name its hardening"
 if grep '^  hardening .*FORTIFY' out; then wrong "configure adds a second _FORTIFY_SOURCE"; fi
 
 # A build for GPUs that lacks what makes them fast says so after the box, with the cure.
-mkdir fake
-cat > fake/cuda_runtime_api.h <<'END'
-enum { cudaSuccess };
-static int cudaRuntimeGetVersion(int *version) { *version = 13000; return cudaSuccess; }
-END
-echo 'static unsigned long cublasLtGetVersion(void) { return 130100; }' > fake/cublasLt.h
 "$configure" --disable-dependency-tracking NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm NCCL_LIBS=-lsluice-nowhere \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22707)" \
   CUDNN_LIBS=-lsluice-nowhere > out 2>&1 || wrong "configure fails with CUDA alone"
 grep -q '^  CUDA .* for 90a,100,80$' out || wrong "configure chooses other GPUs than nvcc knows"
+grep -q '^  NCCL  *no: NCCL 2.28 is needed' out || wrong "configure's box does not say why no NCCL"
 sed '1,/^  prefix/d' out > after
 for words in 'NCCL 2.28 or later was not found. .* Cure: install libnccl-dev' \
   'cuDNN or cudnn-frontend was not found. .* Cure: [ip].* --with-cudnn'; do
