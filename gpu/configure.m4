@@ -95,6 +95,8 @@ SLUICE_PACKAGE([nccl], [NCCL 2.28], [optional], [pc:nccl plain], [-lnccl], [libn
 [int version = 0;
 if (ncclGetVersion(&version) != ncclSuccess) return 1;
 fprintf(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);])
+# NCCL's header has declarations that the program's warnings refuse.
+NCCL_CFLAGS=`AS_ECHO(["$NCCL_CFLAGS"]) | sed 's/\(^\| \)-I/\1-isystem /g'`
 
 # cuDNN's graphs are built through cudnn-frontend, headers in C++20.
 AS_CASE([$with_cudnn_frontend],

@@ -75,14 +75,14 @@ if HAVE_CUDA
 noinst_LIBRARIES += gpu/libgpu.a
 layers += gpu/libgpu.a
 gpu_libgpu_a_SOURCES = $(gpu_sources)
-gpu_libgpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
+# CUDA's folder may hold another NCCL.
+gpu_libgpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS)
 gpu_libgpu_a_LIBADD =
 if HAVE_CUDNN
 gpu_libgpu_a_CPPFLAGS += -DSLUICE_HAVE_CUDNN $(CUDNN_CFLAGS)
 gpu_libgpu_a_LIBADD += gpu/attention_cudnn.o
 endif
 if HAVE_NCCL
-gpu_libgpu_a_CPPFLAGS += $(NCCL_CFLAGS)
 gpu_libgpu_a_SOURCES += $(gpu_nccl_sources)
 endif
 -include gpu/*.d
