@@ -87,10 +87,10 @@ m4_define([SLUICE_ON_CUDA],
     [AC_MSG_ERROR([--with-$1=$with_$1: $2 needs CUDA, which this build is without])])])])
 
 SLUICE_ON_CUDA([nccl], [NCCL])
-SLUICE_PACKAGE([nccl], [NCCL 2.28], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
+SLUICE_PACKAGE([nccl], [NCCL 2.19], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
 [#include <nccl.h>
-#if NCCL_VERSION_CODE < 22800
-#error NCCL 2.28 or later
+#if NCCL_VERSION_CODE < 21900
+#error NCCL 2.19 or later
 #endif],
 [int version = 0;
 if (ncclGetVersion(&version) != ncclSuccess) return 1;
@@ -159,7 +159,7 @@ AC_DEFINE_UNQUOTED([SLUICE_WITHOUT_CUDNN],
   [doctor's sentence if cuDNN is missing])
 AC_DEFUN([SLUICE_WARN_GPU], [
 AS_CASE([$sluice_have_cuda,$sluice_have_nccl,${with_nccl-guess}], [yes,no,guess],
-  [AC_MSG_WARN([NCCL 2.28 or later was not found. Data between GPUs will go through host memory, \
+  [AC_MSG_WARN([NCCL 2.19 or later was not found. Data between GPUs will go through host memory, \
 which is several times slower. Cure: $sluice_cure_nccl])])
 AS_CASE([$sluice_have_cuda,$sluice_have_cudnn,$sluice_asked_cudnn], [yes,no,guess],
   [AC_MSG_WARN([cuDNN or cudnn-frontend was not found. Attention will be several times slower. \

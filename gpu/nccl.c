@@ -10,9 +10,15 @@
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES,
                "the name of a group is handed over as bytes");
 
+/* From NCCL 2.28 on, copy engines move data inside a node, between windows of registered memory.
+ * Earlier ones move them by kernels. A test on a recent NCCL sets this to 0. */
+#ifndef NCCL_COPY_ENGINES
+#define NCCL_COPY_ENGINES (NCCL_VERSION_CODE >= 22800)
+#endif
+
 /* Channels of a group inside a node. Each has buffers on the GPU, and NCCL would open as many as it
  * could ever use. A few are enough: copy engines move large messages if GPUs reach each other's
- * memory. If they do not, the link is slower than a few channels. */
+ * memory. If they do not, the link is slower than a few channels. Kernels need more of them. */
 enum { FEW_CTAS = 4 };
 enum {
   MOST_REGISTERED = 4
@@ -20,7 +26,9 @@ enum {
 
 struct nccl_group {
   ncclComm_t comm; /* NULL: not started */
+#if NCCL_COPY_ENGINES
   ncclWindow_t registered[MOST_REGISTERED];
+#endif
   int n_registered;
 };
 
@@ -60,11 +68,15 @@ enum status nccl_group_start(struct nccl_group *group, const char *name, const v
   ncclUniqueId unique;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t comm = NULL;
+#if NCCL_COPY_ENGINES
   config.commName = name;
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* NCCL's kernels take multiprocessors from products and
                                               wait for them, copy engines do not */
   if (one_node)
     config.maxCTAs = FEW_CTAS;
+#else
+  (void)one_node;
+#endif
   memcpy(&unique, id, sizeof unique);
   enum status status =
       nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
@@ -78,8 +90,10 @@ void nccl_group_destroy(struct nccl_group *group)
 {
   if (!group)
     return;
+#if NCCL_COPY_ENGINES
   for (int i = 0; i < group->n_registered; i++)
     nccl_warn(ncclCommWindowDeregister(group->comm, group->registered[i]), "forgetting memory");
+#endif
   if (group->comm)
     nccl_warn(ncclCommDestroy(group->comm), "ending a group");
   mem_free(group);
@@ -99,13 +113,19 @@ enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t byt
   if (group->n_registered == MOST_REGISTERED)
     return status_set(STATUS_INTERNAL, "a group cannot register more than %d pieces of memory",
                       MOST_REGISTERED);
+#if NCCL_COPY_ENGINES
   enum status status = nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes,
                                                          &group->registered[group->n_registered],
                                                          NCCL_WIN_COLL_SYMMETRIC),
                                   "registering memory");
-  if (!status)
-    group->n_registered++;
-  return status;
+  if (status)
+    return status;
+#else
+  (void)ptr;
+  (void)bytes;
+#endif
+  group->n_registered++;
+  return STATUS_OK;
 }
 
 /* NCCL reports missing memory as an ordinary CUDA error. */
@@ -142,9 +162,13 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received)
 {
+#if NCCL_COPY_ENGINES /* which move no messages of ncclSend() */
   return nccl_check(
       ncclAlltoAll(sent, received, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
       "an exchange");
+#else
+  return nccl_exchange_varying(group, lane, sent, NULL, bytes, received, NULL);
+#endif
 }
 
 static enum status swap_with(ncclComm_t comm, cudaStream_t stream, int peer, const char *sent,
@@ -169,7 +193,8 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
   for (int peer = 0; peer < size && !status; peer++)
     status =
         swap_with(group->comm, cuda_lane(lane)->stream, peer, (const char *)sent + peer * bytes,
-                  sent_bytes[peer], (char *)received + peer * bytes, received_bytes[peer]);
+                  sent_bytes ? sent_bytes[peer] : bytes, (char *)received + peer * bytes,
+                  received_bytes ? received_bytes[peer] : bytes);
   return status ? status : nccl_check(ncclGroupEnd(), "an exchange of messages");
 }
 

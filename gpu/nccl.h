@@ -1,6 +1,6 @@
 /* A group of GPUs of NCCL, for src/comm: collectives on a lane's stream, by copy engines if NCCL
- * can. Environment variables of NCCL override the settings made here. Private to gpu/ and
- * src/comm. */
+ * can (2.28 or later). Environment variables of NCCL override the settings made here. Private to
+ * gpu/ and src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
@@ -48,7 +48,7 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
 /* The same, but sent_bytes[j] bytes go to member j, and received_bytes[j] bytes come from it. Both
- * sides know these numbers, which are at most `bytes`. */
+ * sides know these numbers, which are at most `bytes`. NULL: all are `bytes`. */
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
                                   const int64_t *sent_bytes, int64_t bytes, void *received,
                                   const int64_t *received_bytes);

@@ -69,10 +69,10 @@ enum { ncclSuccess };
 static int ncclGetVersion(int *version) { *version = NCCL_VERSION_CODE; return ncclSuccess; }
 END
 of_nccl() { echo "NCCL_CFLAGS=-I$work/fake -DNCCL_VERSION_CODE=$1"; }
-stops "NCCL 2.28 is needed, and the version found is older." --with-nccl NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22707)"
+stops "NCCL 2.19 is needed, and the version found is older." --with-nccl NVCC="$work/nvcc" \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21806)"
 stops "--with-cudnn-frontend=$work/empty: there is" --with-nccl NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22800)" --with-cudnn-frontend="$work/empty"
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21900)" --with-cudnn-frontend="$work/empty"
 stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" \
   --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
@@ -92,12 +92,12 @@ if grep '^  hardening .*FORTIFY' out; then wrong "configure adds a second _FORTI
 
 # A build for GPUs that lacks what makes them fast says so after the box, with the cure.
 "$configure" --disable-dependency-tracking NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 22707)" \
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21806)" \
   CUDNN_LIBS=-lsluice-nowhere > out 2>&1 || wrong "configure fails with CUDA alone"
 grep -q '^  CUDA .* for 90a,100,80$' out || wrong "configure chooses other GPUs than nvcc knows"
-grep -q '^  NCCL  *no: NCCL 2.28 is needed' out || wrong "configure's box does not say why no NCCL"
+grep -q '^  NCCL  *no: NCCL 2.19 is needed' out || wrong "configure's box does not say why no NCCL"
 sed '1,/^  prefix/d' out > after
-for words in 'NCCL 2.28 or later was not found. .* Cure: install libnccl-dev' \
+for words in 'NCCL 2.19 or later was not found. .* Cure: install libnccl-dev' \
   'cuDNN or cudnn-frontend was not found. .* Cure: [ip].* --with-cudnn'; do
   grep -q "WARNING: $words" after || wrong "configure does not warn: $words"
 done

@@ -31,7 +31,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("papi", when="+papi")
-    depends_on("nccl@2.28:", when="+cuda")
+    depends_on("nccl@2.19:", when="+cuda")
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")
 
     def configure_args(self):
