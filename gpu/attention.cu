@@ -181,11 +181,6 @@ template <typename T> void run_backward(const gpu_launch *launch, const attentio
 
 } // namespace
 
-size_t gpu_attention_workspace(const attention *op)
-{
-  return (size_t)(op->batch * op->heads * op->tokens) * sizeof(float);
-}
-
 void gpu_attention(const gpu_launch *launch, const attention *op)
 {
   if (launch->bf16)

@@ -20,6 +20,7 @@
  *   other step, when the flag shows that it is its turn.
  *
  * Kernel finish: dQ in bf16 from the sums. */
+#include "device/cuda_work.h"
 #include "gpu/attention_roles.cuh"
 #include "gpu/kernels.h"
 
@@ -144,23 +145,6 @@ __constant__ int compiled = 1;
 __constant__ int compiled = 0;
 #endif
 
-/* The workspace: counter, flags, stats, sums. */
-struct room {
-  size_t flags, stats, sums, bytes;
-};
-
-room room_of(const attention *op)
-{
-  const auto whole = [](size_t n) { return (n + 255) / 256 * 256; };
-  const size_t blocks = (size_t)(op->batch * op->heads) * (size_t)((op->tokens + BM - 1) / BM);
-  room r;
-  r.flags = 256;
-  r.stats = r.flags + whole(blocks * sizeof(int));
-  r.sums = r.stats + whole(blocks * BM * 2 * sizeof(float));
-  r.bytes = r.sums + blocks * BM * (size_t)op->head_width * sizeof(float);
-  return r;
-}
-
 /* The driver's function. The runtime library finds it, so nothing is linked with the driver. */
 cudaError_t encode(CUtensorMap *map, const void *from, int64_t D, int64_t heads, int64_t tokens,
                    int64_t batch, int64_t stride, int rows)
@@ -200,7 +184,7 @@ cudaError_t encode_all(params *p, const attention_backward *op)
 params params_of(const attention_backward *op)
 {
   const attention *f = &op->forward;
-  const room r = room_of(f);
+  const cuda_work_room r = cuda_work_hopper_room(f);
   char *work = (char *)f->work;
   params p = {};
   p.tokens = (int)f->tokens;
@@ -261,20 +245,6 @@ cudaError_t gpu_attention_hopper_compiled(bool *out)
   if (error == cudaSuccess)
     *out = there != 0;
   return error;
-}
-
-bool gpu_attention_hopper_knows(const struct attention *op)
-{
-  return (op->head_width == 64 || op->head_width == 128) && op->past == 0 &&
-         op->kv_batch_stride == 0 && op->lse && (op->window == 0 || op->window >= op->tokens) &&
-         op->heads % op->kv_heads == 0 && op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
-         op->batch * op->kv_heads * ((op->tokens + BN - 1) / BN) < INT32_MAX - 1024 &&
-         op->batch * op->heads * ((op->tokens + BM - 1) / BM) < INT32_MAX / PLACE;
-}
-
-size_t gpu_attention_hopper_workspace(const struct attention *op)
-{
-  return room_of(op).bytes;
 }
 
 bool gpu_attention_hopper_aligned(const struct attention_backward *op)

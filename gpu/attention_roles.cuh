@@ -69,7 +69,8 @@ struct note {
   int place; /* BEGIN, END: of the sum; KV_PARITY, KV_AT: of the stage with K and V; from bit PLACE
                 on: number of earlier key blocks */
 };
-enum { LAST = 1, STOP = 2, FROM = 4, BEGIN = 1, END = 2, KV_PARITY = 4, KV_AT = 8, PLACE = 16 };
+enum { LAST = 1, STOP = 2, FROM = 4, BEGIN = 1, END = 2, KV_PARITY = 4, KV_AT = 8 };
+enum { PLACE = CUDA_WORK_PLACE };
 
 template <int D> __device__ __forceinline__ uint32_t note_at(uint32_t base, uint32_t step)
 {

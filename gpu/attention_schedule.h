@@ -15,6 +15,8 @@
 #ifndef SLUICE_GPU_ATTENTION_SCHEDULE_H
 #define SLUICE_GPU_ATTENTION_SCHEDULE_H
 
+#include "device/cuda_work.h"
+
 #ifdef __CUDACC__
 #define ATTENTION_BOTH static __host__ __device__ __forceinline__
 #else
@@ -22,8 +24,8 @@
 #endif
 
 enum {
-  ATTENTION_QUERIES = 64,
-  ATTENTION_KEYS = 128,
+  ATTENTION_QUERIES = CUDA_WORK_QUERIES,
+  ATTENTION_KEYS = CUDA_WORK_KEYS,
   ATTENTION_DIAGONAL = ATTENTION_KEYS / ATTENTION_QUERIES
 };
 

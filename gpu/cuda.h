@@ -32,7 +32,7 @@ struct cuda_block {
 
 struct cuda_device {
   struct device device; /* first: a device is one of these */
-  int ordinal, multiprocessors;
+  int ordinal;
   pthread_mutex_t mutex; /* of the blocks */
   int64_t blocks, blocks_room;
   struct cuda_block *block;
@@ -43,13 +43,6 @@ struct cuda_device {
   struct matmul_cache *algorithms;
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
   bool warned;                   /* that attention is slow */
-  int64_t most_scores;  /* bytes that the backward pass of attention keeps at a time, if it can be
-                           cut into such pieces */
-  int64_t least_scores; /* the same if memory is tight */
-  int64_t memory;       /* bytes of the GPU */
-  bool hopper; /* attention_hopper.cu computes the backward pass of attention if it supports the
-                * shape
-                */
 };
 
 enum { CUDA_WORKSPACE = DEVICE_CUDA_WORKSPACE };
@@ -95,7 +88,7 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
 {
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
                              .bf16 = lane->device->model.compute == DTYPE_BF16,
-                             .multiprocessors = cuda_device(lane->device)->multiprocessors,
+                             .multiprocessors = lane->device->model.gpu.multiprocessors,
                              .tally = cuda_lane(lane)->tally};
 }
 
@@ -136,12 +129,12 @@ enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
   enum status cuda_##name parameters;                                                              \
   enum status cuda_timed_##name parameters;
 #include "gpu/operations.h"
-size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
-                                int threads);
-size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
-                              int64_t C, int threads);
 size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
                                 int threads);
+/* device_model.cudnn_workspace. Builds the graph, so that no later call must; 0 if cuDNN has none.
+ */
+size_t cuda_cudnn_workspace(const struct device_model *model, const struct attention_backward *op,
+                            bool backward);
 
 /* device_ops.measure and .measured. */
 enum status cuda_measure(struct lane *lane, bool on);

@@ -133,8 +133,8 @@ static enum status find(struct cuda_device *cuda)
                         "asking for the GPU's properties");
   if (status)
     return status;
-  cuda->multiprocessors = properties.multiProcessorCount;
-  cuda->memory = (int64_t)properties.totalGlobalMem;
+  cuda->device.model.gpu.multiprocessors = properties.multiProcessorCount;
+  cuda->device.model.gpu.memory = (int64_t)properties.totalGlobalMem;
   if (cuda->device.model.fp8)
     cuda->device.model.fp8 = device_cuda_fp8(properties.major, properties.minor);
   cuda->device.fp8_tensor = cuda->device.model.fp8 == FP8_SCALES_TENSOR;
@@ -149,7 +149,7 @@ static enum status start(struct cuda_device *cuda)
 {
   enum status status = find(cuda);
   if (!status)
-    status = cuda_check(gpu_attention_hopper_compiled(&cuda->hopper),
+    status = cuda_check(gpu_attention_hopper_compiled(&cuda->device.model.gpu.hopper),
                         "asking which kernels there are for the GPU");
   if (!status)
     status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
@@ -164,7 +164,6 @@ static enum status start(struct cuda_device *cuda)
 
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
-  const int64_t most_scores = INT64_C(1) << 32, least_scores = INT64_C(1) << 30;
   struct device_model model;
   struct cuda_device *cuda;
   if (ordinal < 0)
@@ -175,14 +174,14 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   if (status)
     return status;
   model.device = &cuda->device;
+#ifdef SLUICE_HAVE_CUDNN
   model.attention_workspace = cuda_attention_workspace;
-  model.layernorm_workspace = cuda_layernorm_workspace;
-  model.rmsnorm_workspace = cuda_rmsnorm_workspace;
-  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops, .model = model},
-                               .most_scores = most_scores,
-                               .least_scores = least_scores,
-                               .ordinal = ordinal,
-                               .keeps_cache = true};
+  model.cudnn_workspace = cuda_cudnn_workspace;
+#else
+  model.gpu.cudnn = false;
+#endif
+  *cuda = (struct cuda_device){
+      .device = {.ops = &cuda_ops, .model = model}, .ordinal = ordinal, .keeps_cache = true};
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
   if (status)

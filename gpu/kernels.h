@@ -24,7 +24,6 @@ struct gpu_launch {
 
 void gpu_norm_forward(const struct gpu_launch *launch, const struct row_norm *op);
 void gpu_norm_gradient(const struct gpu_launch *launch, const struct row_norm_backward *op);
-size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int64_t C);
 
 void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
@@ -138,15 +137,12 @@ void gpu_update(const struct gpu_launch *launch, int64_t n, const struct update 
 /* Heads of at most 256 elements. */
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);
 void gpu_attention_backward(const struct gpu_launch *launch, const struct attention_backward *op);
-size_t gpu_attention_workspace(const struct attention *op);
 /* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: whether there is an image for
- * this GPU. knows: whether it computes such shapes. Pointers must then be multiples of 16 bytes,
- * and strides of 8 elements (gpu_attention_hopper_aligned). Results do not depend on the workspace,
- * nor on the number of free multiprocessors. */
+ * this GPU. If cuda_work_hopper_knows() the shape, pointers must be multiples of 16 bytes, and
+ * strides of 8 elements (gpu_attention_hopper_aligned). Results do not depend on the workspace, nor
+ * on the number of free multiprocessors. */
 cudaError_t gpu_attention_hopper_compiled(bool *out);
-bool gpu_attention_hopper_knows(const struct attention *op);
 bool gpu_attention_hopper_aligned(const struct attention_backward *op);
-size_t gpu_attention_hopper_workspace(const struct attention *op);
 cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch,
                                           const struct attention_backward *op);
 

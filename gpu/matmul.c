@@ -272,7 +272,7 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
   pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
   cache->kind = (struct matmul_kind){.magic = "sluice4",
                                      .version = (int64_t)cublasLtGetVersion(),
-                                     .multiprocessors = device->multiprocessors,
+                                     .multiprocessors = device->device.model.gpu.multiprocessors,
                                      .workspace = CUDA_WORKSPACE,
                                      .record_bytes = sizeof(struct matmul_record)};
   snprintf(cache->kind.name, sizeof cache->kind.name, "%s", device->name);

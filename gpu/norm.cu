@@ -8,6 +8,7 @@
  * grid depends on the shape and the GPU only, so the sums have one order. */
 #include <cuda_pipeline.h>
 
+#include "device/cuda_work.h"
 #include "gpu/fp8.cuh"
 #include "gpu/kernels.h"
 
@@ -258,7 +259,7 @@ constexpr int STAGES_OF = W == 1 || P > 8 ? 0
 /* Blocks that a multiprocessor holds at a time. */
 constexpr int blocks_each(int P)
 {
-  return P == 1 ? 2 : 1;
+  return P == 1 ? CUDA_WORK_NORM_BLOCKS : 1;
 }
 
 int backward_blocks(int multiprocessors, int64_t pieces, int rows, int packs)
@@ -538,12 +539,6 @@ bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 }
 
 } // namespace
-
-size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int64_t C)
-{
-  return 2 * (size_t)backward_blocks(multiprocessors, rows * groups, 1, 1) * (size_t)C *
-         sizeof(float);
-}
 
 void gpu_norm_forward(const gpu_launch *launch, const row_norm *op)
 {

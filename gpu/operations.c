@@ -189,19 +189,6 @@ enum status cuda_norm_backward(struct lane *lane, const struct row_norm_backward
   return cuda_check_launch("a norm's gradient");
 }
 
-size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
-                                int threads)
-{
-  return cuda_rmsnorm_workspace(model, rows, 1, C, threads);
-}
-
-size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
-                              int64_t C, int threads)
-{
-  (void)threads;
-  return gpu_norm_workspace(cuda_device(model->device)->multiprocessors, rows, groups, C);
-}
-
 enum status cuda_rope(struct lane *lane, const struct rope *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);

@@ -17,10 +17,13 @@ static const struct {
   const char *name, *title;
   int64_t bytes;
   int major, minor; /* compute capability */
+  int multiprocessors;
 } gpus[] = {
-    {"a100-40", "A100 40GB", 40300 * MIB, 8, 0}, {"a100-80", "A100 80GB", 80900 * MIB, 8, 0},
-    {"h100", "H100 80GB", 80900 * MIB, 9, 0},    {"h200", "H200 141GB", 143000 * MIB, 9, 0},
-    {"l40s", "L40S 48GB", 45400 * MIB, 8, 9},
+    {"a100-40", "A100 40GB", 40300 * MIB, 8, 0, 108},
+    {"a100-80", "A100 80GB", 80900 * MIB, 8, 0, 108},
+    {"h100", "H100 80GB", 80900 * MIB, 9, 0, 132},
+    {"h200", "H200 141GB", 143000 * MIB, 9, 0, 132},
+    {"l40s", "L40S 48GB", 45400 * MIB, 8, 9, 142},
 };
 
 /* A unit is required, because a number alone may mean GiB. */
@@ -47,6 +50,8 @@ enum status fit_gpu(const char *text, struct fit_room *room)
       room->gpu = gpus[i].title;
       room->gpu_bytes = gpus[i].bytes;
       room->fp8 = device_cuda_fp8(gpus[i].major, gpus[i].minor);
+      room->multiprocessors = gpus[i].multiprocessors;
+      room->hopper = gpus[i].major == 9 && gpus[i].minor == 0;
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
@@ -54,6 +59,17 @@ enum status fit_gpu(const char *text, struct fit_room *room)
                       "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB",
                       text);
   return STATUS_OK;
+}
+
+/* The size decides which kernels run. It differs a little between GPUs of a name. */
+void fit_describe(const struct fit_room *room, struct device_gpu *gpu)
+{
+  if (room->gpu_bytes > 0)
+    gpu->memory = room->gpu_bytes + room->gpu_bytes / 64;
+  if (room->gpu) {
+    gpu->multiprocessors = room->multiprocessors;
+    gpu->hopper = room->hopper;
+  }
 }
 
 enum status fit_size(const char *key, const char *text, int64_t *bytes)

@@ -13,6 +13,8 @@ struct fit_room {
   const char *gpu;     /* its name; NULL: only its size is known */
   int64_t gpu_bytes;   /* of one, which is one rank's */
   enum fp8_scales fp8; /* if its name is known */
+  int multiprocessors; /* if its name is known */
+  bool hopper;         /* compute capability 9.0 */
   int64_t host_bytes;  /* of a node */
   int64_t nvme_bytes;  /* of a node */
   int local_ranks;     /* of a node */
@@ -22,6 +24,9 @@ struct fit_room {
  * "1000B"); "" leaves the room alone. STATUS_USAGE names the key. Local. */
 enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_size(const char *key, const char *text, int64_t *bytes);
+
+/* Writes what is known about the GPU. Local. */
+void fit_describe(const struct fit_room *room, struct device_gpu *gpu);
 
 /* Whether the size of a memory is known, so that there is a verdict. */
 bool fit_is_sized(const struct fit_room *room);

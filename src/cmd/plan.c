@@ -66,7 +66,8 @@ static int ranks_on_node(const struct values *values)
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
 }
 
-/* The device that the plan is for. The sizes of a GPU are exact if this machine has one. */
+/* The device that the plan is for. The sizes of a GPU are exact, except cuDNN's, if this machine
+ * has none. */
 struct target {
   struct job_place place;
   struct device_model model;
@@ -87,7 +88,7 @@ static enum status take_gpu(const struct values *values, struct deck *deck)
 }
 
 static enum status create_target(const struct values *values, const struct deck *deck,
-                                 struct target *out)
+                                 const struct fit_room *room, struct target *out)
 {
   int gpus = 0;
   enum status status = job_count_gpus(deck, &gpus);
@@ -97,12 +98,20 @@ static enum status create_target(const struct values *values, const struct deck 
                          gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
   if (!status)
     status = device_model_find(out->place.device, out->place.compute, &out->model);
+  if (!status)
+    fit_describe(room, &out->model.gpu);
   if (status || gpus == 0 || out->model.host_memory)
     return status;
   status = device_create(out->place.device, 0, out->place.compute, &out->device);
-  if (!status)
+  if (status)
+    return status;
+  if (room->gpu && room->multiprocessors != out->device->model.gpu.multiprocessors) {
+    device_destroy(out->device); /* gpu= names another GPU than that of this machine */
+    out->device = NULL;
+  } else {
     out->model = out->device->model;
-  return status;
+  }
+  return STATUS_OK;
 }
 
 /* gpu= may name another GPU than that of this machine. */
@@ -248,10 +257,8 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("\n%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
          all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
          deck_strategy_name(input->strategy), groups);
-  printf("device %s, computing in %s with gradients in %s and masters in fp32%s\n",
-         target->place.device, target->place.precision, dtype_name(input->device->gradient),
-         is_estimated(target) ? "; this machine has none, so workspace sizes are those of the host"
-                              : "");
+  printf("device %s, computing in %s with gradients in %s and masters in fp32\n",
+         target->place.device, target->place.precision, dtype_name(input->device->gradient));
 }
 
 /* The verdict comes first, then the time of a step, then details. */
@@ -348,7 +355,7 @@ static enum status run(const struct arguments *arguments)
   if (!status)
     status = take_gpu(values, &deck);
   if (!status)
-    status = create_target(values, &deck, &target);
+    status = create_target(values, &deck, &room, &target);
   if (!status)
     status = check_fp8(values, &deck, &room, &target);
   if (!status)
@@ -393,7 +400,8 @@ const struct command command_plan = {
         "A part of a GPU is for the CUDA context, libraries and NCCL. The table names it and does "
         "not count it as room for the plan. gpu=SIZE is the memory that programs can use.\n"
         "\n"
-        "gpu= and run.device=cuda plan for GPUs even if this machine has none.\n"
+        "gpu= and run.device=cuda plan for GPUs even if this machine has none. Without the name of "
+        "a GPU they assume an H100's kernels.\n"
         "\n"
         "With gpu=, host=, nvme= or rates it ranks the presets of tiers.preset: memory per "
         "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "

@@ -11,7 +11,7 @@ struct plan_facts {
   const struct traffic_model *links;
   const char *device;
   const char *precision;
-  bool estimated; /* workspaces of a GPU that this machine does not have */
+  bool estimated; /* this machine does not have such a GPU, so cuDNN's workspaces are bounds */
 };
 
 /* Prints one object on standard output. Its members are in the text of `sluice plan --help`. *fits

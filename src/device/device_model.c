@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "device/cuda_work.h"
 #include "device/host/host.h"
 
 enum { MIB = 1 << 20 };
@@ -15,7 +16,13 @@ static const struct {
   struct device_model model;
 } kinds[] = {
     {"host",
-     {.by_sequence = true, .host_memory = true, .chunk_logits = 16 * MIB, .row_multiple = 1}},
+     {.by_sequence = true,
+      .host_memory = true,
+      .chunk_logits = 16 * MIB,
+      .row_multiple = 1,
+      .attention_workspace = host_attention_workspace,
+      .layernorm_workspace = host_layernorm_workspace,
+      .rmsnorm_workspace = host_rmsnorm_workspace}},
     {"cuda",
      {.chunk_logits = 512 * MIB,
       .row_multiple = DEVICE_CUDA_ROW_MULTIPLE,
@@ -26,7 +33,17 @@ static const struct {
       .reserve = {.context = 512 * MIB,
                   .lane = DEVICE_CUDA_WORKSPACE,
                   .kernels = 192 * MIB,
-                  .transport = 1280 * MIB}}},
+                  .transport = 1280 * MIB},
+      .gpu = {.multiprocessors = 132,
+              .hopper = true,
+              .cudnn = true,
+              .memory = INT64_C(80) << 30,
+              .most_scores = INT64_C(1) << 32,
+              .least_scores = INT64_C(1) << 30},
+      .attention_workspace = cuda_work_attention,
+      .layernorm_workspace = cuda_work_layernorm,
+      .rmsnorm_workspace = cuda_work_rmsnorm,
+      .cudnn_workspace = cuda_work_cudnn_most}},
 };
 
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out)
@@ -45,9 +62,6 @@ enum status device_model_find(const char *kind, enum dtype compute, struct devic
   out->compute = compute;
   out->gradient = DTYPE_F32;
   out->fp8 = compute == DTYPE_BF16 ? FP8_SCALES_GROUPS : FP8_SCALES_NONE;
-  out->attention_workspace = host_attention_workspace;
-  out->layernorm_workspace = host_layernorm_workspace;
-  out->rmsnorm_workspace = host_rmsnorm_workspace;
   return STATUS_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 
 struct attention; /* device/device.h */
+struct attention_backward;
 struct device;
 
 /* Products in fp8 (device/fp8.h), by the scales of their operands, in the order of what a device
@@ -20,6 +21,17 @@ enum fp8_scales {
   FP8_SCALES_NONE,   /* no such products */
   FP8_SCALES_TENSOR, /* one per operand */
   FP8_SCALES_GROUPS  /* one per tile and per block */
+};
+
+/* What decides the workspaces of a GPU (device/cuda_work.h). */
+struct device_gpu {
+  int multiprocessors;
+  bool hopper; /* our own gradient of attention, on compute capability 9.0 */
+  bool cudnn;
+  int64_t memory;       /* bytes */
+  int64_t most_scores;  /* bytes that cuDNN's gradient of attention keeps at a time, if it can be
+                           cut into such pieces */
+  int64_t least_scores; /* the same if memory is tight */
 };
 
 struct device_model {
@@ -44,21 +56,25 @@ struct device_model {
   } reserve;
 
   /* Bytes of workspace for an operation of device.h, without reading pointers in it. `threads` are
-   * those of the lane. Exact if `device` is not NULL, else estimates. For attention with past > 0
+   * those of the lane. Exact, except cuDNN's if `device` is NULL. For attention with past > 0
    * they also suffice for fewer tokens and a shorter past > 0. Call this for tight and for best
    * room before the first operation, so that no operation must prepare anything. */
   struct device *device; /* the device itself; NULL: this machine has none */
+  struct device_gpu gpu;
   size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
                                 int threads);
   size_t (*layernorm_workspace)(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads);
   size_t (*rmsnorm_workspace)(const struct device_model *model, int64_t rows, int64_t groups,
                               int64_t C, int threads);
+  /* Of a graph of cuDNN's, with work_bytes and pointers of no meaning. */
+  size_t (*cudnn_workspace)(const struct device_model *model, const struct attention_backward *op,
+                            bool backward);
 };
 
-/* The model of a kind of device, "host" or "cuda", in every build; `device` is NULL. The workspaces
- * of a CUDA device are estimated with the host's. STATUS_UNSUPPORTED for another kind, or for a
- * type that it does not compute in. Local, pure. */
+/* The model of a kind of device, "host" or "cuda", in every build; `device` is NULL. The GPU is an
+ * H100 until `gpu` is set. STATUS_UNSUPPORTED for another kind, or for a type that it does not
+ * compute in. Local, pure. */
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out);
 
 /* Products in fp8 of a GPU of this compute capability. Local, pure. */

@@ -1,6 +1,8 @@
 noinst_LIBRARIES += src/device/libdevice.a
 layers += src/device/libdevice.a
 src_device_libdevice_a_SOURCES = \
+	src/device/cuda_work.c \
+	src/device/cuda_work.h \
 	src/device/device.c \
 	src/device/device.h \
 	src/device/device_model.c \

@@ -23,7 +23,7 @@ tests_device_test_attention_SOURCES = tests/device/test_attention.c tests/device
 tests_device_test_classifier_SOURCES = tests/device/test_classifier.c tests/device/fixture.c \
   tests/device/fixture.h
 tests_device_test_device_SOURCES = tests/device/test_device.c tests/device/fixture.c \
-  tests/device/fixture.h
+  tests/device/fixture.h tests/device/workspaces.h
 tests_device_test_elementwise_SOURCES = tests/device/test_elementwise.c tests/device/fixture.c \
   tests/device/fixture.h
 tests_device_test_embedding_SOURCES = tests/device/test_embedding.c tests/device/fixture.c \

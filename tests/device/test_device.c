@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/host/host.h"
+#include "workspaces.h"
 
 static void unknown_device_is_refused_with_the_list(void **state)
 {
@@ -87,6 +88,35 @@ static void a_device_keeps_its_reserve(void **state)
         device_model_room(&model, rows[r].ranks, rows[r].used << 20, rows[r].all << 20),
         rows[r].room << 20);
   }
+}
+
+static void workspaces_of_attention_need_no_gpu(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < sizeof workspace_rows / sizeof *workspace_rows; i++) {
+    const struct workspace_row *row = &workspace_rows[i];
+    const struct attention op = workspace_shape(row);
+    struct device_model cuda;
+    assert_ok(device_model_find("cuda", row->compute, &cuda));
+    cuda.gpu.hopper = row->hopper;
+    const size_t got = cuda.attention_workspace(&cuda, &op, 1);
+    if (got != row->bytes)
+      fail_msg("row %zu, %s: %zu bytes, not %zu", i, row->text, got, row->bytes);
+  }
+}
+
+/* Two sums of each column per block. There are two blocks per multiprocessor, but not more than
+ * rows. */
+static void workspaces_of_norms_need_no_gpu(void **state)
+{
+  (void)state;
+  struct device_model cuda;
+  assert_ok(device_model_find("cuda", DTYPE_BF16, &cuda));
+  assert_int_equal(cuda.layernorm_workspace(&cuda, 1000, 4096, 1), 2 * 264 * 4096 * 4);
+  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 1000, 1, 4096, 1), 2 * 264 * 4096 * 4);
+  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 10, 3, 128, 1), 2 * 30 * 128 * 4);
+  cuda.gpu.multiprocessors = 108;
+  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 100, 3, 128, 1), 2 * 216 * 128 * 4);
 }
 
 static void destroy_takes_null(void **state)
@@ -300,6 +330,8 @@ int main(void)
       DEVICE_TEST(there_is_one_host),
       DEVICE_TEST(a_model_needs_no_device),
       DEVICE_TEST(a_device_keeps_its_reserve),
+      DEVICE_TEST(workspaces_of_attention_need_no_gpu),
+      DEVICE_TEST(workspaces_of_norms_need_no_gpu),
       DEVICE_TEST(destroy_takes_null),
       DEVICE_TEST(every_slot_is_filled),
       DEVICE_TEST(memory_is_zeroed_and_counted),

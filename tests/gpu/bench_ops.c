@@ -313,14 +313,14 @@ static void bench_attention(const struct model *m)
   const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
   struct cuda_device *cuda = (struct cuda_device *)device;
   const bool plain = !cuda->cudnn;
-  const bool hopper = cuda->hopper;
+  const bool hopper = device->model.gpu.hopper;
   if (hopper) {
     report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST},
                  2.5 * flops);
-    cuda->hopper = false;
+    device->model.gpu.hopper = false;
   }
   if (plain && m->T > MOST_PLAIN) {
-    cuda->hopper = hopper;
+    device->model.gpu.hopper = hopper;
     return;
   }
   report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL,
@@ -330,7 +330,7 @@ static void bench_attention(const struct model *m)
   if (!plain)
     report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT},
                  2.5 * flops);
-  cuda->hopper = hopper;
+  device->model.gpu.hopper = hopper;
 }
 
 /* The gradient of attention by the length of sequences, 16,384 tokens at a time: Llama-3.1-8B's

@@ -21,8 +21,10 @@
 #include <unistd.h>
 
 #include "../device/layernorm.h"
+#include "../device/workspaces.h"
 #include "base/rng.h"
 #include "compress/compress.h"
+#include "device/cuda_work.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "gpu/cuda.h"
@@ -1064,7 +1066,7 @@ static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
 /* Each test has a device of its own. */
 static void without_hopper(void)
 {
-  cuda_device(gpu)->hopper = false;
+  gpu->model.gpu.hopper = false;
 }
 
 static void test_attention(void **state)
@@ -1077,11 +1079,11 @@ static void test_attention(void **state)
   check_attention(1, 300, 4, 4, 64, 33);
   check_attention(2, 65, 6, 3, 33, 7);
   /* In as many pieces as can be. */
-  const int64_t most = cuda_device(gpu)->most_scores;
-  cuda_device(gpu)->most_scores = 1;
+  const int64_t most = gpu->model.gpu.most_scores;
+  gpu->model.gpu.most_scores = 1;
   check_attention(2, 256, 12, 12, 64, 0);
   check_attention(3, 128, 8, 2, 128, 0);
-  cuda_device(gpu)->most_scores = most;
+  gpu->model.gpu.most_scores = most;
 }
 
 /* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items
@@ -1089,7 +1091,7 @@ static void test_attention(void **state)
 static void test_hopper_attention(void **state)
 {
   (void)state;
-  if (!cuda_device(gpu)->hopper || compute != DTYPE_BF16)
+  if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
     skip();
   const int64_t widths[] = {64, 128};
   for (size_t d = 0; d < 2; d++) {
@@ -1111,7 +1113,24 @@ static void test_hopper_attention(void **state)
 
 static bool knows(struct attention op)
 {
-  return gpu_attention_hopper_knows(&op);
+  return cuda_work_hopper_knows(&op);
+}
+
+/* The GPU's answers are the model's. cuDNN's own are at most the bound. */
+static void test_workspaces(void **state)
+{
+  (void)state;
+  const bool hopper = gpu->model.gpu.hopper;
+  for (size_t i = 0; i < sizeof workspace_rows / sizeof *workspace_rows; i++) {
+    const struct workspace_row *row = &workspace_rows[i];
+    const struct attention op = workspace_shape(row);
+    if (row->compute != compute || (row->hopper && !hopper))
+      continue;
+    gpu->model.gpu.hopper = row->hopper;
+    const size_t got = gpu->model.attention_workspace(&gpu->model, &op, 1);
+    if (strcmp(row->text, "cudnn") ? got != row->bytes : got > row->bytes)
+      fail_msg("row %zu, %s: %zu bytes, not %zu", i, row->text, got, row->bytes);
+  }
 }
 
 static void test_hopper_knows(void **state)
@@ -1191,15 +1210,15 @@ static void expect_more_room_wanted(struct heads *heads)
 static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D,
                                   int64_t most, int64_t least)
 {
-  struct cuda_device *cuda = cuda_device(gpu);
-  const int64_t most_before = cuda->most_scores, least_before = cuda->least_scores;
+  struct device_gpu *facts = &gpu->model.gpu;
+  const int64_t most_before = facts->most_scores, least_before = facts->least_scores;
   struct heads heads = heads_make(B, T, H, K, D);
-  cuda->most_scores = most;
-  cuda->least_scores = least;
+  facts->most_scores = most;
+  facts->least_scores = least;
   const size_t best = room_for(&heads, ATTENTION_BEST), tight = room_for(&heads, ATTENTION_TIGHT),
                forward = room_for(&heads, ATTENTION_FORWARD);
   assert_true(forward <= tight && tight <= best);
-  if (cuda->cudnn && compute == DTYPE_BF16)
+  if (facts->cudnn && compute == DTYPE_BF16)
     assert_true(tight < best);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute),
                rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best,
@@ -1215,8 +1234,8 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
                (long long)H, dtype_name(compute), rooms[i], best);
   }
   expect_more_room_wanted(&heads);
-  cuda->most_scores = most_before;
-  cuda->least_scores = least_before;
+  facts->most_scores = most_before;
+  facts->least_scores = least_before;
   forget();
 }
 
@@ -1235,12 +1254,12 @@ static void test_attention_without_scores(void **state)
 {
   (void)state;
   without_hopper();
-  cuda_device(gpu)->memory = 2 * (2 * 256 * 256) - 1;
+  gpu->model.gpu.memory = 2 * (2 * 256 * 256) - 1;
   check_attention(1, 256, 2, 2, 64, 0);
   struct heads heads = heads_make(1, 256, 2, 2, 64);
   const size_t forward = room_for(&heads, ATTENTION_FORWARD);
   assert_int_equal(room_for(&heads, ATTENTION_BEST), forward);
-  cuda_device(gpu)->memory *= 4;
+  gpu->model.gpu.memory *= 4;
   if (cuda_device(gpu)->cudnn && compute == DTYPE_BF16)
     assert_true(room_for(&heads, ATTENTION_BEST) > forward);
   forget();
@@ -1252,7 +1271,7 @@ static void test_hopper_compiled(void **state)
   (void)state;
   struct cudaDeviceProp properties;
   must_cuda(cudaGetDeviceProperties(&properties, cuda_device(gpu)->ordinal));
-  assert_int_equal(cuda_device(gpu)->hopper,
+  assert_int_equal(gpu->model.gpu.hopper,
                    properties.major == 9 && strstr(SLUICE_NVCC_ARCH, "sm_90a") != NULL);
 }
 
@@ -1261,8 +1280,8 @@ static void test_hopper_compiled(void **state)
  * grows with the tokens, not with their square. */
 static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
 {
-  struct cuda_device *cuda = cuda_device(gpu);
-  const int multiprocessors = cuda->multiprocessors,
+  struct device_gpu *facts = &gpu->model.gpu;
+  const int multiprocessors = facts->multiprocessors,
             some[] = {multiprocessors, 1, 7, multiprocessors - 1, multiprocessors};
   struct heads heads = heads_make(B, T, H, K, D);
   const size_t need = room_for(&heads, ATTENTION_BEST),
@@ -1274,13 +1293,13 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   must(gpu->ops->attention(gpu_lane, &heads.op));
   gradient_within(&heads, need, want);
   for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-    cuda->multiprocessors = some[i];
+    facts->multiprocessors = some[i];
     gradient_within(&heads, need, got);
     if (memcmp(got, want, bytes))
       fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits",
                (long long)T, (long long)D, some[i]);
   }
-  cuda->multiprocessors = multiprocessors;
+  facts->multiprocessors = multiprocessors;
   expect_more_room_wanted(&heads);
   heads.back.work_bytes = 0;
   heads.back.dq = (char *)heads.back.dq + 2;
@@ -1292,7 +1311,7 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
 static void test_hopper_bits(void **state)
 {
   (void)state;
-  if (!cuda_device(gpu)->hopper || compute != DTYPE_BF16)
+  if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
     skip();
   check_hopper_bits(2, 1000, 6, 2, 128);
   check_hopper_bits(3, 1024, 12, 12, 64);
@@ -2646,6 +2665,7 @@ int main(int argc, char **argv)
                                        TEST(test_attention_without_scores),
                                        TEST(test_hopper_compiled),
                                        TEST(test_hopper_attention),
+                                       TEST(test_workspaces),
                                        TEST(test_hopper_knows),
                                        TEST(test_hopper_bits),
                                        TEST(test_embedding),
