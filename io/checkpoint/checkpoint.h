@@ -15,7 +15,6 @@ struct checkpoint_meta {
   int64_t skipped;     /* steps that the non-finite policy skipped */
   int64_t ranks;       /* that wrote it */
   int64_t local_ranks; /* of each of their nodes; 0: not known */
-  int64_t format;      /* version of the file that was read; not used in saving */
   uint64_t seed;
   uint64_t run;             /* id of the run that wrote it; 0: none. Not read with the others */
   struct token_stream data; /* the training data */

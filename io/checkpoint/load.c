@@ -22,7 +22,7 @@ void checkpoint_meta_free(struct checkpoint_meta *meta)
 
 /* Meta data. */
 
-static enum status check_format(hid_t file, int64_t *out)
+static enum status check_format(hid_t file)
 {
   char *format = NULL;
   int32_t version = 0, complete = 0;
@@ -38,12 +38,10 @@ static enum status check_format(hid_t file, int64_t *out)
   mem_free(format);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "format_version", DTYPE_I32, &version);
-  if (status == STATUS_OK && (version < 1 || version > CHECKPOINT_VERSION))
+  if (status == STATUS_OK && version != CHECKPOINT_VERSION)
     status = status_set(
-        STATUS_INPUT, "it is a checkpoint of format version %d; this Sluice reads versions 1 to %d",
+        STATUS_INPUT, "it is a checkpoint of format version %d; this Sluice reads version %d",
         (int)version, CHECKPOINT_VERSION);
-  if (status == STATUS_OK)
-    *out = version;
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "complete", DTYPE_I32, &complete);
   if (status == STATUS_OK && complete != 1)
@@ -101,7 +99,7 @@ static bool is_listed(const char *word, const char *words)
   return false;
 }
 
-/* Checkpoints of older versions, and of imported weights, have none. */
+/* Imported weights have none. */
 static enum status read_data(hid_t file, struct token_stream *out)
 {
   struct token_stream data = {0};
@@ -145,7 +143,7 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
       {"skipped", DTYPE_I64, &meta.skipped}, {"ranks", DTYPE_I64, &meta.ranks},
       {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
   };
-  enum status status = check_format(file, &meta.format);
+  enum status status = check_format(file);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
   const bool has_nodes = status == STATUS_OK && hdf5_has_attribute(file, "local_ranks");
@@ -181,7 +179,7 @@ static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
 static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 {
   int64_t numbers[] = {meta->step,          meta->samples,     meta->skipped, meta->ranks,
-                       (int64_t)meta->seed, meta->local_ranks, meta->format};
+                       (int64_t)meta->seed, meta->local_ranks};
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
@@ -197,7 +195,6 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
   meta->ranks = numbers[3];
   meta->seed = (uint64_t)numbers[4];
   meta->local_ranks = numbers[5];
-  meta->format = numbers[6];
   return status;
 }
 
@@ -242,7 +239,7 @@ static enum status check_residuals(const struct checkpoint_table *table, int64_t
 }
 
 /* Rank 0: all checks that need no tensor data. */
-static enum status read_structure(hid_t file, struct checkpoint_table *table, int64_t *version)
+static enum status read_structure(hid_t file, struct checkpoint_table *table)
 {
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
@@ -254,7 +251,6 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table, in
                         (long long)table->n, (long long)tensors);
   if (status == STATUS_OK)
     status = check_residuals(table, meta.ranks);
-  *version = meta.format;
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -357,16 +353,11 @@ struct load {
 static enum status open_structure(struct comm *comm, const char *path, hid_t *file,
                                   struct checkpoint_table *found)
 {
-  int64_t version = CHECKPOINT_VERSION;
   enum status status = hdf5_open(path, false, file);
   if (status == STATUS_OK && comm_rank(comm) == 0)
-    status = read_structure(*file, found, &version);
+    status = read_structure(*file, found);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
-    status = checkpoint_table_share(comm, found);
-  if (status == STATUS_OK)
-    status = comm_broadcast(comm, &version, sizeof version, 0);
-  return status == STATUS_OK && version < 3 ? checkpoint_find_repeats(comm, *file, found) : status;
+  return status == STATUS_OK ? checkpoint_table_share(comm, found) : status;
 }
 
 static enum status match_structure(struct load *load)

@@ -6,7 +6,6 @@ io_checkpoint_libcheckpoint_a_SOURCES = \
 	io/checkpoint/folder.c \
 	io/checkpoint/load.c \
 	io/checkpoint/private.h \
-	io/checkpoint/repeats.c \
 	io/checkpoint/save.c \
 	io/checkpoint/show.c \
 	io/checkpoint/state.h \

@@ -6,7 +6,7 @@
 #include "io/hdf5/hdf5.h"
 
 #define CHECKPOINT_FORMAT "sluice-checkpoint"
-enum { CHECKPOINT_VERSION = 3 }; /* written; older ones are read */
+enum { CHECKPOINT_VERSION = 3 };
 
 /* The tensors of a file, the same on every rank. Plain numbers without padding, so that an array of
  * them can be sent and hashed as bytes. */
@@ -79,10 +79,6 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
                                   const struct checkpoint_table *table, const bool *wanted);
-/* Refuses a file of version 1 or 2 in which part of a parameter was lost (repeats.c). Each rank
- * reads some of the parameters. Collective. */
-enum status checkpoint_find_repeats(struct comm *comm, hid_t file,
-                                    const struct checkpoint_table *table);
 /* The error for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 

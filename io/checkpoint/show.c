@@ -133,7 +133,7 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta,
                        const struct checkpoint_table *table, FILE *to)
 {
   printable_print(to, "file      %s\n", path);
-  fprintf(to, "format    %s %" PRId64 "\n", CHECKPOINT_FORMAT, meta->format);
+  fprintf(to, "format    %s %d\n", CHECKPOINT_FORMAT, CHECKPOINT_VERSION);
   printable_print(to, "program   %s\n", meta->version);
   fprintf(to, "step      %" PRId64 "\n", meta->step);
   fprintf(to, "samples   %" PRId64 "\n", meta->samples);
@@ -186,7 +186,7 @@ static void write_show(const char *path, const struct checkpoint_meta *meta,
   json_write_open(&json, NULL, '{');
   json_write_text(&json, "file", path);
   json_write_text(&json, "format", CHECKPOINT_FORMAT);
-  json_write_int(&json, "version", meta->format);
+  json_write_int(&json, "version", CHECKPOINT_VERSION);
   json_write_text(&json, "program", meta->version);
   json_write_int(&json, "step", meta->step);
   json_write_int(&json, "samples", meta->samples);

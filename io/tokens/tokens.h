@@ -31,7 +31,7 @@ struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that ma
 /* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
 struct token_stream {
   struct tokenizer_id
-      tokenizer; /* name "": the identity is unknown (checkpoints of older versions) */
+      tokenizer; /* name "": the identity is unknown (imported weights) */
   int64_t tokens;
   uint32_t crc32; /* of all tokens, as the shards hold them */
 };

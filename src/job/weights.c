@@ -272,20 +272,6 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   return STATUS_OK;
 }
 
-/* Version 1 of the format had messages of int8 with other scales. */
-static enum status check_residuals(const struct job *job, const char *path,
-                                   const struct checkpoint_meta *meta,
-                                   const struct job_state_saved *saved)
-{
-  const char *feedback = saved->policy.feedback;
-  if (meta->format > 1 || !feedback || strcmp(feedback, "int8") != 0 || !deck_feedback(job->deck))
-    return STATUS_OK;
-  return status_set(STATUS_INPUT,
-                    "%s has residuals in int8 of an older version of Sluice, which this one cannot "
-                    "read; resume with compress.feedback=off to leave them out",
-                    path);
-}
-
 static enum status check_saved_deck(const struct job *job, const char *path,
                                     const struct checkpoint_meta *meta, bool moments,
                                     struct job_state_saved *residuals)
@@ -296,25 +282,8 @@ static enum status check_saved_deck(const struct job *job, const char *path,
     status = model_source_check(&saved, path, job->deck);
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
-  if (!status && moments)
-    status = check_residuals(job, path, meta, residuals);
   deck_destroy(&saved);
   return status;
-}
-
-/* Files of versions 1 and 2 lack the part of a residual row beyond 16 MiB
- * (io/checkpoint/repeats.c), unless it was on NVMe, which the file does not tell. */
-static enum status check_residual_sizes(const char *path, const struct checkpoint_meta *meta,
-                                        const struct job_state *state)
-{
-  for (int t = 0; t < state->n && meta->format < 3; t++)
-    if (strcmp(state->tensor[t].group, "residual") == 0 && state->tensor[t].shape[1] > 16 << 20)
-      return status_set(
-          STATUS_INPUT,
-          "%s was written by an older version of Sluice, which lost parts of residuals of "
-          "more than 16 MiB; resume with compress.feedback=off to leave them out",
-          path);
-  return STATUS_OK;
 }
 
 static void tell_residuals(const struct job *job, const char *path,
@@ -344,8 +313,6 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   if (!status)
     status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                            : job_state_open(job, false, false, true, &state));
-  if (!status)
-    status = check_residual_sizes(path, &meta, state);
   if (!status)
     status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)

@@ -142,8 +142,8 @@ struct decks {
   struct deck before, now;
 };
 
-/* A checkpoint of an older version does not record its compute type. It is assumed to be the
- * current one. */
+/* A checkpoint of another program may lack its compute type, which then counts as the current
+ * one. */
 static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
                                const struct deck *saved)
 {

@@ -92,33 +92,12 @@ static struct tokenizer_id identify_folder(const char *dir)
   return id;
 }
 
-/* A checkpoint of an older version records only the folder of its data. If they cannot be opened
- * there, nothing is known. */
-static enum status identify_old_data(struct comm *comm, const char *path, const char *text,
-                                     struct tokenizer_id *out)
-{
-  struct deck deck = {0};
-  struct token_set *set = NULL;
-  enum status status = comm_agree(comm, deck_load_text(&deck, path, text, strlen(text), 0, NULL));
-  int64_t there =
-      !status && comm_rank(comm) == 0 && model_source_holds(deck.data.train, "prepare.json");
-  if (!status)
-    status = comm_max_i64(comm, &there, 1);
-  if (!status && there && token_set_open(comm, deck.data.train, SPLIT_TRAIN, &set) == STATUS_OK)
-    *out = token_set_tokenizer(set);
-  token_set_close(set);
-  deck_destroy(&deck);
-  return status;
-}
-
 static enum status identify_checkpoint(struct comm *comm, const char *path,
                                        struct tokenizer_id *out)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(comm, path, &meta);
   *out = meta.data.tokenizer;
-  if (!status && !*out->name && meta.samples > 0)
-    status = identify_old_data(comm, path, meta.deck, out);
   checkpoint_meta_free(&meta);
   return status;
 }

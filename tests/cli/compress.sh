@@ -97,28 +97,6 @@ keys="compress.grads.codec=bf16 compress.feedback=bf16"
 }
 close_to none turns 1e-3
 
-# Residuals of older formats are refused, or left out: those in int8, and messages beyond 16 MiB.
-older() {
-  version=$1 text=$2
-  shift 2
-  train 2 older-$version "$@" run.steps=2
-  "$python" -c 'import h5py, numpy, sys
-h5py.File(sys.argv[1], "r+").attrs.modify("format_version", numpy.int32(sys.argv[2]))' \
-    "$(newest older-$version)" "$version"
-  code=0
-  on 2 "$SLUICE" train tiny.yaml run.dir=older-$version "$@" run.steps=3 --resume auto \
-    > older.log 2>&1 || code=$?
-  test $code = 3 && grep -q "$text" older.log ||
-    { cat older.log >&2; die "exit code $code with residuals of format $version"; }
-  train 2 older-$version "$@" compress.feedback=off run.steps=3 --resume auto
-  grep -q "resumed from" older-$version.log || die "format $version is not resumed without feedback"
-  rm -r older-$version
-}
-older 1 "has residuals in int8 of an older version of Sluice" \
-  compress.grads.codec=bf16 compress.feedback=int8
-older 2 "older version of Sluice, which lost parts of residuals of more than 16 MiB" \
-  compress.grads.codec=bf16 compress.feedback=fp32 model.layers=1 model.width=624
-
 # Feedback goes and comes.
 train 2 off compress.grads.codec=bf16 compress.feedback=fp32 run.steps=2
 train 2 off compress.grads.codec=bf16 run.steps=4 --resume auto

@@ -350,7 +350,7 @@ static void drop_format(hid_t file)
 }
 static void change_version(hid_t file)
 {
-  put_number(file, "format_version", DTYPE_I32, 4);
+  put_number(file, "format_version", DTYPE_I32, 2);
 }
 static void drop_version(hid_t file)
 {
@@ -617,7 +617,7 @@ static const struct {
 } changes[] = {
     {change_format, "HDF5 file of format \"sluice-tokens\"", true},
     {drop_format, "an HDF5 file but not a Sluice checkpoint", true},
-    {change_version, "format version 4; this Sluice reads versions 1 to 3", true},
+    {change_version, "format version 2; this Sluice reads version 3", true},
     {drop_version, "the attribute format_version is missing", true},
     {wide_version, "the attribute format_version is not of type int32", true},
     {unmark, "it is incomplete", true},
