@@ -90,7 +90,7 @@ SLUICE_ON_CUDA([nccl], [NCCL])
 SLUICE_PACKAGE([nccl], [NCCL 2.19], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
 [#include <nccl.h>
 #if NCCL_VERSION_CODE < 21900
-#error NCCL 2.19 or later
+#error the version found is older
 #endif],
 [int version = 0;
 if (ncclGetVersion(&version) != ncclSuccess) return 1;
@@ -134,7 +134,7 @@ SLUICE_PACKAGE([cudnn], [cuDNN 9], [optional], [pc:cudnn plain], [-lcudnn -lnvrt
 [#include <cudnn.h>
 #include <cudnn_frontend_version.h>
 #if CUDNN_MAJOR < 9
-#error cuDNN 9 or later
+#error the version found is older
 #endif],
 [const int version = (int)cudnnGetVersion();
 fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100 % 100,

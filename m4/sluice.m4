@@ -10,7 +10,7 @@
 # the command line too, so that libraries that cannot live in one process are noticed here.
 #
 # Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no), sluice_version_NAME, and
-# sluice_lacks_NAME (a sentence if PROLOGUE refuses the library with #error). Adds to
+# sluice_lacks_NAME (a sentence with the words of #error if PROLOGUE refuses the library). Adds to
 # SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. If the library is optional, `guess` may end in "no".
 # `yes` and a DIR never do.
 AC_DEFUN([SLUICE_PACKAGE], [
@@ -56,8 +56,9 @@ if (!out) return 1;
 $8
 return fclose(out) != 0;]])], [sluice_have_[]SLUICE_name=yes],
       [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[$7]])], [],
-         [grep '@%:@error' conftest.err >/dev/null &&
-          sluice_lacks_[]SLUICE_name="$2 is needed, and the version found is older"])],
+         [sluice_reason=`sed -n 's/.*@%:@error //p' conftest.err | sed 1q`
+          AS_IF([test -n "$sluice_reason"],
+            [sluice_lacks_[]SLUICE_name="$2 is needed, and $sluice_reason"])])],
       [AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <stdio.h>
 $7]], [[FILE *out = stdout;
 $8]])], [sluice_have_[]SLUICE_name=yes])])

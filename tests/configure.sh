@@ -34,6 +34,9 @@ stops "--with-hdf5=/nonexistent: there is no such folder" --with-hdf5=/nonexiste
 stops "parallel HDF5 was not found" --with-hdf5="$work/empty"
 stops "MPI 3.1 was not found" MPICC=/bin/false
 stops "parallel HDF5 was not found" HDF5_LIBS=-lsluice-nowhere
+mkdir serial
+: > serial/hdf5.h
+stops "parallel HDF5 is needed, and this HDF5 was built without MPI." HDF5_CFLAGS="-I$work/serial"
 stops "PAPI was not found" --with-papi="$work/empty"
 stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
 stops "--with-cuda= is empty" --with-cuda=

@@ -7,7 +7,7 @@ SLUICE_PACKAGE([mpi], [MPI 3.1], [required], [$sluice_mpi_ways],
 [#include <mpi.h>
 #include "$srcdir/src/comm/mpi_version.h"
 #if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)
-#error MPI 3.1 or later
+#error the version found is older
 #endif],
 [char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
 int length;

@@ -1,7 +1,7 @@
 SLUICE_PACKAGE([hwloc], [hwloc 2], [required], [pc:hwloc plain], [-lhwloc], [libhwloc-dev],
 [#include <hwloc.h>
 #if HWLOC_API_VERSION < 0x20000
-#error hwloc 2.0 or later
+#error the version found is older
 #endif],
 [unsigned version = hwloc_get_api_version();
 if (version >> 16 != HWLOC_API_VERSION >> 16) return 1;
