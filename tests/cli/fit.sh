@@ -57,8 +57,8 @@ first "does not fit: host 1 B short"
 fit 0 "verified" run.device=cuda
 bytes=$(need device)
 # A GPU keeps memory for the context, libraries and NCCL, more if there are other ranks.
-alone=$((768 << 20)) several=$((2048 << 20))
-fit 1 "a GPU has 0.750 GiB, 0.750 GiB of it for the CUDA context and libraries" gpu=${alone}B
+alone=$((1280 << 20)) several=$((2304 << 20))
+fit 1 "a GPU has 1.25 GiB, 1.25 GiB of it for the CUDA context and libraries" gpu=${alone}B
 fit 0 " 0 GiB  of a rank" gpu=$((bytes + alone))B
 first "fits"
 fit 1 " -1 B  of a rank" gpu=$((bytes + alone - 1))B
@@ -181,7 +181,7 @@ fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 # Names and sizes.
 for pair in a100-40:39.4 a100-80:79.0 h100:79.0 h200:140 l40s:44.3 64GiB:64.0 64Gi:64.0 \
   64GB:59.6 0.5TiB:512 65536Mi:64.0; do
-  fit 0 " has ${pair#*:} GiB, 0.750 GiB of it for " gpu="${pair%%:*}"
+  fit 0 " has ${pair#*:} GiB, 1.25 GiB of it for " gpu="${pair%%:*}"
 done
 fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, \
 such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
@@ -294,27 +294,27 @@ without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
 llama 1 "with tiers.working=gather a rank needs 67.4 GiB of its GPU: fits" gpu=70GiB \
   tiers.activations=recompute tiers.working=keep
 order tiers.working=gather tiers.params=host optim.moments=bf16
-llama 0 "GPU     67.4 GiB   68.0 GiB  0.550 GiB" gpu=70GiB \
+llama 0 "GPU     67.4 GiB   67.8 GiB  0.300 GiB" gpu=70GiB \
   tiers.activations=recompute tiers.working=gather
 first "fits"
-llama 1 "a GPU has 69.0 GiB, 2.00 GiB of it for the CUDA context, libraries and NCCL" gpu=69GiB \
+llama 1 "a GPU has 69.0 GiB, 2.25 GiB of it for the CUDA context, libraries and NCCL" gpu=69GiB \
   tiers.activations=recompute tiers.working=gather
-first "does not fit: GPU 0.450 GiB short"
+first "does not fit: GPU 0.700 GiB short"
 llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.5 GiB of its GPU: \
 fits" gpu=60GiB tiers.activations=recompute
 order tiers.params=host optim.moments=bf16
-llama 0 "GPU     52.5 GiB   58.0 GiB   5.51 GiB" gpu=60GiB \
+llama 0 "GPU     52.5 GiB   57.8 GiB   5.26 GiB" gpu=60GiB \
   tiers.activations=recompute optim.moments=bf16
 llama 1 "with tiers.activations=keep_host:2 a rank needs 72.8 GiB of its GPU, and a node 100 \
-GiB: fits" gpu=75GiB tiers.activations=keep
+GiB: fits" gpu=76GiB tiers.activations=keep
 order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
 llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB \
   tiers.activations=keep_host:2
 grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
 without 'data.sequence|nodes'
-llama 0 "GPU     37.3 GiB   38.0 GiB  0.674 GiB" gpu=40GiB tiers.activations=recompute ranks=4
+llama 0 "GPU     37.3 GiB   37.8 GiB  0.424 GiB" gpu=40GiB tiers.activations=recompute ranks=4
 llama 1 "or use more ranks" gpu=70GiB data.sequence=65536
-llama 0 " 71.0 GiB, 2.00 GiB of it for " gpu=71GiB data.sequence=8192
+llama 0 " 72.0 GiB, 2.25 GiB of it for " gpu=72GiB data.sequence=8192
 llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
 # The memory that is short.
 llama 1 "does not fit: host 92.3 GiB short" gpu=h200 tiers.activations=keep_host:2 host=8GiB

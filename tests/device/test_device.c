@@ -64,9 +64,9 @@ static void a_model_needs_no_device(void **state)
   assert_false(cuda.by_sequence || cuda.host_memory);
   assert_int_equal(cuda.chunk_logits, 1 << 29);
   assert_int_equal(cuda.row_multiple, 64);
-  assert_int_equal(device_model_reserve(&cuda, 1), 768 * mib);
-  assert_int_equal(device_model_reserve(&cuda, 2), 2048 * mib);
-  assert_int_equal(device_model_reserve(&cuda, 8), 2048 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 1), 1280 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 2), 2304 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 8), 2304 * mib);
 }
 
 /* In MiB. The first 512 in use are the context of this program. */
@@ -77,10 +77,10 @@ static void a_device_keeps_its_reserve(void **state)
     const char *kind;
     int ranks;
     int64_t used, all, room;
-  } rows[] = {{"cuda", 1, 0, 24576, 23808},   {"cuda", 2, 0, 24576, 22528},
-              {"cuda", 2, 512, 24576, 22528}, {"cuda", 2, 513, 24576, 22527},
-              {"cuda", 1, 24576, 24576, 0},   {"cuda", 1, 0, 768, 0},
-              {"cuda", 1, 0, 769, 1},         {"host", 8, 0, 769, 769}};
+  } rows[] = {{"cuda", 1, 0, 24576, 23296},   {"cuda", 2, 0, 24576, 22272},
+              {"cuda", 2, 512, 24576, 22272}, {"cuda", 2, 513, 24576, 22271},
+              {"cuda", 1, 24576, 24576, 0},   {"cuda", 1, 0, 1280, 0},
+              {"cuda", 1, 0, 1281, 1},         {"host", 8, 0, 769, 769}};
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     struct device_model model;
     assert_ok(device_model_find(rows[r].kind, DTYPE_BF16, &model));

@@ -223,14 +223,14 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text("the job does not fit: a rank needs 5.00 GiB of memory on its apart device (3.00 GiB "
-             "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.00 GiB for the CUDA context, "
+             "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.25 GiB for the CUDA context, "
              "libraries and NCCL): use ");
   const struct plan *plans[] = {&sized.plan};
-  apart_set_memory(GI / 2, INT64_C(7) * GI); /* and the device's own word is asked for */
+  apart_set_memory(GI / 2, INT64_C(7) * GI + GI / 4); /* and the device's own word is asked for */
   must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
-  apart_set_memory(GI / 2 + 1, INT64_C(7) * GI);
+  apart_set_memory(GI / 2 + 1, INT64_C(7) * GI + GI / 4);
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("and has 5.00 GiB (and 2.00 GiB for");
+  check_text("and has 5.00 GiB (and 2.25 GiB for");
   apart_set_memory(-1, 0);
   sized_close(&sized);
 }
@@ -410,13 +410,13 @@ static void no_key_is_named_that_does_not_help(void **state)
   limits.device = 1;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
-      "and has 1 B (and 2.00 GiB for the CUDA context, libraries and NCCL): none of the keys "
+      "and has 1 B (and 2.25 GiB for the CUDA context, libraries and NCCL): none of the keys "
       "that were tried makes it fit; use GPUs with more memory");
   const struct plan *plans[] = {&sized.plan};
   assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false),
                    STATUS_MEMORY);
   assert_string_equal(strstr(status_text(), " and has 1 B"),
-                      " and has 1 B (and 2.00 GiB for the CUDA context, libraries and NCCL)");
+                      " and has 1 B (and 2.25 GiB for the CUDA context, libraries and NCCL)");
   sized_close(&sized);
 }
 
