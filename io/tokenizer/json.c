@@ -22,7 +22,8 @@ struct loader {
   const char *path;
   const struct json_node *root, *vocab;
   const struct json_node *config; /* of tokenizer_config.json; NULL: there is none */
-  struct added_tokens added;      /* all of them, sorted */
+  struct added_tokens added;      /* all of them */
+  int64_t sorted;                 /* so many of them, which can be found */
   int64_t words;   /* tokens of the vocabulary; other added tokens have the ids from there on */
   int64_t bound;   /* the highest id of the vocabulary, plus 1 */
   int32_t behind;  /* token that the template puts after a text, -1: none */
@@ -144,8 +145,8 @@ static int64_t find_token(const struct loader *loader, const char *text)
   if (node)
     return json_get_whole(node, 0, loader->bound - 1, &id) == STATUS_OK ? id : -1;
   const struct added_token key = {.text = text, .bytes = strlen(text)}, *found = NULL;
-  if (loader->added.count > 0)
-    found = bsearch(&key, loader->added.token, (size_t)loader->added.count, sizeof key, by_text);
+  if (loader->sorted > 0)
+    found = bsearch(&key, loader->added.token, (size_t)loader->sorted, sizeof key, by_text);
   return found ? found->id : -1;
 }
 
@@ -409,6 +410,12 @@ static enum status add_one(struct loader *loader, const struct json_node *node, 
   return status;
 }
 
+static void sort_added(struct loader *loader)
+{
+  added_tokens_sort(&loader->added);
+  loader->sorted = loader->added.count;
+}
+
 static enum status refuse_repeated(const struct loader *loader, const struct json_node *list)
 {
   const struct added_tokens *added = &loader->added;
@@ -462,7 +469,7 @@ static enum status load_decoder(struct loader *loader, int64_t *next, char **tex
     if (status)
       return status;
   }
-  added_tokens_sort(&loader->added);
+  sort_added(loader);
   return decoder_of(loader) ? refuse_repeated(loader, decoder_of(loader)) : STATUS_OK;
 }
 
@@ -476,7 +483,7 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
        node = json_next(node))
     status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text)
                                             : json_fail(node, "is not an object");
-  added_tokens_sort(&loader->added);
+  sort_added(loader);
   if (status == STATUS_OK && list)
     status = refuse_repeated(loader, list);
   if (status == STATUS_OK)

@@ -724,6 +724,12 @@ static void test_config_refused(void **state)
             "\"<x>y\"}, \"265\": {\"content\": \"<new>\", \"lstrip\": true, \"normalized\": "
             "false}, \"266\": {\"content\": \"<end>\", \"special\": true}}}");
   check_tokens("a <new>b<x>y", "a|<new>|b|<x>y");
+  /* Known tokens after new ones, which sort before them */
+  put_small(NULL, NULL,
+            "{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<a>\"}, "
+            "\"266\": {\"content\": \"<b>\"}, \"267\": {\"content\": \"<c>\"}, \"262\": "
+            "{\"content\": \"<e>\"}}}");
+  check_tokens("a<b>b", "a|<b>|b");
 }
 
 static void test_missing(void **state)
