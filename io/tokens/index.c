@@ -21,13 +21,11 @@ struct field {
 static const struct field shared_fields[] = {
     {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
     {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
+    {"tokenizer_meaning", DTYPE_U64, offsetof(struct shard_info, tokenizer_meaning)},
     {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},
     {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
 };
-
-/* Indexes of older versions lack it. */
-static const char meaning_name[] = "tokenizer_meaning";
 
 static const struct field row_fields[] = {
     {"split", DTYPE_U32, offsetof(struct shard_info, split)},
@@ -87,8 +85,6 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
     status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
   if (status == STATUS_OK)
     status = hdf5_set_text(file, "tokenizer", first->tokenizer);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(file, meaning_name, DTYPE_U64, &first->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
     status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type,
                              (const char *)first + shared_fields[f].at);
@@ -146,8 +142,6 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
     status = hdf5_get_number(file, "shards", DTYPE_I64, n);
   if (status == STATUS_OK)
     status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
-  if (status == STATUS_OK && hdf5_has_attribute(file, meaning_name))
-    status = hdf5_get_number(file, meaning_name, DTYPE_U64, &out->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
     status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type,
                              (char *)out + shared_fields[f].at);

@@ -26,7 +26,7 @@ struct shard_info {
   uint64_t settings;           /* of the call that made it, hashed */
   char tokenizer[SHARD_TOKENIZER];
   uint32_t tokenizer_crc32;
-  uint64_t tokenizer_meaning; /* tokenizer_id.meaning, 0: not known; only the index stores it */
+  uint64_t tokenizer_meaning; /* tokenizer_id.meaning; only the index stores it */
   int64_t vocab;
   int32_t end_of_text;
   struct shard_position begin, end;  /* the part */

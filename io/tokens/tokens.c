@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
@@ -43,7 +42,7 @@ static char *shard_path(const char *dir, const struct shard_info *info)
   return mem_printf("%s/%s", dir, name);
 }
 
-/* ---- opening: rank 0 reads the index or the headers, in order */
+/* ---- opening: rank 0 reads the index */
 
 /* Whether a shard is of the wanted split and holds tokens. */
 static enum status add_shard(struct token_set *set, enum token_split split,
@@ -61,87 +60,19 @@ static enum status add_shard(struct token_set *set, enum token_split split,
   return STATUS_OK;
 }
 
-/* Checks one shard's header, which must belong to the same preparation as `first`. */
-static enum status read_next(const char *dir, const struct shard_info *want,
-                             const struct shard_info *first, struct shard_info *out)
-{
-  char *path = shard_path(dir, want);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = file_exists(path)
-                           ? shard_read(path, out)
-                           : status_set(STATUS_INPUT,
-                                        "%s is missing: the preparation of this folder was not "
-                                        "finished; run the same `sluice prepare` again",
-                                        path);
-  if (status == STATUS_OK &&
-      (out->group != want->group || out->part != want->part || out->split != want->split))
-    status = status_set(STATUS_INPUT,
-                        "%s holds another shard than its name says; prepare the data again", path);
-  if (status == STATUS_OK && first &&
-      (strcmp(out->tokenizer, first->tokenizer) != 0 ||
-       out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
-    status = status_set(STATUS_INPUT,
-                        "%s was made with another tokenizer ('%s', %" PRId64
-                        " ids) than the shards before it ('%s', %" PRId64
-                        " ids); prepare the data again",
-                        path, out->tokenizer, out->vocab, first->tokenizer, first->vocab);
-  if (status == STATUS_OK && first &&
-      (out->settings != first->settings || out->groups != first->groups))
-    status = status_set(
-        STATUS_INPUT,
-        "%s was made by another preparation than the shards before it; prepare the data again",
-        path);
-  mem_free(path);
-  return status;
-}
-
-/* Without an index every shard is opened. */
-static enum status read_headers(struct token_set *set, enum token_split split,
-                                struct shard_info *out)
-{
-  struct shard_info first, info, want = {.split = SPLIT_TRAIN};
-  bool any = false;
-  log_info(
-      "%s has no " SHARD_INDEX
-      ": the headers of its shards are read one by one; the same `sluice prepare` again writes it",
-      set->dir);
-  do {
-    enum status status = read_next(set->dir, &want, any ? &first : NULL, &info);
-    if (status)
-      return status;
-    if (!any)
-      first = info;
-    any = true;
-    struct shard_info part = info;
-    if (split == SPLIT_VAL && info.part_tokens[SPLIT_VAL] > 0) {
-      status = read_next(
-          set->dir,
-          &(struct shard_info){.split = SPLIT_VAL, .group = want.group, .part = want.part}, &first,
-          &info);
-      if (status)
-        return status;
-    }
-    status = add_shard(set, split, &info);
-    if (status)
-      return status;
-    want.group += part.last;
-    want.part = part.last ? 0 : want.part + 1;
-  } while (want.group < first.groups);
-  *out = first;
-  return STATUS_OK;
-}
-
-static enum status read_index(struct token_set *set, enum token_split split,
-                              struct shard_info *first)
+static enum status read_index(struct token_set *set, enum token_split split)
 {
   struct shard_info *shards = NULL;
   int64_t n = 0;
   enum status status = shard_index_read(set->dir, &shards, &n);
   for (int64_t i = 0; i < n && status == STATUS_OK; i++)
     status = add_shard(set, split, &shards[i]);
-  if (status == STATUS_OK)
-    *first = shards[0];
+  if (status == STATUS_OK) {
+    set->tokenizer = (struct tokenizer_id){.vocab = shards->vocab,
+                                           .crc32 = shards->tokenizer_crc32,
+                                           .meaning = shards->tokenizer_meaning};
+    snprintf(set->tokenizer.name, sizeof set->tokenizer.name, "%s", shards->tokenizer);
+  }
   mem_free(shards);
   return status;
 }
@@ -156,25 +87,9 @@ static enum status file_is_there(const char *dir, const char *name, bool *out)
   return STATUS_OK;
 }
 
-/* A folder of an older version does not record the meaning. It is computed from the tokenizer's
- * files in the folder, if they still have the recorded checksum. */
-static struct tokenizer_id identify(const char *dir, const struct shard_info *info)
-{
-  struct tokenizer_id id = {
-      .vocab = info->vocab, .crc32 = info->tokenizer_crc32, .meaning = info->tokenizer_meaning};
-  struct tokenizer *tokenizer = NULL;
-  snprintf(id.name, sizeof id.name, "%s", info->tokenizer);
-  if (id.meaning || tokenizer_create(info->tokenizer, dir, &tokenizer))
-    return id;
-  const struct tokenizer_id found = tokenizer_id(tokenizer);
-  tokenizer_destroy(tokenizer);
-  return tokenizer_compare(&found, &id) == TOKENIZER_SAME ? found : id;
-}
-
 static enum status read_folder(struct token_set *set, enum token_split split)
 {
   char name[SHARD_NAME];
-  struct shard_info first;
   bool index = false, shard = false;
   if (!file_exists(set->dir) && set->dir[0] == '[')
     return status_set(
@@ -193,11 +108,15 @@ static enum status read_folder(struct token_set *set, enum token_split split)
     status = status_set(STATUS_INPUT,
                         "the folder %s holds no token shards: make them with `sluice prepare`",
                         set->dir);
+  if (status == STATUS_OK && !index)
+    status = status_set(STATUS_INPUT,
+                        "the folder %s has no " SHARD_INDEX
+                        ": its preparation was not finished; run the same `sluice prepare` again",
+                        set->dir);
   if (status == STATUS_OK)
-    status = index ? read_index(set, split, &first) : read_headers(set, split, &first);
+    status = read_index(set, split);
   if (status)
     return status;
-  set->tokenizer = identify(set->dir, &first);
   if (set->tokens == 0)
     return status_set(
         STATUS_INPUT,
@@ -211,7 +130,7 @@ static enum status read_folder(struct token_set *set, enum token_split split)
 
 /* Broadcasts rank 0's table. Without MPI (a dry run as rank r of P) every rank has read it
  * itself. */
-static bool reads_headers(struct comm *comm)
+static bool reads_index(struct comm *comm)
 {
   return comm_rank(comm) == 0 || !comm_mpi(comm);
 }
@@ -225,7 +144,7 @@ static enum status share(struct comm *comm, struct token_set *set)
   set->count = totals[0];
   set->tokens = totals[1];
   set->text_bytes = totals[2];
-  if (!reads_headers(comm))
+  if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
@@ -241,7 +160,7 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
   enum status status = mem_new(MEM_DATA, 1, &set);
   if (status == STATUS_OK && !(set->dir = mem_strdup(dir)))
     status = STATUS_MEMORY;
-  if (status == STATUS_OK && reads_headers(comm))
+  if (status == STATUS_OK && reads_index(comm))
     status = read_folder(set, split);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)

@@ -1,6 +1,6 @@
 /* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
  * doc/reference/checkpoint.md, "Token shards". Only token_set_open() on rank 0 calls HDF5. It reads
- * the index or the headers. Tokens are read with pread(2) at their offsets in the files. */
+ * the index. Tokens are read with pread(2) at their offsets in the files. */
 #ifndef SLUICE_IO_TOKENS_TOKENS_H
 #define SLUICE_IO_TOKENS_TOKENS_H
 
@@ -10,13 +10,12 @@
 enum token_split { SPLIT_TRAIN, SPLIT_VAL };
 
 /* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening
- * reads the folder's index, or every header if there is none. Every rank reads the tokens that it
- * needs. A rank that first opens a shard checks its size and header. Only token_set_verify()
- * compares tokens with their checksums. One thread at a time. */
+ * reads the folder's index. Every rank reads the tokens that it needs. A rank that first opens a
+ * shard checks its size and header. Only token_set_verify() compares tokens with their checksums.
+ * One thread at a time. */
 struct token_set;
-/* Fails, naming the file, if the folder is missing, the index is damaged, or no shard is of that
- * split. Without an index also if shards have different tokenizers or one is damaged.
- * Collective. */
+/* Fails, naming the file, if the folder is missing, the index is missing or damaged, or no shard is
+ * of that split. Collective. */
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
                            struct token_set **out);
 void token_set_close(struct token_set *set); /* takes NULL */

@@ -172,10 +172,16 @@ static enum outcome read_tokens(void)
   return judge(status, right && windows == ((SHARDS - 1) * LENGTH - 1) / T);
 }
 
+/* As `sluice prepare` reads them: for an index. */
 static enum outcome read_shards(void)
 {
-  unlink(path[INDEX]);
-  return read_tokens();
+  struct shard_info info[SHARDS];
+  enum status status = STATUS_OK;
+  for (int i = 0; i < SHARDS && !status; i++)
+    status = shard_read(path[SHARD + i], &info[i]);
+  if (!status)
+    status = shard_index_write(tokens, SHARDS, info);
+  return status ? judge(status, true) : read_tokens();
 }
 
 static const struct kind {

@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 #include "io/text/file.h"
-#include "io/tokens/shard.h"
+#include "io/tokens/index.h"
 #include "tests/job/fixture.h"
 #include "train/train.h"
 
@@ -104,20 +104,22 @@ static void make_data(const char *to)
   enum { TOKENS = 400 };
   uint16_t token[TOKENS];
   char name[SHARD_NAME], path[512];
-  const struct shard_info info = {.split = SPLIT_TRAIN,
-                                  .groups = 1,
-                                  .last = true,
-                                  .tokenizer = "bytes",
-                                  .vocab = 31,
-                                  .part_tokens = {TOKENS, 0},
-                                  .documents = 1,
-                                  .text_bytes = TOKENS};
+  struct shard_info info = {.split = SPLIT_TRAIN,
+                            .groups = 1,
+                            .last = true,
+                            .tokenizer = "bytes",
+                            .vocab = 31,
+                            .part_tokens = {TOKENS, 0},
+                            .documents = 1,
+                            .text_bytes = TOKENS};
   for (int i = 0; i < TOKENS; i++)
     token[i] = (uint16_t)(i * i % 31);
   must(file_make_folders(to));
   shard_name(SPLIT_TRAIN, 0, 0, name);
   snprintf(path, sizeof path, "%s/%s", to, name);
   must(shard_write(path, &info, "source", token, &(uint64_t){0}));
+  must(shard_read(path, &info));
+  must(shard_index_write(to, 1, &info));
 }
 
 static void make_deck(struct deck *deck, int steps)
