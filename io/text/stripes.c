@@ -27,7 +27,8 @@ struct layout {
   uint16_t stripe_count, stripe_offset;
 };
 _Static_assert(sizeof(struct layout) == 32, "the kernel reads 32 bytes");
-enum { MAGIC_V1 = 0x0bd10bd0, RAID0 = 1, ANY_OST = 0xffff };
+/* Version 3 is version 1 with the name of a pool of OSTs after it. */
+enum { MAGIC_V1 = 0x0bd10bd0, MAGIC_V3 = 0x0bd30bd0, RAID0 = 1, ANY_OST = 0xffff };
 /* Lustre's answer may be longer than a layout, but no longer than an extended attribute. */
 union answer {
   struct layout layout;
@@ -91,9 +92,10 @@ static enum status read_open(const char *dir, int folder, union answer *answer, 
     return errno == ENODATA ? STATUS_OK : cannot("read", dir);
   }
   const struct layout *layout = &answer->layout;
-  if (layout->magic == MAGIC_V1)
+  const bool pool = layout->magic == MAGIC_V3;
+  if (layout->magic == MAGIC_V1 || pool)
     out->count = layout->stripe_count > 0 ? layout->stripe_count : 1; /* 0: the default, mostly 1 */
-  out->own = !equals_root(dir, layout);
+  out->own = pool || !equals_root(dir, layout); /* a new layout would leave the pool */
   return STATUS_OK;
 }
 

@@ -9,7 +9,7 @@
 
 struct stripes {
   bool lustre; /* false: the folder is elsewhere, and nothing else is known */
-  bool own;    /* somebody gave the folder, or a folder above it, this layout */
+  bool own;    /* somebody gave the folder, or a folder above it, this layout, or it has a pool */
   int count;   /* OSTs of a new file; STRIPES_ALL; 0: the layout depends on the size of the file */
   int osts;    /* of the file system; 0: unknown */
 };

@@ -16,7 +16,8 @@ export LUSTRE
 layout() {
   printf "$2"'\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'"$4$3"'\377\377' > "$1/.layout"
 }
-v1='\320\013\321\013' composite='\320\013\326\013' mega='\0\0\020\0' four_mega='\0\0\100\0'
+v1='\320\013\321\013' pool='\320\013\323\013'
+composite='\320\013\326\013' mega='\0\0\020\0'
 shape() { od -An -v -tx1 "$1/.layout" | tr -d ' \n'; }
 # train NAME TEXT KEY...: a run in lustre/NAME whose log says TEXT once, and nothing else of Lustre.
 train() {
@@ -66,6 +67,9 @@ stays default/ckpt "$many"
 layout lustre "$composite" '\001\0' "$mega"
 train progressive "on OSTs by its size, as the folder's layout says"
 test ! -e lustre/progressive/ckpt/.layout || die "it changed the site's layout"
+layout lustre "$pool" '\001\0' "$mega"
+train pool "on 1 of 48 OSTs, as the folder's layout says"
+test ! -e lustre/pool/ckpt/.layout || die "it left the site's pool"
 
 rm lustre/.layout
 LUSTRE_FAILS=1
