@@ -894,8 +894,9 @@ const struct command bench_rates = {
             "gemm.\n"
             "\n"
             "A file of rates is YAML with lines such as gemm: 700000. A file may have some of the "
-            "keys only. Work at a missing rate takes no time, except if the key has a default. "
-            "With rates=FIRST,SECOND the values of SECOND take precedence. So a file of two lines "
+            "keys only. Without gemm nothing is predicted. Work at another missing rate takes no "
+            "time, except if the key has a default. With rates=FIRST,SECOND the values of SECOND "
+            "take precedence. So a file of two lines "
             "is enough to try other numbers. The keys are:\n" RATES_LIST,
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
                 "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml dir=/local/disk\n"

@@ -160,9 +160,10 @@ def rates(sluice):
     )
     page.append(
         wrap(
-            "A file may have some of the keys only. Work at a missing rate takes no time, except "
-            "if the key has a default. With several files, the last value of a key counts. So a "
-            "file of two lines is enough to try another machine:"
+            "A file may have some of the keys only. Without `gemm` nothing is predicted. Work at "
+            "another missing rate takes no time, except if the key has a default. With several "
+            "files, the last value of a key counts. So a file of two lines is enough to try "
+            "another machine:"
         )
         + "\n"
     )
