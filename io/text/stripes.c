@@ -57,8 +57,8 @@ static void climb(char *path)
   }
 }
 
-/* Of an open folder; false with errno ENODATA: nobody set one. Recent versions of Lustre then
- * answer with the layout of the file system's root. */
+/* The layout of an open folder. False with errno ENODATA if none was set. Recent versions of Lustre
+ * then answer with the layout of the file system's root. */
 static bool ask(int folder, union answer *out)
 {
   memset(out, 0, sizeof out->layout);

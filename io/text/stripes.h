@@ -15,10 +15,10 @@ struct stripes {
 };
 enum { STRIPES_ALL = 0xffff };
 
-/* Of the folder, or of the nearest of its parents that exists. STATUS_IO. Local. */
+/* The layout of the folder, or of its nearest parent that exists. STATUS_IO. Local. */
 enum status stripes_read(const char *dir, struct stripes *out);
-/* If the folder has one stripe because nobody chose a layout, gives it many. *set: it did. *out is
- * the layout afterwards. STATUS_IO. Local. */
+/* Gives many stripes to a folder that has one stripe because no layout was set. *set: it did. *out
+ * is the layout afterwards. STATUS_IO. Local. */
 enum status stripes_spread(const char *dir, struct stripes *out, bool *set);
 /* "32 of 128 OSTs", for a file of the folder. */
 struct stripes_text {
