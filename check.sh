@@ -1,8 +1,8 @@
 #!/bin/sh
-# ./check.sh [--essential | --sanitizers]: installs what is missing, builds, runs the test suite;
-# with --essential only the tests of what differs most between releases of MPI, HDF5 and Slurm; with
-# --sanitizers once more under AddressSanitizer with UBSan, and under ThreadSanitizer. The last line
-# counts test programs.
+# ./check.sh [--essential | --sanitizers]: installs what is missing, builds, runs the test suite.
+# --essential runs only the tests of what differs most between releases of MPI, HDF5 and Slurm.
+# --sanitizers runs the suite again under AddressSanitizer with UBSan, and under ThreadSanitizer.
+# The last line counts test programs.
 set -eu
 cd "$(dirname "$0")"
 . .ci/setup.sh

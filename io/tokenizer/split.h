@@ -11,7 +11,7 @@
 
 struct split;
 
-/* What becomes of a match, as tokenizer.json names it. */
+/* The fate of a match, as tokenizer.json names it. */
 enum split_behavior {
   SPLIT_ISOLATED,      /* it is a piece of its own */
   SPLIT_REMOVED,       /* it is no piece */

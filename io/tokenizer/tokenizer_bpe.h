@@ -12,7 +12,7 @@
 
 enum { TOKENIZER_STEPS_MOST = 32 };
 
-/* What a pre-tokenizer does with a piece of text. */
+/* Actions of a pre-tokenizer on a piece of text. */
 enum tokenizer_step_kind {
   STEP_SPLIT,  /* cuts it */
   STEP_SPACE,  /* puts a space before it, unless it starts with one */

@@ -89,7 +89,7 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
              strerror(errno));
 }
 
-/* Of the folder of checkpoints, if `dir` is a run's. */
+/* The layout of the folder of checkpoints, if `dir` is a run's. */
 static enum status read_stripes(const char *dir, struct stripes *out)
 {
   char *checkpoints = mem_printf("%s/ckpt", dir);

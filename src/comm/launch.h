@@ -1,5 +1,4 @@
-/* What a launcher tells the processes that it starts, in their environment. The one list of its
- * variables. */
+/* The one list of the environment variables that launchers set for the processes they start. */
 #ifndef SLUICE_COMM_LAUNCH_H
 #define SLUICE_COMM_LAUNCH_H
 

@@ -210,8 +210,8 @@ static void *world_of(struct comm *comm)
   return &mpi_comm(comm)->world;
 }
 
-/* Of MPI's own world: MPICH aborts another communicator by messages, which its ranks receive only
- * inside MPI calls. */
+/* Aborts MPI's own world, because MPICH aborts another communicator by messages, which its ranks
+ * receive only inside MPI calls. */
 static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code)
 {
   (void)comm;

@@ -27,9 +27,10 @@ struct cuda_work_room cuda_work_hopper_room(const struct attention *op);
 /* Bytes of the plain kernels (gpu/attention.cu). */
 size_t cuda_work_plain(const struct attention *op);
 
-/* Which kernels a GPU chooses. Our own on Hopper takes precedence. The gradient is not cuDNN's if
- * the scores of its smallest piece take more than half of the GPU's memory. The answers depend on
- * the shape and the GPU only, and not on the workspace, so that settings do not change results. */
+/* The choice of kernels on a GPU. Our own on Hopper takes precedence. The gradient is not cuDNN's
+ * if the scores of its smallest piece take more than half of the GPU's memory. The answers depend
+ * on the shape and the GPU only, and not on the workspace, so that settings do not change results.
+ */
 bool cuda_work_wants_hopper(const struct device_model *model, const struct attention *op);
 bool cuda_work_wants_cudnn(const struct device_model *model, const struct attention *op);
 /* Bytes of scores of the smallest piece of cuDNN's gradient. */
@@ -57,7 +58,7 @@ size_t cuda_work_attention(const struct device_model *model, const struct attent
 size_t cuda_work_layernorm(const struct device_model *model, int64_t rows, int64_t C, int threads);
 size_t cuda_work_rmsnorm(const struct device_model *model, int64_t rows, int64_t groups, int64_t C,
                          int threads);
-/* Of a norm's gradient: two sums per column from each block, and at most two blocks per
+/* A norm's gradient has two sums per column from each block, and at most two blocks per
  * multiprocessor. */
 enum { CUDA_WORK_NORM_BLOCKS = 2 };
 
