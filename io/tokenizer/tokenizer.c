@@ -17,11 +17,9 @@ static enum status create(const struct tokenizer_ops *ops, const char *folder,
                           struct tokenizer **out)
 {
   const enum status status = ops->create(folder, out);
-  if (status)
-    return status;
-  const uint64_t meaning = ops->meaning(*out);
-  (*out)->meaning = meaning ? meaning : 1; /* 0 means unknown */
-  return STATUS_OK;
+  if (!status)
+    (*out)->meaning = ops->meaning(*out);
+  return status;
 }
 
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out)
@@ -132,12 +130,8 @@ struct tokenizer_id tokenizer_id(const struct tokenizer *tokenizer)
 struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
 {
   struct tokenizer_text out;
-  if (id->meaning)
-    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, %016" PRIx64, id->name,
-             id->vocab, id->meaning);
-  else
-    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, checksum %08" PRIx32, id->name,
-             id->vocab, id->crc32);
+  snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, %016" PRIx64, id->name, id->vocab,
+           id->meaning);
   printable_make(out.text, sizeof out.text); /* the name may come from a file */
   return out;
 }
@@ -145,13 +139,8 @@ struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
 enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b)
 {
   if (!*a->name || !*b->name)
-    return TOKENIZER_UNPROVEN;
-  if (a->meaning && b->meaning)
-    return a->meaning == b->meaning ? TOKENIZER_SAME : TOKENIZER_OTHER;
-  if (a->vocab != b->vocab)
-    return TOKENIZER_OTHER;
-  return strcmp(a->name, b->name) == 0 && a->crc32 == b->crc32 ? TOKENIZER_SAME
-                                                               : TOKENIZER_UNPROVEN;
+    return TOKENIZER_UNKNOWN;
+  return a->meaning == b->meaning ? TOKENIZER_SAME : TOKENIZER_OTHER;
 }
 
 int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)

@@ -47,7 +47,7 @@ struct tokenizer_id {
   int64_t vocab;             /* ids are in [0, vocab) */
   uint32_t crc32;            /* of its files, one after another; 0: it has none */
   uint64_t meaning;          /* hash of the vocabulary in id order, the merges in their order, added
-                              * tokens, split pattern and normal form; 0: not known */
+                              * tokens, split pattern and normal form */
 };
 struct tokenizer_id tokenizer_id(const struct tokenizer *tokenizer);
 struct tokenizer_text {
@@ -55,9 +55,9 @@ struct tokenizer_text {
 };
 struct tokenizer_text tokenizer_id_text(
     const struct tokenizer_id *id); /* "'json', 512 tokens, 0123..." */
-/* Tokenizers of one meaning are the same, whatever their files. If one meaning is not known, names,
- * sizes and files are compared. Different files of one size are TOKENIZER_UNPROVEN. */
-enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNPROVEN };
+/* Tokenizers of one meaning are the same, whatever their files. TOKENIZER_UNKNOWN: nothing is known
+ * of one of them. */
+enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNKNOWN };
 enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
 /* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room

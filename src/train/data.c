@@ -166,8 +166,8 @@ static enum status refuse_maker(const struct tokenizer_id *id, const char *key, 
   return status;
 }
 
-static enum status check_maker(struct comm *comm, const struct token_set *set, const char *key,
-                               const char *dir, const struct data_maker *maker)
+static enum status check_maker(const struct token_set *set, const char *key, const char *dir,
+                               const struct data_maker *maker)
 {
   const struct tokenizer_id id = token_set_tokenizer(set);
   const enum tokenizer_match match = tokenizer_compare(&id, &maker->id);
@@ -175,13 +175,8 @@ static enum status check_maker(struct comm *comm, const struct token_set *set, c
     return STATUS_OK;
   if (match == TOKENIZER_OTHER)
     return refuse_maker(&id, key, dir, maker);
-  if (!*maker->id.name)
-    log_info("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
-             maker->of, dir);
-  else if (comm_rank(comm) == 0)
-    log_warn("%s: it is not certain that %s (%s) was made with the tokenizer of %s (%s), because "
-             "their files differ",
-             key, dir, tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
+  log_info("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
+           maker->of, dir);
   return STATUS_OK;
 }
 
@@ -210,7 +205,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, const char *ke
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
     return status;
-  status = check_maker(comm, set, key, dir, maker);
+  status = check_maker(set, key, dir, maker);
   if (!status)
     status = check_set(set, key, dir, maker, deck->model.vocab, sequence);
   status = comm_agree(comm, status);
