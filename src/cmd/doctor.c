@@ -576,7 +576,8 @@ const struct command command_doctor = {
         "nodes differ, the worst one is reported with its name.\n"
         "\n"
         "Every node writes and removes a file in each folder. User names are left out. The "
-        "only environment variables that may be shown are UCX_TLS and NCCL_NET_PLUGIN.\n"
+        "only environment variables that may be shown are UCX_TLS, NCCL_NET_PLUGIN and "
+        "MPICH_GPU_SUPPORT_ENABLED.\n"
         "\n"
         "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
         "then the numbers of faults and of warnings.",

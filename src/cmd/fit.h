@@ -31,7 +31,7 @@ void fit_describe(const struct fit_room *room, struct device_gpu *gpu);
 /* Whether the size of a memory is known, so that there is a verdict. */
 bool fit_is_sized(const struct fit_room *room);
 
-/* Bytes of a GPU for the CUDA context and libraries. Arenas have the rest. Local. */
+/* Bytes of a GPU for device_model_reserve_name(). Arenas have the rest. Local. */
 double fit_reserve(const struct plan *plan);
 
 /* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
