@@ -2,7 +2,7 @@
  * imitates Lustre below the folder LUSTRE: statfs() names it, and three ioctls keep the layout of a
  * folder in its file .layout. As in Lustre, a new folder has the layout of its parent, and a folder
  * without one answers with that of the root, LUSTRE itself, if there is one. LUSTRE_FAILS: no
- * layout can be set. */
+ * layout can be set. LUSTRE_MUTE: none can be read. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -71,6 +71,10 @@ int ioctl(int fd, unsigned long request, ...)
   void *argument = va_arg(values, void *);
   va_end(values);
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  if (request == _IOW('f', 155, long) && getenv("LUSTRE_MUTE")) {
+    errno = EIO;
+    return -1;
+  }
   if (request == _IOW('f', 155, long)) {
     const char *folder = below(link);
     if ((folder && !load(folder, argument)) || !load(getenv("LUSTRE"), argument))

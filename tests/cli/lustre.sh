@@ -76,3 +76,7 @@ LUSTRE_FAILS=1
 export LUSTRE_FAILS
 train denied 'cannot set the Lustre layout of lustre/denied/ckpt: Operation not permitted'
 grep -q 'warning' said || die "it is no warning"
+LUSTRE_MUTE=1
+export LUSTRE_MUTE
+train mute 'cannot read the Lustre layout of lustre/mute/ckpt: Input/output error'
+grep -q 'warning: checkpoints may be written slowly' said || die "it is no warning"
