@@ -80,3 +80,6 @@ LUSTRE_MUTE=1
 export LUSTRE_MUTE
 train mute 'cannot read the Lustre layout of lustre/mute/ckpt: Input/output error'
 grep -q 'warning: checkpoints may be written slowly' said || die "it is no warning"
+doctor lustre/mute
+grep -q '^[a-z]*  *disk .*(lustre): wrote' doctor.txt && ! grep -q '^fault *disk' doctor.txt || {
+  cat doctor.txt >&2; die "doctor says that training does not run"; }
