@@ -151,17 +151,14 @@ static char *name_cure(const struct data_maker *maker)
 static enum status refuse_maker(const struct tokenizer_id *id, const char *key, const char *dir,
                                 const struct data_maker *maker)
 {
-  static const char import[] =
-      ", or import the weights with `sluice ckpt import`, which does not record the tokenizer";
   char *cure = name_cure(maker);
   if (!cure)
     return STATUS_MEMORY;
   const enum status status = status_set(
       STATUS_USAGE,
       "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
-      "prepare the text again with %s%s",
-      key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure,
-      model_source_is_folder(maker->of) ? import : "");
+      "prepare the text again with %s",
+      key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure);
   mem_free(cure);
   return status;
 }

@@ -77,6 +77,8 @@ quietly init "$SLUICE" train tiny.yaml run.dir=tuned train.init=folder data.trai
   run.steps=1
 fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=no train.init=folder \
   data.train=data-b
+grep -q "prepare the text again with tokenizer=folder$" fails.out || {
+  cat fails.out >&2; die "another cure than to prepare the text again"; }
 quietly gpt2 "$SLUICE" ckpt export first gpt2 tokenizer="$top_srcdir/tests/io/data/bpe"
 grep -q '"eos_token_id": 756' gpt2/config.json || die "config.json has no end of text of vocab.json"
 fails 2 "data.train: data-a was made with another tokenizer" "$SLUICE" eval gpt2 data.train=data-a \
