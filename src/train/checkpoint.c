@@ -281,9 +281,10 @@ static enum status compare_stream(const struct train_run *run)
   if (!run->from || run->samples == 0)
     return STATUS_OK;
   if (!*before->tokenizer.name) {
-    log_info("data.train: %s does not record its training tokens, so they cannot be compared with "
-             "those of %s",
-             run->from, dir);
+    if (comm_rank(run->comm) == 0)
+      log_warn("data.train: %s does not record its training tokens, so they cannot be compared "
+               "with those of %s",
+               run->from, dir);
     return STATUS_OK;
   }
   if (before->tokens == now.tokens && before->crc32 == now.crc32)

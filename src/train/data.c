@@ -163,8 +163,8 @@ static enum status refuse_maker(const struct tokenizer_id *id, const char *key, 
   return status;
 }
 
-static enum status check_maker(const struct token_set *set, const char *key, const char *dir,
-                               const struct data_maker *maker)
+static enum status check_maker(struct comm *comm, const struct token_set *set, const char *key,
+                               const char *dir, const struct data_maker *maker)
 {
   const struct tokenizer_id id = token_set_tokenizer(set);
   const enum tokenizer_match match = tokenizer_compare(&id, &maker->id);
@@ -172,8 +172,9 @@ static enum status check_maker(const struct token_set *set, const char *key, con
     return STATUS_OK;
   if (match == TOKENIZER_OTHER)
     return refuse_maker(&id, key, dir, maker);
-  log_info("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
-           maker->of, dir);
+  if (comm_rank(comm) == 0)
+    log_warn("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
+             maker->of, dir);
   return STATUS_OK;
 }
 
@@ -183,7 +184,7 @@ static void hint_vocab(const struct token_set *set, const char *dir, const struc
 {
   const int64_t has = token_set_vocab(set), unused = deck->model.vocab - has;
   if (unused > has)
-    log_info("model.vocab is %lld, but the tokens of %s go up to %lld: model.vocab=%lld saves %.1f "
+    log_warn("model.vocab is %lld, but the tokens of %s go up to %lld: model.vocab=%lld saves %.1f "
              "M parameters that are never trained",
              (long long)deck->model.vocab, dir, (long long)has - 1, (long long)has,
              (double)unused * (double)deck->model.width * (deck->model.tied ? 1 : 2) * 1e-6);
@@ -202,11 +203,11 @@ enum status data_open(struct comm *comm, const struct deck *deck, const char *ke
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
     return status;
-  status = check_maker(set, key, dir, maker);
+  status = check_maker(comm, set, key, dir, maker);
   if (!status)
     status = check_set(set, key, dir, maker, deck->model.vocab, sequence);
   status = comm_agree(comm, status);
-  if (!status && !*maker->of && split == SPLIT_TRAIN)
+  if (!status && !*maker->of && split == SPLIT_TRAIN && comm_rank(comm) == 0)
     hint_vocab(set, dir, deck);
   if (!status && deck->data.verify)
     status = token_set_verify(comm, set);
