@@ -58,6 +58,11 @@ static enum status refuse_word(const char *word)
         "there is no folder %s. That looks like a Hugging Face name: download it first "
         "(hf download %s --local-dir DIR), and set tokenizer=DIR",
         word, word);
+  if (file_is_folder(word))
+    return status_set(STATUS_USAGE,
+                      "tokenizer=%s: the folder has neither tokenizer.json nor both vocab.json and "
+                      "merges.txt",
+                      word);
   return status_set(STATUS_USAGE,
                     "there is no tokenizer '%s'; use bytes, or name a folder that holds "
                     "tokenizer.json, or vocab.json and merges.txt",

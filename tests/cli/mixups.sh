@@ -45,6 +45,8 @@ fails 2 "data.val: $other" "$SLUICE" eval first data.val=data-b
 fails 2 "data.val: $other" on 3 "$SLUICE" eval first data.val=data-b
 fails 2 "this tokenizer ('json', 300 tokens" "$SLUICE" generate first data.train=data-b prompt=x
 fails 2 "there is no tokenizer 'nowhere'" "$SLUICE" generate first prompt=x tokenizer=nowhere
+fails 2 "tokenizer=first: the folder has neither tokenizer.json nor both vocab.json and merges" \
+  "$SLUICE" prepare text out=no tokenizer=first
 fails 2 "tokenizer=gpt2 needs tokenizer_dir=" "$SLUICE" generate first prompt=x tokenizer=gpt2
 
 # A model cannot be given a larger vocabulary: that is the cure for a model that begins.
