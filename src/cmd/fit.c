@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/append.h"
 #include "base/mem.h"
@@ -46,7 +47,7 @@ enum status fit_gpu(const char *text, struct fit_room *room)
   if (!*text)
     return STATUS_OK;
   for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
-    if (strcmp(text, gpus[i].name) == 0) {
+    if (strcasecmp(text, gpus[i].name) == 0) {
       room->gpu = gpus[i].title;
       room->gpu_bytes = gpus[i].bytes;
       room->fp8 = device_cuda_fp8(gpus[i].major, gpus[i].minor);
@@ -55,8 +56,7 @@ enum status fit_gpu(const char *text, struct fit_room *room)
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
-    return status_set(STATUS_USAGE,
-                      "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB",
+    return status_set(STATUS_USAGE, "gpu=%s is neither a size such as 24GiB nor one of " FIT_GPUS,
                       text);
   return STATUS_OK;
 }

@@ -179,12 +179,14 @@ fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
 fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 
 # Names and sizes.
-for pair in a100-40:39.4 a100-80:79.0 h100:79.0 h200:140 l40s:44.3 64GiB:64.0 64Gi:64.0 \
+for pair in a100-40:39.4 A100-80:79.0 H100:79.0 h200:140 l40s:44.3 64GiB:64.0 64Gi:64.0 \
   64GB:59.6 0.5TiB:512 65536Mi:64.0; do
   fit 0 " has ${pair#*:} GiB, 1.25 GiB of it for " gpu="${pair%%:*}"
 done
-fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, \
-such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
+for word in b9000 24; do
+  fails 2 "gpu=$word is neither a size such as 24GiB nor one of a100-40, a100-80, h100, h200, \
+l40s" "$SLUICE" plan tiny.yaml gpu=$word
+done
 for size in 64 64Q 64Gix -1 0B 1e99B inf; do
   for memory in host nvme; do
     fails 2 "$memory=$size: it is a size with its unit, such as 512GiB" "$SLUICE" plan tiny.yaml \
