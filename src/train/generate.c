@@ -413,8 +413,9 @@ static void say_speed(const struct generation *g)
   char speed[48] = "";
   if (g->answer.tokens > 0)
     snprintf(speed, sizeof speed, " at %.1f tokens/s", rate(&g->answer));
-  log_info("%lld tokens read at %.1f tokens/s, %lld written%s", (long long)g->read,
-           rate(&g->prompt), (long long)g->draw, speed);
+  log_info("%lld tokens read at %.1f tokens/s, %lld written%s%s", (long long)g->read,
+           rate(&g->prompt), (long long)g->draw, speed,
+           g->at_end ? "; the last one is the end of text" : "");
 }
 
 enum status generate_run(struct job *job, struct tokenizer *tokenizer,

@@ -180,7 +180,8 @@ say 1 folder prompt_file=document.txt tokens=2 temperature=0 > two.txt
 echo "{\"eos_token_id\": [1, $3]}" > folder/generation_config.json
 say 2 folder prompt_file=document.txt tokens=50 temperature=0 | cmp two.txt - ||
   die "the text does not end with token $3, one of eos_token_id"
-grep -q "^$(echo "$given" | wc -w) tokens read .*, 3 written" generate.err || {
+grep -q "^$(echo "$given" | wc -w) tokens read .*, 3 written at [0-9.]* tokens/s; \
+the last one is the end of text\$" generate.err || {
   cat generate.err >&2; die "the document is not $(echo "$given" | wc -w) tokens"; }
 fails 2 "is not that of data ('bytes', 257 tokens" "$SLUICE" generate folder prompt=x \
   data.train=data
