@@ -300,8 +300,8 @@ static void put_numbers(const struct frame *frame, const struct state *state, do
 {
   const double until = *state->end ? state->last_time : now;
   const double seconds = state->start_time > 0 ? until - state->start_time : NAN;
-  put_line(frame, "  %-13s%-16s%-13s%s", "loss", number_text("%.4f", state->loss).text,
-           "learning rate", number_text(" %.2e", state->lr).text);
+  put_line(frame, "  %-13s%-16s%-13s %s", "loss", number_text("%.4f", state->loss).text,
+           "learning rate", number_text("%.2e", state->lr).text);
   put_line(frame, "  %-13s%-16s%-13s %s", "norm", number_text("%.3f", state->norm).text, "MFU",
            number_text("%.1f %%", 100 * state->mfu).text);
   put_line(frame, "  %-13s%-16s%-13s %s", "tokens/s", number_text("%.0f", state->rate).text,

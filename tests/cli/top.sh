@@ -81,7 +81,7 @@ shows '^lost: no record for 9[5-9] s$'
 } >> live/results.jsonl
 top live
 shows 'step 6/100'
-shows '^  loss  *- '
+shows '^  loss  *-  *learning rate -$'
 : > live/results.jsonl
 top live
 shows '^live: no record with a time yet$'
