@@ -84,7 +84,7 @@ enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, i
 /* For `sluice ckpt`. One rank prints to `to`, as text or as JSON. Ls: one line per file. Show:
  * metadata and a table of tensors. Diff: names, shapes and values that differ between two files,
  * with the largest absolute difference and, of real numbers, the cosine of the angle between both
- * tensors. It sets *same. Local. */
+ * tensors. Without a difference, it prints that as a line of text. It sets *same. Local. */
 enum status checkpoint_list(const char *dir, bool json, FILE *to);
 enum status checkpoint_show(const char *path, bool json, FILE *to);
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same);

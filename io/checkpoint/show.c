@@ -505,6 +505,10 @@ static enum status diff_sides(struct side *a, struct side *b, bool json, FILE *t
     json_write_close(&writer, ']');
     json_write_bool(&writer, "same", report.same);
     json_write_close(&writer, '}');
+  } else if (!status && report.same) {
+    printable_print(to,
+                    "%s and %s: all %" PRId64 " tensors are identical; metadata are not compared\n",
+                    a->path, b->path, a->table.n);
   }
   *same = report.same;
   return status == STATUS_OK ? check_stream(to) : status;
