@@ -69,7 +69,7 @@ static enum status read_all(const struct arguments *arguments, struct report *re
 static const struct report_column columns[] = {
     {VALUE_STEPS, UNIT_REAL, 0, "steps", NULL},
     {VALUE_TOKENS_PER_S, UNIT_REAL, 0, "tokens/s", NULL},
-    {VALUE_P50_MS, UNIT_REAL, 2, "ms/step", NULL},
+    {VALUE_STEP_MS, UNIT_REAL, 2, "ms/step", NULL},
     {VALUE_TRAIN_LOSS, UNIT_REAL, 4, "loss", NULL},
     {VALUE_VAL_PPL, UNIT_REAL, 3, "val ppl", NULL},
     {VALUE_RATIO, UNIT_REAL, 2, "ratio", NULL},

@@ -81,6 +81,11 @@ awk 'length > 80 { bad = 1 } END { exit bad }' report.out ||
   die "the table is wider than 80 columns"
 grep -q "^tiny-2-int8  *2  *6 .* $(printf %.3f "$(ppl int8)") .* %\$" report.out ||
   { cat report.out >&2; die "the table does not have the perplexity"; }
+mean=$(for seed in 4 5; do
+  values lab/tiny-2-int8-$seed/results.jsonl step seconds
+done | awk 'NR % 6 > 2 || NR % 6 == 0 { s += $1 } END { printf "%.2f", 1000 * s / 8 }')
+grep -q "^tiny-2-int8  *2  *6  *[0-9]*  *$mean " report.out ||
+  { cat report.out >&2; die "ms/step is not the mean $mean"; }
 sed 's/http:..www.w3.org[^"]*//g' report.html > stripped
 if grep 'script\|src=\|href=\|@import\|://' stripped; then die "the page needs another file"; fi
 
