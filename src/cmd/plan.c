@@ -100,18 +100,13 @@ static enum status create_target(const struct values *values, const struct deck 
     status = device_model_find(out->place.device, out->place.compute, &out->model);
   if (!status)
     fit_describe(room, &out->model.gpu);
-  if (status || gpus == 0 || out->model.host_memory)
+  /* gpu=NAME describes a GPU, whatever this machine has. */
+  if (status || gpus == 0 || out->model.host_memory || room->gpu)
     return status;
   status = device_create(out->place.device, 0, out->place.compute, &out->device);
-  if (status)
-    return status;
-  if (room->gpu && room->multiprocessors != out->device->model.gpu.multiprocessors) {
-    device_destroy(out->device); /* gpu= names another GPU than that of this machine */
-    out->device = NULL;
-  } else {
+  if (!status)
     out->model = out->device->model;
-  }
-  return STATUS_OK;
+  return status;
 }
 
 /* gpu= may name another GPU than that of this machine. */
