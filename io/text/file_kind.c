@@ -11,6 +11,7 @@ static const char again[] = "download the file again, for example with hf downlo
                   python[] = "write it as JSON Lines in Python first",
                   utf32[] = "convert it first: iconv -f UTF-32 -t UTF-8 FILE > OUT",
                   utf16[] = "convert it first: iconv -f UTF-16 -t UTF-8 FILE > OUT",
+                  annex[] = "fetch the file with git annex get",
                   lfs[] = "fetch the file with git lfs pull, or download it again";
 
 #define PANDAS(READ)                                                                               \
@@ -57,6 +58,10 @@ static const struct file_kind binary[] = {
     {0, 7, "MMIDIDX", "an index of Megatron's data", "give the text that it was made from", again,
      true},
     {0, 4, "GGUF", "a GGUF model", texts_only, "use the model's safetensors files", true},
+    {0, 23, "version https://git-lfs", "a pointer of Git LFS", lfs, lfs, false},
+    {0, 22, "version https://hawser", "a pointer of Git LFS", lfs, lfs, false},
+    {0, 13, "# xet version", "a pointer of Xet", again, again, false},
+    {0, 15, "/annex/objects/", "a pointer of git-annex", annex, annex, false},
     {0, 4, "\x7F\x45LF", "a program", texts_only, again, false},
     {0, 4, "\x89PNG", "an image", texts_only, again, false},
     {0, 3, "\xFF\xD8\xFF", "an image", texts_only, again, false},
@@ -71,14 +76,8 @@ static const struct file_kind binary[] = {
 static const struct {
   const char *begins, *is, *cure;
 } texts[] = {
-    {"version https://git-lfs", "a pointer of Git LFS", lfs},
-    {"version https://hawser", "a pointer of Git LFS", lfs},
-    {"# xet version", "a pointer of Xet", again},
-    {"/annex/objects/", "a pointer of git-annex", "fetch the file with git annex get"},
-    {"<!doctype html", "a page of HTML", again},
-    {"<html", "a page of HTML", again},
-    {"<head", "a page of HTML", again},
-    {"<body", "a page of HTML", again},
+    {"<!doctype html", "a page of HTML", again}, {"<html", "a page of HTML", again},
+    {"<head", "a page of HTML", again},          {"<body", "a page of HTML", again},
     {"<", "a text in XML or HTML", again},
 };
 

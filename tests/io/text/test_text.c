@@ -403,6 +403,10 @@ static void test_other_kinds(void **state)
     const char *says;
   } kinds[] = {
       {"PAR1\x15\4", 6, "is a Parquet file; convert it to JSON Lines first: python3 -c"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", 56,
+       "is a pointer of Git LFS; fetch the file with git lfs pull"},
+      {"/annex/objects/SHA256E-s9--0", 28,
+       "is a pointer of git-annex; fetch the file with git annex"},
       {"ARROW1\0\0", 8, "is an Arrow file"},
       {"\xFF\xFF\xFF\xFF\x10\1\0\0", 8, "is an Arrow stream"},
       {"BZh91AY&SY\1", 11, "is a file compressed by bzip2; unpack it first: bzcat"},
