@@ -32,6 +32,15 @@ static bool is_quoted(const char *text)
   return length > 1 && (*text == '"' || *text == '\'') && text[length - 1] == *text;
 }
 
+/* "s3://...", "https://..." */
+static bool is_url(const char *text)
+{
+  const char *end = strstr(text, "://");
+  for (; end && text < end && (isalnum((unsigned char)*text) || strchr("+.-", *text)); text++)
+    ;
+  return text == end;
+}
+
 static bool has_end_blank(const char *text)
 {
   return *text && (isspace((unsigned char)*text) || isspace((unsigned char)text[strlen(text) - 1]));
@@ -58,6 +67,7 @@ static bool explain(const char *text, char cure[CURE_BYTES])
   const char *words =
       has_variable(text)    ? "only a shell replaces a variable or a command: write its value"
       : has_pattern(text)   ? "only a shell replaces a pattern: write one path without *, ? and []"
+      : is_url(text)        ? "only files and folders are read and written: name one, or mount it"
       : is_quoted(text)     ? "the quotation marks would be part of the name: remove them"
       : has_end_blank(text) ? "a blank or a line end at an end of it would be part of the name: "
                               "remove it"

@@ -353,6 +353,7 @@ static void test_paths(void **state)
       {"runs/${SLURM_JOB_ID}", "only a shell replaces a variable or a command: write its value"},
       {"$(pwd)/x", "only a shell replaces a variable or a command: write its value"},
       {"`pwd`/x", "only a shell replaces a variable or a command: write its value"},
+      {"s3://bucket/x", "only files and folders are read and written: name one, or mount it"},
       {"nowhere/*", "only a shell replaces a pattern: write one path without *, ? and []"},
       {"run-?", "only a shell replaces a pattern: write one path without *, ? and []"},
       {"run[12]", "only a shell replaces a pattern: write one path without *, ? and []"},
