@@ -29,7 +29,7 @@ static void on_signal(int signal_number)
 
 enum status signals_install(bool speaks)
 {
-  static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};
   pending = 0;
   speaking = speaks;
@@ -61,6 +61,7 @@ const char *signals_name(int signal_number)
   case SIGHUP: return "SIGHUP";
   case SIGUSR1: return "SIGUSR1";
   case SIGUSR2: return "SIGUSR2";
+  case SIGXCPU: return "SIGXCPU";
   default: return "a signal";
   }
 }

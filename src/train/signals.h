@@ -1,6 +1,6 @@
-/* SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask the run to save and leave at the end of the
- * current step or of the next one (train_look_around()). SIGHUP stays ignored after nohup. A run
- * that is still starting leaves after its first step. A second SIGINT ends the process at once.
+/* SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU ask the run to save and leave at the end of
+ * the current step or of the next one (train_look_around()). SIGHUP stays ignored after nohup. A
+ * run that is still starting leaves after its first step. A second SIGINT ends the process at once.
  * SIGPIPE is ignored, so that a peer that died or a closed output is an error of a write. */
 #ifndef SLUICE_TRAIN_SIGNALS_H
 #define SLUICE_TRAIN_SIGNALS_H

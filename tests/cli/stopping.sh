@@ -82,7 +82,7 @@ left() {
   done
 
   # A signal to one rank: the run saves at this step boundary or the next one, with exit code 75.
-  for signal in TERM HUP USR1 USR2 INT; do
+  for signal in TERM HUP USR1 USR2 XCPU INT; do
     status=0
     dir=sig$signal
     on 2 "$SLUICE" train tiny.yaml run.dir=$dir $steps run.steps=4000 > $dir.log 2>&1 & job=$!
