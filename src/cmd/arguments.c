@@ -518,6 +518,8 @@ static enum status open_run(const struct arguments *arguments, const char *dir, 
   if (!search)
     return deck_of_run(arguments, dir, &out->deck);
   enum status status = newest_in(arguments, dir, &out->checkpoint);
+  if (!status && !out->checkpoint) /* `dir` may be the ckpt/ of a run folder */
+    status = checkpoint_find(arguments->comm, dir, false, &out->checkpoint);
   if (!status && !out->checkpoint)
     status = status_set(STATUS_INPUT,
                         "%s holds no checkpoint (ckpt/step-*.h5) and no model (config.json)", dir);

@@ -241,6 +241,10 @@ test -n "$one" || die "eval printed no loss"
 for ranks in 2 3; do
   test "$(loss $ranks first "")" = "$one" || die "eval differs on $ranks ranks"
 done
+for ranks in 1 2; do
+  test "$(loss $ranks first/ckpt "")" = "$one" ||
+    die "eval of the ckpt/ of a run folder differs on $ranks ranks"
+done
 awk -v a="$one" -v b="$(loss 1 first --untrained)" 'BEGIN { exit !(a < b) }' ||
   die "trained $one is no better than untrained"
 
