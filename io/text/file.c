@@ -356,6 +356,14 @@ bool file_is_folder(const char *path)
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+struct file_base file_base(const char *path)
+{
+  struct file_base base = {" in "};
+  if (*path == '/' || !getcwd(base.text + 4, sizeof base.text - 4))
+    *base.text = '\0';
+  return base;
+}
+
 bool file_is_hub_name(const char *path)
 {
   const char *slash = strchr(path, '/');

@@ -42,6 +42,11 @@ enum status file_reserve_open(int fd, const char *name,
                               int64_t bytes); /* of an open one, called `name` in sentences */
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
+/* For messages about a missing `path`: " in FOLDER", in which a relative path begins, or "" for an
+ * absolute one. Local. */
+struct file_base {
+  char text[1024];
+} file_base(const char *path);
 /* Whether a path that is not there looks like OWNER/NAME of a model on the Hugging Face hub. It has
  * one slash, there is no folder OWNER, and OWNER is not models. Local. */
 bool file_is_hub_name(const char *path);

@@ -99,7 +99,8 @@ static enum status read_folder(struct token_set *set, enum token_split split)
         set->dir);
   if (!file_exists(set->dir))
     return status_set(STATUS_INPUT,
-                      "there is no folder %s: make token shards with `sluice prepare`", set->dir);
+                      "there is no folder %s%s: make token shards with `sluice prepare`", set->dir,
+                      file_base(set->dir).text);
   shard_name(SPLIT_TRAIN, 0, 0, name);
   enum status status = file_is_there(set->dir, SHARD_INDEX, &index);
   if (status == STATUS_OK)

@@ -282,12 +282,12 @@ static enum status refuse(const char *path, const struct deck *deck)
   if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
       !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
-                      "there is no folder %s (train.init, %s): download it as the head of the deck "
-                      "says, or set train.init",
-                      path, options_where(deck->set, "train.init"));
+                      "there is no folder %s%s (train.init, %s): download it as the head of the "
+                      "deck says, or set train.init",
+                      path, file_base(path).text, options_where(deck->set, "train.init"));
   if (!file_exists(path))
-    return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)",
-                      path);
+    return status_set(STATUS_INPUT, "there is no %s%s: name a model folder or a checkpoint (.h5)",
+                      path, file_base(path).text);
   if (model_source_holds(path, "ckpt"))
     return status_set(STATUS_INPUT,
                       "%s is a run folder: name a checkpoint in %s/ckpt, such as "

@@ -202,7 +202,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, const char *ke
   struct token_set *set = NULL;
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
-    return status;
+    return status_prefix(status, "%s", key);
   status = check_maker(comm, set, key, dir, maker);
   if (!status)
     status = check_set(set, key, dir, maker, deck->model.vocab, sequence);

@@ -179,7 +179,7 @@ says "which differs in run.steps"
 
 # A run that fails is reported, the others run, and its folder takes another deck.
 ends 1 ranks=1 seeds=4 "methods=broken data.train=nowhere,good"
-says "tiny-1-broken-4: failed with exit code 3: there is no folder nowhere"
+says "tiny-1-broken-4: failed with exit code 3: data.train: there is no folder nowhere"
 says "1 of 2 runs failed"
 grep -q '^tiny-1-broken  0/1 ' compare.out || die "the table counts the broken run"
 grep -q '^tiny-1-good    1/1 ' compare.out || die "the run after the broken one is missing"

@@ -259,7 +259,7 @@ refuses 2 "model.context is 64 (command line), but hf holds a model of 32" on 2 
   start.yaml run.dir=none model.context=64
 refuses 2 "model.rope_theta is 10000 (command line), but base.h5 holds a model of 5000" "$SLUICE" \
   train start.yaml run.dir=none train.init=base.h5 model.rope_theta=0
-refuses 3 "there is no nowhere: name a model folder" "$SLUICE" train start.yaml run.dir=none \
+refuses 3 "there is no nowhere in $PWD: name a model" "$SLUICE" train start.yaml run.dir=none \
   train.init=nowhere
 refuses 2 "hf holds a model already (config.json)" on 2 "$SLUICE" ckpt export base.h5 hf
 refuses 2 "there is such a file already; remove it or choose another name" on 2 "$SLUICE" ckpt \

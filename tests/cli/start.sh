@@ -128,7 +128,12 @@ test "$(grep -c 'parameters,' again/log.txt)" = 2 || die "the log of the earlier
 test "$(losses again | wc -l)" = 6 || die "steps of the second start"
 fails 2 "again already holds a run" "$SLUICE" train tiny.yaml run.dir=again data.train=short
 # A folder that a failed start made is gone again if nothing was written.
-fails 3 "there is no folder nowhere" "$SLUICE" train tiny.yaml run.dir=gone data.train=nowhere
+for key in data.train data.val; do
+  fails 3 "$key: there is no folder nowhere in $PWD: make token shards" "$SLUICE" train tiny.yaml \
+    run.dir=gone eval.every=1 $key=nowhere
+done
+fails 3 "data.train: there is no folder /nowhere: make token shards" "$SLUICE" train tiny.yaml \
+  run.dir=gone data.train=/nowhere
 test ! -e gone || die "a start that wrote nothing leaves a folder"
 
 # --- ranks that were started differently --------------------------------------------------------
