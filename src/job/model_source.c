@@ -283,7 +283,7 @@ static enum status refuse(const char *path, const struct deck *deck)
       !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
                       "there is no folder %s%s (train.init, %s): download it as the head of the "
-                      "deck says, or set train.init",
+                      "deck says, or set train.init; `sluice plan` needs only its config.json",
                       path, file_base(path).text, options_where(deck->set, "train.init"));
   if (!file_exists(path))
     return status_set(STATUS_INPUT, "there is no %s%s: name a model folder or a checkpoint (.h5)",

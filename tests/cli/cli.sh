@@ -219,8 +219,9 @@ for words in "train tiny.yaml run.dir=none train.init=Qwen/Qwen2.5-0.5B" \
 done
 fails 2 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" prepare text out=none \
   tokenizer=Qwen/Qwen2.5-0.5B
-fails 3 "download it as the head of the deck says" "$SLUICE" plan \
-  "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
+fails 3 "in $PWD (train.init, " "$SLUICE" plan "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
+grep -q 'download it as the head of the deck says, .*needs only its config.json$' fails.out || {
+  cat fails.out >&2; die "how to get a model"; }
 fails 3 "one folder is expected" "$SLUICE" train tiny.yaml run.dir=none data.train=[a,b]
 
 # All checkpoints are damaged: the cure is one that the command takes.
