@@ -8,8 +8,6 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "deck/options.h"
-#include "job/state.h"
-#include "plan/arenas.h"
 
 /* Memory that the driver shows to programs (cudaMemGetInfo), in MiB and rounded down. It is less
  * than on the label, because the driver and error correction take a part. */
@@ -104,35 +102,6 @@ static bool is_apart(const struct plan *plan)
   return !plan->input.device->host_memory;
 }
 
-/* Memory that moves the state of a rank between its GPU and files. */
-static int64_t moving_bytes(const struct plan *plan)
-{
-  return is_apart(plan) ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
-}
-
-/* Arenas that the plans of a job share. */
-static int64_t tier_bytes(int n, const struct plan *const plans[], enum plan_tier tier)
-{
-  const struct plan_arenas arenas = plan_arenas(n, plans, tier);
-  return arenas.persistent + arenas.transient;
-}
-
-static int64_t shared_bytes(int n, const struct plan *const plans[])
-{
-  const struct plan_arenas arenas = plan_arenas(n, plans, TIER_SHARED);
-  return arenas.persistent + plans[0]->input.shape.group * arenas.transient;
-}
-
-/* Host memory that the ranks of a node need. */
-static int64_t node_bytes(int n, const struct plan *const plans[], const struct fit_room *room)
-{
-  const int group = plans[0]->input.shape.group, groups = (room->local_ranks + group - 1) / group;
-  const int64_t device =
-      is_apart(plans[0]) ? moving_bytes(plans[0]) : tier_bytes(n, plans, TIER_DEVICE);
-  return room->local_ranks * (tier_bytes(n, plans, TIER_HOST) + device) +
-         groups * shared_bytes(n, plans);
-}
-
 static double known(int64_t bytes)
 {
   return bytes > 0 ? (double)bytes : -1;
@@ -145,18 +114,20 @@ static double gpu_room(const struct plan_input *input, const struct fit_room *ro
              : -1;
 }
 
+static struct job_need need_of(const struct fit_room *room, int n, const struct plan *const plans[])
+{
+  return job_need(n, plans, room->local_ranks, true);
+}
+
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
   const struct fit_room *room = arg;
-  const int64_t device = is_apart(plans[0]) ? tier_bytes(n, plans, TIER_DEVICE) : 0;
-  *out = (struct rooms){
-      .need = {[ROOM_DEVICE] = (double)device,
-               [ROOM_HOST] = (double)node_bytes(n, plans, room),
-               [ROOM_DISK] = (double)(room->local_ranks * tier_bytes(n, plans, TIER_DISK))},
-      .have = {[ROOM_DEVICE] = gpu_room(&plans[0]->input, room),
-               [ROOM_HOST] = known(room->host_bytes),
-               [ROOM_SHARED] = -1,
-               [ROOM_DISK] = known(room->nvme_bytes)}};
+  const struct job_need need = need_of(room, n, plans);
+  *out = (struct rooms){.have = {[ROOM_DEVICE] = gpu_room(&plans[0]->input, room),
+                                 [ROOM_HOST] = known(room->host_bytes),
+                                 [ROOM_SHARED] = -1,
+                                 [ROOM_DISK] = known(room->nvme_bytes)}};
+  memcpy(out->need, need.room, sizeof out->need);
 }
 
 double fit_reserve(const struct plan *plan)
@@ -201,11 +172,12 @@ static void print_short(const struct rooms *rooms)
 static void print_owner(enum room room, const struct advise_case *job)
 {
   const struct fit_room *sizes = job->arg;
+  const bool moves = room == ROOM_HOST && need_of(sizes, job->n, job->plans).state > 0;
   if (room == ROOM_DEVICE)
     printf("of a rank");
   else
     printf("of a node of %d rank%s%s", sizes->local_ranks, plural(sizes->local_ranks),
-           room == ROOM_HOST && moving_bytes(job->plans[0]) > 0 ? ", with loading and saving" : "");
+           moves ? ", with loading and saving" : "");
 }
 
 static void print_tier(int tier, const struct rooms *rooms, const struct advise_case *job)
@@ -285,13 +257,13 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
 static void print_besides_on_node(const struct advise_case *job, bool fits)
 {
   const struct fit_room *room = job->arg;
-  const int64_t moving = room->local_ranks * moving_bytes(job->plans[0]),
-                node = node_bytes(job->n, job->plans, room);
+  const struct job_need need = need_of(room, job->n, job->plans);
+  const double at_rest = need.room[ROOM_HOST] - need.state * need.local;
   printf("%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
-  if (moving > 0 && node - moving <= room->host_bytes)
+  if (need.state > 0 && at_rest <= (double)room->host_bytes)
     printf("or neither load nor save: without train.init, with checkpoint.every=0 and "
            "checkpoint.at_end=false, a node needs %s\n",
-           gib(node - moving).text);
+           gib(at_rest).text);
 }
 
 static enum status print_cures(const struct advise_case *job, struct rooms *rooms)

@@ -35,8 +35,7 @@ bool fit_is_sized(const struct fit_room *room);
 double fit_reserve(const struct plan *plan);
 
 /* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
- * fit_room. A plan of the host device has all in host memory. With a GPU, the host holds its own
- * tiers, and the memory that moves the state between GPU and files. Local. */
+ * fit_room. Local. */
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
 
 /* Prints the verdict, and per memory need, size and rest. If something does not fit, prints the

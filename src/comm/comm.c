@@ -329,24 +329,24 @@ enum status comm_check_group_size(const struct comm *comm, int size)
       comm->ranks, size);
 }
 
-bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members)
+bool comm_group_is_block(int ranks, enum comm_kind kind, int members)
 {
-  return kind != COMM_REPLICA || members == comm->ranks;
+  return kind != COMM_REPLICA || members == ranks;
 }
 
-static int members_of(const struct comm *comm, enum comm_kind kind, int size)
+static int members_of(int ranks, enum comm_kind kind, int size)
 {
-  return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
+  return kind == COMM_WORLD ? ranks : kind == COMM_SHARD ? size : ranks / size;
 }
 
 /* If blocks do not fill the node, one of them spans nodes, and no block has boxes in shared
  * memory. */
-int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
+int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind, int size)
 {
-  const int members = members_of(comm, kind, size);
-  if (members == 1 || !comm_group_is_block(comm, kind, members) || comm->local_ranks % members != 0)
+  const int members = members_of(ranks, kind, size);
+  if (members == 1 || !comm_group_is_block(ranks, kind, members) || local_ranks % members != 0)
     return 0;
-  return comm->local_ranks / members * shm_bytes(members);
+  return local_ranks / members * shm_bytes(members);
 }
 
 static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts,
@@ -367,7 +367,7 @@ static enum status create_group(struct comm *comm, enum comm_kind kind, int size
   group->transport = comm->transport;
   group->kind = kind;
   group->index = replica ? block : place;
-  group->size = members_of(comm, kind, size);
+  group->size = members_of(comm->ranks, kind, size);
   group->parts = parts;
   if (group->size > 1)
     status = group->transport->open(group);

@@ -112,10 +112,10 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
  * reductions still work, by messages. Collective. */
 enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
                                        struct comm_group **out);
-/* Bytes of shared memory that all groups of one node hold if comm_group_create() makes them with
- * these arguments and the transport is "mpi". They hold less if comm_shared_folder() has no room. A
- * fake job returns the bytes of the job that it simulates. Local. */
-int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size);
+/* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if a job of `ranks`
+ * ranks makes them by comm_group_create() with transport "mpi". They hold less if
+ * comm_shared_folder() has no room. Local. */
+int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind, int size);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);

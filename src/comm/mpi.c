@@ -295,7 +295,7 @@ static enum status group_barrier(struct comm_group *group)
 /* transport_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
 {
-  if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
+  if (!group->parts || !comm_group_is_block(group->comm->ranks, group->kind, group->size))
     return STATUS_OK;
   struct shm *box = NULL;
   const enum status status = shm_create(group->comm, group->size, &box);

@@ -95,7 +95,7 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
 /* Whether groups of `members` are blocks of consecutive ranks. Groups of replicas are only if they
  * have all ranks of the job.
  */
-bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
+bool comm_group_is_block(int ranks, enum comm_kind kind, int members);
 
 /* Whether all members of each group of this kind run on one node. All ranks of the job get the same
  * answer, even if they see different ones. Collective over the job. */

@@ -198,13 +198,14 @@ static struct group_use use_of_group(const struct plan *plan, enum plan_group gr
   return use;
 }
 
-int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart)
+int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
 {
+  const struct plan_input *input = &plan->input;
   int64_t bytes = 0;
   for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
     const struct group_use use = use_of_group(plan, g);
-    if (use.wanted && use.parts && (!apart || plan->on_host[lane_of_group(g)]))
-      bytes += comm_group_shared_bytes(comm, use.kind, use.size);
+    if (use.wanted && use.parts && (input->device->host_memory || plan->on_host[lane_of_group(g)]))
+      bytes += comm_group_shared_bytes(input->ranks, local_ranks, use.kind, use.size);
   }
   return bytes;
 }

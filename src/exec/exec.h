@@ -88,9 +88,9 @@ struct exec_config {
   struct watchdog *start; /* reports the progress of exec_create() to it; NULL: no reports */
 };
 
-/* Bytes of shared memory of this node that the groups of a started plan hold
- * (comm_group_shared_bytes()). `apart`: device memory is not host memory. Local. */
-int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart);
+/* Bytes of shared memory that the groups of a started plan hold on a node of `local_ranks` ranks
+ * (comm_group_shared_bytes()). Local. */
+int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks);
 
 /* Checks that all ranks hold plans with the same collectives. On a device that measures algorithms,
  * rank 0 tries the plan's operations on transient memory and gradients, and the other ranks get its

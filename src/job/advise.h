@@ -5,6 +5,7 @@
 #define SLUICE_JOB_ADVISE_H
 
 #include "job/job.h"
+#include "plan/arenas.h"
 
 enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
 /* Bytes of a node, or of a rank for device memory. They are doubles because a need may exceed
@@ -14,6 +15,20 @@ struct rooms {
 };
 bool rooms_is_short(const struct rooms *rooms, enum room room);
 bool rooms_fit(const struct rooms *rooms);
+
+/* Memory that the plans of a job need. */
+struct job_need {
+  int local; /* ranks of the node */
+  struct plan_arenas device, host, shared,
+      disk;     /* of a rank, except shared.persistent, which is of a group */
+  double state; /* host memory of a rank that moves the state between the device and files */
+  double boxes; /* in the node's shared memory, for data exchange between its ranks. ROOM_SHARED
+                   does not count them, because messages can replace them */
+  double room[ROOMS]; /* ROOM_DEVICE of a rank, the others of the node */
+};
+/* On a node of `local` ranks. Plans of the host device have all in host memory. `moves`: the job
+ * loads or saves its state. Local. */
+struct job_need job_need(int n, const struct plan *const plans[], int local, bool moves);
 
 /* A job, and a function that judges the needs of its plans, or of those of another deck. */
 struct advise_case {

@@ -9,7 +9,6 @@
 #include "job/advise.h"
 #include "job/private.h"
 #include "job/state.h"
-#include "plan/arenas.h"
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
 {
@@ -53,66 +52,69 @@ struct site {
   bool at_rest; /* nothing moves the state */
 };
 
-struct need {
-  const struct job *job;
-  int local; /* ranks of this node */
-  struct plan_arenas device, host, shared,
-      disk;     /* of a rank, except shared.persistent, which is of a group */
-  double state; /* host memory of a rank that moves the state between the device and files */
-  double boxes; /* in the node's shared memory, for data exchange between its ranks. ROOM_SHARED
-                   does not count them, because messages can replace them */
-  struct rooms rooms;
-  int on_disk;    /* ranks that use the disk */
-  bool no_folder; /* the disk's */
-};
-
 static double both(struct plan_arenas arenas)
 {
   return (double)arenas.persistent + (double)arenas.transient;
 }
 
-/* One copy, and the private part of each member. */
-static double shared_by(int group, struct plan_arenas arenas)
+/* Of a node: a copy per group, and the private part of each member. */
+static double shared_bytes(const struct job_need *need, int group)
 {
-  return (double)arenas.persistent + group * (double)arenas.transient;
+  return ((double)need->shared.persistent + group * (double)need->shared.transient) *
+         ((need->local + group - 1) / group);
 }
 
-static void sum_rooms(struct need *need, const struct job_limits *limits, bool apart, int group)
+struct job_need job_need(int n, const struct plan *const plans[], int local, bool moves)
 {
-  const double shared = shared_by(group, need->shared) * ((need->local + group - 1) / group);
-  need->rooms = (struct rooms){
-      .need = {[ROOM_DEVICE] = apart ? both(need->device) : 0,
-               [ROOM_HOST] = (both(need->host) + need->state) * need->local + shared + need->boxes,
-               [ROOM_SHARED] = shared,
-               [ROOM_DISK] = both(need->disk) * need->on_disk},
-      .have = {[ROOM_DEVICE] = apart ? (double)limits->device : -1,
-               [ROOM_HOST] = (double)limits->host,
-               [ROOM_SHARED] = (double)limits->shared,
-               [ROOM_DISK] = (double)limits->disk}};
-}
-
-static struct need need_of(const struct site *site, int n, const struct plan *const plans[])
-{
-  const struct job *job = site->job;
-  const int local = comm_local_ranks(job->comm);
-  const bool apart = !job->device->model.host_memory;
-  struct need need = {.job = job,
-                      .local = local,
-                      .device = plan_arenas(n, plans, TIER_DEVICE),
-                      .host = plan_arenas(n, plans, TIER_HOST),
-                      .shared = plan_arenas(n, plans, TIER_SHARED),
-                      .disk = plan_arenas(n, plans, TIER_DISK),
-                      .on_disk = site->limits->disk_shared ? comm_ranks(job->comm) : local,
-                      .no_folder = site->limits->no_folder};
+  const struct plan_input *input = &plans[0]->input;
+  const bool apart = !input->device->host_memory;
+  struct job_need need = {.local = local,
+                          .device = plan_arenas(n, plans, TIER_DEVICE),
+                          .host = plan_arenas(n, plans, TIER_HOST),
+                          .shared = plan_arenas(n, plans, TIER_SHARED),
+                          .disk = plan_arenas(n, plans, TIER_DISK)};
   if (!apart) { /* pages are allocated only when they are touched, in the middle of a step */
     need.host.persistent += need.device.persistent;
     need.host.transient += need.device.transient;
     need.device = (struct plan_arenas){0};
   }
-  need.state = apart && !site->at_rest ? (double)job_state_bytes(plans[0], trains(site->use)) : 0;
+  if (apart && moves)
+    need.state = (double)job_state_bytes(plans[0], input->mode == PLAN_TRAIN);
   for (int i = 0; i < n; i++)
-    need.boxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
-  sum_rooms(&need, site->limits, apart, plans[0]->input.shape.group);
+    need.boxes += (double)exec_groups_shared_bytes(plans[i], local);
+  const double shared = shared_bytes(&need, input->shape.group);
+  need.room[ROOM_DEVICE] = both(need.device);
+  need.room[ROOM_HOST] = (both(need.host) + need.state) * local + shared + need.boxes;
+  need.room[ROOM_SHARED] = shared;
+  need.room[ROOM_DISK] = both(need.disk) * local;
+  return need;
+}
+
+/* The needs of a job, and the memories of its node. */
+struct need {
+  const struct job *job;
+  struct job_need of;
+  struct rooms rooms;
+  int on_disk;    /* ranks that use the disk */
+  bool no_folder; /* the disk's */
+};
+
+static struct need need_of(const struct site *site, int n, const struct plan *const plans[])
+{
+  const struct job *job = site->job;
+  const struct job_limits *limits = site->limits;
+  const int local = comm_local_ranks(job->comm);
+  struct need need = {.job = job,
+                      .of = job_need(n, plans, local, !site->at_rest),
+                      .on_disk = limits->disk_shared ? comm_ranks(job->comm) : local,
+                      .no_folder = limits->no_folder};
+  need.rooms = (struct rooms){
+      .have = {[ROOM_DEVICE] = job->device->model.host_memory ? -1 : (double)limits->device,
+               [ROOM_HOST] = (double)limits->host,
+               [ROOM_SHARED] = (double)limits->shared,
+               [ROOM_DISK] = (double)limits->disk}};
+  memcpy(need.rooms.need, need.of.room, sizeof need.of.room);
+  need.rooms.need[ROOM_DISK] = both(need.of.disk) * need.on_disk;
   return need;
 }
 
@@ -132,8 +134,8 @@ struct words {
 static void describe(const struct need *need, enum room room, struct words *words)
 {
   const struct job *job = need->job;
-  const char *verb = need->local == 1 ? "needs" : "need";
-  const char *owns = need->local == 1 ? "has" : "have";
+  const char *verb = need->of.local == 1 ? "needs" : "need";
+  const char *owns = need->of.local == 1 ? "has" : "have";
   const double bytes = need->rooms.need[room], have = need->rooms.have[room];
   const int ranks = comm_ranks(job->comm);
   switch (room) {
@@ -142,23 +144,23 @@ static void describe(const struct need *need, enum room room, struct words *word
         "a rank needs %s of memory on its %s device (%s persistent, %s per step) and has %s "
         "(and %s for %s)",
         mem_amount(bytes).text, job->device->ops->name,
-        mem_amount((double)need->device.persistent).text,
-        mem_amount((double)need->device.transient).text, mem_amount(have).text,
+        mem_amount((double)need->of.device.persistent).text,
+        mem_amount((double)need->of.device.transient).text, mem_amount(have).text,
         mem_amount((double)device_model_reserve(&job->device->model, ranks)).text,
         device_model_reserve_name(ranks));
     break;
   case ROOM_HOST:
     say(words,
         "the %d rank%s of this node %s %s of host memory (per rank %s persistent, %s per step",
-        need->local, plural(need->local), verb, mem_amount(bytes).text,
-        mem_amount((double)need->host.persistent).text,
-        mem_amount((double)need->host.transient).text);
-    if (need->state > 0)
-      say(words, ", %s to load and save the state of its device", mem_amount(need->state).text);
+        need->of.local, plural(need->of.local), verb, mem_amount(bytes).text,
+        mem_amount((double)need->of.host.persistent).text,
+        mem_amount((double)need->of.host.transient).text);
+    if (need->of.state > 0)
+      say(words, ", %s to load and save the state of its device", mem_amount(need->of.state).text);
     if (need->rooms.need[ROOM_SHARED] > 0)
       say(words, "; %s shared by the ranks", mem_amount(need->rooms.need[ROOM_SHARED]).text);
-    if (need->boxes > 0)
-      say(words, "; %s to exchange data", mem_amount(need->boxes).text);
+    if (need->of.boxes > 0)
+      say(words, "; %s to exchange data", mem_amount(need->of.boxes).text);
     say(words, ") and %s %s", owns, mem_amount(have).text);
     break;
   case ROOM_SHARED:
@@ -167,7 +169,7 @@ static void describe(const struct need *need, enum room room, struct words *word
     break;
   default:
     say(words, "the %d rank%s of %s need%s %s on the disk of %s%s, which has %s", need->on_disk,
-        plural(need->on_disk), need->on_disk == need->local ? "this node" : "all nodes",
+        plural(need->on_disk), need->on_disk == need->of.local ? "this node" : "all nodes",
         need->on_disk == 1 ? "s" : "", mem_amount(bytes).text, job->nvme ? job->nvme : "",
         need->no_folder ? " (a new folder)" : "", mem_amount(have).text);
   }
@@ -283,13 +285,13 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
         mem_amount((double)limits->lock).text, cure);
     log_warn_alike("%s", status_text());
   }
-  if (apart && both(need->shared) > (double)limits->lock) {
-    const bool params = need->shared.persistent > 0, grads = need->shared.transient > 0;
+  if (apart && both(need->of.shared) > (double)limits->lock) {
+    const bool params = need->of.shared.persistent > 0, grads = need->of.shared.transient > 0;
     status_set(STATUS_MEMORY,
                "each rank registers %s of shared memory with its GPU, but may lock at most %s "
                "(RLIMIT_MEMLOCK). NVIDIA's driver is not known to apply this limit. If it refuses, "
                "which shows before the first step, %s, or use %s%s%s",
-               mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure,
+               mem_amount(both(need->of.shared)).text, mem_amount((double)limits->lock).text, cure,
                params ? "transfer.params=shard" : "", params && grads ? ", " : "",
                grads ? "transfer.grads=gpu_reduce" : "");
     log_warn_alike("%s", status_text());

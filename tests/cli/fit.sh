@@ -67,6 +67,20 @@ fit 1 "verified" gpu=$((bytes + alone - 1))B host=1KiB
 grep -Eq '^does not fit: GPU 1 B short, host [0-9.]+ [KM]iB short$' fit.out || {
   cat fit.out >&2; die "not all that is short is named first"; }
 
+# As the check at the start of a run, a plan counts the shared memory in which the ranks of a node
+# exchange data. Each rank has two halves of 1 MiB and a line of 128 bytes for gathers, and again
+# for reductions. tests/job/test_place compares the sum with this check.
+box=$((2 * ((2 << 20) + 128)))
+for row in "1 0 full_shard" "2 2 full_shard" "4 4 hybrid_shard shard.group=2"; do
+  # shellcheck disable=SC2086 # words
+  set -- $row
+  ranks=$1 boxes=$2
+  shift 2
+  fit 0 "of a node of $ranks rank" --ranks "$ranks" run.device=host shard.strategy="$@"
+  bytes=$((ranks * $(total device) + boxes * box))
+  test "$(need host)" = $bytes || die "$row: the plan needs $(need host) bytes, not $bytes"
+done
+
 # A deck that names a GPU is planned for a GPU.
 fit 0 "device cuda, computing in bf16" gpu=h100
 fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" gpu=h100 \

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "fixture.h"
+#include "job/advise.h"
 
 enum { MOST = 4 };
 
@@ -776,6 +777,35 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   sized_close(&sized);
 }
 
+/* A plan that fits is not refused at the start of the run. Oracle: arenas, and the boxes of two
+ * groups. */
+static void a_plan_and_a_run_need_the_same(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *strategy, *group;
+    int ranks, boxes;
+  } known[] = {
+      {"full_shard", "world", 1, 0}, {"full_shard", "world", 2, 4}, {"hybrid_shard", "2", 4, 8}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    struct deck deck;
+    struct job job;
+    struct job_limits limits = no_limits;
+    fixture_deck(&deck, "gpt2", known[i].strategy, known[i].group, "[]");
+    fixture_open(&job, &deck, NULL, 0, known[i].ranks, false);
+    const struct plan *plans[] = {job.plan[PLAN_TRAIN]};
+    const struct job_need need = job_need(1, plans, known[i].ranks, true);
+    limits.host =
+        known[i].ranks * job_arena_bytes(1, plans) + known[i].boxes * ((INT64_C(2) << 20) + 128);
+    assert_int_equal((int64_t)need.room[ROOM_HOST], limits.host);
+    must(job_check_limits(&job, JOB_TRAIN, 1, plans, &limits, true));
+    limits.host--;
+    assert_int_equal(job_check_limits(&job, JOB_TRAIN, 1, plans, &limits, true), STATUS_MEMORY);
+    fixture_close(&job);
+    deck_destroy(&deck);
+  }
+}
+
 /* A control group bounds what is available, and promises nothing beyond it; but where the machine
  * shows more only when more is in use, it is all that is known. */
 static void limits_bound_what_is_available(void **state)
@@ -849,6 +879,7 @@ int main(void)
       cmocka_unit_test(one_rank_of_a_node_tries_the_folder),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
+      cmocka_unit_test(a_plan_and_a_run_need_the_same),
       cmocka_unit_test(limits_bound_what_is_available),
       cmocka_unit_test(a_device_apart_refuses_what_it_does_not_do),
   };
