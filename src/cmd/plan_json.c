@@ -83,7 +83,7 @@ static void write_room(struct json_writer *json, const char *name, const struct 
   if (have >= 0) {
     json_write_real(json, "have", have);
     json_write_real(json, "left", have - need);
-    json_write_bool(json, "fits", need <= have);
+    json_write_bool(json, "fits", !rooms_is_short(rooms, room));
   }
   json_write_close(json, '}');
 }
