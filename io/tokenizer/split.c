@@ -208,7 +208,7 @@ static size_t scan_digits(const struct split *split, const char *text, size_t by
 struct translation {
   const char *where, *pattern, *at;
   struct text_buffer out;
-  bool in_class;
+  int in_class; /* how many classes are open */
 };
 
 static enum status refuse(const struct translation *t, const char *what)
@@ -255,11 +255,18 @@ static enum status translate_escape(struct translation *t)
   return copy(t, braced ? name + (t->at[name] == '}') : 2);
 }
 
+/* A class within a class adds its characters. */
 static enum status translate_in_class(struct translation *t)
 {
-  if (t->at[0] == '[' || (t->at[0] == '&' && t->at[1] == '&'))
-    return refuse(t, "a class within a class");
-  t->in_class = t->at[0] != ']';
+  const bool opens = t->at[0] == '[', closes = t->at[0] == ']';
+  if ((opens && (t->at[-1] == '-' || strchr("^:]", t->at[1]))) ||
+      (t->at[0] == '&' && t->at[1] == '&') || (closes && t->in_class > 1 && t->at[1] == '-'))
+    return refuse(t, "an unusual class within a class");
+  t->in_class += opens - closes;
+  if (opens || (closes && t->in_class > 0)) {
+    t->at++;
+    return STATUS_OK;
+  }
   return copy(t, 1);
 }
 
@@ -272,6 +279,18 @@ static enum status translate_group(struct translation *t)
   return t->at[1] == '?' || t->at[1] == '*' ? refuse(t, "a group of an unusual kind") : copy(t, 1);
 }
 
+/* X{1,9}+ is (?:X{1,9})+ here, and X{1,9} without a second try in PCRE2. */
+static enum status translate_repetition(struct translation *t)
+{
+  const size_t digits = strncmp(t->at, "{1,", 3) == 0 ? strspn(t->at + 3, "0123456789") : 0;
+  if (t->at[1] == ',')
+    return refuse(t, "a repetition without a lower bound");
+  if (digits == 0 || strncmp(t->at + 3 + digits, "}+", 2) != 0)
+    return copy(t, 1);
+  t->at += 3 + digits + 1;
+  return copy(t, 1);
+}
+
 static enum status translate_next(struct translation *t)
 {
   if (t->at[0] == '\\')
@@ -280,12 +299,12 @@ static enum status translate_next(struct translation *t)
     return translate_in_class(t);
   switch (t->at[0]) {
   case '[':
-    t->in_class = true;
+    t->in_class = 1;
     size_t opening = t->at[1] == '^' ? 2 : 1;
     return t->at[opening] == ']' ? refuse(t, "an empty class") : copy(t, opening);
   case '(': return translate_group(t);
   case '.': t->at++; return append(t, "[^\\n]");
-  case '{': return t->at[1] == ',' ? refuse(t, "a repetition without a lower bound") : copy(t, 1);
+  case '{': return translate_repetition(t);
   case '}': return t->at[1] == '+' ? refuse(t, "a repeated repetition") : copy(t, 1);
   default: return copy(t, 1);
   }
