@@ -102,8 +102,8 @@ ends() {
 }
 
 no_ranks() { ! pgrep -f "^$SLUICE " > pids; }
-# kill_rank SECONDS: the newest one; for so long may the others live on.
 has_saved() { ls "$folder"/ckpt/step-*.h5 > /dev/null 2>&1; }
+# kill_rank SECONDS: the newest one; for so long may the others live on.
 kill_rank() {
   wait_until 30 "a checkpoint is there" has_saved
   pkill -KILL -n -f "^$SLUICE train" || failed "there is no rank to kill"
