@@ -218,6 +218,24 @@ static void print_schedule(const struct plan *plan)
   plan_print(plan, stdout);
 }
 
+static bool evaluates(const struct deck *deck, const struct plan_input *input)
+{
+  return input->mode == PLAN_TRAIN && deck->eval.every > 0;
+}
+
+static enum status plan_eval(const struct deck *deck, const struct plan_input *input,
+                             int local_ranks, struct plan **out)
+{
+  struct plan_input eval = {.mode = PLAN_EVAL,
+                            .rank = input->rank,
+                            .ranks = input->ranks,
+                            .model = input->model,
+                            .device = input->device,
+                            .threads = input->threads};
+  const enum status status = job_shape(deck, JOB_TRAIN_AND_EVAL, local_ranks, &eval);
+  return status ? status : plan_create(&eval, out);
+}
+
 static bool warms_up(const struct deck *deck, const struct plan_input *input)
 {
   return input->mode == PLAN_TRAIN && deck->compress.warmup > 0;
@@ -271,8 +289,8 @@ static enum status print_text(const struct values *values, const struct advise_c
     return status;
   print_head(&plan->input, target);
   print_memory(plan);
-  if (job->n > 1)
-    print_warmup(job->deck, job->plans[1]);
+  if (warms_up(job->deck, &plan->input))
+    print_warmup(job->deck, job->plans[job->n - 1]);
   status = forecast_print_traffic(job, &links);
   if (!status)
     status = print_choices(job, rates, step_s);
@@ -298,14 +316,17 @@ static enum status print_plan(const struct values *values, const struct deck *de
                               const struct target *target, const struct plan_input *input,
                               const struct fit_room *room, bool *fits)
 {
-  struct plan *plan[2] = {NULL}; /* and the plan of the warm-up */
+  struct plan *plan[3] = {NULL}; /* and those of evaluation and warm-up */
+  int n = 1;
   enum status status = plan_create(input, &plan[0]);
+  if (!status && evaluates(deck, input))
+    status = plan_eval(deck, input, ranks_on_node(values), &plan[n++]);
   if (!status && warms_up(deck, input))
-    status = plan_warmup(input, &plan[1]);
+    status = plan_warmup(input, &plan[n++]);
   const struct advise_case job = {.deck = deck,
                                   .use = uses[input->mode],
                                   .local_ranks = ranks_on_node(values),
-                                  .n = plan[1] ? 2 : 1,
+                                  .n = n,
                                   .plans = (const struct plan *const *)plan,
                                   .judge = fit_judge,
                                   .arg = room};
@@ -316,8 +337,8 @@ static enum status print_plan(const struct values *values, const struct deck *de
   if (!status)
     status = values->json ? print_json(values, &job, target, fits)
                           : print_text(values, &job, target, fits);
-  plan_destroy(plan[1]);
-  plan_destroy(plan[0]);
+  for (int i = 0; i < n; i++)
+    plan_destroy(plan[i]);
   return status;
 }
 
@@ -390,7 +411,8 @@ const struct command command_plan = {
         "several values of shard.gathered.\n"
         "\n"
         "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
-        "compared with gpu=, host= and nvme= holds both plans.\n"
+        "compared with gpu=, host= and nvme= holds both plans, and with eval.every also that of "
+        "evaluation.\n"
         "\n"
         "A part of a GPU is for the CUDA context, libraries and NCCL. The table names it and does "
         "not count it as room for the plan. gpu=SIZE is the memory that programs can use.\n"

@@ -70,8 +70,10 @@ grep -Eq '^does not fit: GPU 1 B short, host [0-9.]+ [KM]iB short$' fit.out || {
 # As the check at the start of a run, a plan counts the shared memory in which the ranks of a node
 # exchange data. Each rank has two halves of 1 MiB and a line of 128 bytes for gathers, and again
 # for reductions. tests/job/test_place compares the sum with this check.
-box=$((2 * ((2 << 20) + 128)))
-for row in "1 0 full_shard" "2 2 full_shard" "4 4 hybrid_shard shard.group=2"; do
+# Evaluation during training has its own for gathers.
+box=$(((2 << 20) + 128))
+for row in "1 0 full_shard" "2 4 full_shard" "4 8 hybrid_shard shard.group=2" \
+  "2 6 full_shard eval.every=5"; do
   # shellcheck disable=SC2086 # words
   set -- $row
   ranks=$1 boxes=$2
