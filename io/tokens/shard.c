@@ -184,7 +184,7 @@ enum status shard_read_head(int fd, uint32_t *crc)
 
 static enum status read_head_of(const char *path, struct shard_info *info)
 {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return status_set(STATUS_IO, "cannot be opened: %s", strerror(errno));
   const enum status status = shard_read_head(fd, &info->head_crc32);
@@ -243,7 +243,7 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
 
 enum status shard_verify(const char *path, const struct shard_info *info)
 {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
   enum status status = checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes,

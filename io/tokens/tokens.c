@@ -284,7 +284,7 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
   shard_name(shard->info.split, shard->info.group, shard->info.part, name);
   if ((size_t)snprintf(path, sizeof path, "%s/%s", set->dir, name) >= sizeof path)
     return shard_fail(set, shard, STATUS_USAGE, "has too long a path");
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not be waited for */
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return fail_system(set, shard, errno);
   enum status status = shard->known ? STATUS_OK : check_shard(set, shard, fd);

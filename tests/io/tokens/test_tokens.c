@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -425,16 +424,6 @@ static void test_damage_while_open(void **state)
   everybody_waits();
   assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
                  wrong_size(info.bytes - 1, info.bytes));
-  token_set_close(set);
-  everybody_waits();
-
-  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  everybody_waits();
-  if (root)
-    assert_true(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-  everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 wrong_size(0, info.bytes));
   token_set_close(set);
   drop(dir);
 }
