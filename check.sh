@@ -1,6 +1,6 @@
 #!/bin/sh
 # ./check.sh [--essential | --sanitizers]: installs what is missing, builds, runs the test suite.
-# --essential runs only the tests of what differs most between releases of MPI, HDF5 and Slurm.
+# --essential runs only the tests of what differs most between releases of MPI and HDF5.
 # --sanitizers runs the suite again under AddressSanitizer with UBSan, and under ThreadSanitizer.
 # The last line counts test programs.
 set -eu
@@ -17,7 +17,7 @@ tests/exec/test_failure tests/exec/test_watchdog tests/io/checkpoint/test_checkp
 tests/io/checkpoint/test_kill tests/io/hdf5/test_hdf5"
     scripts="tests/cli/across.sh tests/cli/campaign.sh tests/cli/hybrid.sh \
 tests/cli/losses.sh tests/cli/quickstart.sh tests/cli/reshard.sh tests/cli/rig.sh \
-tests/cli/start.sh tests/io/checkpoint/h5py.sh tests/slurm/two_nodes.sh"
+tests/cli/start.sh tests/io/checkpoint/h5py.sh"
     ;;
   *) stop "check.sh knows --essential and --sanitizers only, not $argument" ;;
   esac
