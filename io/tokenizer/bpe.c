@@ -69,12 +69,10 @@ static int byte_of(unsigned code)
 
 size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST])
 {
-  int character = byte;
-  if (!bpe_is_printable(byte)) {
-    character = 256;
-    for (int b = 0; b < byte; b++)
-      character += !bpe_is_printable(b);
-  }
+  const int character = bpe_is_printable(byte) ? byte
+                        : byte <= 32           ? 256 + byte
+                        : byte <= 160          ? 256 + 33 + byte - 127
+                                               : 256 + 67;
   if (character < 0x80) {
     out[0] = (char)character;
     return 1;
