@@ -127,16 +127,16 @@ static const enum job_use uses[] = {
     [PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
 
 static enum status make_input(const struct values *values, const struct deck *deck,
-                              const struct model *model, const struct target *target,
-                              struct plan_input *out)
+                              enum plan_mode mode, const struct model *model,
+                              const struct target *target, struct plan_input *out)
 {
-  *out = (struct plan_input){.mode = (enum plan_mode)values->mode,
+  *out = (struct plan_input){.mode = mode,
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
                              .model = model,
                              .device = &target->model,
                              .threads = threads_of(values, deck)};
-  return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
+  return job_shape(deck, uses[mode], ranks_on_node(values), out);
 }
 
 static bool has_rates(const struct plan_rates *rates)
@@ -223,16 +223,12 @@ static bool evaluates(const struct deck *deck, const struct plan_input *input)
   return input->mode == PLAN_TRAIN && deck->eval.every > 0;
 }
 
-static enum status plan_eval(const struct deck *deck, const struct plan_input *input,
-                             int local_ranks, struct plan **out)
+static enum status plan_eval(const struct values *values, const struct deck *deck,
+                             const struct model *model, const struct target *target,
+                             struct plan **out)
 {
-  struct plan_input eval = {.mode = PLAN_EVAL,
-                            .rank = input->rank,
-                            .ranks = input->ranks,
-                            .model = input->model,
-                            .device = input->device,
-                            .threads = input->threads};
-  const enum status status = job_shape(deck, JOB_TRAIN_AND_EVAL, local_ranks, &eval);
+  struct plan_input eval;
+  const enum status status = make_input(values, deck, PLAN_EVAL, model, target, &eval);
   return status ? status : plan_create(&eval, out);
 }
 
@@ -320,7 +316,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
   int n = 1;
   enum status status = plan_create(input, &plan[0]);
   if (!status && evaluates(deck, input))
-    status = plan_eval(deck, input, ranks_on_node(values), &plan[n++]);
+    status = plan_eval(values, deck, input->model, target, &plan[n++]);
   if (!status && warms_up(deck, input))
     status = plan_warmup(input, &plan[n++]);
   const struct advise_case job = {.deck = deck,
@@ -377,7 +373,7 @@ static enum status run(const struct arguments *arguments)
   if (!status)
     status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
-    status = make_input(values, &deck, model, &target, &input);
+    status = make_input(values, &deck, (enum plan_mode)values->mode, model, &target, &input);
   if (!status)
     status = print_plan(values, &deck, &target, &input, &room, &fits);
   *arguments->exit_code = !status && !fits;
