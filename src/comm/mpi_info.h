@@ -17,9 +17,9 @@ struct mpi_info {
 /* MPI has been started. Local. */
 enum status mpi_info_read(struct mpi_info *out);
 
-/* Network devices of this machine that bypass the kernel, as the kernel lists them below `root`
- * ("/sys/class"): ports of RDMA devices (InfiniBand, RoCE), and Slingshot's devices, which only
- * libfabric's provider cxi reaches. Local. */
+/* Network devices of this machine that bypass the kernel: ports of RDMA devices (InfiniBand, RoCE),
+ * and Slingshot's devices, which only libfabric's provider cxi reaches. The kernel lists them below
+ * `root` ("/sys/class"). Local. */
 struct comm_fabric {
   int ports, active;
   int slingshot, slingshot_up;

@@ -7,9 +7,9 @@
 
 enum { MIB = 1 << 20 };
 
-/* The reserve: on H100 and H200, `sluice bench` shows 0.6 to 1.07 GiB more in use than the arenas
- * on one rank, and 1.1 to 2.02 GiB on 2 and 4 ranks (device_bytes and planned_device_bytes in
- * doc/measured). */
+/* The reserve covers what `sluice bench` shows in use beyond the arenas on H100 and H200: up to
+ * 1.07 GiB on one rank, and up to 2.02 GiB on 2 and 4 ranks. The numbers are device_bytes less
+ * planned_device_bytes in doc/measured. */
 static const struct {
   const char *kind;
   struct device_model model;

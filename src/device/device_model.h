@@ -23,7 +23,7 @@ enum fp8_scales {
   FP8_SCALES_GROUPS  /* one per tile and per block */
 };
 
-/* What decides the workspaces of a GPU (device/cuda_work.h). */
+/* The facts of a GPU that decide its workspaces (device/cuda_work.h). */
 struct device_gpu {
   int multiprocessors;
   bool hopper; /* our own gradient of attention, on compute capability 9.0 */
