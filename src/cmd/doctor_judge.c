@@ -681,9 +681,8 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
       {(double)disk->system.free < good_disk_bytes, VERDICT_WARNING,
        "room for few checkpoints; free some, or use another folder"},
       {disk->stripes.lustre && disk->stripes.own && disk->stripes.count == 1, VERDICT_WARNING,
-       "somebody gave it one stripe, which sluice train leaves; set more: lfs setstripe -c 32 -S "
-       "4M "
-       "on the folder of the checkpoints"},
+       "somebody gave it one stripe, which sluice train leaves; set more: "
+       "lfs setstripe -c 32 -S 4M on the folder of the checkpoints"},
       {rate < good_write_rate, VERDICT_WARNING,
        "slow; background checkpoints (checkpoint.background=true) hide it, a parallel file "
        "system cures it"},
