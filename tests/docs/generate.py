@@ -107,25 +107,34 @@ def deck_keys(sluice):
         )
         + "\n"
     )
+    lists = {}
     for section in sections:
         page.append(f"## {section}\n")
         for entry in table:
-            if entry["key"].split(".")[0] != section:
-                continue
-            kind, _, default = entry["kind"].partition("; ")
-            page.append(f"### {entry['key']}\n")
-            page.append(wrap(escape(entry["text"])) + "\n")
-            page += [wrap(f"- `{name}`: {escape(text)}", "  ") for name, text in entry["choices"]]
-            page += [""] if entry["choices"] else []
-            facts = [f"type: {escape(kind)}"]
-            facts.append(
-                default.replace("default ", "default: `", 1) + "`"
-                if default.startswith("default ")
-                else "default: " + (default.replace(" by default", "") or "none")
-            )
-            facts.append(f"example: `{entry['example']}`")
-            page += [wrap("- " + fact, "  ") for fact in facts] + [""]
+            if entry["key"].split(".")[0] == section:
+                page.append(deck_key(entry, lists))
     return "\n".join(page).rstrip() + "\n"
+
+
+def deck_key(entry, lists):
+    """The lines on a key. LISTS has the long lists of choices so far, each with its key."""
+    kind, _, default = entry["kind"].partition("; ")
+    if default.startswith("default "):
+        default = "default `" + default[len("default ") :] + "`"
+    facts = default or "no default"
+    if kind != "name":  # its choices follow
+        facts = f"{escape(kind)}; {facts}"
+    text = f"*{facts[0].upper()}{facts[1:]}.* {escape(entry['text'])}"
+    if kind.startswith("list"):
+        text += f" Example: `{entry['example']}`."
+    choices = entry["choices"]
+    same = lists.setdefault(str(choices), entry["key"]) if len(choices) > 9 else entry["key"]
+    if same != entry["key"]:
+        choices = []
+        text += f" It has the choices of [{same}](#{same.replace('.', '')})."
+    lines = [f"### {entry['key']}\n", wrap(text) + "\n"]
+    lines += [wrap(f"- `{name}`: {escape(text)}", "  ") for name, text in choices]
+    return "\n".join(lines + [""] if choices else lines)
 
 
 def commands(sluice):
@@ -134,14 +143,18 @@ def commands(sluice):
     page = [NOTE, "# Commands\n"]
     page.append(
         wrap(
-            "`sluice SUBCOMMAND -h` prints what follows, and `sluice SUBCOMMAND --help` all "
-            "about a subcommand. The man pages are `sluice-SUBCOMMAND(1)`."
+            "An option is `key=value` or `--key value`. `sluice SUBCOMMAND -h` also has examples. "
+            "`sluice SUBCOMMAND --help` and the man page `sluice-SUBCOMMAND(1)` say all."
         )
         + "\n"
     )
     page += ["```text", help_text.rstrip(), "```", ""]
     for name in names:
-        page += [f"## sluice {name}", "", "```text", ask(sluice, name, "-h").rstrip(), "```", ""]
+        usage, _, rest = ask(sluice, name, "-h").partition("\n\n")
+        options = re.search(r"^Options.*?:\n(.*?)\n\n", rest, re.M | re.S)
+        page += [f"## {name}", "", "```text", usage]
+        page += ["", options[1].rstrip()] if options else []
+        page += ["```", ""]
     return "\n".join(page).rstrip() + "\n"
 
 

@@ -18,11 +18,11 @@ die() {
 python3 "$here/tests/docs/generate.py" "$SLUICE" --check || exit 1
 keys=$("$SLUICE" help keys | grep -c '^  [a-z_]*\.[a-z0-9_.]*  *(')
 test "$keys" -gt 50 || die "the program lists $keys keys"
-for line in '^### [a-z0-9_]*\.' '^- type: .' '^- default: .' '^- example: `.'; do
+for line in '^### [a-z0-9_]*\.' '^\*.*\(efault `\|by default\).*\.\* .'; do
   test "$(grep -c "$line" "$reference/deck-keys.md")" = "$keys" || die "not $keys lines of $line"
 done
 
-! grep -nE '^- type: (integer|number|list of [0-9]+ [a-z]+)$' "$reference/deck-keys.md" ||
+! grep -nE '^\*(Integer|Number|List of [0-9]+ [a-z]+);' "$reference/deck-keys.md" ||
   die "a number has no range"
 
 # The check fires on a page that differs.
