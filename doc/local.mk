@@ -2,32 +2,7 @@
 pages = \
 	doc/explanation/architecture.md \
 	doc/explanation/compression.md \
-	doc/explanation/decisions/activations-on-the-host.md \
-	doc/explanation/decisions/attention-on-hopper.md \
-	doc/explanation/decisions/bias-gradient.md \
-	doc/explanation/decisions/by-sequence.md \
-	doc/explanation/decisions/collectives-in-order.md \
-	doc/explanation/decisions/deferred-updates.md \
-	doc/explanation/decisions/exact-sums.md \
-	doc/explanation/decisions/fp16-moments.md \
-	doc/explanation/decisions/gradient-buffers.md \
-	doc/explanation/decisions/head-gradient.md \
-	doc/explanation/decisions/host-products.md \
-	doc/explanation/decisions/index-of-a-corpus.md \
-	doc/explanation/decisions/index.md \
-	doc/explanation/decisions/memory-for-mpi.md \
-	doc/explanation/decisions/nccl-channels.md \
-	doc/explanation/decisions/no-cuda-graphs.md \
-	doc/explanation/decisions/padding-of-buffers.md \
-	doc/explanation/decisions/resident-units.md \
-	doc/explanation/decisions/sequences-on-the-host.md \
-	doc/explanation/decisions/squares.md \
-	doc/explanation/decisions/stream-priorities.md \
-	doc/explanation/decisions/strict-json.md \
-	doc/explanation/decisions/sums-are-a-tree.md \
-	doc/explanation/decisions/vocabulary-padding.md \
-	doc/explanation/decisions/waits-are-derived.md \
-	doc/explanation/decisions/working-copy.md \
+	doc/explanation/decisions.md \
 	doc/explanation/fp8.md \
 	doc/explanation/index.md \
 	doc/explanation/memory-tiers.md \
