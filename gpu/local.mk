@@ -73,7 +73,8 @@ CLEANFILES += gpu/*.d
 
 if HAVE_CUDA
 noinst_LIBRARIES += gpu/libgpu.a
-layers += gpu/libgpu.a
+# Its objects need some of libdevice.a, whose list of devices needs it.
+layers += gpu/libgpu.a src/device/libdevice.a
 gpu_libgpu_a_SOURCES = $(gpu_sources)
 # CUDA's folder may hold another NCCL.
 gpu_libgpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS)

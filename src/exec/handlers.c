@@ -1,5 +1,5 @@
-/* One small function per operation, which depends only on operands and attributes. The rows of
- * plan/ops.c name these functions. */
+/* One small function per operation, which depends only on operands and attributes. run[] names
+ * them. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include "compress/compress.h"
 #include "exec/engine.h"
 #include "io/store/store.h"
+#include "model/model.h"
 #include "plan/ops.h"
 
 struct call {
@@ -157,7 +158,7 @@ static enum status check_window(const struct call *call, int buffer)
   return parts == exec->parts[buffer] ? STATUS_OK : refuse_part(call, buffer);
 }
 
-enum status run_load(const struct call *call)
+static enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   void *tokens = use(call, LOAD_TOKENS);
@@ -177,7 +178,7 @@ static struct model_fp8_part part_of(const struct call *call, int k, bool frozen
                                  .x = use(call, k)};
 }
 
-enum status run_measure(const struct call *call)
+static enum status run_measure(const struct call *call)
 {
   const struct model *model = model_of(call);
   const struct device_ops *ops = call->lane->device->ops;
@@ -210,7 +211,7 @@ static enum status merge_share(const struct call *call, struct comm_group *group
   return status ? status : comm_all_gather(group, call->lane, mine, bytes, use(call, SCALES_ALL));
 }
 
-enum status run_gather_scales(const struct call *call)
+static enum status run_gather_scales(const struct call *call)
 {
   const struct model *model = model_of(call);
   struct comm_group *group = group_of(call);
@@ -263,7 +264,7 @@ static enum status gather(const struct call *call)
              : comm_all_gather(group, call->lane, place, count * size, use(call, GATHER_WHOLE));
 }
 
-enum status run_gather(const struct call *call)
+static enum status run_gather(const struct call *call)
 {
   const int window = call->instr->use[GATHER_WHOLE].buffer;
   enum status status = open_window(call, window);
@@ -275,7 +276,7 @@ enum status run_gather(const struct call *call)
 }
 
 /* A copy between tiers. */
-enum status run_move(const struct call *call)
+static enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const double rate = config->device->model.host_memory ? config->copy_rate : 0, start = clock_s();
@@ -287,7 +288,7 @@ enum status run_move(const struct call *call)
 }
 
 /* The window that a later GATHER completes is already written here. */
-enum status run_fetch(const struct call *call)
+static enum status run_fetch(const struct call *call)
 {
   const int window = call->instr->use[MOVE_TO].buffer;
   enum status status = open_window(call, window);
@@ -298,7 +299,7 @@ enum status run_fetch(const struct call *call)
   return status;
 }
 
-enum status run_publish(const struct call *call)
+static enum status run_publish(const struct call *call)
 {
   return comm_group_barrier(group_of(call));
 }
@@ -316,17 +317,17 @@ static enum status from_disk(const struct call *call, int slot, int to)
                           call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
 }
 
-enum status run_write(const struct call *call)
+static enum status run_write(const struct call *call)
 {
   return to_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-enum status run_read(const struct call *call)
+static enum status run_read(const struct call *call)
 {
   return from_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-enum status run_read_state(const struct call *call)
+static enum status run_read_state(const struct call *call)
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < RULE_STATES && !status; s++)
@@ -335,7 +336,7 @@ enum status run_read_state(const struct call *call)
   return status;
 }
 
-enum status run_write_state(const struct call *call)
+static enum status run_write_state(const struct call *call)
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < RULE_STATES && !status; s++)
@@ -344,7 +345,7 @@ enum status run_write_state(const struct call *call)
   return status;
 }
 
-enum status run_embed(const struct call *call)
+static enum status run_embed(const struct call *call)
 {
   const struct model *model = model_of(call);
   return model->ops->embed(model, call->lane, shape_of(call), call->args->past,
@@ -352,7 +353,7 @@ enum status run_embed(const struct call *call)
 }
 
 /* Also RECOMPUTE, which has no output. */
-enum status run_forward(const struct call *call)
+static enum status run_forward(const struct call *call)
 {
   const struct model *model = model_of(call);
   return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), NULL,
@@ -361,7 +362,7 @@ enum status run_forward(const struct call *call)
                                    use(call, FORWARD_SAVED), use(call, FORWARD_WORK));
 }
 
-enum status run_decode(const struct call *call)
+static enum status run_decode(const struct call *call)
 {
   const struct model *model = model_of(call);
   const struct model_cache cache = {use(call, DECODE_CACHE), call->args->past,
@@ -391,7 +392,7 @@ static enum status zero_padding(const struct call *call, int i)
              : STATUS_OK;
 }
 
-enum status run_loss(const struct call *call)
+static enum status run_loss(const struct call *call)
 {
   struct exactsum *loss = use(call, LOSS_SUM);
   const struct model *model = model_of(call);
@@ -408,7 +409,7 @@ enum status run_loss(const struct call *call)
                                adds(call, LOSS_GRADS), use(call, LOSS_GRADS), use(call, LOSS_WORK));
 }
 
-enum status run_logits(const struct call *call)
+static enum status run_logits(const struct call *call)
 {
   const struct model *model = model_of(call);
   return model->ops->head_logits(model, call->lane, shape_of(call), use(call, LOGITS_PARAMS),
@@ -416,7 +417,7 @@ enum status run_logits(const struct call *call)
                                  use(call, LOGITS_OUT), use(call, LOGITS_WORK));
 }
 
-enum status run_backward(const struct call *call)
+static enum status run_backward(const struct call *call)
 {
   const struct model *model = model_of(call);
   enum status status = zero_padding(call, BACKWARD_GRADS);
@@ -429,7 +430,7 @@ enum status run_backward(const struct call *call)
       use(call, BACKWARD_GRADS), use(call, BACKWARD_WORK), use_bytes(call, BACKWARD_WORK));
 }
 
-enum status run_embed_backward(const struct call *call)
+static enum status run_embed_backward(const struct call *call)
 {
   const struct model *model = model_of(call);
   enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
@@ -441,7 +442,7 @@ enum status run_embed_backward(const struct call *call)
                                     use(call, EMBED_BACKWARD_GRADS));
 }
 
-enum status run_release(const struct call *call)
+static enum status run_release(const struct call *call)
 {
   struct exec *exec = call->exec;
   int kept = 0;
@@ -550,7 +551,7 @@ static enum status add_residual(const struct call *call, float *x, int64_t n, in
                                x);
 }
 
-enum status run_magnitude(const struct call *call)
+static enum status run_magnitude(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
   struct comm_group *group = group_of(call);
@@ -587,7 +588,7 @@ static enum status encode_with_feedback(const struct call *call, const struct co
   return status ? status : lost->ops->encode(lost, &whole, x, residual);
 }
 
-enum status run_encode(const struct call *call)
+static enum status run_encode(const struct call *call)
 {
   const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
   struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
@@ -618,7 +619,7 @@ static enum status subtract_copy(const struct call *call)
                                 use(call, ENCODE_PARAMS_COPY), difference);
 }
 
-enum status run_encode_params(const struct call *call)
+static enum status run_encode_params(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct codec_pass pass = {.lane = call->lane,
@@ -635,7 +636,7 @@ enum status run_encode_params(const struct call *call)
                       use(call, ENCODE_PARAMS_MESSAGE));
 }
 
-enum status run_gather_messages(const struct call *call)
+static enum status run_gather_messages(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
                          use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
@@ -681,7 +682,7 @@ static enum status decode_params(const struct call *call)
                                        (int64_t)dtype_size(whole->dtype));
 }
 
-enum status run_decode_params(const struct call *call)
+static enum status run_decode_params(const struct call *call)
 {
   const int window = call->instr->use[DECODE_PARAMS_WHOLE].buffer;
   enum status status = open_window(call, window);
@@ -692,7 +693,7 @@ enum status run_decode_params(const struct call *call)
   return status;
 }
 
-enum status run_exchange(const struct call *call)
+static enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
   const int blocks = call->instr->attr.blocks;
@@ -737,7 +738,7 @@ static enum status decode_sum(const struct call *call, const void *messages, int
              : zero_gaps(call, (char *)out, begin, begin + elements, sizeof(float));
 }
 
-enum status run_decode_sum(const struct call *call)
+static enum status run_decode_sum(const struct call *call)
 {
   const int blocks = call->instr->attr.blocks, members = comm_group_size(group_of(call));
   const int64_t bytes = use_bytes(call, DECODE_SUM_MESSAGES) / blocks,
@@ -753,7 +754,7 @@ enum status run_decode_sum(const struct call *call)
 
 /* Messages are read in the senders' memory. After the first barrier all are complete. After the
  * second one all have been read. */
-enum status run_sum_shared(const struct call *call)
+static enum status run_sum_shared(const struct call *call)
 {
   const struct exec_memory *memory = call->exec->config.memory;
   struct comm_group *group = group_of(call);
@@ -769,13 +770,13 @@ enum status run_sum_shared(const struct call *call)
   return status ? status : comm_group_barrier(group);
 }
 
-enum status run_gather_grads(const struct call *call)
+static enum status run_gather_grads(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE),
                          use_bytes(call, GATHER_GRADS_PIECE), use(call, GATHER_GRADS_WHOLE));
 }
 
-enum status run_squares(const struct call *call)
+static enum status run_squares(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, SQUARES_SUM);
@@ -792,7 +793,7 @@ _Static_assert(offsetof(struct plan_metrics, squares) == 0,
 _Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum),
                "squares and loss are summed as one array");
 
-enum status run_accumulate(const struct call *call)
+static enum status run_accumulate(const struct call *call)
 {
   const int64_t n = buffer_of(call, ACCUMULATE_GRADS)->elements;
   return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32,
@@ -809,7 +810,7 @@ static enum status add_landed(const struct call *call, struct plan_metrics *metr
   return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
 }
 
-enum status run_metrics(const struct call *call)
+static enum status run_metrics(const struct call *call)
 {
   struct exec *exec = call->exec;
   const struct device_ops *ops = call->lane->device->ops;
@@ -875,7 +876,7 @@ static struct update update_of(const struct call *call)
 
 _Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
 
-enum status run_direction(const struct call *call)
+static enum status run_direction(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
@@ -888,7 +889,7 @@ enum status run_direction(const struct call *call)
                          state, out - mine.begin * (int64_t)dtype_size(op.copy));
 }
 
-enum status run_gather_direction(const struct call *call)
+static enum status run_gather_direction(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
                          use_bytes(call, GATHER_DIRECTION_PIECE),
@@ -951,7 +952,7 @@ static enum status speculate(const struct call *call, struct update next, void *
                          use(call, UPDATE_WORKING));
 }
 
-enum status run_update(const struct call *call)
+static enum status run_update(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
@@ -972,7 +973,7 @@ enum status run_update(const struct call *call)
                                use(call, UPDATE_WORKING));
 }
 
-enum status run_repair(const struct call *call)
+static enum status run_repair(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
@@ -1029,18 +1030,66 @@ enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
                          use(&call, UPDATE_DIRECTION), use(&call, UPDATE_WORK));
 }
 
+typedef enum status op_run(const struct call *call);
+
+static op_run *const run[OP_COUNT] = {
+    [OP_LOAD] = run_load,
+    [OP_GATHER] = run_gather,
+    [OP_MEASURE] = run_measure,
+    [OP_GATHER_SCALES] = run_gather_scales,
+    [OP_ENCODE_PARAMS] = run_encode_params,
+    [OP_GATHER_MESSAGES] = run_gather_messages,
+    [OP_DECODE_PARAMS] = run_decode_params,
+    [OP_EMBED] = run_embed,
+    [OP_FORWARD] = run_forward,
+    [OP_RECOMPUTE] = run_forward,
+    [OP_LOSS] = run_loss,
+    [OP_LOGITS] = run_logits,
+    [OP_DECODE] = run_decode,
+    [OP_BACKWARD] = run_backward,
+    [OP_EMBED_BACKWARD] = run_embed_backward,
+    [OP_RELEASE] = run_release,
+    [OP_MAGNITUDE] = run_magnitude,
+    [OP_ENCODE] = run_encode,
+    [OP_READ_RESIDUAL] = run_read,
+    [OP_FETCH_RESIDUAL] = run_move,
+    [OP_SAVE_RESIDUAL] = run_move,
+    [OP_WRITE_RESIDUAL] = run_write,
+    [OP_EXCHANGE] = run_exchange,
+    [OP_DECODE_SUM] = run_decode_sum,
+    [OP_GATHER_GRADS] = run_gather_grads,
+    [OP_SQUARES] = run_squares,
+    [OP_METRICS] = run_metrics,
+    [OP_DIRECTION] = run_direction,
+    [OP_GATHER_DIRECTION] = run_gather_direction,
+    [OP_UPDATE] = run_update,
+    [OP_REPAIR] = run_repair,
+    [OP_FETCH] = run_fetch,
+    [OP_PUBLISH] = run_publish,
+    [OP_SAVE_ACT] = run_move,
+    [OP_WRITE_ACT] = run_write,
+    [OP_READ_ACT] = run_read,
+    [OP_FETCH_ACT] = run_move,
+    [OP_FETCH_GRAD] = run_move,
+    [OP_ACCUMULATE] = run_accumulate,
+    [OP_READ_STATE] = run_read_state,
+    [OP_WRITE_STATE] = run_write_state,
+    [OP_FETCH_LOSS] = run_move,
+    [OP_SUM_SHARED] = run_sum_shared,
+};
+
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   const struct instr *instr = &exec->plan->instr[index];
-  const struct op_row *row = &op_rows[instr->op];
   const struct call call = {.exec = exec,
                             .lane = lane,
                             .instr = instr,
                             .index = index,
                             .n = n,
                             .args = &exec->args[n % KEPT]};
-  enum status status = row->params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
-  return status ? status : row->run(&call);
+  enum status status =
+      op_rows[instr->op].params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
+  return status ? status : run[instr->op](&call);
 }
 
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens)
@@ -1049,5 +1098,5 @@ enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t to
   const struct instr *instr = &exec->plan->instr[index];
   const struct call call = {
       .exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
-  return instr->op == OP_RELEASE ? STATUS_OK : op_rows[instr->op].run(&call);
+  return instr->op == OP_RELEASE ? STATUS_OK : run[instr->op](&call);
 }

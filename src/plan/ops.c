@@ -36,7 +36,7 @@ const struct op_row op_rows[OP_COUNT] = {
         .operand = {
             [LOAD_TOKENS] = WRITES("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
         },
-        .one = {UNIT_NONE, EACH_MICRO}, .value = value_load, .cost = cost_operands, .run = run_load,
+        .one = {UNIT_NONE, EACH_MICRO}, .value = value_load, .cost = cost_operands,
     },
     [OP_GATHER] = {
         .name = "GATHER", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -46,7 +46,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_WHOLE] = WRITES("whole", .type = TYPE_WINDOW),
             [GATHER_BY_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
-        .check = check_gather, .cost = cost_gather, .run = run_gather,
+        .check = check_gather, .cost = cost_gather,
     },
     [OP_MEASURE] = {
         .name = "MEASURE", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -60,7 +60,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_shares_scales),
         },
         .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure,
-        .cost = cost_measure, .run = run_measure,
+        .cost = cost_measure,
     },
     [OP_GATHER_SCALES] = {
         .name = "GATHER_SCALES", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -75,7 +75,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .role = ROLE_CODES, .wanted = verify_keeps_codes),
         },
         .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales,
-        .cost = cost_measure, .run = run_gather_scales,
+        .cost = cost_measure,
     },
     [OP_ENCODE_PARAMS] = {
         .name = "ENCODE_PARAMS", .lane = LANE_GATHER, .part = PART_NOTHING, .group = GROUP_GATHER,
@@ -92,7 +92,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_params_work),
         },
         .due = due_messages, .check = check_encode_params, .cost = cost_encode_params,
-        .run = run_encode_params,
     },
     [OP_GATHER_MESSAGES] = {
         .name = "GATHER_MESSAGES", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -104,7 +103,6 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_MESSAGES_ALL] = WRITES("all", .type = TYPE_BYTES),
         },
         .due = due_messages, .check = check_gather_messages, .cost = cost_gather,
-        .run = run_gather_messages,
     },
     [OP_DECODE_PARAMS] = {
         .name = "DECODE_PARAMS", .lane = LANE_GATHER, .part = PART_NOTHING, .group = GROUP_GATHER,
@@ -117,7 +115,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_params_work),
         },
         .due = due_messages, .check = check_decode_params, .cost = cost_decode_params,
-        .run = run_decode_params,
     },
     [OP_EMBED] = {
         .name = "EMBED", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -127,7 +124,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [EMBED_TOKENS] = READS("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
             [EMBED_OUT] = WRITES("out", .type = TYPE_COMPUTE),
         },
-        .one = {UNIT_ROOT, EACH_MICRO}, .value = value_embed, .cost = cost_embed, .run = run_embed,
+        .one = {UNIT_ROOT, EACH_MICRO}, .value = value_embed, .cost = cost_embed,
     },
     [OP_FORWARD] = {
         .name = "FORWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -142,7 +139,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_evaluates}, .value = value_forward,
-        .flops = flops_block, .cost = cost_block, .run = run_forward,
+        .flops = flops_block, .cost = cost_block,
     },
     [OP_RECOMPUTE] = {
         .name = "RECOMPUTE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -156,7 +153,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_recomputes}, .value = value_recompute,
-        .flops = flops_block, .cost = cost_block, .run = run_forward,
+        .flops = flops_block, .cost = cost_block,
     },
     [OP_LOSS] = {
         .name = "LOSS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -172,7 +169,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_HEAD, EACH_MICRO, due_evaluates}, .value = value_loss, .flops = flops_loss,
         .cost = cost_loss,
-        .run = run_loss,
     },
     [OP_LOGITS] = {
         .name = "LOGITS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -185,7 +181,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_HEAD, EACH_MICRO, due_generates}, .value = value_logits,
         .flops = flops_logits, .cost = cost_logits,
-        .run = run_logits,
     },
     [OP_DECODE] = {
         .name = "DECODE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -199,7 +194,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_generates}, .check = check_decode,
         .value = value_forward, .flops = flops_block, .cost = cost_block,
-        .run = run_decode,
     },
     [OP_BACKWARD] = {
         .name = "BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -215,7 +209,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [BACKWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_passes_back}, .value = value_backward,
-        .flops = flops_backward, .cost = cost_backward, .run = run_backward,
+        .flops = flops_backward, .cost = cost_backward,
     },
     [OP_EMBED_BACKWARD] = {
         .name = "EMBED_BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING,
@@ -227,14 +221,12 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_ROOT, EACH_MICRO, due_embedding}, .value = value_embed_backward,
         .cost = cost_embed_backward,
-        .run = run_embed_backward,
     },
     [OP_RELEASE] = {
         .name = "RELEASE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
         .operand = {
             [RELEASE_PARAMS] = READS("params", .type = TYPE_WINDOW),
         },
-        .run = run_release,
     },
     [OP_MAGNITUDE] = {
         .extra = true,
@@ -254,7 +246,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_encode_work),
         },
         .due = due_magnitude, .check = check_magnitude, .value = value_magnitude,
-        .cost = cost_magnitude, .run = run_magnitude,
+        .cost = cost_magnitude,
     },
     [OP_ENCODE] = {
         .name = "ENCODE", .lane = LANE_REDUCE, .part = PART_NOTHING, .group = GROUP_REDUCE,
@@ -271,7 +263,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_ONE, .wanted = verify_wants_largest),
         },
         .due = due_encode, .check = check_encode, .value = value_encode, .cost = cost_encode,
-        .run = run_encode,
     },
     [OP_READ_RESIDUAL] = {
         .name = "READ_RESIDUAL", .lane = LANE_DISK, .part = PART_DISK,
@@ -281,7 +272,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, RESIDUAL),
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
-        .cost = cost_disk, .run = run_read,
+        .cost = cost_disk,
     },
     [OP_FETCH_RESIDUAL] = {
         .name = "FETCH_RESIDUAL", .lane = LANE_H2D, .part = PART_COPY,
@@ -291,7 +282,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_DEVICE, RESIDUAL),
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
-        .cost = cost_copy, .run = run_move,
+        .cost = cost_copy,
     },
     [OP_SAVE_RESIDUAL] = {
         .name = "SAVE_RESIDUAL", .lane = LANE_D2H, .part = PART_COPY,
@@ -301,7 +292,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, RESIDUAL),
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
-        .cost = cost_copy, .run = run_move,
+        .cost = cost_copy,
     },
     [OP_WRITE_RESIDUAL] = {
         .name = "WRITE_RESIDUAL", .lane = LANE_DISK, .part = PART_DISK,
@@ -311,7 +302,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_DISK, RESIDUAL),
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
-        .cost = cost_disk, .run = run_write,
+        .cost = cost_disk,
     },
     [OP_EXCHANGE] = {
         .name = "EXCHANGE", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -323,7 +314,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [EXCHANGE_RECEIVED] = WRITES("received", .place = PLACE_REDUCE, .type = TYPE_BYTES,
                 .extent = EXTENT_MESSAGES),
         },
-        .due = due_exchange, .value = value_exchange, .cost = cost_exchange, .run = run_exchange,
+        .due = due_exchange, .value = value_exchange, .cost = cost_exchange,
     },
     [OP_DECODE_SUM] = {
         .name = "DECODE_SUM", .lane = LANE_REDUCE, .part = PART_NOTHING, .group = GROUP_REDUCE,
@@ -338,7 +329,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_decode_work),
         },
         .due = due_exchange, .check = check_decode_sum, .value = value_decode_sum,
-        .cost = cost_decode_sum, .run = run_decode_sum,
+        .cost = cost_decode_sum,
     },
     [OP_GATHER_GRADS] = {
         .name = "GATHER_GRADS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,
@@ -350,7 +341,7 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, due_gathers_grads}, .check = check_gather_grads,
         .value = value_gradient,
-        .cost = cost_gather, .run = run_gather_grads,
+        .cost = cost_gather,
     },
     [OP_SQUARES] = {
         .name = "SQUARES", .lane = LANE_REDUCE, .part = PART_NOTHING,
@@ -362,7 +353,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .role = ROLE_SQUARES),
         },
         .one = {UNIT_TRAINED, EACH_STEP}, .value = value_squares, .cost = cost_operands,
-        .run = run_squares,
     },
     [OP_METRICS] = {
         .name = "METRICS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_WORLD,
@@ -378,7 +368,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_squares),
         },
         .one = {UNIT_NONE, EACH_STEP, due_evaluates}, .check = check_metrics, .cost = cost_tree,
-        .run = run_metrics,
     },
     [OP_DIRECTION] = {
         .name = "DIRECTION", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
@@ -393,7 +382,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, EACH_STEP, verify_has_matrices}, .value = value_direction,
         .cost = cost_operands,
-        .run = run_direction,
     },
     [OP_GATHER_DIRECTION] = {
         .name = "GATHER_DIRECTION", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -405,7 +393,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_TRAINED),
         },
         .one = {UNIT_TRAINED, EACH_STEP, due_sharded_matrices}, .check = check_gather_direction,
-        .value = value_gather_direction, .cost = cost_gather, .run = run_gather_direction,
+        .value = value_gather_direction, .cost = cost_gather,
     },
     [OP_UPDATE] = {
         .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
@@ -431,7 +419,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, EACH_STEP}, .check = check_update, .value = value_update,
         .cost = cost_update,
-        .run = run_update,
     },
     [OP_REPAIR] = {
         .name = "REPAIR", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
@@ -449,7 +436,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [REPAIR_STATE + 1] = STATE(READS, "state 2", PLACE_STATE, ROLE_STATE, 1),
         },
         .one = {UNIT_TRAINED, EACH_STEP, verify_speculates}, .check = check_repair,
-        .value = value_repair, .cost = cost_repair, .run = run_repair,
+        .value = value_repair, .cost = cost_repair,
     },
     [OP_FETCH] = {
         .name = "FETCH", .lane = LANE_H2D, .part = PART_COPY,
@@ -457,7 +444,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_FROM] = READS("from", .place = PLACE_SOURCE),
             [MOVE_TO] = WRITES("to"),
         },
-        .cost = cost_copy, .run = run_fetch,
+        .cost = cost_copy,
     },
     [OP_PUBLISH] = {
         .name = "PUBLISH", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -469,7 +456,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, EACH_STEP, due_shared_copy}, .check = check_publish,
         .value = value_publish, .cost = cost_barrier,
-        .run = run_publish,
     },
     [OP_SAVE_ACT] = {
         .name = "SAVE_ACT", .lane = LANE_D2H, .part = PART_COPY,
@@ -479,7 +465,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .run = run_move,
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
     },
     [OP_WRITE_ACT] = {
         .name = "WRITE_ACT", .lane = LANE_DISK, .part = PART_DISK,
@@ -489,7 +475,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_DISK, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_write,
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
     },
     [OP_READ_ACT] = {
         .name = "READ_ACT", .lane = LANE_DISK, .part = PART_DISK,
@@ -499,7 +485,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_read,
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
     },
     [OP_FETCH_ACT] = {
         .name = "FETCH_ACT", .lane = LANE_H2D, .part = PART_COPY,
@@ -508,7 +494,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_FROM] = READS("from", .place = PLACE_HOST),
             [MOVE_TO] = WRITES("to", .type = TYPE_FIRST, .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .run = run_move,
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
     },
     [OP_FETCH_GRAD] = {
         .name = "FETCH_GRAD", .lane = LANE_D2H, .part = PART_COPY,
@@ -519,7 +505,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_FIRST),
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_on_host}, .value = value_gradient,
-        .cost = cost_copy, .run = run_move,
+        .cost = cost_copy,
     },
     [OP_ACCUMULATE] = {
         .name = "ACCUMULATE", .lane = LANE_HOST, .part = PART_UPDATE,
@@ -531,7 +517,6 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, EACH_LATER_MICRO, due_adds_on_host}, .value = value_accumulate,
         .cost = cost_operands,
-        .run = run_accumulate,
     },
     [OP_READ_STATE] = {
         .name = "READ_STATE", .lane = LANE_DISK, .part = PART_DISK,
@@ -543,7 +528,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_HOST, ROLE_STATE, 1),
         },
         .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_read_state,
-        .cost = cost_disk, .run = run_read_state,
+        .cost = cost_disk,
     },
     [OP_WRITE_STATE] = {
         .name = "WRITE_STATE", .lane = LANE_DISK, .part = PART_DISK,
@@ -555,7 +540,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_DISK, ROLE_STORED_STATE, 1),
         },
         .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_write_state,
-        .cost = cost_disk, .run = run_write_state,
+        .cost = cost_disk,
     },
     [OP_FETCH_LOSS] = {
         .name = "FETCH_LOSS", .lane = LANE_D2H, .part = PART_COPY,
@@ -566,7 +551,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_FIRST,
                 .role = ROLE_LOSS_HOST),
         },
-        .one = {UNIT_NONE, EACH_STEP, due_loss_on_host}, .cost = cost_copy, .run = run_move,
+        .one = {UNIT_NONE, EACH_STEP, due_loss_on_host}, .cost = cost_copy,
     },
     [OP_SUM_SHARED] = {
         .name = "SUM_SHARED", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -580,6 +565,5 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .one = {UNIT_TRAINED, WHEN_REDUCED, due_sums_shared}, .value = value_sum_shared,
         .cost = cost_sum_shared,
-        .run = run_sum_shared,
     },
 };

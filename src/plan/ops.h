@@ -1,5 +1,6 @@
 /* One row per operation: the facts that the builder, verify, the simulator, the printer, the trace
- * and the executor share. A new operation is a row in ops.c, and the functions that the row names.
+ * and the executor share. A new operation is a row in ops.c, the functions that the row names, and
+ * a handler in src/exec/handlers.c.
  *
  * verify proves ordering, byte spans and lifetimes of values by itself. It takes from a row only
  * what an operation is. */
@@ -111,7 +112,6 @@ enum op_collective {
 
 struct tally;   /* the number of each operation that a unit has in a micro-batch: verify_counts.c */
 struct walker;  /* the values that buffers hold: verify_values.c */
-struct call;    /* an instruction that runs: exec/handlers.c */
 struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;    /* seconds and bytes: simulate.c */
 
@@ -134,7 +134,6 @@ typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
 typedef struct cost op_cost(const struct pricing *p);
 typedef double op_flops(const struct pricing *p);
-typedef enum status op_run(const struct call *call);
 
 struct op_row {
   const char *name;
@@ -158,7 +157,6 @@ struct op_row {
   op_value *value; /* NULL: it changes no value that verify follows */
   op_flops *flops; /* NULL: counts no floating-point operations */
   op_cost *cost;   /* NULL: it takes no time */
-  op_run *run;
 };
 
 extern const struct op_row op_rows[OP_COUNT];
@@ -205,15 +203,5 @@ op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, co
 op_cost cost_measure, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange,
     cost_magnitude;
 op_cost cost_sum_shared, cost_update, cost_repair;
-
-/* ---- src/exec/handlers.c ---- */
-op_run run_encode_params, run_gather_messages, run_decode_params;
-op_run run_measure, run_gather_scales, run_load, run_gather, run_embed, run_forward, run_loss,
-    run_logits, run_decode;
-op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
-op_run run_squares, run_metrics, run_update, run_repair, run_fetch, run_publish, run_move;
-op_run run_write;
-op_run run_read, run_accumulate, run_read_state, run_write_state, run_decode_sum;
-op_run run_magnitude, run_sum_shared, run_direction, run_gather_direction;
 
 #endif
