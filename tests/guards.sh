@@ -2,7 +2,8 @@
 # The guards of the tests must fire. tests/layers.sh and tests/lint.sh run on a small tree that
 # breaks one rule. A test asks tests/need.sh for a tool that is not there.
 set -eu
-tests=${top_srcdir:?}/tests
+tests=${top_srcdir:?}/tests built=${top_builddir:?}
+top_builddir= # exported: the objects of this build are not those of the tree
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 
@@ -69,7 +70,27 @@ refuses layers.sh src/a.c 'int in_no_layer;' 'no folder'
 refuses layers.sh doc/layers.txt '  gpu' 'no file uses the edge src/plan -> gpu'
 refuses layers.sh doc/layers.txt '  <mpi>' 'no file uses the edge src/plan -> <mpi>'
 refuses layers.sh doc/layers.txt 'src/exec:' 'no file lies in src/exec'
+
+# links USER OWNER WORDS: an object in folder USER needs mem_alloc(), which one in OWNER defines (no
+# folders: there are no objects). layers.sh must print a line with WORDS, or nothing without WORDS.
+links() {
+  rm -f "$tree"/*/*.o "$tree"/src/*/*.o "$tree/src/a.c"
+  if test -n "$1"; then
+    cp "$built/src/optim/segments.o" "$tree/$1/"
+    cp "$built/src/base/mem.o" "$tree/$2/"
+  fi
+  top_builddir=$tree top_srcdir=$tree sh "$tests/layers.sh" > "$tree/out" 2>&1 || true
+  if test -z "$3" && test -s "$tree/out" || ! grep -q "$3" "$tree/out" && test -n "$3"; then
+    echo "layers.sh does not print '$3' for an object in '$1': $(cat "$tree/out")" >&2
+    exit 1
+  fi
+}
 refuses layers.sh doc/layers.txt 'src/base: io' 'form a cycle: .*src/base'
+sed -i '$d' "$tree/doc/layers.txt"
+links src/plan src/base ''
+links src/base src/plan 'mem_alloc() needs an edge in doc/layers.txt: src/base -> src/plan'
+links '' '' 'no symbol of an object was checked'
+
 refuses lint.sh io/file.c 'char *p = malloc(1);'
 refuses lint.sh io/file.c 'char *p = strdup("a");'
 refuses lint.sh src/base/a.c 'void f(char *p) { strcpy(p, "a"); }'

@@ -1,11 +1,19 @@
 #!/bin/sh
-# Compares every include line of the source with the edges in doc/layers.txt. A missing edge, an
-# edge that no file uses, and a cycle are errors.
+# Compares every include line of the source, and every symbol that an object file needs, with the
+# edges in doc/layers.txt. A missing edge, an edge that no file uses, and a cycle are errors.
+# Objects are those below $top_builddir; without it only include lines are compared.
 set -eu
 cd "${top_srcdir:?}"
 
+# symbols: "src/plan/build.c U mem_alloc" for each symbol that an object needs or defines
+symbols() {
+  test -n "${top_builddir-}" || return 0
+  (cd "$top_builddir" && find src gpu io -name '*.o' -exec nm -A -g {} +) |
+    sed 's/\.o:[0-9a-f ]* \([A-Za-z]\) /.c \1 /'
+}
+
 # shellcheck disable=SC2046 # paths of the source have no spaces
-awk '
+symbols | awk -v built="${top_builddir:+yes}" '
 function folder_of(path,   f, best) {
   best = ""
   for (f in folder) if ((path == f || index(path, f "/") == 1) && length(f) > length(best)) best = f
@@ -24,6 +32,20 @@ function use(there, text) {
   used[here, there] = 1
   if (there != here && !((here, there) in edge))
     complain(FILENAME ":" FNR, text " needs an edge in doc/layers.txt: " here " -> " there)
+}
+# A symbol belongs to the folder with its header, also if its file counts as a folder of its own.
+function check_symbols(   key, part, from, there) {
+  for (key in needs) if (needs[key] in defines) {
+    split(key, part, SUBSEP)
+    from = folder_of(part[1])
+    there = defines[needs[key]]
+    sub(/\/[^\/]*$/, "", there)
+    there = folder_of(there)
+    symbols++
+    if (there != from && !((from, there) in edge))
+      complain(part[1], needs[key] "() needs an edge in doc/layers.txt: " from " -> " there)
+  }
+  if (built && !symbols) complain("doc/layers.txt", "no symbol of an object was checked")
 }
 # A folder without edges to or from unsettled folders is settled. A cycle never settles.
 function check_cycles(   f, other, from, to, again, list) {
@@ -54,6 +76,11 @@ FILENAME == "doc/layers.txt" {
     edge[here, $i] = FNR
     if ($i ~ /^</) foreign[$i] = 1
   }
+  next
+}
+FILENAME == "/dev/stdin" {
+  if ($2 ~ /[Uw]/) needs[$1, $3] = $3
+  else defines[$3] = $1
   next
 }
 FNR == 1 {
@@ -87,7 +114,8 @@ END {
     split(key, end, SUBSEP)
     complain("doc/layers.txt:" edge[key], "no file uses the edge " end[1] " -> " end[2])
   }
+  check_symbols()
   check_cycles()
   exit bad
-}' doc/layers.txt $(find src io gpu \
+}' doc/layers.txt /dev/stdin $(find src io gpu \
   \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)

@@ -10,11 +10,12 @@ LDADD = $(sluice_libs) $(CMOCKA_LIBS)
 # tests/run reads these; so may the tests. No defaults of the site count.
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; \
+	top_builddir='$(abs_top_builddir)'; \
 	SLUICE='$(abs_top_builddir)/sluice$(EXEEXT)'; \
 	MPIRUN='$(MPIRUN) $(MPIRUN_FLAGS)'; \
 	SANITIZER='$(SANITIZER)'; \
 	SLUICE_SITE_CONF=; \
-	export top_srcdir SLUICE MPIRUN SANITIZER SLUICE_SITE_CONF;
+	export top_srcdir top_builddir SLUICE MPIRUN SANITIZER SLUICE_SITE_CONF;
 LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/run
 TEST_EXTENSIONS = .sh
 SH_LOG_COMPILER = $(LOG_COMPILER)

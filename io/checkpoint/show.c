@@ -8,6 +8,7 @@
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "io/text/json_write.h"
+#include "io/tokenizer/tokenizer.h"
 
 enum { PART_ELEMENTS = 1 << 20 };
 

@@ -11,6 +11,7 @@
 #include "cmd/plan_json.h"
 #include "cmd/rates.h"
 #include "job/job.h"
+#include "model/model.h"
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;

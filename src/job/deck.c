@@ -1,5 +1,6 @@
 /* The parts of a job that the deck defines: the shape of a step, and the model. */
 #include "job/private.h"
+#include "optim/optim.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "job/state_private.h"
+#include "layout/layout.h"
 
 /* --- opening ------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "base/team.h"
 #include "device/moments.h"
 #include "job/state_private.h"
+#include "layout/layout.h"
 
 enum { COPY_GRAIN = 1 << 21 }; /* bytes: whole huge pages */
 

@@ -2,6 +2,7 @@
  * host. */
 #include "base/mem.h"
 #include "job/state_private.h"
+#include "optim/optim.h"
 
 bool job_state_has_copies(const struct plan *plan)
 {

@@ -6,6 +6,7 @@
 #include "compress/compress.h"
 #include "device/device.h"
 #include "job/state_private.h"
+#include "layout/layout.h"
 
 /* Converts the messages of one unit to this rank's message. */
 struct job_state_merge {

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "optim/optim.h"
+#include "base/mem.h"
 
 static unsigned exempt_kinds_of(const struct deck *deck)
 {

@@ -8,6 +8,7 @@
 #include "io/text/file_system.h"
 #include "job/model_source.h"
 #include "job/weights.h"
+#include "optim/optim.h"
 #include "train/evaluate.h"
 #include "train/private.h"
 

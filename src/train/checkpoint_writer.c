@@ -9,6 +9,7 @@
 #include "base/team.h"
 #include "exec/watchdog.h"
 #include "job/state.h"
+#include "topo/topo.h"
 
 enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 #include "io/text/lock.h"
