@@ -26,7 +26,7 @@ leaves 1 yes
 refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
   mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" \
-    "$tree/inputs" "$tree/tests" "$tree/.ci"
+    "$tree/bench" "$tree/inputs" "$tree/tests" "$tree/.ci"
   cat > "$tree/doc/layers.txt" << 'EOF'
 src/base:
 src/device: src/base

@@ -17,7 +17,7 @@ forbid() {
 code=$(find gpu src io -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 beside_devices=$(find src io -name '*.[ch]' ! -path 'src/device/*' ! -path src/plan/policy.c \
   ! -path src/plan/build_input.c)
-tests=$(find tests -name '*.[ch]')
+tests=$(find bench tests -name '*.[ch]')
 above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \
   \) ! -path 'src/base/*')
 
@@ -41,7 +41,7 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
 # A shell test declares each of these tools (tests/need.sh). A script started by hand does not.
 scripts=$(find tests -name '*.sh' ! -name guards.sh ! -name lint.sh ! -name need.sh \
   ! -path 'tests/fuzz/*' ! -path 'tests/campaign/*' ! -path 'tests/gpu/*' \
-  ! -path 'tests/peers/*' ! -path tests/net/rig.sh)
+  ! -path tests/net/rig.sh)
 for file in $scripts; do
   declared=" $(sed -n 's/^ *need //p' "$file" | tr '\n' ' ') "
   for tool in bash flock groff h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill \
@@ -56,14 +56,15 @@ for file in $scripts; do
 done
 
 # A file that no fragment lists, by its name or its folder, is neither built nor shipped.
-shipped=$(find doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o \
-  -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
-fragments=$(find doc gpu inputs io src tests -name local.mk)
+shipped=$(find bench doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' \
+  -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' \
+  -o -name '*.yaml' \) -type f)
+fragments=$(find bench doc gpu inputs io src tests -name local.mk)
 # shellcheck disable=SC2086
 listed=$(cat $fragments | tr -s '[:blank:]' '\n')
 for file in $shipped; do
   case $file in
-  tests/*.c) name=${file%.c} ;;
+  bench/*.c | tests/*.c) name=${file%.c} ;;
   *) name=$file ;;
   esac
   if ! printf '%s\n' "$listed" | grep -qxE "$name(\\.c)?|$(dirname "$file")"; then
@@ -95,7 +96,7 @@ narrow=$(find . \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c
   -o -name '*.yaml' -o -name '*.sbatch' -o -name '*.example' -o -name '*.supp' \
   -o -name configure.ac -o -name Makefile.am -o -path ./doc/layers.txt -o -path ./tests/run \
   -o -path ./.ci/run \) |
-  grep -E '^\./((\.ci|doc|gpu|inputs|io|m4|slurm|src|tests)/|[^/]*$)' | grep -vE \
+  grep -E '^\./((\.ci|bench|doc|gpu|inputs|io|m4|slurm|src|tests)/|[^/]*$)' | grep -vE \
     -e '^\./(aclocal\.m4|config\.h)$' \
     -e '^\./(doc/measured|tests/fixtures|tests/fuzz/seeds|tests/io/data|tests/model/data)/')
 # shellcheck disable=SC2086

@@ -39,7 +39,7 @@ static enum status check(utf8proc_ssize_t result)
 /* ---- which characters are inert */
 
 /* Ranges of characters that are not inert: NFC may change them, or combine them with earlier ones.
- * Made by tests/peers/unicode_tables.py. */
+ * Made by tests/io/tokenizer/unicode_tables.py. */
 static const int32_t active_ranges[][2] = {
     {0x300, 0x34e},     {0x350, 0x36f},     {0x374, 0x374},     {0x37e, 0x37e},
     {0x387, 0x387},     {0x483, 0x487},     {0x591, 0x5bd},     {0x5bf, 0x5bf},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Where the class changes: the code point, then a digit for the class from there on. Made by
- * tests/peers/unicode_tables.py. */
+ * tests/io/tokenizer/unicode_tables.py. */
 static const uint32_t changes[] = {
     0x00,     0x93,     0xe0,     0x203,    0x210,    0x302,    0x3a0,    0x411,    0x5b0,
     0x611,    0x7b0,    0x853,    0x860,    0xa03,    0xa10,    0xaa1,    0xab0,    0xb22,

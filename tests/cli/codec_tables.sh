@@ -1,11 +1,11 @@
 #!/bin/sh
-# The matrix of codecs: tests/net/matrix.sh on two CPU hosts of the network bench, and the tables
-# that tests/peers/codec_table.py makes. Oracles: the page of doc/measurements is what was measured;
+# The matrix of codecs: bench/matrix.sh on two CPU hosts of the network bench, and the tables
+# that bench/codec_table.py makes. Oracles: the page of doc/measurements is what was measured;
 # made-up results, whose ratios are worked out here by hand; the bytes of the plan.
 # shellcheck disable=SC2016 # tables have backquotes
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3 xargs
-tables=$top_srcdir/tests/peers/codec_table.py
+tables=$top_srcdir/bench/codec_table.py
 python3 "$tables" --check || die "doc/measurements/compression.md is not what was measured"
 
 # step LINK CODEC FEEDBACK P50 PREDICTED [PAYS]
@@ -175,7 +175,7 @@ if grep -q '"refused"' alone.jsonl; then cat rows.out >&2; die "a later row find
 matrix() {
   LIMIT=1000 DEVICE=host DECK="$PWD/tiny.yaml" STRATEGIES="full_shard no_shard" \
     CODECS="none int4" STEPS=1 PRECISE=0 \
-    "$top_srcdir/tests/net/matrix.sh" "$SLUICE" out 200mbit -- data.train=none
+    "$top_srcdir/bench/matrix.sh" "$SLUICE" out 200mbit -- data.train=none
 }
 sh "$top_srcdir/tests/net/rig.sh" 2 1gbit -- true > rig.out 2>&1 || { cat rig.out; exit 77; }
 matrix > matrix.out 2>&1 || { cat matrix.out >&2; die "matrix"; }

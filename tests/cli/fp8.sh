@@ -190,7 +190,7 @@ for gradients in false true; do
 done
 
 # The same from a checkpoint: a line for each of two blocks, the embedding and the last norm.
-"$top_srcdir/tests/peers/fp8_cosine.sh" "$SLUICE" 2 plain cosines
+"$top_srcdir/bench/fp8_cosine.sh" "$SLUICE" 2 plain cosines
 awk -F '[:,}] *' '{ n[$4]++; bad += !($(NF - 1) > 0.98 && $(NF - 1) < 1) }
   END { exit bad || n["\"fp8\""] != 4 || n["\"fp8-gradients\""] != 4 }' cosines ||
   { cat cosines >&2; die "cosines of gradients"; }

@@ -66,40 +66,11 @@ EXTRA_DIST += \
 	tests/campaign/soak.sh \
 	tests/campaign/reliability.py \
 	tests/cli/common.sh \
+	tests/cli/huggingface.py \
 	tests/cli/lustre.c \
 	tests/cli/report.py \
 	tests/cli/results.py \
 	tests/cli/top.py \
 	tests/cli/tensorboard.py \
 	tests/cli/spy.awk \
-	tests/cli/trace.awk \
-	tests/peers/adam.py \
-	tests/peers/adam.sh \
-	tests/peers/bpe_train.py \
-	tests/peers/bpe_train.sh \
-	tests/peers/transports.sh \
-	tests/peers/cpu.sh \
-	tests/peers/fp8.sh \
-	tests/peers/fp8_cosine.sh \
-	tests/peers/fsdp2.py \
-	tests/peers/gpt2_cpu.py \
-	tests/peers/gpu.sh \
-	tests/peers/gpu_table.py \
-	tests/peers/huggingface.py \
-	tests/peers/offload.sh \
-	tests/peers/offload_table.py \
-	tests/peers/codec_table.py \
-	tests/peers/codecs.yaml \
-	tests/peers/codecs_seeds.yaml \
-	tests/peers/fp8_quality.yaml \
-	tests/peers/fp8_seeds.yaml \
-	tests/peers/fp8_whole.yaml \
-	tests/peers/corpus.sh \
-	tests/peers/optimizers.sh \
-	tests/peers/plots.py \
-	tests/peers/rows.sh \
-	tests/peers/scale.py \
-	tests/peers/scaling.sh \
-	tests/peers/tokenizer.py \
-	tests/peers/tokenizer.sh \
-	tests/peers/unicode_tables.py
+	tests/cli/trace.awk

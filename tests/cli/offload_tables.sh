@@ -4,7 +4,7 @@
 # fills a row.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
-tables=$top_srcdir/tests/peers/offload_table.py
+tables=$top_srcdir/bench/offload_table.py
 python3 "$tables" --check || die "a page or plot of doc/measurements is not what was measured"
 
 for name in summary accuracy speed memory busy exposed forecast passes sweep rates adam io \

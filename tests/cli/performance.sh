@@ -3,20 +3,20 @@
 # whose ratios are worked out here by hand.
 . "$top_srcdir/tests/cli/common.sh"
 need python3
-tables=$top_srcdir/tests/peers/gpu_table.py
+tables=$top_srcdir/bench/gpu_table.py
 python3 "$tables" --check || die "a page or plot of doc is not what was measured"
 
 # A plot that was changed by hand is noticed. A plot is well-formed XML, and the lengths of its bars
 # are its numbers.
 cp -r "$top_srcdir/doc" doc
 chmod -R u+w doc
-mkdir -p tests/peers
-cp "$top_srcdir/tests/peers/"*.py tests/peers
-python3 tests/peers/gpu_table.py --check || die "a copy differs"
+mkdir -p bench
+cp "$top_srcdir/bench/"*.py bench
+python3 bench/gpu_table.py --check || die "a copy differs"
 sed -i 's/fill=/fill =/' doc/images/speed.svg
-if python3 tests/peers/gpu_table.py --check 2> check.err; then die "a changed plot passes"; fi
+if python3 bench/gpu_table.py --check 2> check.err; then die "a changed plot passes"; fi
 grep -q 'speed.svg differs' check.err || die "$(cat check.err)"
-python3 tests/peers/gpu_table.py
+python3 bench/gpu_table.py
 cmp doc/images/speed.svg "$top_srcdir/doc/images/speed.svg" ||
   die "another plot from the same numbers"
 python3 -c 'import glob, xml.dom.minidom as x
@@ -24,7 +24,7 @@ for name in glob.glob("doc/images/*.svg"): x.parse(name)' ||
   die "a plot is no XML"
 python3 - <<'END' || die "a bar has another length than its number"
 import re, sys
-sys.path.insert(0, "tests/peers")
+sys.path.insert(0, "bench")
 import plots
 groups = [("x", [50.0, "gone"]), ("y", [100.0, 25.0])]
 svg = plots.bars("t", ["a", "b"], groups, lambda v: f"{v:.0f} %")
@@ -66,7 +66,7 @@ whole() {
   printf '<!-- measured: %s tiny -->\nold\n<!-- end -->\n' curve quality
   printf '<!-- measured: whole whole-tiny -->\nold\n<!-- end -->\n'
 } > curve.md
-python3 tests/peers/gpu_table.py --doc curve.md
+python3 bench/gpu_table.py --doc curve.md
 grep -qF '| 60 | 2.5 M | 49.500 | 48.500 | 4.000 | 3.000 |' curve.md || {
   cat curve.md >&2; die "curve"; }
 grep -qF '| `fp8` | 2 | 2.5550 | +2.00 ± 1.41 |' curve.md || { cat curve.md >&2; die "quality"; }

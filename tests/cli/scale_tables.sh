@@ -4,15 +4,15 @@
 # changed record, which must be noticed.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
-scale=tests/peers/scale.py reliability=tests/campaign/reliability.py
+scale=bench/scale.py reliability=tests/campaign/reliability.py
 python3 "$top_srcdir/$scale" --check || die "a page or plot of scale is not made of its records"
 python3 "$top_srcdir/$reliability" --check || die "reliability.md is not made of its records"
 python3 "$top_srcdir/$scale" --sample "$SLUICE" || die "sluice plan predicts other steps"
 
-mkdir -p doc tests/peers tests/campaign
+mkdir -p doc bench tests/campaign
 cp -r "$top_srcdir/doc/measured" "$top_srcdir/doc/measurements" "$top_srcdir/doc/reference" \
   "$top_srcdir/doc/images" doc
-cp "$top_srcdir"/tests/peers/*.py tests/peers
+cp "$top_srcdir"/bench/*.py bench
 cp "$top_srcdir/$reliability" tests/campaign
 chmod -R u+w doc tests
 python3 $scale --check || die "a copy differs"

@@ -27,7 +27,7 @@ END
     "$SLUICE" ckpt export "$arch" "$arch-$tokenizer" tokenizer=$tokenizer > out 2>&1 || {
       cat out >&2; die "export $arch"; }
     "$SLUICE" generate "$arch-$tokenizer" prompt="the ship" tokens=8 temperature=0 > ours 2> out
-    "$PYTHON" "$top_srcdir/tests/peers/huggingface.py" "$arch-$tokenizer" "the ship" > theirs \
+    "$PYTHON" "$top_srcdir/tests/cli/huggingface.py" "$arch-$tokenizer" "the ship" > theirs \
       2> out || { cat out >&2; die "$arch, tokenizer $tokenizer: transformers fails"; }
     cmp ours theirs || { cat ours theirs >&2; die "$arch, tokenizer $tokenizer: other texts"; }
   done

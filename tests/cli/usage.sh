@@ -3,7 +3,7 @@
 # Oracle: the usage that the head of each script states.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need bash
-for script in "$top_srcdir"/tests/peers/*.sh "$top_srcdir"/tests/gpu/*.sh \
+for script in "$top_srcdir"/bench/*.sh "$top_srcdir"/tests/gpu/*.sh \
   "$top_srcdir"/tests/campaign/*s.sh "$top_srcdir/tests/fuzz/run.sh"; do
   usage=$(sed -n '2s/^# \([^:]*\):.*/\1/p' "$script")
   shell=$(sed -n '1s/^#!//p' "$script")

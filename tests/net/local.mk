@@ -1,2 +1,2 @@
 check_scripts += tests/net/hosts.sh
-EXTRA_DIST += tests/net/gpus.sh tests/net/matrix.sh tests/net/pays.sh tests/net/rig.sh
+EXTRA_DIST += tests/net/gpus.sh tests/net/rig.sh

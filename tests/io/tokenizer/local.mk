@@ -3,8 +3,6 @@ check_PROGRAMS += \
 	tests/io/tokenizer/test_json \
 	tests/io/tokenizer/test_split \
 	tests/io/tokenizer/test_tokenizer
-# For tests/peers/tokenizer.sh, which measures.
-EXTRA_PROGRAMS += tests/peers/encode
 EXTRA_DIST += \
 	tests/io/data/bpe_train/corpus.jsonl \
 	tests/io/data/bpe_train/make_bpe_train.py \
@@ -15,5 +13,6 @@ EXTRA_DIST += \
 	tests/io/data/bpe/vocab.json \
 	tests/io/data/corpus.txt \
 	tests/io/data/expected.txt \
-	tests/io/data/make_bpe.py
+	tests/io/data/make_bpe.py \
+	tests/io/tokenizer/unicode_tables.py
 tests_io_tokenizer_test_bpe_train_SOURCES = tests/io/tokenizer/test_bpe_train.c $(io_corpus)

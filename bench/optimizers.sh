@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/peers/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]: train the deck once for each word of
+# bench/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]: train the deck once for each word of
 # RUNS, on the same data and steps. Appends a JSON line per run to OUT/optimizers.jsonl, with the
 # last validation loss, and prints it. Not part of make check: it measures.
 # Environment:
@@ -7,7 +7,7 @@
 #   RUNS  words NAME:LR[:KEY=VALUE...], an optimizer, its learning rate, more keys
 set -eu
 test $# -ge 3 || {
-  echo "usage: tests/peers/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]" >&2; exit 2; }
+  echo "usage: bench/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]" >&2; exit 2; }
 sluice=$1 deck=$2 out=$3
 shift 3
 mkdir -p "$out"

@@ -1,13 +1,13 @@
 #!/bin/sh
-# tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]: byte-level BPE by Sluice and by
-# the Rust library `tokenizers`, one thread each. ENCODE is tests/peers/encode (make
-# tests/peers/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For each of the
+# bench/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]: byte-level BPE by Sluice and by
+# the Rust library `tokenizers`, one thread each. ENCODE is bench/encode (make
+# bench/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For each of the
 # patterns of GPT-2, Llama 3 and Qwen2 the script trains a vocabulary on the corpus. It compares all
 # token ids, of the corpus and of random characters. It prints the rates in MB/s of processor time
 # and their ratio. Not part of make check: it measures.
 set -eu
 test $# -ge 3 || {
-  echo "usage: tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]" >&2; exit 2; }
+  echo "usage: bench/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]" >&2; exit 2; }
 encode=$1 python=$2 corpus=$3 vocab=${4:-50000} seconds=${5:-5}
 here=$(cd "$(dirname "$0")" && pwd)
 peer="$python $here/tokenizer.py"

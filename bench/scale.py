@@ -26,7 +26,7 @@ sys.dont_write_bytecode = True  # nothing is left beside the source
 import plots
 from gpu_table import MARKED, table, write_or_check
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
+TOP = pathlib.Path(__file__).resolve().parents[1]
 ROWS = TOP / "doc/measured/scale-published.csv"
 PREDICTED = TOP / "doc/measured/scale-predicted.txt"
 PAGES = [TOP / "doc/measurements/scale.md", TOP / "doc/measurements/tables/scale.md"]
@@ -321,7 +321,7 @@ def sample(sluice):
 
     wrong = with_deck(work)
     for number in wrong:
-        print(f"row {number} is predicted otherwise; run tests/peers/scale.py SLUICE")
+        print(f"row {number} is predicted otherwise; run bench/scale.py SLUICE")
     return 1 if wrong or not chosen else 0
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/peers/fp8.sh SLUICE GPUS RESULTS [ROW...]: rows of gpu.sh in bf16 and in fp8, in turns. In
+# bench/fp8.sh SLUICE GPUS RESULTS [ROW...]: rows of gpu.sh in bf16 and in fp8, in turns. In
 # RESULTS the names of rows in fp8 end with -fp8. The script prints tokens per second and GPU of
 # each run in RESULTS.
 #
@@ -14,7 +14,7 @@
 #
 # Not part of make check: it measures.
 set -u -o pipefail
-test $# -ge 3 || { echo "usage: tests/peers/fp8.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
+test $# -ge 3 || { echo "usage: bench/fp8.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- qwen7b llama8b-micros qwen0.5b

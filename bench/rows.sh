@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154 # the caller sets sluice, gpus, results and arguments
-# Functions for scripts that measure rows: gpu.sh, offload.sh and tests/net/pays.sh. The script sets
+# Functions for scripts that measure rows: gpu.sh, offload.sh and bench/pays.sh. The script sets
 # - sluice: the program,
 # - results: a file that gets JSON lines,
 # - for forecast gpus: the number of ranks,

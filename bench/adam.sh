@@ -1,11 +1,11 @@
 #!/bin/sh
-# tests/peers/adam.sh SLUICE PYTHON [PAIRS [N [THREADS]]]: the AdamW step of N fp32 parameters on
+# bench/adam.sh SLUICE PYTHON [PAIRS [N [THREADS]]]: the AdamW step of N fp32 parameters on
 # the CPU, without and with a bf16 copy. It runs `sluice bench adam` and PyTorch's fused AdamW
 # alternately. It prints each pair in G parameters/s and the median ratios. THREADS 0: what each
 # chooses. PYTHON has torch 2.4 or later. Not part of make check: it measures.
 set -eu
 test $# -ge 2 || {
-  echo "usage: tests/peers/adam.sh SLUICE PYTHON [PAIRS [N [THREADS]]]" >&2; exit 2; }
+  echo "usage: bench/adam.sh SLUICE PYTHON [PAIRS [N [THREADS]]]" >&2; exit 2; }
 sluice=$1 python=$2 pairs=${3:-3} n=${4:-268435456} threads=${5:-0}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/peers/transports.sh SLUICE GPUS RESULTS: measures the same steps with each transport
+# bench/transports.sh SLUICE GPUS RESULTS: measures the same steps with each transport
 # between GPUs, in turns: NCCL, MPI through pinned memory of the host, and MPI with pointers to the
 # GPU's memory. The last one needs MPIRUN_CUDA, which starts ranks with a CUDA-aware Open MPI.
 # Prints milliseconds per step, and appends to RESULTS the name of the transport and the record of
@@ -7,7 +7,7 @@
 # (100).
 # Not part of make check: it measures.
 set -u -o pipefail
-test $# -ge 3 || { echo "usage: tests/peers/transports.sh SLUICE GPUS RESULTS" >&2; exit 2; }
+test $# -ge 3 || { echo "usage: bench/transports.sh SLUICE GPUS RESULTS" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 decks=$(cd "$(dirname "$0")" && pwd)/../../inputs
 mpirun=${MPIRUN:-mpirun --bind-to none}

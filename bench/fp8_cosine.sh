@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/peers/fp8_cosine.sh SLUICE RANKS RUN RESULTS [key=value...]: gradients in fp8 next to those
+# bench/fp8_cosine.sh SLUICE RANKS RUN RESULTS [key=value...]: gradients in fp8 next to those
 # in bf16. From the newest checkpoint of the folder RUN, each method takes the same step.
 #
 # RESULTS gets a JSON line per method and unit: the cosine of the angle between the gradient of the
@@ -14,7 +14,7 @@
 # Not part of make check, except that tests/cli/fp8.sh runs it once: it measures.
 set -eu
 test $# -ge 4 || {
-  echo "usage: tests/peers/fp8_cosine.sh SLUICE RANKS RUN RESULTS [key=value...]" >&2
+  echo "usage: bench/fp8_cosine.sh SLUICE RANKS RUN RESULTS [key=value...]" >&2
   exit 2
 }
 sluice=$1 ranks=$2 run=$3 results=$4

@@ -6,11 +6,11 @@ without loss, and the logits of the fixture.
       sluice ckpt import tests/model/data/$m $m.h5 &&
         sluice ckpt export $m.h5 out/$m tokenizer=tests/model/data/$m
     done
-    python tests/peers/huggingface.py tests/model/data out
+    python tests/cli/huggingface.py tests/model/data out
 
 Needs torch, transformers and safetensors. It compares each NAME that both folders have.
 
-    python tests/peers/huggingface.py FOLDER "the ship"
+    python tests/cli/huggingface.py FOLDER "the ship"
 
 prints the text and what the model in FOLDER writes after it, as most users call it.
 """

@@ -1,12 +1,12 @@
 #!/bin/sh
-# tests/peers/cpu.sh SLUICE PYTHON [PAIRS]: GPT-2 124M, B 4, T 256, fp32, on all cores, `sluice
+# bench/cpu.sh SLUICE PYTHON [PAIRS]: GPT-2 124M, B 4, T 256, fp32, on all cores, `sluice
 # bench` and PyTorch in turns; prints each pair and the median ratio. PYTHON has torch. Not part of
 # make check: it measures.
 set -eu
-test $# -ge 2 || { echo "usage: tests/peers/cpu.sh SLUICE PYTHON [PAIRS]" >&2; exit 2; }
+test $# -ge 2 || { echo "usage: bench/cpu.sh SLUICE PYTHON [PAIRS]" >&2; exit 2; }
 sluice=$1 python=$2 pairs=${3:-3}
 here=$(cd "$(dirname "$0")" && pwd)
-deck=$here/../../inputs/gpt2-124m.yaml
+deck=$here/../inputs/gpt2-124m.yaml
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

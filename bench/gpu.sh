@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank per
+# bench/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank per
 # GPU, bf16 compute with fp32 masters, moments and gradients. For each run of Sluice it appends a
 # line with the row's name and the result of `sluice bench` to RESULTS. gpu_table.py makes tables of
 # them.
@@ -39,12 +39,12 @@
 #
 # Not part of make check: it measures.
 set -u -o pipefail
-test $# -ge 3 || { echo "usage: tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
+test $# -ge 3 || { echo "usage: bench/gpu.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- gpt2 qwen0.5b qwen7b llama8b
 here=$(cd "$(dirname "$0")" && pwd)
-decks=$here/../../inputs
+decks=$here/../inputs
 # shellcheck source=/dev/null
 . "$here/rows.sh"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/peers/corpus.sh SLUICE OUT [PACKAGE...]: text for comparisons of training quality.
+# bench/corpus.sh SLUICE OUT [PACKAGE...]: text for comparisons of training quality.
 # It takes the files *.py, *.go, *.rs and *.hpp of four Debian packages, and of each PACKAGE. It
 # also takes *.c of the archive in linux-source-6.1. The four packages are libpython3.11-stdlib,
 # libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src, with 33 million tokens. With
@@ -8,7 +8,7 @@
 # on it, and OUT/data the tokens. It needs Debian 12, network access, and python3. Not part of make
 # check: it fetches 23 MB without a PACKAGE.
 set -eu
-test $# -ge 2 || { echo "usage: tests/peers/corpus.sh SLUICE OUT [PACKAGE...]" >&2; exit 2; }
+test $# -ge 2 || { echo "usage: bench/corpus.sh SLUICE OUT [PACKAGE...]" >&2; exit 2; }
 sluice=$1 out=$2
 shift 2
 rm -rf "$out/packages"

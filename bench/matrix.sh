@@ -1,5 +1,5 @@
 #!/bin/bash
-# The matrix of codecs: tests/net/matrix.sh SLUICE OUT RATE... [-- key=value...]
+# bench/matrix.sh SLUICE OUT RATE... [-- key=value...]: the matrix of codecs.
 # Two ranks, one GPU each, run codecs x feedback x strategies at each RATE. RATE is a rate of
 # tests/net/rig.sh, which makes a host of each rank, or `node`: both ranks in this host. All rows of
 # a rate are steps of one start of `sluice bench`. `sluice plan` predicts each row from rates that
@@ -14,7 +14,7 @@
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
 #   sent_bytes                       all bytes that a rank sends in a step
 #   refused                          the reason, if the combination is none; no numbers then
-# tests/peers/codec_table.py makes the page of such a file. key=value are more keys of the deck, for
+# bench/codec_table.py makes the page of such a file. key=value are more keys of the deck, for
 # example model.layers=2.
 # Environment:
 #   DECK        deck (inputs/gpt2-62m.yaml with the keys below, which make steps short)
@@ -28,7 +28,7 @@
 #   PRECISE     seconds per measured rate (0.05)
 # Not part of make check: it measures.
 set -u -o pipefail
-usage="usage: tests/net/matrix.sh SLUICE OUT RATE... [-- key=value...]"
+usage="usage: bench/matrix.sh SLUICE OUT RATE... [-- key=value...]"
 test $# -ge 3 || { echo "$usage" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 sluice=$1 out=$2
@@ -43,7 +43,7 @@ test ${#rates[@]} -gt 0 || { echo "$usage" >&2; exit 2; }
 device=${DEVICE:-cuda}
 gpus=gpus
 test "$device" = cuda || gpus=
-deck=${DECK:-$here/../../inputs/gpt2-62m.yaml}
+deck=${DECK:-$here/../inputs/gpt2-62m.yaml}
 keys=()
 test -n "${DECK:-}" || keys=(model.layers=4 model.vocab=8192 data.batch=16)
 keys+=(run.device="$device" "$@")
@@ -84,7 +84,7 @@ launch() {
     # shellcheck disable=SC2086 # a list of words
     OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-300}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
-    timeout -k 10 "${LIMIT:-300}" sh "$here/rig.sh" 2 "$rate" $gpus -- "$@"
+    timeout -k 10 "${LIMIT:-300}" sh "$here/../tests/net/rig.sh" 2 "$rate" $gpus -- "$@"
   fi
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE... Two hosts, one GPU each.
+# bench/pays.sh SLUICE RESULTS RATE...: does compression pay on GPUs? Two hosts, one GPU each.
 # RATE is a rate of tests/net/rig.sh, which makes the hosts. It may also be `node`: two ranks run in
 # this host, joined by NVLink. For each rate the script measures the rates of the
 # machine with `sluice bench rates`. It then runs each row with `sluice bench`, and predicts it with
@@ -29,14 +29,14 @@
 #
 # Not part of make check: it measures.
 set -u -o pipefail
-test $# -ge 3 || { echo "usage: tests/net/pays.sh SLUICE RESULTS RATE..." >&2; exit 2; }
+test $# -ge 3 || { echo "usage: bench/pays.sh SLUICE RESULTS RATE..." >&2; exit 2; }
 sluice=$1 results=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-decks=$here/../../inputs
+decks=$here/../inputs
 LIMIT=${LIMIT:-200}
 # shellcheck source=/dev/null
-. "$here/../peers/rows.sh"
+. "$here/rows.sh"
 device=${DEVICE:-cuda}
 with_gpus=gpus each=${GPUS:-1}
 test "$device" = cuda || with_gpus=
@@ -139,7 +139,7 @@ launch() {
     # shellcheck disable=SC2086 # a list of words
     OMPI_MCA_plm=isolated limited ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
-    limited sh "$here/rig.sh" 2 "$rate" ranks="$each" $with_gpus -- "$@"
+    limited sh "$here/../tests/net/rig.sh" 2 "$rate" ranks="$each" $with_gpus -- "$@"
   fi
 }
 
@@ -153,7 +153,7 @@ run_fsdp2() {
   launch sh -c 'export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE \
       LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE \
       MASTER_ADDR=$0 MASTER_PORT=29500
-    exec "$@"' "$address" "${PYTHON:-python3}" "$here/../peers/fsdp2.py" --model gpt2-124m \
+    exec "$@"' "$address" "${PYTHON:-python3}" "$here/fsdp2.py" --model gpt2-124m \
     --T 1024 --B 64 --accum $((2 / each)) --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" \
     --row fsdp2-gpt2 > "$results.log" 2>&1 ||
     { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }

@@ -594,7 +594,7 @@ PAGES = [
 
 
 def main():
-    doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
+    doc = pathlib.Path(__file__).resolve().parent.parent / "doc"
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
     p.add_argument(

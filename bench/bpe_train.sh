@@ -1,12 +1,12 @@
 #!/bin/sh
-# tests/peers/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]: runs two trainers
+# bench/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]: runs two trainers
 # alternately on the same documents: `sluice tokenizer train` on one rank, and the Rust trainer of
 # `tokenizers` on one thread. It prints each pair, whether the merges are equal, and the median
 # ratio. Sluice's time includes reading the file, the other's does not. PYTHON has tokenizers. Not
 # part of make check: it measures.
 set -eu
 test $# -ge 3 || {
-  echo "usage: tests/peers/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]" \
+  echo "usage: bench/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]" \
   >&2; exit 2; }
 sluice=$1 python=$2 corpus=$3 vocab=${4:-32000} pattern=${5:-gpt2} pairs=${6:-3}
 here=$(cd "$(dirname "$0")" && pwd)

@@ -616,7 +616,7 @@ def curve_plot(path):
 
 
 def quality_table(path):
-    """Validation losses of sluice compare tests/peers/fp8_quality.yaml, and the differences of runs
+    """Validation losses of sluice compare bench/fp8_quality.yaml, and the differences of runs
     with the same seed, with the standard error of their mean."""
     losses = {}
     for record in records(path):
@@ -907,7 +907,7 @@ def write_or_check(path, new, check):
 
 
 def main():
-    doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
+    doc = pathlib.Path(__file__).resolve().parent.parent / "doc"
     kept = doc / "measured"
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory,
+# bench/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory,
 # one rank per GPU. For each run it appends lines to RESULTS: the row's name, the result of `sluice
 # bench` with the exposed times of a trace, and the prediction of `sluice plan`. The script
 # offload_table.py makes tables of them.
@@ -55,13 +55,13 @@
 #
 # Not part of make check: it measures.
 set -u -o pipefail
-test $# -ge 3 || { echo "usage: tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
+test $# -ge 3 || { echo "usage: bench/offload.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts \
   qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
 here=$(cd "$(dirname "$0")" && pwd)
-decks=$here/../../inputs
+decks=$here/../inputs
 # shellcheck source=/dev/null
 . "$here/rows.sh"
 host="tiers.params=host tiers.optimizer=host" twelve=model.layers=12

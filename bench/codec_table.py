@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes the tables and the plot of doc/measurements/compression.md, and those of tables/ with every
-row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice compare.
+row, from the results of bench/matrix.sh, of bench/pays.sh and of sluice compare.
 
   codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [--cpu CPU...]
                  [RESULTS...]
 
 The default of RESULTS is compression-matrix-* in doc/measured, and that of CPU is
 compression-cpu-*. That of RUNS is compression-quality-*, and that of STEPS is compression-pays-*.
-RUNS have a line per run of sluice compare, or per codec. STEPS are results of tests/net/pays.sh.
+RUNS have a line per run of sluice compare, or per codec. STEPS are results of bench/pays.sh.
 The small tables show the first file of STEPS, files *-second.txt of STEPS, and the file of RUNS
 that has the most runs.
 
@@ -29,7 +29,7 @@ from gpu_table import MARKED, records, standard_error, table, text, write_or_che
 
 HELD = 1.01  # of the perplexity without a codec
 NODE = "node"
-TOP = pathlib.Path(__file__).resolve().parents[2]
+TOP = pathlib.Path(__file__).resolve().parents[1]
 MEASURED = TOP / "doc" / "measured"
 
 
