@@ -9,6 +9,7 @@ pages = \
 	doc/explanation/numerics.md \
 	doc/explanation/plan-and-verify.md \
 	doc/howto/choose-settings.md \
+	doc/howto/compare-runs.md \
 	doc/howto/containers.md \
 	doc/howto/extending.md \
 	doc/howto/fit-a-model.md \
@@ -18,7 +19,6 @@ pages = \
 	doc/howto/profile.md \
 	doc/howto/questions.md \
 	doc/howto/resume-and-recover.md \
-	doc/howto/running.md \
 	doc/howto/slurm-admins.md \
 	doc/howto/slurm-users.md \
 	doc/howto/troubleshoot.md \
