@@ -1,3 +1,5 @@
+/* sluice bench: training steps on random tokens, the rates of a model's passes, and rows of decks
+ * in one start. Its parts are in bench_*.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +15,7 @@
 #include "plan/plan.h"
 #include "plan/traffic.h"
 #include "train/data.h"
-#include "train/stats.h"
+#include "train/train.h"
 
 struct values {
   int64_t steps, warmup;
@@ -21,7 +23,7 @@ struct values {
   char *results, *rates, *rows;
 };
 
-// clang-format off: one row an option
+/* clang-format off */
 static const struct option table[] = {
     {"steps", OPTION_INT, AT(steps), "10", .least = 1, .most = 1e6, .unit = "steps",
      .text = "Number of timed steps."},
@@ -38,10 +40,10 @@ static const struct option table[] = {
              "and words key=value, which are added to those of the command line. # begins a "
              "comment. The lines of results= have the name as row. A row that is refused is "
              "recorded with the reason, and the others go on."},
-    BENCH_RESULTS,
+    BENCH_RESULTS(results),
     {.name = NULL},
 };
-// clang-format on
+/* clang-format on */
 
 struct measurement {
   const char *row; /* NULL: there are no rows */
@@ -284,19 +286,13 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
-/* Device bytes are those of the plan on rank 0. Host bytes are those of all ranks of its node. A
- * shard group shares some of them. */
-static void record_tiers(struct results *results, const struct job *job)
+/* Of all ranks of the node of rank 0. A shard group shares some of them. */
+static int64_t node_host_bytes(const struct job *job)
 {
+  const struct plan *plan = job->plan[PLAN_TRAIN];
   const int64_t local_ranks = comm_local_ranks(job->comm);
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
-    char key[48];
-    snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
-    results_int(results, key, plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
-  }
-  results_int(results, "node_host_bytes",
-              local_ranks * plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_HOST) +
-                  local_ranks * plan_shared_bytes(job->plan[PLAN_TRAIN]) / job->shape.group);
+  return local_ranks * plan_tier_bytes(plan, TIER_HOST) +
+         local_ranks * plan_shared_bytes(plan) / job->shape.group;
 }
 
 /* Seconds per step. */
@@ -321,13 +317,9 @@ static enum status record(struct results *results, void *arg)
       return status;
   }
   const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
-  results_begin(results, "bench");
+  bench_begin(results, "bench", job->comm, job->threads);
   if (m->row)
     results_text(results, "row", m->row);
-  results_time(results);
-  results_origin(results);
-  results_int(results, "ranks", comm_ranks(job->comm));
-  results_int(results, "threads", job->threads);
   results_int(results, "parameters", job->model->parameters);
   results_int(results, "batch", job->deck->data.batch);
   results_int(results, "sequence", job->shape.sequence);
@@ -335,7 +327,8 @@ static enum status record(struct results *results, void *arg)
   results_text(results, "compute", job->place.precision);
   results_int(results, "device_bytes", m->device_used);
   results_int(results, "planned_bytes", job_planned_bytes(job));
-  record_tiers(results, job);
+  train_record_tiers(results, job->plan[PLAN_TRAIN]);
+  results_int(results, "node_host_bytes", node_host_bytes(job));
   results_real(results, "step_s", step_seconds(m));
   results_real(results, "step_p50", stats_percentile(&m->stats, 50));
   results_int(results, "sent_bytes", plan_sent_bytes(job->plan[PLAN_TRAIN]) + m->varying);

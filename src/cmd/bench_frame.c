@@ -1,13 +1,88 @@
+/* What all measurements of sluice bench do in the same way. All ranks measure at the same time, and
+ * the time of a work is that of the slowest rank. */
 #include "cmd/bench_frame.h"
 
 #include <stdio.h>
 
 #include "base/append.h"
+#include "base/clock.h"
 #include "job/job.h"
+
+const struct update bench_update = {.lr = 1e-3,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .decay = 0.1,
+                                    .grad_scale = 1,
+                                    .bias1 = 0.1,
+                                    .bias2 = 0.05,
+                                    .copy = DTYPE_BF16};
 
 enum status bench_check_results(struct comm *comm, const char *path)
 {
   return comm_agree(comm, comm_rank(comm) == 0 && *path ? results_check(path) : STATUS_OK);
+}
+
+enum status bench_run(const struct bench_part *steps, const struct arguments *arguments, void *part)
+{
+  struct bench *bench = part;
+  bench->comm = arguments->comm;
+  bench->values = arguments->values;
+  enum status status = bench_check_results(bench->comm, bench->values->results);
+  if (!status)
+    status = comm_agree(bench->comm, steps->check(part));
+  if (!status)
+    status = steps->measure(part);
+  steps->tear_down(part);
+  device_destroy(bench->host);
+  topo_destroy(bench->topo);
+  return status;
+}
+
+enum status bench_take_host(struct bench *bench)
+{
+  const struct topo_options options = {.bind = true, .threads = (int)bench->values->threads};
+  enum status status = job_create_topo(bench->comm, &(struct job_buses){0}, &options, &bench->topo);
+  if (status)
+    return status;
+  bench->threads = topo_threads(bench->topo);
+  status = topo_bind(bench->topo);
+  return comm_agree(bench->comm,
+                    status ? status : device_create("host", 0, DTYPE_F32, &bench->host));
+}
+
+static enum status time_work(struct bench *bench, enum status (*run)(void *part, int work),
+                             int work, double *seconds)
+{
+  enum status status = comm_barrier(bench->comm);
+  if (status)
+    return status;
+  const double start = clock_s();
+  status = run(bench, work);
+  *seconds = clock_s() - start;
+  status = comm_agree(bench->comm, status);
+  return status ? status : comm_max_f64(bench->comm, seconds, 1);
+}
+
+enum status bench_take_turns(struct bench *bench, int n, enum status (*run)(void *part, int work),
+                             int least, struct stats *seconds)
+{
+  double one = 0, all = 0;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < n && !status; i++)
+    status = stats_create(BENCH_MOST_ROUNDS, &seconds[i]);
+  status = comm_agree(bench->comm, status);
+  for (int round = 0;
+       !status && (round <= least || (all < bench->values->seconds && round < BENCH_MOST_ROUNDS));
+       round++)
+    for (int i = 0; i < n && !status; i++) {
+      status = time_work(bench, run, i, &one);
+      if (status || round == 0)
+        continue;
+      stats_add(&seconds[i], one);
+      all += one;
+    }
+  return status;
 }
 
 enum status bench_record(const char *path, enum status (*fill)(struct results *results, void *arg),
@@ -24,6 +99,15 @@ enum status bench_record(const char *path, enum status (*fill)(struct results *r
   return status ? status : closing;
 }
 
+void bench_begin(struct results *results, const char *kind, const struct comm *comm, int threads)
+{
+  results_begin(results, kind);
+  results_time(results);
+  results_origin(results);
+  results_int(results, "ranks", comm_ranks(comm));
+  results_int(results, "threads", threads);
+}
+
 struct bench_size bench_size(const struct comm *comm, int threads)
 {
   struct bench_size size;
@@ -33,12 +117,7 @@ struct bench_size bench_size(const struct comm *comm, int threads)
   return size;
 }
 
-enum status bench_take_cores(struct comm *comm, int64_t asked, struct topo **out, int *threads)
+char *bench_align(void *memory)
 {
-  const struct topo_options options = {.bind = true, .threads = (int)asked};
-  enum status status = job_create_topo(comm, &(struct job_buses){0}, &options, out);
-  if (status)
-    return status;
-  *threads = topo_threads(*out);
-  return comm_agree(comm, topo_bind(*out));
+  return (char *)memory + (BENCH_BLOCK - (uintptr_t)memory % BENCH_BLOCK) % BENCH_BLOCK;
 }

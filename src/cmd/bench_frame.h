@@ -1,29 +1,70 @@
-/* The frame of the measurements of `sluice bench`: options, cores, the check of results= before
- * minutes of measuring, and the lines of results=. Private to src/cmd and its tests. */
+/* The frame of the measurements of `sluice bench`: options, cores, checks before minutes of
+ * measuring, works that run in turns, and the lines of results=. Private to src/cmd and its
+ * tests. */
 #ifndef SLUICE_CMD_BENCH_FRAME_H
 #define SLUICE_CMD_BENCH_FRAME_H
 
 #include "cmd/cmd.h"
 #include "comm/comm.h"
+#include "device/device.h"
 #include "io/results/results.h"
 #include "topo/topo.h"
+#include "train/stats.h"
 
 /* Parts of `sluice bench`, one file each. */
 extern const struct command bench_adam, bench_io, bench_rates;
 
-/* Rows of an option table. */
-// clang-format off: one row an option
+/* Options of all parts, the first member `shared` of their struct values, and their rows. */
+struct bench_values {
+  char *results;
+  int64_t threads;
+  double seconds;
+};
+/* clang-format off */
 #define BENCH_THREADS                                                                              \
-  {                                                                                                \
-    "threads", OPTION_INT, AT(threads), "0",                                                       \
-        .least = 0, .most = 4096, .text = "Threads per rank, 0 for as many as in training."        \
-  }
-#define BENCH_RESULTS                                                                              \
-  {                                                                                                \
-    "results", OPTION_STRING, AT(results), "",                                                     \
-        .text = "File to append the result to, as a JSON line."                                    \
-  }
-// clang-format on
+  {"threads", OPTION_INT, AT(shared.threads), "0", .least = 0, .most = 4096,                       \
+   .text = "Threads per rank, 0 for as many as in training."}
+#define BENCH_SECONDS(value, most_, text_)                                                         \
+  {"seconds", OPTION_REAL, AT(shared.seconds), value, .least = 0, .most = most_, .unit = "s",      \
+   .text = text_}
+#define BENCH_RESULTS(field)                                                                       \
+  {"results", OPTION_STRING, AT(field), "",                                                        \
+   .text = "File to append the result to, as a JSON line."}
+/* clang-format on */
+
+/* The first member of a part's struct. */
+struct bench {
+  struct comm *comm;
+  const struct bench_values *values;
+  struct topo *topo;
+  struct device *host; /* computes on `threads` threads */
+  int threads;
+};
+
+/* The steps of a part. Each gets its struct. */
+struct bench_part {
+  enum status (*check)(void *part);   /* of the values. Local. */
+  enum status (*measure)(void *part); /* to the last line of results. Collective. */
+  void (*tear_down)(void *part);      /* also after a failure. Local. */
+};
+/* `part`: a zeroed struct of the part. An output that cannot be written is found before anything is
+ * measured. Collective. */
+enum status bench_run(const struct bench_part *steps, const struct arguments *arguments,
+                      void *part);
+
+/* Takes this rank's cores, as a training run does, and makes the host device on them. Collective.
+ */
+enum status bench_take_host(struct bench *bench);
+
+/* Runs the works 0 to n - 1 one after the other, again and again for bench->values->seconds, and at
+ * least `least` times. seconds[i]: the times of work i, each that of the slowest rank. The first
+ * round is not counted. Free with stats_destroy. Collective. */
+enum { BENCH_MOST_ROUNDS = 10000 };
+enum status bench_take_turns(struct bench *bench, int n, enum status (*run)(void *part, int work),
+                             int least, struct stats *seconds);
+
+/* The update that is measured, of fp32 masters and moments with a copy in bf16. */
+extern const struct update bench_update;
 
 /* STATUS_IO if rank 0 cannot append to `path`; "" is fine. Collective. */
 enum status bench_check_results(struct comm *comm, const char *path);
@@ -31,6 +72,8 @@ enum status bench_check_results(struct comm *comm, const char *path);
 /* Append lines to `path`, nothing if it is "": `fill` begins and ends each of them. By rank 0. */
 enum status bench_record(const char *path, enum status (*fill)(struct results *results, void *arg),
                          void *arg);
+/* Begin a line with its kind, time, origin, ranks and threads. */
+void bench_begin(struct results *results, const char *kind, const struct comm *comm, int threads);
 
 /* "2 ranks x 3 threads" */
 struct bench_size {
@@ -38,8 +81,8 @@ struct bench_size {
 };
 struct bench_size bench_size(const struct comm *comm, int threads);
 
-/* This rank's cores, as in a training run, and their number. Free *out with topo_destroy, also
- * after a failure. Collective. */
-enum status bench_take_cores(struct comm *comm, int64_t asked, struct topo **out, int *threads);
+/* The first whole block of 4096 bytes in `memory`. Transfers of blocks bypass the page cache. */
+enum { BENCH_BLOCK = 4096 };
+char *bench_align(void *memory);
 
 #endif

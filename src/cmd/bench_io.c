@@ -1,8 +1,8 @@
 /* sluice bench io: the speed of the store on a disk, compared with direct I/O on the same file
  * system. Each rank moves its `size` bytes, piece by piece. One thread moves them through the
  * store, as a step does. Several threads with pread() and pwrite() on a file of their own show the
- * speed of the disk. The four measurements run alternately, so that a disk of varying speed affects
- * all of them. */
+ * speed of the disk. The four works run alternately, so that a disk of varying speed affects all of
+ * them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/append.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/team.h"
@@ -18,315 +17,258 @@
 #include "io/store/store.h"
 #include "io/text/file.h"
 
-enum { BLOCK_BYTES = 4096, MOST_THREADS = 64 };
+enum { MOST_THREADS = 64 };
 
 struct values {
-  char *dir, *results;
-  int64_t size, piece, threads;
-  double seconds;
+  struct bench_values shared;
+  char *dir;
+  int64_t size, piece;
 };
 
-// clang-format off: one row an option
+/* clang-format off */
 static const struct option table[] = {
     {"dir", OPTION_STRING, AT(dir), ".", .path = true,
      .text = "Folder on the disk to measure (tiers.nvme of a deck)."},
-    {"size", OPTION_INT, AT(size), "4Gi", .least = BLOCK_BYTES, .most = 1e15, .unit = OPTIONS_BYTES,
+    {"size", OPTION_INT, AT(size), "4Gi", .least = BENCH_BLOCK, .most = 1e15,
+     .unit = OPTIONS_BYTES,
      .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},
-    {"piece", OPTION_INT, AT(piece), "256Mi", .least = BLOCK_BYTES, .most = 1e12,
+    {"piece", OPTION_INT, AT(piece), "256Mi", .least = BENCH_BLOCK, .most = 1e12,
      .unit = OPTIONS_BYTES, .text = "Bytes per call, such as the activations of a block."},
-    {"threads", OPTION_INT, AT(threads), "4", .least = 1, .most = MOST_THREADS,
+    {"threads", OPTION_INT, AT(shared.threads), "4", .least = 1, .most = MOST_THREADS,
      .text = "Pieces in flight by direct I/O."},
-    {"seconds", OPTION_REAL, AT(seconds), "10", .least = 0, .most = 86400, .unit = "s",
-     .text = "Time of the measurement. At least one pass of each kind is measured."},
-    BENCH_RESULTS,
+    BENCH_SECONDS("10", 86400,
+                  "Time of the measurement. At least one pass of each kind is measured."),
+    BENCH_RESULTS(shared.results),
     {.name = NULL},
 };
-// clang-format on
+/* clang-format on */
 
-enum pass { STORE_WRITE, DIRECT_WRITE, STORE_READ, DIRECT_READ, PASSES };
-static const char *const pass_keys[PASSES] = {"store_write_gb_s", "direct_write_gb_s",
-                                              "store_read_gb_s", "direct_read_gb_s"};
+enum { STORE_WRITE, DIRECT_WRITE, STORE_READ, DIRECT_READ, WORKS };
 
-struct bench {
-  struct comm *comm;
+struct io {
+  struct bench bench;
   const struct values *values;
-  int threads;
-  int64_t pieces; /* per pass */
+  int64_t pieces, bytes; /* per pass */
   struct store *store;
-  int disk, file; /* the folder's descriptor; that of direct I/O's file */
+  struct team *team; /* for direct I/O */
+  int disk, file;    /* the folder's descriptor; that of direct I/O's file */
+  bool write;
+  int error[MOST_THREADS]; /* of a thread of the team */
   void *memory;
   char *buffer; /* threads * piece bytes, aligned to blocks */
-  int64_t passes;
-  double seconds[PASSES]; /* of all passes, on the slowest rank */
+  struct stats seconds[WORKS];
 };
 
-/* Direct I/O. */
-
-struct worker {
-  const struct bench *bench;
-  int index;
-  bool write;
-  struct thread *thread;
-};
-
-static enum status move_direct(const struct bench *bench, char *data, int64_t offset, bool write)
+static void move_direct(void *arg, int worker, int workers)
 {
-  for (int64_t done = 0; done < bench->values->piece;) {
-    const size_t left = (size_t)(bench->values->piece - done);
-    const ssize_t moved = write ? pwrite(bench->file, data + done, left, (off_t)(offset + done))
-                                : pread(bench->file, data + done, left, (off_t)(offset + done));
-    if (moved < 0 && errno == EINTR)
-      continue;
-    if (moved <= 0)
+  struct io *io = arg;
+  const int64_t piece = io->values->piece;
+  char *data = io->buffer + worker * piece;
+  int *error = &io->error[worker];
+  for (int64_t i = worker; i < io->pieces; i += workers)
+    for (int64_t done = 0; done < piece && !*error;) {
+      const size_t left = (size_t)(piece - done);
+      const off_t at = (off_t)(i * piece + done);
+      const ssize_t moved = io->write ? pwrite(io->file, data + done, left, at)
+                                      : pread(io->file, data + done, left, at);
+      if (moved < 0 && errno != EINTR)
+        *error = errno;
+      else if (moved == 0)
+        *error = ENODATA; /* the file ends too early */
+      done += moved > 0 ? moved : 0;
+    }
+}
+
+static enum status pass_direct(struct io *io)
+{
+  team_run(io->team, move_direct, io);
+  for (int i = 0; i < io->bench.threads; i++)
+    if (io->error[i])
       return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s",
-                        write ? "write" : "read", bench->values->dir,
-                        moved < 0 ? strerror(errno) : "it ends too early");
-    done += moved;
-  }
+                        io->write ? "write" : "read", io->values->dir, strerror(io->error[i]));
   return STATUS_OK;
 }
 
-static enum status work(void *arg)
+static enum status pass_store(const struct io *io)
 {
-  const struct worker *worker = arg;
-  const struct bench *bench = worker->bench;
+  const int64_t piece = io->values->piece;
   enum status status = STATUS_OK;
-  for (int64_t i = worker->index; i < bench->pieces && !status; i += bench->threads)
-    status = move_direct(bench, bench->buffer + worker->index * bench->values->piece,
-                         i * bench->values->piece, worker->write);
-  return status;
-}
-
-static enum status pass_direct(const struct bench *bench, bool write)
-{
-  struct worker workers[MOST_THREADS];
-  enum status status = STATUS_OK;
-  int n = 0;
-  for (; n < bench->threads && !status; n++) {
-    workers[n] = (struct worker){.bench = bench, .index = n, .write = write};
-    status = thread_start("direct", work, &workers[n], &workers[n].thread);
-  }
-  for (int i = 0; i < n; i++) {
-    const enum status one = thread_join(workers[i].thread);
-    status = status ? status : one;
-  }
-  return status;
-}
-
-/* The store. */
-
-static enum status pass_store(const struct bench *bench, bool write)
-{
-  const int64_t piece = bench->values->piece;
-  enum status status = STATUS_OK;
-  for (int64_t i = 0; i < bench->pieces && !status; i++) {
-    char *data = bench->buffer + i % bench->threads * piece;
-    status = write ? store_write(bench->store, i * piece, piece, data)
-                   : store_read(bench->store, i * piece, piece, data);
+  for (int64_t i = 0; i < io->pieces && !status; i++) {
+    char *data = io->buffer + i % io->bench.threads * piece;
+    status = io->write ? store_write(io->store, i * piece, piece, data)
+                       : store_read(io->store, i * piece, piece, data);
   }
   return status;
 }
 
 /* A write counts when the data are on the disk. */
-static enum status run_pass(const struct bench *bench, enum pass pass)
+static enum status run_work(void *part, int work)
 {
-  const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;
-  enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write)
-                                                                 : pass_direct(bench, write);
-  if (!status && write && syncfs(bench->disk) != 0)
-    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values->dir,
-                        strerror(errno));
+  struct io *io = part;
+  io->write = work == STORE_WRITE || work == DIRECT_WRITE;
+  const bool direct = work == DIRECT_WRITE || work == DIRECT_READ;
+  const enum status status = direct ? pass_direct(io) : pass_store(io);
+  if (!status && io->write && syncfs(io->disk) != 0)
+    return status_set(STATUS_IO, "cannot flush the disk of %s: %s", io->values->dir,
+                      strerror(errno));
   return status;
 }
 
-static enum status time_pass(const struct bench *bench, enum pass pass, double *seconds)
+/* Data that a disk cannot compress. */
+static enum status make_buffer(struct io *io)
 {
-  enum status status = comm_barrier(bench->comm);
+  const int64_t bytes = io->bench.threads * io->values->piece;
+  const enum status status = mem_alloc(MEM_IO, (size_t)bytes + BENCH_BLOCK, &io->memory);
   if (status)
     return status;
-  const double start = clock_s();
-  status = run_pass(bench, pass);
-  *seconds = clock_s() - start;
-  status = comm_agree(bench->comm, status);
-  return status ? status : comm_max_f64(bench->comm, seconds, 1);
-}
-
-/* The first passes lay the files out on the disk and are not counted. */
-static enum status measure(struct bench *bench)
-{
-  double seconds, all = 0;
-  enum status status = time_pass(bench, STORE_WRITE, &seconds);
-  if (!status)
-    status = time_pass(bench, DIRECT_WRITE, &seconds);
-  while (!status && (bench->passes == 0 || all < bench->values->seconds)) {
-    for (enum pass pass = 0; pass < PASSES && !status; pass++) {
-      status = time_pass(bench, pass, &seconds);
-      bench->seconds[pass] += seconds;
-      all += seconds;
-    }
-    bench->passes++;
-  }
-  return status;
-}
-
-/* Set up. */
-
-static enum status make_buffer(struct bench *bench)
-{
-  const int64_t words = bench->threads * bench->values->piece / (int64_t)sizeof(uint64_t);
-  const enum status status =
-      mem_alloc(MEM_IO, (size_t)(words * (int64_t)sizeof(uint64_t) + BLOCK_BYTES), &bench->memory);
-  if (status)
-    return status;
-  bench->buffer =
-      (char *)bench->memory + (BLOCK_BYTES - (uintptr_t)bench->memory % BLOCK_BYTES) % BLOCK_BYTES;
-  uint64_t *word = (uint64_t *)bench->buffer, state = (uint64_t)comm_rank(bench->comm) + 1;
-  for (int64_t i = 0; i < words; i++) /* data that a disk cannot compress */
+  io->buffer = bench_align(io->memory);
+  uint64_t *word = (uint64_t *)io->buffer, state = (uint64_t)comm_rank(io->bench.comm) + 1;
+  for (int64_t i = 0; i < bytes / (int64_t)sizeof state; i++)
     word[i] = state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return STATUS_OK;
 }
 
-static enum status open_files(struct bench *bench)
+/* `error` of open() is 0 if the file was made. */
+static enum status check_file(const char *dir, const char *path, int error)
 {
-  const char *dir = bench->values->dir;
-  char *path = mem_printf("%s/sluice-bench-%d-%d", dir, comm_rank(bench->comm), (int)getpid());
+  if (!error || error == EINVAL)
+    unlink(
+        path); /* it lives until it is closed. Linux makes the file before it refuses direct I/O */
+  if (!error)
+    return STATUS_OK;
+  return error == EINVAL ? status_set(STATUS_UNSUPPORTED,
+                                      "the file system of %s does not support direct I/O, so the "
+                                      "store cannot be compared with it",
+                                      dir)
+                         : status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
+}
+
+static enum status open_files(struct io *io)
+{
+  const char *dir = io->values->dir;
+  io->disk = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (io->disk < 0)
+    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  char *path = mem_printf("%s/sluice-bench-%d-%d", dir, comm_rank(io->bench.comm), (int)getpid());
   if (!path)
     return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  bench->disk = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bench->file =
-      bench->disk < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
-  const int error = errno;
-  if (bench->disk < 0) {
-    status = status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(error));
-  } else if (bench->file >= 0) {
-    unlink(path); /* it lives until it is closed */
-  } else if (error == EINVAL) {
-    unlink(path); /* Linux makes the file before it refuses direct I/O */
-    status = status_set(STATUS_UNSUPPORTED,
-                        "the file system of %s does not support direct I/O, so the store cannot be "
-                        "compared with it",
-                        dir);
-  } else {
-    status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
-  }
-  const int64_t bytes = bench->pieces * bench->values->piece;
+  io->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
+  enum status status = check_file(dir, path, io->file < 0 ? errno : 0);
   if (!status)
-    status = file_reserve_open(bench->file, path, bytes);
-  if (!status && ftruncate(bench->file, (off_t)bytes) != 0)
+    status = file_reserve_open(io->file, path, io->bytes);
+  if (!status && ftruncate(io->file, (off_t)io->bytes) != 0)
     status = status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
   mem_free(path);
   return status;
 }
 
-static enum status check_values(const struct values *values)
+static enum status check(void *part)
 {
-  if (values->piece % BLOCK_BYTES != 0)
+  struct io *io = part;
+  const struct values *values = io->values;
+  if (values->piece % BENCH_BLOCK != 0)
     return status_set(STATUS_USAGE, "piece=%lld: direct I/O moves whole blocks of %d bytes",
-                      (long long)values->piece, BLOCK_BYTES);
+                      (long long)values->piece, BENCH_BLOCK);
   if (values->size < values->piece)
     return status_set(STATUS_USAGE, "size=%lld is less than piece=%lld", (long long)values->size,
                       (long long)values->piece);
+  const int64_t threads = values->shared.threads;
+  io->pieces = values->size / values->piece;
+  io->bytes = io->pieces * values->piece;
+  io->bench.threads = (int)(threads < io->pieces ? threads : io->pieces);
   return STATUS_OK;
 }
 
-/* Results. */
-
-static double rate(const struct bench *bench, enum pass pass)
+static double rate(const struct io *io, int work)
 {
-  const double bytes = (double)(bench->pieces * bench->values->piece) * (double)bench->passes *
-                       comm_ranks(bench->comm);
-  return bytes / bench->seconds[pass] * 1e-9;
+  return (double)io->bytes * comm_ranks(io->bench.comm) / stats_mean(&io->seconds[work]) * 1e-9;
 }
 
-static double share(const struct bench *bench, enum pass store, enum pass direct)
+static void print_pair(const struct io *io, const char *name, int store, int direct)
 {
-  return rate(bench, store) / rate(bench, direct);
+  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(io, store),
+         rate(io, direct), 100 * rate(io, store) / rate(io, direct));
 }
 
-static void print_pair(const struct bench *bench, const char *name, enum pass store,
-                       enum pass direct)
+static void print(const struct io *io)
 {
-  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(bench, store),
-         rate(bench, direct), 100 * share(bench, store, direct));
-}
-
-static void print(const struct bench *bench)
-{
-  const struct values *values = bench->values;
-  const int ranks = comm_ranks(bench->comm);
+  const struct values *values = io->values;
+  const int ranks = comm_ranks(io->bench.comm);
+  const long long passes = (long long)io->seconds[0].n;
   printable_print(stdout, "%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of",
-                  values->dir, ranks, plural(ranks),
-                  mem_amount((double)(bench->pieces * values->piece)).text,
-                  mem_amount((double)values->piece).text, (long long)bench->passes,
-                  bench->passes == 1 ? "" : "es");
+                  values->dir, ranks, plural(ranks), mem_amount((double)io->bytes).text,
+                  mem_amount((double)values->piece).text, passes, passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
-         store_is_direct(bench->store) ? "without the page cache"
-                                       : "through the page cache, which is faster than the disk: "
-                                         "choose a size= larger than memory");
-  printf("%-22s O_DIRECT, %lld pieces in flight per rank\n", "direct I/O",
-         (long long)bench->threads);
-  print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
-  print_pair(bench, "read", STORE_READ, DIRECT_READ);
+         store_is_direct(io->store) ? "without the page cache"
+                                    : "through the page cache, which is faster than the disk: "
+                                      "choose a size= larger than memory");
+  printf("%-22s O_DIRECT, %d pieces in flight per rank\n", "direct I/O", io->bench.threads);
+  print_pair(io, "write", STORE_WRITE, DIRECT_WRITE);
+  print_pair(io, "read", STORE_READ, DIRECT_READ);
   printf("%-22s in turns; the time of writing includes syncfs(); a pass before, which is not "
          "timed, lays out the files\n",
          "measured");
 }
 
-static enum status record(struct results *results, void *arg)
+static enum status record(struct results *results, void *part)
 {
-  const struct bench *bench = arg;
-  results_begin(results, "bench_io");
-  results_time(results);
-  results_origin(results);
-  results_text(results, "dir", bench->values->dir);
-  results_int(results, "ranks", comm_ranks(bench->comm));
-  results_int(results, "bytes", bench->pieces * bench->values->piece);
-  results_int(results, "piece", bench->values->piece);
-  results_int(results, "threads", bench->threads);
-  results_int(results, "passes", bench->passes);
-  results_text(results, "cache", store_is_direct(bench->store) ? "none" : "page cache");
-  for (enum pass pass = 0; pass < PASSES; pass++)
-    results_real(results, pass_keys[pass], rate(bench, pass));
-  results_real(results, "write_share", share(bench, STORE_WRITE, DIRECT_WRITE));
-  results_real(results, "read_share", share(bench, STORE_READ, DIRECT_READ));
+  const struct io *io = part;
+  const double store_write = rate(io, STORE_WRITE), direct_write = rate(io, DIRECT_WRITE),
+               store_read = rate(io, STORE_READ), direct_read = rate(io, DIRECT_READ);
+  bench_begin(results, "bench_io", io->bench.comm, io->bench.threads);
+  results_text(results, "dir", io->values->dir);
+  results_int(results, "bytes", io->bytes);
+  results_int(results, "piece", io->values->piece);
+  results_int(results, "passes", io->seconds[0].n);
+  results_text(results, "cache", store_is_direct(io->store) ? "none" : "page cache");
+  results_real(results, "store_write_gb_s", store_write);
+  results_real(results, "direct_write_gb_s", direct_write);
+  results_real(results, "store_read_gb_s", store_read);
+  results_real(results, "direct_read_gb_s", direct_read);
+  results_real(results, "write_share", store_write / direct_write);
+  results_real(results, "read_share", store_read / direct_read);
   return results_end(results);
 }
 
-static enum status report(struct bench *bench)
+static enum status measure(void *part)
 {
-  print(bench);
-  return bench_record(bench->values->results, record, bench);
+  struct io *io = part;
+  struct bench *bench = &io->bench;
+  enum status status = store_create(bench->comm, io->values->dir, io->bytes, &io->store);
+  if (!status)
+    status = comm_agree(bench->comm, open_files(io));
+  if (!status)
+    status = comm_agree(bench->comm, make_buffer(io));
+  if (!status)
+    status = comm_agree(bench->comm, team_create(bench->threads, NULL, &io->team));
+  if (!status)
+    status = bench_take_turns(bench, WORKS, run_work, 1, io->seconds);
+  if (!status && comm_rank(bench->comm) == 0) {
+    print(io);
+    status = bench_record(io->values->shared.results, record, io);
+  }
+  return comm_agree(bench->comm, status);
+}
+
+static void tear_down(void *part)
+{
+  struct io *io = part;
+  for (int i = 0; i < WORKS; i++)
+    stats_destroy(&io->seconds[i]);
+  team_destroy(io->team);
+  store_destroy(io->store);
+  if (io->file >= 0)
+    close(io->file);
+  if (io->disk >= 0)
+    close(io->disk);
+  mem_free(io->memory);
 }
 
 static enum status run(const struct arguments *arguments)
 {
-  struct comm *comm = arguments->comm;
-  const struct values *values = arguments->values;
-  struct bench bench = {.comm = comm, .values = values, .disk = -1, .file = -1};
-  enum status status = bench_check_results(comm, values->results);
-  if (!status)
-    status = comm_agree(comm, check_values(values));
-  if (!status) {
-    bench.pieces = values->size / values->piece;
-    bench.threads = (int)(values->threads < bench.pieces ? values->threads : bench.pieces);
-    status = store_create(comm, values->dir, bench.pieces * values->piece, &bench.store);
-  }
-  if (!status)
-    status = comm_agree(comm, open_files(&bench));
-  if (!status)
-    status = comm_agree(comm, make_buffer(&bench));
-  if (!status)
-    status = measure(&bench);
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? report(&bench) : STATUS_OK);
-  store_destroy(bench.store);
-  if (bench.file >= 0)
-    close(bench.file);
-  if (bench.disk >= 0)
-    close(bench.disk);
-  mem_free(bench.memory);
-  return status;
+  static const struct bench_part steps = {check, measure, tear_down};
+  return bench_run(&steps, arguments,
+                   &(struct io){.values = arguments->values, .disk = -1, .file = -1});
 }
 
 const struct command bench_io = {

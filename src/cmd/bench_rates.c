@@ -14,7 +14,6 @@
 #include "cmd/bench_frame.h"
 #include "cmd/rates.h"
 #include "compress/compress.h"
-#include "device/device.h"
 #include "device/lane.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
@@ -22,28 +21,27 @@
 
 enum {
   ROUNDS = 3,
-  BLOCK_BYTES = 4096,
   LEAST_BYTES = 1 << 20,
   CUDA_MATRIX = 8192,
   HOST_MATRIX = 512,
-  LITTLE = 64,
+  LITTLE_BYTES = 256,
   LITTLE_VECTOR = 4096,
-  MOST_TIMES = 10000
+  MOST_TIMES = 10000,
+  FILE_BYTES = 16384 /* of out= at most */
 };
-enum { FILE_BYTES = 16384 }; /* of out= at most */
 
 struct values {
-  char *out, *dir, *results;
-  int64_t bytes, threads;
+  struct bench_values shared;
+  char *out, *dir;
+  int64_t bytes;
   int device, backend;
-  double seconds;
 };
 
 enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL}; /* by enum deck_backend */
 
-// clang-format off: one row an option
+/* clang-format off */
 static const struct option table[] = {
     {"out", OPTION_STRING, AT(out), "", .path = true,
      .text = "File to write the rates to, for sluice plan rates=."},
@@ -58,243 +56,175 @@ static const struct option table[] = {
      .text = "Library that moves data between GPUs, as comm.backend of the deck. auto: NCCL if it "
              "is in this build."},
     BENCH_THREADS,
-    {"seconds", OPTION_REAL, AT(seconds), "1", .least = 0, .most = 3600, .unit = "s",
-     .text = "Approximate time per rate."},
-    BENCH_RESULTS,
+    BENCH_SECONDS("1", 3600, "Approximate time per rate."),
+    BENCH_RESULTS(shared.results),
     {.name = NULL},
 };
-// clang-format on
 
-static const char *const codec_names[CODECS] = {
 #define CODEC_NAME(id, kind, title, source) #id,
-    CODEC_ROWS(CODEC_NAME)
+static const char *const codec_names[CODECS] = {CODEC_ROWS(CODEC_NAME)};
 #undef CODEC_NAME
-};
+/* clang-format on */
 
 enum { MASTER, GRAD, FIRST, SECOND, COPY, FAR };
 enum { NEAR = 3 };
+enum lane_name { COMPUTE, GATHER, UP, DOWN, CPU, LANES };
 
-struct bench {
-  struct comm *comm;
+struct rates {
+  struct bench bench;
   const struct values *values;
-  struct topo *topo;
-  struct device *device, *host; /* the same device if the host computes */
-  enum dtype type;              /* that `device` computes in */
-  struct lane *compute, *gather, *up, *down, *cpu;
+  enum status status;    /* of the first failure, after which nothing is measured */
+  struct device *device; /* bench.host if the host computes */
+  enum dtype type;       /* that `device` computes in */
+  struct lane *lane[LANES];
   struct comm_group *link, *hosts;
   struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
   struct store *store;
-  int threads;
   int64_t bytes, matrix;
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
   void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
                        the copy in bf16 */
-  struct codec codec;      /* at hand */
+  /* What works of this kind do. */
+  const void *left;         /* factor of products */
+  struct comm_group *group; /* gathers, with a part of so many bytes per rank */
+  int64_t part;
+  struct codec codec;
   int64_t elements;        /* that it encodes */
   struct plan_rates rates; /* in the units of the file; below 0: not measured */
 };
 
-/* ---- measurements ---- */
+/* ---- works ---- */
 
-typedef enum status work(struct bench *bench, struct lane *lane);
+typedef enum status work(struct rates *rates, struct lane *lane);
 
-static enum status multiply_by(struct bench *bench, struct lane *lane, const void *a)
+static enum status multiply(struct rates *rates, struct lane *lane)
 {
-  const int64_t n = bench->matrix;
+  const int64_t n = rates->matrix;
   const struct matmul op = {.m = n,
                             .n = n,
                             .k = n,
                             .trans_b = true,
-                            .a = a,
-                            .b = bench->near[1],
-                            .c = bench->near[2],
+                            .a = rates->left,
+                            .b = rates->near[1],
+                            .c = rates->near[2],
                             .lda = n,
                             .ldb = n,
                             .ldc = n};
   return lane->device->ops->matmul(lane, &op);
 }
 
-static enum status multiply(struct bench *bench, struct lane *lane)
+static enum status copy_near(struct rates *rates, struct lane *lane)
 {
-  return multiply_by(bench, lane, bench->near[0]);
+  return lane->device->ops->copy(lane, rates->near[1], rates->near[0], (size_t)rates->bytes);
 }
 
-/* Products while another lane gathers into near[0]. */
-static enum status multiply_beside(struct bench *bench, struct lane *lane)
+static enum status copy_up(struct rates *rates, struct lane *lane)
 {
-  return multiply_by(bench, lane, bench->near[1]);
+  return lane->device->ops->copy(lane, rates->near[0], rates->far[MASTER], (size_t)rates->bytes);
 }
 
-static enum status copy_near(struct bench *bench, struct lane *lane)
+static enum status copy_down(struct rates *rates, struct lane *lane)
 {
-  return lane->device->ops->copy(lane, bench->near[1], bench->near[0], (size_t)bench->bytes);
+  return lane->device->ops->copy(lane, rates->far[GRAD], rates->near[1], (size_t)rates->bytes);
 }
 
-static enum status copy_up(struct bench *bench, struct lane *lane)
+static enum status gather(struct rates *rates, struct lane *lane)
 {
-  return lane->device->ops->copy(lane, bench->near[0], bench->far[MASTER], (size_t)bench->bytes);
+  char *full = rates->near[0];
+  return comm_all_gather(rates->group, lane, full + comm_group_index(rates->group) * rates->part,
+                         rates->part, full);
 }
 
-static enum status copy_down(struct bench *bench, struct lane *lane)
+static enum status exchange(struct rates *rates, struct lane *lane)
 {
-  return lane->device->ops->copy(lane, bench->far[GRAD], bench->near[1], (size_t)bench->bytes);
+  return comm_exchange(rates->hosts, lane, rates->far[GRAD],
+                       rates->bytes / comm_group_size(rates->hosts), rates->far[FIRST]);
 }
 
-/* Elements of a rank's part. */
-static int64_t part(const struct bench *bench)
+static enum status update(struct rates *rates, struct lane *lane)
 {
-  return bench->bytes / comm_ranks(bench->comm) / (int64_t)sizeof(float);
-}
-
-static enum status gather_in_place(struct bench *bench, struct lane *lane, int64_t count)
-{
-  float *full = bench->near[0];
-  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count,
-                         count * (int64_t)sizeof(float), full);
-}
-
-/* Bytes of a member's part. */
-static int64_t part_in(const struct bench *bench, const struct comm_group *group)
-{
-  return bench->bytes / comm_group_size(group);
-}
-
-static enum status gather_in(struct bench *bench, struct comm_group *group, struct lane *lane,
-                             int64_t bytes)
-{
-  char *full = bench->near[0];
-  return comm_all_gather(group, lane, full + comm_group_index(group) * bytes, bytes, full);
-}
-
-static enum status gather_in_node(struct bench *bench, struct lane *lane)
-{
-  return gather_in(bench, bench->node, lane, part_in(bench, bench->node));
-}
-
-static enum status gather_little_in_node(struct bench *bench, struct lane *lane)
-{
-  return gather_in(bench, bench->node, lane, LITTLE * (int64_t)sizeof(float));
-}
-
-static enum status gather_across(struct bench *bench, struct lane *lane)
-{
-  return gather_in(bench, bench->across, lane, part_in(bench, bench->across));
-}
-
-static enum status gather(struct bench *bench, struct lane *lane)
-{
-  return gather_in_place(bench, lane, part(bench));
-}
-
-static enum status gather_little(struct bench *bench, struct lane *lane)
-{
-  return gather_in_place(bench, lane, LITTLE);
-}
-
-static enum status update(struct bench *bench, struct lane *lane)
-{
-  static const struct update op = {.lr = 1e-3,
-                                   .beta1 = 0.9,
-                                   .beta2 = 0.95,
-                                   .eps = 1e-8,
-                                   .decay = 0.1,
-                                   .grad_scale = 1,
-                                   .bias1 = 0.1,
-                                   .bias2 = 0.05,
-                                   .copy = DTYPE_BF16};
-  void *const *far = bench->far;
-  return lane->device->ops->update(lane, bench->bytes / (int64_t)sizeof(float), &op, far[MASTER],
-                                   far[GRAD], &far[FIRST], far[COPY]);
-}
-
-static enum status exchange(struct bench *bench, struct lane *lane)
-{
-  return comm_exchange(bench->hosts, lane, bench->far[GRAD], part(bench) * (int64_t)sizeof(float),
-                       bench->far[FIRST]);
+  void *const *far = rates->far;
+  return lane->device->ops->update(lane, rates->bytes / (int64_t)sizeof(float), &bench_update,
+                                   far[MASTER], far[GRAD], &far[FIRST], far[COPY]);
 }
 
 /* After the scratch memory of codecs. */
-static float *largest_of(const struct bench *bench)
+static float *largest_of(const struct rates *rates)
 {
-  return (float *)(void *)((char *)bench->near[2] + bench->bytes / 4 * 3);
+  return (float *)(void *)((char *)rates->near[2] + rates->bytes / 4 * 3);
 }
 
 /* Vectors take a quarter of the memory at most, because a message may be somewhat longer, and
  * scratch memory lies after the decoded vector. */
-static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane)
+static struct codec_pass codec_pass(const struct rates *rates, struct lane *lane)
 {
   return (struct codec_pass){.lane = lane,
-                             .n = bench->elements,
+                             .n = rates->elements,
                              .parts = 1,
                              .seed = 1,
-                             .work = (char *)bench->near[2] + bench->bytes / 4,
-                             .largest = largest_of(bench)};
+                             .work = (char *)rates->near[2] + rates->bytes / 4,
+                             .largest = largest_of(rates)};
 }
 
-static enum status encode(struct bench *bench, struct lane *lane)
+static enum status encode(struct rates *rates, struct lane *lane)
 {
-  const struct codec_pass pass = codec_pass(bench, lane);
-  return bench->codec.ops->encode(&bench->codec, &pass, bench->near[0], bench->near[1]);
+  const struct codec_pass pass = codec_pass(rates, lane);
+  return rates->codec.ops->encode(&rates->codec, &pass, rates->near[0], rates->near[1]);
 }
 
-static enum status decode(struct bench *bench, struct lane *lane)
+static enum status decode(struct rates *rates, struct lane *lane)
 {
-  const struct codec_pass pass = codec_pass(bench, lane);
-  return bench->codec.ops->decode_sum(&bench->codec, &pass, bench->near[1],
-                                      bench->codec.ops->bytes(&bench->codec, pass.n), false,
-                                      bench->near[2]);
+  const struct codec_pass pass = codec_pass(rates, lane);
+  return rates->codec.ops->decode_sum(&rates->codec, &pass, rates->near[1],
+                                      rates->codec.ops->bytes(&rates->codec, pass.n), false,
+                                      rates->near[2]);
 }
 
-/* Memory in whole blocks, so that transfers can bypass the page cache. */
-static char *disk_memory(const struct bench *bench)
-{
-  char *memory = bench->far[MASTER];
-  return memory + (BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES) % BLOCK_BYTES;
-}
-
-static enum status write_disk(struct bench *bench, struct lane *lane)
+static enum status write_disk(struct rates *rates, struct lane *lane)
 {
   (void)lane;
-  return store_write(bench->store, 0, bench->bytes, disk_memory(bench));
+  return store_write(rates->store, 0, rates->bytes, bench_align(rates->far[MASTER]));
 }
 
-static enum status read_disk(struct bench *bench, struct lane *lane)
+static enum status read_disk(struct rates *rates, struct lane *lane)
 {
   (void)lane;
-  return store_read(bench->store, 0, bench->bytes, disk_memory(bench));
+  return store_read(rates->store, 0, rates->bytes, bench_align(rates->far[MASTER]));
 }
 
 /* ---- time ---- */
 
+/* A work that is repeated on a lane. */
 struct run {
   work *work;
-  struct lane *lane;
-  bool collective, idle; /* idle: this rank does nothing while others do */
-  struct bench *bench;
+  enum lane_name lane;
+  bool idle; /* this rank does nothing while others do */
+  struct rates *rates;
   struct thread *thread;
   int64_t times;
   double seconds, own; /* per time: of the slowest rank, and of this one */
 };
 
-static enum status time_work(struct run *run, struct mark *from, struct mark *to)
+static enum status time_work(struct run *run, struct lane *lane, struct mark *from, struct mark *to)
 {
-  const struct device_ops *ops = run->lane->device->ops;
-  enum status status = ops->mark_set(run->lane, from);
+  const struct device_ops *ops = lane->device->ops;
+  enum status status = ops->mark_set(lane, from);
   for (int64_t i = 0; i < run->times && !run->idle && !status; i++)
-    status = run->work(run->bench, run->lane);
+    status = run->work(run->rates, lane);
   if (!status)
-    status = ops->mark_set(run->lane, to);
+    status = ops->mark_set(lane, to);
   if (!status)
     status = ops->mark_wait(to);
   if (!status)
-    status = ops->lane_check(run->lane);
+    status = ops->lane_check(lane);
   return status ? status : ops->mark_seconds(from, to, &run->seconds);
 }
 
 static enum status drive(void *arg)
 {
   struct run *run = arg;
-  struct device *device = run->lane->device;
+  struct lane *lane = run->rates->lane[run->lane];
+  struct device *device = lane->device;
   struct mark *from = NULL, *to = NULL;
   enum status status = device->ops->enter(device);
   if (!status)
@@ -302,23 +232,24 @@ static enum status drive(void *arg)
   if (!status)
     status = device->ops->mark_create(device, &to);
   if (!status)
-    status = time_work(run, from, to);
+    status = time_work(run, lane, from, to);
   device->ops->mark_destroy(from);
   device->ops->mark_destroy(to);
-  if (status && run->collective) /* the other ranks would wait forever */
-    comm_abort(run->bench->comm, status);
+  if (status && (run->work == gather || run->work == exchange)) /* others would wait forever */
+    comm_abort(run->rates->bench.comm, status);
   return status;
 }
 
 /* Runs all lanes at the same time, `times` times. *longest is the time of the slowest lane of all
  * ranks. Collective. */
-static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64_t times,
+static enum status run_lanes(struct rates *rates, struct run *runs, int n, int64_t times,
                              double *longest)
 {
-  enum status status = comm_barrier(bench->comm);
+  struct comm *comm = rates->bench.comm;
+  enum status status = comm_barrier(comm);
   int started = 0;
   for (; started < n && !status; started++) {
-    runs[started].bench = bench;
+    runs[started].rates = rates;
     runs[started].times = times;
     status = thread_start("rates", drive, &runs[started], &runs[started].thread);
   }
@@ -326,102 +257,94 @@ static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64
     const enum status one = thread_join(runs[i].thread);
     status = status ? status : one;
   }
-  status = comm_agree(bench->comm, status);
+  status = comm_agree(comm, status);
   *longest = 0;
   for (int i = 0; i < n && !status; i++) {
     runs[i].own = runs[i].seconds;
-    status = comm_max_f64(bench->comm, &runs[i].seconds, 1);
-    *longest = runs[i].seconds > *longest ? runs[i].seconds : *longest;
+    status = comm_max_f64(comm, &runs[i].seconds, 1);
+    *longest = fmax(*longest, runs[i].seconds);
   }
   return status;
 }
 
 /* One of so many rounds. The first run warms up, and the second one determines the number of
- * repetitions. */
-static enum status measure(struct bench *bench, int rounds, struct run *runs, int n)
+ * repetitions. After a failure all times are 1. */
+static void measure_runs(struct rates *rates, int rounds, struct run *runs, int n)
 {
   double longest = 0;
-  enum status status = run_lanes(bench, runs, n, 1, &longest);
-  if (!status)
-    status = run_lanes(bench, runs, n, 1, &longest);
-  if (status)
-    return status;
-  const double wanted = bench->values->seconds / rounds / (longest > 0 ? longest : 1e-6);
-  const int64_t times = wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
-  status = run_lanes(bench, runs, n, times, &longest);
-  for (int i = 0; i < n; i++) {
-    runs[i].seconds = runs[i].seconds > 0 ? runs[i].seconds / (double)times : 1e-9;
-    runs[i].own /= (double)times;
+  int64_t times = 1;
+  for (int run = 0; run < 3 && !rates->status; run++) {
+    const double wanted = rates->values->shared.seconds / rounds / (longest > 0 ? longest : 1e-6);
+    times = run < 2 || wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
+    rates->status = run_lanes(rates, runs, n, times, &longest);
   }
-  return status;
+  for (int i = 0; i < n; i++) {
+    runs[i].own = rates->status ? 1 : runs[i].own / (double)times;
+    runs[i].seconds = rates->status ? 1 : fmax(1e-9, runs[i].seconds / (double)times);
+  }
 }
 
-/* `amount`: work of one run, in the rate's unit. */
-static enum status measure_rate(struct bench *bench, double *rate, struct run run, double amount)
+/* Of one work. */
+static double seconds_of(struct rates *rates, int rounds, work *of, enum lane_name lane)
 {
-  const enum status status = measure(bench, 1, &run, 1);
-  if (!status)
-    *rate = amount / run.seconds;
-  return status;
+  struct run run = {.work = of, .lane = lane};
+  measure_runs(rates, rounds, &run, 1);
+  return run.seconds;
 }
+
+/* Of a gather in a group, with a part of so many bytes per rank. */
+static double gather_seconds(struct rates *rates, struct comm_group *group, int64_t part)
+{
+  rates->group = group;
+  rates->part = part;
+  return seconds_of(rates, 1, gather, GATHER);
+}
+
+/* ---- measurements ---- */
 
 /* In parts per million of the slowest rank's time, so that squares of all ranks can be added. */
-static enum status measure_spread(struct bench *bench, const struct run *products)
+static void measure_spread(struct rates *rates, const struct run *products)
 {
-  const int ranks = comm_ranks(bench->comm);
+  const int ranks = comm_ranks(rates->bench.comm);
   const int64_t part = (int64_t)(1e6 * fmin(1, products->own / products->seconds));
   int64_t sums[2] = {part, part * part};
-  const enum status status = ranks > 1 ? comm_sum_i64(bench->comm, sums, 2) : STATUS_OK;
-  if (status || ranks == 1)
-    return status;
+  if (rates->status || ranks == 1)
+    return;
+  rates->status = comm_sum_i64(rates->bench.comm, sums, 2);
   const double mean = (double)sums[0] / ranks, square = (double)sums[1] / ranks;
-  bench->rates.spread = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
-  bench->rates.spread_ranks = ranks;
-  return STATUS_OK;
+  rates->rates.spread = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
+  rates->rates.spread_ranks = ranks;
 }
 
-static enum status measure_device(struct bench *bench)
+/* GFLOP of a product. */
+static double product_work(const struct rates *rates)
 {
-  struct run products = {.work = multiply, .lane = bench->compute};
-  const struct run copies = {.work = copy_near, .lane = bench->compute};
-  const double n = (double)bench->matrix;
-  enum status status = measure(bench, 1, &products, 1);
-  if (status)
-    return status;
-  bench->rates.gemm_flops = 2 * n * n * n * 1e-9 / products.seconds;
-  status = measure_spread(bench, &products);
-  return status ? status
-                : measure_rate(bench, &bench->rates.memory_bytes, copies,
-                               2 * (double)bench->bytes * 1e-9);
+  const double n = (double)rates->matrix;
+  return 2 * n * n * n * 1e-9;
+}
+
+static void measure_device(struct rates *rates)
+{
+  struct run products = {.work = multiply, .lane = COMPUTE};
+  rates->left = rates->near[0];
+  measure_runs(rates, 1, &products, 1);
+  rates->rates.gemm_flops = product_work(rates) / products.seconds;
+  measure_spread(rates, &products);
+  rates->rates.memory_bytes =
+      2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy_near, COMPUTE);
 }
 
 /* Numbers like gradients, in fp32. */
-static enum status fill_vector(struct bench *bench)
+static void fill_vector(struct rates *rates)
 {
-  enum status status = STATUS_OK;
-  for (int64_t at = 0; at < bench->bytes / 4 && !status; at += LEAST_BYTES / 4)
-    status = bench->device->ops->copy(bench->compute, (char *)bench->near[0] + at,
-                                      bench->far[MASTER], LEAST_BYTES / 4);
-  return status ? status
-                : bench->device->ops->max_magnitude(bench->compute, bench->bytes / 16,
-                                                    bench->near[0], largest_of(bench));
-}
-
-/* Seconds to encode and to decode `elements`. There are many codecs, so each gets a fraction of the
- * time of a rate. */
-static enum status time_codec(struct bench *bench, int64_t elements, double *encode_s,
-                              double *decode_s)
-{
-  enum { FRACTION = 10 };
-  struct run encodes = {.work = encode, .lane = bench->compute};
-  struct run decodes = {.work = decode, .lane = bench->compute};
-  bench->elements = elements;
-  enum status status = measure(bench, FRACTION, &encodes, 1);
-  if (!status)
-    status = measure(bench, FRACTION, &decodes, 1);
-  *encode_s = encodes.seconds;
-  *decode_s = decodes.seconds;
-  return status;
+  const struct device_ops *ops = rates->device->ops;
+  for (int64_t at = 0; at < rates->bytes / 4 && !rates->status; at += LEAST_BYTES / 4)
+    rates->status = ops->copy(rates->lane[COMPUTE], (char *)rates->near[0] + at, rates->far[MASTER],
+                              LEAST_BYTES / 4);
+  if (!rates->status)
+    rates->status = ops->max_magnitude(rates->lane[COMPUTE], rates->bytes / 16, rates->near[0],
+                                       largest_of(rates));
+  rates->status = comm_agree(rates->bench.comm, rates->status);
 }
 
 /* The line through the times of a long and a short vector: *rate in GB/s, *latency in us. */
@@ -436,178 +359,148 @@ static void fit_line(int64_t elements, double seconds, double little_s, double *
   *latency = 1e6 * fmax(0, little_s - little * per_byte);
 }
 
-static enum status measure_codecs(struct bench *bench)
+/* There are many codecs, so each gets a fraction of the time of a rate. */
+static void measure_codecs(struct rates *rates)
 {
-  const int64_t elements = bench->bytes / 4 / (int64_t)sizeof(float);
-  double seconds[2] = {1, 1}, little_s[2] = {1, 1};
-  struct plan_rates *rates = &bench->rates;
-  enum status status = fill_vector(bench);
-  for (int c = 0; c < CODECS && !status; c++) {
-    status = codec_make(codec_names[c], NULL, false, &bench->codec);
-    if (!status)
-      status = time_codec(bench, elements, &seconds[0], &seconds[1]);
-    if (!status)
-      status = time_codec(bench, LITTLE_VECTOR, &little_s[0], &little_s[1]);
-    fit_line(elements, seconds[0], little_s[0], &rates->encode_bytes[c],
-             &rates->encode_latency_s[c]);
-    fit_line(elements, seconds[1], little_s[1], &rates->decode_bytes[c],
-             &rates->decode_latency_s[c]);
+  enum { FRACTION = 10 };
+  const int64_t sizes[] = {rates->bytes / 4 / (int64_t)sizeof(float), LITTLE_VECTOR};
+  struct plan_rates *out = &rates->rates;
+  double encode_s[2] = {0}, decode_s[2] = {0};
+  fill_vector(rates);
+  for (int c = 0; c < CODECS && !rates->status; c++) {
+    rates->status = codec_make(codec_names[c], NULL, false, &rates->codec);
+    for (int i = 0; i < 2; i++) {
+      rates->elements = sizes[i];
+      encode_s[i] = seconds_of(rates, FRACTION, encode, COMPUTE);
+      decode_s[i] = seconds_of(rates, FRACTION, decode, COMPUTE);
+    }
+    fit_line(sizes[0], encode_s[0], encode_s[1], &out->encode_bytes[c], &out->encode_latency_s[c]);
+    fit_line(sizes[0], decode_s[0], decode_s[1], &out->decode_bytes[c], &out->decode_latency_s[c]);
   }
-  return status;
 }
 
-static double received_in(const struct bench *bench, const struct comm_group *group)
+/* GB/s that a rank receives in a gather of all bytes. */
+static double gather_rate(struct rates *rates, struct comm_group *group)
 {
-  return (double)part_in(bench, group) * (comm_group_size(group) - 1) * 1e-9;
+  const int64_t part = rates->bytes / comm_group_size(group);
+  return 1e-9 * (double)part * (comm_group_size(group) - 1) / gather_seconds(rates, group, part);
+}
+
+/* Microseconds of a hop of a small gather. */
+static double gather_hop(struct rates *rates, struct comm_group *group)
+{
+  return 1e6 * gather_seconds(rates, group, LITTLE_BYTES) / (comm_group_size(group) - 1);
 }
 
 /* A ring through all ranks crosses between nodes once per node. The mean over its hops contains
  * these crossings. */
-static enum status measure_node(struct bench *bench)
+static void measure_node(struct rates *rates)
 {
-  const struct run node = {.work = gather_in_node, .lane = bench->gather, .collective = true},
-                   across = {.work = gather_across, .lane = bench->gather, .collective = true};
-  struct run little = {.work = gather_little_in_node, .lane = bench->gather, .collective = true};
-  const int local = comm_group_size(bench->node);
-  enum status status =
-      measure_rate(bench, &bench->rates.node_link_bytes, node, received_in(bench, bench->node));
-  if (!status)
-    status = measure_rate(bench, &bench->rates.across_link_bytes, across,
-                          received_in(bench, bench->across));
-  if (!status)
-    status = measure(bench, 1, &little, 1);
-  if (status)
-    return status;
-  const double hop = little.seconds / (local - 1) * 1e6, mean = bench->rates.link_latency_s;
-  bench->rates.node_latency_s = hop;
-  bench->rates.link_latency_s = fmax(mean, local * mean - (local - 1) * hop);
-  return STATUS_OK;
+  struct plan_rates *out = &rates->rates;
+  const int local = comm_group_size(rates->node);
+  const double mean = out->link_latency_s;
+  out->node_link_bytes = gather_rate(rates, rates->node);
+  out->across_link_bytes = gather_rate(rates, rates->across);
+  out->node_latency_s = gather_hop(rates, rates->node);
+  out->link_latency_s = fmax(mean, local * mean - (local - 1) * out->node_latency_s);
 }
 
-/* Slowdown of products while a gather runs. The gather may be shorter than the products. */
-static enum status measure_contention(struct bench *bench)
+/* Slowdown of products while a gather runs. The gather may be shorter than the products. It changes
+ * near[0], so the products leave that alone. */
+static void measure_contention(struct rates *rates)
 {
-  struct run runs[2] = {{.work = multiply_beside, .lane = bench->compute},
-                        {.work = gather, .lane = bench->gather, .collective = true}};
-  const double n = (double)bench->matrix, alone = 2 * n * n * n * 1e-9 / bench->rates.gemm_flops;
-  const enum status status = measure(bench, 1, runs, 2);
-  if (!status)
-    bench->rates.contention =
-        fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
-  return status;
+  struct run runs[] = {{.work = multiply, .lane = COMPUTE}, {.work = gather, .lane = GATHER}};
+  const double alone = product_work(rates) / rates->rates.gemm_flops;
+  rates->left = rates->near[1];
+  rates->group = rates->link;
+  rates->part = rates->bytes / comm_group_size(rates->link);
+  measure_runs(rates, 1, runs, 2);
+  rates->rates.contention =
+      fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
 }
 
 /* A plan adds the time of the sum of an exchange, by host_memory. */
-static enum status measure_links(struct bench *bench)
+static void measure_links(struct rates *rates)
 {
-  const struct run all = {.work = gather, .lane = bench->gather, .collective = true};
-  const struct run little = {.work = gather_little, .lane = bench->gather, .collective = true};
-  const struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
-  const double others = comm_ranks(bench->comm) - 1;
-  const double received = (double)part(bench) * sizeof(float) * others * 1e-9;
+  const int others = comm_ranks(rates->bench.comm) - 1;
+  const double received = 1e-9 * (double)(rates->bytes / (others + 1)) * others;
   if (others == 0)
-    return STATUS_OK;
-  enum status status = measure_rate(bench, &bench->rates.link_bytes, all, received);
-  if (!status)
-    status = measure_rate(bench, &bench->rates.link_latency_s, little, others * 1e-6);
-  if (status)
-    return status;
-  bench->rates.link_latency_s = 1 / bench->rates.link_latency_s; /* per repetition */
-  status = bench->node ? measure_node(bench) : STATUS_OK;
-  if (!status)
-    status = measure_contention(bench);
-  return status ? status : measure_rate(bench, &bench->rates.host_link_bytes, exchanges, received);
+    return;
+  rates->rates.link_bytes = gather_rate(rates, rates->link);
+  rates->rates.link_latency_s = gather_hop(rates, rates->link);
+  if (rates->node)
+    measure_node(rates);
+  measure_contention(rates);
+  rates->rates.host_link_bytes = received / seconds_of(rates, 1, exchange, CPU);
 }
 
 /* Both rates come from the round in which their sum is largest. */
-static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
+static void measure_both_ways(struct rates *rates, bool idle, double *up, double *down)
 {
-  struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle},
-                        {.work = copy_down, .lane = bench->down, .idle = idle}};
-  const enum status status = measure(bench, ROUNDS, runs, 2);
-  if (status)
-    return status;
-  const double now_up = (double)bench->bytes / runs[0].seconds * 1e-9,
-               now_down = (double)bench->bytes / runs[1].seconds * 1e-9;
-  if (now_up + now_down > *up + *down) {
-    *up = now_up;
-    *down = now_down;
-  }
-  return STATUS_OK;
+  struct run runs[] = {{.work = copy_up, .lane = UP, .idle = idle},
+                       {.work = copy_down, .lane = DOWN, .idle = idle}};
+  measure_runs(rates, ROUNDS, runs, 2);
+  const double gb = 1e-9 * (double)rates->bytes;
+  if (gb / runs[0].seconds + gb / runs[1].seconds <= *up + *down)
+    return;
+  *up = gb / runs[0].seconds;
+  *down = gb / runs[1].seconds;
 }
 
-/* For all ranks at once, and for the first rank of each node. */
-static enum status measure_copies(struct bench *bench)
+/* A round: copies of all ranks at once and of the first rank of each node, and updates. Bytes of
+ * updates: master and moments are read and written, the gradient is read, and the copy is written
+ * in half as many bytes. */
+static void measure_round(struct rates *rates)
 {
-  struct plan_rates *rates = &bench->rates;
-  int64_t most = comm_local_ranks(bench->comm);
-  enum status status = measure_both_ways(bench, false, &rates->h2d_bytes, &rates->d2h_bytes);
-  if (!status)
-    status = comm_max_i64(bench->comm, &most, 1);
-  if (status || most == 1)
-    return status;
-  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rates->h2d_alone_bytes,
-                           &rates->d2h_alone_bytes);
+  struct comm *comm = rates->bench.comm;
+  struct plan_rates *out = &rates->rates;
+  int64_t most = comm_local_ranks(comm);
+  measure_both_ways(rates, false, &out->h2d_bytes, &out->d2h_bytes);
+  if (!rates->status)
+    rates->status = comm_max_i64(comm, &most, 1);
+  if (most > 1)
+    measure_both_ways(rates, comm_local_rank(comm) > 0, &out->h2d_alone_bytes,
+                      &out->d2h_alone_bytes);
+  out->host_bytes =
+      fmax(out->host_bytes, 7.5e-9 * (double)rates->bytes / seconds_of(rates, ROUNDS, update, CPU));
 }
 
-/* Bytes: master and moments are read and written, the gradient is read, and the copy is written in
- * half as many bytes. */
-static enum status measure_updates(struct bench *bench)
+static void measure_all(struct rates *rates)
 {
-  struct run updates = {.work = update, .lane = bench->cpu};
-  const enum status status = measure(bench, ROUNDS, &updates, 1);
-  if (status)
-    return status;
-  const double now = 7.5 * (double)bench->bytes / updates.seconds * 1e-9;
-  if (now > bench->rates.host_bytes)
-    bench->rates.host_bytes = now;
-  return STATUS_OK;
-}
-
-static enum status measure_disk(struct bench *bench)
-{
-  const struct run writes = {.work = write_disk, .lane = bench->cpu};
-  const struct run reads = {.work = read_disk, .lane = bench->cpu};
-  if (!bench->store)
-    return STATUS_OK;
-  const enum status status =
-      measure_rate(bench, &bench->rates.disk_write_bytes, writes, (double)bench->bytes * 1e-9);
-  return status ? status
-                : measure_rate(bench, &bench->rates.disk_read_bytes, reads,
-                               (double)bench->bytes * 1e-9);
-}
-
-static enum status measure_all(struct bench *bench)
-{
-  enum status status = measure_device(bench);
-  if (!status)
-    status = measure_codecs(bench);
-  if (!status)
-    status = measure_links(bench);
-  for (int round = 0; round < ROUNDS && !status; round++) {
-    status = measure_copies(bench);
-    if (!status)
-      status = measure_updates(bench);
-  }
-  return status ? status : measure_disk(bench);
+  const double gb = 1e-9 * (double)rates->bytes;
+  measure_device(rates);
+  measure_codecs(rates);
+  measure_links(rates);
+  for (int round = 0; round < ROUNDS; round++)
+    measure_round(rates);
+  if (!rates->store)
+    return;
+  rates->rates.disk_write_bytes = gb / seconds_of(rates, 1, write_disk, CPU);
+  rates->rates.disk_read_bytes = gb / seconds_of(rates, 1, read_disk, CPU);
 }
 
 /* ---- set up ---- */
 
-static enum status choose_bytes(struct bench *bench)
+static enum status check(void *part)
 {
-  const int64_t grain = (int64_t)BLOCK_BYTES * comm_ranks(bench->comm);
-  bench->bytes = bench->values->bytes / grain * grain;
-  if (bench->bytes == 0)
+  struct rates *rates = part;
+  const struct values *values = rates->values;
+  const struct comm *comm = rates->bench.comm;
+  const int64_t grain = (int64_t)BENCH_BLOCK * comm_ranks(comm);
+  for (const struct option *row = rates_table; row->name; row++)
+    *rates_value(&rates->rates, row) = -1;
+  rates->bytes = values->bytes / grain * grain;
+  if (rates->bytes == 0)
     return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least",
-                      (long long)bench->values->bytes, comm_ranks(bench->comm), (long long)grain);
-  return STATUS_OK;
+                      (long long)values->bytes, comm_ranks(comm), (long long)grain);
+  return comm_rank(comm) == 0 && *values->out ? file_check_write(values->out, FILE_BYTES)
+                                              : STATUS_OK;
 }
 
 /* Local; *gpus are those that this rank sees and uses. */
-static enum status count_gpus(const struct bench *bench, int *gpus)
+static enum status count_gpus(const struct rates *rates, int *gpus)
 {
-  const int where = bench->values->device, local_ranks = comm_local_ranks(bench->comm);
+  const int where = rates->values->device, local_ranks = comm_local_ranks(rates->bench.comm);
   *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
   if (*gpus < 0)
     return STATUS_LIBRARY; /* its error text is set */
@@ -622,265 +515,250 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   return STATUS_OK;
 }
 
-static const char *transport_of(const struct bench *bench)
+static const char *transport_of(const struct rates *rates)
 {
-  return job_device_transport((enum deck_backend)bench->values->backend);
+  return job_device_transport((enum deck_backend)rates->values->backend);
 }
 
-static enum status create_gpu(struct bench *bench, int gpus)
+static enum status create_gpu(struct rates *rates, int gpus)
 {
+  struct comm *comm = rates->bench.comm;
   const enum status status =
-      device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
+      device_create("cuda", comm_local_rank(comm) % gpus, DTYPE_BF16, &rates->device);
   if (status)
     return status;
-  bench->device->plain_memory = strcmp(transport_of(bench), "nccl") != 0;
-  comm_set_device(bench->comm, bench->device);
+  rates->device->plain_memory = strcmp(transport_of(rates), "nccl") != 0;
+  comm_set_device(comm, rates->device);
   return STATUS_OK;
 }
 
 /* The same on all ranks. Collective. */
-static enum status create_devices(struct bench *bench)
+static enum status create_device(struct rates *rates)
 {
+  struct comm *comm = rates->bench.comm;
   int gpus = 0;
-  enum status status = comm_agree(bench->comm, count_gpus(bench, &gpus));
+  enum status status = comm_agree(comm, count_gpus(rates, &gpus));
   int64_t some[2] = {gpus > 0, gpus == 0};
   if (!status)
-    status = comm_max_i64(bench->comm, some, 2);
+    status = comm_max_i64(comm, some, 2);
   if (!status && some[0] && some[1])
     status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
                                       "where GPUs are, or set device=host");
-  if (!status && gpus == 0 && bench->values->backend == DECK_BACKEND_NCCL)
+  if (!status && gpus == 0 && rates->values->backend == DECK_BACKEND_NCCL)
     status = status_set(STATUS_USAGE, "backend=nccl moves data between GPUs, but this run measures "
                                       "the host: leave out backend, or set device=cuda");
   if (status)
     return status;
-  bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
-  bench->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
-  status = device_create("host", 0, DTYPE_F32, &bench->host);
-  bench->device = gpus > 0 ? NULL : bench->host;
-  if (!status && gpus > 0)
-    status = create_gpu(bench, gpus);
-  return comm_agree(bench->comm, status);
+  rates->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
+  rates->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
+  rates->device = gpus > 0 ? NULL : rates->bench.host;
+  return comm_agree(comm, gpus > 0 ? create_gpu(rates, gpus) : STATUS_OK);
 }
 
-static enum status create_lanes(struct bench *bench)
+static enum status create_lanes(struct rates *rates)
 {
+  const int threads = rates->bench.threads;
   const struct {
-    struct device *device;
     const char *name;
     enum lane_role role;
     int threads;
-    struct lane **lane;
-  } lanes[] = {{bench->device, "compute", LANE_ROLE_COMPUTE, bench->threads, &bench->compute},
-               {bench->device, "gather", LANE_ROLE_COMMUNICATE, 1, &bench->gather},
-               {bench->device, "h2d", LANE_ROLE_BACKGROUND, 1, &bench->up},
-               {bench->device, "d2h", LANE_ROLE_BACKGROUND, 1, &bench->down},
-               {bench->host, "host", LANE_ROLE_COMPUTE, bench->threads, &bench->cpu}};
+  } lanes[LANES] = {[COMPUTE] = {"compute", LANE_ROLE_COMPUTE, threads},
+                    [GATHER] = {"gather", LANE_ROLE_COMMUNICATE, 1},
+                    [UP] = {"h2d", LANE_ROLE_BACKGROUND, 1},
+                    [DOWN] = {"d2h", LANE_ROLE_BACKGROUND, 1},
+                    [CPU] = {"host", LANE_ROLE_COMPUTE, threads}};
   enum status status = STATUS_OK;
-  for (size_t i = 0; i < sizeof lanes / sizeof *lanes && !status; i++)
-    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].role,
-                                               lanes[i].threads, lanes[i].lane);
-  return status ? status : bench->device->ops->lane_reserve(bench->compute);
+  for (int i = 0; i < LANES && !status; i++) {
+    struct device *device = i == CPU ? rates->bench.host : rates->device;
+    status = device->ops->lane_create(device, lanes[i].name, lanes[i].role, lanes[i].threads,
+                                      &rates->lane[i]);
+  }
+  return status ? status : rates->device->ops->lane_reserve(rates->lane[COMPUTE]);
 }
 
-static int64_t matrix_bytes(const struct bench *bench)
+static int64_t matrix_bytes(const struct rates *rates)
 {
-  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->type);
+  return rates->matrix * rates->matrix * (int64_t)dtype_size(rates->type);
 }
 
 /* The host's pages are first touched by the threads that compute. */
-static enum status allocate(struct bench *bench)
+static enum status allocate(struct rates *rates)
 {
-  const struct device_ops *ops = bench->device->ops;
-  const int64_t near = bench->bytes > matrix_bytes(bench) ? bench->bytes : matrix_bytes(bench);
+  const struct device_ops *ops = rates->device->ops;
+  const int64_t matrix = matrix_bytes(rates), near = rates->bytes > matrix ? rates->bytes : matrix;
   enum status status = STATUS_OK;
   for (int i = 0; i < NEAR && !status; i++)
-    status = ops->alloc(bench->device, MEM_ARENA_TRANSIENT, (size_t)near, &bench->near[i]);
+    status = ops->alloc(rates->device, MEM_ARENA_TRANSIENT, (size_t)near, &rates->near[i]);
   for (int i = 0; i < FAR && !status; i++) {
-    const size_t far = (size_t)(i == COPY ? bench->bytes / 2 : bench->bytes + BLOCK_BYTES);
-    status = ops->alloc_host(bench->device, MEM_ARENA_PERSISTENT, far, &bench->far[i]);
+    const size_t far = (size_t)(i == COPY ? rates->bytes / 2 : rates->bytes + BENCH_BLOCK);
+    status = ops->alloc_host(rates->device, MEM_ARENA_PERSISTENT, far, &rates->far[i]);
     if (!status)
-      status = bench->host->ops->zero(bench->cpu, bench->far[i], far);
+      status = rates->bench.host->ops->zero(rates->lane[CPU], rates->far[i], far);
   }
   return status;
 }
 
 /* Normally distributed numbers in both factors, because a chip is faster on zeros than on real
  * data. */
-static enum status fill_matrices(struct bench *bench)
+static enum status fill_matrices(struct rates *rates)
 {
-  const int64_t size = (int64_t)dtype_size(bench->type),
+  const int64_t size = (int64_t)dtype_size(rates->type), bytes = matrix_bytes(rates),
                 block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
-  char *pattern = bench->far[GRAD];
+  char *pattern = rates->far[GRAD];
   enum status status = STATUS_OK;
-  rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
-  dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
+  rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, rates->far[MASTER]);
+  dtype_convert(pattern, rates->type, rates->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
-    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size) {
-      const int64_t left = matrix_bytes(bench) - at;
-      status = bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern,
-                                        (size_t)(left < block * size ? left : block * size));
+    for (int64_t at = 0; at < bytes && !status; at += block * size) {
+      const int64_t left = bytes - at, piece = left < block * size ? left : block * size;
+      status = rates->device->ops->copy(rates->lane[COMPUTE], (char *)rates->near[i] + at, pattern,
+                                        (size_t)piece);
     }
   return status;
 }
 
 /* Collective. */
-static enum status create_node(struct bench *bench)
+static enum status create_node(struct rates *rates)
 {
-  const int local = comm_local_ranks(bench->comm);
+  struct comm *comm = rates->bench.comm;
+  const int local = comm_local_ranks(comm);
   int64_t most[] = {local, -local};
-  const enum status status = comm_max_i64(bench->comm, most, 2);
-  if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(bench->comm))
+  enum status status = comm_max_i64(comm, most, 2);
+  if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
     return status;
-  const enum status created = comm_group_create(bench->comm, COMM_SHARD, local, &bench->node);
-  return created ? created : comm_group_create(bench->comm, COMM_REPLICA, local, &bench->across);
+  status = comm_group_create(comm, COMM_SHARD, local, &rates->node);
+  return status ? status : comm_group_create(comm, COMM_REPLICA, local, &rates->across);
 }
 
 /* Collective. */
-static enum status create_groups(struct bench *bench)
+static enum status create_groups(struct rates *rates)
 {
-  const bool apart = bench->device != bench->host;
-  if (comm_ranks(bench->comm) == 1)
-    return apart && bench->values->backend == DECK_BACKEND_NCCL
-               ? comm_set_transport(bench->comm, "nccl")
-               : STATUS_OK;
-  enum status status =
-      comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
+  struct comm *comm = rates->bench.comm;
+  const bool apart = rates->device != rates->bench.host;
+  const int ranks = comm_ranks(comm);
+  if (ranks == 1)
+    return apart && rates->values->backend == DECK_BACKEND_NCCL ? comm_set_transport(comm, "nccl")
+                                                                : STATUS_OK;
+  enum status status = comm_group_create(comm, COMM_WORLD, ranks, &rates->hosts);
   if (!status && apart)
-    status = comm_set_transport(bench->comm, transport_of(bench));
+    status = comm_set_transport(comm, transport_of(rates));
   if (!status)
-    status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
+    status = comm_group_create(comm, COMM_WORLD, ranks, &rates->link);
   if (!status && apart)
-    status =
-        comm_agree(bench->comm, comm_group_register(bench->link, bench->near[0], bench->bytes));
-  return status ? status : create_node(bench);
+    status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
+  return status ? status : create_node(rates);
 }
 
-static enum status set_up(struct bench *bench)
+static enum status set_up(struct rates *rates)
 {
-  enum status status = create_devices(bench);
+  struct comm *comm = rates->bench.comm;
+  enum status status = bench_take_host(&rates->bench);
   if (!status)
-    status = comm_agree(bench->comm, create_lanes(bench));
+    status = create_device(rates);
   if (!status)
-    status = comm_agree(bench->comm, allocate(bench));
+    status = comm_agree(comm, create_lanes(rates));
   if (!status)
-    status = comm_agree(bench->comm, fill_matrices(bench));
+    status = comm_agree(comm, allocate(rates));
   if (!status)
-    status = create_groups(bench);
-  if (!status && *bench->values->dir)
-    status = store_create(bench->comm, bench->values->dir, bench->bytes, &bench->store);
+    status = comm_agree(comm, fill_matrices(rates));
+  if (!status)
+    status = create_groups(rates);
+  if (!status && *rates->values->dir)
+    status = store_create(comm, rates->values->dir, rates->bytes, &rates->store);
   return status;
 }
 
-static void tear_down(struct bench *bench)
+static void tear_down(void *part)
 {
-  struct lane *const lanes[] = {bench->compute, bench->gather, bench->up, bench->down, bench->cpu};
-  store_destroy(bench->store);
-  comm_group_destroy(bench->across);
-  comm_group_destroy(bench->node);
-  comm_group_destroy(bench->link);
-  comm_group_destroy(bench->hosts);
+  struct rates *rates = part;
+  struct comm_group *const groups[] = {rates->across, rates->node, rates->link, rates->hosts};
+  store_destroy(rates->store);
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+    comm_group_destroy(groups[i]);
   for (int i = 0; i < FAR; i++)
-    if (bench->far[i])
-      bench->device->ops->release_host(bench->device, bench->far[i]);
+    if (rates->far[i])
+      rates->device->ops->release_host(rates->device, rates->far[i]);
   for (int i = 0; i < NEAR; i++)
-    if (bench->near[i])
-      bench->device->ops->release(bench->device, bench->near[i]);
-  for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
-    if (lanes[i])
-      lanes[i]->device->ops->lane_destroy(lanes[i]);
-  if (bench->device != bench->host)
-    device_destroy(bench->device);
-  device_destroy(bench->host);
-  topo_destroy(bench->topo);
+    if (rates->near[i])
+      rates->device->ops->release(rates->device, rates->near[i]);
+  for (int i = 0; i < LANES; i++)
+    if (rates->lane[i])
+      rates->lane[i]->device->ops->lane_destroy(rates->lane[i]);
+  if (rates->device != rates->bench.host)
+    device_destroy(rates->device);
 }
 
 /* ---- results ---- */
 
-static void describe(const struct bench *bench, char *out, size_t size)
+static void print(struct rates *rates, const char *about)
 {
-  const int ranks = comm_ranks(bench->comm);
-  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s%s%s", ranks,
-           plural(ranks), comm_local_ranks(bench->comm), bench->threads, plural(bench->threads),
-           bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
-           *bench->device->product ? ")" : "", ranks > 1 ? ", transport between ranks: " : "",
-           ranks > 1 ? comm_transport_text(bench->comm) : "");
-}
-
-static void print(struct bench *bench)
-{
-  char about[256];
-  describe(bench, about, sizeof about);
   printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
                   "rates of", about);
   for (const struct option *row = rates_table; row->name; row++) {
-    const double rate = *rates_value(&bench->rates, row);
+    const double rate = *rates_value(&rates->rates, row);
     if (rate >= 0)
       printf("%-28s %.4g %s, %s\n", row->name, rate, row->unit, row->text);
   }
 }
 
 /* Rates without a measurement are left out. */
-static enum status write_rates(struct bench *bench)
+static enum status write_rates(struct rates *rates, const char *about)
 {
-  char text[FILE_BYTES], about[256];
-  if (!*bench->values->out)
+  char text[FILE_BYTES];
+  if (!*rates->values->out)
     return STATUS_OK;
-  describe(bench, about, sizeof about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
   for (const struct option *row = rates_table; row->name; row++)
-    if (*rates_value(&bench->rates, row) >= 0)
-      rates_append_line(row, *rates_value(&bench->rates, row), text, sizeof text);
-  return file_write_all(bench->values->out, text, strlen(text));
+    if (*rates_value(&rates->rates, row) >= 0)
+      rates_append_line(row, *rates_value(&rates->rates, row), text, sizeof text);
+  return file_write_all(rates->values->out, text, strlen(text));
 }
 
-static enum status record(struct results *results, void *arg)
+static enum status record(struct results *results, void *part)
 {
-  struct bench *bench = arg;
-  results_begin(results, "bench_rates");
-  results_time(results);
-  results_origin(results);
-  results_int(results, "ranks", comm_ranks(bench->comm));
-  results_int(results, "threads", bench->threads);
-  results_text(results, "device", bench->device->ops->name);
-  results_text(results, "transport", comm_transport(bench->comm));
-  results_int(results, "bytes", bench->bytes);
+  struct rates *rates = part;
+  bench_begin(results, "bench_rates", rates->bench.comm, rates->bench.threads);
+  results_text(results, "device", rates->device->ops->name);
+  results_text(results, "transport", comm_transport(rates->bench.comm));
+  results_int(results, "bytes", rates->bytes);
   for (const struct option *row = rates_table; row->name; row++)
-    if (*rates_value(&bench->rates, row) >= 0)
-      results_real(results, row->name, *rates_value(&bench->rates, row));
+    if (*rates_value(&rates->rates, row) >= 0)
+      results_real(results, row->name, *rates_value(&rates->rates, row));
   return results_end(results);
 }
 
-static enum status report(struct bench *bench)
+static enum status report(struct rates *rates)
 {
-  print(bench);
-  const enum status status = write_rates(bench);
-  return status ? status : bench_record(bench->values->results, record, bench);
+  const struct comm *comm = rates->bench.comm;
+  const char *product = rates->device->product;
+  char about[256];
+  const int ranks = comm_ranks(comm), threads = rates->bench.threads;
+  snprintf(about, sizeof about, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s%s%s",
+           ranks, plural(ranks), comm_local_ranks(comm), threads, plural(threads),
+           rates->device->ops->name, *product ? " (" : "", product, *product ? ")" : "",
+           ranks > 1 ? ", transport between ranks: " : "",
+           ranks > 1 ? comm_transport_text(comm) : "");
+  print(rates, about);
+  const enum status status = write_rates(rates, about);
+  return status ? status : bench_record(rates->values->shared.results, record, rates);
+}
+
+static enum status measure(void *part)
+{
+  struct rates *rates = part;
+  struct comm *comm = rates->bench.comm;
+  rates->status = set_up(rates);
+  if (!rates->status)
+    measure_all(rates);
+  if (!rates->status)
+    rates->status = comm_agree(comm, comm_rank(comm) == 0 ? report(rates) : STATUS_OK);
+  return rates->status;
 }
 
 static enum status run(const struct arguments *arguments)
 {
-  struct comm *comm = arguments->comm;
-  struct bench bench = {.comm = comm, .values = arguments->values};
-  const char *out = bench.values->out;
-  for (const struct option *row = rates_table; row->name; row++)
-    *rates_value(&bench.rates, row) = -1;
-  enum status status = bench_check_results(comm, bench.values->results);
-  if (!status)
-    status = comm_agree(comm, choose_bytes(&bench));
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 && *out ? file_check_write(out, FILE_BYTES)
-                                                           : STATUS_OK);
-  if (!status)
-    status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
-  if (!status)
-    status = set_up(&bench);
-  if (!status)
-    status = measure_all(&bench);
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? report(&bench) : STATUS_OK);
-  tear_down(&bench);
-  return status;
+  static const struct bench_part steps = {check, measure, tear_down};
+  return bench_run(&steps, arguments, &(struct rates){.values = arguments->values});
 }
 
 const struct command bench_rates = {

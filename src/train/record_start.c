@@ -75,6 +75,15 @@ static enum status record_deck(struct results *results, const struct deck *deck)
   return status;
 }
 
+void train_record_tiers(struct results *results, const struct plan *plan)
+{
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    char key[48];
+    snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
+    results_int(results, key, plan_tier_bytes(plan, (enum plan_tier)tier));
+  }
+}
+
 static enum status record_start(struct train_run *run, const struct place *place, const char **list)
 {
   const struct job *job = run->job;
@@ -98,11 +107,7 @@ static enum status record_start(struct train_run *run, const struct place *place
   results_text(results, "mpi", comm_description(run->comm));
   results_text(results, "transport", job->place.transport);
   results_int(results, "parameters", job->model->parameters);
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
-    char key[48];
-    snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
-    results_int(results, key, plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
-  }
+  train_record_tiers(results, job->plan[PLAN_TRAIN]);
   results_text(results, "resumed_from", run->from ? run->from : "");
   results_text(results, "deck_hash", hash);
   const enum status status = record_deck(results, run->deck);

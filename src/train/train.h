@@ -4,6 +4,8 @@
 
 #include "comm/comm.h"
 #include "deck/deck.h"
+#include "io/results/results.h"
+#include "plan/plan.h"
 
 /* The end of a run. */
 enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
@@ -23,5 +25,8 @@ enum status train_check_space(struct comm *comm, const struct deck *deck, int64_
                               int64_t *free);
 enum status train_check_weights(struct comm *comm, const struct deck *deck);
 enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens);
+
+/* Fields of a record: bytes of a plan on this rank, per tier. Local. */
+void train_record_tiers(struct results *results, const struct plan *plan);
 
 #endif
