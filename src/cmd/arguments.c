@@ -12,18 +12,18 @@
 
 enum { DECK_MOST_BYTES = 1 << 20 };
 
-const struct command *command_find(const struct command *const list[], const char *name)
+const struct command *command_find(const char *name)
 {
   char known[256] = "", meant[80] = "";
   int least = (int)strlen(name) / 2 + 1; /* half of the letters may be wrong */
-  for (int i = 0; list[i]; i++) {
-    const int distance = options_distance(name, list[i]->name);
+  for (int i = 0; commands[i]; i++) {
+    const int distance = options_distance(name, commands[i]->name);
     if (distance == 0)
-      return list[i];
+      return commands[i];
     if (distance < least)
-      snprintf(meant, sizeof meant, "did you mean 'sluice %s'? ", list[i]->name);
+      snprintf(meant, sizeof meant, "did you mean 'sluice %s'? ", commands[i]->name);
     least = distance < least ? distance : least;
-    append_text(known, sizeof known, "%s%s", i ? ", " : "", list[i]->name);
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", commands[i]->name);
   }
   status_set(STATUS_USAGE, "there is no subcommand '%s': %sthe subcommands are %s", name, meant,
              known);

@@ -54,8 +54,19 @@ extern const struct command command_train, command_eval, command_generate, comma
     command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor,
     command_deck, command_compare, command_report, command_top;
 
-/* `list` ends with NULL. */
-const struct command *command_find(const struct command *const list[], const char *name);
+/* All of them; the last one is NULL. */
+extern const struct command *const commands[];
+
+/* Commands that need no options, no MPI and no comm, and flags. */
+struct builtin {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *usage, *summary; /* NULL: not in the help */
+};
+extern const struct builtin builtins[]; /* ends with a NULL name */
+
+/* NULL, with an error text: there is none of this name. Local. */
+const struct command *command_find(const char *name);
 
 /* The part of a command that `word` names, such as io of bench; otherwise the command itself.
  * `word` may be NULL. Local. */
@@ -107,14 +118,14 @@ enum status help_print_keys(const char *part);
 bool help_print_key(const char *part); /* false: no key or section, nothing is printed */
 void help_print_man(const struct command *command);
 void help_print_man_deck(void);
-void help_print_all(const struct command *const list[]);
-void help_print_man_all(const struct command *const list[]);
+void help_print_all(void);
+void help_print_man_all(void);
 void help_print_exit_codes(void);
 void version_print(void);
 
-/* `sluice completion SHELL` and `sluice schema`, from the same tables. STATUS_USAGE: no such shell.
- * Local. */
-enum status completion_print(const struct command *const list[], const char *shell);
+/* `sluice completion SHELL`, the words that its script offers (`sluice completion SHELL -- WORD
+ * ...`, the last of which is typed), and `sluice schema`. STATUS_USAGE: no such shell. Local. */
+enum status completion_print(int argc, char **argv);
 void schema_print(void);
 
 #endif

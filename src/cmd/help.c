@@ -131,18 +131,18 @@ enum status help_print_keys(const char *part)
                     part, suggestion);
 }
 
-void help_print_all(const struct command *const list[])
+void help_print_all(void)
 {
   printf("usage: sluice SUBCOMMAND ...\n"
          "       mpirun -n RANKS sluice SUBCOMMAND ...\n\n");
-  for (int i = 0; list[i]; i++)
-    printf("  %-10s %s\n", list[i]->name, list[i]->summary);
-  printf("\n"
-         "  sluice SUBCOMMAND -h                 options and two examples, or --help\n"
-         "  sluice help keys [SECTION|KEY|WORD]  the keys of a deck\n"
-         "  sluice schema                        JSON Schema of decks, for editors\n"
-         "  sluice completion bash|zsh|fish      completion for a shell\n"
-         "  sluice --version | --exit-codes      libraries of the build; exit codes\n");
+  for (int i = 0; commands[i]; i++)
+    printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+  printf("\n  sluice %-29s options and two examples, or --help\n", "SUBCOMMAND -h");
+  for (const struct builtin *builtin = builtins; builtin->summary; builtin++) {
+    char words[64];
+    snprintf(words, sizeof words, "%s %s", builtin->name, builtin->usage);
+    printf("  sluice %-29s %s\n", words, builtin->summary);
+  }
 }
 
 void version_print(void)

@@ -182,7 +182,7 @@ void help_print_man_deck(void)
   printf(".SH SEE ALSO\n.BR sluice (1),\n.BR sluice\\-train (1)\n");
 }
 
-void help_print_man_all(const struct command *const list[])
+void help_print_man_all(void)
 {
   print_man_title("sluice", 1);
   printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n"
@@ -191,14 +191,20 @@ void help_print_man_all(const struct command *const list[])
          ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that "
          "describes a run, is "
          "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
-  for (int i = 0; list[i]; i++) {
-    printf(".TP\n.BR sluice\\-%s (1)\n", list[i]->name);
-    put(list[i]->summary);
+  for (int i = 0; commands[i]; i++) {
+    printf(".TP\n.BR sluice\\-%s (1)\n", commands[i]->name);
+    put(commands[i]->summary);
     putchar('\n');
   }
-  printf(".TP\n.B help\nprint help: help SUBCOMMAND, or help keys [SECTION|KEY|WORD]\n"
-         ".TP\n.B schema\nprint a JSON Schema of decks, for editors\n"
-         ".TP\n.B completion bash|zsh|fish\nprint completion for a shell\n");
+  for (const struct builtin *builtin = builtins; builtin->summary; builtin++) {
+    printf(".TP\n.B ");
+    put(builtin->name);
+    printf(*builtin->usage ? " " : "");
+    put(builtin->usage);
+    putchar('\n');
+    put(builtin->summary);
+    putchar('\n');
+  }
   print_man_examples("  sluice prepare corpus/ out=data/first\n"
                      "  mpirun -q -n 4 --bind-to none sluice train inputs/first.yaml\n"
                      "  sluice report runs/first\n");

@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "io/hdf5/hdf5.h"
 
-static const struct command *const commands[] = {
+const struct command *const commands[] = {
     &command_train, &command_eval,      &command_generate, &command_prepare, &command_deck,
     &command_plan,  &command_ckpt,      &command_bench,    &command_compare, &command_report,
     &command_top,   &command_tokenizer, &command_topo,     &command_doctor,  NULL};
@@ -104,39 +104,48 @@ static int run(const struct command *command, int argc, char **argv, int first)
 static int help(int argc, char **argv)
 {
   if (argc < 3) {
-    help_print_all(commands);
+    help_print_all();
     return 0;
   }
   if (!strcmp(argv[2], "keys")) {
     const enum status status = help_print_keys(argc > 3 ? argv[3] : NULL);
     return status ? fail(status) : 0;
   }
-  const struct command *command = command_find(commands, argv[2]);
+  const struct command *command = command_find(argv[2]);
   if (!command)
     return help_print_key(argv[2]) ? 0 : fail(STATUS_USAGE);
   help_print(command_part(command, argc > 3 ? argv[3] : NULL));
   return 0;
 }
 
+static int help_flag(int argc, char **argv)
+{
+  (void)argv;
+  help_print_all();
+  return argc > 1 ? 0 : 2;
+}
+
 /* sluice --man [keys | SUBCOMMAND] */
 static int man(int argc, char **argv)
 {
-  const bool keys = argc > 2 && !strcmp(argv[2], "keys");
-  const struct command *command = argc > 2 && !keys ? command_find(commands, argv[2]) : NULL;
-  if (argc > 2 && !keys && !command)
+  const char *page = argc > 2 ? argv[2] : NULL;
+  const bool keys = page && !strcmp(page, "keys");
+  const struct command *command = page && !keys ? command_find(page) : NULL;
+  if (page && !keys && !command)
     return fail(STATUS_USAGE);
   if (keys)
     help_print_man_deck();
   else if (command)
     help_print_man(command);
   else
-    help_print_man_all(commands);
+    help_print_man_all();
   return 0;
 }
 
-/* `code` NULL: all of them. */
-static int print_exit_codes(const char *code)
+/* sluice --exit-codes [CODE] */
+static int print_exit_codes(int argc, char **argv)
 {
+  const char *code = argc > 2 ? argv[2] : NULL;
   char *end;
   if (!code) {
     help_print_exit_codes();
@@ -154,9 +163,40 @@ static int print_exit_codes(const char *code)
 
 static int completion(int argc, char **argv)
 {
-  const enum status status = completion_print(commands, argc > 2 ? argv[2] : "");
+  const enum status status = completion_print(argc, argv);
   return status ? fail(status) : 0;
 }
+
+static int schema(int argc, char **argv)
+{
+  (void)argc, (void)argv;
+  schema_print();
+  return 0;
+}
+
+static int version(int argc, char **argv)
+{
+  (void)argc, (void)argv;
+  version_print();
+  return 0;
+}
+
+/* clang-format off */
+const struct builtin builtins[] = {
+    {"help", help, "keys [SECTION|KEY|WORD]", "the keys of a deck"},
+    {"schema", schema, "", "JSON Schema of decks, for editors"},
+    {"completion", completion, "bash|zsh|fish", "completion for a shell"},
+    {"--version", version, "| --exit-codes", "libraries of the build; exit codes"},
+    {.name = "version", .run = version},
+    {.name = "-V", .run = version},
+    {.name = "-v", .run = version},
+    {.name = "--exit-codes", .run = print_exit_codes},
+    {.name = "--help", .run = help_flag},
+    {.name = "-h", .run = help_flag},
+    {.name = "--man", .run = man},
+    {.name = NULL},
+};
+/* clang-format on */
 
 /* The part of a command that a bare word names, which moves to argv[2]. Otherwise the command. */
 static const struct command *take_part(const struct command *command, int argc, char **argv)
@@ -177,46 +217,21 @@ static const struct command *take_part(const struct command *command, int argc, 
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
-  if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "-v") ||
-      !strcmp(name, "version")) {
-    version_print();
-    return 0;
-  }
-  const bool is_word =
-      !strcmp(name, "help") || !strcmp(name, "completion") || !strcmp(name, "schema");
-  if (is_word && (wants(argc, argv, 2, "-h") || wants(argc, argv, 2, "--help"))) {
-    help_print_all(commands);
-    return 0;
-  }
-  if (!strcmp(name, "--exit-codes"))
-    return print_exit_codes(argc > 2 ? argv[2] : NULL);
-  if (!strcmp(name, "help"))
-    return help(argc, argv);
-  if (!strcmp(name, "completion"))
-    return completion(argc, argv);
-  if (!strcmp(name, "schema")) {
-    schema_print();
-    return 0;
-  }
-  if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
-    help_print_all(commands);
-    return argc > 1 ? 0 : 2;
-  }
-  if (!strcmp(name, "--man"))
-    return man(argc, argv);
-  const struct command *command = command_find(commands, name);
+  for (const struct builtin *builtin = builtins; builtin->name; builtin++)
+    if (!strcmp(builtin->name, name)) {
+      const bool asks =
+          builtin->summary && argc == 3 && (!strcmp(argv[2], "-h") || !strcmp(argv[2], "--help"));
+      return (asks ? help_flag : builtin->run)(argc, argv);
+    }
+  const struct command *command = command_find(name);
   if (!command)
     return fail_unstarted(STATUS_USAGE);
   const struct command *part = take_part(command, argc, argv);
-  if (wants(argc, argv, 2, "--help")) {
-    help_print(part);
-    return 0;
-  }
-  if (wants(argc, argv, 2, "-h")) {
-    help_print_short(part);
-    return 0;
-  }
-  return run(part, argc, argv, part == command ? 2 : 3);
+  const bool whole = wants(argc, argv, 2, "--help");
+  if (!whole && !wants(argc, argv, 2, "-h"))
+    return run(part, argc, argv, part == command ? 2 : 3);
+  (whole ? help_print : help_print_short)(part);
+  return 0;
 }
 
 int main(int argc, char **argv)

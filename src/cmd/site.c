@@ -41,8 +41,7 @@ static int is_deck_entry(const struct dirent *entry)
 
 /* Calls `of` with the name of each deck of the folder, and then of its folder finetune, in order.
  */
-static void for_decks(const char *folder, const char *prefix,
-                      void (*of)(const char *folder, const char *name, void *arg), void *arg)
+static void for_decks(const char *folder, const char *prefix, site_visit *of, void *arg)
 {
   struct dirent **entry = NULL;
   char *path = mem_printf("%s/%s", folder, prefix);
@@ -132,6 +131,14 @@ enum status site_find_deck(const char *word, char **path)
     *path = found;
   mem_free(folder);
   return status;
+}
+
+void site_for_decks(site_visit *of, void *arg)
+{
+  char *folder = inputs_folder();
+  if (folder)
+    for_decks(folder, "", of, arg);
+  mem_free(folder);
 }
 
 /* ---- list */

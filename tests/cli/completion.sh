@@ -4,6 +4,10 @@
 . "${top_srcdir:?}/tests/cli/common.sh"
 need bash zsh fish
 make_deck
+mkdir -p bin share/inputs/finetune
+ln -s "$SLUICE" bin/sluice
+PATH=$PWD/bin:$PATH
+export PATH SLUICE_DATADIR="$PWD/share"
 for shell in bash zsh fish; do
   "$SLUICE" completion $shell > script.$shell
   "$shell" -n script.$shell || die "$shell refuses its script"
@@ -19,7 +23,7 @@ in_bash() {
 # The commands of zsh that only a widget may call print what they get.
 in_zsh() {
   zsh -fc 'compdef() { }; . ./script.zsh
-    compset() { line[-1]=${line[-1]#*=}; words=($line); }
+    compset() { }
     compadd() { local -a all; [[ $* == *keys ]] && all=($keys); [[ $* == *others ]] && all=($others)
       [[ $1 == -- ]] && all=(${@:2}); all=(${(M)all:#${line[-1]}*}); print -rl -- $all
       (( $#all )); }
@@ -34,13 +38,12 @@ offers() {
   line=$1
   shift
   printf '%s\n' "$@" | sort > expected
-  for shell in bash zsh; do
-    in_$shell "$line" | grep -v '^$' | sort > got || true
+  key=$(printf '%s' "$line" | sed -n 's/.* \(-*[a-z._]*=\).*/\1/p')
+  for shell in bash zsh; do # zsh replaces the whole word
+    in_$shell "$line" | sed "s/^$key//" | grep -v '^$' | sort > got || true
     cmp -s expected got || {
       diff expected got >&2 || true; die "$shell: what comes after '$line'"; }
   done
-  key=$(printf '%s' "$line" | sed -n 's/.* \([a-z._]*=\).*/\1/p')
-  case $line in *' --'*) return ;; esac # fish has no --key=value in its list
   in_fish "$line" > got # with files, and with words that have the letters elsewhere
   for word; do
     grep -qxF -e "$key$word" got || { cat got >&2; die "fish does not offer $word after '$line'"; }
@@ -59,6 +62,7 @@ test "$(in_bash 'sluice bench io th')" = threads= || die "bash: bench io does no
 test "$(in_fish 'sluice plan tiny.yaml --mode e')" = eval || die "fish: values of --mode"
 test "$(in_bash 'sluice plan tiny.yaml --mode e')" = eval || die "bash: values of --mode"
 test "$(in_bash 'sluice help keys optim.be')" = optim.betas || die "bash: help keys"
+test -z "$(in_bash 'sluice train --help tin')" || die "bash: the word --help is a request"
 test -z "$(in_bash 'sluice train tin')" || die "bash: a deck is a file"
 test "$(in_zsh 'sluice train tin' | tr -d '\n')" = FILES || die "zsh: a deck is a file"
 
@@ -79,8 +83,6 @@ done
 
 # A name of a deck that a shell would read as more than a word is not offered, and nothing in it is
 # executed. All other names are offered.
-mkdir -p bin share/inputs/finetune
-ln -s "$SLUICE" bin/sluice
 # shellcheck disable=SC2016,SC2088 # nothing is expanded
 for name in '$(touch${IFS}executed)' '`touch${IFS}executed`' '${x:=$(touch${IFS}executed)}' \
   ';touch executed;' '|touch executed' '&touch executed' '>executed' '<(touch executed)' \
@@ -94,8 +96,6 @@ for name in plain qwen2.5-7b with_low a+b finetune/plain; do
   echo '# A deck' > "share/inputs/$name.yaml"
 done
 : > plainer # a file that e* does not match
-PATH=$PWD/bin:$PATH
-export PATH SLUICE_DATADIR="$PWD/share"
 sluice deck > decks
 test "$(wc -l < decks)" = "$(find share -name '[!-]*.yaml' -printf '.\n' | wc -l)" ||
   { cat decks >&2; die "a deck is not listed in one line"; }
