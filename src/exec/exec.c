@@ -94,7 +94,7 @@ static enum status create_results(struct exec *exec)
 
 static bool measures(const struct plan *plan, int i)
 {
-  return plan->instr[i].op == OP_ENCODE && plan->policy[plan->instr[i].unit].sample > 0;
+  return plan->instr[i].op == OP_ENCODE && plan->unit[plan->instr[i].unit].policy.sample > 0;
 }
 
 static enum status create_samples(struct exec *exec)

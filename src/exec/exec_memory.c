@@ -64,21 +64,23 @@ static bool same_place(const struct plan *a, int in_a, const struct plan *b, int
 static bool same_states(const struct plan *a, const struct plan *b, int u)
 {
   for (int s = 0; s < a->states && s < b->states; s++)
-    if (!same_place(a, a->state[s].buffer[u], b, b->state[s].buffer[u]))
+    if (!same_place(a, a->unit[u].state[s], b, b->unit[u].state[s]))
       return false;
   return true;
 }
 
 static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
-  for (int u = 0; u < a->input.model->units; u++)
-    if (!same_place(a, a->master[u], b, b->master[u]) ||
-        !same_place(a, a->frozen[u], b, b->frozen[u]) || !same_states(a, b, u) ||
-        !same_place(a, a->working[u], b, b->working[u]) ||
-        !same_place(a, a->shared[u], b, b->shared[u]))
+  for (int u = 0; u < a->input.model->units; u++) {
+    const struct plan_unit *in_a = &a->unit[u], *in_b = &b->unit[u];
+    if (!same_place(a, in_a->master, b, in_b->master) ||
+        !same_place(a, in_a->frozen, b, in_b->frozen) || !same_states(a, b, u) ||
+        !same_place(a, in_a->working, b, in_b->working) ||
+        !same_place(a, in_a->shared, b, in_b->shared))
       return status_set(STATUS_INTERNAL,
                         "two plans of one job place the parameters or moments of %s differently",
                         a->input.model->unit[u].name);
+  }
   return STATUS_OK;
 }
 

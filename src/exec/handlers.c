@@ -172,8 +172,9 @@ static struct model_fp8_part part_of(const struct call *call, int k, bool frozen
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
   return (struct model_fp8_part){.unit = unit,
-                                 .layout = &plan->layout[unit],
-                                 .range = frozen ? plan->frozen_owned[unit] : plan->owned[unit],
+                                 .layout = &plan->unit[unit].layout,
+                                 .range = frozen ? plan->unit[unit].frozen_owned
+                                                 : plan->unit[unit].owned,
                                  .type = buffer_of(call, k)->dtype,
                                  .x = use(call, k)};
 }
@@ -235,7 +236,7 @@ static enum status convert_shard(const struct call *call, void *place)
     return call->lane->device->ops->cast(call->lane, shard->elements, shard->dtype,
                                          use(call, GATHER_SHARD), window->dtype, place);
   const int64_t begin = window->parent < 0 ? 0 : window->parent_offset; /* a byte per element */
-  const bool frozen = begin >= plan->layout[call->instr->unit].trained;
+  const bool frozen = begin >= plan->unit[call->instr->unit].layout.trained;
   const struct model_fp8_part part = part_of(call, GATHER_SHARD, frozen);
   return model_fp8_code(model_of(call), call->lane, &part, use(call, GATHER_BY_SCALES), place);
 }
@@ -386,7 +387,7 @@ static enum status zero_elements(const struct call *call, void *base, int64_t be
  * last parameter. So the rest is zeroed. */
 static enum status zero_padding(const struct call *call, int i)
 {
-  const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
+  const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
   return use(call, i) && !adds(call, i)
              ? zero_elements(call, use(call, i), layout->used, layout->trained)
              : STATUS_OK;
@@ -523,7 +524,7 @@ static enum status measure_sample(const struct call *call, const struct codec_pa
 static enum status encode(const struct call *call, const struct codec_pass *pass)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const int64_t every = call->exec->plan->policy[call->instr->unit].sample;
+  const int64_t every = call->exec->plan->unit[call->instr->unit].policy.sample;
   const bool measures = every > 0 && exec_is_sampled(every, call->args->step);
   float *x = use(call, ENCODE_GRADS);
   void *messages = use(call, ENCODE_MESSAGES);
@@ -545,7 +546,7 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
 static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
                                 void *work)
 {
-  const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
   const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
   return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
                                x);
@@ -574,7 +575,7 @@ static enum status run_magnitude(const struct call *call)
  * gradient minus its messages. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
 {
-  const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
   float *x = use(call, ENCODE_GRADS);
   void *residual = use(call, ENCODE_RESIDUAL);
   struct codec_pass whole = *pass;
@@ -647,7 +648,7 @@ static enum status run_gather_messages(const struct call *call)
 static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
                              int64_t size)
 {
-  const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
+  const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
   enum status status = STATUS_OK;
   int64_t at = 0;
   for (int p = 0; p <= layout->params && !status; p++) {
@@ -714,7 +715,7 @@ static int64_t part_begin(const struct call *call, int64_t elements)
   const struct exec *exec = call->exec;
   const int index = comm_group_index(group_of(call));
   switch (call->instr->attr.group) {
-  case GROUP_REPLICAS: return exec->plan->owned[call->instr->unit].begin + index * elements;
+  case GROUP_REPLICAS: return exec->plan->unit[call->instr->unit].owned.begin + index * elements;
   case GROUP_ACROSS:
     return (index * (int64_t)comm_group_size(exec->group[GROUP_NODE]) +
             comm_group_index(exec->group[GROUP_NODE])) *
@@ -868,7 +869,7 @@ static struct update update_of(const struct call *call)
       .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
       .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
       .outcome = outcome_of(call),
-      .states = plan->policy[call->instr->unit].state,
+      .states = plan->unit[call->instr->unit].policy.state,
       .stochastic = call->instr->attr.stochastic,
       .seed = rounding_seed(call),
   };
@@ -880,13 +881,14 @@ static enum status run_direction(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
-  const struct layout_range mine = plan->owned[unit];
+  const struct layout_range mine = plan->unit[unit].owned;
   struct update op = update_of(call);
   op.copy = buffer_of(call, DIRECTION_OUT)->dtype;
   char *const out = use(call, DIRECTION_OUT);
   void *const state[PLAN_MAX_STATE] = {use(call, DIRECTION_STATE)};
-  return optim_direction(call->lane, &plan->segments[unit], mine, &op, use(call, DIRECTION_GRADS),
-                         state, out - mine.begin * (int64_t)dtype_size(op.copy));
+  return optim_direction(call->lane, &plan->unit[unit].segments, mine, &op,
+                         use(call, DIRECTION_GRADS), state,
+                         out - mine.begin * (int64_t)dtype_size(op.copy));
 }
 
 static enum status run_gather_direction(const struct call *call)
@@ -899,8 +901,8 @@ static enum status run_gather_direction(const struct call *call)
 static enum status update_matrices(const struct call *call, const struct update *elements)
 {
   const struct plan *plan = call->exec->plan;
-  const struct optim_segments *segments = &plan->segments[call->instr->unit];
-  const struct layout_range mine = plan->owned[call->instr->unit];
+  const struct optim_segments *segments = &plan->unit[call->instr->unit].segments;
+  const struct layout_range mine = plan->unit[call->instr->unit].owned;
   void *const direction = use(call, UPDATE_DIRECTION);
   struct update op = *elements;
   op.grad = buffer_of(call, UPDATE_DIRECTION)->dtype;
@@ -943,10 +945,11 @@ static enum status speculate(const struct call *call, struct update next, void *
   const bool waits = call->n - 1 > call->exec->settled;
   const struct update known = waits ? pending_update(call) : (struct update){0};
   if (!guesses(call))
-    return waits ? optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &known,
-                                use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state, NULL)
+    return waits ? optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
+                                &known, use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state,
+                                NULL)
                  : STATUS_OK;
-  return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit],
+  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
                          waits ? &known : NULL, use(call, UPDATE_PENDING), &next,
                          use(call, UPDATE_GRADS), use(call, UPDATE_MASTER), state,
                          use(call, UPDATE_WORKING));
@@ -968,7 +971,7 @@ static enum status run_update(const struct call *call)
   if (use(call, UPDATE_DIRECTION))
     status = update_matrices(call, &op);
   return status ? status
-                : optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &op,
+                : optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, &op,
                                use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
                                use(call, UPDATE_WORKING));
 }
@@ -984,8 +987,8 @@ static enum status run_repair(const struct call *call)
   for (int s = 0; s < RULE_STATES; s++)
     state[s] = use(call, REPAIR_STATE + s);
   op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
-  return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit], NULL, NULL, &op,
-                         use(call, REPAIR_GRADS), use(call, REPAIR_MASTER), state,
+  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, NULL, NULL,
+                         &op, use(call, REPAIR_GRADS), use(call, REPAIR_MASTER), state,
                          use(call, REPAIR_WORKING));
 }
 
@@ -1003,8 +1006,8 @@ static enum status settle(struct exec *exec, int index)
   void *state[PLAN_MAX_STATE];
   for (int s = 0; s < PLAN_MAX_STATE; s++)
     state[s] = use(&call, UPDATE_STATE + s);
-  return optim_update(call.lane, &plan->segments[instr->unit], plan->owned[instr->unit], &op,
-                      use(&call, UPDATE_MASTER), use(&call, UPDATE_PENDING), state, NULL);
+  return optim_update(call.lane, &plan->unit[instr->unit].segments, plan->unit[instr->unit].owned,
+                      &op, use(&call, UPDATE_MASTER), use(&call, UPDATE_PENDING), state, NULL);
 }
 
 enum status exec_settle(struct exec *exec)
@@ -1024,9 +1027,9 @@ enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
   const struct plan *plan = exec->plan;
   const struct instr *instr = &plan->instr[index];
   const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
-  const struct layout_range all = {0, plan->layout[instr->unit].trained};
+  const struct layout_range all = {0, plan->unit[instr->unit].layout.trained};
   const enum dtype type = buffer_of(&call, UPDATE_DIRECTION)->dtype;
-  return optim_transform(lane, &plan->segments[instr->unit], all, type,
+  return optim_transform(lane, &plan->unit[instr->unit].segments, all, type,
                          use(&call, UPDATE_DIRECTION), use(&call, UPDATE_WORK));
 }
 

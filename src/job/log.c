@@ -55,7 +55,7 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
 static bool speculates(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->policy[u].timing == TIMING_SPECULATIVE)
+    if (plan->unit[u].policy.timing == TIMING_SPECULATIVE)
       return true;
   return false;
 }
@@ -128,7 +128,7 @@ static const char *when_updated(const struct plan *plan)
 {
   if (speculates(plan))
     return "as soon as their gradients arrive, and repaired if they are clipped";
-  return plan->policy[plan->input.model->units - 1].timing == TIMING_IMMEDIATE
+  return plan->unit[plan->input.model->units - 1].policy.timing == TIMING_IMMEDIATE
              ? "as soon as their gradients arrive"
              : "after the norm of all gradients is known";
 }
@@ -136,13 +136,13 @@ static const char *when_updated(const struct plan *plan)
 /* The first units may be resident. The last unit is in host memory. */
 static void log_tiers(const struct plan *plan)
 {
-  const struct unit_policy *last = &plan->policy[plan->input.model->units - 1];
+  const struct unit_policy *last = &plan->unit[plan->input.model->units - 1].policy;
   const char *const hosts =
       last->sums == SUMS_SHARED ? "on the hosts, in shared memory" : "on the hosts";
   const double nvme = plan->input.policy.nvme_state;
   char disk[64] = "";
   int resident = 0;
-  while (!plan->policy[resident].host)
+  while (!plan->unit[resident].policy.host)
     resident++;
   if (nvme > 0)
     snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)", 100 * nvme);
@@ -215,7 +215,7 @@ static void log_job(const struct job *job, enum job_use use)
   log_groups(job);
   if (plan_is_on_host(plan, plan->input.model->units - 1))
     log_tiers(plan);
-  else if (plan->policy[0].timing == TIMING_IMMEDIATE)
+  else if (plan->unit[0].policy.timing == TIMING_IMMEDIATE)
     log_info("units are updated as soon as their gradients are complete");
   log_codecs(job, plan);
 }
@@ -228,7 +228,7 @@ void job_log(const struct job *job, enum job_use use)
     return;
   warn_ignored(job->deck, use);
   warn_warmup(job->deck, use);
-  if (job_state_plan(job)->policy[0].across == ACROSS_NOTHING)
+  if (job_state_plan(job)->unit[0].policy.across == ACROSS_NOTHING)
     log_warn("compress.across is node, and all ranks are on one node: no gradients are encoded");
   job_warn_without_effect(job->deck, use, job_list_plans(job, plans), plans);
 }

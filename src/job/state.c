@@ -17,7 +17,7 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p,
 {
   const struct plan *plan = state->plan;
   const struct model_param *param = &plan->input.model->unit[u].param[p];
-  const struct layout_unit *layout = &plan->layout[u];
+  const struct layout_unit *layout = &plan->unit[u].layout;
   struct job_state_part *part = &state->part[state->n];
   struct io_tensor *out = &state->tensor[state->n++];
   *part = (struct job_state_part){.state = state,
@@ -45,7 +45,7 @@ static enum status describe_residuals(struct job_state *state)
 {
   enum status status = STATUS_OK;
   for (int u = 0; u < state->plan->input.model->units && !status; u++)
-    if (state->plan->residual[u] >= 0)
+    if (state->plan->unit[u].residual >= 0)
       status = job_state_describe_residual(state, u);
   return status;
 }
@@ -68,7 +68,7 @@ static enum status describe_tensors(struct job_state *state, int kinds)
     for (int u = 0; u < model->units && described; u++)
       for (int p = 0; p < model->unit[u].params; p++) {
         const struct job_state_piece *piece =
-            &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
+            &state->piece[job_state_piece_index(plan, kind, u, plan->unit[u].layout.frozen[p])];
         if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
           describe_tensor(state, kind, u, p, piece);
       }
@@ -173,14 +173,14 @@ static void round_copy(const struct job_state *state, int u, int worker, int wor
   const struct plan *plan = state->plan;
   const int64_t size = (int64_t)dtype_size(state->job->place.compute);
   char *const copy =
-      plan->copy[u] >= 0 ? job_state_host_pointer(state->job, plan, plan->copy[u]) : NULL;
+      plan->unit[u].copy >= 0 ? job_state_host_pointer(state->job, plan, plan->unit[u].copy) : NULL;
   if (!copy)
     return;
   if (!state->copies)
-    narrow_part(state, plan->master[u], plan->owned[u], copy + plan->owned[u].begin * size, worker,
-                workers);
-  narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
-              copy + plan->frozen_owned[u].begin * size, worker, workers);
+    narrow_part(state, plan->unit[u].master, plan->unit[u].owned,
+                copy + plan->unit[u].owned.begin * size, worker, workers);
+  narrow_part(state, plan->unit[u].frozen, plan->unit[u].frozen_owned,
+              copy + plan->unit[u].frozen_owned.begin * size, worker, workers);
 }
 
 /* This rank writes its part of the copy that the group shares, including the frozen part. */
@@ -190,13 +190,13 @@ static void publish_part(void *arg, int worker, int workers)
   const struct plan *plan = state->plan;
   const int64_t size = (int64_t)dtype_size(state->job->place.compute);
   for (int u = 0; u < plan->input.model->units; u++) {
-    if (plan->working[u] >= 0)
-      narrow_part(state, plan->master[u], plan->owned[u],
-                  job_state_host_pointer(state->job, plan, plan->working[u]), worker, workers);
-    if (plan->shared[u] >= 0)
-      narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
-                  job_state_host_pointer(state->job, plan, plan->shared[u]) +
-                      plan->frozen_owned[u].begin * size,
+    if (plan->unit[u].working >= 0)
+      narrow_part(state, plan->unit[u].master, plan->unit[u].owned,
+                  job_state_host_pointer(state->job, plan, plan->unit[u].working), worker, workers);
+    if (plan->unit[u].shared >= 0)
+      narrow_part(state, plan->unit[u].frozen, plan->unit[u].frozen_owned,
+                  job_state_host_pointer(state->job, plan, plan->unit[u].shared) +
+                      plan->unit[u].frozen_owned.begin * size,
                   worker, workers);
     round_copy(state, u, worker, workers);
   }

@@ -17,7 +17,8 @@ static enum status round_part(const struct job_state *state, struct lane *lane, 
   const enum dtype type = job->place.compute;
   if (master < 0)
     return STATUS_OK;
-  char *const to = pointer_of(job, state->plan->copy[u]) + range.begin * (int64_t)dtype_size(type);
+  char *const to =
+      pointer_of(job, state->plan->unit[u].copy) + range.begin * (int64_t)dtype_size(type);
   return lane->device->ops->cast(lane, range.end - range.begin, DTYPE_F32, pointer_of(job, master),
                                  type, to);
 }
@@ -27,12 +28,12 @@ enum status job_state_round_copies(const struct job_state *state, struct lane *l
   const struct plan *plan = state->plan;
   enum status status = STATUS_OK;
   for (int u = 0; u < plan->input.model->units && !status; u++) {
-    if (plan->copy[u] < 0)
+    if (plan->unit[u].copy < 0)
       continue;
     if (!state->copies)
-      status = round_part(state, lane, u, plan->master[u], plan->owned[u]);
+      status = round_part(state, lane, u, plan->unit[u].master, plan->unit[u].owned);
     if (!status)
-      status = round_part(state, lane, u, plan->frozen[u], plan->frozen_owned[u]);
+      status = round_part(state, lane, u, plan->unit[u].frozen, plan->unit[u].frozen_owned);
   }
   return status;
 }
@@ -50,8 +51,8 @@ static enum status share_part(const struct job *job, char *part, int64_t bytes)
 static enum status share_unit(const struct job *job, int u, char *whole)
 {
   const struct plan *plan = job_state_plan(job);
-  const struct layout_unit *layout = &plan->layout[u];
-  const int64_t size = (int64_t)dtype_size(plan->buffer[plan->copy[u]].dtype),
+  const struct layout_unit *layout = &plan->unit[u].layout;
+  const int64_t size = (int64_t)dtype_size(plan->buffer[plan->unit[u].copy].dtype),
                 trained = layout->trained * size;
   const enum status status = share_part(job, whole, trained);
   return status ? status : share_part(job, whole + trained, layout->flat * size - trained);
@@ -76,8 +77,8 @@ static enum status move(struct lane *lane, void *to, const void *from, int64_t b
 static enum status share_apart(const struct job *job, struct lane *lane, int u)
 {
   const struct plan *plan = job_state_plan(job);
-  const int64_t bytes = plan->buffer[plan->copy[u]].bytes;
-  void *const there = pointer_of(job, plan->copy[u]);
+  const int64_t bytes = plan->buffer[plan->unit[u].copy].bytes;
+  void *const there = pointer_of(job, plan->unit[u].copy);
   char *here = NULL;
   enum status status = mem_alloc(MEM_IO, (size_t)bytes, (void **)&here);
   if (!status)
@@ -104,9 +105,9 @@ enum status job_state_share_copies(const struct job *job)
     status = comm_agree(job->comm,
                         ops->lane_create(job->device, "copies", LANE_ROLE_BACKGROUND, 1, &lane));
   for (int u = 0; u < plan->input.model->units && !status; u++)
-    if (plan->copy[u] >= 0)
-      status =
-          apart ? share_apart(job, lane, u) : share_unit(job, u, pointer_of(job, plan->copy[u]));
+    if (plan->unit[u].copy >= 0)
+      status = apart ? share_apart(job, lane, u)
+                     : share_unit(job, u, pointer_of(job, plan->unit[u].copy));
   if (lane)
     ops->lane_destroy(lane);
   return status;

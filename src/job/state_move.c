@@ -49,10 +49,11 @@ static enum status narrow_there(const struct job_state *state, struct lane *lane
   const struct device *device = state->job->device;
   enum status status = STATUS_OK;
   for (int u = 0; u < plan->input.model->units && !status; u++)
-    if (plan->working[u] >= 0 && plan->buffer[plan->working[u]].tier == TIER_DEVICE)
-      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32,
-                                 device_pointer(state, plan->master[u]), state->job->place.compute,
-                                 device_pointer(state, plan->working[u]));
+    if (plan->unit[u].working >= 0 && plan->buffer[plan->unit[u].working].tier == TIER_DEVICE)
+      status =
+          device->ops->cast(lane, plan->unit[u].owned.end - plan->unit[u].owned.begin, DTYPE_F32,
+                            device_pointer(state, plan->unit[u].master), state->job->place.compute,
+                            device_pointer(state, plan->unit[u].working));
   return status ? status : job_state_round_copies(state, lane);
 }
 
@@ -179,7 +180,7 @@ static enum status zero_gaps(const struct job_state *state, int kind, int u,
                              const struct job_state_piece *piece)
 {
   const struct plan *plan = state->plan;
-  const struct layout_unit *layout = &plan->layout[u];
+  const struct layout_unit *layout = &plan->unit[u].layout;
   int64_t done = 0;
   enum status status = STATUS_OK;
   for (int p = 0; p < layout->params && !status; p++) {

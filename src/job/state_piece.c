@@ -7,7 +7,7 @@
 bool job_state_has_copies(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->copy[u] >= 0)
+    if (plan->unit[u].copy >= 0)
       return true;
   return false;
 }
@@ -54,7 +54,7 @@ static struct layout_range unique_range(const struct plan_input *input, enum pla
 /* The whole message, which is cut nowhere. */
 static struct job_state_piece residual_of(const struct plan *plan, int u, bool frozen)
 {
-  const int buffer = frozen ? -1 : plan->residual[u];
+  const int buffer = frozen ? -1 : plan->unit[u].residual;
   const int64_t bytes = buffer >= 0 ? plan->buffer[buffer].bytes : 0;
   return (struct job_state_piece){
       .buffer = buffer, .range = {0, bytes}, .elements = bytes, .type = DTYPE_U8};
@@ -63,8 +63,9 @@ static struct job_state_piece residual_of(const struct plan *plan, int u, bool f
 /* This rank's part of a copy, which it writes alone: the shard group is all ranks. */
 static struct job_state_piece copy_of(const struct plan *plan, int u, bool frozen)
 {
-  const int buffer = frozen ? -1 : plan->copy_mine[u];
-  struct job_state_piece piece = {.buffer = buffer, .range = plan->owned[u], .code = STATE_LINEAR};
+  const int buffer = frozen ? -1 : plan->unit[u].copy_mine;
+  struct job_state_piece piece = {
+      .buffer = buffer, .range = plan->unit[u].owned, .code = STATE_LINEAR};
   if (buffer >= 0) {
     piece.elements = plan->buffer[buffer].elements;
     piece.type = plan->buffer[buffer].dtype;
@@ -76,12 +77,12 @@ static struct job_state_piece copy_of(const struct plan *plan, int u, bool froze
 static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
 {
   if (frozen)
-    return (struct job_state_piece){.buffer = kind == 0 ? plan->frozen[u] : -1,
-                                    .range = plan->frozen_owned[u],
+    return (struct job_state_piece){.buffer = kind == 0 ? plan->unit[u].frozen : -1,
+                                    .range = plan->unit[u].frozen_owned,
                                     .type = DTYPE_F32};
-  const int buffer = kind == 0 ? plan->master[u] : plan->state[kind - 1].buffer[u];
+  const int buffer = kind == 0 ? plan->unit[u].master : plan->unit[u].state[kind - 1];
   return (struct job_state_piece){.buffer = buffer,
-                                  .range = plan->owned[u],
+                                  .range = plan->unit[u].owned,
                                   .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
                                   .code =
                                       kind == 0 ? STATE_LINEAR : plan->state[kind - 1].row->code};
@@ -112,7 +113,7 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
 bool job_state_has(const struct plan *plan, int kind, int u, int p)
 {
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
-  if (kind == 0 || plan->layout[u].frozen[p])
+  if (kind == 0 || plan->unit[u].layout.frozen[p])
     return kind == 0;
   if (job_state_is_copy(plan, kind))
     return true;
@@ -124,7 +125,7 @@ bool job_state_has(const struct plan *plan, int kind, int u, int p)
 int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t element)
 {
   const bool whole = kind == 0 || job_state_is_copy(plan, kind);
-  return whole ? element : optim_state_offset(&plan->segments[u], kind - 1, element);
+  return whole ? element : optim_state_offset(&plan->unit[u].segments, kind - 1, element);
 }
 
 int64_t job_state_piece_bytes(const struct job_state_piece *piece)

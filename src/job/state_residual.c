@@ -74,14 +74,14 @@ static enum status alloc_merge(const struct job_state *state, struct job_state_m
   for (int u = 0; u < state->plan->input.model->units && !status; u++) {
     struct layout_unit saved = {0};
     status = pack(state, u, state->saved->ranks, &saved);
-    const struct codec *own = &state->plan->policy[u].residual;
-    const int64_t trained = state->plan->layout[u].trained;
+    const struct codec *own = &state->plan->unit[u].policy.residual;
+    const int64_t trained = state->plan->unit[u].layout.trained;
     const int64_t lost = saved.trained / state->saved->encoded.parts,
                   loses = trained / encoded_here(state).parts;
     before = larger(before, saved.trained);
     now = larger(now, trained);
     row = larger(row, larger(lost, loses));
-    mine = larger(mine, state->plan->residual[u] >= 0 ? own->ops->bytes(own, loses) : 0);
+    mine = larger(mine, state->plan->unit[u].residual >= 0 ? own->ops->bytes(own, loses) : 0);
     work = larger(work, codec_work(&merge->codec, lost, 1));
     work = larger(work, own->ops ? codec_work(own, loses, 1) : 0);
     layout_unit_free(&saved);
@@ -130,7 +130,7 @@ static void add_row(const struct job_state *state, int64_t trained, int rank, bo
 static void share_out(const struct job_state *state, int u, const struct layout_unit *saved)
 {
   const struct job_state_merge *merge = state->merge;
-  const struct layout_unit *layout = &state->plan->layout[u];
+  const struct layout_unit *layout = &state->plan->unit[u].layout;
   const struct plan_input *input = &state->plan->input;
   const struct encoded encoded = encoded_here(state);
   const float share = is_same_part(state) ? 1 : 1 / (float)(input->ranks / encoded.parts);
@@ -148,9 +148,9 @@ static enum status put_message(const struct job_state_part *part)
   const struct job_state *state = part->state;
   const struct job_state_piece *piece = part->piece;
   struct job_state_merge *merge = state->merge;
-  const struct codec *own = &state->plan->policy[part->unit].residual;
+  const struct codec *own = &state->plan->unit[part->unit].policy.residual;
   const struct codec_pass pass = {.lane = merge->lane,
-                                  .n = state->plan->layout[part->unit].trained /
+                                  .n = state->plan->unit[part->unit].layout.trained /
                                        encoded_here(state).parts,
                                   .parts = 1,
                                   .work = merge->work};
@@ -247,7 +247,7 @@ static bool is_same(const struct job_state *state, int u)
   struct codec codec;
   return !saved || (is_same_part(state) &&
                     unit_policy_residual(saved->policy.feedback, &codec) == STATUS_OK &&
-                    codec_equal(&codec, &state->plan->policy[u].residual));
+                    codec_equal(&codec, &state->plan->unit[u].policy.residual));
 }
 
 static bool was_saved(const struct job_state_saved *saved, const char *unit)

@@ -19,7 +19,7 @@ static void place_lanes(struct plan *plan)
 {
   plan->on_host[LANE_DISK] = true;
   for (int u = 0; u < plan->input.model->units; u++) {
-    const struct unit_policy *policy = &plan->policy[u];
+    const struct unit_policy *policy = &plan->unit[u].policy;
     plan->on_host[LANE_HOST] |= policy->host;
     plan->on_host[LANE_REDUCE] |= policy->sums != SUMS_DEVICE;
     plan->on_host[LANE_GATHER] |= policy->working == WORKING_SHARED;
@@ -33,7 +33,7 @@ static void list_states(struct builder *b)
   plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   for (int s = 0; s < plan->states; s++)
     plan->state[s] = (struct plan_state){
-        .row = &ops->state[s], .dtype = plan->policy[0].state, .scope = build_scope(b)};
+        .row = &ops->state[s], .dtype = plan->unit[0].policy.state, .scope = build_scope(b)};
 }
 
 static void choose(struct builder *b)
@@ -44,7 +44,7 @@ static void choose(struct builder *b)
     input->shape.replicas = 1;
   }
   for (int u = 0; u < input->model->units; u++)
-    b->plan->policy[u] = unit_policy_make(input, u);
+    b->plan->unit[u].policy = unit_policy_make(input, u);
   place_lanes(b->plan);
   b->host = b->plan->on_host[LANE_HOST];
   b->micros = (int)input->shape.micros;
@@ -53,9 +53,9 @@ static void choose(struct builder *b)
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->element = b->plan->policy[0].compute;
+  b->element = b->plan->unit[0].policy.compute;
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
-  b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
+  b->reduce_micros = b->plan->unit[0].policy.each_micro && b->micros > 1;
   list_states(b);
 }
 
@@ -66,20 +66,20 @@ static void choose(struct builder *b)
 static bool stays_in_place(const struct builder *b, int u)
 {
   return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&
-         !b->plan->policy[u].apart;
+         !b->plan->unit[u].policy.apart;
 }
 
 /* Whole parameters from step to step, or a copy of them. */
 static bool keeps_units(const struct builder *b, int u)
 {
-  return stays_in_place(b, u) || (build_encodes_params(b, u) && b->plan->policy[u].difference);
+  return stays_in_place(b, u) || (build_encodes_params(b, u) && b->plan->unit[u].policy.difference);
 }
 
 static enum status pack_unit(struct builder *b, int u)
 {
   const struct layout_unit *unit = &b->model->unit[u].layout;
   struct plan *plan = b->plan;
-  struct layout_unit *layout = &plan->layout[u];
+  struct layout_unit *layout = &plan->unit[u].layout;
   int64_t bytes;
   enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room,
                                               unit->frozen, plan->input.ranks, layout);
@@ -92,12 +92,12 @@ static enum status pack_unit(struct builder *b, int u)
                       "%s has frozen parameters and was packed for %d ranks, the plan is for %d",
                       b->model->unit[u].name, b->model->ranks, plan->input.ranks);
   bool whole = !b->shards, frozen_whole = whole || stays_in_place(b, u);
-  plan->owned[u] = whole ? (struct layout_range){0, layout->trained}
-                         : layout_shard(layout, b->group, b->shard_index);
-  plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat}
-                                       : layout_frozen_shard(layout, b->group, b->shard_index);
+  plan->unit[u].owned = whole ? (struct layout_range){0, layout->trained}
+                              : layout_shard(layout, b->group, b->shard_index);
+  plan->unit[u].frozen_owned = frozen_whole ? (struct layout_range){layout->trained, layout->flat}
+                                            : layout_frozen_shard(layout, b->group, b->shard_index);
   return optim_segments_create(optim_ops(plan->input.optim.name), b->model, u,
-                               plan->input.optim.exempt_kinds, &plan->segments[u]);
+                               plan->input.optim.exempt_kinds, &plan->unit[u].segments);
 }
 
 /* In unit 0 the backward pass of the embedding writes the gradients of the embeddings; the other
@@ -115,9 +115,9 @@ static bool trains_embedding(const struct builder *b)
 /* Vectors that messages of the unit's gradient stand for: one per rank, and one per replica. */
 static enum status check_codec(const struct builder *b, int u)
 {
-  const struct codec *codec = &b->plan->policy[u].grads;
+  const struct codec *codec = &b->plan->unit[u].policy.grads;
   const char *name = b->model->unit[u].name;
-  const int64_t part = b->plan->layout[u].trained / b->group;
+  const int64_t part = b->plan->unit[u].layout.trained / b->group;
   enum status status = STATUS_OK;
   if (b->group > 1)
     status = codec_check(codec, part, name);
@@ -135,14 +135,14 @@ static enum status pack_units(struct builder *b)
       status = check_codec(b, u);
     if (status)
       return status;
-    trained |= b->plan->layout[u].trained;
+    trained |= b->plan->unit[u].layout.trained;
   }
   if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
     return status_set(STATUS_USAGE,
                       "train.freeze: all parameters are frozen, nothing is left to train");
   b->embeds = trains_embedding(b);
   for (b->lowest = 1;
-       !b->embeds && b->lowest <= b->model->blocks && b->plan->layout[b->lowest].trained == 0;)
+       !b->embeds && b->lowest <= b->model->blocks && b->plan->unit[b->lowest].layout.trained == 0;)
     b->lowest++;
   return STATUS_OK;
 }
@@ -153,7 +153,7 @@ static enum status pack_units(struct builder *b)
  * copy. */
 static bool has_window(const struct builder *b, int u)
 {
-  return b->gathers && (!keeps_units(b, u) || b->plan->layout[u].trained > 0);
+  return b->gathers && (!keeps_units(b, u) || b->plan->unit[u].layout.trained > 0);
 }
 
 /* A window for visit v, or the one that the unit still has. */
@@ -162,7 +162,7 @@ static int window_of_visit(struct builder *b, int *last_window, int v)
   const struct plan_input *input = &b->plan->input;
   int unit = b->visit[v].unit, w = last_window[unit];
   if (w < 0 ||
-      (!b->plan->policy[unit].gather_once && v - b->window[w].last - 1 > input->prefetch)) {
+      (!b->plan->unit[unit].policy.gather_once && v - b->window[w].last - 1 > input->prefetch)) {
     w = last_window[unit] = b->windows++;
     b->window[w] = (struct window){.unit = unit, .first = v, .buffer = -1};
   }
@@ -201,52 +201,49 @@ static enum plan_tier tier_of_host(const struct builder *b)
 static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
-  bool windows = b->gathers && !stays_in_place(b, u);
-  int64_t mine = build_length(b->plan->owned[u]),
-          frozen_mine = build_length(b->plan->frozen_owned[u]);
-  unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] =
-      b->plan->shared[u] = b->plan->scales[u] = b->plan->codes[u] = b->plan->pending[u] = -1;
+  struct plan_unit *own = &b->plan->unit[u];
+  const bool windows = b->gathers && !stays_in_place(b, u);
+  const int64_t mine = build_length(own->owned), frozen_mine = build_length(own->frozen_owned);
   if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
     return;
   }
   if (windows) {
     if (mine > 0)
-      *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
-    if (mine > 0 && b->plan->policy[u].working == WORKING_OWN)
-      b->plan->working[u] =
+      own->master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
+    if (mine > 0 && own->policy.working == WORKING_OWN)
+      own->working =
           build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
     if (frozen_mine > 0)
-      *frozen =
+      own->frozen =
           build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
     return;
   }
-  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element,
-                                  b->plan->layout[u].flat);
+  unit->params =
+      build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, own->layout.flat);
   b->plan->buffer[unit->params].scope = SCOPE_GROUP;
   if (!b->gathers) {
-    *master = build_part(b, "master", u, unit->params, false);
+    own->master = build_part(b, "master", u, unit->params, false);
   } else if (mine > 0) {
     unit->trained = build_part(b, "trained_window", u, unit->params, false);
-    *master = build_mine(b, "master", unit->trained, mine);
+    own->master = build_mine(b, "master", unit->trained, mine);
   }
-  *frozen = build_part(b, "frozen", u, unit->params, true);
+  own->frozen = build_part(b, "frozen", u, unit->params, true);
 }
 
 static bool learns(const struct builder *b, int u)
 {
-  return b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
+  return b->plan->input.mode == PLAN_TRAIN && b->plan->unit[u].layout.trained > 0;
 }
 
 static int64_t state_elements(const struct builder *b, int s, int u)
 {
   const struct plan *plan = b->plan;
-  const int64_t mine = build_length(plan->owned[u]);
+  const int64_t mine = build_length(plan->unit[u].owned);
   int64_t most = 0;
-  for (int64_t at = 0; mine > 0 && at < plan->layout[u].trained; at += mine) {
+  for (int64_t at = 0; mine > 0 && at < plan->unit[u].layout.trained; at += mine) {
     const struct layout_range range = {at, at + mine};
-    const int64_t n = optim_state_elements(&plan->segments[u], s, range);
+    const int64_t n = optim_state_elements(&plan->unit[u].segments, s, range);
     most = n > most ? n : most;
   }
   return most;
@@ -255,7 +252,7 @@ static int64_t state_elements(const struct builder *b, int s, int u)
 static int add_state(struct builder *b, int s, int u)
 {
   const struct plan_state *state = &b->plan->state[s];
-  const struct unit_policy *policy = &b->plan->policy[u];
+  const struct unit_policy *policy = &b->plan->unit[u].policy;
   const int64_t elements = learns(b, u) ? state_elements(b, s, u) : 0;
   const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
   if (elements == 0)
@@ -270,14 +267,14 @@ static int add_state(struct builder *b, int s, int u)
  * rank. */
 static int add_residual(struct builder *b, int u)
 {
-  const struct codec *codec = &b->plan->policy[u].residual;
+  const struct codec *codec = &b->plan->unit[u].policy.residual;
   const int64_t elements = build_encoded(b, u);
   if (!codec->ops || !learns(b, u) || elements == 0)
     return -1;
   static const enum plan_tier tiers[] = {[DECK_RESIDUAL_DEVICE] = TIER_DEVICE,
                                          [DECK_RESIDUAL_HOST] = TIER_HOST,
                                          [DECK_RESIDUAL_NVME] = TIER_DISK};
-  return build_persistent(b, "residual", u, tiers[b->plan->policy[u].residual_tier],
+  return build_persistent(b, "residual", u, tiers[b->plan->unit[u].policy.residual_tier],
                           PURPOSE_RESIDUAL, DTYPE_U8, codec->ops->bytes(codec, elements));
 }
 
@@ -286,10 +283,7 @@ static int add_residual(struct builder *b, int u)
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int64_t mine = build_length(b->plan->owned[u]);
-  unit->grads = unit->shard = unit->piece = unit->residual_until = -1;
-  for (int g = 0; g < GROUP_COUNT; g++)
-    unit->sent[g] = unit->received[g] = -1;
+  const int64_t mine = build_length(b->plan->unit[u].owned);
   if (!learns(b, u))
     return;
   if (plan_is_on_host(b->plan, u)) {
@@ -341,13 +335,13 @@ static void add_storage(struct builder *b)
     add_params(b, u);
   for (int s = 0; s < plan->states; s++)
     for (int u = 0; u < units; u++)
-      plan->state[s].buffer[u] = add_state(b, s, u);
+      plan->unit[u].state[s] = add_state(b, s, u);
   for (int u = 0; u < units; u++)
     build_copy(b, u);
   for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 0; u < units; u++)
-    plan->residual[u] = add_residual(b, u);
+    plan->unit[u].residual = add_residual(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
     b->unit[u].cache =
         build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
@@ -375,7 +369,7 @@ static int build_work(struct builder *b, int64_t bytes)
 /* -1: the window serves all micro-batches. */
 static int micro_of(const struct builder *b, const struct visit *visit)
 {
-  return b->plan->policy[visit->unit].gather_once ? -1 : visit->micro;
+  return b->plan->unit[visit->unit].policy.gather_once ? -1 : visit->micro;
 }
 
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
@@ -389,15 +383,15 @@ static void emit_gather(struct builder *b, const struct window *window, int shar
 
 static void open_window(struct builder *b, struct window *window)
 {
-  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u],
-      working = b->plan->working[u];
+  int u = window->unit, master = b->plan->unit[u].master, frozen = b->plan->unit[u].frozen,
+      working = b->plan->unit[u].working;
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
     emit_gather(b, window, master, b->unit[u].trained);
     return;
   }
   window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW,
-                                   b->plan->policy[u].window, b->plan->layout[u].flat);
+                                   b->plan->unit[u].policy.window, b->plan->unit[u].layout.flat);
   if (plan_is_on_host(b->plan, u)) {
     build_host_window(b, window, b->visit[window->first].micro);
     return;
@@ -504,7 +498,7 @@ static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight,
                 given_back = (b->model->blocks - u) * b->size.saved;
-  return !b->plan->policy[u].tight || build_recomputes(b, u) || given_back >= more
+  return !b->plan->unit[u].policy.tight || build_recomputes(b, u) || given_back >= more
              ? b->size.work_backward
              : b->size.work_backward_tight;
 }
@@ -593,7 +587,7 @@ static void end_walk(struct builder *b, int m, bool ready)
  * pass. */
 static bool leaves_at_once(const struct builder *b, int u)
 {
-  return b->host || b->plan->policy[u].tight;
+  return b->host || b->plan->unit[u].policy.tight;
 }
 
 /* Gradients that were ready before this visit are reduced after it. Their window is reused only
@@ -646,42 +640,33 @@ static void emit_step(struct builder *b)
 
 /* ---- */
 
-static enum status alloc_plan(struct builder *b)
+static enum status alloc_units(struct plan *plan)
 {
-  struct plan *plan = b->plan;
-  int units = b->model->units;
-  int64_t visits = (int64_t)b->micros * 2 * units;
-  enum status status = mem_new(MEM_META, units, &plan->master);
-  for (int s = 0; s < plan->states && !status; s++)
-    status = mem_new(MEM_META, units, &plan->state[s].buffer);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->residual);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->working);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->shared);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->pending);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->copy);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->copy_mine);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->scales);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->codes);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->owned);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->frozen);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->frozen_owned);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->layout);
-  if (!status)
-    status = mem_new(MEM_META, units, &plan->segments);
-  if (!status)
-    status = mem_new(MEM_META, b->micros, &plan->tokens);
+  const int units = plan->input.model->units;
+  const enum status status = mem_new(MEM_META, units, &plan->unit);
+  for (int u = 0; u < units && !status; u++) {
+    struct plan_unit *unit = &plan->unit[u];
+    *unit = (struct plan_unit){.master = -1,
+                               .frozen = -1,
+                               .residual = -1,
+                               .working = -1,
+                               .shared = -1,
+                               .pending = -1,
+                               .copy = -1,
+                               .copy_mine = -1,
+                               .scales = -1,
+                               .codes = -1};
+    for (int s = 0; s < PLAN_MAX_STATE; s++)
+      unit->state[s] = -1;
+  }
+  return status;
+}
+
+static enum status alloc_builder(struct builder *b)
+{
+  const int units = b->model->units;
+  const int64_t visits = (int64_t)b->micros * 2 * units;
+  enum status status = mem_new(MEM_META, b->micros, &b->plan->tokens);
   if (!status)
     status = mem_new(MEM_META, b->micros, &b->d);
   if (!status)
@@ -692,12 +677,23 @@ static enum status alloc_plan(struct builder *b)
     status = mem_new(MEM_META, visits, &b->visit);
   if (!status)
     status = mem_new(MEM_META, visits, &b->window);
+  for (int u = 0; u < units && !status; u++) {
+    b->unit[u] = (struct unit_buffers){.params = -1,
+                                       .trained = -1,
+                                       .shared = -1,
+                                       .grads = -1,
+                                       .shard = -1,
+                                       .piece = -1,
+                                       .residual_until = -1};
+    for (int g = 0; g < GROUP_COUNT; g++)
+      b->unit[u].sent[g] = b->unit[u].received[g] = -1;
+  }
   return status;
 }
 
 static enum status build(struct builder *b)
 {
-  enum status status = alloc_plan(b);
+  enum status status = alloc_builder(b);
   if (!status)
     status = pack_units(b);
   if (status)
@@ -729,7 +725,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
-  status = mem_new(MEM_META, input->model->units, &b.plan->policy);
+  status = alloc_units(b.plan);
   if (!status) {
     choose(&b);
     status = build(&b);

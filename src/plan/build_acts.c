@@ -4,7 +4,7 @@
 
 bool build_recomputes(const struct builder *b, int u)
 {
-  const enum deck_keep keep = b->plan->policy[u].keep;
+  const enum deck_keep keep = b->plan->unit[u].policy.keep;
   return keep != KEEP_ACTIVATIONS && keep != KEEP_ACTIVATIONS_HOST;
 }
 
@@ -28,7 +28,7 @@ static bool leaves(const struct builder *b, int u)
   const struct plan_input *input = &b->plan->input;
   if (input->mode != PLAN_TRAIN || u < b->lowest)
     return false;
-  switch (b->plan->policy[u].keep) {
+  switch (b->plan->unit[u].policy.keep) {
   case KEEP_INPUT_HOST:
   case KEEP_INPUT_NVME: return visits_apart(b, u) > input->prefetch + 2;
   case KEEP_ACTIVATIONS_HOST: return visits_apart(b, u) > input->prefetch + visits_behind(b);
@@ -45,7 +45,7 @@ void build_save_input(struct builder *b, int v)
   struct unit_buffers *unit = &b->unit[u];
   unit->act = build_stream(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
-  if (b->plan->policy[u].keep != KEEP_INPUT_NVME)
+  if (b->plan->unit[u].policy.keep != KEEP_INPUT_NVME)
     return;
   const int slot = build_stream(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
@@ -82,7 +82,7 @@ static bool wants_back(const struct builder *b, int w)
 static void read_back(struct builder *b, const struct visit *visit)
 {
   struct unit_buffers *unit = &b->unit[visit->unit];
-  if (b->plan->policy[visit->unit].keep != KEEP_INPUT_NVME)
+  if (b->plan->unit[visit->unit].policy.keep != KEEP_INPUT_NVME)
     return;
   const int act = build_stream(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);

@@ -7,7 +7,7 @@
 /* Messages within a node, or within a shard group that is a node, are not encoded. */
 static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
 {
-  const struct unit_policy *policy = &b->plan->policy[u];
+  const struct unit_policy *policy = &b->plan->unit[u].policy;
   const bool plain =
       group == GROUP_NODE || (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
   return plain ? codec_as_it_is : policy->grads;
@@ -16,7 +16,7 @@ static struct codec codec_of(const struct builder *b, enum plan_group group, int
 /* In two hops: the sum over the ranks of a node has a part for each node. */
 static bool has_hops(const struct builder *b, enum plan_group group, int u)
 {
-  return group == GROUP_REDUCE && b->plan->policy[u].across == ACROSS_NODES;
+  return group == GROUP_REDUCE && b->plan->unit[u].policy.across == ACROSS_NODES;
 }
 
 static int64_t partial_elements(const struct builder *b, int64_t elements)
@@ -26,10 +26,10 @@ static int64_t partial_elements(const struct builder *b, int64_t elements)
 
 int64_t build_encoded(const struct builder *b, int u)
 {
-  const int64_t trained = b->plan->layout[u].trained;
+  const int64_t trained = b->plan->unit[u].layout.trained;
   if (build_sends_gradients(b, GROUP_REPLICAS, u))
     return 0;
-  switch (b->plan->policy[u].across) {
+  switch (b->plan->unit[u].policy.across) {
   case ACROSS_REPLICAS: return trained / b->group;
   case ACROSS_NODES: return partial_elements(b, trained);
   default: return b->group > 1 ? trained : 0;
@@ -55,11 +55,11 @@ static int64_t sum_work(const struct builder *b, enum plan_group group, int u, i
  * errors. */
 static int64_t encode_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  const struct codec *residual = &b->plan->policy[u].residual;
+  const struct codec *residual = &b->plan->unit[u].policy.residual;
   const int64_t sum = sum_work(b, group, u, elements),
                 lost = residual->ops ? codec_work(residual, elements, 1) : 0,
                 most = lost > sum ? lost : sum;
-  if (!b->plan->policy[u].sample || build_sends_gradients(b, group, u))
+  if (!b->plan->unit[u].policy.sample || build_sends_gradients(b, group, u))
     return most;
   return (most + 255) / 256 * 256 + plan_sample_bytes(elements / plan_group_ranks(b->plan, group));
 }
@@ -98,7 +98,7 @@ static void add_staging(struct builder *b)
   for (int u = 0; u < b->model->units; u++)
     for (int replicas = 0; replicas <= 1; replicas++) {
       const enum plan_group group = replicas ? GROUP_REPLICAS : GROUP_REDUCE;
-      const int64_t elements = replicas ? build_shard(b, u) : b->plan->layout[u].trained;
+      const int64_t elements = replicas ? build_shard(b, u) : b->plan->unit[u].layout.trained;
       const int64_t bytes = build_staging_bytes(b, group, u, elements),
                     more = most_work(b, group, u, elements);
       most = bytes > most ? bytes : most;
@@ -231,7 +231,7 @@ void build_encode(struct builder *b, enum plan_group group, int u, int micro, in
   set_group(b, encode, group);
   if (largest >= 0)
     build_use(encode, ENCODE_LARGEST, largest);
-  if (residual >= 0 || b->plan->policy[u].sample > 0)
+  if (residual >= 0 || b->plan->unit[u].policy.sample > 0)
     encode->use[ENCODE_GRADS].access = ACCESS_ADD;
   if (residual >= 0)
     build_use(encode, ENCODE_RESIDUAL, residual);
@@ -295,7 +295,7 @@ void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, in
   if (fresh)
     unit->dparams = whole ? unit->grads
                           : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW,
-                                            DTYPE_F32, b->plan->layout[u].trained);
+                                            DTYPE_F32, b->plan->unit[u].layout.trained);
   build_sum(instr, k, unit->dparams, !fresh);
 }
 
@@ -323,9 +323,9 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 static void emit_direction(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  const int64_t mine = build_length(plan->owned[u]), trained = plan->layout[u].trained;
+  const int64_t mine = build_length(plan->unit[u].owned), trained = plan->unit[u].layout.trained;
   struct unit_buffers *unit = &b->unit[u];
-  if (plan->master[u] < 0 || !optim_has_matrices(&plan->segments[u]))
+  if (plan->unit[u].master < 0 || !optim_has_matrices(&plan->unit[u].segments))
     return;
   unit->direction =
       build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
@@ -335,7 +335,7 @@ static void emit_direction(struct builder *b, int u)
   build_use(direction, DIRECTION_METRICS, plan->metrics);
   build_use(direction, DIRECTION_GRADS, unit->grads);
   build_use(direction, DIRECTION_OUT, piece);
-  build_use(direction, DIRECTION_STATE, plan->state[0].buffer[u]);
+  build_use(direction, DIRECTION_STATE, plan->unit[u].state[0]);
   if (piece != unit->direction)
     build_move(b, OP_GATHER_DIRECTION, u, -1, piece, unit->direction);
 }
@@ -344,37 +344,37 @@ static void emit_direction(struct builder *b, int u)
 static int transform_work(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  const struct layout_range all = {0, plan->layout[u].trained};
-  const size_t bytes = optim_transform_workspace(&plan->segments[u], b->element, all);
+  const struct layout_range all = {0, plan->unit[u].layout.trained};
+  const size_t bytes = optim_transform_workspace(&plan->unit[u].segments, b->element, all);
   return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK, (int64_t)bytes);
 }
 
 void build_update(struct builder *b, int u)
 {
-  const int work = optim_has_matrices(&b->plan->segments[u]) ? transform_work(b, u) : -1;
+  const int work = optim_has_matrices(&b->plan->unit[u].segments) ? transform_work(b, u) : -1;
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
-  if (plan->policy[u].timing == TIMING_DEFERRED)
+  if (plan->unit[u].policy.timing == TIMING_DEFERRED)
     build_use(update, UPDATE_METRICS, plan->metrics);
   build_use(update, UPDATE_GRADS, b->unit[u].grads);
-  build_use(update, UPDATE_MASTER, plan->master[u]);
-  if (plan->working[u] >= 0)
-    build_use(update, UPDATE_WORKING, plan->working[u]);
+  build_use(update, UPDATE_MASTER, plan->unit[u].master);
+  if (plan->unit[u].working >= 0)
+    build_use(update, UPDATE_WORKING, plan->unit[u].working);
   if (work >= 0) {
     build_use(update, UPDATE_DIRECTION, b->unit[u].direction);
     build_use(update, UPDATE_WORK, work);
   }
-  if (plan->pending[u] >= 0)
-    build_use(update, UPDATE_PENDING, plan->pending[u]);
+  if (plan->unit[u].pending >= 0)
+    build_use(update, UPDATE_PENDING, plan->unit[u].pending);
   for (int s = 0; s < plan->states; s++)
-    if (plan->state[s].buffer[u] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
+    if (plan->unit[u].state[s] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
       build_use(update, UPDATE_STATE + s,
-                plan->policy[u].disk ? b->unit[u].state[s] : plan->state[s].buffer[u]);
+                plan->unit[u].policy.disk ? b->unit[u].state[s] : plan->unit[u].state[s]);
 }
 
 static void emit_update(struct builder *b, int u)
 {
-  if (b->plan->master[u] >= 0)
+  if (b->plan->unit[u].master >= 0)
     build_update(b, u);
 }
 
@@ -388,7 +388,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   }
   if (b->group > 1) {
-    const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->layout[u].trained);
+    const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained);
     build_reduce(b, GROUP_REDUCE, u, b->reduce_micros ? m : -1, unit->dparams, staging, unit->shard,
                  b->reduce_micros && m > 0);
   }
@@ -403,7 +403,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->policy[u].timing == TIMING_IMMEDIATE)
+  if (b->plan->unit[u].policy.timing == TIMING_IMMEDIATE)
     emit_update(b, u);
 }
 
@@ -436,7 +436,7 @@ void build_reduce_pending(struct builder *b, int m)
 static bool waits_on_device(const struct builder *b, int u)
 {
   return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) &&
-         b->plan->policy[u].timing == TIMING_DEFERRED;
+         b->plan->unit[u].policy.timing == TIMING_DEFERRED;
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. The

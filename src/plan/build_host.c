@@ -17,21 +17,23 @@
 void build_host_params(struct builder *b, int u)
 {
   struct plan *plan = b->plan;
-  const int64_t mine = build_length(plan->owned[u]), frozen = build_length(plan->frozen_owned[u]);
+  const int64_t mine = build_length(plan->unit[u].owned),
+                frozen = build_length(plan->unit[u].frozen_owned);
   if (mine > 0)
-    plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
+    plan->unit[u].master =
+        build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
-    plan->frozen[u] =
+    plan->unit[u].frozen =
         build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
-  if (plan->policy[u].working == WORKING_SHARED) {
-    plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element,
-                                       plan->layout[u].flat);
-    plan->buffer[plan->shared[u]].scope = SCOPE_GROUP;
-    b->unit[u].shared = build_part(b, "working_trained", u, plan->shared[u], false);
+  if (plan->unit[u].policy.working == WORKING_SHARED) {
+    plan->unit[u].shared = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING,
+                                            b->element, plan->unit[u].layout.flat);
+    plan->buffer[plan->unit[u].shared].scope = SCOPE_GROUP;
+    b->unit[u].shared = build_part(b, "working_trained", u, plan->unit[u].shared, false);
     if (mine > 0)
-      plan->working[u] = build_mine(b, "working_mine", b->unit[u].shared, mine);
-  } else if (mine > 0 && plan->policy[u].working == WORKING_OWN) {
-    plan->working[u] =
+      plan->unit[u].working = build_mine(b, "working_mine", b->unit[u].shared, mine);
+  } else if (mine > 0 && plan->unit[u].policy.working == WORKING_OWN) {
+    plan->unit[u].working =
         build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
   }
 }
@@ -45,16 +47,16 @@ static int piece_of(struct builder *b, int u, int shard)
 void build_host_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int64_t mine = build_length(b->plan->owned[u]);
-  if (b->plan->policy[u].timing == TIMING_SPECULATIVE) {
+  const int64_t mine = build_length(b->plan->unit[u].owned);
+  if (b->plan->unit[u].policy.timing == TIMING_SPECULATIVE) {
     unit->grads = build_persistent(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
-    b->plan->pending[u] =
+    b->plan->unit[u].pending =
         build_persistent(b, "pending", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
   } else {
     unit->grads = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
   }
   unit->shard = unit->grads;
-  if (b->plan->policy[u].sums != SUMS_DEVICE ||
+  if (b->plan->unit[u].policy.sums != SUMS_DEVICE ||
       b->micros > 1) /* else it is squared before it leaves the device */
     unit->piece = piece_of(b, u, unit->grads);
 }
@@ -77,7 +79,7 @@ static struct fetched fetch_part(struct builder *b, const struct window *window,
   const int64_t elements = plan->buffer[source].elements;
   const enum dtype type = plan->buffer[source].dtype;
   int place = part;
-  if (type != plan->policy[u].window || build_encodes_params(b, u)) {
+  if (type != plan->unit[u].policy.window || build_encodes_params(b, u)) {
     place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, type, elements);
     plan->buffer[place].scope = build_scope(b);
   } else if (b->group > 1)
@@ -101,17 +103,17 @@ void build_host_window(struct builder *b, struct window *window, int micro)
   const int u = window->unit;
   const bool codes = plan_gathers_codes(plan, u);
   struct fetched trained = {-1, -1}, frozen = {-1, -1};
-  if (plan->shared[u] >= 0) {
-    build_move(b, OP_FETCH, u, micro, plan->shared[u], window->buffer);
+  if (plan->unit[u].shared >= 0) {
+    build_move(b, OP_FETCH, u, micro, plan->unit[u].shared, window->buffer);
     return;
   }
-  if (plan->master[u] >= 0)
+  if (plan->unit[u].master >= 0)
     trained = fetch_part(b, window, micro, false,
-                         plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
+                         plan->unit[u].working >= 0 ? plan->unit[u].working : plan->unit[u].master);
   if (!codes)
     gather_part(b, u, micro, trained);
-  if (plan->frozen[u] >= 0)
-    frozen = fetch_part(b, window, micro, true, plan->frozen[u]);
+  if (plan->unit[u].frozen >= 0)
+    frozen = fetch_part(b, window, micro, true, plan->unit[u].frozen);
   if (codes) { /* scales are of both parts */
     build_scales(b, u, trained.place, frozen.place);
     gather_part(b, u, micro, trained);
@@ -147,7 +149,7 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
   int sent = landed;
   if (!build_sends_gradients(b, GROUP_REDUCE, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
-                build_message_bytes(b, GROUP_REDUCE, u, b->plan->layout[u].trained));
+                build_message_bytes(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained));
     build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent, -1);
   }
   struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
@@ -168,11 +170,12 @@ static void leave(struct builder *b, int u, int gradient)
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
-  const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
+  const bool shares = b->plan->unit[u].policy.sums == SUMS_SHARED;
   const bool sends = build_sends_gradients(b, GROUP_REDUCE, u);
   const enum plan_tier tier = shares && sends ? TIER_SHARED : TIER_HOST;
-  const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, tier, PURPOSE_LANDED,
-                                                             DTYPE_F32, b->plan->layout[u].trained);
+  const int micro = b->reduce_micros ? m : -1,
+            landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32,
+                          b->plan->unit[u].layout.trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
   leave(b, u, unit->dparams);
   if (shares)
@@ -223,11 +226,11 @@ static void reduce_on_device(struct builder *b, int u, int m)
 static void read_state(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  if (b->plan->master[u] < 0 || !b->plan->policy[u].disk)
+  if (b->plan->unit[u].master < 0 || !b->plan->unit[u].policy.disk)
     return;
   struct instr *read = build_emit(b, OP_READ_STATE, u, -1);
   for (int s = 0; s < b->plan->states; s++) {
-    const int stored = b->plan->state[s].buffer[u];
+    const int stored = b->plan->unit[u].state[s];
     char name[32];
     if (stored < 0)
       continue;
@@ -244,7 +247,7 @@ static void write_state(struct builder *b, int u)
   const struct unit_buffers *unit = &b->unit[u];
   struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
   for (int s = 0; s < b->plan->states; s++) {
-    const int stored = b->plan->state[s].buffer[u];
+    const int stored = b->plan->unit[u].state[s];
     if (stored < 0)
       continue;
     build_use(write, STATE_FROM + s, unit->state[s]);
@@ -259,23 +262,23 @@ static void repair(struct builder *b, int u)
   struct instr *repair = build_emit(b, OP_REPAIR, u, -1);
   build_use(repair, REPAIR_METRICS, plan->metrics);
   build_use(repair, REPAIR_GRADS, b->unit[u].grads);
-  build_use(repair, REPAIR_MASTER, plan->master[u]);
-  build_use(repair, REPAIR_WORKING, plan->working[u]);
+  build_use(repair, REPAIR_MASTER, plan->unit[u].master);
+  build_use(repair, REPAIR_WORKING, plan->unit[u].working);
   for (int s = 0; s < plan->states; s++)
-    if (plan->state[s].buffer[u] >= 0)
-      build_use(repair, REPAIR_STATE + s, plan->state[s].buffer[u]);
+    if (plan->unit[u].state[s] >= 0)
+      build_use(repair, REPAIR_STATE + s, plan->unit[u].state[s]);
 }
 
 static void publish(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  if (plan->shared[u] >= 0)
-    build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);
+  if (plan->unit[u].shared >= 0)
+    build_move(b, OP_PUBLISH, u, -1, plan->unit[u].working, b->unit[u].shared);
 }
 
 static void update(struct builder *b, int u)
 {
-  const struct unit_policy *policy = &b->plan->policy[u];
+  const struct unit_policy *policy = &b->plan->unit[u].policy;
   build_update(b, u);
   if (policy->disk)
     write_state(b, u);
@@ -294,17 +297,17 @@ void build_host_pending(struct builder *b, int u, int m)
   b->unit[u].landing = b->before;
   if (grads->first > b->earlier)
     grads->first = b->earlier;
-  if (m == b->micros - 1 && !b->plan->policy[u].waits)
+  if (m == b->micros - 1 && !b->plan->unit[u].policy.waits)
     read_state(b, u);
 }
 
 void build_host_reduce(struct builder *b, int u, int m)
 {
-  if (b->plan->policy[u].sums != SUMS_DEVICE)
+  if (b->plan->unit[u].policy.sums != SUMS_DEVICE)
     reduce_on_host(b, u, m);
   else
     reduce_on_device(b, u, m);
-  if (m == b->micros - 1 && !b->plan->policy[u].waits)
+  if (m == b->micros - 1 && !b->plan->unit[u].policy.waits)
     update(b, u);
 }
 
@@ -314,13 +317,13 @@ void build_host_updates(struct builder *b)
   for (int u = 0; u < b->model->units; u++) {
     for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1;
          b->next_state++)
-      if (plan->policy[b->next_state].waits)
+      if (plan->unit[b->next_state].policy.waits)
         read_state(b, b->next_state);
-    if (plan->master[u] < 0 || !plan_is_on_host(plan, u))
+    if (plan->unit[u].master < 0 || !plan_is_on_host(plan, u))
       continue;
-    if (plan->policy[u].waits) {
+    if (plan->unit[u].policy.waits) {
       update(b, u);
-    } else if (plan->policy[u].timing == TIMING_SPECULATIVE) {
+    } else if (plan->unit[u].policy.timing == TIMING_SPECULATIVE) {
       repair(b, u);
       publish(b, u);
     }

@@ -17,30 +17,30 @@ static int unit_at(const struct builder *b, int position)
 
 static bool leaves_device(const struct builder *b, int u)
 {
-  return u >= 0 && b->plan->residual[u] >= 0 &&
-         b->plan->policy[u].residual_tier != DECK_RESIDUAL_DEVICE;
+  return u >= 0 && b->plan->unit[u].residual >= 0 &&
+         b->plan->unit[u].policy.residual_tier != DECK_RESIDUAL_DEVICE;
 }
 
 static bool is_on_disk(const struct builder *b, int u)
 {
-  return b->plan->policy[u].residual_tier == DECK_RESIDUAL_NVME;
+  return b->plan->unit[u].policy.residual_tier == DECK_RESIDUAL_NVME;
 }
 
 static int add_copy(struct builder *b, int u, const char *name, enum plan_tier tier)
 {
   return build_bytes(b, name, u, tier, PURPOSE_RESIDUAL,
-                     b->plan->buffer[b->plan->residual[u]].bytes);
+                     b->plan->buffer[b->plan->unit[u].residual].bytes);
 }
 
 static void read_residual(struct builder *b, int u, int micro)
 {
   b->unit[u].residual_host = add_copy(b, u, "residual_read", TIER_HOST);
-  build_move(b, OP_READ_RESIDUAL, u, micro, b->plan->residual[u], b->unit[u].residual_host);
+  build_move(b, OP_READ_RESIDUAL, u, micro, b->plan->unit[u].residual, b->unit[u].residual_host);
 }
 
 static void fetch_residual(struct builder *b, int u, int micro)
 {
-  const int from = is_on_disk(b, u) ? b->unit[u].residual_host : b->plan->residual[u];
+  const int from = is_on_disk(b, u) ? b->unit[u].residual_host : b->plan->unit[u].residual;
   b->unit[u].residual = add_copy(b, u, "residual_here", TIER_DEVICE);
   b->unit[u].residual_until = -1;
   build_move(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
@@ -50,8 +50,8 @@ static void fetch_residual(struct builder *b, int u, int micro)
  * takes, so the embedding, which is as large as many blocks, gets as many visits. */
 static int copy_visits(const struct builder *b, int u)
 {
-  const int64_t block = b->plan->layout[b->model->blocks].trained;
-  return block > 0 ? (int)((b->plan->layout[u].trained + block - 1) / block) : 1;
+  const int64_t block = b->plan->unit[b->model->blocks].layout.trained;
+  return block > 0 ? (int)((b->plan->unit[u].layout.trained + block - 1) / block) : 1;
 }
 
 /* The position after which a residual is requested, so that it arrives `times` copies before its
@@ -97,14 +97,14 @@ void build_fetch_residuals(struct builder *b, int v)
 
 int build_residual_here(const struct builder *b, int u)
 {
-  return leaves_device(b, u) ? b->unit[u].residual : b->plan->residual[u];
+  return leaves_device(b, u) ? b->unit[u].residual : b->plan->unit[u].residual;
 }
 
 void build_save_residual(struct builder *b, int u, int micro)
 {
   if (!leaves_device(b, u))
     return;
-  const int home = b->plan->residual[u], here = b->unit[u].residual;
+  const int home = b->plan->unit[u].residual, here = b->unit[u].residual;
   b->unit[u].residual_until = b->now + copy_visits(b, u);
   if (!is_on_disk(b, u)) {
     build_move(b, OP_SAVE_RESIDUAL, u, micro, here, home);

@@ -13,7 +13,7 @@ int64_t build_length(struct layout_range range)
 
 int64_t build_shard(const struct builder *b, int u)
 {
-  return b->plan->layout[u].trained / b->group;
+  return b->plan->unit[u].layout.trained / b->group;
 }
 
 static enum status grow_buffers(struct builder *b)
@@ -102,7 +102,7 @@ int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
 
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
 {
-  const struct layout_unit *layout = &b->plan->layout[u];
+  const struct layout_unit *layout = &b->plan->unit[u].layout;
   const int64_t begin = frozen ? layout->trained : 0, end = frozen ? layout->flat : layout->trained;
   if (begin == end)
     return -1;
@@ -167,18 +167,18 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   instr->attr.group = op_rows[op].group;
   const struct optim_settings *optim = &b->plan->input.optim;
   if (op_rows[op].coded) {
-    instr->attr.codec = b->plan->policy[unit].grads;
+    instr->attr.codec = b->plan->unit[unit].policy.grads;
     instr->attr.blocks = 1;
   }
   if (op_rows[op].codes_params)
-    instr->attr.codec = b->plan->policy[unit].weights;
+    instr->attr.codec = b->plan->unit[unit].policy.weights;
   instr->attr.fp8 = plan_op_fp8(b->plan, op, unit);
   if (op_rows[op].coded || op_rows[op].codes_params || op_rows[op].updates)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)
     instr->attr.clip = optim->clip;
   if (op == OP_UPDATE || op == OP_REPAIR)
-    instr->attr.lr_scale = b->plan->policy[unit].lr_scale;
+    instr->attr.lr_scale = b->plan->unit[unit].policy.lr_scale;
   if (op_rows[op].updates) {
     instr->attr.optimizer = optim->name;
     instr->attr.stochastic = optim->stochastic;
@@ -201,7 +201,7 @@ void build_use(struct instr *instr, int k, int buffer)
 void build_use_scales(const struct builder *b, struct instr *instr, int k)
 {
   if (plan_gathers_codes(b->plan, instr->unit))
-    build_use(instr, k, b->plan->scales[instr->unit]);
+    build_use(instr, k, b->plan->unit[instr->unit].scales);
 }
 
 void build_sum(struct instr *instr, int k, int buffer, bool adds)
@@ -251,7 +251,7 @@ static void measure(struct builder *b, int unit, int trained, int frozen, int re
   struct instr *measure = build_emit(b, OP_MEASURE, unit, -1);
   build_use(measure, MEASURE_TRAINED, trained);
   build_use(measure, MEASURE_FROZEN, frozen);
-  build_use(measure, MEASURE_SCALES, b->plan->scales[unit]);
+  build_use(measure, MEASURE_SCALES, b->plan->unit[unit].scales);
   build_use(measure, MEASURE_RECEIVED, received);
   if (!b->shards)
     measure->attr.group = GROUP_NONE;
@@ -259,10 +259,10 @@ static void measure(struct builder *b, int unit, int trained, int frozen, int re
 
 static void gather_scales(struct builder *b, int unit, int trained, int received)
 {
-  const int codes = b->plan->codes[unit];
+  const int codes = b->plan->unit[unit].codes;
   struct instr *gather = build_emit(b, OP_GATHER_SCALES, unit, -1);
   build_use(gather, SCALES_RECEIVED, received);
-  build_use(gather, SCALES_ALL, b->plan->scales[unit]);
+  build_use(gather, SCALES_ALL, b->plan->unit[unit].scales);
   build_use(gather, SCALES_TRAINED, codes < 0 ? -1 : trained);
   build_use(gather, SCALES_CODES, codes);
   if (!b->shards)
@@ -274,13 +274,13 @@ static void add_scales(struct builder *b, int unit, int trained)
   struct plan *plan = b->plan;
   const int scales =
       build_bytes(b, "scales", unit, TIER_DEVICE, PURPOSE_STAGING, scale_bytes(b, unit));
-  plan->scales[unit] = scales;
+  plan->unit[unit].scales = scales;
   plan->buffer[scales].unit = unit;
-  if (!plan->policy[unit].keeps_codes || trained < 0)
+  if (!plan->unit[unit].policy.keeps_codes || trained < 0)
     return;
   const int codes = build_transient(b, "codes", unit, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F8_E4M3,
                                     plan->buffer[trained].elements);
-  plan->codes[unit] = codes;
+  plan->unit[unit].codes = codes;
   plan->buffer[codes].unit = unit;
 }
 
@@ -289,11 +289,11 @@ int build_scales(struct builder *b, int unit, int trained, int frozen)
   const struct plan *plan = b->plan;
   if (!plan_gathers_codes(plan, unit))
     return trained;
-  if (plan->scales[unit] < 0) {
+  if (plan->unit[unit].scales < 0) {
     add_scales(b, unit, trained);
     const int received = received_magnitudes(b, unit);
     measure(b, unit, trained, frozen, received);
     gather_scales(b, unit, trained, received);
   }
-  return plan->codes[unit] < 0 ? trained : plan->codes[unit];
+  return plan->unit[unit].codes < 0 ? trained : plan->unit[unit].codes;
 }

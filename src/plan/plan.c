@@ -76,13 +76,14 @@ int plan_root(const struct plan *plan, int buffer, int64_t *offset)
 
 bool plan_is_on_host(const struct plan *plan, int unit)
 {
-  return unit < 0 ? plan->on_host[LANE_HOST] : plan->policy[unit].host;
+  return unit < 0 ? plan->on_host[LANE_HOST] : plan->unit[unit].policy.host;
 }
 
 bool plan_encodes(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units && plan->input.mode == PLAN_TRAIN; u++)
-    if (plan->layout[u].trained > 0 && !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY))
+    if (plan->unit[u].layout.trained > 0 &&
+        !(plan->unit[u].policy.grads.ops->traits & CODEC_IDENTITY))
       return true;
   return false;
 }
@@ -90,7 +91,7 @@ bool plan_encodes(const struct plan *plan)
 bool plan_keeps_residuals(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->residual[u] >= 0)
+    if (plan->unit[u].residual >= 0)
       return true;
   return false;
 }
@@ -155,7 +156,7 @@ int64_t plan_shared_bytes(const struct plan *plan)
 
 bool plan_gathers_codes(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].window != plan->policy[unit].compute;
+  return unit >= 0 && plan->unit[unit].policy.window != plan->unit[unit].policy.compute;
 }
 
 enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit)
@@ -223,29 +224,13 @@ void plan_destroy(struct plan *plan)
 {
   if (!plan)
     return;
-  for (int u = 0; plan->layout && u < plan->input.model->units; u++)
-    layout_unit_free(&plan->layout[u]);
-  for (int u = 0; plan->segments && u < plan->input.model->units; u++)
-    optim_segments_destroy(&plan->segments[u]);
-  mem_free(plan->segments);
-  mem_free(plan->policy);
+  for (int u = 0; plan->unit && u < plan->input.model->units; u++) {
+    layout_unit_free(&plan->unit[u].layout);
+    optim_segments_destroy(&plan->unit[u].segments);
+  }
+  mem_free(plan->unit);
   mem_free(plan->instr);
   mem_free(plan->buffer);
-  mem_free(plan->master);
-  for (int s = 0; s < plan->states; s++)
-    mem_free(plan->state[s].buffer);
-  mem_free(plan->residual);
-  mem_free(plan->working);
-  mem_free(plan->pending);
-  mem_free(plan->shared);
-  mem_free(plan->copy);
-  mem_free(plan->copy_mine);
-  mem_free(plan->scales);
-  mem_free(plan->codes);
-  mem_free(plan->owned);
-  mem_free(plan->frozen);
-  mem_free(plan->frozen_owned);
-  mem_free(plan->layout);
   mem_free(plan->tokens);
   mem_free(plan);
 }

@@ -177,10 +177,10 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  * - If only some units are on the host, the others differ in two points. Their UPDATE is on the
  *   reduce lane, and their gradients are reduced in staging buffers of their own.
  * - GATHER of a shard that is at its place in the window gathers in place.
- * - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type of
- *   the copy.
+ * - DECODE_PARAMS with ACCESS_ADD adds differences to plan_unit.copy. The sum is rounded to the
+ * type of the copy.
  * - The model writes a new gradient up to the last parameter. The executor zeroes the elements
- *   after it, layout[unit].used to trained.
+ *   after it, layout.used to layout.trained.
  * - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it. It leaves
  *   the error of the messages in the residual. Afterwards the gradient has no valid value.
  * - The same holds if ENCODE measures the error of its messages (policy.sample). For that the end
@@ -332,7 +332,7 @@ struct plan_input {
   enum deck_strategy strategy;
   struct deck_shape shape; /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
   struct deck_policy
-      policy;       /* for all units; only policy.c reads it, other files read plan->policy */
+      policy;       /* for all units; only policy.c reads it, other files read plan_unit.policy */
   int64_t capacity; /* PLAN_GENERATE: tokens per sequence in the cache */
   int prefetch;     /* units gathered ahead of their use */
   const struct model *model;         /* packed for `ranks` (model_freeze), or nothing frozen */
@@ -346,48 +346,60 @@ struct plan_state {
   const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
   enum plan_scope scope; /* of its buffers. Checkpoints cut pieces by it. */
-  int *buffer; /* of each unit, -1: none. Packed as by optim_state_offset(). The size is the largest
-                  of any rank of the group, so that all ranks place buffers in the same way. */
+};
+
+/* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
+ *
+ *   0                                  layout.trained                  layout.flat
+ *   | rank 0 | rank 1 | rank 2 | rank 3 | rank 0 | rank 1 | rank 2 | rank 3 |
+ *   |<------ trained parameters ------->|<------ frozen parameters ------->|
+ *            '--owned--'                        '-frozen_owned-'   (of rank 1)
+ *
+ * `master`, `working`, states and gradients of a rank are of `owned`. `frozen` is of
+ * `frozen_owned`. A window, `copy` and `shared` are the whole line.
+ *
+ * Buffers have an index or -1. */
+struct plan_unit {
+  struct unit_policy policy;
+  struct layout_unit layout;
+  struct optim_segments segments;
+  struct layout_range owned, frozen_owned; /* flat ranges, in elements */
+  int master;   /* this rank's part of the trained parameters; -1: the unit is frozen */
+  int frozen;   /* this rank's part of the frozen parameters */
+  int residual; /* this rank's residual, a message of policy.residual */
+  int working;  /* this rank's part of the copy in the compute type, in the masters' tier or shared
+                 */
+  int shared; /* the whole unit, with its frozen part, in the shard group's copy (WORKING_SHARED) */
+  int pending;   /* of a speculative unit: the gradient that its masters lack */
+  int copy;      /* the whole unit in the compute type, to which each rank adds all differences */
+  int copy_mine; /* this rank's part of its trained elements */
+  int scales;    /* of a unit that is gathered in fp8: see model_fp8_bytes() */
+  int codes; /* of this rank's trained part, from the unit's first GATHER of a step to its last; -1:
+              * each GATHER makes them */
+  /* Packed as by optim_state_offset(). The size is the largest of any rank of the group, so that
+   * all ranks place buffers in the same way. */
+  int state[PLAN_MAX_STATE];
 };
 
 struct plan {
-  struct plan_input input;    /* as given; without sharding, shape is one group of all ranks */
-  struct unit_policy *policy; /* of each unit */
+  struct plan_input input; /* as given; without sharding, shape is one group of all ranks */
   int64_t tight_saves; /* bytes of a backward pass's workspace that policy.tight saves, 0: none */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
+  struct plan_unit *unit; /* [model->units] */
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   int fullest[TIER_COUNT]; /* the first instruction at which most transient bytes live */
-  /* Buffers by meaning, index or -1; arrays of model->units. */
-  int *master; /* this rank's part of the trained parameters; -1 if the unit is frozen */
-  struct optim_segments *segments; /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
-  int *residual; /* this rank's residual, a message of policy.residual; -1: none */
-  int *working; /* this rank's part of the copy in the compute type, in the masters' tier or shared;
-                   -1: none (or frozen) */
-  bool on_host[LANE_COUNT];   /* lanes whose operations work on host memory, if device memory is
-                                 separate */
-  struct layout_range *owned; /* flat range (elements) of those */
-  int *pending;   /* of a speculative unit: the gradient that its masters lack; -1: none */
-  int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
-                   * -1: none */
-  int *copy_mine; /* this rank's part of its trained elements; -1: none */
-  int *scales;    /* of a unit that is gathered in fp8: see model_fp8_bytes(); -1: none */
-  int *codes;  /* of this rank's trained part, from the unit's first GATHER of a step to its last;
-                * -1: none, and each GATHER makes them */
-  int *frozen; /* this rank's frozen parameters, -1: none */
-  struct layout_range *frozen_owned; /* flat range of those, inside [layout.trained, layout.flat) */
-  struct layout_unit *layout;        /* each unit packed for `ranks` */
+  bool on_host[LANE_COUNT]; /* lanes whose operations work on host memory, if device memory is
+                               separate */
   /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the
    * caller reads them until the next step is released. */
   int *tokens;               /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
   int loss, metrics, logits; /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B,
                                 V] fp32; -1 if the mode has none */
   int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
-  int *shared; /* the whole unit in the shard group's shared copy (WORKING_SHARED), with its frozen
-                  part; -1: none */
 };
 
 /* Content of the metrics buffer. */

@@ -97,8 +97,8 @@ void plan_print(const struct plan *plan, FILE *to)
 static bool is_first_with_codec(const struct plan *plan, int u)
 {
   int first = 0;
-  while (plan->layout[first].trained == 0 ||
-         !codec_equal(&plan->policy[first].grads, &plan->policy[u].grads))
+  while (plan->unit[first].layout.trained == 0 ||
+         !codec_equal(&plan->unit[first].policy.grads, &plan->unit[u].policy.grads))
     first++;
   return first == u;
 }
@@ -108,9 +108,9 @@ void plan_print_codecs(const struct plan *plan, char *out, size_t size)
   *out = '\0';
   for (int u = 0; u < plan->input.model->units; u++) {
     char name[64];
-    if (plan->layout[u].trained == 0 || !is_first_with_codec(plan, u))
+    if (plan->unit[u].layout.trained == 0 || !is_first_with_codec(plan, u))
       continue;
-    codec_print_name(&plan->policy[u].grads, name, sizeof name);
+    codec_print_name(&plan->unit[u].policy.grads, name, sizeof name);
     append_text(out, size, "%s%s", *out ? ", " : "", name);
   }
 }
@@ -152,8 +152,8 @@ static void print_frozen(const struct plan *plan, enum plan_tier tier, FILE *to)
 {
   int64_t bytes = 0;
   for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->frozen[u] >= 0 && plan->buffer[plan->frozen[u]].tier == tier)
-      bytes += plan->buffer[plan->frozen[u]].bytes;
+    if (plan->unit[u].frozen >= 0 && plan->buffer[plan->unit[u].frozen].tier == tier)
+      bytes += plan->buffer[plan->unit[u].frozen].bytes;
   if (bytes > 0)
     print_row("  of which frozen", bytes, 0, to);
 }

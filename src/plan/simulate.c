@@ -150,7 +150,7 @@ struct cost cost_encode(const struct pricing *p)
   const struct cost cost = coded_cost(p, encode, codec, bytes, 1, 1);
   if (!has(p, ENCODE_RESIDUAL))
     return cost;
-  const struct codec *residual = &p->plan->policy[p->instr->unit].residual;
+  const struct codec *residual = &p->plan->unit[p->instr->unit].policy.residual;
   const struct cost before = coded_cost(p, decode, residual, bytes, 1, 1),
                     lost = coded_cost(p, decode, codec, bytes, 1,
                                       blocks_of(p) * plan_instr_ranks(p->plan, p->instr)),
@@ -222,8 +222,8 @@ struct cost cost_update(const struct pricing *p)
   const double bytes = update_bytes(p);
   struct cost cost = traffic_cost(p, bytes);
   if (has(p, UPDATE_DIRECTION)) {
-    const double flops =
-        optim_transform_flops(&p->plan->segments[p->instr->unit], p->plan->owned[p->instr->unit]);
+    const double flops = optim_transform_flops(&p->plan->unit[p->instr->unit].segments,
+                                               p->plan->unit[p->instr->unit].owned);
     cost.seconds += ratio(flops, p->rates->gemm_flops);
   }
   return cost;

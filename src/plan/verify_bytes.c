@@ -232,13 +232,13 @@ static bool carries_over(const struct plan *plan, const struct place *place,
   const struct plan_buffer *buffer = &plan->buffer[root];
   if (!buffer->persistent || buffer->unit < 0)
     return false;
-  if (root == plan->pending[buffer->unit])
+  if (root == plan->unit[buffer->unit].pending)
     return true;
   if (buffer->purpose != PURPOSE_PARAMS)
     return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_RESIDUAL ||
            buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
-  return lies_in(plan, plan->master[buffer->unit], root, begin, end) ||
-         lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
+  return lies_in(plan, plan->unit[buffer->unit].master, root, begin, end) ||
+         lies_in(plan, plan->unit[buffer->unit].frozen, root, begin, end);
 }
 
 /* A value that is read or added to must be the buffer's own: written in this step, unless it
@@ -348,9 +348,9 @@ static enum status start(struct verifier *v)
     status = write_span(&place, -1);
   }
   for (int u = 0; u < plan->input.model->units && !status; u++) {
-    status = cut_at(v, plan->master[u]);
+    status = cut_at(v, plan->unit[u].master);
     if (!status)
-      status = cut_at(v, plan->frozen[u]);
+      status = cut_at(v, plan->unit[u].frozen);
   }
   return status;
 }

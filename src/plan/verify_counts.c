@@ -11,7 +11,7 @@ struct tally {
  * is. */
 static bool reduces_micros(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].each_micro && plan->input.shape.micros > 1;
+  return plan->unit[unit].policy.each_micro && plan->input.shape.micros > 1;
 }
 
 /* Whether replicas are summed in each micro-batch, because gradients must be complete before they
@@ -19,7 +19,7 @@ static bool reduces_micros(const struct plan *plan, int unit)
  */
 static bool meets_micros(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE &&
+  return verify_on_host(plan, unit) && plan->unit[unit].policy.sums == SUMS_DEVICE &&
          reduces_micros(plan, unit);
 }
 
@@ -85,12 +85,12 @@ bool due_stored(const struct plan *plan, int unit)
 /* Gradients that arrive on the host are added there if the devices have summed them. */
 bool due_adds_on_host(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE;
+  return verify_on_host(plan, unit) && plan->unit[unit].policy.sums == SUMS_DEVICE;
 }
 
 bool due_shared_copy(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && plan->policy[unit].working == WORKING_SHARED;
+  return verify_on_host(plan, unit) && plan->unit[unit].policy.working == WORKING_SHARED;
 }
 
 /* ---- rules ---- */
@@ -129,7 +129,7 @@ static int group_hops(const struct plan *plan, int unit, int micro)
   if (plan->input.shape.group == 1 || !is_time(plan, WHEN_REDUCED, unit, micro) ||
       verify_sums_shared(plan, unit))
     return 0;
-  return plan->policy[unit].across == ACROSS_NODES ? 2 : 1;
+  return plan->unit[unit].policy.across == ACROSS_NODES ? 2 : 1;
 }
 
 static int replica_hops(const struct plan *plan, int unit, int micro)
@@ -160,7 +160,7 @@ int due_encode(const struct plan *plan, int unit, int micro, const struct tally 
   (void)tally;
   if (!verify_learns(plan, unit) || verify_sends_gradients(plan, unit))
     return 0;
-  const bool groups = plan->policy[unit].across != ACROSS_REPLICAS;
+  const bool groups = plan->unit[unit].policy.across != ACROSS_REPLICAS;
   return (groups && group_hops(plan, unit, micro) > 0) + replica_hops(plan, unit, micro) +
          is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
 }
@@ -176,13 +176,14 @@ int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct 
 {
   if (!is_due(plan, &op_rows[OP_BACKWARD].one, unit, micro) || tally->of[OP_SAVE_ACT] == 0)
     return 0;
-  const enum deck_keep keep = plan->policy[unit].keep;
+  const enum deck_keep keep = plan->unit[unit].policy.keep;
   return keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
 }
 
 int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  return due_kept_on_host(plan, unit, micro, tally) && plan->policy[unit].keep == KEEP_INPUT_NVME;
+  return due_kept_on_host(plan, unit, micro, tally) &&
+         plan->unit[unit].policy.keep == KEEP_INPUT_NVME;
 }
 
 static int count_due(const struct plan *plan, int op, int unit, int micro,

@@ -92,9 +92,9 @@ static enum status check_lanes(const struct plan *plan)
 {
   bool want[LANE_COUNT] = {[LANE_DISK] = true};
   for (int u = 0; u < plan->input.model->units; u++) {
-    want[LANE_HOST] |= plan->policy[u].host;
-    want[LANE_REDUCE] |= plan->policy[u].sums != SUMS_DEVICE;
-    want[LANE_GATHER] |= plan->policy[u].working == WORKING_SHARED;
+    want[LANE_HOST] |= plan->unit[u].policy.host;
+    want[LANE_REDUCE] |= plan->unit[u].policy.sums != SUMS_DEVICE;
+    want[LANE_GATHER] |= plan->unit[u].policy.working == WORKING_SHARED;
   }
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (plan->on_host[lane] != want[lane])
@@ -226,9 +226,9 @@ static enum status check_lifetimes(const struct plan *plan, int i)
 static enum status check_frozen(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  if (instr->unit < 0 || plan->frozen[instr->unit] < 0)
+  if (instr->unit < 0 || plan->unit[instr->unit].frozen < 0)
     return STATUS_OK;
-  const struct plan_buffer *frozen = &plan->buffer[plan->frozen[instr->unit]];
+  const struct plan_buffer *frozen = &plan->buffer[plan->unit[instr->unit].frozen];
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     if (instr->use[k].buffer < 0)
       continue;

@@ -11,7 +11,7 @@ static bool is_home(const struct plan *plan, int unit, const struct operand *ope
   static const enum operand_place places[] = {[DECK_RESIDUAL_DEVICE] = PLACE_DEVICE,
                                               [DECK_RESIDUAL_HOST] = PLACE_HOST,
                                               [DECK_RESIDUAL_NVME] = PLACE_DISK};
-  return operand->place == places[plan->policy[unit].residual_tier];
+  return operand->place == places[plan->unit[unit].policy.residual_tier];
 }
 
 /* The only buffer allowed as this operand; -1: none; ANY: any. */
@@ -20,12 +20,12 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
 {
   const bool stored = operand->role == ROLE_STORED_STATE;
   switch (operand->role) {
-  case ROLE_MASTER: return plan->master[unit];
-  case ROLE_WORKING: return plan->working[unit];
-  case ROLE_PENDING: return plan->pending[unit];
+  case ROLE_MASTER: return plan->unit[unit].master;
+  case ROLE_WORKING: return plan->unit[unit].working;
+  case ROLE_PENDING: return plan->unit[unit].pending;
   case ROLE_STATE:
   case ROLE_STORED_STATE:
-    return stored == verify_state_on_disk(plan, unit) ? plan->state[operand->index].buffer[unit]
+    return stored == verify_state_on_disk(plan, unit) ? plan->unit[unit].state[operand->index]
            : stored                                   ? -1
                                                       : ANY;
   case ROLE_METRICS: return plan->metrics;
@@ -34,10 +34,10 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
-  case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->residual[unit] : ANY;
-  case ROLE_COPY: return plan->copy_mine[unit];
-  case ROLE_SCALES: return plan->scales[unit];
-  case ROLE_CODES: return plan->codes[unit];
+  case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->unit[unit].residual : ANY;
+  case ROLE_COPY: return plan->unit[unit].copy_mine;
+  case ROLE_SCALES: return plan->unit[unit].scales;
+  case ROLE_CODES: return plan->unit[unit].codes;
   default: return ANY;
   }
 }
@@ -77,14 +77,14 @@ static enum status check_type(const struct plan *plan, int i, int k, enum dtype 
 static int64_t owned_elements(const struct plan *plan, int unit)
 {
   const bool whole = plan->input.strategy == STRATEGY_NO_SHARD;
-  return plan->layout[unit].trained / (whole ? 1 : plan->input.shape.group);
+  return plan->unit[unit].layout.trained / (whole ? 1 : plan->input.shape.group);
 }
 
 /* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that.
  * From a sum over its node it gets the shards of its index on all nodes. */
 static int64_t part_elements(const struct plan *plan, const struct instr *instr)
 {
-  const int64_t trained = plan->layout[instr->unit].trained;
+  const int64_t trained = plan->unit[instr->unit].layout.trained;
   switch (verify_group(plan, instr)) {
   case GROUP_REPLICAS: return trained / plan->input.ranks;
   case GROUP_NODE: return trained / plan->input.shape.local_ranks;
@@ -105,14 +105,14 @@ static int64_t message_elements(const struct plan *plan, const struct instr *ins
 /* One message of all that this rank sends. */
 static int64_t residual_elements(const struct plan *plan, int unit)
 {
-  const struct codec *codec = &plan->policy[unit].residual;
+  const struct codec *codec = &plan->unit[unit].policy.residual;
   return codec->ops->bytes(codec, verify_encoded(plan, unit));
 }
 
 static int64_t elements_of(const struct plan *plan, const struct instr *instr,
                            const struct operand *operand)
 {
-  const struct layout_unit *layout = instr->unit < 0 ? NULL : &plan->layout[instr->unit];
+  const struct layout_unit *layout = instr->unit < 0 ? NULL : &plan->unit[instr->unit].layout;
   switch (operand->extent) {
   case EXTENT_UNIT: return layout->flat;
   case EXTENT_TRAINED: return layout->trained;
@@ -136,8 +136,8 @@ static enum dtype type_of(const struct plan *plan, const struct instr *instr,
 {
   switch (operand->type) {
   case TYPE_WINDOW: return verify_window_type(plan, instr->unit);
-  case TYPE_COMPUTE: return plan->policy[instr->unit < 0 ? 0 : instr->unit].compute;
-  case TYPE_STATE: return plan->policy[instr->unit].state;
+  case TYPE_COMPUTE: return plan->unit[instr->unit < 0 ? 0 : instr->unit].policy.compute;
+  case TYPE_STATE: return plan->unit[instr->unit].policy.state;
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
   case TYPE_SENT: return instr->attr.codec.ops->traits & CODEC_IDENTITY ? DTYPE_F32 : DTYPE_U8;
@@ -170,7 +170,7 @@ static enum status check_optimizer(const struct plan *plan, int i)
              seeded = updates || op_rows[instr->op].coded || op_rows[instr->op].codes_params;
   const double clip = instr->op == OP_METRICS ? optim->clip : 0;
   const bool steps = instr->op == OP_UPDATE || instr->op == OP_REPAIR;
-  const double lr_scale = steps ? plan->policy[instr->unit].lr_scale : 0;
+  const double lr_scale = steps ? plan->unit[instr->unit].policy.lr_scale : 0;
   if (attr->clip != clip)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
@@ -218,7 +218,7 @@ static enum status check_blocks(const struct plan *plan, int i)
 static enum status check_params_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].weights;
+  const struct codec *mine = &instr->attr.codec, *codec = &plan->unit[instr->unit].policy.weights;
   if (mine->ops && codec->ops && codec_equal(codec, mine))
     return STATUS_OK;
   return verify_fail(plan, i, "has parameters in codec %s, and its unit's travel in codec %s",
@@ -249,10 +249,11 @@ static enum status check_attributes(const struct plan *plan, int i)
  * group shares the copy. */
 static enum status check_working(const struct plan *plan, int i)
 {
-  const int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
-  const bool whole = plan->policy[unit].working == WORKING_SHARED;
+  const int unit = plan->instr[i].unit, shared = plan->unit[unit].shared,
+            working = plan->unit[unit].working;
+  const bool whole = plan->unit[unit].policy.working == WORKING_SHARED;
   if (whole ? plan_root(plan, working, NULL) != shared ||
-                  !verify_is_place(plan, unit, working, plan->owned[unit])
+                  !verify_is_place(plan, unit, working, plan->unit[unit].owned)
             : plan->buffer[working].parent >= 0)
     return verify_fail(plan, i, "writes %s, which is not at its place in the unit",
                        plan->buffer[working].name);
@@ -290,15 +291,16 @@ enum status check_update(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   const int unit = instr->unit;
   const int64_t mine = owned_elements(plan, unit),
-                begin =
-                    mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
-  if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
+                begin = mine < plan->unit[unit].layout.trained
+                            ? input->rank % input->shape.group * mine
+                            : 0;
+  if (plan->unit[unit].owned.begin != begin || plan->unit[unit].owned.end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
-  const struct layout_range all = {0, plan->layout[unit].trained};
+  const struct layout_range all = {0, plan->unit[unit].layout.trained};
   if (instr->use[UPDATE_WORK].buffer >= 0 &&
       plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
-          (int64_t)optim_transform_workspace(&plan->segments[unit], plan->policy[unit].compute,
-                                             all))
+          (int64_t)optim_transform_workspace(&plan->unit[unit].segments,
+                                             plan->unit[unit].policy.compute, all))
     return verify_fail(plan, i, "has too little room for a matrix of the unit");
   enum status status = STATUS_OK;
   if (instr->use[UPDATE_METRICS].buffer >= 0)
@@ -331,7 +333,7 @@ enum status check_gather_direction(const struct plan *plan, int i)
   int64_t at, begin;
   const bool inside = plan_root(plan, piece, &at) == plan_root(plan, whole, &begin);
   const int64_t place =
-      plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
+      plan->unit[plan->instr[i].unit].owned.begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
   if (!inside || at - begin != place)
     return verify_fail(plan, i, "gathers %s, which is not at its place in the unit",
                        plan->buffer[piece].name);
@@ -353,7 +355,7 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
 static enum status check_sample(const struct plan *plan, int i, int64_t part, int members)
 {
   const struct instr *instr = &plan->instr[i];
-  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const struct unit_policy *policy = &plan->unit[instr->unit].policy;
   const int64_t coded = codec_work(&policy->grads, part, members),
                 lost = policy->residual.ops ? codec_work(&policy->residual, part * members, 1) : 0,
                 bytes = plan->buffer[instr->use[ENCODE_WORK].buffer].bytes,
@@ -368,7 +370,7 @@ enum status check_magnitude(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const int64_t elements = verify_members(plan, instr) * part_elements(plan, instr);
-  return check_work(plan, i, MAGNITUDE_WORK, &plan->policy[instr->unit].residual, elements, 1);
+  return check_work(plan, i, MAGNITUDE_WORK, &plan->unit[instr->unit].policy.residual, elements, 1);
 }
 
 enum status check_encode(const struct plan *plan, int i)
@@ -376,7 +378,7 @@ enum status check_encode(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   const int64_t part = part_elements(plan, instr);
   const int members = (int)verify_members(plan, instr);
-  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const struct unit_policy *policy = &plan->unit[instr->unit].policy;
   enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
   if (!status)
     status = check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
@@ -386,7 +388,7 @@ enum status check_encode(const struct plan *plan, int i)
 enum status check_decode_sum(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  return check_work(plan, i, DECODE_SUM_WORK, &plan->policy[instr->unit].grads,
+  return check_work(plan, i, DECODE_SUM_WORK, &plan->unit[instr->unit].policy.grads,
                     part_elements(plan, instr), (int)verify_members(plan, instr));
 }
 
@@ -409,8 +411,8 @@ enum status check_encode_params(const struct plan *plan, int i)
     status = check_work(plan, i, ENCODE_PARAMS_WORK, codec, n, 1);
   if (status || copy < 0)
     return status;
-  if (plan_root(plan, copy, NULL) != plan->copy[instr->unit] ||
-      !verify_is_place(plan, instr->unit, copy, plan->owned[instr->unit]))
+  if (plan_root(plan, copy, NULL) != plan->unit[instr->unit].copy ||
+      !verify_is_place(plan, instr->unit, copy, plan->unit[instr->unit].owned))
     return verify_fail(plan, i, "reads %s, which is not at its place in the unit",
                        plan->buffer[copy].name);
   return STATUS_OK;
@@ -445,13 +447,13 @@ enum status check_decode_params(const struct plan *plan, int i)
   const struct plan_use *whole = &instr->use[DECODE_PARAMS_WHOLE];
   const int64_t n = decoded_elements(plan, instr), members = verify_members(plan, instr);
   const bool keeps = verify_keeps_copy(plan, instr->unit);
-  if (keeps != (plan_root(plan, whole->buffer, NULL) == plan->copy[instr->unit]) ||
+  if (keeps != (plan_root(plan, whole->buffer, NULL) == plan->unit[instr->unit].copy) ||
       keeps != (whole->access == ACCESS_ADD))
     return verify_fail(plan, i,
                        "%s %s: differences are added to a copy, other messages write a window",
                        verify_verb(whole->access), plan->buffer[whole->buffer].name);
-  if (lies_around(plan, whole->buffer, plan->master[instr->unit]) ||
-      lies_around(plan, whole->buffer, plan->frozen[instr->unit]))
+  if (lies_around(plan, whole->buffer, plan->unit[instr->unit].master) ||
+      lies_around(plan, whole->buffer, plan->unit[instr->unit].frozen))
     return verify_fail(plan, i, "decodes %s over the parameters that it holds",
                        plan->buffer[whole->buffer].name);
   const enum status status =
@@ -462,8 +464,9 @@ enum status check_decode_params(const struct plan *plan, int i)
 enum status check_publish(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, whole = plan->instr[i].use[MOVE_TO].buffer;
-  if (plan_root(plan, whole, NULL) != plan->shared[unit] ||
-      !verify_is_place(plan, unit, whole, (struct layout_range){0, plan->layout[unit].trained}))
+  if (plan_root(plan, whole, NULL) != plan->unit[unit].shared ||
+      !verify_is_place(plan, unit, whole,
+                       (struct layout_range){0, plan->unit[unit].layout.trained}))
     return verify_fail(plan, i,
                        "writes %s, which is not what its group updates of the copy that it shares",
                        plan->buffer[whole].name);
@@ -495,7 +498,7 @@ static enum status check_shard(const struct plan *plan, int i, int k, bool froze
   const int unit = plan->instr[i].unit;
   if (plan->instr[i].use[k].buffer < 0 || verify_on_host(plan, unit))
     return STATUS_OK;
-  return check_role(plan, i, k, frozen ? plan->frozen[unit] : plan->master[unit]);
+  return check_role(plan, i, k, frozen ? plan->unit[unit].frozen : plan->unit[unit].master);
 }
 
 enum status check_measure(const struct plan *plan, int i)
@@ -518,16 +521,18 @@ enum status check_gather(const struct plan *plan, int i)
             whole = instr->use[GATHER_WHOLE].buffer;
   if (verify_encodes_params(plan, unit))
     return verify_fail(plan, i, "gathers parameters as they are, and its unit's travel in codec %s",
-                       plan->policy[unit].weights.ops->name);
+                       plan->unit[unit].policy.weights.ops->name);
   if (verify_on_host(plan, unit)) /* see check_fetched() */
     return STATUS_OK;
-  const struct layout_unit *layout = &plan->layout[unit];
-  const bool frozen = shard == plan->frozen[unit], coded = verify_keeps_codes(plan, unit),
+  const struct layout_unit *layout = &plan->unit[unit].layout;
+  const bool frozen = shard == plan->unit[unit].frozen, coded = verify_keeps_codes(plan, unit),
              copied = !frozen && (coded || verify_has_working(plan, unit));
   const int64_t begin = frozen ? layout->trained : 0,
                 elements = frozen ? layout->flat - layout->trained : layout->trained;
   int64_t offset;
-  const int source = coded ? plan->codes[unit] : copied ? plan->working[unit] : plan->master[unit];
+  const int source = coded    ? plan->unit[unit].codes
+                     : copied ? plan->unit[unit].working
+                              : plan->unit[unit].master;
   enum status status = frozen ? STATUS_OK : check_role(plan, i, GATHER_SHARD, source);
   if (!status)
     status = check_elements(plan, i, GATHER_SHARD, elements / verify_members(plan, instr));
@@ -593,7 +598,8 @@ static enum status check_states(const struct plan *plan)
   const int n = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   bool equal = plan->states == n;
   for (int s = 0; s < n && equal; s++)
-    equal = plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->policy[0].state;
+    equal =
+        plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->unit[0].policy.state;
   if (equal)
     return STATUS_OK;
   return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n,

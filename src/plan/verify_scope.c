@@ -26,7 +26,7 @@ static enum status check_elements(const struct plan *plan, const struct plan_buf
     return fail_scope(b, "nothing is sharded");
   if (b->unit < 0)
     return fail_scope(b, "it belongs to no unit");
-  const struct layout_unit *layout = &plan->layout[b->unit];
+  const struct layout_unit *layout = &plan->unit[b->unit].layout;
   if (n != layout->flat && n != layout->trained && n != layout->flat - layout->trained)
     return fail_scope(b, "it has another number of elements");
   return STATUS_OK;
@@ -49,10 +49,10 @@ static enum status check_scope(const struct plan *plan, const struct plan_buffer
 /* UPDATE changes a master's state with the master. Its elements are checked as an operand. */
 static enum status check_state(const struct plan *plan, int s, int u)
 {
-  if (plan->state[s].buffer[u] < 0)
+  if (plan->unit[u].state[s] < 0)
     return STATUS_OK;
-  const struct plan_buffer *state = &plan->buffer[plan->state[s].buffer[u]];
-  const int master = plan->master[u];
+  const struct plan_buffer *state = &plan->buffer[plan->unit[u].state[s]];
+  const int master = plan->unit[u].master;
   if (state->scope != plan->state[s].scope)
     return fail_scope(state, "checkpoints take it for another scope");
   if (master < 0 || state->scope != plan->buffer[master].scope)
@@ -63,7 +63,7 @@ static enum status check_state(const struct plan *plan, int s, int u)
 /* Each rank adds the differences of all members to its copy. */
 static enum status check_copy(const struct plan *plan, int u)
 {
-  const int copy = plan->copy[u];
+  const int copy = plan->unit[u].copy;
   if (copy < 0 || plan->buffer[copy].scope == SCOPE_GROUP)
     return STATUS_OK;
   return fail_scope(&plan->buffer[copy], "all members add the same differences to it");

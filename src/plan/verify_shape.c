@@ -5,32 +5,32 @@
 bool verify_on_host(const struct plan *plan, int unit)
 {
   for (int u = 0; u < plan->input.model->units && unit < 0; u++)
-    if (plan->policy[u].host)
+    if (plan->unit[u].policy.host)
       return true;
-  return unit >= 0 && plan->policy[unit].host;
+  return unit >= 0 && plan->unit[unit].policy.host;
 }
 
 bool verify_squares_on_host(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE &&
+  return unit >= 0 && plan->unit[unit].policy.host && plan->unit[unit].policy.sums == SUMS_DEVICE &&
          plan->input.shape.micros > 1;
 }
 
 bool verify_sums_shared(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].sums == SUMS_SHARED;
+  return unit >= 0 && plan->unit[unit].policy.sums == SUMS_SHARED;
 }
 
 bool verify_learns(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->input.mode == PLAN_TRAIN && plan->layout[unit].trained > 0;
+  return unit >= 0 && plan->input.mode == PLAN_TRAIN && plan->unit[unit].layout.trained > 0;
 }
 
 bool verify_embedding_learns(const struct plan *plan)
 {
   const struct model_unit *unit = &plan->input.model->unit[0];
   for (int p = 0; p < unit->params; p++)
-    if (verify_learns(plan, 0) && !plan->layout[0].frozen[p] &&
+    if (verify_learns(plan, 0) && !plan->unit[0].layout.frozen[p] &&
         (plan->input.model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING))
       return true;
   return false;
@@ -43,7 +43,7 @@ bool verify_is_block(const struct plan *plan, int unit)
 
 bool verify_recomputes(const struct plan *plan, int block)
 {
-  enum deck_keep keep = plan->policy[block].keep;
+  enum deck_keep keep = plan->unit[block].policy.keep;
   return keep == KEEP_INPUT || keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
 }
 
@@ -59,12 +59,12 @@ bool verify_passes_back(const struct plan *plan, int block)
 
 bool verify_state_on_disk(const struct plan *plan, int unit)
 {
-  return verify_learns(plan, unit) && plan->states > 0 && plan->policy[unit].disk;
+  return verify_learns(plan, unit) && plan->states > 0 && plan->unit[unit].policy.disk;
 }
 
 bool verify_has_matrices(const struct plan *plan, int unit)
 {
-  return verify_learns(plan, unit) && optim_has_matrices(&plan->segments[unit]);
+  return verify_learns(plan, unit) && optim_has_matrices(&plan->unit[unit].segments);
 }
 
 int64_t verify_state_elements(const struct plan *plan, int unit, int s)
@@ -73,9 +73,9 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s)
   const int shards = input->strategy == STRATEGY_NO_SHARD ? 1 : input->shape.group;
   int64_t most = 0;
   for (int i = 0; s < plan->states && verify_learns(plan, unit) && i < shards; i++) {
-    const int64_t part = plan->layout[unit].trained / shards;
+    const int64_t part = plan->unit[unit].layout.trained / shards;
     const struct layout_range range = {i * part, (i + 1) * part};
-    const int64_t n = optim_state_elements(&plan->segments[unit], s, range);
+    const int64_t n = optim_state_elements(&plan->unit[unit].segments, s, range);
     most = n > most ? n : most;
   }
   return most;
@@ -83,17 +83,17 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s)
 
 bool verify_has_working(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].working != WORKING_NONE;
+  return unit >= 0 && plan->unit[unit].policy.working != WORKING_NONE;
 }
 
 bool verify_has_trained(const struct plan *plan, int unit)
 {
-  return plan->layout[unit].trained > 0;
+  return plan->unit[unit].layout.trained > 0;
 }
 
 bool verify_has_frozen(const struct plan *plan, int unit)
 {
-  return plan->layout[unit].flat > plan->layout[unit].trained;
+  return plan->unit[unit].layout.flat > plan->unit[unit].layout.trained;
 }
 
 bool verify_shares_scales(const struct plan *plan, int unit)
@@ -104,7 +104,7 @@ bool verify_shares_scales(const struct plan *plan, int unit)
 
 bool verify_keeps_codes(const struct plan *plan, int unit)
 {
-  return plan_gathers_codes(plan, unit) && plan->policy[unit].keeps_codes &&
+  return plan_gathers_codes(plan, unit) && plan->unit[unit].policy.keeps_codes &&
          verify_has_trained(plan, unit);
 }
 
@@ -117,12 +117,12 @@ int64_t verify_scale_bytes(const struct plan *plan, int unit)
 
 bool verify_sends_gradients(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].grads.ops->traits & CODEC_IDENTITY;
+  return plan->unit[unit].policy.grads.ops->traits & CODEC_IDENTITY;
 }
 
 struct codec verify_codec(const struct plan *plan, const struct instr *instr)
 {
-  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const struct unit_policy *policy = &plan->unit[instr->unit].policy;
   const enum plan_group group = instr->attr.group;
   const bool encodes = policy->across == ACROSS_RANKS ||
                        (policy->across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
@@ -133,10 +133,10 @@ struct codec verify_codec(const struct plan *plan, const struct instr *instr)
 int64_t verify_encoded(const struct plan *plan, int unit)
 {
   const struct deck_shape *shape = &plan->input.shape;
-  const int64_t trained = plan->layout[unit].trained;
+  const int64_t trained = plan->unit[unit].layout.trained;
   if (verify_sends_gradients(plan, unit))
     return 0;
-  switch (plan->policy[unit].across) {
+  switch (plan->unit[unit].policy.across) {
   case ACROSS_RANKS: return shape->group > 1 ? trained : 0;
   case ACROSS_REPLICAS: return trained / shape->group;
   case ACROSS_NODES: return trained / shape->local_ranks;
@@ -146,57 +146,58 @@ int64_t verify_encoded(const struct plan *plan, int unit)
 
 bool verify_has_residual(const struct plan *plan, int unit)
 {
-  return verify_learns(plan, unit) && plan->policy[unit].residual.ops &&
+  return verify_learns(plan, unit) && plan->unit[unit].policy.residual.ops &&
          verify_encoded(plan, unit) > 0;
 }
 
 bool verify_moves_residual(const struct plan *plan, int unit)
 {
   return verify_has_residual(plan, unit) &&
-         plan->policy[unit].residual_tier != DECK_RESIDUAL_DEVICE;
+         plan->unit[unit].policy.residual_tier != DECK_RESIDUAL_DEVICE;
 }
 
 bool verify_stores_residual(const struct plan *plan, int unit)
 {
-  return verify_has_residual(plan, unit) && plan->policy[unit].residual_tier == DECK_RESIDUAL_NVME;
+  return verify_has_residual(plan, unit) &&
+         plan->unit[unit].policy.residual_tier == DECK_RESIDUAL_NVME;
 }
 
 bool verify_spends(const struct plan *plan, int unit)
 {
-  return verify_has_residual(plan, unit) || plan->policy[unit].sample > 0;
+  return verify_has_residual(plan, unit) || plan->unit[unit].policy.sample > 0;
 }
 
 bool verify_wants_decode_work(const struct plan *plan, int unit)
 {
-  return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;
+  return codec_work(&plan->unit[unit].policy.grads, plan->unit[unit].layout.trained, 1) > 0;
 }
 
 bool verify_wants_largest(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].grads.ops->traits & CODEC_NEEDS_MAX;
+  return plan->unit[unit].policy.grads.ops->traits & CODEC_NEEDS_MAX;
 }
 
 bool verify_wants_encode_work(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].sample > 0 || verify_wants_decode_work(plan, unit) ||
+  return plan->unit[unit].policy.sample > 0 || verify_wants_decode_work(plan, unit) ||
          (verify_has_residual(plan, unit) &&
-          codec_work(&plan->policy[unit].residual, plan->layout[unit].trained, 1) > 0);
+          codec_work(&plan->unit[unit].policy.residual, plan->unit[unit].layout.trained, 1) > 0);
 }
 
 bool verify_encodes_params(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].weights.ops;
+  return unit >= 0 && plan->unit[unit].policy.weights.ops;
 }
 
 bool verify_keeps_copy(const struct plan *plan, int unit)
 {
-  return verify_encodes_params(plan, unit) && plan->policy[unit].difference;
+  return verify_encodes_params(plan, unit) && plan->unit[unit].policy.difference;
 }
 
 bool verify_wants_params_work(const struct plan *plan, int unit)
 {
   return verify_encodes_params(plan, unit) &&
-         codec_work(&plan->policy[unit].weights, plan->layout[unit].flat, 1) > 0;
+         codec_work(&plan->unit[unit].policy.weights, plan->unit[unit].layout.flat, 1) > 0;
 }
 
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
@@ -204,7 +205,7 @@ enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
   const struct plan_input *input = &plan->input;
   const bool shards = input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
   const bool coded = op_rows[instr->op].coded && instr->op != OP_SUM_SHARED;
-  if (coded && plan->policy[instr->unit].across == ACROSS_NODES)
+  if (coded && plan->unit[instr->unit].policy.across == ACROSS_NODES)
     return instr->attr.group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
   if (coded && input->shape.replicas > 1)
     return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
@@ -228,7 +229,7 @@ int64_t verify_members(const struct plan *plan, const struct instr *instr)
 
 enum dtype verify_window_type(const struct plan *plan, int unit)
 {
-  return plan->policy[unit < 0 ? 0 : unit].window;
+  return plan->unit[unit < 0 ? 0 : unit].policy.window;
 }
 
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range)
@@ -237,7 +238,7 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
   const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)],
                            *part = &plan->buffer[buffer];
   return window->unit == unit && window->dtype == verify_window_type(plan, unit) &&
-         window->elements == plan->layout[unit].flat &&
+         window->elements == plan->unit[unit].layout.flat &&
          offset == range.begin * (int64_t)dtype_size(window->dtype) &&
          part->elements == range.end - range.begin;
 }
@@ -275,7 +276,7 @@ bool verify_wants_stream_gradient(const struct plan *plan, int unit)
 
 bool verify_speculates(const struct plan *plan, int unit)
 {
-  return verify_learns(plan, unit) && plan->policy[unit].timing == TIMING_SPECULATIVE;
+  return verify_learns(plan, unit) && plan->unit[unit].policy.timing == TIMING_SPECULATIVE;
 }
 
 /* Whether a unit that learns needs squares. */
@@ -290,5 +291,5 @@ bool verify_wants_squares(const struct plan *plan, int unit)
 
 bool verify_wants_metrics(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].timing == TIMING_DEFERRED;
+  return unit >= 0 && plan->unit[unit].policy.timing == TIMING_DEFERRED;
 }

@@ -250,7 +250,7 @@ static struct value residual_at(const struct walker *w, int k)
 {
   const int unit = w->plan->instr[w->now].unit;
   const struct value value = value_of(w, k);
-  const bool old = value.kind == VALUE_OTHER && buffer_of(w, k) == w->plan->residual[unit];
+  const bool old = value.kind == VALUE_OTHER && buffer_of(w, k) == w->plan->unit[unit].residual;
   return old ? (struct value){.kind = VALUE_RESIDUAL, .unit = unit} : value;
 }
 
@@ -293,7 +293,7 @@ enum status value_residual(const struct walker *w)
   if (status)
     return status;
   set_residual(w, MOVE_TO, sums);
-  if (buffer_of(w, MOVE_FROM) != w->plan->residual[w->plan->instr[w->now].unit])
+  if (buffer_of(w, MOVE_FROM) != w->plan->unit[w->plan->instr[w->now].unit].residual)
     set_value(w, MOVE_FROM, (struct value){0}); /* a copy has moved on */
   return STATUS_OK;
 }

@@ -29,11 +29,11 @@ struct windows {
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
-  int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
+  int u = plan->buffer[buffer].unit, mine = frozen ? plan->unit[u].frozen : plan->unit[u].master;
   const int64_t size = (int64_t)dtype_size(plan->buffer[buffer].dtype);
-  int64_t trained = plan->layout[u].trained * size, all = plan->layout[u].flat * size;
+  int64_t trained = plan->unit[u].layout.trained * size, all = plan->unit[u].layout.flat * size;
   int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
-  if (begin == end || (frozen && buffer == plan->copy[u]))
+  if (begin == end || (frozen && buffer == plan->unit[u].copy))
     return true;
   bool stays = mine >= 0 && plan->buffer[mine].dtype == plan->buffer[buffer].dtype;
   if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin &&
@@ -53,7 +53,7 @@ static enum status check_params(const struct windows *w, int i, int buffer)
   int unit = plan->instr[i].unit;
   if (params->unit != unit)
     return verify_fail(plan, i, "reads %s, which are not its parameters", params->name);
-  if (params->elements != plan->layout[unit].flat)
+  if (params->elements != plan->unit[unit].layout.flat)
     return verify_fail(plan, i, "reads %s, which are not all of its parameters", params->name);
   if (!part_is_there(w, buffer, false) || !part_is_there(w, buffer, true))
     return verify_fail(plan, i, "reads %s, which is not gathered", params->name);
@@ -63,13 +63,15 @@ static enum status check_params(const struct windows *w, int i, int buffer)
 /* The elements of the unit that a FETCH brings; none if its source holds no parameters. */
 static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
-  if (plan->policy[unit].working == WORKING_SHARED)
-    return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat}
-                                        : (struct layout_range){0, 0};
-  if (buffer == plan->frozen[unit])
-    return plan->frozen_owned[unit];
-  const int source = verify_has_working(plan, unit) ? plan->working[unit] : plan->master[unit];
-  return buffer == source ? plan->owned[unit] : (struct layout_range){0, 0};
+  if (plan->unit[unit].policy.working == WORKING_SHARED)
+    return buffer == plan->unit[unit].shared
+               ? (struct layout_range){0, plan->unit[unit].layout.flat}
+               : (struct layout_range){0, 0};
+  if (buffer == plan->unit[unit].frozen)
+    return plan->unit[unit].frozen_owned;
+  const int source =
+      verify_has_working(plan, unit) ? plan->unit[unit].working : plan->unit[unit].master;
+  return buffer == source ? plan->unit[unit].owned : (struct layout_range){0, 0};
 }
 
 /* Shards that are cast or coded on their way wait outside of windows. */
@@ -85,7 +87,7 @@ static enum status fetch(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
   const struct instr *instr = &plan->instr[i];
-  const struct layout_unit *layout = &plan->layout[instr->unit];
+  const struct layout_unit *layout = &plan->unit[instr->unit].layout;
   int from = instr->use[MOVE_FROM].buffer, to = instr->use[MOVE_TO].buffer;
   struct layout_range range = range_of_source(plan, instr->unit, from);
   bool frozen = range.begin >= layout->trained,
@@ -115,7 +117,7 @@ static enum status check_fetched(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
   const struct instr *instr = &plan->instr[i];
-  const struct layout_unit *layout = &plan->layout[instr->unit];
+  const struct layout_unit *layout = &plan->unit[instr->unit].layout;
   int from = instr->use[GATHER_SHARD].buffer, to = instr->use[GATHER_WHOLE].buffer;
   bool frozen = w->held[from] == HELD_FROZEN_SHARD;
   if (w->held[from] != HELD_SHARD && !frozen)
@@ -161,7 +163,7 @@ static enum status measure(const struct windows *w, int i)
 static bool is_frozen_shard(const struct windows *w, int unit, int from)
 {
   return verify_on_host(w->plan, unit) ? w->held[from] == HELD_FROZEN_SHARD
-                                       : from == w->plan->frozen[unit];
+                                       : from == w->plan->unit[unit].frozen;
 }
 
 static enum status encode(const struct windows *w, int i)
@@ -174,7 +176,7 @@ static enum status encode(const struct windows *w, int i)
              frozen = is_frozen_shard(w, instr->unit, from);
   if (host && !frozen && w->held[from] != HELD_SHARD)
     return verify_fail(plan, i, "encodes %s, which nothing has fetched", plan->buffer[from].name);
-  if (!host && !frozen && from != plan->master[instr->unit])
+  if (!host && !frozen && from != plan->unit[instr->unit].master)
     return verify_fail(plan, i, "reads %s in the place of the unit's parameters",
                        plan->buffer[from].name);
   w->held[from] = HELD_NOT;
@@ -200,7 +202,7 @@ static enum status decode(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
   const struct instr *instr = &plan->instr[i];
-  const struct layout_unit *layout = &plan->layout[instr->unit];
+  const struct layout_unit *layout = &plan->unit[instr->unit].layout;
   const int from = instr->use[DECODE_PARAMS_MESSAGES].buffer,
             to = instr->use[DECODE_PARAMS_WHOLE].buffer;
   const bool frozen = w->held[from] == HELD_FROZEN_MESSAGES;

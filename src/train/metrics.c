@@ -141,7 +141,7 @@ static enum status record_sample(struct train_run *run, int unit)
   const double x = exactsum_value(&sample->elements), lost = exactsum_value(&sample->lost),
                sent = exactsum_value(&sample->decoded),
                residual = exactsum_value(&sample->residual);
-  const bool feedback = plan_of(run)->policy[unit].residual.ops;
+  const bool feedback = plan_of(run)->unit[unit].policy.residual.ops;
   const double error = sqrt(lost / x), cosine = (x + sent - lost) / (2 * sqrt(x * sent));
   if (x == 0)
     return STATUS_OK;
@@ -216,9 +216,10 @@ static void record_base(struct results *results, const char *key, const char *pa
 static const struct codec *first_codec(const struct plan *plan)
 {
   int u = 0;
-  while (u < plan->input.model->units - 1 && plan->policy[u].grads.ops->traits & CODEC_IDENTITY)
+  while (u < plan->input.model->units - 1 &&
+         plan->unit[u].policy.grads.ops->traits & CODEC_IDENTITY)
     u++;
-  return &plan->policy[u].grads;
+  return &plan->unit[u].policy.grads;
 }
 
 /* A word per setting that the codec has: PREFIXblock=256. */
@@ -241,14 +242,14 @@ static void print_settings(const struct codec_settings *set, const char *prefix,
 static void print_weights_codec(const struct plan *plan, char *out, size_t size)
 {
   for (int u = 0; u < plan->input.model->units; u++) {
-    const struct codec *codec = &plan->policy[u].weights;
+    const struct codec *codec = &plan->unit[u].policy.weights;
     char name[64];
     if (!codec->ops)
       continue;
     codec_print_name(codec, name, sizeof name);
     append_text(out, size, "weights=%s ", name);
     print_settings(&codec->set, "weights.", out, size);
-    if (plan->policy[u].difference)
+    if (plan->unit[u].policy.difference)
       append_text(out, size, "delta=true ");
     return;
   }
@@ -347,7 +348,7 @@ static void record_extra(struct train_run *run, const struct exec_profile *profi
 static bool is_lossless(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    if (!(plan->policy[u].grads.ops->traits & CODEC_LOSSLESS))
+    if (!(plan->unit[u].policy.grads.ops->traits & CODEC_LOSSLESS))
       return false;
   return true;
 }

@@ -204,13 +204,13 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
 static float *part_of(const struct job *job, int u, int p, struct layout_range *part)
 {
   const struct plan *plan = job->plan;
-  bool frozen = plan->layout[u].frozen[p];
-  struct layout_range owned = frozen ? plan->frozen_owned[u] : plan->owned[u];
-  *part = layout_param_part(&plan->layout[u], p, owned);
+  bool frozen = plan->unit[u].layout.frozen[p];
+  struct layout_range owned = frozen ? plan->unit[u].frozen_owned : plan->unit[u].owned;
+  *part = layout_param_part(&plan->unit[u].layout, p, owned);
   if (part->begin >= part->end)
     return NULL;
-  return (float *)exec_pointer(job->exec, frozen ? plan->frozen[u] : plan->master[u]) +
-         plan->layout[u].offset[p] + part->begin - owned.begin;
+  return (float *)exec_pointer(job->exec, frozen ? plan->unit[u].frozen : plan->unit[u].master) +
+         plan->unit[u].layout.offset[p] + part->begin - owned.begin;
 }
 
 /* Makes the working copies of the masters, and the shared copies of frozen parameters. */
@@ -219,15 +219,15 @@ static void make_working_copies(struct job *job)
   const struct plan *plan = job->plan;
   const enum dtype type = job->device->model.compute;
   for (int u = 0; u < job->model->units; u++) {
-    const struct layout_range owned = plan->owned[u], frozen = plan->frozen_owned[u];
-    if (plan->working[u] >= 0)
-      dtype_convert(exec_pointer(job->exec, plan->working[u]), type,
-                    exec_pointer(job->exec, plan->master[u]), DTYPE_F32,
+    const struct layout_range owned = plan->unit[u].owned, frozen = plan->unit[u].frozen_owned;
+    if (plan->unit[u].working >= 0)
+      dtype_convert(exec_pointer(job->exec, plan->unit[u].working), type,
+                    exec_pointer(job->exec, plan->unit[u].master), DTYPE_F32,
                     (size_t)(owned.end - owned.begin));
-    if (plan->shared[u] >= 0 && plan->frozen[u] >= 0)
-      dtype_convert((char *)exec_pointer(job->exec, plan->shared[u]) +
+    if (plan->unit[u].shared >= 0 && plan->unit[u].frozen >= 0)
+      dtype_convert((char *)exec_pointer(job->exec, plan->unit[u].shared) +
                         frozen.begin * (int64_t)dtype_size(type),
-                    type, exec_pointer(job->exec, plan->frozen[u]), DTYPE_F32,
+                    type, exec_pointer(job->exec, plan->unit[u].frozen), DTYPE_F32,
                     (size_t)(frozen.end - frozen.begin));
   }
   check(comm_barrier(job->comm));
@@ -238,11 +238,11 @@ static void make_copies(struct job *job)
 {
   const struct plan *plan = job->plan;
   for (int u = 0; u < job->model->units; u++) {
-    if (plan->copy[u] < 0)
+    if (plan->unit[u].copy < 0)
       continue;
-    const struct layout_unit *layout = &plan->layout[u];
-    const enum dtype type = plan->buffer[plan->copy[u]].dtype;
-    char *copy = exec_pointer(job->exec, plan->copy[u]);
+    const struct layout_unit *layout = &plan->unit[u].layout;
+    const enum dtype type = plan->buffer[plan->unit[u].copy].dtype;
+    char *copy = exec_pointer(job->exec, plan->unit[u].copy);
     for (int p = 0; p < layout->params; p++) {
       const int64_t n = layout->elements[p];
       void *values;
@@ -323,7 +323,7 @@ int64_t job_parameters(const struct job *job)
  * value, and the largest of the negated values, are equal if all owners agree. */
 static void collect_param(struct job *job, int u, int p, float *out)
 {
-  int64_t n = job->plan->layout[u].elements[p];
+  int64_t n = job->plan->unit[u].layout.elements[p];
   struct layout_range part;
   const float *mine = part_of(job, u, p, &part);
   void *most, *least;
@@ -359,7 +359,7 @@ float *job_collect(struct job *job)
   for (int u = 0; u < job->model->units; u++)
     for (int p = 0; p < job->model->unit[u].params; p++) {
       collect_param(job, u, p, next);
-      next += job->plan->layout[u].elements[p];
+      next += job->plan->unit[u].layout.elements[p];
     }
   return params;
 }

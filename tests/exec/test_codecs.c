@@ -176,9 +176,9 @@ static void expect_residual(const struct job *job, int unit, const struct seen *
 {
   const int64_t size = (int64_t)dtype_size(type);
   char *kept = NULL;
-  assert_int_equal(job->plan->buffer[job->plan->residual[unit]].bytes, seen->n * size);
+  assert_int_equal(job->plan->buffer[job->plan->unit[unit].residual].bytes, seen->n * size);
   assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * size), &kept), STATUS_OK);
-  read_residual(job, job->plan->residual[unit], kept);
+  read_residual(job, job->plan->unit[unit].residual, kept);
   for (int64_t e = 0; e < seen->n; e++) {
     float value;
     dtype_convert(&value, DTYPE_F32, kept + e * size, type, 1);
@@ -437,7 +437,7 @@ static void one_scale_is_that_of_all_ranks(void **state)
       run(&job, &setup, &log);
       for (int step = 0; step < STEPS; step++)
         for (int i = 0; i < units; i++) {
-          const int residual = job.plan->residual[unit_of(job.plan, i)];
+          const int residual = job.plan->unit[unit_of(job.plan, i)].residual;
           expect_scaled_sum(&log.of[step][i], local,
                             step < STEPS - 1 || residual < 0 ? NULL
                                                              : exec_pointer(job.exec, residual));

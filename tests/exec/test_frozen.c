@@ -111,7 +111,7 @@ static void visit_params(const struct job *job, visit_param *visit, void *arg)
   for (int u = 0; u < job->model->units; u++)
     for (int p = 0; p < job->model->unit[u].params; p++) {
       visit(job, u, p, at, arg);
-      at += job->plan->layout[u].elements[p];
+      at += job->plan->unit[u].layout.elements[p];
     }
 }
 
@@ -124,9 +124,9 @@ static void compare_param(const struct job *job, int u, int p, int64_t at, void 
 {
   struct comparison *c = arg;
   const char *name = job->model->unit[u].param[p].name;
-  size_t bytes = (size_t)job->plan->layout[u].elements[p] * sizeof(float);
+  size_t bytes = (size_t)job->plan->unit[u].layout.elements[p] * sizeof(float);
   bool moved = memcmp(c->before + at, c->after + at, bytes) != 0;
-  if (job->plan->layout[u].frozen[p] == moved)
+  if (job->plan->unit[u].layout.frozen[p] == moved)
     fail_msg("%s is %s and has %schanged", name, moved ? "frozen" : "trained", moved ? "" : "not ");
   if (moved && memcmp(c->full + at, c->after + at, bytes) != 0)
     fail_msg("%s has not learnt what it would if nothing were frozen", name);
@@ -172,9 +172,9 @@ static void trained_parameters_learn_the_same_and_frozen_ones_stay(void **state)
 static void compare_kept(const struct job *job, int u, int p, int64_t at, void *arg)
 {
   const struct comparison *c = arg;
-  if (job->plan->layout[u].frozen[p])
+  if (job->plan->unit[u].layout.frozen[p])
     assert_memory_equal(c->before + at, c->after + at,
-                        (size_t)job->plan->layout[u].elements[p] * sizeof(float));
+                        (size_t)job->plan->unit[u].layout.elements[p] * sizeof(float));
 }
 
 /* After all steps of the record. */

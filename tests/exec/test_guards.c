@@ -352,26 +352,34 @@ static void plans_share_their_state(void **state)
 
 /* ---- what a step leaves ---- */
 
-static void assert_state(struct job *job, const float *params, const int *which)
+/* `of`: the offset in struct plan_unit of the buffer's number. */
+static int buffer_of(const struct job *job, int u, size_t of)
+{
+  return *(const int *)((const char *)&job->plan->unit[u] + of);
+}
+
+static void assert_state(struct job *job, const float *params, size_t of)
 {
   for (int u = 0; u < job->model->units; u++) {
-    size_t bytes = (size_t)job->plan->buffer[which[u]].bytes;
-    assert_memory_equal(exec_pointer(job->exec, which[u]), params, bytes);
+    const int buffer = buffer_of(job, u, of);
+    const size_t bytes = (size_t)job->plan->buffer[buffer].bytes;
+    assert_memory_equal(exec_pointer(job->exec, buffer), params, bytes);
     params += bytes / sizeof *params;
   }
 }
 
-static float *copy_state(struct job *job, const int *which)
+static float *copy_state(struct job *job, size_t of)
 {
   int64_t bytes = 0;
   void *copy;
   for (int u = 0; u < job->model->units; u++)
-    bytes += job->plan->buffer[which[u]].bytes;
+    bytes += job->plan->buffer[buffer_of(job, u, of)].bytes;
   assert_int_equal(mem_alloc(MEM_META, (size_t)bytes, &copy), STATUS_OK);
   char *next = copy;
   for (int u = 0; u < job->model->units; u++) {
-    memcpy(next, exec_pointer(job->exec, which[u]), (size_t)job->plan->buffer[which[u]].bytes);
-    next += job->plan->buffer[which[u]].bytes;
+    const int buffer = buffer_of(job, u, of);
+    memcpy(next, exec_pointer(job->exec, buffer), (size_t)job->plan->buffer[buffer].bytes);
+    next += job->plan->buffer[buffer].bytes;
   }
   return copy;
 }
@@ -384,20 +392,20 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
   job_open(&job, comm, &(struct job_setup){0});
   job_step(&job, 0);
   assert_int_equal(exec_drain(job.exec), STATUS_OK);
-  float *weight = (float *)exec_pointer(job.exec, job.plan->master[2]) +
-                  job.plan->layout[2].offset[2] + 1,
+  float *weight = (float *)exec_pointer(job.exec, job.plan->unit[2].master) +
+                  job.plan->unit[2].layout.offset[2] + 1,
         good = *weight;
   *weight = NAN;
-  float *master = copy_state(&job, job.plan->master),
-        *m = copy_state(&job, job.plan->state[0].buffer),
-        *v = copy_state(&job, job.plan->state[1].buffer);
+  float *master = copy_state(&job, offsetof(struct plan_unit, master)),
+        *m = copy_state(&job, offsetof(struct plan_unit, state[0])),
+        *v = copy_state(&job, offsetof(struct plan_unit, state[1]));
   struct exec_result result = job_step(&job, 1);
   assert_false(result.finite);
   assert_true(isnan(result.loss));
   assert_int_equal(exec_drain(job.exec), STATUS_OK);
-  assert_state(&job, master, job.plan->master);
-  assert_state(&job, m, job.plan->state[0].buffer);
-  assert_state(&job, v, job.plan->state[1].buffer);
+  assert_state(&job, master, offsetof(struct plan_unit, master));
+  assert_state(&job, m, offsetof(struct plan_unit, state[0]));
+  assert_state(&job, v, offsetof(struct plan_unit, state[1]));
   *weight = good;
   assert_true(job_step(&job, 2).finite);
   mem_free(master);
@@ -416,8 +424,8 @@ static void the_update_number_sets_the_bias_correction(void **state)
     struct job job;
     struct exec_result result;
     job_open(&job, comm, &(struct job_setup){0});
-    const float *weight = (float *)exec_pointer(job.exec, job.plan->master[1]) +
-                          job.plan->layout[1].offset[3]; /* a bias: it does not decay */
+    const float *weight = (float *)exec_pointer(job.exec, job.plan->unit[1].master) +
+                          job.plan->unit[1].layout.offset[3]; /* a bias: it does not decay */
     float before = *weight;
     assert_int_equal(exec_step(job.exec, 0, run ? 1000 : 1, 0.01, &result), STATUS_OK);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);

@@ -141,15 +141,15 @@ static void check_copies_of(const struct job *job)
   const enum dtype type = half ? DTYPE_BF16 : DTYPE_F32;
   float rounded[4096];
   for (int u = 0; u < job->model->units; u++) {
-    const struct layout_range owned = job->plan->owned[u];
+    const struct layout_range owned = job->plan->unit[u].owned;
     const int64_t n = owned.end - owned.begin;
-    assert_true(job->plan->working[u] >= 0 || !half);
-    if (job->plan->working[u] < 0)
+    assert_true(job->plan->unit[u].working >= 0 || !half);
+    if (job->plan->unit[u].working < 0)
       continue;
     assert_in_range(n, 1, 4096);
-    dtype_convert(rounded, type, exec_pointer(job->exec, job->plan->master[u]), DTYPE_F32,
+    dtype_convert(rounded, type, exec_pointer(job->exec, job->plan->unit[u].master), DTYPE_F32,
                   (size_t)n);
-    assert_memory_equal(exec_pointer(job->exec, job->plan->working[u]), rounded,
+    assert_memory_equal(exec_pointer(job->exec, job->plan->unit[u].working), rounded,
                         (size_t)n * dtype_size(type));
   }
 }
@@ -168,8 +168,8 @@ static void copies_are_what_is_gathered(void **state)
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     check_copies_of(&job);
   }
-  memset(exec_pointer(job.exec, job.plan->working[1]), 0,
-         (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+  memset(exec_pointer(job.exec, job.plan->unit[1].working), 0,
+         (size_t)job.plan->buffer[job.plan->unit[1].working].bytes);
   assert_true(job_step(&job, 2).loss != reference[0][0].loss[2]);
   job_close(&job);
 
@@ -178,8 +178,8 @@ static void copies_are_what_is_gathered(void **state)
     eval.mode = PLAN_EVAL;
     job_open(&job, comm, &eval);
     if (spoilt)
-      memset(exec_pointer(job.exec, job.plan->working[1]), 0,
-             (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+      memset(exec_pointer(job.exec, job.plan->unit[1].working), 0,
+             (size_t)job.plan->buffer[job.plan->unit[1].working].bytes);
     assert_int_equal(job_step(&job, 0).loss == reference[0][0].loss[0], !spoilt);
     job_close(&job);
   }
@@ -259,7 +259,8 @@ static void some_steps_are_clipped(void **state)
 static char *fetched_unit(const struct job *job, int u)
 {
   const struct plan *plan = job->plan;
-  return exec_pointer(job->exec, plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
+  return exec_pointer(job->exec,
+                      plan->unit[u].working >= 0 ? plan->unit[u].working : plan->unit[u].master);
 }
 
 /* The second of three steps computes with a parameter that is no number. `heals`: REPAIR brings the
@@ -538,9 +539,9 @@ static void round_moments(const struct job *job)
 {
   uint16_t rounded[4096];
   for (int u = 0; u < job->model->units; u++) {
-    float *const moments[] = {exec_pointer(job->exec, job->plan->state[0].buffer[u]),
-                              exec_pointer(job->exec, job->plan->state[1].buffer[u])};
-    const int64_t n = job->plan->owned[u].end - job->plan->owned[u].begin;
+    float *const moments[] = {exec_pointer(job->exec, job->plan->unit[u].state[0]),
+                              exec_pointer(job->exec, job->plan->unit[u].state[1])};
+    const int64_t n = job->plan->unit[u].owned.end - job->plan->unit[u].owned.begin;
     assert_in_range(n, 1, 4096);
     for (int i = 0; i < 2; i++) {
       dtype_convert(rounded, DTYPE_F16, moments[i], DTYPE_F32, (size_t)n);

@@ -61,7 +61,7 @@ static void all_ranks_skip_what_one_finds_not_finite(void **state)
   struct job job;
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   if (comm_rank(comm) == comm_ranks(comm) - 1)
-    *(float *)exec_pointer(job.exec, job.plan->master[1]) = NAN;
+    *(float *)exec_pointer(job.exec, job.plan->unit[1].master) = NAN;
   float *before = job_collect(&job);
   assert_false(job_step(&job, 0).finite);
   float *after = job_collect(&job);

@@ -65,9 +65,9 @@ static struct copies copies_make(const struct job *job)
   const enum dtype type = job->device->model.compute;
   struct copies c = {{NULL}, {NULL}};
   for (int u = 0; u < job->model->units; u++) {
-    c.part[u] = part_of(job, job->plan->master[u]);
-    c.frozen[u] = part_of(job, job->plan->frozen[u]);
-    for (int64_t i = 0; c.part[u] && i < job->plan->buffer[job->plan->master[u]].elements; i++)
+    c.part[u] = part_of(job, job->plan->unit[u].master);
+    c.frozen[u] = part_of(job, job->plan->unit[u].frozen);
+    for (int64_t i = 0; c.part[u] && i < job->plan->buffer[job->plan->unit[u].master].elements; i++)
       c.part[u][i] = rounded(c.part[u][i], type);
   }
   return c;
@@ -103,7 +103,7 @@ static void renew(const struct job *job, const struct codec *codec, int u, int m
   for (int64_t i = 0; i < n; i++)
     part[i] = rounded(job->setup.difference ? part[i] + sent[i] : sent[i], type);
   for (int64_t i = 0; i < n && job->setup.difference; i++)
-    if (!is_inside(&job->plan->layout[u], job->plan->owned[u].begin + i))
+    if (!is_inside(&job->plan->unit[u].layout, job->plan->unit[u].owned.begin + i))
       part[i] = 0;
   mem_free(sent);
   mem_free(x);
@@ -118,17 +118,17 @@ static void put(const struct job *job, int buffer, const float *part)
 /* The masters of a job without codec become what the other's ranks compute with. */
 static void follow(const struct job *job, const struct job *plain, struct copies *c)
 {
-  const struct codec *codec = &job->plan->policy[0].weights;
+  const struct codec *codec = &job->plan->unit[0].policy.weights;
   const enum dtype type = job->device->model.compute;
   for (int u = 0; u < job->model->units; u++) {
-    const int master = job->plan->master[u], frozen = job->plan->frozen[u],
-              working = plain->plan->working[u];
+    const int master = job->plan->unit[u].master, frozen = job->plan->unit[u].frozen,
+              working = plain->plan->unit[u].working;
     if (master >= 0)
       renew(job, codec, u, master, c->part[u]);
     if (frozen >= 0 && !job->setup.difference)
       renew(job, codec, u, frozen, c->frozen[u]);
-    put(plain, plain->plan->master[u], c->part[u]);
-    put(plain, plain->plan->frozen[u], c->frozen[u]);
+    put(plain, plain->plan->unit[u].master, c->part[u]);
+    put(plain, plain->plan->unit[u].frozen, c->frozen[u]);
     if (working >= 0)
       dtype_convert(exec_pointer(plain->exec, working), type, c->part[u], DTYPE_F32,
                     (size_t)plain->plan->buffer[working].elements);
@@ -139,7 +139,7 @@ static void follow(const struct job *job, const struct job *plain, struct copies
 static void expect_copies(const struct job *job, const struct copies *c)
 {
   for (int u = 0; u < job->model->units; u++) {
-    const int copy = job->plan->copy[u], mine = job->plan->copy_mine[u];
+    const int copy = job->plan->unit[u].copy, mine = job->plan->unit[u].copy_mine;
     if (copy < 0)
       continue;
     assert_int_equal(comm_check_same(comm, "a copy", exec_pointer(job->exec, copy),
@@ -174,9 +174,9 @@ static void compare_with_hand(const struct job_setup *setup)
     assert_int_equal(exec_drain(plain.exec), STATUS_OK);
     expect_copies(&job, &copies);
     for (int u = 0; u < job.model->units; u++)
-      if (job.plan->master[u] >= 0)
-        changed += memcmp(exec_pointer(job.exec, job.plan->master[u]), copies.part[u],
-                          (size_t)job.plan->buffer[job.plan->master[u]].bytes) != 0;
+      if (job.plan->unit[u].master >= 0)
+        changed += memcmp(exec_pointer(job.exec, job.plan->unit[u].master), copies.part[u],
+                          (size_t)job.plan->buffer[job.plan->unit[u].master].bytes) != 0;
   }
   assert_true(changed > 0);
   copies_free(&copies);
@@ -298,7 +298,7 @@ static void strategies_agree(void **state)
 
 static void expect_zeros(const struct job *job, int u, int buffer, struct layout_range range)
 {
-  const struct layout_unit *layout = &job->plan->layout[u];
+  const struct layout_unit *layout = &job->plan->unit[u].layout;
   const int64_t size = (int64_t)dtype_size(job->plan->buffer[buffer].dtype);
   const char *part = exec_pointer(job->exec, buffer);
   for (int64_t i = range.begin; i < range.end; i++)
@@ -336,11 +336,11 @@ static void nothing_gathers_between_parameters(void **state)
       job_step(&job, step);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     for (int u = 0; u < job.model->units; u++) {
-      if (job.plan->master[u] >= 0)
-        expect_zeros(&job, u, job.plan->master[u], job.plan->owned[u]);
-      if (job.plan->copy[u] >= 0)
-        expect_zeros(&job, u, job.plan->copy[u],
-                     (struct layout_range){0, job.plan->layout[u].flat});
+      if (job.plan->unit[u].master >= 0)
+        expect_zeros(&job, u, job.plan->unit[u].master, job.plan->unit[u].owned);
+      if (job.plan->unit[u].copy >= 0)
+        expect_zeros(&job, u, job.plan->unit[u].copy,
+                     (struct layout_range){0, job.plan->unit[u].layout.flat});
     }
     job_close(&job);
   }

@@ -100,10 +100,10 @@ static void check_copies(const struct job *job, const char *trained)
 {
   const struct plan *plan = job->plan[PLAN_TRAIN];
   for (int u = 0; u < job->model->units; u++) {
-    const struct plan_buffer *copy = &plan->buffer[plan->copy[u]];
-    const struct layout_unit *layout = &plan->layout[u];
+    const struct plan_buffer *copy = &plan->buffer[plan->unit[u].copy];
+    const struct layout_unit *layout = &plan->unit[u].layout;
     char *bytes = NULL;
-    read_buffer(job, plan->copy[u], &bytes);
+    read_buffer(job, plan->unit[u].copy, &bytes);
     must(comm_check_same(comm, copy->name, bytes, copy->bytes));
     for (int p = 0; p < layout->params; p++)
       for (int64_t e = 0; e < layout->elements[p]; e++) {
@@ -203,10 +203,10 @@ static void a_new_run_has_copies_of_its_masters(void **arg)
     must(weights_start(&job));
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
-      const struct plan_buffer *copy = &plan->buffer[plan->copy[u]];
-      const struct layout_unit *layout = &plan->layout[u];
+      const struct plan_buffer *copy = &plan->buffer[plan->unit[u].copy];
+      const struct layout_unit *layout = &plan->unit[u].layout;
       char *bytes = NULL;
-      read_buffer(&job, plan->copy[u], &bytes);
+      read_buffer(&job, plan->unit[u].copy, &bytes);
       for (int p = 0; p < layout->params; p++)
         for (int64_t e = 0; e < layout->elements[p]; e++) {
           float want, got;

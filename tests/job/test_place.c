@@ -173,7 +173,7 @@ struct sized {
   struct deck deck;
   struct job job;
   struct plan plan;
-  struct layout_range owned[8];
+  struct plan_unit unit[8];
 };
 
 enum { GI = 1 << 30 };
@@ -185,8 +185,8 @@ static void sized_open(struct sized *sized, bool apart)
   fixture_open(&sized->job, &sized->deck, NULL, 0, 2, apart);
   sized->plan = *sized->job.plan[PLAN_TRAIN];
   assert_in_range(sized->job.model->units, 1, 8);
-  memcpy(sized->owned, sized->plan.owned, (size_t)sized->job.model->units * sizeof *sized->owned);
-  sized->plan.owned = sized->owned;
+  memcpy(sized->unit, sized->plan.unit, (size_t)sized->job.model->units * sizeof *sized->unit);
+  sized->plan.unit = sized->unit;
   for (int tier = 0; tier < TIER_COUNT; tier++)
     sized->plan.persistent_bytes[tier] = sized->plan.transient_bytes[tier] = 0;
 }
@@ -732,7 +732,7 @@ static void state_that_cannot_be_saved_is_refused(void **state)
     must(options_assign(sized.deck.set, known[i].saves));
     limits.host = INT64_C(1) << 50;
     must(sized_check(&sized, known[i].use, &limits));
-    sized.owned[0].end = sized.owned[0].begin + (INT64_C(1) << 56);
+    sized.unit[0].owned.end = sized.unit[0].owned.begin + (INT64_C(1) << 56);
     status_set(STATUS_OK, "nothing");
     if (sized_check(&sized, known[i].use, &limits) != known[i].status)
       fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));

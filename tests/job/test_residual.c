@@ -164,15 +164,15 @@ static void check_residual(const struct job *job, int u, enum dtype type, const 
 {
   const struct encoded here = encoded_by(now);
   const struct plan *plan = job_state_plan(job);
-  const struct plan_buffer *buffer = &plan->buffer[plan->residual[u]];
-  const struct layout_unit *layout = &plan->layout[u];
+  const struct plan_buffer *buffer = &plan->buffer[plan->unit[u].residual];
+  const struct layout_unit *layout = &plan->unit[u].layout;
   char *bytes = NULL;
   must(mem_new(MEM_IO, (size_t)buffer->bytes, &bytes));
   if (apart && buffer->tier == TIER_DEVICE)
     apart_read((const char *)job->memory.persistent[TIER_DEVICE] + buffer->offset,
                (size_t)buffer->bytes, bytes);
   else
-    must(exec_memory_read(&job->memory, plan, plan->residual[u], 0, buffer->bytes, bytes));
+    must(exec_memory_read(&job->memory, plan, plan->unit[u].residual, 0, buffer->bytes, bytes));
   for (int p = 0; p < layout->params; p++)
     for (int64_t e = 0; e < layout->elements[p] && !layout->frozen[p]; e++) {
       const int64_t flat = layout->offset[p] + e, length = part_length(&here, layout->trained),
@@ -227,7 +227,7 @@ static void ranks_go_on_from_others(void **state)
     must(job_state_commit(loading));
     job_state_close(loading);
     for (int u = 0; u < job.model->units; u++)
-      if (job_state_plan(&job)->residual[u] >= 0)
+      if (job_state_plan(&job)->unit[u].residual >= 0)
         check_residual(&job, u, type_of(cases[c].now), here, &cases[c].saved, cases[c].apart);
     fixture_close(&job);
     deck_destroy(&deck);
@@ -304,7 +304,7 @@ static void units_without_a_codec_have_saved_nothing(void **state)
   must(job_state_open_saved(&job, &saved, &loading));
   int all = 0;
   for (int u = 0; u < job.model->units; u++)
-    all += job_state_plan(&job)->residual[u] >= 0;
+    all += job_state_plan(&job)->unit[u].residual >= 0;
   assert_int_equal(put_rows(&job, loading, &here, DTYPE_F32), all - 1);
   job_state_close(loading);
   fixture_close(&job);

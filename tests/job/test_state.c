@@ -114,10 +114,10 @@ static void check_same_state(const struct job *a, const struct job *b)
 {
   const struct plan *in_a = a->plan[PLAN_TRAIN], *in_b = b->plan[PLAN_TRAIN];
   for (int u = 0; u < a->model->units; u++) {
-    check_same_buffer(a, b, in_a->master[u], in_b->master[u]);
-    check_same_buffer(a, b, in_a->frozen[u], in_b->frozen[u]);
-    check_same_buffer(a, b, in_a->state[0].buffer[u], in_b->state[0].buffer[u]);
-    check_same_buffer(a, b, in_a->state[1].buffer[u], in_b->state[1].buffer[u]);
+    check_same_buffer(a, b, in_a->unit[u].master, in_b->unit[u].master);
+    check_same_buffer(a, b, in_a->unit[u].frozen, in_b->unit[u].frozen);
+    check_same_buffer(a, b, in_a->unit[u].state[0], in_b->unit[u].state[0]);
+    check_same_buffer(a, b, in_a->unit[u].state[1], in_b->unit[u].state[1]);
   }
 }
 
@@ -157,8 +157,8 @@ static void nothing_is_copied_in_vain(void **arg)
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
-      const int held[] = {plan->master[u], plan->frozen[u], plan->state[0].buffer[u],
-                          plan->state[1].buffer[u]};
+      const int held[] = {plan->unit[u].master, plan->unit[u].frozen, plan->unit[u].state[0],
+                          plan->unit[u].state[1]};
       for (int i = 0; i < 4; i++)
         if (held[i] >= 0) {
           buffers++;

@@ -173,7 +173,7 @@ static void check_copy(const struct job *job, int u, struct layout_range r, cons
 {
   static float values[MOST_ELEMENTS];
   static char rounded[MOST_ELEMENTS * sizeof(float)];
-  const struct layout_unit *layout = &job->plan[PLAN_TRAIN]->layout[u];
+  const struct layout_unit *layout = &job->plan[PLAN_TRAIN]->unit[u].layout;
   const enum dtype compute = job->device->model.compute;
   const int64_t size = (int64_t)dtype_size(compute);
   for (int p = 0; p < layout->params; p++) {
@@ -195,12 +195,13 @@ static int check_copies(const struct job *job, bool filled)
   const struct plan *plan = job->plan[PLAN_TRAIN];
   int copies = 0;
   for (int u = 0; u < job->model->units; u++) {
-    const int mine = plan->working[u], all = plan->shared[u];
+    const int mine = plan->unit[u].working, all = plan->unit[u].shared;
     char *copy = NULL;
     if (mine < 0 && all < 0)
       continue;
     read_buffer(job, all >= 0 ? all : mine, &copy);
-    check_copy(job, u, all >= 0 ? (struct layout_range){0, plan->layout[u].flat} : plan->owned[u],
+    check_copy(job, u,
+               all >= 0 ? (struct layout_range){0, plan->unit[u].layout.flat} : plan->unit[u].owned,
                copy, filled);
     mem_free(copy);
     copies++;
@@ -213,7 +214,7 @@ static bool speculates(const struct plan *plan)
 {
   bool any = false;
   for (int u = 0; u < plan->input.model->units; u++)
-    any |= plan->pending[u] >= 0;
+    any |= plan->unit[u].pending >= 0;
   return any;
 }
 
@@ -324,11 +325,11 @@ static void scribble(struct job *job, int buffer, uint64_t seed)
 /* Elements that are no parameter's stay out of a checkpoint. */
 static bool same_parameters(const struct plan *plan, int u, const char *a, const char *b)
 {
-  const struct layout_unit *layout = &plan->layout[u];
+  const struct layout_unit *layout = &plan->unit[u].layout;
   const int64_t size = (int64_t)dtype_size(plan->input.policy.moments);
   for (int p = 0; p < layout->params; p++) {
-    const struct layout_range part = layout_param_part(layout, p, plan->owned[u]);
-    const int64_t at = (layout->offset[p] + part.begin - plan->owned[u].begin) * size;
+    const struct layout_range part = layout_param_part(layout, p, plan->unit[u].owned);
+    const int64_t at = (layout->offset[p] + part.begin - plan->unit[u].owned.begin) * size;
     if (part.begin < part.end &&
         memcmp(a + at, b + at, (size_t)((part.end - part.begin) * size)) != 0)
       return false;
@@ -353,18 +354,17 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     }
     char **before = NULL, *after = NULL;
     must(mem_alloc(MEM_META, (size_t)job.model->units * sizeof *before, (void **)&before));
-    const struct plan_state *last = &plan->state[plan->states - 1];
     for (int u = 0; u < job.model->units; u++) {
       for (int s = 0; s < plan->states; s++)
-        scribble(&job, plan->state[s].buffer[u], 2 * (uint64_t)u + (uint64_t)s);
-      read_buffer(&job, last->buffer[u], &before[u]);
+        scribble(&job, plan->unit[u].state[s], 2 * (uint64_t)u + (uint64_t)s);
+      read_buffer(&job, plan->unit[u].state[plan->states - 1], &before[u]);
     }
     snprintf(path, sizeof path, "%s/bits-%d.h5", dir, which);
     save(&job, path);
     fill(&job, true);
     must(weights_resume(&job, path, &(bool){false}));
     for (int u = 0; u < job.model->units; u++) {
-      read_buffer(&job, last->buffer[u], &after);
+      read_buffer(&job, plan->unit[u].state[plan->states - 1], &after);
       assert_true(same_parameters(plan, u, before[u], after));
       mem_free(after);
       mem_free(before[u]);
@@ -392,15 +392,15 @@ static void the_disk_is_zeroed(void **arg)
     save(&job, path);
     for (int loads = 0; loads < 2; loads++) {
       for (int u = 0; u < job.model->units; u++)
-        for (int s = 0; s < plan->states && plan->policy[u].disk; s++)
-          scribble(&job, plan->state[s].buffer[u], 1 + (uint64_t)s);
+        for (int s = 0; s < plan->states && plan->unit[u].policy.disk; s++)
+          scribble(&job, plan->unit[u].state[s], 1 + (uint64_t)s);
       if (loads)
         must(weights_resume(&job, path, &(bool){false}));
       else
         must(job_state_init(&job));
       for (int u = 0; u < job.model->units; u++)
-        for (int s = 0; s < plan->states && plan->policy[u].disk; s++) {
-          const int buffer = plan->state[s].buffer[u];
+        for (int s = 0; s < plan->states && plan->unit[u].policy.disk; s++) {
+          const int buffer = plan->unit[u].state[s];
           char *bytes = NULL;
           assert_int_equal(plan->buffer[buffer].tier, TIER_DISK);
           read_buffer(&job, buffer, &bytes);
@@ -427,9 +427,9 @@ static int64_t bytes_on_device(const struct plan *plan)
   const int there = asked->host_state ? (int)asked->resident : plan->input.model->units;
   int64_t masters = 0, states = 0;
   for (int u = 0; u < there; u++) {
-    masters += plan->owned[u].end - plan->owned[u].begin;
+    masters += plan->unit[u].owned.end - plan->unit[u].owned.begin;
     for (int s = 0; s < plan->states; s++)
-      states += optim_state_elements(&plan->segments[u], s, plan->owned[u]);
+      states += optim_state_elements(&plan->unit[u].segments, s, plan->unit[u].owned);
   }
   return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(asked->moments);
 }

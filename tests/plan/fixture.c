@@ -297,7 +297,7 @@ int64_t fixture_flat_bytes(const struct plan *plan)
 {
   int64_t elements = 0;
   for (int u = 0; u < plan->input.model->units; u++)
-    elements += plan->layout[u].flat;
+    elements += plan->unit[u].layout.flat;
   return elements * (int64_t)sizeof(float);
 }
 

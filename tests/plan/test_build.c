@@ -28,8 +28,8 @@ enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64
 
 static void open_builder(struct builder *b, struct plan *plan)
 {
-  static struct unit_policy policy[FIXTURE_BLOCKS + 1];
-  *plan = (struct plan){.input.model = &fixture_small, .policy = policy};
+  static struct plan_unit unit[FIXTURE_BLOCKS + 1];
+  *plan = (struct plan){.input.model = &fixture_small, .unit = unit};
   *b = (struct builder){.plan = plan, .model = &fixture_small};
   assert_int_equal(build_begin(b), STATUS_OK);
 }

@@ -175,12 +175,13 @@ static void truth_create(struct truth *t, const struct plan *plan)
                       .half_moments = input->policy.moments != DTYPE_F32,
                       .immediate = input->policy.immediate};
   for (int u = 0; u < t->model->units; u++) {
-    int64_t trained = plan->layout[u].trained;
-    t->p[u] = make_words(plan->layout[u].flat);
+    int64_t trained = plan->unit[u].layout.trained;
+    t->p[u] = make_words(plan->unit[u].layout.flat);
     t->m[u] = make_words(trained);
     t->v[u] = make_words(trained);
     t->g[u] = make_words(trained);
-    t->scales[u] = make_words(plan->scales[u] < 0 ? 0 : plan->buffer[plan->scales[u]].bytes / 4);
+    t->scales[u] =
+        make_words(plan->unit[u].scales < 0 ? 0 : plan->buffer[plan->unit[u].scales].bytes / 4);
     fill(t->p[u], (uint32_t)(1000 + u), false);
   }
 }
@@ -355,7 +356,7 @@ static struct words exchanged(const struct machine *m, int rank, int buffer)
   struct words w = words_at(m, rank, buffer);
   const int root = plan_root(plan, buffer, NULL);
   for (int u = 0; u < m->model.units && m->step % 2; u++) {
-    const int pending = plan->pending[u];
+    const int pending = plan->unit[u].pending;
     if (pending < 0)
       continue;
     const int grads = plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].use[UPDATE_GRADS].buffer;
@@ -397,15 +398,15 @@ static void load_masters(struct machine *m, const struct truth *t)
   for (int rank = 0; rank < m->ranks; rank++)
     for (int u = 0; u < m->model.units; u++) {
       const struct plan *plan = m->plan[rank];
-      if (plan->master[u] >= 0)
-        spoil(words_at(m, rank, plan_root(plan, plan->master[u], NULL)));
-      load_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false);
-      load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false);
-      load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
-                m->half);
-      load_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half);
-      load_part(m, rank, plan->copy[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
-                m->half);
+      if (plan->unit[u].master >= 0)
+        spoil(words_at(m, rank, plan_root(plan, plan->unit[u].master, NULL)));
+      load_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false);
+      load_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u], false);
+      load_part(m, rank, plan->unit[u].shared, (struct layout_range){0, plan->unit[u].layout.flat},
+                &t->p[u], m->half);
+      load_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half);
+      load_part(m, rank, plan->unit[u].copy, (struct layout_range){0, plan->unit[u].layout.flat},
+                &t->p[u], m->half);
     }
 }
 
@@ -500,8 +501,8 @@ static void measure(struct machine *m, int i)
     const struct plan *plan = m->plan[rank];
     const struct words scales = use_words(m, rank, i, MEASURE_SCALES);
     memset(scales.at, 0, (size_t)scales.n * sizeof(uint32_t));
-    add_to_scales(m, rank, i, MEASURE_TRAINED, plan->owned[plan->instr[i].unit]);
-    add_to_scales(m, rank, i, MEASURE_FROZEN, plan->frozen_owned[plan->instr[i].unit]);
+    add_to_scales(m, rank, i, MEASURE_TRAINED, plan->unit[plan->instr[i].unit].owned);
+    add_to_scales(m, rank, i, MEASURE_FROZEN, plan->unit[plan->instr[i].unit].frozen_owned);
   }
   for (int rank = 0; rank < m->ranks; rank++) {
     const struct members members = members_of(m, rank, i);
@@ -834,9 +835,9 @@ static void compare_residuals(const struct machine *m)
 {
   for (int rank = 0; rank < m->ranks; rank++)
     for (int u = 0; u < m->model.units; u++) {
-      if (m->plan[rank]->residual[u] < 0)
+      if (m->plan[rank]->unit[u].residual < 0)
         continue;
-      const struct words residual = words_at(m, rank, m->plan[rank]->residual[u]);
+      const struct words residual = words_at(m, rank, m->plan[rank]->unit[u].residual);
       const uint32_t uses = STEPS * count_encodes(m->plan[rank], u);
       for (int64_t e = 0; e < residual.n; e++)
         assert_int_equal(residual.at[e], uses * (1 + (uint32_t)u));
@@ -1053,14 +1054,18 @@ static void compare_with_truth(const struct machine *m, const struct truth *t,
   for (int rank = 0; rank < m->ranks; rank++)
     for (int u = 0; u < m->model.units; u++) {
       const struct plan *plan = m->plan[rank];
-      compare_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false, false, point);
-      compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false, false, point);
-      compare_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half, true, point);
-      compare_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat},
-                   &t->p[u], m->half, true, point);
-      compare_part(m, rank, plan->state[0].buffer[u], plan->owned[u], &t->m[u], m->half_moments,
+      compare_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false, false,
+                   point);
+      compare_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u], false,
                    false, point);
-      compare_part(m, rank, plan->state[1].buffer[u], plan->owned[u], &t->v[u], m->half_moments,
+      compare_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half, true,
+                   point);
+      compare_part(m, rank, plan->unit[u].shared,
+                   (struct layout_range){0, plan->unit[u].layout.flat}, &t->p[u], m->half, true,
+                   point);
+      compare_part(m, rank, plan->unit[u].state[0], plan->unit[u].owned, &t->m[u], m->half_moments,
+                   false, point);
+      compare_part(m, rank, plan->unit[u].state[1], plan->unit[u].owned, &t->v[u], m->half_moments,
                    false, point);
     }
 }

@@ -129,7 +129,7 @@ static void residuals_leave_the_device(void **state)
                                 .feedback = "fp32",
                                 .residual = (enum deck_residual)residual};
     struct plan *plan = fixture_plan(&tower, &point, 1);
-    const int64_t block = plan->layout[12].trained * 4;
+    const int64_t block = plan->unit[12].layout.trained * 4;
     int64_t most = 0;
     assert_int_equal(plan_purpose_bytes(plan, homes[residual], PURPOSE_RESIDUAL, true),
                      fixture_flat_bytes(plan));
@@ -168,7 +168,7 @@ static void each_optimizer_keeps_its_own_states(void **state)
       const int64_t all = fixture_flat_bytes(plan) / 4;
       int64_t used = 0; /* all but the padding at the end of a unit */
       for (int u = 0; u < fixture_small.units; u++)
-        used += plan->layout[u].used;
+        used += plan->unit[u].layout.used;
       const int64_t want[] = {[OPTIM_adamw] = 2 * all,
                               [OPTIM_lion] = all,
                               [OPTIM_sgd] = all,
@@ -219,14 +219,14 @@ static void owned_ranges_are_those_of_the_masters(void **state)
                                                        group, 1, 0, 1, true, TIED, FREEZE_NOTHING},
                                        rank);
       for (int u = 0; u <= BLOCKS; u++) {
-        int64_t flat = plan->layout[u].flat,
+        int64_t flat = plan->unit[u].layout.flat,
                 part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
-        assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
-        assert_int_equal(plan->owned[u].begin,
+        assert_int_equal(plan->unit[u].owned.end - plan->unit[u].owned.begin, part);
+        assert_int_equal(plan->unit[u].owned.begin,
                          strategy == STRATEGY_NO_SHARD ? 0 : rank % group * part);
-        assert_int_equal(plan->buffer[plan->master[u]].bytes, part * 4);
-        assert_int_equal(plan->buffer[plan->state[0].buffer[u]].bytes, part * 4);
-        assert_int_equal(plan->buffer[plan->state[1].buffer[u]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->unit[u].master].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->unit[u].state[0]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->unit[u].state[1]].bytes, part * 4);
       }
       plan_destroy(plan);
     }
@@ -237,8 +237,8 @@ static void part_bytes(const struct plan *plan, int64_t *trained, int64_t *froze
 {
   *trained = *frozen = 0;
   for (int u = 0; u < plan->input.model->units; u++) {
-    *trained += plan->layout[u].trained * 4;
-    *frozen += (plan->layout[u].flat - plan->layout[u].trained) * 4;
+    *trained += plan->unit[u].layout.trained * 4;
+    *frozen += (plan->unit[u].layout.flat - plan->unit[u].layout.trained) * 4;
   }
 }
 
@@ -278,15 +278,15 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
                        row[r].whole * trained + row[r].shards * trained / row[r].group +
                            frozen / (row[r].frozen_whole ? 1 : row[r].group));
       for (int u = 0; u < mine.units; u++) {
-        bool learns = plan->layout[u].trained > 0,
-             stays = plan->layout[u].flat > plan->layout[u].trained;
-        assert_int_equal(plan->master[u] >= 0, learns);
-        assert_int_equal(plan->state[0].buffer[u] >= 0, learns);
-        assert_int_equal(plan->state[1].buffer[u] >= 0, learns);
-        assert_int_equal(plan->frozen[u] >= 0, stays);
+        bool learns = plan->unit[u].layout.trained > 0,
+             stays = plan->unit[u].layout.flat > plan->unit[u].layout.trained;
+        assert_int_equal(plan->unit[u].master >= 0, learns);
+        assert_int_equal(plan->unit[u].state[0] >= 0, learns);
+        assert_int_equal(plan->unit[u].state[1] >= 0, learns);
+        assert_int_equal(plan->unit[u].frozen >= 0, stays);
         if (stays)
-          assert_int_equal(plan->buffer[plan->frozen[u]].bytes,
-                           (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
+          assert_int_equal(plan->buffer[plan->unit[u].frozen].bytes,
+                           (plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin) * 4);
         assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_EXCHANGE, u, -1) >= 0, learns);
@@ -535,7 +535,7 @@ static void tiers_hold_what_they_should(void **state)
     const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
     int64_t host = 0, shared = 0, disk = 0;
     for (int u = 0; u <= BLOCKS; u++) {
-      const int64_t flat = plan->layout[u].flat, mine = flat / 2;
+      const int64_t flat = plan->unit[u].layout.flat, mine = flat / 2;
       const bool on_disk = point.nvme_state > 0 && u % 2 == 1;
       host += pages(mine * 4) + (on_disk ? 0 : 2 * pages(mine * moment)) +
               (point.half && !point.params_full ? pages(mine * 2) : 0);
@@ -570,8 +570,8 @@ static void gradients_land_where_all_members_reach_them(void **state)
                 *last = fixture_plan(&fixture_small, &point, 5);
     int64_t shared = 0, most = 0;
     for (int u = 0; u <= BLOCKS; u++) {
-      const int64_t bytes = pages(first->layout[u].trained * 4);
-      shared += full ? pages(first->layout[u].flat * 4) : 0;
+      const int64_t bytes = pages(first->unit[u].layout.trained * 4);
+      shared += full ? pages(first->unit[u].layout.flat * 4) : 0;
       most = bytes > most ? bytes : most;
     }
     assert_int_equal(first->persistent_bytes[TIER_SHARED], shared);
@@ -694,17 +694,17 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
           assert_memory_equal(other->buffer[b].name, train->buffer[b].name,
                               sizeof train->buffer[b].name);
       for (int u = 0; u <= BLOCKS; u++) {
-        assert_int_equal(other->master[u], train->master[u]);
-        assert_int_equal(other->buffer[other->master[u]].offset,
-                         train->buffer[train->master[u]].offset);
-        assert_int_equal(other->buffer[other->master[u]].bytes,
-                         train->buffer[train->master[u]].bytes);
+        assert_int_equal(other->unit[u].master, train->unit[u].master);
+        assert_int_equal(other->buffer[other->unit[u].master].offset,
+                         train->buffer[train->unit[u].master].offset);
+        assert_int_equal(other->buffer[other->unit[u].master].bytes,
+                         train->buffer[train->unit[u].master].bytes);
       }
       assert_int_equal(other->states, 0);
       int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
       assert_true(other->persistent_bytes[TIER_DEVICE] - caches <=
-                  train->buffer[train->state[0].buffer[0]].offset);
+                  train->buffer[train->unit[0].state[0]].offset);
       plan_destroy(other);
     }
     plan_destroy(train);
@@ -729,9 +729,9 @@ static void copies_that_are_kept_are_found_there_too(void **state)
       point.micros = 1;
       struct plan *other = fixture_plan(&fixture_small, &point, 1);
       for (int u = 0; u <= BLOCKS; u++) {
-        const int buffers[] = {train->master[u], train->working[u]};
-        assert_int_equal(other->master[u], buffers[0]);
-        assert_int_equal(other->working[u], buffers[1]);
+        const int buffers[] = {train->unit[u].master, train->unit[u].working};
+        assert_int_equal(other->unit[u].master, buffers[0]);
+        assert_int_equal(other->unit[u].working, buffers[1]);
         for (int b = 0; b < 2; b++) {
           const struct plan_buffer *here = &other->buffer[buffers[b]],
                                    *there = &train->buffer[buffers[b]];
@@ -780,9 +780,11 @@ static void masters_in_host_memory_are_found_there_too(void **state)
         kept++;
       }
       assert_true(kept >= BLOCKS + 1);
-      assert_memory_equal(other->master, train->master, (BLOCKS + 1) * sizeof(int));
-      assert_memory_equal(other->working, train->working, (BLOCKS + 1) * sizeof(int));
-      assert_memory_equal(other->shared, train->shared, (BLOCKS + 1) * sizeof(int));
+      for (int u = 0; u <= BLOCKS; u++) {
+        assert_int_equal(other->unit[u].master, train->unit[u].master);
+        assert_int_equal(other->unit[u].working, train->unit[u].working);
+        assert_int_equal(other->unit[u].shared, train->unit[u].shared);
+      }
       plan_destroy(other);
     }
     plan_destroy(train);

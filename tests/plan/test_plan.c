@@ -269,16 +269,16 @@ static void units_have_codecs_of_their_own(void **state)
       4, {{"root", "bf16"}, {"h.[01]", "none"}, {"h.?", "topk+fp16"}, {"*", "int4"}}};
   if (plan_create(&input, &plan))
     fail_msg("%s", status_text());
-  const struct unit_policy *of = plan->policy;
-  assert_ptr_equal(of[0].grads.ops, &codec_bf16);
-  assert_ptr_equal(of[1].grads.ops, &codec_none);
-  assert_ptr_equal(of[2].grads.ops, &codec_none);
-  assert_ptr_equal(of[3].grads.ops, &codec_topk);
-  assert_ptr_equal(of[3].grads.values, &codec_fp16);
-  assert_true(of[3].grads.set.density == 0.25);
-  assert_int_equal(of[0].grads.set.block, 0);
+  const struct plan_unit *of = plan->unit;
+  assert_ptr_equal(of[0].policy.grads.ops, &codec_bf16);
+  assert_ptr_equal(of[1].policy.grads.ops, &codec_none);
+  assert_ptr_equal(of[2].policy.grads.ops, &codec_none);
+  assert_ptr_equal(of[3].policy.grads.ops, &codec_topk);
+  assert_ptr_equal(of[3].policy.grads.values, &codec_fp16);
+  assert_true(of[3].policy.grads.set.density == 0.25);
+  assert_int_equal(of[0].policy.grads.set.block, 0);
   for (int u = 0; u < fixture_small.units; u++)
-    assert_int_equal(plan->residual[u] >= 0, u == 0 || u == 3);
+    assert_int_equal(plan->unit[u].residual >= 0, u == 0 || u == 3);
   char names[64];
   plan_print_codecs(plan, names, sizeof names);
   assert_string_equal(names, "bf16, none, topk+fp16");
@@ -311,14 +311,14 @@ static void units_have_learning_rates_of_their_own(void **state)
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
   const uint64_t hash = plan_collective_hash(plan);
   for (int u = 0; u < fixture_small.units; u++)
-    assert_true(plan->policy[u].lr_scale == 1);
+    assert_true(plan->unit[u].policy.lr_scale == 1);
   plan_destroy(plan);
   input.policy.lr_scale =
       (struct deck_units){3, {{"root", "1e-1"}, {"h.[01]", "3"}, {"h.*", "0.5"}}};
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   const double expected[] = {0.1, 3, 3, 0.5};
   for (int u = 0; u < fixture_small.units; u++) {
-    assert_true(plan->policy[u].lr_scale == expected[u]);
+    assert_true(plan->unit[u].policy.lr_scale == expected[u]);
     assert_true(plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].attr.lr_scale == expected[u]);
   }
   for (int i = 0; i < plan->n; i++)
@@ -365,13 +365,14 @@ static void a_warmup_has_no_codec(void **state)
   assert_true(plan_collective_hash(warmup) != plan_collective_hash(coded));
   for (int u = 0; u < fixture_small.units; u++) {
     static const char *const kept[] = {"params", "exp_avg", "exp_avg_sq", "grads"};
-    assert_int_equal(warmup->residual[u], -1);
+    assert_int_equal(warmup->unit[u].residual, -1);
     for (int k = 0; k < 4; k++) {
       char name[32];
       snprintf(name, sizeof name, "%s.%s", kept[k], fixture_small.unit[u].name);
       assert_int_equal(offset_of(warmup, name), offset_of(coded, name));
     }
-    assert_true(coded->buffer[coded->residual[u]].offset >= warmup->persistent_bytes[TIER_DEVICE]);
+    assert_true(coded->buffer[coded->unit[u].residual].offset >=
+                warmup->persistent_bytes[TIER_DEVICE]);
   }
   plan_destroy(none);
   plan_destroy(coded);

@@ -180,7 +180,7 @@ static void replicas_meet_once_a_step(void **state)
     assert_int_equal(plan_instr_ranks(plan, &plan->instr[sum - 1]), 3);
     plan_root(plan, plan->instr[sum].use[DECODE_SUM_SHARD].buffer, &offset);
     assert_int_equal(offset,
-                     2 * plan->layout[u].flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
+                     2 * plan->unit[u].layout.flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
   }
   plan_destroy(plan);
 }

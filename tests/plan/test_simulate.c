@@ -410,7 +410,7 @@ static void exponents_travel_without_what_they_leave_free(void **state)
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_EXCHANGE)
-      sent += (double)plan->layout[plan->instr[i].unit].trained * 4 * 3 / 4;
+      sent += (double)plan->unit[plan->instr[i].unit].layout.trained * 4 * 3 / 4;
   plan_destroy(plan);
   const double narrow = forecast(&point, &rates).busy_s[LANE_REDUCE];
   assert_true(fabs((wide - narrow) / (sent * (1 - 27.2 / 32) / 1e6) - 1) < 0.3);
@@ -440,8 +440,8 @@ static void hops_in_a_node_take_its_link(void **state)
   const int units = BLOCKS + 1;
   const double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e6 + 1e-6);
   for (int u = 0; u < units; u++) {
-    node += (double)plan->layout[u].trained * 4 / 2;
-    across += (double)plan->layout[u].trained * 2 / 4;
+    node += (double)plan->unit[u].layout.trained * 4 / 2;
+    across += (double)plan->unit[u].layout.trained * 2 / 4;
   }
   for (int i = 0; i < plan->n; i++)
     gathers += plan->instr[i].op == OP_GATHER;

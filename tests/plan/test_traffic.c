@@ -91,7 +91,7 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     if (instr->attr.group == GROUP_NONE)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
-    const int64_t gradient = plan->layout[instr->unit].trained / summed_before(plan, group);
+    const int64_t gradient = plan->unit[instr->unit].layout.trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
                           : instr->op == OP_MEASURE
                               ? plan->buffer[instr->use[MEASURE_RECEIVED].buffer].bytes
@@ -310,11 +310,11 @@ static void codes_of_parameters_are_smaller(void **state)
     for (int n = 0; n < plan->n; n++) {
       const struct instr *instr = &plan->instr[n];
       if (instr->op == OP_GATHER && plan_gathers_codes(plan, instr->unit))
-        saved += plan->layout[instr->unit].flat * (members - 1);
+        saved += plan->unit[instr->unit].layout.flat * (members - 1);
     }
     for (int u = 0; u < model.units; u++)
-      if (plan->scales[u] >= 0)
-        saved -= 2 * plan->buffer[plan->scales[u]].bytes * (members - 1);
+      if (plan->unit[u].scales >= 0)
+        saved -= 2 * plan->buffer[plan->unit[u].scales].bytes * (members - 1);
     assert_int_equal(half.gather - byte.gather, saved * (point.ranks / members));
     assert_int_equal(half.all - half.gather, byte.all - byte.gather);
     assert_true(i == 3 ? byte.gather == 0 : byte.gather < half.gather);
@@ -336,7 +336,7 @@ static void indices_are_counted(void **state)
     int64_t blocks = 0, elements = 0;
     assert_int_equal(plan_create(&input, &plan), STATUS_OK);
     for (int u = 0; u < model.units; u++) {
-      const int64_t part = plan->layout[u].trained / 4;
+      const int64_t part = plan->unit[u].layout.trained / 4;
       blocks += 3 * ((part + 511) / 512);
       elements += 3 * part;
     }

@@ -40,7 +40,7 @@ static void form_is_held_against_the_table(void **state)
 
   plan = broken_start(&broken_full_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer =
-      plan->state[0].buffer[1];
+      plan->unit[1].state[0];
   broken_refused(plan, "another unit");
 
   plan = broken_start(&broken_full_shard);
@@ -74,7 +74,7 @@ static void buffers_must_lie_where_they_belong(void **state)
   broken_refused(plan, "loss does not lie inside its arena");
 
   plan = broken_start(&broken_full_shard);
-  plan->buffer[plan->state[0].buffer[1]].offset = plan->buffer[plan->state[0].buffer[2]].offset;
+  plan->buffer[plan->unit[1].state[0]].offset = plan->buffer[plan->unit[2].state[0]].offset;
   broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
 
   plan = broken_start(&broken_no_shard);
@@ -243,7 +243,7 @@ static void states_are_those_of_the_optimizer(void **state)
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
   plan = broken_start(&broken_no_shard);
-  struct plan_buffer *buffer = &plan->buffer[plan->state[1].buffer[1]];
+  struct plan_buffer *buffer = &plan->buffer[plan->unit[1].state[1]];
   buffer->elements -= 64;
   buffer->bytes -= 64 * (int64_t)sizeof(float);
   broken_settle(plan);
@@ -283,17 +283,17 @@ static void scopes_are_held_against_the_elements(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
-  plan->buffer[plan->master[1]].scope = SCOPE_GROUP;
+  plan->buffer[plan->unit[1].master].scope = SCOPE_GROUP;
   broken_refused(plan, "master.h.0 is planned as the same in the whole group, but it has another "
                        "number of elements");
 
   plan = broken_start(&broken_full_shard);
-  plan->buffer[plan->master[1]].scope = SCOPE_RANK;
+  plan->buffer[plan->unit[1].master].scope = SCOPE_RANK;
   broken_refused(plan, "master.h.0 is planned as each rank's own, but members share a unit's "
                        "parameters");
 
   plan = broken_start(&broken_no_shard);
-  plan->buffer[plan->master[1]].scope = SCOPE_SHARD;
+  plan->buffer[plan->unit[1].master].scope = SCOPE_SHARD;
   broken_refused(plan, "params.h.0 is planned as one shard per member, but nothing is sharded");
 
   plan = broken_start(&broken_full_shard);
@@ -314,7 +314,7 @@ static void scopes_are_held_against_the_elements(void **state)
   plan = broken_start(&broken_full_shard);
   plan->state[1].scope = SCOPE_RANK;
   for (int u = 0; u < plan->input.model->units; u++)
-    plan->buffer[plan->state[1].buffer[u]].scope = SCOPE_RANK;
+    plan->buffer[plan->unit[u].state[1]].scope = SCOPE_RANK;
   broken_refused(plan, "is planned as each rank's own, but its masters have another scope");
 }
 
@@ -323,8 +323,8 @@ static void buffers_have_their_roles(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  adam->use[UPDATE_STATE].buffer = plan->state[1].buffer[1];
-  adam->use[UPDATE_STATE + 1].buffer = plan->state[0].buffer[1];
+  adam->use[UPDATE_STATE].buffer = plan->unit[1].state[1];
+  adam->use[UPDATE_STATE + 1].buffer = plan->unit[1].state[0];
   broken_settle(plan);
   broken_refused(plan, "changes exp_avg_sq.h.0 in the place of exp_avg.h.0");
 
@@ -392,7 +392,7 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
   broken_refused(plan, "has a superfluous operand grads");
 
   plan = broken_start(&alone);
-  plan->owned[1].begin += 256;
+  plan->unit[1].owned.begin += 256;
   broken_refused(plan, "updates another part of the unit than this rank's");
 }
 
@@ -403,7 +403,7 @@ static void frozen_parameters_stay(void **state)
       .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&odd);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer =
-      plan_root(plan, plan->master[1], NULL);
+      plan_root(plan, plan->unit[1].master, NULL);
   broken_settle(plan);
   broken_refused(plan, "changes params.h.0, but frozen.h.0 never changes");
 
@@ -411,7 +411,7 @@ static void frozen_parameters_stay(void **state)
       .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   plan = broken_start(&shards);
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  adam->use[2].buffer = plan->frozen[1];
+  adam->use[2].buffer = plan->unit[1].frozen;
   broken_settle(plan);
   broken_refused(plan, "changes frozen.h.0, but frozen.h.0 never changes");
 }
@@ -424,10 +424,10 @@ static void each_part_is_gathered_to_its_place(void **state)
       .strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&point);
   struct instr *trained = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)], *frozen = trained + 1;
-  assert_int_equal(plan->layout[1].flat, 2 * plan->layout[1].trained);
+  assert_int_equal(plan->unit[1].layout.flat, 2 * plan->unit[1].layout.trained);
   assert_int_equal(frozen->op, OP_GATHER);
-  trained->use[0].buffer = plan->frozen[1];
-  frozen->use[0].buffer = plan->master[1];
+  trained->use[0].buffer = plan->unit[1].frozen;
+  frozen->use[0].buffer = plan->unit[1].master;
   broken_settle(plan);
   broken_refused(plan, "gathers trained_window.h.0 to the wrong place in the unit");
 
@@ -446,7 +446,7 @@ static void each_part_is_gathered_to_its_place(void **state)
 static void keep_no_copies(struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    plan->policy[u].working = WORKING_NONE;
+    plan->unit[u].policy.working = WORKING_NONE;
 }
 
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in
@@ -469,17 +469,17 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "has no operand working");
 
   plan = broken_start(&point);
-  plan->instr[gather].use[0].buffer = plan->master[1];
+  plan->instr[gather].use[0].buffer = plan->unit[1].master;
   broken_settle(plan);
   broken_refused(plan, "reads master.h.0 in the place of working.h.0");
 
   plan = broken_start(&point);
-  plan->instr[gather].use[0].buffer = plan->working[2];
+  plan->instr[gather].use[0].buffer = plan->unit[2].working;
   broken_settle(plan);
   broken_refused(plan, "uses working.h.1, which belongs to another unit");
 
   plan = broken_start(&point);
-  broken_resize(plan, plan->working[1], plan->buffer[plan->working[1]].elements - 1);
+  broken_resize(plan, plan->unit[1].working, plan->buffer[plan->unit[1].working].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "of working.h.0 where there must be");
 
@@ -487,7 +487,7 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER)
-      plan->instr[i].use[0].buffer = plan->master[plan->instr[i].unit];
+      plan->instr[i].use[0].buffer = plan->unit[plan->instr[i].unit].master;
   broken_settle(plan);
   broken_refused(plan, "has a superfluous operand working");
 
@@ -506,7 +506,7 @@ static void keys_and_values_have_their_place(void **state)
   const struct point point = {
       .mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
   struct plan *plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->master[1];
+  plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->unit[1].master;
   broken_settle(plan);
   broken_refused(plan, "changes master.h.0 in fp32 where there must be uint8");
 
@@ -551,7 +551,7 @@ static void attributes_are_the_inputs(void **state)
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.lr_scale = 0.5;
   broken_refused(plan, "updates at 0.5 of the learning rate, where 1 is asked for");
   plan = broken_start(&point);
-  plan->policy[0].lr_scale = 3;
+  plan->unit[0].policy.lr_scale = 3;
   broken_refused(plan, "updates at 1 of the learning rate, where 3 is asked for");
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_DIRECTION, 2, -1)].attr.lr_scale = 0.5;
@@ -644,17 +644,17 @@ static void codes_are_of_their_scales(void **state)
   broken_settle(plan);
   broken_refused(plan, "reads magnitudes in the place of scales.h.0");
   plan = broken_start(&codes);
-  broken_resize(plan, plan->scales[1], plan->buffer[plan->scales[1]].elements - 64);
+  broken_resize(plan, plan->unit[1].scales, plan->buffer[plan->unit[1].scales].elements - 64);
   broken_refused(plan, "elements of scales.h.0 where there must be");
   plan = broken_start(&codes);
-  plan->policy[1].window = plan->policy[1].compute;
+  plan->unit[1].policy.window = plan->unit[1].policy.compute;
   broken_refused(plan, "superfluous operand scales");
 
   /* With copies, a GATHER reads the codes, and no master. */
   struct point point = codes;
   point.keep_working = true;
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[GATHER_SHARD].buffer = plan->master[1];
+  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[GATHER_SHARD].buffer = plan->unit[1].master;
   broken_settle(plan);
   broken_refused(plan, "reads master.h.0 in the place of codes.h.0");
 
@@ -711,21 +711,22 @@ static void copies_get_every_difference(void **state)
   broken_refused(plan, "differences are added to a copy, other messages write a window");
 
   plan = broken_start(&differences);
-  plan->buffer[plan->copy[1]].scope = SCOPE_RANK;
+  plan->buffer[plan->unit[1].copy].scope = SCOPE_RANK;
   broken_refused(plan, "copy.h.0 is planned as each rank's own");
   plan = broken_start(&differences);
-  plan->buffer[plan->copy[1]].scope = SCOPE_SHARD;
+  plan->buffer[plan->unit[1].copy].scope = SCOPE_SHARD;
   broken_refused(plan, "copy.h.0 is planned as one shard per member");
 
   plan = broken_start(&differences);
-  plan->buffer[plan->copy_mine[1]].parent_offset = 0;
-  plan->buffer[plan->copy_mine[1]].offset = plan->buffer[plan->copy[1]].offset;
+  plan->buffer[plan->unit[1].copy_mine].parent_offset = 0;
+  plan->buffer[plan->unit[1].copy_mine].offset = plan->buffer[plan->unit[1].copy].offset;
   broken_refused(plan, "reads copy_mine.h.0, which is not at its place in the unit");
 
   plan = broken_start(&differences);
-  plan->buffer[plan->master[1]].parent = plan->copy[1];
-  plan->buffer[plan->master[1]].parent_offset = plan->buffer[plan->copy_mine[1]].parent_offset;
-  plan->buffer[plan->master[1]].offset = plan->buffer[plan->copy_mine[1]].offset;
+  plan->buffer[plan->unit[1].master].parent = plan->unit[1].copy;
+  plan->buffer[plan->unit[1].master].parent_offset =
+      plan->buffer[plan->unit[1].copy_mine].parent_offset;
+  plan->buffer[plan->unit[1].master].offset = plan->buffer[plan->unit[1].copy_mine].offset;
   broken_settle(plan);
   broken_refused(plan, "decodes copy.h.0 over the parameters that it holds");
 }
@@ -742,12 +743,12 @@ static void parameters_travel_by_one_codec(void **state)
     plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.seed = 5;
     broken_refused(plan, "rounds in another way, or with another seed");
     plan = broken_start(&windows);
-    plan->policy[1].weights.ops = NULL;
+    plan->unit[1].policy.weights.ops = NULL;
     broken_refused(plan, "has parameters in codec int8, and its unit's travel in codec none");
   }
   struct plan *plan = broken_start(&broken_full_shard);
   const struct codec int8 = {.ops = &codec_int8, .values = &codec_none, .set = {.block = 256}};
-  plan->policy[1].weights = int8;
+  plan->unit[1].policy.weights = int8;
   broken_refused(plan, "gathers parameters as they are, and its unit's travel in codec int8");
 }
 
@@ -786,7 +787,7 @@ static void messages_have_their_places(void **state)
 
   plan = broken_start(&windows);
   plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_SHARD].buffer =
-      plan->state[0].buffer[1];
+      plan->unit[1].state[0];
   broken_settle(plan);
   broken_refused(plan, "in the place of the unit's parameters");
 
@@ -873,7 +874,7 @@ static void residuals_come_back_as_they_went(void **state)
   point.residual = DECK_RESIDUAL_NVME;
   plan = broken_start(&point);
   struct instr *other = &plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 2, 0)];
-  other->use[MOVE_FROM].buffer = plan->residual[1];
+  other->use[MOVE_FROM].buffer = plan->unit[1].residual;
   broken_settle(plan);
   broken_refused(plan, "uses residual.h.0, which belongs to another unit");
 
@@ -905,7 +906,7 @@ static void messages_stay_in_their_group(void **state)
   int first = fixture_find(plan, OP_EXCHANGE, 1, -1), second = first + 1;
   while (plan->instr[second].op != OP_EXCHANGE)
     second++;
-  const int64_t half = plan->layout[1].trained / 2;
+  const int64_t half = plan->unit[1].layout.trained / 2;
   const int own = broken_view(plan, plan->instr[first].use[EXCHANGE_SENT].buffer, half);
   plan->instr[second].use[EXCHANGE_SENT].buffer = own;
   broken_settle(plan);
@@ -947,7 +948,7 @@ static void nodes_add_up_first(void **state)
   broken_refused(plan, "adds up 2 blocks where there must be 1");
 
   plan = broken_start(&nodes);
-  plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].attr.codec = plan->policy[1].grads;
+  plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].attr.codec = plan->unit[1].policy.grads;
   broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
 
   plan = broken_start(&nodes);
@@ -957,7 +958,7 @@ static void nodes_add_up_first(void **state)
   plan = broken_start(&nodes); /* what only this rank has */
   const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
             encode = find_in(plan, OP_ENCODE, GROUP_ACROSS),
-            half = broken_view(plan, own, plan->layout[1].trained / 2);
+            half = broken_view(plan, own, plan->unit[1].layout.trained / 2);
   plan->instr[encode].use[ENCODE_GRADS].buffer = half;
   broken_spread(plan);
   broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
@@ -995,7 +996,7 @@ static void one_scale_is_of_the_gradient(void **state)
   plan = broken_start(&point); /* of what this rank alone has */
   find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
   const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
-            half = broken_view(plan, own, plan->layout[1].trained / 2);
+            half = broken_view(plan, own, plan->unit[1].layout.trained / 2);
   find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
   find->use[MAGNITUDE_GRADS].buffer = half;
   broken_spread(plan);

@@ -30,11 +30,11 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
 
   plan = broken_start(&broken_host_shared);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer =
-      plan->state[0].buffer[1];
+      plan->unit[1].state[0];
   broken_refused(plan, "changes exp_avg.h.0, which lies on the disk, where it must not lie");
 
   plan = broken_start(&broken_host_device);
-  plan->buffer[plan->master[1]].tier = TIER_COUNT;
+  plan->buffer[plan->unit[1].master].tier = TIER_COUNT;
   broken_refused(plan, "master.h.0 lies in no tier");
 
   plan = broken_start(&broken_host_device);
@@ -65,8 +65,8 @@ static void device_state_uses_device_operations(void **state)
   broken_refused(plan, "is on the wrong lane");
 
   plan = broken_start(&resident);
-  plan->buffer[plan->state[0].buffer[1]].tier = TIER_HOST;
-  plan->buffer[plan->state[0].buffer[1]].offset = 0;
+  plan->buffer[plan->unit[1].state[0]].tier = TIER_HOST;
+  plan->buffer[plan->unit[1].state[0]].offset = 0;
   broken_refused(plan, "changes exp_avg.h.0, which lies in host memory, where it must not lie");
 
   plan = broken_start(&resident);
@@ -99,7 +99,7 @@ static void parameters_are_fetched_to_their_place(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   int fetch = fixture_find(plan, OP_FETCH, 1, -1);
-  plan->instr[fetch].use[0].buffer = plan->state[0].buffer[1];
+  plan->instr[fetch].use[0].buffer = plan->unit[1].state[0];
   broken_settle(plan);
   broken_refused(plan, "reads exp_avg.h.0 in the place of the unit's parameters");
 
@@ -110,7 +110,7 @@ static void parameters_are_fetched_to_their_place(void **state)
   broken_refused(plan, "fetches mine.h.0 to the wrong place in the unit");
 
   plan = broken_start(&broken_host_device);
-  broken_resize(plan, plan->master[1], plan->buffer[plan->master[1]].elements - 1);
+  broken_resize(plan, plan->unit[1].master, plan->buffer[plan->unit[1].master].elements - 1);
   broken_refused(plan, "bytes of master.h.0 into the");
 
   plan = broken_start(&broken_host_device);
@@ -161,12 +161,12 @@ static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
   broken_refused(plan, "has a superfluous operand working");
 
   plan = broken_start(&broken_host_shared);
-  shift(plan, plan->working[1], -plan->buffer[plan->working[1]].bytes);
+  shift(plan, plan->unit[1].working, -plan->buffer[plan->unit[1].working].bytes);
   broken_settle(plan);
   broken_refused(plan, "writes working_mine.h.0, which is not at its place in the unit");
 
   plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_PUBLISH, 1, -1)].use[1].buffer = plan->working[1];
+  plan->instr[fixture_find(plan, OP_PUBLISH, 1, -1)].use[1].buffer = plan->unit[1].working;
   broken_settle(plan);
   broken_refused(
       plan,
@@ -190,7 +190,7 @@ static void the_shared_copy_is_not_written_while_others_read_it(void **state)
 static void sum_in(struct plan *plan, enum sums sums)
 {
   for (int u = 0; u < plan->input.model->units; u++)
-    plan->policy[u].sums = sums;
+    plan->unit[u].policy.sums = sums;
 }
 
 /* The gradients of members, each in its own region, that members add up. */
@@ -385,7 +385,8 @@ static void speculative_updates_are_repaired(void **state)
   broken_refused(plan, "reads the norm of the gradient before METRICS");
 
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_REPAIR, 1, -1)].use[REPAIR_GRADS].buffer = plan->pending[1];
+  plan->instr[fixture_find(plan, OP_REPAIR, 1, -1)].use[REPAIR_GRADS].buffer =
+      plan->unit[1].pending;
   broken_settle(plan);
   broken_refused(plan, "repairs by pending.h.0, which is not the gradient of its unit's UPDATE");
 

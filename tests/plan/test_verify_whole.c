@@ -750,8 +750,9 @@ static void codecs_have_room_to_work(void **state)
     struct plan *plan = broken_start(&point);
     const struct instr *instr = &plan->instr[fixture_find(plan, cases[c].op, 1, -1)];
     const int work = instr->use[cases[c].k].buffer;
-    const int64_t needed = cases[c].op == OP_ENCODE_PARAMS ? plan->layout[1].trained / point.group
-                                                           : plan->layout[1].trained;
+    const int64_t needed = cases[c].op == OP_ENCODE_PARAMS
+                               ? plan->unit[1].layout.trained / point.group
+                               : plan->unit[1].layout.trained;
     broken_resize(plan, work, needed - 1);
     broken_refused(plan, "has too little room for its codec worked");
   }
@@ -774,7 +775,7 @@ static int64_t measuring_bytes(const struct plan *plan, bool works, int ranks)
 {
   int64_t most = 0;
   for (int u = 0; u < plan->input.model->units; u++) {
-    const int64_t trained = plan->layout[u].trained, work = works ? (trained + 255) / 256 : 0;
+    const int64_t trained = plan->unit[u].layout.trained, work = works ? (trained + 255) / 256 : 0;
     const int64_t sample = trained / ranks * 4 + (int64_t)sizeof(struct plan_sample);
     const int64_t bytes = (work + (sample + 255) / 256) * 256;
     most = bytes > most ? bytes : most;
@@ -908,12 +909,9 @@ static void no_access_can_be_exchanged(void **state)
  * present. A buffer cannot hold elements of another type of the same size. */
 static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **state)
 {
-  static const enum dtype other[DTYPE_COUNT] = {[DTYPE_F32] = DTYPE_I32,
-                                                [DTYPE_I32] = DTYPE_F32,
-                                                [DTYPE_BF16] = DTYPE_F16,
-                                                [DTYPE_F16] = DTYPE_BF16,
-                                                [DTYPE_U8] = DTYPE_F8_E4M3,
-                                                [DTYPE_F8_E4M3] = DTYPE_U8};
+  static const enum dtype other[DTYPE_COUNT] = {
+      [DTYPE_F32] = DTYPE_I32,  [DTYPE_I32] = DTYPE_F32,    [DTYPE_BF16] = DTYPE_F16,
+      [DTYPE_F16] = DTYPE_BF16, [DTYPE_U8] = DTYPE_F8_E4M3, [DTYPE_F8_E4M3] = DTYPE_U8};
   bool seen[OP_COUNT][PLAN_MAX_USE] = {{false}};
   (void)state;
   for (int p = 0; p < WHOLE; p++) {
