@@ -206,7 +206,7 @@ void help_print_man_all(void)
     putchar('\n');
   }
   print_man_examples("  sluice prepare corpus/ out=data/first\n"
-                     "  mpirun -q -n 4 --bind-to none sluice train inputs/first.yaml\n"
+                     "  mpirun -n 4 --bind-to none sluice train inputs/first.yaml\n"
                      "  sluice report runs/first\n");
   print_common();
   printf(".SH SEE ALSO\n.BR sluice\\-deck (5)\n");

@@ -89,8 +89,8 @@ static void say_how_to_continue(const struct arguments *arguments)
   const bool crowded = comm_local_ranks(arguments->comm) > sysconf(_SC_NPROCESSORS_ONLN);
   const bool open_mpi = !strncmp(SLUICE_VERSION_MPI, "Open MPI", strlen("Open MPI"));
   if (ranks > 1)
-    append_text(line.text, sizeof line.text, "mpirun%s -n %d --bind-to none%s",
-                open_mpi ? " -q" : "", ranks, open_mpi && crowded ? " --oversubscribe" : "");
+    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none%s", ranks,
+                open_mpi && crowded ? " --oversubscribe" : "");
   append_word(line.text, sizeof line.text, "sluice");
   append_word(line.text, sizeof line.text, "train");
   append_word(line.text, sizeof line.text, arguments->word[0]);
@@ -182,10 +182,10 @@ const struct command command_train = {
             "nothing and no checkpoint is written after it. A run that ends right after a skipped "
             "step saves the state before it, and removes no older checkpoint. The tenth skipped "
             "step in a row ends the run with exit code 7.",
-    .examples = "  mpirun -q -n 2 --bind-to none sluice train inputs/first.yaml\n"
-                "  mpirun -q -n 2 --bind-to none sluice train inputs/first.yaml --resume auto\n"
+    .examples = "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml\n"
+                "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml --resume auto\n"
                 "  sluice train inputs/first.yaml run.steps=50 optim.lr=1e-4 run.dir=runs/short\n"
-                "  mpirun -q -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
+                "  mpirun -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
     .options = table,
     .exits = "0 done, 2 usage error, 75 stopped early",
     .values_size = sizeof(struct values),

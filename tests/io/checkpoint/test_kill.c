@@ -63,6 +63,7 @@ static int run_save(char **argv)
   checkpoint_test_hook = phase_to_die == CHECKPOINT_PHASES ? stop_writing : die;
   signal(SIGXFSZ, SIG_IGN);
   enum status status = save(argv[0], NEW, true);
+  fputs("saved or refused\n", stderr);
   int64_t broken = hdf5_is_broken();
   if (status && comm_rank(job) == 0)
     fprintf(stderr, "%s\n", status_text());
@@ -163,6 +164,14 @@ static int shell(const char *format, ...)
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Whether a rank was killed in a phase of a save. MPICH 4.2 sometimes ends with 0 then. */
+static bool is_killed(enum checkpoint_phase phase, int rank)
+{
+  shell("%s -n %d %s save '%s' %d %d >'%s.out' 2>&1", mpirun, RANKS, self, dir, (int)phase, rank,
+        dir);
+  return shell("grep -q 'saved or refused' '%s.out'", dir) == 1;
+}
+
 static void refill(void)
 {
   assert_int_equal(shell("rm -f '%s'/* '%s'/.step*", dir, dir), 0);
@@ -182,9 +191,7 @@ static void killed_in_every_phase(void **state)
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     refill();
-    int killed = shell("%s -n %d %s save '%s' %d %d >/dev/null 2>&1", mpirun, RANKS, self, dir,
-                       (int)cases[i].phase, cases[i].rank);
-    if (killed == 0)
+    if (!is_killed(cases[i].phase, cases[i].rank))
       fail_msg("case %zu was not killed", i);
     bool renamed = cases[i].phase == CHECKPOINT_RENAMED;
     assert_true(renamed == (shell("test -e '%s/step-00000020.h5'", dir) == 0));
@@ -201,10 +208,9 @@ static void one_of_several_nodes(void **state)
   (void)state;
   refill();
   setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
-  const int killed = shell("%s -n %d %s save '%s' %d 1 >/dev/null 2>&1", mpirun, RANKS, self, dir,
-                           (int)CHECKPOINT_OPENED);
+  const bool killed = is_killed(CHECKPOINT_OPENED, 1);
   unsetenv("OMPI_MCA_sharedfp");
-  assert_int_not_equal(killed, 0);
+  assert_true(killed);
   const bool left = shell("ls '%s'/.step-00000020.h5.tmp-*/*.lock >/dev/null 2>&1", dir) == 0;
   assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
   if (!left)
@@ -260,7 +266,7 @@ static int start(void **state)
 static int stop(void **state)
 {
   (void)state;
-  return shell("rm -rf '%s' '%s.first' '%s.errors'", dir, dir, dir);
+  return shell("rm -rf '%s' '%s.first' '%s.errors' '%s.out'", dir, dir, dir, dir);
 }
 
 int main(int argc, char **argv)
