@@ -231,7 +231,8 @@ AC_SUBST([NVCC_PIE])
 AC_DEFUN([SLUICE_ENABLE_WERROR], [
 AC_ARG_ENABLE([werror],
   [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])], [], [enable_werror=no])
-WARNING_CFLAGS="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes"
+WARNING_CFLAGS="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+-Wno-missing-field-initializers"
 AS_CASE([$enable_werror],
   [yes], [WARNING_CFLAGS="$WARNING_CFLAGS -Werror"],
   [no], [],

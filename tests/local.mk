@@ -36,6 +36,7 @@ EXTRA_DIST += \
 	tests/suppressions/lsan.supp \
 	tests/suppressions/tsan.supp \
 	tests/suppressions/ubsan.supp \
+	tests/test.h \
 	$(check_scripts)
 
 if HAVE_CMOCKA

@@ -1,18 +1,12 @@
 /* Texts put together in a fixed room. Oracle: the whole text, cut by snprintf(). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/append.h"
+#include "tests/test.h"
 
-static void long_text_is_cut(void **state)
+TEST(long_text_is_cut)
 {
-  (void)state;
   enum { MOST = 16 };
   for (size_t size = 1; size <= MOST; size++) {
     char text[MOST + 1] = "", expected[MOST];
@@ -25,9 +19,8 @@ static void long_text_is_cut(void **state)
   }
 }
 
-static void words_are_quoted_for_a_shell(void **state)
+TEST(words_are_quoted_for_a_shell)
 {
-  (void)state;
   char text[64] = "";
   append_word(text, sizeof text, "a=1");
   append_word(text, sizeof text, "b c");
@@ -36,9 +29,4 @@ static void words_are_quoted_for_a_shell(void **state)
   assert_string_equal(text, "a=1 'b c' 'it'\\''s' ''");
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(long_text_is_cut),
-                                     cmocka_unit_test(words_are_quoted_for_a_shell)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

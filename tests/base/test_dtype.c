@@ -2,16 +2,11 @@
  * rounding by the midpoints of every pair of neighbours; the compiler's _Float16 where it has one.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "tests/test.h"
 
 struct format {
   enum dtype type;
@@ -56,9 +51,8 @@ static uint32_t sign_bit(const struct format *f)
   return 1u << (f->exponent + f->mantissa);
 }
 
-static void test_every_code(void **state)
+TEST(test_every_code)
 {
-  (void)state;
   for (const struct format *f = formats; f < formats + FORMATS; f++)
     for (uint32_t code = 0; code < 2 * sign_bit(f); code++) {
       uint32_t magnitude = code & (sign_bit(f) - 1);
@@ -80,9 +74,8 @@ static void test_every_code(void **state)
 }
 
 /* A NaN whose payload lies in the bits that are dropped must not turn into infinity. */
-static void test_nan(void **state)
+TEST(test_nan)
 {
-  (void)state;
   static const uint32_t nans[] = {0x7f800001, 0x7fffffff, 0xff800001, 0x7fc00000, 0xffffffff};
   for (const struct format *f = formats; f < formats + FORMATS; f++)
     for (int i = 0; i < 5; i++) {
@@ -95,9 +88,8 @@ static void test_nan(void **state)
 }
 
 /* Everything between two neighbours goes to the nearer one, the middle to the even one. */
-static void test_rounding(void **state)
+TEST(test_rounding)
 {
-  (void)state;
   for (const struct format *f = formats; f < formats + FORMATS; f++)
     for (uint32_t code = 0; code < f->finite; code++) {
       float middle = (float)((defined_value(f, code) + defined_value(f, code + 1)) / 2);
@@ -108,9 +100,8 @@ static void test_rounding(void **state)
     }
 }
 
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
-  (void)state;
   for (const struct format *f = formats; f < formats + FORMATS; f++) {
     double last = defined_value(f, f->finite), before = defined_value(f, f->finite - 1);
     float middle = (float)(last + (last - before) / 2);
@@ -128,9 +119,8 @@ static void test_overflow(void **state)
   }
 }
 
-static void test_tiny(void **state)
+TEST(test_tiny)
 {
-  (void)state;
   for (const struct format *f = formats; f < formats + FORMATS; f++) {
     float half = (float)(defined_value(f, 1) / 2);
     assert_int_equal(encode(f, 0.0f), 0);
@@ -143,9 +133,8 @@ static void test_tiny(void **state)
 }
 
 #ifdef __FLT16_MAX__
-static void test_f16_against_compiler(void **state)
+TEST(test_f16_against_compiler)
 {
-  (void)state;
   struct rng_key key = rng_key_make(1, "test");
   for (uint64_t i = 0; i < 300000; i++) {
     uint32_t words[4];
@@ -197,9 +186,8 @@ static void convert_and_compare(enum dtype from, enum dtype to, size_t n)
   assert_memory_equal(dst, back, n * dtype_size(to));
 }
 
-static void test_convert(void **state)
+TEST(test_convert)
 {
-  (void)state;
   static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3,
                                      DTYPE_F8_E5M2};
   static const size_t lengths[] = {0, 1, 1023, 1024, 1025, 3000};
@@ -209,9 +197,8 @@ static void test_convert(void **state)
         convert_and_compare(types[from], types[to], lengths[length]);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-  (void)state;
   static const size_t sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 8, 4, 1, 2, 4, 8, 8};
   for (int type = 0; type < DTYPE_COUNT; type++)
     assert_int_equal(dtype_size((enum dtype)type), sizes[type]);
@@ -219,13 +206,4 @@ static void test_names(void **state)
   assert_int_equal(dtype_size(DTYPE_COUNT), 0);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_code), cmocka_unit_test(test_nan),
-      cmocka_unit_test(test_rounding),   cmocka_unit_test(test_overflow),
-      cmocka_unit_test(test_tiny),       cmocka_unit_test(test_f16_against_compiler),
-      cmocka_unit_test(test_convert),    cmocka_unit_test(test_names),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

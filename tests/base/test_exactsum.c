@@ -2,16 +2,11 @@
  * (Discrete Comput. Geom. 18, 1997), where they have many. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exactsum.h"
 #include "base/rng.h"
+#include "tests/test.h"
 
 static double sum_of(const double *x, int n)
 {
@@ -45,9 +40,8 @@ static double draw_double(uint64_t i, int least, int range)
   return x;
 }
 
-static void test_against_integers(void **state)
+TEST(test_against_integers)
 {
-  (void)state;
   for (uint64_t trial = 0; trial < 200; trial++) {
     enum { N = 500 };
     double x[N];
@@ -102,9 +96,8 @@ static double round_expansion(const double *part, int n)
   return high;
 }
 
-static void test_against_expansions(void **state)
+TEST(test_against_expansions)
 {
-  (void)state;
   for (uint64_t trial = 0; trial < 300; trial++) {
     enum { N = 200 };
     static const int ranges[] = {1, 3, 60, 400, 2000};
@@ -120,9 +113,8 @@ static void test_against_expansions(void **state)
   }
 }
 
-static void test_order_and_merging(void **state)
+TEST(test_order_and_merging)
 {
-  (void)state;
   enum { N = 1000 };
   static double x[N];
   for (int i = 0; i < N; i++)
@@ -148,9 +140,8 @@ static void test_order_and_merging(void **state)
   }
 }
 
-static void test_rounding(void **state)
+TEST(test_rounding)
 {
-  (void)state;
   static const struct {
     double term[4], sum;
   } known[] = {
@@ -178,9 +169,8 @@ static void test_rounding(void **state)
     assert_same(sum_of(known[i].term, 4), known[i].sum);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-  (void)state;
   assert_same(sum_of((double[]){1, INFINITY, -DBL_MAX}, 3), INFINITY);
   assert_same(sum_of((double[]){1, -INFINITY, DBL_MAX}, 3), -INFINITY);
   assert_true(isnan(sum_of((double[]){INFINITY, -INFINITY}, 2)));
@@ -205,9 +195,8 @@ static void test_not_finite(void **state)
 }
 
 /* Many terms before the carries move: 2^20 of the digit-filling kind, then their negatives. */
-static void test_carries(void **state)
+TEST(test_carries)
 {
-  (void)state;
   struct exactsum sum;
   exactsum_zero(&sum);
   for (int i = 0; i < 1 << 20; i++)
@@ -225,12 +214,4 @@ static void test_carries(void **state)
   assert_same(exactsum_value(&sum), -(0x1p20 - 0x1p-33));
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_against_integers),  cmocka_unit_test(test_against_expansions),
-      cmocka_unit_test(test_order_and_merging), cmocka_unit_test(test_rounding),
-      cmocka_unit_test(test_not_finite),        cmocka_unit_test(test_carries),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,28 +1,22 @@
 /* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte
  * for byte. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "tests/base/full.h"
+#include "tests/test.h"
 
 static char folder[] = "/tmp/sluice-log-XXXXXX";
 static char log_path[64], err_path[64];
 static int kept_stderr;
 
-static int make_folder(void **state)
+FIXTURE(make_folder)
 {
-  (void)state;
   if (!mkdtemp(folder))
     return -1;
   snprintf(log_path, sizeof log_path, "%s/log.txt", folder);
@@ -30,9 +24,8 @@ static int make_folder(void **state)
   return 0;
 }
 
-static int remove_folder(void **state)
+FIXTURE(remove_folder)
 {
-  (void)state;
   unlink(log_path);
   unlink(err_path);
   return rmdir(folder);
@@ -70,9 +63,8 @@ static void assert_content(const char *path, const char *expected)
   assert_string_equal(text, expected);
 }
 
-static void test_levels_and_file(void **state)
+TEST(test_levels_and_file)
 {
-  (void)state;
   capture();
   assert_int_equal(log_open_file(log_path), STATUS_OK);
   log_debug("hidden");
@@ -98,9 +90,8 @@ static void test_levels_and_file(void **state)
                            "step 1/1  loss 0?\nlast\n");
 }
 
-static void test_other_ranks(void **state)
+TEST(test_other_ranks)
 {
-  (void)state;
   unlink(log_path);
   capture();
   log_set_rank(3);
@@ -117,9 +108,8 @@ static void test_other_ranks(void **state)
 
 /* Into a file: at most one progress line in `seconds`, but the last one is never lost; the log file
  * has them all. */
-static void test_progress_plain(void **state)
+TEST(test_progress_plain)
 {
-  (void)state;
   unlink(log_path);
   capture();
   assert_int_equal(log_open_file(log_path), STATUS_OK);
@@ -137,9 +127,8 @@ static void test_progress_plain(void **state)
 }
 
 /* A pseudo-terminal turns \n into \r\n. */
-static void test_progress_terminal(void **state)
+TEST(test_progress_terminal)
 {
-  (void)state;
   char text[1024];
   size_t used = 0;
   struct winsize size = {.ws_row = 24, .ws_col = 11};
@@ -166,9 +155,8 @@ static void test_progress_terminal(void **state)
   assert_string_equal(text, expected);
 }
 
-static void test_guards(void **state)
+TEST(test_guards)
 {
-  (void)state;
   assert_int_equal(log_open_file("/nowhere/log.txt"), STATUS_IO);
   assert_non_null(strstr(status_text(), "/nowhere/log.txt"));
   if (access("/dev/full", W_OK) != 0)
@@ -191,9 +179,8 @@ static void test_guards(void **state)
 
 /* Without a count of ranks a warning is printed at once. Kept warnings are settled one by one or
  * printed all together, oldest first. The number of kept warnings is limited. */
-static void test_kept_warnings(void **state)
+TEST(test_kept_warnings)
 {
-  (void)state;
   capture();
   log_warn_alike("at %s", "once");
   assert_true(log_kept() == 0);
@@ -222,12 +209,4 @@ static void test_kept_warnings(void **state)
                  "warning: no 3\nwarning: no 4\nwarning: no 5\nwarning: no 6\nwarning: no 7\n");
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks),
-      cmocka_unit_test(test_kept_warnings),     cmocka_unit_test(test_progress_plain),
-      cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
-  };
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

@@ -1,11 +1,5 @@
 /* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident
  * pages. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +9,10 @@
 
 #include "base/mem.h"
 #include "base/team.h"
+#include "tests/test.h"
 
-static void test_alignment_and_zeros(void **state)
+TEST(test_alignment_and_zeros)
 {
-  (void)state;
   static const size_t sizes[] = {0,      1, 63, 64, 65, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1,
                                  7000000};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -36,9 +30,8 @@ static void test_alignment_and_zeros(void **state)
   mem_free(NULL);
 }
 
-static void test_counters(void **state)
+TEST(test_counters)
 {
-  (void)state;
   void *small, *large;
   struct mem_usage start = mem_usage(MEM_IO), now;
   int64_t calls = mem_calls();
@@ -60,9 +53,8 @@ static void test_counters(void **state)
   assert_string_equal(mem_tag_name(MEM_TAG_COUNT), "unknown");
 }
 
-static void test_resize_keeps_content(void **state)
+TEST(test_resize_keeps_content)
 {
-  (void)state;
   static const size_t sizes[] = {10, 100000, 3 << 20, 9 << 20, 3 << 20, 500, 3};
   void *block = NULL;
   size_t kept = 0;
@@ -79,9 +71,8 @@ static void test_resize_keeps_content(void **state)
   mem_free(block);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
-  (void)state;
   void *block = &block, *same = block;
   struct mem_usage start = mem_usage(MEM_ARENA_PERSISTENT), now;
   assert_int_equal(mem_alloc(MEM_ARENA_PERSISTENT, SIZE_MAX, &block), STATUS_MEMORY);
@@ -100,9 +91,8 @@ static void test_out_of_memory(void **state)
 }
 
 /* An arena costs nothing before it is used, and its pages go back when it is freed. */
-static void test_untouched(void **state)
+TEST(test_untouched)
 {
-  (void)state;
   enum { MIB = 1 << 20 };
   void *block;
   int64_t start = mem_resident_bytes();
@@ -116,9 +106,8 @@ static void test_untouched(void **state)
   assert_true(touched - mem_resident_bytes() >= 60 * MIB);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-  (void)state;
   char *copy = mem_strdup("a text"), *made = mem_printf("%s %d %05.1f", copy, 7, 2.25),
        *empty = mem_printf("%s", "");
   assert_string_equal(made, "a text 7 002.2");
@@ -138,9 +127,8 @@ static void churn(void *arg, int worker, int workers)
   }
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-  (void)state;
   struct team *team;
   struct mem_usage start = mem_usage(MEM_DATA);
   assert_int_equal(team_create(4, NULL, &team), STATUS_OK);
@@ -152,9 +140,8 @@ static void test_threads(void **state)
 
 /* Oracle: the machine's physical memory by sysconf(), and that what a process holds is no longer
  * available. */
-static void test_available(void **state)
+TEST(test_available)
 {
-  (void)state;
   int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   int64_t available = mem_available_bytes();
   assert_true(available > 0 && available <= physical);
@@ -173,9 +160,8 @@ static void write_limit(const char *root, const char *folder, const char *file, 
 
 /* Oracle: a tree of control groups made by hand; the tightest limit from a process' own group up is
  * its limit. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
-  (void)state;
   char root[64], command[256];
   snprintf(root, sizeof root, "%s/limitXXXXXX",
            getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
@@ -214,9 +200,8 @@ static void test_limit(void **state)
 }
 
 /* Oracle: a folder like Linux' /proc, and one like that of a kernel without pages. */
-static void test_memory_that_grows(void **state)
+TEST(test_memory_that_grows)
 {
-  (void)state;
   char root[64], command[256];
   snprintf(root, sizeof root, "%s/procXXXXXX",
            getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
@@ -231,9 +216,8 @@ static void test_memory_that_grows(void **state)
 
 /* Oracle: the kernel's file of the group at the top, than which no group is less bound; sysconf()
  * and getrlimit(). */
-static void test_limits_of_this_process(void **state)
+TEST(test_limits_of_this_process)
 {
-  (void)state;
   double top = 0;
   FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
   if (!file)
@@ -256,9 +240,8 @@ static void test_limits_of_this_process(void **state)
 }
 
 /* Oracle: the rule in mem.h, and what was written before. */
-static void test_grow(void **state)
+TEST(test_grow)
 {
-  (void)state;
   int32_t *array = NULL;
   int64_t room = 0;
   for (int32_t n = 0; n < 1000; n++) {
@@ -279,9 +262,8 @@ static void test_grow(void **state)
 }
 
 /* Oracle: the sums of what was noted. */
-static void test_note(void **state)
+TEST(test_note)
 {
-  (void)state;
   const struct mem_usage start = mem_usage(MEM_IO);
   const int64_t calls = mem_calls();
   mem_note(MEM_IO, (int64_t)1 << 40);
@@ -296,9 +278,8 @@ static void test_note(void **state)
 }
 
 /* Oracle: worked out by hand. */
-static void test_amounts(void **state)
+TEST(test_amounts)
 {
-  (void)state;
   static const struct {
     double bytes;
     const char *text;
@@ -321,23 +302,4 @@ static void test_amounts(void **state)
     assert_string_equal(mem_amount(known[i].bytes).text, known[i].text);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_grow),
-      cmocka_unit_test(test_available),
-      cmocka_unit_test(test_limit),
-      cmocka_unit_test(test_memory_that_grows),
-      cmocka_unit_test(test_limits_of_this_process),
-      cmocka_unit_test(test_counters),
-      cmocka_unit_test(test_alignment_and_zeros),
-      cmocka_unit_test(test_resize_keeps_content),
-      cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_untouched),
-      cmocka_unit_test(test_texts),
-      cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_amounts),
-      cmocka_unit_test(test_note), /* after the tests that look at the peak */
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

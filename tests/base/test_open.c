@@ -2,10 +2,6 @@
  * refused with a message. The file that a link leads to does not change. A test that waits for a
  * pipe runs into its time limit. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/open.h"
+#include "tests/test.h"
 
 static char dir[] = "/tmp/sluice-open-XXXXXX";
 static char file[64], other[64];
@@ -53,9 +48,8 @@ static enum status open_as(enum open_as as, const char *path, const char *text)
   return STATUS_OK;
 }
 
-static void files_open_as_they_are_meant_to(void **state)
+TEST(files_open_as_they_are_meant_to)
 {
-  (void)state;
   assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_INPUT);
   assert_int_equal(open_as(OPEN_OWN, file, NULL), STATUS_IO);
   assert_int_equal(open_as(OPEN_UPDATE, file, NULL), STATUS_IO);
@@ -70,9 +64,8 @@ static void files_open_as_they_are_meant_to(void **state)
   holds(file, "new");
 }
 
-static void links_are_refused_where_sluice_writes(void **state)
+TEST(links_are_refused_where_sluice_writes)
 {
-  (void)state;
   unlink(file);
   put(other, "kept");
   assert_int_equal(symlink(other, file), 0);
@@ -86,9 +79,8 @@ static void links_are_refused_where_sluice_writes(void **state)
   holds(other, "kept");
 }
 
-static void pipes_are_not_waited_for(void **state)
+TEST(pipes_are_not_waited_for)
 {
-  (void)state;
   unlink(file);
   assert_int_equal(mkfifo(file, 0600), 0);
   for (enum open_as as = OPEN_READ; as <= OPEN_APPEND; as++) {
@@ -102,9 +94,8 @@ static void pipes_are_not_waited_for(void **state)
 }
 
 /* The pipe of a shell is waited for, even if its writer comes later. */
-static void pipes_of_a_shell_are_read(void **state)
+TEST(pipes_of_a_shell_are_read)
 {
-  (void)state;
   int ends[2], fd = -1;
   char path[64], got[8] = "";
   assert_int_equal(pipe(ends), 0);
@@ -125,9 +116,8 @@ static void pipes_of_a_shell_are_read(void **state)
   assert_int_equal(open_as(OPEN_STREAM, "/dev/null", NULL), STATUS_OK);
 }
 
-static void sockets_are_no_files(void **state)
+TEST(sockets_are_no_files)
 {
-  (void)state;
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   strcpy(address.sun_path, file);
@@ -141,9 +131,8 @@ static void sockets_are_no_files(void **state)
   unlink(file);
 }
 
-static void folders_and_devices_are_no_files(void **state)
+TEST(folders_and_devices_are_no_files)
 {
-  (void)state;
   assert_int_equal(open_as(OPEN_READ, dir, NULL), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "is a folder; a file is expected"));
   assert_int_equal(open_as(OPEN_NEW, dir, NULL), STATUS_IO);
@@ -152,9 +141,8 @@ static void folders_and_devices_are_no_files(void **state)
 }
 
 /* A run folder may be a link to another disk. */
-static void links_among_the_folders_are_followed(void **state)
+TEST(links_among_the_folders_are_followed)
 {
-  (void)state;
   char link[64], inside[80];
   snprintf(link, sizeof link, "%s/link", dir);
   snprintf(inside, sizeof inside, "%s/link/file", dir);
@@ -165,9 +153,8 @@ static void links_among_the_folders_are_followed(void **state)
 }
 
 /* Groups share folders by their umask. */
-static void the_mode_follows_the_umask(void **state)
+TEST(the_mode_follows_the_umask)
 {
-  (void)state;
   struct stat info;
   const mode_t before = umask(002);
   assert_int_equal(open_as(OPEN_NEW, file, ""), STATUS_OK);
@@ -182,17 +169,7 @@ int main(void)
     return 1;
   snprintf(file, sizeof file, "%s/file", dir);
   snprintf(other, sizeof other, "%s/other", dir);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(files_open_as_they_are_meant_to),
-      cmocka_unit_test(links_are_refused_where_sluice_writes),
-      cmocka_unit_test(pipes_are_not_waited_for),
-      cmocka_unit_test(pipes_of_a_shell_are_read),
-      cmocka_unit_test(sockets_are_no_files),
-      cmocka_unit_test(folders_and_devices_are_no_files),
-      cmocka_unit_test(links_among_the_folders_are_followed),
-      cmocka_unit_test(the_mode_follows_the_umask),
-  };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   unlink(file);
   unlink(other);
   return rmdir(dir) != 0 ? 1 : failed;

@@ -1,16 +1,11 @@
 /* Text without control characters. Oracle: Unicode's lists of them, and texts that hold none and
  * must stay as they are. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/printable.h"
+#include "tests/test.h"
 
 static void expect(const char *given, const char *line, const char *page)
 {
@@ -40,9 +35,8 @@ static void expect(const char *given, const char *line, const char *page)
   free(put);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-  (void)state;
   expect("", "", "");
   expect("plain ~", "plain ~", "plain ~");
   static const char letters[] = "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc4\x9b";
@@ -78,9 +72,8 @@ static void encode(unsigned code, char *to)
   *to = '\0';
 }
 
-static void test_every_character(void **state)
+TEST(test_every_character)
 {
-  (void)state;
   char text[8], shown[16];
   for (unsigned code = 1; code < 0x110000; code++) {
     if (code >= 0xd800 && code < 0xe000)
@@ -95,11 +88,10 @@ static void test_every_character(void **state)
 }
 
 /* Characters that cannot be seen are shown in a line, and stay in a page. */
-static void test_unseen(void **state)
+TEST(test_unseen)
 {
   static const unsigned codes[] = {0xa0,   0xad,   0x2003, 0x200b, 0x200c,
                                    0x202f, 0x2060, 0x3000, 0xfeff, 0xe0041};
-  (void)state;
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
     char text[8], shown[16];
     encode(codes[i], text);
@@ -109,9 +101,8 @@ static void test_unseen(void **state)
 }
 
 /* A line that gets too long ends with a whole character. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
-  (void)state;
   char text[12] = "ab\xe2\x80\xae\xc3\xa9z";
   printable_make(text, sizeof text);
   assert_string_equal(text, "ab<U+202E>");
@@ -121,9 +112,8 @@ static void test_cut(void **state)
 }
 
 /* A page may hold NUL bytes. */
-static void test_nul(void **state)
+TEST(test_nul)
 {
-  (void)state;
   char *put = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&put, &bytes);
@@ -133,10 +123,4 @@ static void test_nul(void **state)
   free(put);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_texts), cmocka_unit_test(test_every_character),
-      cmocka_unit_test(test_unseen), cmocka_unit_test(test_cut), cmocka_unit_test(test_nul)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,18 +1,13 @@
 /* Text for people. Oracle: the layout that base/prose.h describes, written out by hand. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/prose.h"
+#include "tests/test.h"
 
 static const char text[] =
     "One two three four. Five.\n\nList:\n  a  first item here\n  long name  second\n.end \\x - y";
@@ -37,9 +32,8 @@ static void capture(void (*of)(FILE *), char *out, size_t size)
   fclose(file);
 }
 
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
-  (void)state;
   char out[400];
   capture(print, out, sizeof out);
   assert_string_equal(out, " One two three four.\n Five.\n\n List:\n   a          first\n          "
@@ -47,9 +41,8 @@ static void test_terminal(void **state)
                            "   long name  second\n .end \\x - y\n");
 }
 
-static void test_man(void **state)
+TEST(test_man)
 {
-  (void)state;
   char out[400];
   capture(print_man, out, sizeof out);
   assert_string_equal(out, "One two three four. Five.\n.PP\nList:\n.RS\n.TP\n\\fBa\\fR\nfirst item "
@@ -57,17 +50,15 @@ static void test_man(void **state)
                            ".PP\n\\&.end \\ex \\- y\n");
 }
 
-static void test_sentence(void **state)
+TEST(test_sentence)
 {
-  (void)state;
   assert_int_equal(prose_sentence("Ranks per node. More."), 14);
   assert_int_equal(prose_sentence("The model.* keys\n  a  b"), 16);
   assert_int_equal(prose_sentence("End."), 3);
 }
 
-static void test_columns(void **state)
+TEST(test_columns)
 {
-  (void)state;
   static const struct {
     const char *columns;
     int expected;
@@ -95,9 +86,8 @@ static int columns_on_terminal(int terminal, unsigned short columns)
 }
 
 /* Oracle: the size that the test gave a pseudo-terminal. */
-static void test_terminal_size(void **state)
+TEST(test_terminal_size)
 {
-  (void)state;
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   if (terminal < 0)
     skip(); /* no pseudo-terminals here */
@@ -111,10 +101,4 @@ static void test_terminal_size(void **state)
   close(terminal);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_terminal), cmocka_unit_test(test_man), cmocka_unit_test(test_sentence),
-      cmocka_unit_test(test_columns), cmocka_unit_test(test_terminal_size)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,20 +1,14 @@
 /* Random numbers. Oracles: Random123's published known answers for Philox4x32-10; statistics with
  * their textbook bounds (the draws are fixed, so a test passes always or never). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "tests/test.h"
 
-static void test_known_answers(void **state)
+TEST(test_known_answers)
 {
-  (void)state;
   static const struct {
     uint32_t key[2], counter[4], out[4];
   } known[] = {
@@ -33,9 +27,8 @@ static void test_known_answers(void **state)
   }
 }
 
-static void test_keys_differ(void **state)
+TEST(test_keys_differ)
 {
-  (void)state;
   static const char *const purposes[] = {"init", "order", "sample", ""};
   struct rng_key keys[64];
   int n = 0;
@@ -48,9 +41,8 @@ static void test_keys_differ(void **state)
 }
 
 /* chi-square of 256 cells, and every one of the 53 bits about half of the time */
-static void test_uniform(void **state)
+TEST(test_uniform)
 {
-  (void)state;
   enum { DRAWS = 1 << 17, CELLS = 256 };
   int cell[CELLS] = {0}, bit[53] = {0};
   struct rng_key key = rng_key_make(3, "test");
@@ -77,9 +69,8 @@ static int compare(const void *a, const void *b)
 
 /* Kolmogorov and Smirnov's distance to the normal distribution; 1.95 / sqrt(n) is passed by 999 of
  * 1000 samples. */
-static void test_normal(void **state)
+TEST(test_normal)
 {
-  (void)state;
   enum { DRAWS = 200000 };
   static float x[DRAWS];
   rng_fill_normal(rng_key_make(4, "test"), 7, 123, DRAWS, 3, 0.5f, x);
@@ -100,9 +91,8 @@ static void test_normal(void **state)
 }
 
 /* Oracle: one fill of the whole. */
-static void test_normal_any_split(void **state)
+TEST(test_normal_any_split)
 {
-  (void)state;
   enum { N = 101 };
   float whole[N], part[N], other[N];
   struct rng_key key = rng_key_make(5, "test");
@@ -129,9 +119,8 @@ static void check_bijection(struct rng_key key, uint64_t n)
   free(seen);
 }
 
-static void test_permute_is_one(void **state)
+TEST(test_permute_is_one)
 {
-  (void)state;
   struct rng_key key = rng_key_make(6, "order");
   for (uint64_t n = 1; n <= 300; n++)
     check_bijection(key, n);
@@ -161,21 +150,11 @@ static void check_pairs(uint64_t n)
   assert_true(chi < pairs - 1 + 5 * sqrt(2 * (pairs - 1)));
 }
 
-static void test_permute_is_fair(void **state)
+TEST(test_permute_is_fair)
 {
-  (void)state;
   static const uint64_t sizes[] = {2, 4, 5, 6, 17};
   for (int i = 0; i < 5; i++)
     check_pairs(sizes[i]);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_answers),    cmocka_unit_test(test_keys_differ),
-      cmocka_unit_test(test_uniform),          cmocka_unit_test(test_normal),
-      cmocka_unit_test(test_normal_any_split), cmocka_unit_test(test_permute_is_one),
-      cmocka_unit_test(test_permute_is_fair),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,19 +1,13 @@
 /* The sentence, its prefix and its length; exit codes. Oracle: what status.h says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/team.h"
+#include "tests/test.h"
 
-static void test_set(void **state)
+TEST(test_set)
 {
-  (void)state;
   assert_int_equal(status_set(STATUS_INPUT, "%s:%d: bad", "file", 12), STATUS_INPUT);
   assert_string_equal(status_text(), "file:12: bad");
   assert_int_equal(status_set(STATUS_IO, "again: %s", status_text()),
@@ -21,9 +15,8 @@ static void test_set(void **state)
   assert_string_equal(status_text(), "again: file:12: bad");
 }
 
-static void test_prefix(void **state)
+TEST(test_prefix)
 {
-  (void)state;
   status_set(STATUS_IO, "disk full");
   assert_int_equal(status_prefix(STATUS_IO, "rank %d", 3), STATUS_IO);
   assert_string_equal(status_text(), "rank 3: disk full");
@@ -31,9 +24,8 @@ static void test_prefix(void **state)
   assert_string_equal(status_text(), "rank 3: disk full: rank 3: disk full");
 }
 
-static void test_length(void **state)
+TEST(test_length)
 {
-  (void)state;
   char letters[5000];
   memset(letters, 'x', sizeof letters - 1);
   letters[sizeof letters - 1] = '\0';
@@ -46,9 +38,8 @@ static void test_length(void **state)
   assert_int_equal(strlen(status_text()), 2047);
 }
 
-static void test_controls(void **state)
+TEST(test_controls)
 {
-  (void)state;
   status_set(STATUS_INPUT, "tensor %s",
              "a\033]52;c;QQ==\007\n\xc2\x9b"
              "2J");
@@ -63,9 +54,8 @@ static enum status fail_elsewhere(void *arg)
   return status_text()[0] ? STATUS_INTERNAL : status_set(STATUS_IO, "other");
 }
 
-static void test_threads_have_their_own(void **state)
+TEST(test_threads_have_their_own)
 {
-  (void)state;
   struct thread *thread;
   status_set(STATUS_USAGE, "mine");
   assert_int_equal(thread_start("other", fail_elsewhere, NULL, &thread), STATUS_OK);
@@ -74,9 +64,8 @@ static void test_threads_have_their_own(void **state)
   assert_string_equal(status_text(), "other"); /* carried over by the join */
 }
 
-static void test_codes(void **state)
+TEST(test_codes)
 {
-  (void)state;
   static const struct {
     enum status status;
     const char *name;
@@ -107,9 +96,8 @@ static void test_codes(void **state)
 }
 
 /* Every status has a row in the table of exit codes, and each code has one row. */
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
-  (void)state;
   for (int status = STATUS_OK; status <= STATUS_INTERNAL; status++)
     assert_non_null(exit_code_meaning(status_exit_code((enum status)status)));
   for (int i = 1; i < exit_codes_count; i++)
@@ -119,21 +107,11 @@ static void test_exit_codes(void **state)
   assert_null(exit_code_meaning(127));
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
-  (void)state;
   int64_t before = clock_ns();
   assert_true(clock_ns() >= before);
   assert_true(clock_s() >= (double)before * 1e-9);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_set),      cmocka_unit_test(test_prefix),
-      cmocka_unit_test(test_length),   cmocka_unit_test(test_threads_have_their_own),
-      cmocka_unit_test(test_codes),    cmocka_unit_test(test_exit_codes),
-      cmocka_unit_test(test_controls), cmocka_unit_test(test_clock),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

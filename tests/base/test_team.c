@@ -2,18 +2,13 @@
  * ThreadSanitizer in its build. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/team.h"
+#include "tests/test.h"
 
 enum { MOST = 8 };
 
@@ -30,9 +25,8 @@ static void count_call(void *arg, int worker, int workers)
     counts->workers = workers;
 }
 
-static void test_each_worker_once(void **state)
+TEST(test_each_worker_once)
 {
-  (void)state;
   for (int threads = 1; threads <= MOST; threads += threads) {
     enum { RUNS = 3000 };
     struct counts counts = {0};
@@ -53,9 +47,8 @@ static void test_each_worker_once(void **state)
   }
 }
 
-static void test_no_team(void **state)
+TEST(test_no_team)
 {
-  (void)state;
   struct counts counts = {0};
   struct team *team = NULL;
   assert_int_equal(team_size(NULL), 1);
@@ -75,9 +68,8 @@ static void slow_caller(void *arg, int worker, int workers)
   count_call(arg, worker, workers);
 }
 
-static void test_waiting_caller_is_woken(void **state)
+TEST(test_waiting_caller_is_woken)
 {
-  (void)state;
   struct counts counts = {0};
   struct team *team;
   assert_int_equal(team_create(3, NULL, &team), STATUS_OK);
@@ -107,9 +99,8 @@ static void check_slices(int64_t n, int64_t grain, int workers)
   assert_true(most - least <= 1);
 }
 
-static void test_slices(void **state)
+TEST(test_slices)
 {
-  (void)state;
   static const int64_t lengths[] = {0, 1, 2, 7, 64, 1000, 4097, INT64_C(1) << 40, INT64_MAX};
   static const int64_t grains[] = {1, 3, 64, 1000, INT64_C(1) << 33};
   for (int n = 0; n < 9; n++)
@@ -124,9 +115,8 @@ static void where_am_i(void *arg, int worker, int workers)
   ((int *)arg)[worker] = sched_getcpu();
 }
 
-static void test_binding(void **state)
+TEST(test_binding)
 {
-  (void)state;
   cpu_set_t mask;
   int cores[3] = {-1, -1, -1}, seen[3];
   struct team *team;
@@ -176,9 +166,8 @@ static enum status failing(void *arg)
   return status_set(STATUS_PLAN, "no way %s", (const char *)arg);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-  (void)state;
   int value = 0;
   struct thread *thread;
   assert_int_equal(thread_start("a-name-of-16-bytes", body, &value, &thread), STATUS_OK);
@@ -190,15 +179,4 @@ static void test_threads(void **state)
   assert_int_equal(thread_join(NULL), STATUS_OK);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_worker_once),
-      cmocka_unit_test(test_no_team),
-      cmocka_unit_test(test_waiting_caller_is_woken),
-      cmocka_unit_test(test_slices),
-      cmocka_unit_test(test_binding),
-      cmocka_unit_test(test_threads),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,21 +1,16 @@
 /* sluice bench rates: of the host's memory the best of its rounds is kept, and of copies both ways
  * the round in which they are most together. Oracle: worked out by hand from the times that each
  * measurement is made to take here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "cmd/bench_frame.h"
 #include "compress/compress.h"
 #include "io/text/file.h"
+#include "tests/test.h"
 
 /* The time of a measurement that warms up or chooses its number of repetitions. */
 #define FIRST 9
@@ -66,9 +61,8 @@ static double rate(const char *text, const char *name)
   return strtod(at + strlen(key), NULL);
 }
 
-static void the_best_round_is_kept(void **state)
+TEST(the_best_round_is_kept)
 {
-  (void)state;
   char out[] = "/tmp/sluice-rates-XXXXXX", assignment[64], *text = NULL;
   char *const assignments[] = {assignment, "device=host", "threads=1", "bytes=1Mi", "seconds=0"};
   const int fd = mkstemp(out);
@@ -107,14 +101,13 @@ static void the_best_round_is_kept(void **state)
 
 /* A vector has a quarter of each piece of memory. The message has all of another piece. The sum and
  * scratch memory share the last one. */
-static void codecs_fit_the_memory(void **state)
+TEST(codecs_fit_the_memory)
 {
   static const char *const names[] = {
 #define CODEC_NAME(id, kind, title, source) #id,
       CODEC_ROWS(CODEC_NAME)
 #undef CODEC_NAME
   };
-  (void)state;
   for (int c = 0; c < CODECS; c++)
     for (int64_t bytes = 1 << 20; bytes <= 1 << 30; bytes *= 4) {
       const int64_t n = bytes / 4 / (int64_t)sizeof(float);
@@ -125,9 +118,4 @@ static void codecs_fit_the_memory(void **state)
     }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept),
-                                     cmocka_unit_test(codecs_fit_the_memory)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

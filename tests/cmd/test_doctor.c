@@ -1,19 +1,14 @@
 /* The judgements of sluice doctor. Oracle: for every judgement, facts that must make each of its
  * warnings and faults fire. Facts that differ in one point must not fire it. Sizes and times are
  * computed by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cmd/doctor.h"
+#include "tests/test.h"
 
 #define GIB (INT64_C(1) << 30)
 #define MIB (INT64_C(1) << 20)
@@ -26,9 +21,8 @@ static void is(struct finding finding, enum verdict verdict, const char *part)
              finding.text, verdict_name(verdict), part);
 }
 
-static void builds(void **state)
+TEST(builds)
 {
-  (void)state;
   is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), VERDICT_OK,
      "sluice 1.0, gcc -O2 -g, configured with no arguments");
   is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), VERDICT_WARNING, "CFLAGS='-O2 -g'");
@@ -38,9 +32,8 @@ static void builds(void **state)
      "without --enable-sanitizer");
 }
 
-static void starts(void **state)
+TEST(starts)
 {
-  (void)state;
   is(judge_start(1, (struct launch){0}), VERDICT_OK, "1 rank");
   is(judge_start(1, (struct launch){.tasks = 1}), VERDICT_OK, "1 rank");
   is(judge_start(8, (struct launch){.tasks = 8}), VERDICT_OK, "8 ranks");
@@ -49,9 +42,8 @@ static void starts(void **state)
 }
 
 /* What launchers set, as their documents say. */
-static void launchers(void **state)
+TEST(launchers)
 {
-  (void)state;
   static const struct {
     const char *environment;
     struct launch expected;
@@ -91,9 +83,8 @@ static void launchers(void **state)
   assert_int_equal(clearenv(), 0);
 }
 
-static void nodes(void **state)
+TEST(nodes)
 {
-  (void)state;
   static const char host[5][DOCTOR_HOST] = {"a", "a", "b", "b", "b"};
   is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), VERDICT_OK, "2: a x 2, b x 2");
   is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}),
@@ -102,10 +93,9 @@ static void nodes(void **state)
 }
 
 /* Many names do not fit: the line is cut and stays a line. */
-static void many_nodes(void **state)
+TEST(many_nodes)
 {
   enum { NODES = 300 };
-  (void)state;
   static char host[NODES][DOCTOR_HOST];
   int node[NODES];
   for (int r = 0; r < NODES; r++) {
@@ -132,9 +122,8 @@ static const struct comm_fabric no_fabric = {0},
                                              .text = "cxi0 up BS_200G, cxi1 down BS_200G"},
                                 dead_slingshot = {.slingshot = 1, .text = "cxi0 down BS_200G"};
 
-static void mpi_libraries(void **state)
+TEST(mpi_libraries)
 {
-  (void)state;
   struct mpi_info single = library;
   single.thread_level = 2;
   is(judge_mpi(&library, "Open MPI 4.1.4"), VERDICT_OK, "threads multiple");
@@ -144,9 +133,8 @@ static void mpi_libraries(void **state)
      "built with Open MPI 5.0.1: build it again");
 }
 
-static void cuda_awareness(void **state)
+TEST(cuda_awareness)
 {
-  (void)state;
   struct mpi_info aware = library, silent = library;
   aware.cuda = 1;
   silent.cuda = -1;
@@ -159,9 +147,8 @@ static void cuda_awareness(void **state)
   is(judge_cuda_aware(&aware, true, "1", false), VERDICT_OK, "yes");
 }
 
-static void transports(void **state)
+TEST(transports)
 {
-  (void)state;
   struct mpi_info ucx = library, silent = library;
   snprintf(ucx.messages, sizeof ucx.messages, "ucx");
   ucx.transports[0] = silent.messages[0] = '\0';
@@ -176,9 +163,8 @@ static void transports(void **state)
 
 /* Open MPI reaches Slingshot by libfabric's provider cxi alone: every other choice is TCP, or may
  * be it. MPI libraries that name no transport are not judged. */
-static void transports_on_slingshot(void **state)
+TEST(transports_on_slingshot)
 {
-  (void)state;
   static const struct {
     const char *messages, *transports, *provider, *says;
     enum verdict verdict;
@@ -203,9 +189,8 @@ static void transports_on_slingshot(void **state)
   }
 }
 
-static void transports_to_gpus(void **state)
+TEST(transports_to_gpus)
 {
-  (void)state;
   static const struct {
     const char *tls;
     bool reaches;
@@ -244,9 +229,8 @@ static void put(const char *root, const char *folder, const char *file, const ch
 
 /* Oracle: a tree like the kernel's, made here: NVIDIA's sound, another vendor's display, then
  * NVIDIA's display. */
-static void finds_a_card(void **state)
+TEST(finds_a_card)
 {
-  (void)state;
   static const struct {
     const char *device, *vendor, *class;
     bool has;
@@ -268,9 +252,8 @@ static void finds_a_card(void **state)
 
 /* --- the network --------------------------------------------------------- */
 
-static void fabrics(void **state)
+TEST(fabrics)
 {
-  (void)state;
   is(judge_fabric(&no_fabric), VERDICT_OK, "none");
   is(judge_fabric(&fabric), VERDICT_OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
   is(judge_fabric(&dead_fabric), VERDICT_WARNING,
@@ -300,9 +283,8 @@ static struct finding clocks_ahead(int64_t ahead)
 
 /* The fastest echo takes 50 us, so its error is 25 us and its estimate off by (20 - 30) / 2 = -5
  * us. */
-static void clocks(void **state)
+TEST(clocks)
 {
-  (void)state;
   static const char host[2][DOCTOR_HOST] = {"a", "a"};
   is(judge_clocks((struct comm_offset[]){{0}, {.error = -1}}, 2, host), VERDICT_OK, "one node");
   is(clocks_ahead(0), VERDICT_OK, "of 2 nodes agree");
@@ -316,9 +298,8 @@ static void clocks(void **state)
 }
 
 /* An offset that lies within its error says nothing. */
-static void doubtful_clocks(void **state)
+TEST(doubtful_clocks)
 {
-  (void)state;
   static const char host[3][DOCTOR_HOST] = {"a", "b", "c"};
   is(judge_clocks((struct comm_offset[]){{0},
                                          {.seconds = 9, .error = 10},
@@ -339,9 +320,8 @@ static const struct doctor_gpus two = {.cuda = true,
                                        .nccl_built = "2.27.3",
                                        .cudnn_built = "9.13.1"};
 
-static void gpus(void **state)
+TEST(gpus)
 {
-  (void)state;
   struct doctor_gpus none = {.names = ""}, unused = {.card = true, .names = ""}, no_driver = two,
                      no_card = two, old_driver = two, unseen = two, one = two;
   no_driver.driver = no_card.driver = 0;
@@ -366,9 +346,8 @@ static void gpus(void **state)
 
 /* The reason of a refusal is quoted in its own words, as far as a line has room. It is the same on
  * all nodes. */
-static void decks(void **state)
+TEST(decks)
 {
-  (void)state;
   char sentence[2 * DOCTOR_TEXT];
   memset(sentence, 'w', sizeof sentence - 1);
   sentence[sizeof sentence - 1] = '\0';
@@ -380,9 +359,8 @@ static void decks(void **state)
   assert_true(judge_deck(NULL).common && judge_data("none", "", 0).common);
 }
 
-static void gpu_libraries(void **state)
+TEST(gpu_libraries)
 {
-  (void)state;
   struct doctor_gpus none = {.names = ""}, without = two, older = two, newer = two, other = two,
                      blackwell = two;
   without.nccl = without.cudnn = 0;
@@ -412,9 +390,8 @@ static void gpu_libraries(void **state)
 }
 
 /* NCCL falls back to TCP in silence, so only its choice counts, and without it the plug-in. */
-static void nccl_networks(void **state)
+TEST(nccl_networks)
 {
-  (void)state;
   static const struct {
     const char *chosen, *plugin, *lacks;
     const struct comm_fabric *fabric;
@@ -438,9 +415,8 @@ static void nccl_networks(void **state)
   }
 }
 
-static void libraries(void **state)
+TEST(libraries)
 {
-  (void)state;
   is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK,
      "1.10.8, parallel; a forged file can crash it (older than 1.14)");
   is(judge_hdf5("1.13.3", "1.13.3", true), VERDICT_OK, "open only files that you trust");
@@ -453,9 +429,8 @@ static void libraries(void **state)
   is(judge_counters("", 0, "configure with --with-papi"), VERDICT_WARNING, "--with-papi");
 }
 
-static void cores(void **state)
+TEST(cores)
 {
-  (void)state;
   const struct topo_summary machine = {
       .version = "2.8", .packages = 2, .nodes = 2, .cores = 64, .cpus = 128, .own_cores = 16};
   struct topo_summary limited = machine, narrow = machine, ample = machine;
@@ -471,9 +446,8 @@ static void cores(void **state)
   is(judge_cores(&narrow, 64), VERDICT_OK, "of these 1 core for");
 }
 
-static void locked_memory(void **state)
+TEST(locked_memory)
 {
-  (void)state;
   is(judge_memlock(-1, &fabric, true), VERDICT_OK, "unlimited");
   is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8.00 MiB");
   is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8.00 MiB");
@@ -484,9 +458,8 @@ static void locked_memory(void **state)
   is(judge_memlock(GIB, &fabric, false), VERDICT_WARNING, "LimitMEMLOCK=infinity");
 }
 
-static void shared_memory(void **state)
+TEST(shared_memory)
 {
-  (void)state;
   is(judge_shared_memory(-1, -1, 1), VERDICT_FAULT, "mount a tmpfs");
   is(judge_shared_memory(8 * GIB, 8 * GIB, 8), VERDICT_OK, "8.00 GiB of 8.00 GiB free");
   is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), VERDICT_WARNING, "--shm-size");
@@ -494,9 +467,8 @@ static void shared_memory(void **state)
   is(judge_shared_memory(64 * MIB, 64 * MIB, 2), VERDICT_FAULT, "--shm-size");
 }
 
-static void memory(void **state)
+TEST(memory)
 {
-  (void)state;
   is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK,
      "500.00 GiB available of 512.00 GiB, no limit");
   is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.00 GiB");
@@ -506,9 +478,8 @@ static void memory(void **state)
   is(judge_memory(-1, 7 * GIB, -1, 8), VERDICT_WARNING, "mount /proc");
 }
 
-static void disks(void **state)
+TEST(disks)
 {
-  (void)state;
   const struct doctor_disk disk = {
       .system = {.type = "lustre", .reach = REACH_SHARED, .size = 1000 * GIB, .free = 900 * GIB},
       .written = 256000000,
@@ -547,9 +518,8 @@ static void disks(void **state)
 
 /* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder
  * holds before and after. */
-static void reads_a_disk(void **state)
+TEST(reads_a_disk)
 {
-  (void)state;
   char dir[] = "/tmp/sluice-doctor-XXXXXX", below[64];
   struct doctor_disk disk;
   assert_non_null(mkdtemp(dir));
@@ -577,9 +547,8 @@ static struct finding merge(int ranks, const struct rank *rank, const char (*hos
   return doctor_merge(&rank->finding, ranks, sizeof *rank, host);
 }
 
-static void merges(void **state)
+TEST(merges)
 {
-  (void)state;
   static const char host[3][DOCTOR_HOST] = {"a", "b", "b"}, alone[3][DOCTOR_HOST] = {"a", "a", "a"};
   struct rank rank[3] = {0};
   assert_string_equal(merge(3, rank, host).what, ""); /* no rank reports */
@@ -604,9 +573,8 @@ static void merges(void **state)
   is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
 }
 
-static void merges_what_ought_to_agree(void **state)
+TEST(merges_what_ought_to_agree)
 {
-  (void)state;
   static const char host[2][DOCTOR_HOST] = {"a", "b"};
   struct rank rank[2] = {{.finding = {.what = "HDF5", .text = "1.10.8", .common = true}},
                          {.finding = {.what = "HDF5", .text = "1.10.8", .common = true}}};
@@ -625,9 +593,8 @@ static void hides(const char *text, const char *home, const char *user, const ch
   assert_string_equal(line, expected);
 }
 
-static void hides_users(void **state)
+TEST(hides_users)
 {
-  (void)state;
   hides("in /home/eve/runs, /home/eve", "/home/eve", "eve", "in ~/runs, ~");
   hides("/scratch/eve/runs /data/eve", "/home/eve", "eve", "/scratch/USER/runs /data/USER");
   hides("/home/evelyn /eve2 steve eve", "/home/eve", "eve", "/home/evelyn /eve2 steve eve");
@@ -638,37 +605,4 @@ static void hides_users(void **state)
   hides("/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e", NULL, "e", "/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e");
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(builds),
-      cmocka_unit_test(starts),
-      cmocka_unit_test(launchers),
-      cmocka_unit_test(nodes),
-      cmocka_unit_test(many_nodes),
-      cmocka_unit_test(mpi_libraries),
-      cmocka_unit_test(cuda_awareness),
-      cmocka_unit_test(transports),
-      cmocka_unit_test(transports_to_gpus),
-      cmocka_unit_test(transports_on_slingshot),
-      cmocka_unit_test(finds_a_card),
-      cmocka_unit_test(fabrics),
-      cmocka_unit_test(clocks),
-      cmocka_unit_test(doubtful_clocks),
-      cmocka_unit_test(gpus),
-      cmocka_unit_test(gpu_libraries),
-      cmocka_unit_test(nccl_networks),
-      cmocka_unit_test(decks),
-      cmocka_unit_test(libraries),
-      cmocka_unit_test(cores),
-      cmocka_unit_test(locked_memory),
-      cmocka_unit_test(shared_memory),
-      cmocka_unit_test(memory),
-      cmocka_unit_test(disks),
-      cmocka_unit_test(reads_a_disk),
-      cmocka_unit_test(merges),
-      cmocka_unit_test(merges_what_ought_to_agree),
-      cmocka_unit_test(hides_users),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

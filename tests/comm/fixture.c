@@ -1,12 +1,8 @@
 #include "fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
 #include <mpi.h>
 
 struct comm *job;
@@ -32,10 +28,4 @@ const char *failed(const char *call, int class)
   assert_int_equal(MPI_Error_string(class, text, &length), MPI_SUCCESS);
   snprintf(message, sizeof message, "%s failed: %s", call, text);
   return message;
-}
-
-void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
 }

@@ -13,7 +13,4 @@ int stop_job(void **state);
 /* The beginning of the message for a call that fails with this class of errors. */
 const char *failed(const char *call, int class);
 
-/* Fails the test with the sentence. */
-void must(enum status status);
-
 #endif

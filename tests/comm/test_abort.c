@@ -1,16 +1,11 @@
 /* comm_abort() under mpirun: one rank fails while the others wait for it, and the whole job ends
  * with that rank's sentence and exit code. Oracle: the output and the exit code of mpirun, which
  * this program starts on itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/comm.h"
 #include "tests/comm/again.h"
+#include "tests/test.h"
 
 static const char *program;
 
@@ -26,9 +21,8 @@ static int fail_on_one_rank(int argc, char **argv)
   return 0;
 }
 
-static void the_job_ends_with_the_sentence(void **state)
+TEST(the_job_ends_with_the_sentence)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "fail");
   assert_int_equal(run->code, status_exit_code(STATUS_IO));
   again_says(run, "sluice: rank 1: the disk is full\n");
@@ -39,6 +33,5 @@ int main(int argc, char **argv)
   program = argv[0];
   if (argc == 2 && strcmp(argv[1], "fail") == 0)
     return fail_on_one_rank(argc, argv);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_job_ends_with_the_sentence)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return test_run(NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* A look at a job. Oracles: the sent data are a pure function of the rank. One machine has one
  * clock. The kernel makes the tree of files. The test knows the command line of mpirun. */
 /* ranks: 1 2 3 5 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <mpi.h>
 
 #include "comm/collect.h"
@@ -19,12 +14,12 @@
 #include "comm/mpi_version.h"
 #include "comm/ops.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { MOST_RANKS = 8 };
 
-static void gathers(void **state)
+TEST(gathers)
 {
-  (void)state;
   struct {
     int64_t rank;
     char text[1000];
@@ -38,9 +33,8 @@ static void gathers(void **state)
   }
 }
 
-static void refuses_what_is_too_much(void **state)
+TEST(refuses_what_is_too_much)
 {
-  (void)state;
   assert_int_equal(comm_collect_bytes(job, NULL, (INT64_C(1) << 30) / comm_ranks(job) + 1, NULL),
                    STATUS_UNSUPPORTED);
 }
@@ -58,9 +52,8 @@ static void agree(const struct comm_offset *offset, bool every)
   }
 }
 
-static void reads_clocks(void **state)
+TEST(reads_clocks)
 {
-  (void)state;
   struct comm_offset offset[MOST_RANKS];
   assert_int_equal(comm_node_leader(job), 0);
   assert_int_equal(comm_collect_clocks(job, offset), STATUS_OK);
@@ -68,9 +61,8 @@ static void reads_clocks(void **state)
 }
 
 /* Every rank a node of its own. */
-static void reads_clocks_of_nodes(void **state)
+TEST(reads_clocks_of_nodes)
 {
-  (void)state;
   struct comm_offset offset[MOST_RANKS];
   const int node = job->node;
   job->node = job->rank;
@@ -81,9 +73,8 @@ static void reads_clocks_of_nodes(void **state)
 
 /* The first echo is the fastest: 10 ns there and 20 back, the peer 1000 ns ahead; by hand: 1010 -
  * 15 = 995 ns, +- 15. */
-static void estimates_offsets(void **state)
+TEST(estimates_offsets)
 {
-  (void)state;
   const struct comm_echo echo[] = {{100, 1110, 130}, {200, 5000, 9000}, {300, 1300, 340}};
   const struct comm_offset first = comm_clock_offset(echo, 3),
                            last = comm_clock_offset(echo + 1, 2);
@@ -93,9 +84,8 @@ static void estimates_offsets(void **state)
               last.error < 20.1e-9);
 }
 
-static void reads_the_library(void **state)
+TEST(reads_the_library)
 {
-  (void)state;
   struct mpi_info library;
   assert_int_equal(mpi_info_read(&library), STATUS_OK);
   assert_int_equal(library.thread_level, 3); /* what comm_create_mpi() insists on */
@@ -124,9 +114,8 @@ int MPI_Get_library_version(char *text, int *length)
   return code;
 }
 
-static void asks_for_gpus(void **state)
+TEST(asks_for_gpus)
 {
-  (void)state;
   struct mpi_info library;
   for (int i = 0; i < 8; i++) {
     is_cray = i & 1;
@@ -139,17 +128,15 @@ static void asks_for_gpus(void **state)
   assert_int_equal(unsetenv("MPICH_GPU_SUPPORT_ENABLED"), 0);
 }
 #else
-static void asks_for_gpus(void **state)
+TEST(asks_for_gpus)
 {
-  (void)state;
   skip();
 }
 #endif
 
 /* What the libraries themselves return, and the names by which their users know them. */
-static void names_of_libraries(void **state)
+TEST(names_of_libraries)
 {
-  (void)state;
   static const char *const rows[][2] = {
       {"Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4", "Open MPI 4.1.4"},
       {"Open MPI v5.0.0rc1, package: x", "Open MPI 5.0.0rc1"},
@@ -172,9 +159,8 @@ static void names_of_libraries(void **state)
 }
 
 /* Oracle: the kernel's tree, whose files a shell makes. */
-static void reads_fabrics(void **state)
+TEST(reads_fabrics)
 {
-  (void)state;
   static const struct {
     const char *makes, *text; /* a command, run in the root; the text of all that is there then */
     int ports, active, slingshot, up;
@@ -213,14 +199,4 @@ static void reads_fabrics(void **state)
   assert_int_equal(system(command), 0);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gathers),           cmocka_unit_test(refuses_what_is_too_much),
-      cmocka_unit_test(reads_clocks),      cmocka_unit_test(reads_clocks_of_nodes),
-      cmocka_unit_test(estimates_offsets), cmocka_unit_test(reads_the_library),
-      cmocka_unit_test(asks_for_gpus),     cmocka_unit_test(names_of_libraries),
-      cmocka_unit_test(reads_fabrics),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

@@ -2,20 +2,15 @@
 /* ranks: 1 2 3 5 */
 #include <limits.h>
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "comm/ops.h"
 #include "comm/watchdog_channel.h"
 #include "config.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { NOWHERE = -1, MOST_LOST = 4 };
 static int fails_on = NOWHERE; /* the rank that does not learn of the communicator */
@@ -49,9 +44,8 @@ int MPI_Comm_split(MPI_Comm from, int color, int key, MPI_Comm *out)
   return tell_of(PMPI_Comm_split(from, color, key, out), out);
 }
 
-static void ranks_are_numbered(void **state)
+TEST(ranks_are_numbered)
 {
-  (void)state;
   int rank = comm_rank(job), ranks = comm_ranks(job);
   assert_in_range(rank, 0, ranks - 1);
   /* All ranks of a test are on one node. */
@@ -66,9 +60,8 @@ static void ranks_are_numbered(void **state)
 
 /* Files by which Open MPI's ranks of a node find the memory that they share are Open MPI's to
  * remove. Oracle: the kernel, which tells of each mapped file whether its name is gone. */
-static void files_of_mpi_stay(void **state)
+TEST(files_of_mpi_stay)
 {
-  (void)state;
   char line[4096];
   int segments = 0;
   FILE *maps = fopen("/proc/self/maps", "re");
@@ -83,9 +76,8 @@ static void files_of_mpi_stay(void **state)
     skip();
 }
 
-static void broadcast_from_every_root(void **state)
+TEST(broadcast_from_every_root)
 {
-  (void)state;
   unsigned char data[1000];
   for (int limited = 0; limited < 2; limited++) {
     comm_mpi_set_count_limit(limited ? 7 : INT_MAX); /* 142 whole pieces and a rest of 6 */
@@ -101,9 +93,8 @@ static void broadcast_from_every_root(void **state)
   assert_int_equal(comm_broadcast(job, NULL, 0, 0), STATUS_OK);
 }
 
-static void text_arrives_as_a_copy(void **state)
+TEST(text_arrives_as_a_copy)
 {
-  (void)state;
   for (int root = 0; root < comm_ranks(job); root++) {
     char *mine = mem_printf("from rank %d", root), *text = comm_rank(job) == root ? mine : NULL;
     assert_int_equal(comm_broadcast_text(job, &text, root), STATUS_OK);
@@ -115,9 +106,8 @@ static void text_arrives_as_a_copy(void **state)
   }
 }
 
-static void sums_and_maxima(void **state)
+TEST(sums_and_maxima)
 {
-  (void)state;
   for (int limited = 0; limited < 2; limited++) {
     comm_mpi_set_count_limit(limited ? 2 : INT_MAX);
     int64_t sum[5], most[5];
@@ -141,9 +131,8 @@ static void sums_and_maxima(void **state)
   comm_mpi_set_count_limit(INT_MAX);
 }
 
-static void agreement_is_on_the_lowest_failing_rank(void **state)
+TEST(agreement_is_on_the_lowest_failing_rank)
 {
-  (void)state;
   int rank = comm_rank(job), ranks = comm_ranks(job);
   assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
   for (int lowest = 0; lowest < ranks; lowest++) {
@@ -163,9 +152,8 @@ static void agreement_is_on_the_lowest_failing_rank(void **state)
 }
 
 /* Oracle: the sentence of the first agreement. */
-static void an_agreed_failure_names_its_rank_once(void **state)
+TEST(an_agreed_failure_names_its_rank_once)
 {
-  (void)state;
   const int last = comm_ranks(job) - 1;
   char first[128];
   enum status mine = comm_rank(job) == last ? status_set(STATUS_IO, "no disk") : STATUS_OK;
@@ -177,9 +165,8 @@ static void an_agreed_failure_names_its_rank_once(void **state)
 }
 
 /* The same words with another code are another failure. */
-static void a_failure_of_all_ranks_names_none(void **state)
+TEST(a_failure_of_all_ranks_names_none)
 {
-  (void)state;
   const bool first = comm_rank(job) == 0;
   enum status mine = status_set(STATUS_USAGE, "one word too many");
   assert_int_equal(comm_agree(job, mine), STATUS_USAGE);
@@ -190,9 +177,8 @@ static void a_failure_of_all_ranks_names_none(void **state)
                       comm_ranks(job) > 1 ? "rank 0: one word too many" : "one word too many");
 }
 
-static void a_difference_names_the_rank(void **state)
+TEST(a_difference_names_the_rank)
 {
-  (void)state;
   enum { BYTES = 10000 };
   static char data[BYTES];
   int rank = comm_rank(job), ranks = comm_ranks(job);
@@ -215,9 +201,8 @@ static void a_difference_names_the_rank(void **state)
   }
 }
 
-static void an_error_of_mpi_is_told(void **state)
+TEST(an_error_of_mpi_is_told)
 {
-  (void)state;
   int64_t value = 1;
   assert_int_equal(comm_broadcast(job, &value, sizeof value, comm_ranks(job)), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), failed("MPI_Ibcast", MPI_ERR_ROOT)));
@@ -225,26 +210,23 @@ static void an_error_of_mpi_is_told(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK); /* and the job goes on */
 }
 
-static void more_than_mpi_can_count_is_refused(void **state)
+TEST(more_than_mpi_can_count_is_refused)
 {
-  (void)state;
   char byte = 0;
   comm_mpi_set_count_limit(1);
   assert_int_equal(comm_broadcast(job, &byte, (int64_t)INT_MAX + 1, 0), STATUS_UNSUPPORTED);
   comm_mpi_set_count_limit(INT_MAX);
 }
 
-static void groups_divide_the_ranks(void **state)
+TEST(groups_divide_the_ranks)
 {
-  (void)state;
   struct comm_group *group;
   assert_int_equal(comm_group_create(job, COMM_SHARD, comm_ranks(job) + 1, &group), STATUS_USAGE);
   assert_int_equal(comm_group_create(job, COMM_REPLICA, 0, &group), STATUS_USAGE);
 }
 
-static void transports_are_those_of_the_build(void **state)
+TEST(transports_are_those_of_the_build)
 {
-  (void)state;
   struct comm_group *group;
   assert_int_equal(comm_set_transport(job, "gloo"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "this build has no transport 'gloo'; it has: mpi"));
@@ -265,9 +247,8 @@ static void transports_are_those_of_the_build(void **state)
 }
 
 /* Where one rank alone gets no communicator all of them turn back, and come together again. */
-static void a_communicator_is_had_by_all_or_by_none(void **state)
+TEST(a_communicator_is_had_by_all_or_by_none)
 {
-  (void)state;
   const int last = comm_ranks(job) - 1;
   struct comm *sibling = NULL;
   struct comm_group *group = NULL;
@@ -296,9 +277,8 @@ static void a_communicator_is_had_by_all_or_by_none(void **state)
 }
 
 /* The same number everywhere, also where what one call does is several. */
-static void calls_are_counted(void **state)
+TEST(calls_are_counted)
 {
-  (void)state;
   int64_t before, after;
   bool waits = true;
   comm_calls(job, &before, &waits);
@@ -312,24 +292,4 @@ static void calls_are_counted(void **state)
   assert_int_equal(comm_check_same(job, "the number of calls", &after, sizeof after), STATUS_OK);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_are_numbered),
-      cmocka_unit_test(files_of_mpi_stay),
-      cmocka_unit_test(calls_are_counted),
-      cmocka_unit_test(broadcast_from_every_root),
-      cmocka_unit_test(text_arrives_as_a_copy),
-      cmocka_unit_test(sums_and_maxima),
-      cmocka_unit_test(agreement_is_on_the_lowest_failing_rank),
-      cmocka_unit_test(an_agreed_failure_names_its_rank_once),
-      cmocka_unit_test(a_failure_of_all_ranks_names_none),
-      cmocka_unit_test(a_difference_names_the_rank),
-      cmocka_unit_test(an_error_of_mpi_is_told),
-      cmocka_unit_test(more_than_mpi_can_count_is_refused),
-      cmocka_unit_test(groups_divide_the_ranks),
-      cmocka_unit_test(transports_are_those_of_the_build),
-      cmocka_unit_test(a_communicator_is_had_by_all_or_by_none),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

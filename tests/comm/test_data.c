@@ -4,15 +4,9 @@
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "comm/ops.h"
@@ -21,6 +15,7 @@
 #include "device/lane.h"
 #include "fixture.h"
 #include "reduce.h"
+#include "tests/test.h"
 
 static struct device *device;
 static struct lane *lane;
@@ -310,38 +305,33 @@ static void group_sum(struct grouping g, struct comm_group *group)
   assert_memory_equal(sums, expected, sizeof sums);
 }
 
-static void all_gather_in_every_group(void **state)
+TEST(all_gather_in_every_group)
 {
-  (void)state;
   for_every_group(gather);
 }
 
-static void all_gather_of_16_bit_in_every_group(void **state)
+TEST(all_gather_of_16_bit_in_every_group)
 {
-  (void)state;
   for_every_group(gather_16_bit);
 }
 
-static void bytes_are_exchanged_in_every_group(void **state)
+TEST(bytes_are_exchanged_in_every_group)
 {
-  (void)state;
   for_every_group(exchange);
 }
 
-static void messages_of_varying_length_are_exchanged_in_every_group(void **state)
+TEST(messages_of_varying_length_are_exchanged_in_every_group)
 {
-  (void)state;
   for_every_group(exchange_varying);
 }
 
 /* Each rank sees it before it sends, so no rank waits. */
-static void a_message_of_no_valid_length_is_refused(void **state)
+TEST(a_message_of_no_valid_length_is_refused)
 {
   static const int64_t lengths[] = {65, 7, 0, -1, INT64_MIN};
   struct comm_group *group = make_group((struct grouping){COMM_WORLD, 1});
   static char received[64 * MOST_RANKS];
   static int64_t sent[8 * MOST_RANKS];
-  (void)state;
   for (size_t l = 0; comm_ranks(job) > 1 && l < sizeof lengths / sizeof *lengths; l++) {
     for (int m = 0; m < comm_ranks(job); m++)
       sent[8 * m] = m == 1 ? lengths[l] : 64;
@@ -358,29 +348,25 @@ static void a_message_of_no_valid_length_is_refused(void **state)
   comm_group_destroy(group);
 }
 
-static void reduce_scatter_in_every_group(void **state)
+TEST(reduce_scatter_in_every_group)
 {
-  (void)state;
   for_every_group(reduce);
 }
 
-static void reduce_scatter_by_bf16_in_every_group(void **state)
+TEST(reduce_scatter_by_bf16_in_every_group)
 {
-  (void)state;
   for_every_group(reduce_by_bf16);
 }
 
-static void exact_sums_in_every_group(void **state)
+TEST(exact_sums_in_every_group)
 {
-  (void)state;
   for_every_group(group_sum);
 }
 
 /* Hybrid sharding must not change a bit: reducing in blocks of two and then over the replicas is
  * the tree over four. */
-static void two_stages_equal_one(void **state)
+TEST(two_stages_equal_one)
 {
-  (void)state;
   if (comm_ranks(job) != 4)
     return;
   static float full[4 * COUNT], staging[4 * COUNT], half[2 * COUNT], piece[COUNT], once[COUNT];
@@ -454,9 +440,8 @@ static void assert_counts(int transports, int sums)
 
 /* Gathers run between GPUs while gradients are reduced on the hosts. The behaviour of a group
  * depends on its own transport and on the device of the given lane. */
-static void transports_live_side_by_side(void **state)
+TEST(transports_live_side_by_side)
 {
-  (void)state;
   const struct grouping everybody = {COMM_WORLD, 1};
   struct comm_transport_ops other_transport = comm_mpi_transport;
   struct device_ops other_ops = *device->ops;
@@ -518,9 +503,8 @@ static void assert_note(int64_t bytes)
 /* Open MPI before 4.1.4 computes member * count in an int, so that product has to fit too.
  * Nothing is moved: these buffers would have up to 32 GiB, and pointers into them are never
  * followed. */
-static void a_member_s_place_fits_an_int(void **state)
+TEST(a_member_s_place_fits_an_int)
 {
-  (void)state;
   const int64_t ranks = comm_ranks(job), counts[] = {INT_MAX / ranks, INT_MAX / ranks + 1, INT_MAX,
                                                      INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
   struct comm_group *world;
@@ -538,9 +522,8 @@ static void a_member_s_place_fits_an_int(void **state)
   comm_group_destroy(world);
 }
 
-static void a_node_without_room_sends_messages(void **state)
+TEST(a_node_without_room_sends_messages)
 {
-  (void)state;
   const struct grouping everybody = {COMM_WORLD, 1};
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
@@ -552,9 +535,8 @@ static void a_node_without_room_sends_messages(void **state)
 
 /* Predicted, and counted by the first member of each block. Boxes made for sums alone have none of
  * this memory. They gather and reduce nevertheless. */
-static void shared_bytes_of_a_node_are_known_before(void **state)
+TEST(shared_bytes_of_a_node_are_known_before)
 {
-  (void)state;
   struct grouping list[2 * MOST_RANKS + 1];
   const int n = groupings(list);
   const int ranks = comm_ranks(job), local_ranks = comm_local_ranks(job);
@@ -595,22 +577,4 @@ static int stop(void **state)
   return stop_job(state);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_gather_in_every_group),
-      cmocka_unit_test(all_gather_of_16_bit_in_every_group),
-      cmocka_unit_test(bytes_are_exchanged_in_every_group),
-      cmocka_unit_test(messages_of_varying_length_are_exchanged_in_every_group),
-      cmocka_unit_test(a_message_of_no_valid_length_is_refused),
-      cmocka_unit_test(reduce_scatter_in_every_group),
-      cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
-      cmocka_unit_test(exact_sums_in_every_group),
-      cmocka_unit_test(two_stages_equal_one),
-      cmocka_unit_test(transports_live_side_by_side),
-      cmocka_unit_test(a_node_without_room_sends_messages),
-      cmocka_unit_test(shared_bytes_of_a_node_are_known_before),
-      cmocka_unit_test(a_member_s_place_fits_an_int),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

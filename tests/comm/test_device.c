@@ -4,14 +4,8 @@
  * with the same values, bit for bit. That the host stays out of the device's memory is held by the
  * device, whose pointers name pages that cannot be read. */
 /* ranks: 1 2 3 5 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "apart.h"
 #include "base/team.h"
@@ -19,6 +13,7 @@
 #include "device/lane.h"
 #include "fixture.h"
 #include "reduce.h"
+#include "tests/test.h"
 
 enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
 
@@ -325,9 +320,8 @@ static void use_one_lane(struct device *device)
   close_worker(&w);
 }
 
-static void one_lane_in_pieces_of_all_sizes(void **state)
+TEST(one_lane_in_pieces_of_all_sizes)
 {
-  (void)state;
   for_both_ways(use_one_lane);
 }
 
@@ -353,9 +347,8 @@ static void use_lanes_at_once(struct device *device)
     close_worker(&workers[t]);
 }
 
-static void lanes_do_not_share_an_order(void **state)
+TEST(lanes_do_not_share_an_order)
 {
-  (void)state;
   for_both_ways(use_lanes_at_once);
 }
 
@@ -371,17 +364,15 @@ static void use_twice_and_count(struct device *device)
   close_worker(&w);
 }
 
-static void a_step_allocates_nothing(void **state)
+TEST(a_step_allocates_nothing)
 {
-  (void)state;
   for_both_ways(use_twice_and_count);
 }
 
 /* The host groups of an offloading job exist next to the device's groups, and use host memory
  * only. */
-static void the_host_s_groups_stay_as_they_are(void **state)
+TEST(the_host_s_groups_stay_as_they_are)
 {
-  (void)state;
   struct device *device = apart_create(false);
   struct comm_group *group;
   comm_set_device(job, device);
@@ -396,9 +387,8 @@ static void the_host_s_groups_stay_as_they_are(void **state)
 
 /* Memory of the host needs no staging, whatever MPI says of CUDA; a device apart does, where MPI
  * does not take its memory: that of most distributions does not. */
-static void mpi_is_asked(void **state)
+TEST(mpi_is_asked)
 {
-  (void)state;
   struct device *device = apart_create(false);
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
@@ -410,9 +400,8 @@ static void mpi_is_asked(void **state)
   apart_destroy(device);
 }
 
-static void a_device_has_to_be_named(void **state)
+TEST(a_device_has_to_be_named)
 {
-  (void)state;
   struct comm_group *group;
   if (comm_ranks(job) == 1)
     return;
@@ -429,9 +418,8 @@ static enum status no_host_memory(struct device *device, enum mem_tag tag, size_
 }
 
 /* On one rank alone: all of them fail, and nothing is left behind. */
-static void failing_is_a_collective_decision(void **state)
+TEST(failing_is_a_collective_decision)
 {
-  (void)state;
   if (comm_ranks(job) == 1)
     return;
   struct device *device = apart_create(false);
@@ -451,16 +439,4 @@ static void failing_is_a_collective_decision(void **state)
   apart_destroy(device);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_lane_in_pieces_of_all_sizes),
-      cmocka_unit_test(lanes_do_not_share_an_order),
-      cmocka_unit_test(a_step_allocates_nothing),
-      cmocka_unit_test(the_host_s_groups_stay_as_they_are),
-      cmocka_unit_test(mpi_is_asked),
-      cmocka_unit_test(a_device_has_to_be_named),
-      cmocka_unit_test(failing_is_a_collective_decision),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

@@ -1,15 +1,9 @@
 /* The implementation without peers, for dry runs. Oracle: what comm.h promises of it; and the exit
  * of a child process. */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -17,6 +11,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "reduce.h"
+#include "tests/test.h"
 
 static struct comm *make(int rank, int ranks)
 {
@@ -25,9 +20,8 @@ static struct comm *make(int rank, int ranks)
   return comm;
 }
 
-static void fake_is_rank_r_of_p(void **state)
+TEST(fake_is_rank_r_of_p)
 {
-  (void)state;
   struct comm *comm = make(5, 8);
   assert_int_equal(comm_rank(comm), 5);
   assert_int_equal(comm_ranks(comm), 8);
@@ -40,9 +34,8 @@ static void fake_is_rank_r_of_p(void **state)
   assert_int_equal(comm_create_fake(-1, 8, 4, &comm), STATUS_USAGE);
 }
 
-static void groups_are_those_of_a_real_job(void **state)
+TEST(groups_are_those_of_a_real_job)
 {
-  (void)state;
   struct comm *comm = make(5, 8);
   const struct {
     enum comm_kind kind;
@@ -62,9 +55,8 @@ static void groups_are_those_of_a_real_job(void **state)
   comm_destroy(comm);
 }
 
-static void the_control_plane_answers_for_the_peers(void **state)
+TEST(the_control_plane_answers_for_the_peers)
 {
-  (void)state;
   struct comm *comm = make(1, 2);
   int64_t value = 7;
   double real = -2;
@@ -85,9 +77,8 @@ static void the_control_plane_answers_for_the_peers(void **state)
 }
 
 /* Planning for a machine with GPUs must not need a build for one. */
-static void any_transport_will_do(void **state)
+TEST(any_transport_will_do)
 {
-  (void)state;
   struct comm *comm = make(1, 3);
   struct comm_group *group;
   assert_int_equal(comm_set_transport(comm, "nccl"), STATUS_OK);
@@ -102,9 +93,8 @@ static void any_transport_will_do(void **state)
   comm_destroy(comm);
 }
 
-static void collectives_move_this_ranks_part(void **state)
+TEST(collectives_move_this_ranks_part)
 {
-  (void)state;
   enum { COUNT = 256 };
   float full[3 * COUNT], staging[3 * COUNT], shard[COUNT], grads[3 * COUNT];
   struct comm *comm = make(1, 3);
@@ -154,9 +144,8 @@ static void collectives_move_this_ranks_part(void **state)
   comm_destroy(comm);
 }
 
-static void a_sibling_is_the_same_rank(void **state)
+TEST(a_sibling_is_the_same_rank)
 {
-  (void)state;
   struct comm *comm = make(5, 8), *sibling;
   int64_t value = 7;
   assert_int_equal(comm_create_sibling(comm, &sibling), STATUS_OK);
@@ -172,9 +161,8 @@ static void a_sibling_is_the_same_rank(void **state)
   comm_destroy(comm);
 }
 
-static void shared_memory_is_its_own(void **state)
+TEST(shared_memory_is_its_own)
 {
-  (void)state;
   struct comm *comm = make(5, 8);
   struct comm_shared *shared;
   struct comm_group *group;
@@ -202,9 +190,8 @@ static void shared_memory_is_its_own(void **state)
   comm_destroy(comm);
 }
 
-static void abort_prints_one_line_and_exits(void **state)
+TEST(abort_prints_one_line_and_exits)
 {
-  (void)state;
   int ends[2], exit_state;
   char line[200];
   assert_int_equal(pipe(ends), 0);
@@ -232,17 +219,4 @@ static void abort_prints_one_line_and_exits(void **state)
   assert_non_null(strstr(line, "sluice: rank 2: the loss of step 7 is not finite\n"));
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fake_is_rank_r_of_p),
-      cmocka_unit_test(groups_are_those_of_a_real_job),
-      cmocka_unit_test(the_control_plane_answers_for_the_peers),
-      cmocka_unit_test(any_transport_will_do),
-      cmocka_unit_test(collectives_move_this_ranks_part),
-      cmocka_unit_test(a_sibling_is_the_same_rank),
-      cmocka_unit_test(shared_memory_is_its_own),
-      cmocka_unit_test(abort_prints_one_line_and_exits),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

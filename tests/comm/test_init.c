@@ -1,15 +1,10 @@
 /* A start of MPI that Sluice cannot do with. Oracle: MPI's own call, whose answer is another one
  * here. */
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "comm/comm.h"
+#include "tests/test.h"
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
@@ -19,9 +14,8 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
   return error;
 }
 
-static void mpi_without_threads_is_refused(void **state)
+TEST(mpi_without_threads_is_refused)
 {
-  (void)state;
   struct comm *job = NULL;
   assert_int_equal(comm_create_mpi(NULL, NULL, &job), STATUS_UNSUPPORTED);
   assert_null(job);
@@ -29,8 +23,4 @@ static void mpi_without_threads_is_refused(void **state)
   assert_int_equal(MPI_Finalize(), MPI_SUCCESS);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mpi_without_threads_is_refused)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

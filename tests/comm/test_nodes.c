@@ -2,16 +2,11 @@
  * answers of all ranks are compared with each other. One call of MPI is made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/ops.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { MOST_RANKS = 5 };
 
@@ -102,28 +97,24 @@ static void ask_all(int n, const struct where *where)
     skip();
 }
 
-static void all_on_one_node(void **state)
+TEST(all_on_one_node)
 {
-  (void)state;
   ask_all(sizeof together / sizeof *together, together);
 }
 
-static void split_over_nodes(void **state)
+TEST(split_over_nodes)
 {
-  (void)state;
   ask_all(sizeof split / sizeof *split, split);
 }
 
-static void one_rank_is_elsewhere(void **state)
+TEST(one_rank_is_elsewhere)
 {
-  (void)state;
   ask_all(sizeof odd_one_out / sizeof *odd_one_out, odd_one_out);
 }
 
 /* Nobody is left with an answer, nor in a call that the others do not make. */
-static void a_failure_of_one_is_that_of_all(void **state)
+TEST(a_failure_of_one_is_that_of_all)
 {
-  (void)state;
   const struct where where = {.kind = COMM_WORLD, .size = job->ranks};
   struct comm_group *group = group_of(&where);
   bool answer = false;
@@ -136,13 +127,4 @@ static void a_failure_of_one_is_that_of_all(void **state)
   comm_group_destroy(group);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_on_one_node),
-      cmocka_unit_test(split_over_nodes),
-      cmocka_unit_test(one_rank_is_elsewhere),
-      cmocka_unit_test(a_failure_of_one_is_that_of_all),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

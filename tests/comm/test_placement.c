@@ -3,17 +3,12 @@
  * them out. */
 /* ranks: 1 3 4 5 */
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/collect.h"
 #include "comm/ops.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { NODES = 2, MOST_RANKS = 5 };
 
@@ -34,9 +29,8 @@ static int launched(void)
   return rank;
 }
 
-static void ranks_are_numbered_node_by_node(void **state)
+TEST(ranks_are_numbered_node_by_node)
 {
-  (void)state;
   static const int first_node[] = {0, 2, 4}, second_node[] = {1, 3};
   const int on_first = (comm_ranks(job) + 1) / 2, rank = comm_rank(job);
   const bool first = rank < on_first;
@@ -47,18 +41,16 @@ static void ranks_are_numbered_node_by_node(void **state)
 }
 
 /* And it is said, on all ranks, because the launcher's messages name ranks otherwise. */
-static void the_numbering_is_told(void **state)
+TEST(the_numbering_is_told)
 {
-  (void)state;
   const bool told = strstr(comm_description(job), ", ranks renumbered node by node") != NULL;
   assert_int_equal(told, comm_ranks(job) > 2);
 }
 
 /* With shard.group=node 4 ranks on 2 nodes are two groups of 2. Their replicas have a rank on
  * each node. */
-static void a_group_of_a_node_does_not_leave_it(void **state)
+TEST(a_group_of_a_node_does_not_leave_it)
 {
-  (void)state;
   struct comm_group *group;
   bool one_node;
   if (comm_ranks(job) != 4)
@@ -74,9 +66,8 @@ static void a_group_of_a_node_does_not_leave_it(void **state)
 }
 
 /* Ranks of io and of collectives are the same numbers. */
-static void the_communicator_has_these_ranks(void **state)
+TEST(the_communicator_has_these_ranks)
 {
-  (void)state;
   int rank, all[MOST_RANKS] = {0};
   assert_int_equal(MPI_Comm_rank(*(MPI_Comm *)comm_mpi(job), &rank), MPI_SUCCESS);
   assert_int_equal(rank, comm_rank(job));
@@ -85,13 +76,4 @@ static void the_communicator_has_these_ranks(void **state)
     assert_int_equal(all[r], r);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_are_numbered_node_by_node),
-      cmocka_unit_test(the_numbering_is_told),
-      cmocka_unit_test(a_group_of_a_node_does_not_leave_it),
-      cmocka_unit_test(the_communicator_has_these_ranks),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

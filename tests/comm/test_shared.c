@@ -5,21 +5,16 @@
 /* ranks: 1 2 3 4 5 */
 #include <errno.h>
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "comm/ops.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 static bool allocate_fails, lock_fails;
 
@@ -94,9 +89,8 @@ static void every_part_is_seen_by_all(int size)
   comm_shared_destroy(shared);
 }
 
-static void members_share_one_copy(void **state)
+TEST(members_share_one_copy)
 {
-  (void)state;
   for_every_size(every_part_is_seen_by_all);
 }
 
@@ -125,9 +119,8 @@ static void shared_memory_ends_with_its_owner(int size)
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes, before.bytes);
 }
 
-static void destroying_unmaps(void **state)
+TEST(destroying_unmaps)
 {
-  (void)state;
   for_every_size(shared_memory_ends_with_its_owner);
   comm_shared_destroy(NULL);
 }
@@ -144,9 +137,8 @@ static void refuse(int size)
 }
 
 /* All ranks say the same, also those whose own block lies inside a node. */
-static void a_block_that_spans_nodes_is_refused(void **state)
+TEST(a_block_that_spans_nodes_is_refused)
 {
-  (void)state;
   const int ranks = comm_ranks(job), last = ranks - 1, node = job->node;
   assert_int_equal(node, 0);
   if (ranks == 1)
@@ -176,9 +168,8 @@ static void more_than_there_is_room_for(int size)
   }
 }
 
-static void room_is_looked_for_first(void **state)
+TEST(room_is_looked_for_first)
 {
-  (void)state;
   for_every_size(more_than_there_is_room_for);
   if (comm_ranks(job) == 1)
     return;
@@ -191,9 +182,8 @@ static void room_is_looked_for_first(void **state)
   assert_non_null(strstr(status_text(), " of /proc, which has room for 0 B: "));
 }
 
-static void senseless_requests_are_refused(void **state)
+TEST(senseless_requests_are_refused)
 {
-  (void)state;
   struct comm_shared *shared = NULL;
   assert_int_equal(comm_shared_create(job, comm_ranks(job) + 1, 1000, &shared), STATUS_USAGE);
   assert_int_equal(comm_shared_create(job, 0, 1000, &shared), STATUS_USAGE);
@@ -202,9 +192,8 @@ static void senseless_requests_are_refused(void **state)
   assert_null(shared);
 }
 
-static void a_failure_of_one_is_that_of_all(void **state)
+TEST(a_failure_of_one_is_that_of_all)
 {
-  (void)state;
   const int ranks = comm_ranks(job);
   struct comm_shared *shared = NULL;
   if (ranks == 1)
@@ -245,22 +234,9 @@ static void no_rank_passes_before_the_last(int size)
   comm_shared_destroy(shared);
 }
 
-static void the_barrier_orders(void **state)
+TEST(the_barrier_orders)
 {
-  (void)state;
   for_every_size(no_rank_passes_before_the_last);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(members_share_one_copy),
-      cmocka_unit_test(destroying_unmaps),
-      cmocka_unit_test(a_block_that_spans_nodes_is_refused),
-      cmocka_unit_test(room_is_looked_for_first),
-      cmocka_unit_test(senseless_requests_are_refused),
-      cmocka_unit_test(a_failure_of_one_is_that_of_all),
-      cmocka_unit_test(the_barrier_orders),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

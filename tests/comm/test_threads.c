@@ -2,15 +2,9 @@
  * control plane on the main thread. The control planes of a job and of its sibling run on two
  * threads. Oracle: what every member has is a pure function of (member, round, element). */
 /* ranks: 2 3 4 5 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/team.h"
@@ -19,6 +13,7 @@
 #include "device/lane.h"
 #include "fixture.h"
 #include "reduce.h"
+#include "tests/test.h"
 
 enum { COUNT = 512, MOST_RANKS = 5, ROUNDS = 40 };
 
@@ -78,9 +73,8 @@ static enum status work(void *arg)
   return status;
 }
 
-static void lanes_do_not_share_an_order(void **state)
+TEST(lanes_do_not_share_an_order)
 {
-  (void)state;
   static struct worker workers[2];
   struct device *device;
   struct thread *threads[2];
@@ -179,9 +173,8 @@ static enum status call_much(void *arg)
   return status;
 }
 
-static void siblings_do_not_share_an_order(void **state)
+TEST(siblings_do_not_share_an_order)
 {
-  (void)state;
   struct comm *sibling;
   struct thread *thread;
   assert_int_equal(comm_create_sibling(job, &sibling), STATUS_OK);
@@ -212,9 +205,8 @@ static enum status wait_for_all(void *arg)
 
 /* On even ranks the barrier of the sibling comes after the barrier of the job, on odd ranks before
  * it. With one common order for both no rank would pass. */
-static void siblings_do_not_wait_for_each_other(void **state)
+TEST(siblings_do_not_wait_for_each_other)
 {
-  (void)state;
   struct comm *sibling;
   struct thread *thread;
   assert_int_equal(comm_create_sibling(job, &sibling), STATUS_OK);
@@ -229,12 +221,4 @@ static void siblings_do_not_wait_for_each_other(void **state)
   comm_destroy(sibling);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lanes_do_not_share_an_order),
-      cmocka_unit_test(siblings_do_not_share_an_order),
-      cmocka_unit_test(siblings_do_not_wait_for_each_other),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

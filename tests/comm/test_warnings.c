@@ -1,16 +1,11 @@
 /* Warnings that ranks have alike: comm_say_warnings() under mpirun, of which this program starts a
  * job of itself. Oracle: what the job writes, counted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "comm/comm.h"
 #include "tests/comm/again.h"
+#include "tests/test.h"
 
 static const char *program;
 
@@ -51,9 +46,8 @@ static int count(const char *in, const char *what)
   return n;
 }
 
-static void equal_warnings_are_logged_once(void **state)
+TEST(equal_warnings_are_logged_once)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "warn");
   assert_int_equal(run->code, 0);
   assert_int_equal(count(run->text, "warning: "), 4);
@@ -64,9 +58,8 @@ static void equal_warnings_are_logged_once(void **state)
   again_says(run, "rank 2: warning: a disk is full\n");
 }
 
-static void aborting_rank_logs_its_own_warnings_first(void **state)
+TEST(aborting_rank_logs_its_own_warnings_first)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "end");
   assert_int_equal(run->code, status_exit_code(STATUS_IO));
   again_says(run, "rank 1: warning: all are slow, by 1\nrank 1: warning: key 0 is passed "
@@ -79,9 +72,5 @@ int main(int argc, char **argv)
   program = argv[0];
   if (argc == 2)
     return warn_on_all_ranks(strcmp(argv[1], "end") == 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_warnings_are_logged_once),
-      cmocka_unit_test(aborting_rank_logs_its_own_warnings_first),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return test_run(NULL, NULL);
 }

@@ -1,19 +1,15 @@
 /* The reports of the ranks of a stuck job. Oracle: what was sent, a pure function of the rank. */
 /* ranks: 1 2 3 5 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
 #include <mpi.h>
 
 #include "base/clock.h"
 #include "comm/watchdog_channel.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { MOST_RANKS = 8 };
 
@@ -57,9 +53,8 @@ static void is_that_of(const struct state *state, int rank)
 }
 
 /* Asked over and over, each time all say the same. */
-static void all_answer(void **state)
+TEST(all_answer)
 {
-  (void)state;
   struct watchdog_channel *channel = create();
   static struct state states[MOST_RANKS];
   const struct state mine = state_of(comm_rank(job));
@@ -85,9 +80,8 @@ static void all_answer(void **state)
 }
 
 /* The last rank raises the alarm, and answers; the others are silent. */
-static void one_raises_an_alarm(void **state)
+TEST(one_raises_an_alarm)
 {
-  (void)state;
   struct watchdog_channel *channel = create();
   static struct state states[MOST_RANKS];
   const int last = comm_ranks(job) - 1;
@@ -115,9 +109,8 @@ static void one_raises_an_alarm(void **state)
 }
 
 /* A late answer to the first question does not count as an answer to the second. */
-static void a_late_answer_is_dropped(void **state)
+TEST(a_late_answer_is_dropped)
 {
-  (void)state;
   struct watchdog_channel *channel = create();
   static struct state states[MOST_RANKS];
   const struct state mine = state_of(comm_rank(job)), old = state_of(MOST_RANKS);
@@ -158,9 +151,8 @@ int MPI_Request_free(MPI_Request *request)
   return broken ? MPI_ERR_REQUEST : code;
 }
 
-static void the_first_failure_is_told(void **arg)
+TEST(the_first_failure_is_told)
 {
-  (void)arg;
   struct watchdog_channel *channel = create();
   static struct state states[MOST_RANKS];
   bool answered[MOST_RANKS];
@@ -180,9 +172,8 @@ static void the_first_failure_is_told(void **arg)
     fail_msg("the cause was MPI_Isend, told is: %s", told);
 }
 
-static void without_mpi_there_is_nobody(void **state)
+TEST(without_mpi_there_is_nobody)
 {
-  (void)state;
   struct comm *fake;
   struct watchdog_channel *channel;
   static struct state states[3];
@@ -199,9 +190,8 @@ static void without_mpi_there_is_nobody(void **state)
   comm_destroy(fake);
 }
 
-static void a_state_of_no_size(void **state)
+TEST(a_state_of_no_size)
 {
-  (void)state;
   struct watchdog_channel *channel = NULL;
   assert_int_equal(watchdog_channel_create(job, 0, &channel), STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), "a state of 0 bytes"));
@@ -210,15 +200,4 @@ static void a_state_of_no_size(void **state)
   watchdog_channel_destroy(NULL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_answer),
-      cmocka_unit_test(one_raises_an_alarm),
-      cmocka_unit_test(a_late_answer_is_dropped),
-      cmocka_unit_test(the_first_failure_is_told),
-      cmocka_unit_test(without_mpi_there_is_nobody),
-      cmocka_unit_test(a_state_of_no_size),
-  };
-  return cmocka_run_group_tests(tests, start_job, stop_job);
-}
+TEST_MAIN(start_job, stop_job)

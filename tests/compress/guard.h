@@ -2,15 +2,10 @@
 #ifndef SLUICE_TESTS_COMPRESS_GUARD_H
 #define SLUICE_TESTS_COMPRESS_GUARD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
+#include "tests/test.h"
 
 enum { GUARD = 64, FILL = 0xa5 };
 

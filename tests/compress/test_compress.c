@@ -4,19 +4,14 @@
  * accumulation rounds once more. Each rounding is at most 2^-24 (Higham, "Accuracy and Stability of
  * Numerical Algorithms", section 4.2). Bytes around each output guard its ends. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { MOST_PARTS = 5, LANES = 2 };
 
@@ -121,9 +116,8 @@ static void round_trip(int which, int64_t n, struct lane *lane)
   release(x, PARTS * n * 4);
 }
 
-static void a_vector_comes_back_rounded_once(void **state)
+TEST(a_vector_comes_back_rounded_once)
 {
-  (void)state;
   for (int which = 0; which < CASES; which++)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < LANES; t++)
@@ -188,9 +182,8 @@ static void sum_up(int which, int64_t n, int parts, bool accumulate, int64_t gap
   release(x, parts * n * 4);
 }
 
-static void a_sum_is_the_tree_in_fp32(void **state)
+TEST(a_sum_is_the_tree_in_fp32)
 {
-  (void)state;
   static const int parts[] = {1, 2, 3, MOST_PARTS};
   for (int which = 0; which < CASES; which++)
     for (int l = 0; l < LENGTHS; l++)
@@ -202,9 +195,8 @@ static void a_sum_is_the_tree_in_fp32(void **state)
 }
 
 /* As in a group of one: the message is the gradient, and the sum takes its place. */
-static void one_vector_is_its_own_sum(void **state)
+TEST(one_vector_is_its_own_sum)
 {
-  (void)state;
   enum { N = 17 };
   const struct codec codec = codec_of(0);
   float *x = vectors(N, bounded), expected[N];
@@ -270,9 +262,8 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
 }
 
 /* For every codec that is not for sums alone. Oracle: the sum of one message, and one rounding. */
-static void messages_are_decoded_one_by_one(void **state)
+TEST(messages_are_decoded_one_by_one)
 {
-  (void)state;
   static const char *const names[] = {
 #define CODEC_NAME(name, kind, title, source) #name,
       CODEC_ROWS(CODEC_NAME) "topk+int8"};
@@ -297,9 +288,8 @@ static void messages_are_decoded_one_by_one(void **state)
   assert_string_equal(status_text(), "codec bf16 decodes to fp32, not to bf16");
 }
 
-static void a_codec_is_what_its_row_says(void **state)
+TEST(a_codec_is_what_its_row_says)
 {
-  (void)state;
   for (int which = 0; which < CASES; which++) {
     const struct codec codec = codec_of(which);
     assert_string_equal(codec.ops->name, cases[which].name);
@@ -319,18 +309,16 @@ static void refused(const char *name, const struct codec_settings *settings, con
   assert_null(codec.ops);
 }
 
-static void an_unknown_codec_is_refused(void **state)
+TEST(an_unknown_codec_is_refused)
 {
-  (void)state;
   refused("fp8", NULL, "there is no codec 'fp8': use one of none, bf16, fp16");
   refused("", NULL, "there is no codec ''");
   refused("bf16+zip", NULL, "there is no codec 'zip'");
   refused("bf16+none", NULL, "codec bf16 has no values that codec none could code");
 }
 
-static void a_setting_that_a_codec_lacks_is_refused(void **state)
+TEST(a_setting_that_a_codec_lacks_is_refused)
 {
-  (void)state;
   refused("none", &(struct codec_settings){.block = 256}, "codec none has no block");
   refused("bf16", &(struct codec_settings){.levels = 7}, "codec bf16 has no levels");
   refused("bf16", &(struct codec_settings){.density = 0.01}, "codec bf16 has no density");
@@ -338,9 +326,8 @@ static void a_setting_that_a_codec_lacks_is_refused(void **state)
 }
 
 /* Each part of a codec counts. */
-static void codecs_are_told_apart(void **state)
+TEST(codecs_are_told_apart)
 {
-  (void)state;
   const struct codec one = codec_of(0);
   struct codec other[7] = {one, one, one, one, one, one, one};
   other[0].ops = &codec_bf16;
@@ -361,35 +348,20 @@ static void codecs_are_told_apart(void **state)
   assert_true(codec_hash(1, &(struct codec){NULL}) == 1);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (device_create("host", 0, DTYPE_F32, &device) ||
       device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   for (int t = 0; t < LANES; t++)
     device->ops->lane_destroy(lanes[t]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_vector_comes_back_rounded_once),
-      cmocka_unit_test(a_sum_is_the_tree_in_fp32),
-      cmocka_unit_test(one_vector_is_its_own_sum),
-      cmocka_unit_test(messages_are_decoded_one_by_one),
-      cmocka_unit_test(a_codec_is_what_its_row_says),
-      cmocka_unit_test(an_unknown_codec_is_refused),
-      cmocka_unit_test(a_setting_that_a_codec_lacks_is_refused),
-      cmocka_unit_test(codecs_are_told_apart),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

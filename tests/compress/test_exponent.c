@@ -2,13 +2,7 @@
  * codec none. A second packer and unpacker are written element by element from the description in
  * compress/rule/exponent.h. Messages are damaged on purpose. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "compress/compress.h"
@@ -17,6 +11,7 @@
 #include "device/host/kernels.h"
 #include "device/lane.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { PARTS = 3, KINDS = 8 };
 
@@ -201,9 +196,8 @@ static void each_comes_back(struct pack *p)
   }
 }
 
-static void every_pattern_of_bits_comes_back(void **state)
+TEST(every_pattern_of_bits_comes_back)
 {
-  (void)state;
   for (int kind = 0; kind < KINDS; kind++)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
@@ -214,9 +208,8 @@ static void every_pattern_of_bits_comes_back(void **state)
 }
 
 /* Bytes after the end of a message are not read: others replace them. */
-static void only_the_length_in_the_header_counts(void **state)
+TEST(only_the_length_in_the_header_counts)
 {
-  (void)state;
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 5000, PARTS, lanes[1]);
     for (int part = 0; part < PARTS; part++) {
@@ -229,9 +222,8 @@ static void only_the_length_in_the_header_counts(void **state)
   }
 }
 
-static void elements_lie_where_the_description_says(void **state)
+TEST(elements_lie_where_the_description_says)
 {
-  (void)state;
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 2500, 1, lanes[0]);
     const struct exponent_entry *entry = (const void *)(p.messages + 32);
@@ -251,10 +243,9 @@ static void elements_lie_where_the_description_says(void **state)
 }
 
 /* Sums, accumulated or not, have the bits of codec none. */
-static void a_sum_is_that_of_codec_none(void **state)
+TEST(a_sum_is_that_of_codec_none)
 {
   enum { MOST_PARTS = 9 };
-  (void)state;
   for (int parts = 1; parts <= MOST_PARTS; parts++)
     for (int accumulate = 0; accumulate <= 1; accumulate++) {
       struct pack p = pack(7, 3001, parts, lanes[1]);
@@ -272,9 +263,8 @@ static void a_sum_is_that_of_codec_none(void **state)
     }
 }
 
-static void nothing_is_lost(void **state)
+TEST(nothing_is_lost)
 {
-  (void)state;
   struct pack p = pack(0, 5000, PARTS, lanes[1]);
   assert_int_equal(codec.ops->subtract(&codec, &p.pass, p.messages, p.x), STATUS_OK);
   for (int64_t i = 0; i < PARTS * 5000; i++)
@@ -283,11 +273,10 @@ static void nothing_is_lost(void **state)
 }
 
 /* All variants of the kernels make the same message, and read it. */
-static void all_kernels_give_the_same_bytes(void **state)
+TEST(all_kernels_give_the_same_bytes)
 {
   static float x[EXPONENT_BLOCK], out[EXPONENT_BLOCK];
   static char data[2][4 * EXPONENT_BLOCK + 16];
-  (void)state;
   for (int kind = 0; kind < KINDS; kind++)
     for (int64_t m = 1; m <= EXPONENT_BLOCK; m += m < 60 ? 1 : 241)
       for (int which = 0; kernels_variant(which); which++) {
@@ -322,9 +311,8 @@ static struct exponent_header *second_of(struct pack *p)
   return (void *)(p->messages + p->bytes);
 }
 
-static void a_damaged_header_is_refused(void **state)
+TEST(a_damaged_header_is_refused)
 {
-  (void)state;
   struct pack p = pack(0, 3000, 2, lanes[1]);
   struct exponent_header *header = second_of(&p);
   const struct exponent_header good = *header;
@@ -345,10 +333,9 @@ static void a_damaged_header_is_refused(void **state)
   unpack_and_release(&p);
 }
 
-static void a_damaged_block_is_refused(void **state)
+TEST(a_damaged_block_is_refused)
 {
   static const char *const sentence = "message 1 of 2 is damaged: block 2 has no valid data";
-  (void)state;
   struct pack p = pack(0, 3000, 2, lanes[1]);
   struct exponent_entry *entry = (struct exponent_entry *)(second_of(&p) + 1) + 2;
   const struct exponent_entry good = *entry;
@@ -373,9 +360,8 @@ static void a_damaged_block_is_refused(void **state)
 
 /* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside.
  */
-static void damaged_bytes_touch_nothing_outside(void **state)
+TEST(damaged_bytes_touch_nothing_outside)
 {
-  (void)state;
   struct pack p = pack(7, 3000, 1, lanes[0]);
   for (uint64_t i = 0; i < 20000; i++) {
     unsigned char *at = (unsigned char *)p.messages + hash(i) % (i % 2 ? 64 : p.bytes);
@@ -391,18 +377,16 @@ static void damaged_bytes_touch_nothing_outside(void **state)
 
 /* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes.
  */
-static void normal_elements_take_27_bits(void **state)
+TEST(normal_elements_take_27_bits)
 {
-  (void)state;
   struct pack p = pack(0, MOST, 1, lanes[1]);
   const double bits = 8.0 * (double)header_of(&p, 0)->bytes / MOST;
   assert_true(bits > 24 + 2.5 && bits < 24 + 3.5);
   unpack_and_release(&p);
 }
 
-static void the_capacity_is_that_of_raw_blocks(void **state)
+TEST(the_capacity_is_that_of_raw_blocks)
 {
-  (void)state;
   for (int l = 0; l < LENGTHS; l++) {
     const int64_t n = lengths[l], blocks = (n + 1023) / 1024;
     assert_int_equal(codec.ops->bytes(&codec, n),
@@ -416,11 +400,10 @@ static void the_capacity_is_that_of_raw_blocks(void **state)
   assert_int_equal(codec.ops->traits, CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE);
 }
 
-static void settings_are_refused(void **state)
+TEST(settings_are_refused)
 {
   struct codec none;
   const struct codec_settings block = {.block = 512};
-  (void)state;
   assert_int_equal(codec_make("exponent", &block, false, &none), STATUS_USAGE);
   assert_string_equal(status_text(), "codec exponent has no block");
   assert_int_equal(codec_make("topk+exponent", NULL, false, &none), STATUS_USAGE);
@@ -428,9 +411,8 @@ static void settings_are_refused(void **state)
                       "codec exponent is for whole vectors, so it cannot code values of topk");
 }
 
-static int make_lanes(void **state)
+FIXTURE(make_lanes)
 {
-  (void)state;
   assert_int_equal(codec_make("exponent", NULL, false, &codec), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
   for (int i = 0; i < 2; i++)
@@ -440,30 +422,12 @@ static int make_lanes(void **state)
   return 0;
 }
 
-static int free_lanes(void **state)
+FIXTURE(free_lanes)
 {
-  (void)state;
   for (int i = 0; i < 2; i++)
     device->ops->lane_destroy(lanes[i]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_pattern_of_bits_comes_back),
-      cmocka_unit_test(only_the_length_in_the_header_counts),
-      cmocka_unit_test(elements_lie_where_the_description_says),
-      cmocka_unit_test(a_sum_is_that_of_codec_none),
-      cmocka_unit_test(nothing_is_lost),
-      cmocka_unit_test(all_kernels_give_the_same_bytes),
-      cmocka_unit_test(a_damaged_header_is_refused),
-      cmocka_unit_test(a_damaged_block_is_refused),
-      cmocka_unit_test(damaged_bytes_touch_nothing_outside),
-      cmocka_unit_test(normal_elements_take_27_bits),
-      cmocka_unit_test(the_capacity_is_that_of_raw_blocks),
-      cmocka_unit_test(settings_are_refused),
-  };
-  return cmocka_run_group_tests(tests, make_lanes, free_lanes);
-}
+TEST_MAIN(make_lanes, free_lanes)

@@ -3,13 +3,7 @@
  * codes fit into 8 bits; messages decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "compress/compress.h"
 #include "device/device.h"
@@ -17,6 +11,7 @@
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
+#include "tests/test.h"
 
 static struct device *device;
 static struct lane *lanes[2]; /* of 1 and 3 threads */
@@ -56,9 +51,8 @@ static float largest_by(struct lane *lane, int64_t n, const float *x)
 
 /* ---- the largest magnitude ---- */
 
-static void the_largest_magnitude_is_found_anywhere(void **state)
+TEST(the_largest_magnitude_is_found_anywhere)
 {
-  (void)state;
   for (int l = 0; l < LENGTHS; l++)
     for (int t = 0; t < 2; t++) {
       const int64_t n = lengths[l], places[] = {0, n / 2, n - 1};
@@ -81,9 +75,8 @@ static void the_largest_magnitude_is_found_anywhere(void **state)
   assert_true(largest_by(lanes[1], 0, NULL) == 0);
 }
 
-static void all_instruction_sets_find_the_same(void **state)
+TEST(all_instruction_sets_find_the_same)
 {
-  (void)state;
   float *x = vector(1025);
   x[1024] = -0x1p-148f;
   for (int v = 0; kernels_variant(v); v++)
@@ -143,9 +136,8 @@ static void check_message(int64_t n, int parts, struct lane *lane)
   release(x, whole * 4);
 }
 
-static void messages_are_those_of_the_reference(void **state)
+TEST(messages_are_those_of_the_reference)
 {
-  (void)state;
   static const int parts[] = {1, 2, 3, 7, 127};
   for (int p = 0; p < 5; p++)
     for (int l = 0; l < LENGTHS - 1; l++)
@@ -154,9 +146,8 @@ static void messages_are_those_of_the_reference(void **state)
 }
 
 /* The largest code of each of so many ranks. */
-static void sums_of_codes_fit_into_8_bits(void **state)
+TEST(sums_of_codes_fit_into_8_bits)
 {
-  (void)state;
   const struct codec codec = global();
   for (int parts = 1; parts <= CODEC_MOST_PARTS; parts++) {
     const float x[2 * CODEC_MOST_PARTS] = {0.7f, -0.7f}, largest = 0.7f;
@@ -179,9 +170,8 @@ static float tree_sum(const float *x, int n)
   return n == 1 ? x[0] : tree_sum(x, left) + tree_sum(x + left, n - left);
 }
 
-static void sums_and_losses_are_those_of_the_messages(void **state)
+TEST(sums_and_losses_are_those_of_the_messages)
 {
-  (void)state;
   enum { N = 1300, PARTS = 5 };
   const struct codec codec = global();
   const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + 128;
@@ -243,9 +233,8 @@ static void decode_with(float largest, float x, float *out)
 }
 
 /* A value of one rank has its effect on all ranks. */
-static void one_number_that_is_not_finite_spoils_all(void **state)
+TEST(one_number_that_is_not_finite_spoils_all)
 {
-  (void)state;
   float out;
   const float bad[] = {INFINITY, NAN};
   for (int b = 0; b < 2; b++) {
@@ -262,9 +251,8 @@ static void one_number_that_is_not_finite_spoils_all(void **state)
   assert_true(isnan(out));
 }
 
-static void an_empty_vector_is_an_empty_message(void **state)
+TEST(an_empty_vector_is_an_empty_message)
 {
-  (void)state;
   const struct codec codec = global();
   const float largest = 1;
   const struct codec_pass pass = {.lane = lanes[1], .n = 0, .parts = 3, .largest = &largest};
@@ -282,9 +270,8 @@ static void refused(const char *name, struct codec_settings set, const char *why
   assert_non_null(strstr(status_text(), why));
 }
 
-static void there_is_nothing_to_set(void **state)
+TEST(there_is_nothing_to_set)
 {
-  (void)state;
   typedef struct codec_settings set;
   const struct codec codec = global();
   refused("int8_global", (set){.block = 256}, "codec int8_global has no block");
@@ -295,35 +282,20 @@ static void there_is_nothing_to_set(void **state)
   assert_int_equal(codec.ops->traits, CODEC_NEEDS_MAX);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (device_create("host", 0, DTYPE_F32, &device) ||
       device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   device->ops->lane_destroy(lanes[0]);
   device->ops->lane_destroy(lanes[1]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_largest_magnitude_is_found_anywhere),
-      cmocka_unit_test(all_instruction_sets_find_the_same),
-      cmocka_unit_test(messages_are_those_of_the_reference),
-      cmocka_unit_test(sums_of_codes_fit_into_8_bits),
-      cmocka_unit_test(sums_and_losses_are_those_of_the_messages),
-      cmocka_unit_test(one_number_that_is_not_finite_spoils_all),
-      cmocka_unit_test(an_empty_vector_is_an_empty_message),
-      cmocka_unit_test(there_is_nothing_to_set),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -4,15 +4,9 @@
  * SIAM Review 53, theorem 10.5. Sums are trees of fp32 additions. Identities are tested too. Bytes
  * around each output and scratch memory guard its ends. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,6 +17,7 @@
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { TEAMS = 2, MOST_RANK = 32, ROUNDS = 2 };
 
@@ -261,9 +256,8 @@ static void check_messages(const struct codec *codec, int64_t n, int parts, cons
   }
 }
 
-static void messages_are_those_of_scalars(void **state)
+TEST(messages_are_those_of_scalars)
 {
-  (void)state;
   enum { PARTS = 3 };
   for (int which = 0; which < NAMES; which++)
     for (int s = 0; s < SHAPES; s++) {
@@ -275,9 +269,8 @@ static void messages_are_those_of_scalars(void **state)
 }
 
 /* More than 128 bands of 64 rows: bands become higher. */
-static void a_tall_matrix_has_higher_bands(void **state)
+TEST(a_tall_matrix_has_higher_bands)
 {
-  (void)state;
   enum { N = 32 * 8300 + 5 };
   const struct codec codec = codec_of("powersgd", 32, 2);
   float *x = normals(N);
@@ -286,9 +279,8 @@ static void a_tall_matrix_has_higher_bands(void **state)
 }
 
 /* Oracle: the plainest of them. The last row is short. */
-static void all_instruction_sets_give_the_same_bits(void **state)
+TEST(all_instruction_sets_give_the_same_bits)
 {
-  (void)state;
   enum { BLOCK = 96, RANK = 7, M = 3, N = 11 * BLOCK - 29 };
   const struct lowrank op = {BLOCK, RANK, 1, 0};
   float *x = normals(N), *c = normals(11 * RANK);
@@ -443,16 +435,14 @@ static void check_errors(double (*value)(int64_t k), double near)
   release(x, N * 4);
 }
 
-static void errors_are_near_the_best(void **state)
+TEST(errors_are_near_the_best)
 {
-  (void)state;
   check_errors(harmonic, 1.1);
   check_errors(root, 1.1);
 }
 
-static void a_matrix_of_low_rank_arrives(void **state)
+TEST(a_matrix_of_low_rank_arrives)
 {
-  (void)state;
   enum { ROWS = 90, BLOCK = 128, N = ROWS * BLOCK - 50 };
   float *x = spectrum(ROWS, BLOCK, five);
   for (int64_t i = N; i < ROWS * BLOCK; i++)
@@ -467,9 +457,8 @@ static void a_matrix_of_low_rank_arrives(void **state)
 }
 
 /* Error feedback relies on it (Karimireddy et al. 2019, arXiv:1901.09847). */
-static void residual_is_never_longer(void **state)
+TEST(residual_is_never_longer)
 {
-  (void)state;
   for (int which = 0; which < NAMES; which++)
     for (int s = 0; s < SHAPES; s++) {
       const struct codec codec = codec_of(names[which], shapes[s].block, shapes[s].rank);
@@ -512,9 +501,8 @@ static float *narrow(int64_t n, int64_t block, int columns, float size)
 }
 
 /* Rank 8 of fewer dimensions: the rest of the basis is zeros, and all of x arrives. */
-static void dependent_vectors_become_zeros(void **state)
+TEST(dependent_vectors_become_zeros)
 {
-  (void)state;
   enum { N = 70 * 96, RANK = 8 };
   static const float sizes[] = {1, 0x1p100f, 0x1p-100f, 0x1p-135f};
   for (int which = 0; which < NAMES; which++)
@@ -534,9 +522,8 @@ static void dependent_vectors_become_zeros(void **state)
 }
 
 /* Rows that differ by little are independent still. The second round squares the difference. */
-static void nearly_dependent_vectors_are_orthonormal(void **state)
+TEST(nearly_dependent_vectors_are_orthonormal)
 {
-  (void)state;
   enum { ROWS = 64, BLOCK = 128 };
   for (int which = 0; which < NAMES; which++) {
     const struct codec codec = codec_of(names[which], BLOCK, 8);
@@ -551,9 +538,8 @@ static void nearly_dependent_vectors_are_orthonormal(void **state)
   }
 }
 
-static void zeros_stay_zeros(void **state)
+TEST(zeros_stay_zeros)
 {
-  (void)state;
   enum { N = 1234 };
   const char *const coded[] = {"powersgd", "gradiveq", "powersgd+bf16", "gradiveq+int8"};
   for (int which = 0; which < 4; which++) {
@@ -566,9 +552,8 @@ static void zeros_stay_zeros(void **state)
 }
 
 /* One bad element is enough, wherever it is: no element of the sum is finite. */
-static void non_finite_elements_arrive(void **state)
+TEST(non_finite_elements_arrive)
 {
-  (void)state;
   enum { N = 3000 };
   static const char *const coded[] = {"powersgd",      "gradiveq",      "powersgd+bf16",
                                       "gradiveq+int8", "powersgd+int4", "gradiveq+onebit"};
@@ -616,9 +601,8 @@ static void check_sum(const struct codec *codec, int64_t n, int parts, bool accu
   release(x, n * parts * 4);
 }
 
-static void a_sum_is_the_tree_of_its_messages(void **state)
+TEST(a_sum_is_the_tree_of_its_messages)
 {
-  (void)state;
   static const int parts[] = {1, 2, 3, 5, 17};
   static const char *const coded[] = {"powersgd", "gradiveq", "powersgd+bf16", "gradiveq+int8"};
   for (int which = 0; which < 4; which++)
@@ -630,9 +614,8 @@ static void a_sum_is_the_tree_of_its_messages(void **state)
 }
 
 /* A decoded element is the product of the factors, added in ascending order of the rank. */
-static void an_element_is_a_product(void **state)
+TEST(an_element_is_a_product)
 {
-  (void)state;
   for (int s = 0; s < SHAPES; s++) {
     const struct shape *shape = &shapes[s];
     const struct codec codec = codec_of("powersgd", shape->block, shape->rank);
@@ -663,9 +646,8 @@ static void an_element_is_a_product(void **state)
 }
 
 /* Each vector loses what its own message says. */
-static void subtract_leaves_what_is_lost(void **state)
+TEST(subtract_leaves_what_is_lost)
 {
-  (void)state;
   enum { PARTS = 3 };
   static const char *const coded[] = {"powersgd", "gradiveq", "powersgd+int8", "gradiveq+qsgd"};
   for (int which = 0; which < 4; which++)
@@ -727,9 +709,8 @@ static void check_values(const char *name, int64_t n)
   release(x, n * 4);
 }
 
-static void any_codec_may_code_the_values(void **state)
+TEST(any_codec_may_code_the_values)
 {
-  (void)state;
 #define CODEC_POINTER(name, ...) &codec_##name,
   static const struct codec_ops *const all[] = {CODEC_ROWS(CODEC_POINTER)};
 #undef CODEC_POINTER
@@ -742,9 +723,8 @@ static void any_codec_may_code_the_values(void **state)
     }
 }
 
-static void a_message_is_a_function_of_the_seed(void **state)
+TEST(a_message_is_a_function_of_the_seed)
 {
-  (void)state;
   enum { N = 5000 };
   for (int which = 0; which < NAMES; which++) {
     const struct codec codec = codec_of(names[which], 64, 4);
@@ -763,9 +743,8 @@ static void a_message_is_a_function_of_the_seed(void **state)
   }
 }
 
-static void nothing_is_nothing(void **state)
+TEST(nothing_is_nothing)
 {
-  (void)state;
   for (int which = 0; which < NAMES; which++) {
     const struct codec codec = codec_of(names[which], 0, 0);
     float x = 1;
@@ -778,9 +757,8 @@ static void nothing_is_nothing(void **state)
   }
 }
 
-static void a_codec_is_what_its_row_says(void **state)
+TEST(a_codec_is_what_its_row_says)
 {
-  (void)state;
   const struct codec power = codec_of("powersgd", 0, 0), slices = codec_of("gradiveq", 0, 0);
   assert_int_equal(power.ops->traits, CODEC_LOW_RANK);
   assert_int_equal(slices.ops->traits, CODEC_LOW_RANK);
@@ -792,9 +770,8 @@ static void a_codec_is_what_its_row_says(void **state)
   assert_true(power.ops->bytes(&power, INT64_C(1) << 33) == 4 * 4 * (512 + (INT64_C(1) << 24)));
 }
 
-static void bad_settings_are_refused(void **state)
+TEST(bad_settings_are_refused)
 {
-  (void)state;
   static const struct {
     const char *name;
     struct codec_settings settings;
@@ -823,9 +800,8 @@ static void bad_settings_are_refused(void **state)
 
 /* Rank 2 in rows of 64 takes 128 numbers of the basis, and 64 of the coefficients with padding. The
  * basis takes 256 if values have blocks of 256. */
-static void a_vector_is_refused(void **state)
+TEST(a_vector_is_refused)
 {
-  (void)state;
   const struct codec codec = codec_of("powersgd", 64, 2), coded = codec_of("powersgd+int8", 64, 2),
                      plain = codec_of("int8", 0, 0);
   assert_int_equal(codec_check(&codec, 193, "h.0"), STATUS_OK);
@@ -840,9 +816,8 @@ static void a_vector_is_refused(void **state)
 }
 
 /* Shapes that the codecs never use. */
-static void a_device_refuses_bad_shapes(void **state)
+TEST(a_device_refuses_bad_shapes)
 {
-  (void)state;
   static const struct lowrank bad[] = {{.block = 48, .rank = 1, .rounds = 1},
                                        {.block = 32768, .rank = 1, .rounds = 1},
                                        {.block = 64, .rank = 33, .rounds = 1},
@@ -857,47 +832,20 @@ static void a_device_refuses_bad_shapes(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (device_create("host", 0, DTYPE_F32, &device) ||
       device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   for (int t = 0; t < TEAMS; t++)
     device->ops->lane_destroy(lanes[t]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(messages_are_those_of_scalars),
-      cmocka_unit_test(a_tall_matrix_has_higher_bands),
-      cmocka_unit_test(all_instruction_sets_give_the_same_bits),
-      cmocka_unit_test(errors_are_near_the_best),
-      cmocka_unit_test(a_matrix_of_low_rank_arrives),
-      cmocka_unit_test(residual_is_never_longer),
-      cmocka_unit_test(dependent_vectors_become_zeros),
-      cmocka_unit_test(nearly_dependent_vectors_are_orthonormal),
-      cmocka_unit_test(zeros_stay_zeros),
-      cmocka_unit_test(non_finite_elements_arrive),
-      cmocka_unit_test(a_sum_is_the_tree_of_its_messages),
-      cmocka_unit_test(an_element_is_a_product),
-      cmocka_unit_test(subtract_leaves_what_is_lost),
-      cmocka_unit_test(any_codec_may_code_the_values),
-      cmocka_unit_test(a_message_is_a_function_of_the_seed),
-      cmocka_unit_test(nothing_is_nothing),
-      cmocka_unit_test(a_codec_is_what_its_row_says),
-      cmocka_unit_test(bad_settings_are_refused),
-      cmocka_unit_test(a_vector_is_refused),
-      cmocka_unit_test(a_device_refuses_bad_shapes),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -3,13 +3,7 @@
  * over seeds. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "base/mem.h"
@@ -19,6 +13,7 @@
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
 
@@ -384,9 +379,8 @@ static void check_messages(const struct rule *rule, int64_t block, int64_t n, st
   release(x, PARTS * n * 4);
 }
 
-static void messages_are_those_of_the_reference(void **state)
+TEST(messages_are_those_of_the_reference)
 {
-  (void)state;
   for (int r = 0; r < REFERENCES; r++)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
@@ -400,9 +394,8 @@ static void messages_are_those_of_the_reference(void **state)
 }
 
 /* Codes of int4 lie as the page says: the first three words of lane 5. */
-static void codes_lie_in_words_of_lanes(void **state)
+TEST(codes_lie_in_words_of_lanes)
 {
-  (void)state;
   enum { N = 1024, LANE = 5 };
   const struct codec codec = codec_of("int4", 256);
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
@@ -427,9 +420,8 @@ static int of_transform(int lane, int i)
 }
 
 /* Codes of levels7 are the digits of a number: both words of lane 5 in the second frame. */
-static void codes_are_digits(void **state)
+TEST(codes_are_digits)
 {
-  (void)state;
   enum { FRAME = 704, N = 2 * FRAME, LANE = 5, EACH = 11 };
   const struct codec codec = codec_of("levels7", 64);
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
@@ -494,9 +486,8 @@ static void check_rotation(const struct rule *rule, float most_code)
   release(x, N * 4);
 }
 
-static void a_rotation_keeps_the_length_of_errors(void **state)
+TEST(a_rotation_keeps_the_length_of_errors)
 {
-  (void)state;
   check_rotation(&rules[ROTATED], 7);
 }
 
@@ -555,9 +546,8 @@ static void check_sum(const struct rule *rule, int64_t block, int64_t n, int par
   release(messages, parts * stride);
 }
 
-static void sums_have_the_order_of_the_parts(void **state)
+TEST(sums_have_the_order_of_the_parts)
 {
-  (void)state;
   static const int parts[] = {1, 2, 3, 5, 8};
   for (int r = 0; r < RULES; r++)
     for (int p = 0; p < 5; p++)
@@ -569,9 +559,8 @@ static void sums_have_the_order_of_the_parts(void **state)
       }
 }
 
-static void a_loss_is_what_a_message_leaves(void **state)
+TEST(a_loss_is_what_a_message_leaves)
 {
-  (void)state;
   enum { N = 1300 };
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
@@ -610,9 +599,8 @@ static float *middle_block(const struct codec *codec, float fill, float value)
   return out;
 }
 
-static void non_finite_elements_show_in_their_block(void **state)
+TEST(non_finite_elements_show_in_their_block)
 {
-  (void)state;
   static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
   for (int r = 0; r < RULES; r++)
     for (int v = 0; v < 4; v++) {
@@ -631,9 +619,8 @@ static void non_finite_elements_show_in_their_block(void **state)
     }
 }
 
-static void tiny_numbers_are_finite_and_zeros_are_zeros(void **state)
+TEST(tiny_numbers_are_finite_and_zeros_are_zeros)
 {
-  (void)state;
   /* The square of the last two is half of the least subnormal number, so their norm is too small.
    */
   static const float tiny[] = {0,       -0.0f,     0x1p-149f,   -0x1p-149f,  0x1p-127f,
@@ -655,9 +642,8 @@ static void tiny_numbers_are_finite_and_zeros_are_zeros(void **state)
 
 /* Powers of two below the largest float, because natural may double. The largest floats are those
  * whose scale is not finite, because it is rounded up. */
-static void large_numbers_are_finite(void **state)
+TEST(large_numbers_are_finite)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
     const bool squares = !strcmp(rules[r].name, "qsgd"), sums = r == ROTATED || rules[r].each == 32;
@@ -678,9 +664,8 @@ static void large_numbers_are_finite(void **state)
   }
 }
 
-static void an_empty_vector_is_an_empty_message(void **state)
+TEST(an_empty_vector_is_an_empty_message)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
     const struct codec_pass pass = pass_of(lanes[1], 0, PARTS);
@@ -694,9 +679,8 @@ static void an_empty_vector_is_an_empty_message(void **state)
 }
 
 /* Any bytes are a message. A scale of NaN gives NaN. */
-static void a_damaged_message_stays_in_bounds(void **state)
+TEST(a_damaged_message_stays_in_bounds)
 {
-  (void)state;
   enum { N = 3000 };
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
@@ -729,9 +713,8 @@ static double variance_of(const char *name, float x, float step)
   return (size - down) * (up - size);
 }
 
-static void the_mean_over_seeds_is_the_vector(void **state)
+TEST(the_mean_over_seeds_is_the_vector)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++) {
     if (!(rules[r].traits & CODEC_UNBIASED))
       continue;
@@ -757,9 +740,8 @@ static void the_mean_over_seeds_is_the_vector(void **state)
 }
 
 /* Equal vectors of one call, and calls of another seed, get bits of their own. */
-static void random_bits_are_of_seed_and_element(void **state)
+TEST(random_bits_are_of_seed_and_element)
 {
-  (void)state;
   enum { N = 512 };
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
@@ -783,9 +765,8 @@ static void random_bits_are_of_seed_and_element(void **state)
 
 /* ---- instruction sets, settings ---- */
 
-static void all_instruction_sets_give_the_same_bits(void **state)
+TEST(all_instruction_sets_give_the_same_bits)
 {
-  (void)state;
   enum { M = 990, LARGE = 1024 };
   float *x = vector(M, 6);
   const float largest = most_of(x, M);
@@ -818,9 +799,8 @@ static void refused(const char *name, struct codec_settings set, const char *why
   assert_null(codec.ops);
 }
 
-static void settings_have_bounds(void **state)
+TEST(settings_have_bounds)
 {
-  (void)state;
   typedef struct codec_settings set;
   refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
   refused("int4", (set){.block = 16}, "block of codec int4 is 16: use 32 to 256");
@@ -839,9 +819,8 @@ static void settings_have_bounds(void **state)
 }
 
 /* codec_make() makes no such blocks, and devices refuse them. */
-static void devices_refuse_other_blocks(void **state)
+TEST(devices_refuse_other_blocks)
 {
-  (void)state;
   static const struct quantise bad[] = {{.rule = QUANT_levels9, .block = 512},
                                         {.rule = QUANT_levels7, .block = 16},
                                         {.rule = QUANT_int4, .block = 300}};
@@ -855,9 +834,8 @@ static void devices_refuse_other_blocks(void **state)
 }
 
 /* Fewer levels, larger steps. */
-static void levels_are_of_the_norm(void **state)
+TEST(levels_are_of_the_norm)
 {
-  (void)state;
   enum { N = 256 };
   struct codec codec;
   assert_int_equal(codec_make("qsgd", &(struct codec_settings){.levels = 3}, false, &codec),
@@ -873,9 +851,8 @@ static void levels_are_of_the_norm(void **state)
   release(message, codec.ops->bytes(&codec, N));
 }
 
-static void a_quantiser_is_what_its_row_says(void **state)
+TEST(a_quantiser_is_what_its_row_says)
 {
-  (void)state;
   assert_int_equal(RULES + 1, QUANT_COUNT); /* int8_global: test_global.c */
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
@@ -891,45 +868,20 @@ static void a_quantiser_is_what_its_row_says(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (device_create("host", 0, DTYPE_F32, &device) ||
       device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   device->ops->lane_destroy(lanes[0]);
   device->ops->lane_destroy(lanes[1]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(messages_are_those_of_the_reference),
-      cmocka_unit_test(codes_lie_in_words_of_lanes),
-      cmocka_unit_test(codes_are_digits),
-      cmocka_unit_test(a_rotation_keeps_the_length_of_errors),
-      cmocka_unit_test(sums_have_the_order_of_the_parts),
-      cmocka_unit_test(a_loss_is_what_a_message_leaves),
-      cmocka_unit_test(non_finite_elements_show_in_their_block),
-      cmocka_unit_test(tiny_numbers_are_finite_and_zeros_are_zeros),
-      cmocka_unit_test(large_numbers_are_finite),
-      cmocka_unit_test(an_empty_vector_is_an_empty_message),
-      cmocka_unit_test(a_damaged_message_stays_in_bounds),
-      cmocka_unit_test(the_mean_over_seeds_is_the_vector),
-      cmocka_unit_test(random_bits_are_of_seed_and_element),
-      cmocka_unit_test(all_instruction_sets_give_the_same_bits),
-      cmocka_unit_test(settings_have_bounds),
-      cmocka_unit_test(devices_refuse_other_blocks),
-      cmocka_unit_test(levels_are_of_the_norm),
-      cmocka_unit_test(a_quantiser_is_what_its_row_says),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -3,13 +3,7 @@
  * squared error of zeros. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "compress/compress.h"
@@ -17,6 +11,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { PARTS = 3, BLOCK = 1024, KEEP = 11, COLUMNS = 4 * KEEP };
 
@@ -147,10 +142,9 @@ static void check_block(const float *x, const float *out, int64_t m, const doubl
   }
 }
 
-static void messages_are_those_of_the_reference(void **state)
+TEST(messages_are_those_of_the_reference)
 {
   static const int64_t lengths[] = {1, 2, 33, 1023, 1024, 1025, 5000};
-  (void)state;
   for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
     for (uint64_t seed = 1; seed <= 5; seed++) {
       const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
@@ -177,9 +171,8 @@ static void messages_are_those_of_the_reference(void **state)
 /* By Chebyshev, an estimate of a row is off by more than sqrt(8 / columns) times the norm of the
  * other elements with a probability of at most 1/8. For a median of three rows it is at most
  * 3/64. */
-static void estimates_are_within_the_bound(void **state)
+TEST(estimates_are_within_the_bound)
 {
-  (void)state;
   int far = 0, all = 0;
   for (uint64_t seed = 1; seed <= 40; seed++) {
     double guess[BLOCK];
@@ -198,10 +191,9 @@ static void estimates_are_within_the_bound(void **state)
 
 /* Each other element shares the counters of the large one in two of three rows with a probability
  * below 3 / COLUMNS^2. So fewer than two of 1023 are expected to seem as large, and 11 arrive. */
-static void a_heavy_hitter_arrives(void **state)
+TEST(a_heavy_hitter_arrives)
 {
   enum { SEEDS = 200 };
-  (void)state;
   int arrived = 0;
   for (uint64_t seed = 1; seed <= SEEDS; seed++) {
     const struct codec_pass pass = pass_of(BLOCK, 1, seed);
@@ -223,10 +215,9 @@ static void a_heavy_hitter_arrives(void **state)
 
 /* The residual is at most the vector for any content. It is much smaller if few elements are
  * large. */
-static void messages_contract_every_input(void **state)
+TEST(messages_contract_every_input)
 {
   enum { N = 5 * BLOCK + 7 };
-  (void)state;
   for (uint64_t seed = 1; seed <= 30; seed++)
     for (int kind = 0; kind < 3; kind++) {
       const struct codec_pass pass = pass_of(N, 1, seed);
@@ -243,10 +234,9 @@ static void messages_contract_every_input(void **state)
 }
 
 /* With feedback a constant vector arrives in the mean over steps: what is left stays bounded. */
-static void feedback_brings_all_elements(void **state)
+TEST(feedback_brings_all_elements)
 {
   enum { N = BLOCK, STEPS = 600 };
-  (void)state;
   float *x = vectors(3, N), *left = guarded(N * 4), *sum = guarded(N * 4);
   memset(left, 0, N * 4);
   memset(sum, 0, N * 4);
@@ -270,10 +260,9 @@ static void feedback_brings_all_elements(void **state)
 }
 
 /* Message after message, each decoded by itself; and one subtraction of fp32. */
-static void sums_and_losses_are_of_decoded_messages(void **state)
+TEST(sums_and_losses_are_of_decoded_messages)
 {
   enum { N = 2500, GAP = 64 };
-  (void)state;
   const struct codec_pass pass = pass_of(N, PARTS, 9), one = pass_of(N, 1, 9);
   const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + GAP;
   float *x = vectors(1, PARTS * N), *out = vectors(2, N), *expected = vectors(2, N),
@@ -304,9 +293,8 @@ static void sums_and_losses_are_of_decoded_messages(void **state)
 }
 
 /* The largest counters: all elements are the largest, and of the signs of one row. */
-static void counters_do_not_overflow(void **state)
+TEST(counters_do_not_overflow)
 {
-  (void)state;
   for (int64_t block = SKETCH_LEAST_BLOCK; block <= SKETCH_MOST_BLOCK; block *= 2) {
     const struct sketch op = {.block = block, .keep = 1, .seed = 5};
     const struct sketch_key key = sketch_key_make(&op, 0, 1);
@@ -331,11 +319,10 @@ static void counters_do_not_overflow(void **state)
   }
 }
 
-static void special_blocks(void **state)
+TEST(special_blocks)
 {
   static const float bad[] = {INFINITY, -INFINITY, NAN};
   enum { N = 3 * BLOCK };
-  (void)state;
   for (int b = 0; b < 3; b++) {
     const struct codec_pass pass = pass_of(N, 1, 4);
     float *x = vectors(1, N);
@@ -354,10 +341,9 @@ static void special_blocks(void **state)
 }
 
 /* Any message gives some numbers, and nothing outside is touched. */
-static void damaged_messages_stay_in_bounds(void **state)
+TEST(damaged_messages_stay_in_bounds)
 {
   enum { N = 1500 };
-  (void)state;
   const struct codec_pass pass = pass_of(N, 1, 4);
   float *x = vectors(1, N);
   char *message = encoded(&pass, x);
@@ -372,12 +358,11 @@ static void damaged_messages_stay_in_bounds(void **state)
   release(x, N * 4);
 }
 
-static void settings_have_bounds(void **state)
+TEST(settings_have_bounds)
 {
   struct codec made;
   const struct codec_settings dense = {.density = 0.07}, small = {.block = 256};
   const struct sketch bad = {.block = 1000, .keep = 1};
-  (void)state;
   assert_int_equal(codec_make("countsketch", &dense, false, &made), STATUS_USAGE);
   assert_string_equal(status_text(), "density of codec countsketch is 0.07: use 1e-05 to 0.0625");
   assert_int_equal(codec_make("countsketch", &small, false, &made), STATUS_USAGE);
@@ -401,28 +386,12 @@ static int start(void **state)
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   device->ops->lane_destroy(lanes[0]);
   device->ops->lane_destroy(lanes[1]);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(messages_are_those_of_the_reference),
-      cmocka_unit_test(estimates_are_within_the_bound),
-      cmocka_unit_test(a_heavy_hitter_arrives),
-      cmocka_unit_test(messages_contract_every_input),
-      cmocka_unit_test(feedback_brings_all_elements),
-      cmocka_unit_test(sums_and_losses_are_of_decoded_messages),
-      cmocka_unit_test(counters_do_not_overflow),
-      cmocka_unit_test(special_blocks),
-      cmocka_unit_test(damaged_messages_stay_in_bounds),
-      cmocka_unit_test(settings_have_bounds),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

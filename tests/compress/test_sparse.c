@@ -3,14 +3,8 @@
  * contraction that error feedback relies on (Stich et al. 2018, definition 2.1) holds in the mean
  * within 5 standard errors. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -19,6 +13,7 @@
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
+#include "tests/test.h"
 
 enum { PARTS = 3, BLOCK = 256 };
 
@@ -174,9 +169,8 @@ static void check_sum(const struct codec *codec, int64_t n, int64_t gap, bool ac
   release(messages, PARTS * stride);
 }
 
-static void the_chosen_elements_arrive(void **state)
+TEST(the_chosen_elements_arrive)
 {
-  (void)state;
   for (int c = 0; c < CASES; c++)
     for (int l = 0; l < LENGTHS; l++) {
       const struct codec codec = case_of(c);
@@ -186,9 +180,8 @@ static void the_chosen_elements_arrive(void **state)
 }
 
 /* Without rounding, each bit of x arrives or is left, however x is scaled. */
-static void x_is_what_arrives_and_what_is_left(void **state)
+TEST(x_is_what_arrives_and_what_is_left)
 {
-  (void)state;
   for (int c = 0; c < CASES; c++)
     for (int l = 0; l < LENGTHS; l++) {
       const struct codec codec = case_of(c);
@@ -253,9 +246,8 @@ static void check_values(const char *name, const struct codec_settings *settings
   release(x, 2 * n * 4);
 }
 
-static void any_codec_may_code_the_values(void **state)
+TEST(any_codec_may_code_the_values)
 {
-  (void)state;
 #define CODEC_POINTER(name, ...) &codec_##name,
   static const struct codec_ops *const all[] = {CODEC_ROWS(CODEC_POINTER)};
 #undef CODEC_POINTER
@@ -295,9 +287,8 @@ static double lost(const struct codec *codec, int64_t n, uint64_t seed, const fl
   return ratio;
 }
 
-static void topk_contracts_every_input(void **state)
+TEST(topk_contracts_every_input)
 {
-  (void)state;
   enum { N = 16 * BLOCK };
   const struct codec codec =
       codec_of("topk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
@@ -335,9 +326,8 @@ static void expect_mean(const struct mean *mean, double want)
     fail_msg("a mean is %g, not %g", got, want);
 }
 
-static void randomk_contracts_in_the_mean(void **state)
+TEST(randomk_contracts_in_the_mean)
 {
-  (void)state;
   enum { N = 4 * BLOCK, SEEDS = 2000 };
   const struct codec codec =
       codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
@@ -349,9 +339,8 @@ static void randomk_contracts_in_the_mean(void **state)
   release(x, N * 4);
 }
 
-static void randomk_without_feedback_is_unbiased(void **state)
+TEST(randomk_without_feedback_is_unbiased)
 {
-  (void)state;
   enum { N = 300, SEEDS = 4000 };
   const struct codec codec =
       codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.25}, false);
@@ -373,9 +362,8 @@ static void randomk_without_feedback_is_unbiased(void **state)
 }
 
 /* The step must see a gradient that is not finite. */
-static void non_finite_elements_arrive(void **state)
+TEST(non_finite_elements_arrive)
 {
-  (void)state;
   enum { N = 1000 };
   static const char *const names[] = {"topk", "threshold", "topk+bf16"};
   for (int c = 0; c < 3; c++) {
@@ -399,9 +387,8 @@ static void non_finite_elements_arrive(void **state)
 }
 
 /* Guards around the output and the scratch memory are the oracle. */
-static void a_damaged_message_stays_within_the_vector(void **state)
+TEST(a_damaged_message_stays_within_the_vector)
 {
-  (void)state;
   for (int c = 0; c < CASES; c++)
     for (int l = 0; l < LENGTHS; l++) {
       const struct codec codec = case_of(c);
@@ -416,9 +403,8 @@ static void a_damaged_message_stays_within_the_vector(void **state)
     }
 }
 
-static void a_message_has_its_stated_size(void **state)
+TEST(a_message_has_its_stated_size)
 {
-  (void)state;
   static const struct {
     const char *name;
     int64_t n, bytes;
@@ -446,9 +432,8 @@ static void a_message_has_its_stated_size(void **state)
   assert_int_equal(index_bytes, 5120);
 }
 
-static void a_codec_is_what_its_row_says(void **state)
+TEST(a_codec_is_what_its_row_says)
 {
-  (void)state;
   const struct codec_settings none = {0};
   const struct codec topk = codec_of("topk", none, false),
                      mixed = codec_of("topk+bf16", none, false);
@@ -463,9 +448,8 @@ static void a_codec_is_what_its_row_says(void **state)
   assert_true(codec_hash(1, &topk) != codec_hash(1, &mixed));
 }
 
-static void bad_settings_are_refused(void **state)
+TEST(bad_settings_are_refused)
 {
-  (void)state;
   static const struct {
     const char *name;
     struct codec_settings settings;
@@ -490,36 +474,18 @@ static void bad_settings_are_refused(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (device_create("host", 0, DTYPE_F32, &device))
     return -1;
   return device->ops->lane_create(device, "two", LANE_ROLE_COMPUTE, 2, &lane) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   device->ops->lane_destroy(lane);
   device_destroy(device);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_chosen_elements_arrive),
-      cmocka_unit_test(x_is_what_arrives_and_what_is_left),
-      cmocka_unit_test(any_codec_may_code_the_values),
-      cmocka_unit_test(topk_contracts_every_input),
-      cmocka_unit_test(randomk_contracts_in_the_mean),
-      cmocka_unit_test(randomk_without_feedback_is_unbiased),
-      cmocka_unit_test(non_finite_elements_arrive),
-      cmocka_unit_test(a_damaged_message_stays_within_the_vector),
-      cmocka_unit_test(a_message_has_its_stated_size),
-      cmocka_unit_test(a_codec_is_what_its_row_says),
-      cmocka_unit_test(bad_settings_are_refused),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

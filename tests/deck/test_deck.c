@@ -1,21 +1,16 @@
 /* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case;
  * decks of inputs/. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/append.h"
 #include "base/mem.h"
 #include "base/prose.h"
 #include "deck/deck.h"
+#include "tests/test.h"
 
 enum { MOST = 8 };
 
@@ -33,9 +28,8 @@ static enum status load(struct deck *deck, const char *text)
   return deck_load(deck, n, assignment);
 }
 
-static void test_impossible_combinations(void **state)
+TEST(test_impossible_combinations)
 {
-  (void)state;
   static const struct {
     const char *given, *sentence;
   } known[] = {
@@ -337,9 +331,8 @@ static void test_impossible_combinations(void **state)
 }
 
 /* As at a shell. Each key that is a path, in a deck and on the command line; "" is accepted. */
-static void test_paths(void **state)
+TEST(test_paths)
 {
-  (void)state;
   static const char *const keys[] = {"run.dir", "train.init", "data.train", "data.val",
                                      "tiers.nvme"};
   static const struct {
@@ -399,9 +392,8 @@ static void test_paths(void **state)
 }
 
 /* A name that exists is what the user means. */
-static void test_paths_that_exist(void **state)
+TEST(test_paths_that_exist)
 {
-  (void)state;
   char given[64] = "run.dir=/tmp/sluice-*-XXXXXX";
   struct deck deck = {0};
   assert_non_null(mkdtemp(given + strlen("run.dir=")));
@@ -411,9 +403,8 @@ static void test_paths_that_exist(void **state)
   deck_destroy(&deck);
 }
 
-static void test_possible_combinations(void **state)
+TEST(test_possible_combinations)
 {
-  (void)state;
   static const char *const good[] = {
       "",
       "run.steps=50 optim.warmup=100",
@@ -459,9 +450,8 @@ static void test_possible_combinations(void **state)
   }
 }
 
-static void test_where_of_files(void **state)
+TEST(test_where_of_files)
 {
-  (void)state;
   struct deck deck;
   static const char text[] = "model:\n  layers: 2\n  width: 10\n  heads: 4\n";
   assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL),
@@ -484,9 +474,8 @@ static void check_pattern(const struct deck_pattern *found, const struct deck_pa
 }
 
 /* A deck that keeps checkpoints, of which none are written. */
-static void test_no_checkpoints(void **state)
+TEST(test_no_checkpoints)
 {
-  (void)state;
   struct deck deck;
   static const char text[] = "checkpoint: {every: 10, keep_every: 100}\n";
   static char *none[] = {"checkpoint.every=0", "checkpoint.keep_every=200"};
@@ -496,9 +485,8 @@ static void test_no_checkpoints(void **state)
   assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 2, none), STATUS_USAGE);
 }
 
-static void test_activations(void **state)
+TEST(test_activations)
 {
-  (void)state;
   static const struct {
     const char *text;
     int64_t layers;
@@ -563,9 +551,8 @@ static void assert_codec(const struct deck_codec *got, const struct deck_codec *
               got->threshold == expected->threshold);
 }
 
-static void test_tiers(void **state)
+TEST(test_tiers)
 {
-  (void)state;
   static const char host[] = "tiers.params=host tiers.optimizer=host";
   static const struct {
     bool on_host;
@@ -706,9 +693,8 @@ static void test_tiers(void **state)
   }
 }
 
-static void test_resolve(void **state)
+TEST(test_resolve)
 {
-  (void)state;
   static const struct {
     const char *given;
     int local_ranks;
@@ -765,9 +751,8 @@ static void test_resolve(void **state)
 }
 
 /* A comma ends a plain word of YAML. */
-static void test_patterns_are_echoed(void **state)
+TEST(test_patterns_are_echoed)
 {
-  (void)state;
   struct deck deck, again;
   char *text;
   assert_int_equal(load(&deck, "tiers.activations=recompute,host:"), STATUS_USAGE);
@@ -780,9 +765,8 @@ static void test_patterns_are_echoed(void **state)
   deck_destroy(&again);
 }
 
-static void test_does_not_fit(void **state)
+TEST(test_does_not_fit)
 {
-  (void)state;
   static const struct {
     const char *given;
     int ranks, local_ranks;
@@ -859,9 +843,8 @@ static void test_does_not_fit(void **state)
   }
 }
 
-static void test_hash(void **state)
+TEST(test_hash)
 {
-  (void)state;
   struct deck deck;
   char base[17], other[17];
   static const char *const same[] = {
@@ -944,9 +927,8 @@ static void check_input(const char *path)
   deck_destroy(&again);
 }
 
-static void test_inputs(void **state)
+TEST(test_inputs)
 {
-  (void)state;
   const char *top = getenv("top_srcdir");
   char folder[512], path[1024];
   int n = 0;
@@ -975,9 +957,8 @@ static bool lists(const char *text, const char *choice)
 
 /* A row without a text, an unexplained choice, a reversed range or a split section would make the
  * echo or the help wrong. In help the name takes 28 of 80 columns. */
-static void test_table(void **state)
+TEST(test_table)
 {
-  (void)state;
   for (const struct option *option = deck_table; option->name; option++) {
     assert_true(option->text && *option->text >= 'A' && *option->text <= 'Z');
     assert_true(prose_sentence(option->text) <= 80 - 28);
@@ -1001,9 +982,8 @@ static void test_table(void **state)
 }
 
 /* Each alias stands for one key, which exists. Oracle: the names of other trainers. */
-static void test_aliases(void **state)
+TEST(test_aliases)
 {
-  (void)state;
   static const struct {
     const char *given, *sentence;
   } known[] = {
@@ -1049,9 +1029,8 @@ static void nest(const char *name, const char *value, char *out, size_t size)
 
 /* Each key has an example. Oracle: the parser, which takes it as a value of the key, on the command
  * line and in a deck. */
-static void test_examples(void **state)
+TEST(test_examples)
 {
-  (void)state;
   for (const struct option *option = deck_table; option->name; option++) {
     struct deck deck = {0};
     char example[100], assignment[200], text[300] = "";
@@ -1089,9 +1068,8 @@ static void check_values(const struct deck *deck, const char *expected)
 
 /* A preset stands for its keys. A key that is set next to it wins, and a typed preset replaces the
  * keys of a file. Oracle: the deck that says the same by single keys. */
-static void test_presets(void **state)
+TEST(test_presets)
 {
-  (void)state;
   static const struct {
     const char *yaml, *typed, *same;
   } known[] = {
@@ -1134,9 +1112,8 @@ static void test_presets(void **state)
 }
 
 /* Oracle: what the deck would be, had the assignments been typed. */
-static void test_variants(void **state)
+TEST(test_variants)
 {
-  (void)state;
   static const struct {
     const char *set, *changes, *values; /* NULL: the keys do not go together */
   } known[] = {{"", "", "tiers.activations=recompute tiers.resident=2"},
@@ -1173,26 +1150,6 @@ static void test_variants(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_impossible_combinations),
-      cmocka_unit_test(test_paths),
-      cmocka_unit_test(test_paths_that_exist),
-      cmocka_unit_test(test_possible_combinations),
-      cmocka_unit_test(test_where_of_files),
-      cmocka_unit_test(test_no_checkpoints),
-      cmocka_unit_test(test_activations),
-      cmocka_unit_test(test_resolve),
-      cmocka_unit_test(test_tiers),
-      cmocka_unit_test(test_patterns_are_echoed),
-      cmocka_unit_test(test_does_not_fit),
-      cmocka_unit_test(test_hash),
-      cmocka_unit_test(test_inputs),
-      cmocka_unit_test(test_table),
-      cmocka_unit_test(test_aliases),
-      cmocka_unit_test(test_examples),
-      cmocka_unit_test(test_presets),
-      cmocka_unit_test(test_variants),
-  };
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = test_run(NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
 }

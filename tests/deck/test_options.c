@@ -1,19 +1,14 @@
 /* The option table: parser, assignments, echo, help. Oracles: the sentences and values that
  * options.h promises; print -> read is the identity, bit for bit. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/rng.h"
 #include "deck/options.h"
+#include "tests/test.h"
 
 struct values {
   char *out;
@@ -57,16 +52,14 @@ static const struct option table[] = {
 static struct values values;
 static struct option_set *set;
 
-static int make(void **state)
+FIXTURE(make)
 {
-  (void)state;
   memset(&values, 0xa5, sizeof values);
   return options_create(table, &values, &set);
 }
 
-static int unmake(void **state)
+FIXTURE(unmake)
 {
-  (void)state;
   options_destroy(set);
   return 0;
 }
@@ -76,9 +69,8 @@ static enum status read_text(const char *text)
   return options_read_text(set, "t.yaml", text, strlen(text));
 }
 
-static void test_defaults(void **state)
+TEST_WITH(test_defaults, make, unmake)
 {
-  (void)state;
   assert_int_equal(values.run.steps, 10);
   assert_true(values.run.rate == 0.5 && !values.run.fast);
   assert_string_equal(values.run.dir, "");
@@ -93,18 +85,16 @@ static void test_defaults(void **state)
   assert_string_equal(options_where(set, "nonsense"), "default");
 }
 
-static void test_required(void **state)
+TEST_WITH(test_required, make, unmake)
 {
-  (void)state;
   assert_int_equal(options_check_required(set), STATUS_USAGE);
   assert_string_equal(status_text(), "out is missing: set out=..., a string: a file");
   assert_int_equal(options_assign(set, "out=x"), STATUS_OK);
   assert_int_equal(options_check_required(set), STATUS_OK);
 }
 
-static void test_yaml(void **state)
+TEST_WITH(test_yaml, make, unmake)
 {
-  (void)state;
   assert_int_equal(read_text("# all kinds\n"
                              "out: 'a b'\n"
                              "run: {steps: 2k, rate: \"1e-3\", fast: Yes}\n"
@@ -136,18 +126,16 @@ static void test_yaml(void **state)
   assert_string_equal(options_where(set, "run.steps"), "t.yaml:1");
 }
 
-static void test_empty_decks(void **state)
+TEST_WITH(test_empty_decks, make, unmake)
 {
-  (void)state;
   static const char *const empty[] = {"",   "# nothing\n",       "---\n", "---\n...\n", "run:\n",
                                       "{}", "\xef\xbb\xbfrun:\n"};
   for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++)
     assert_int_equal(read_text(empty[i]), STATUS_OK);
 }
 
-static void test_numbers(void **state)
+TEST_WITH(test_numbers, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *text;
     int64_t value;
@@ -225,9 +213,8 @@ static void test_numbers(void **state)
 }
 
 /* Numbers with suffixes, and the same numbers with a B. */
-static void test_sizes(void **state)
+TEST_WITH(test_sizes, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *text;
     int64_t value;
@@ -274,9 +261,8 @@ static void test_sizes(void **state)
                    STATUS_USAGE); /* of steps there are no bytes */
 }
 
-static void test_assign(void **state)
+TEST_WITH(test_assign, make, unmake)
 {
-  (void)state;
   assert_int_equal(options_assign(set, "run.dir=a=b c"), STATUS_OK);
   assert_string_equal(values.run.dir, "a=b c");
   assert_int_equal(options_assign(set, "run.colour=red"), STATUS_OK);
@@ -303,9 +289,8 @@ static void test_assign(void **state)
 }
 
 /* Oracle: the list that YAML reads from the same text, where it is one. */
-static void test_quotes(void **state)
+TEST_WITH(test_quotes, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *text;
     int n;
@@ -346,9 +331,8 @@ static void test_quotes(void **state)
 }
 
 /* Every way to go wrong, with its sentence. */
-static void test_refusals_of_assignments(void **state)
+TEST_WITH(test_refusals_of_assignments, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *given, *sentence;
   } known[] = {
@@ -392,9 +376,8 @@ static void test_refusals_of_assignments(void **state)
   "t.yaml:" line ": a deck has no tags (!name); remove it, and put a text that begins with ! in "  \
   "quotes"
 
-static void test_refusals_of_yaml(void **state)
+TEST_WITH(test_refusals_of_yaml, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *text, *sentence;
   } known[] = {
@@ -453,9 +436,8 @@ static void test_refusals_of_yaml(void **state)
 }
 
 /* Characters that come with a copied text and cannot be seen: as without them, except in quotes. */
-static void test_unseen(void **state)
+TEST_WITH(test_unseen, make, unmake)
 {
-  (void)state;
   static const char *const decks[] = {
       "run:\u00a0\n\u00a0\u00a0steps:\u00a05\u00a0\nlist:\n  "
       "names:\u00a0[a,\u00a0'b\u00a0c',\u3000it's]\n",
@@ -481,9 +463,8 @@ static void test_unseen(void **state)
                       "'7<U+00A0>run.fast=yes' (with U+00A0)");
 }
 
-static void test_only_choice(void **state)
+TEST_WITH(test_only_choice, make, unmake)
 {
-  (void)state;
   int value;
   const struct option single[] = {{"tier", OPTION_CHOICE, 0, "one", .choices = only, .text = "t"},
                                   {0}};
@@ -541,9 +522,8 @@ static void check_echo(void)
 }
 
 /* Oracle: written by hand. */
-static void test_numbers_as_people_write_them(void **state)
+TEST_WITH(test_numbers_as_people_write_them, make, unmake)
 {
-  (void)state;
   static const struct {
     const char *given, *echoed;
   } cases[] = {{"[600, 6e+02]", "[600, 600]"},
@@ -565,9 +545,8 @@ static void test_numbers_as_people_write_them(void **state)
   }
 }
 
-static void test_echo_of_numbers(void **state)
+TEST_WITH(test_echo_of_numbers, make, unmake)
 {
-  (void)state;
   for (uint64_t i = 0; i < 2000; i++) {
     char text[128];
     snprintf(text, sizeof text, "list.pair=[%.17g,%.17g]", draw_real(2 * i), draw_real(2 * i + 1));
@@ -581,9 +560,8 @@ static void test_echo_of_numbers(void **state)
   check_echo();
 }
 
-static void test_echo_of_texts(void **state)
+TEST_WITH(test_echo_of_texts, make, unmake)
 {
-  (void)state;
   static const char *const texts[] = {
       "",
       " ",
@@ -648,9 +626,8 @@ static void test_echo_of_texts(void **state)
   check_echo();
 }
 
-static void test_echo_form(void **state)
+TEST_WITH(test_echo_form, make, unmake)
 {
-  (void)state;
   char *text;
   assert_int_equal(options_assign(set, "list.names=a b,c"), STATUS_OK);
   assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
@@ -667,9 +644,8 @@ static void test_echo_form(void **state)
   values.run.dir = kept;
 }
 
-static void test_not_utf8(void **state)
+TEST_WITH(test_not_utf8, make, unmake)
 {
-  (void)state;
   static const char *const bad[] = {"\x80",
                                     "\xc0\x80",
                                     "\xc3",
@@ -687,9 +663,8 @@ static void test_not_utf8(void **state)
   }
 }
 
-static void test_hash(void **state)
+TEST_WITH(test_hash, make, unmake)
 {
-  (void)state;
   static const char *const changes[] = {
       "out=x",          "run.steps=11",  "run.rate=0.25", "run.fast=yes",   "run.dir=d",
       "run.colour=red", "list.pair=1,3", "list.names=a",  "list.names=a,b", "list.names=ab",
@@ -709,9 +684,8 @@ static void test_hash(void **state)
 }
 
 /* By the words that options.h names: what follows a flag is its value, or not of it. */
-static void test_texts_of_booleans(void **state)
+TEST_WITH(test_texts_of_booleans, make, unmake)
 {
-  (void)state;
   const char *const yes[] = {"true", "false", "yes", "no", "on", "off", "False"},
                     *const no[] = {"", "tru", "1", "true.yaml", "--list", "list=false"};
   for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
@@ -759,9 +733,8 @@ static void print_man(FILE *file)
   options_print_man(table, file);
 }
 
-static void test_help(void **state)
+TEST_WITH(test_help, make, unmake)
 {
-  (void)state;
   char text[4096];
   capture(print_help, text, sizeof text);
   assert_non_null(strstr(text, "  out  (string; required)\n      a file\n\n"));
@@ -782,9 +755,8 @@ static void test_help(void **state)
                             "               tree\n      Example: run.colour=red\n\n");
 }
 
-static void test_brief(void **state)
+TEST_WITH(test_brief, make, unmake)
 {
-  (void)state;
   char text[4096];
   capture(print_brief, text, sizeof text);
   assert_non_null(
@@ -793,9 +765,8 @@ static void test_brief(void **state)
   assert_null(strstr(text, "room"));
 }
 
-static void test_man(void **state)
+TEST_WITH(test_man, make, unmake)
 {
-  (void)state;
   char text[4096];
   capture(print_man, text, sizeof text);
   for (const struct option *option = table; option->name; option++) {
@@ -819,9 +790,8 @@ static const struct option deep_table[] = {
 };
 static struct deep deep;
 
-static int make_deep(void **state)
+FIXTURE(make_deep)
 {
-  (void)state;
   return options_create(deep_table, &deep, &set);
 }
 
@@ -832,9 +802,8 @@ static void print_inner(FILE *file)
   assert_int_equal(options_print_help(deep_table, "y", 80, file), 1);
 }
 
-static void test_nested_sections(void **state)
+TEST_WITH(test_nested_sections, make_deep, unmake)
 {
-  (void)state;
   char *yaml = NULL, text[4096];
   assert_int_equal(read_text("a: {b: {x: 7, y: 8}, before: 6}\n"), STATUS_OK);
   assert_true(deep.before == 6 && deep.x == 7 && deep.y == 8);
@@ -849,9 +818,8 @@ static void test_nested_sections(void **state)
   assert_non_null(strstr(text, "  a.b.x  ("));
 }
 
-static void test_nested_mistakes(void **state)
+TEST_WITH(test_nested_mistakes, make_deep, unmake)
 {
-  (void)state;
   static const struct {
     const char *yaml, *says;
   } cases[] = {
@@ -874,34 +842,6 @@ static void test_nested_mistakes(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
-#define DEEP(f) cmocka_unit_test_setup_teardown(f, make_deep, unmake)
-  const struct CMUnitTest tests[] = {
-      TEST(test_defaults),
-      TEST(test_required),
-      TEST(test_yaml),
-      TEST(test_empty_decks),
-      TEST(test_numbers),
-      TEST(test_sizes),
-      TEST(test_assign),
-      TEST(test_quotes),
-      TEST(test_refusals_of_assignments),
-      TEST(test_refusals_of_yaml),
-      TEST(test_unseen),
-      TEST(test_only_choice),
-      TEST(test_numbers_as_people_write_them),
-      TEST(test_echo_of_numbers),
-      TEST(test_echo_of_texts),
-      TEST(test_echo_form),
-      TEST(test_not_utf8),
-      TEST(test_hash),
-      TEST(test_texts_of_booleans),
-      TEST(test_help),
-      TEST(test_brief),
-      TEST(test_man),
-      DEEP(test_nested_sections),
-      DEEP(test_nested_mistakes),
-  };
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = test_run(NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
 }

@@ -3,15 +3,9 @@
 #ifndef SLUICE_TESTS_DEVICE_FIXTURE_H
 #define SLUICE_TESTS_DEVICE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "device/device.h"
 #include "device/lane.h"
+#include "tests/test.h"
 
 enum { LANE_SIZES = 4 }; /* lanes[i] has i + 1 threads */
 
@@ -23,8 +17,7 @@ int fixture_create(void **state); /* of a group of tests */
 int fixture_destroy(void **state);
 int fixture_free(void **state); /* after each test: arrays */
 
-#define DEVICE_TEST(function) cmocka_unit_test_teardown(function, fixture_free)
-#define RUN_DEVICE_TESTS(tests) cmocka_run_group_tests(tests, fixture_create, fixture_destroy)
+#define DEVICE_TEST(function) TEST_WITH(function, NULL, fixture_free)
 
 /* Arrays that fixture_free() frees. */
 void *bytes(size_t size);

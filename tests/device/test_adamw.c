@@ -45,9 +45,8 @@ static void step64(const struct update *op, int64_t n, const float *grad, struct
 
 /* Steps are at most lr in size here and each is good to a few 1e-7 of itself, parameters are
  * rounded once a step: 25 roundings of numbers below 8. */
-static void many_steps_stay_with_the_formula(void **state)
+DEVICE_TEST(many_steps_stay_with_the_formula)
 {
-  (void)state;
   enum { FEW = 1001 };
   for (int with_decay = 0; with_decay < 2; with_decay++) {
     float *p = normals(FEW, 1), *m = bytes(FEW * sizeof *m), *v = bytes(FEW * sizeof *v),
@@ -72,9 +71,8 @@ static void many_steps_stay_with_the_formula(void **state)
   }
 }
 
-static void one_step_is_torchs_sequence_of_operations(void **state)
+DEVICE_TEST(one_step_is_torchs_sequence_of_operations)
 {
-  (void)state;
   float *p = normals(N, 1), *m = normals(N, 0.1f), *v = normals(N, 0.1f), *grad = normals(N, 1),
         *want_p = copy_of(p, N), *want_m = copy_of(m, N), *want_v = nans(N);
   struct update op = settings(3, 0.1);
@@ -106,9 +104,8 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
     }
 }
 
-static void outcome_scales_or_stops(void **state)
+DEVICE_TEST(outcome_scales_or_stops)
 {
-  (void)state;
   float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v),
         *copy = normals(N, 1);
   float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy2 = copy_of(copy, N);
@@ -285,9 +282,8 @@ static bool choose_types(int kind, struct update *op)
 
 /* Odd lengths at odd places. With a copy, stores bypass the caches only if whole vectors of it are
  * aligned. Bytes before and after the arrays do not change. */
-static void every_kind_gives_the_bits_of_the_twin(void **state)
+DEVICE_TEST(every_kind_gives_the_bits_of_the_twin)
 {
-  (void)state;
   static const int64_t lengths[] = {0, 1, 3, 8, 17, 31, 64, 100, MOST - 41};
   enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
   const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
@@ -317,9 +313,8 @@ static void every_kind_gives_the_bits_of_the_twin(void **state)
 
 /* With beta1 = 0 and no moment the new one is the gradient: so every number around every 16-bit
  * code, infinity and NaN among them, is rounded. */
-static void every_number_is_rounded_like_the_twin_s(void **state)
+DEVICE_TEST(every_number_is_rounded_like_the_twin_s)
 {
-  (void)state;
   static const uint32_t low[] = {0, 1, 0x2aaa, 0x7fff, 0x8000, 0xffff};
   enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
   const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS),
@@ -384,9 +379,8 @@ static double moment_within(const struct update *op, bool second, double x)
   return x > most ? most : x < -most ? -most : x;
 }
 
-static void one_step_is_the_formula_rounded_once(void **state)
+DEVICE_TEST(one_step_is_the_formula_rounded_once)
 {
-  (void)state;
   const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
                       start = arrays_create(MOST);
   struct update op = settings(3, 0.1);
@@ -420,9 +414,8 @@ static void one_step_is_the_formula_rounded_once(void **state)
 
 /* The bits are a function of the element's number: any cut, any number of threads, and another seed
  * is another draw. */
-static void random_bits_do_not_depend_on_cuts(void **state)
+DEVICE_TEST(random_bits_do_not_depend_on_cuts)
 {
-  (void)state;
   enum { LONG = 3 * 32768 + 11 };
   const struct arrays input = some_arrays(LONG), want = arrays_create(LONG),
                       got = arrays_create(LONG);
@@ -463,9 +456,8 @@ static void assert_frequency(double count, double n, double p)
 /* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g).
  * Each moment is rounded up with the frequency of its distance to the lower neighbour. The
  * frequency does not depend on the other moment, or on the element before. */
-static void stochastic_rounding_is_unbiased(void **state)
+DEVICE_TEST(stochastic_rounding_is_unbiased)
 {
-  (void)state;
   enum { DRAWS = 1 << 20 };
   static const float numbers[] = {1.001f, -0.7f, 3e-5f, 1.7e-3f, 7e-8f, 12.3f, 3e-10f};
   const struct arrays a = arrays_create(DRAWS);
@@ -512,9 +504,8 @@ static void stochastic_rounding_is_unbiased(void **state)
 
 /* Steps far smaller than a master's neighbours are apart: to nearest they are lost, stochastically
  * they arrive on average. */
-static void small_steps_arrive_on_average(void **state)
+DEVICE_TEST(small_steps_arrive_on_average)
 {
-  (void)state;
   enum { MASTERS = 1 << 16, FEW_STEPS = 40 };
   const struct arrays a = arrays_create(MASTERS);
   struct update op = settings(1, 0);
@@ -554,9 +545,8 @@ static uint16_t magnitude(uint16_t code)
 
 /* Oracle: arithmetic in fp64. A second moment has no sign: the code without it comes back. NaN
  * comes back as one. */
-static void every_code_of_a_moment_comes_back(void **state)
+DEVICE_TEST(every_code_of_a_moment_comes_back)
 {
-  (void)state;
   static uint16_t code[CODES], back[CODES];
   static float value[CODES];
   for (int i = 0; i < CODES; i++)
@@ -578,9 +568,8 @@ static void every_code_of_a_moment_comes_back(void **state)
 
 /* With beta1 = beta2 = 1 and no gradient nothing is to change, however it is rounded: every finite
  * code, through every kernel. */
-static void every_code_stays_in_a_step_that_changes_nothing(void **state)
+DEVICE_TEST(every_code_stays_in_a_step_that_changes_nothing)
 {
-  (void)state;
   const struct arrays got = arrays_create(CODES), want = arrays_create(CODES);
   struct update op = {.beta1 = 1,
                       .beta2 = 1,
@@ -607,9 +596,8 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
 
 /* A finite number has a finite code, in the state's conversion and in every kernel. Infinity and
  * NaN have codes of their own. */
-static void finite_moments_never_become_infinite(void **state)
+DEVICE_TEST(finite_moments_never_become_infinite)
 {
-  (void)state;
   static const float large[] = {15.9921875f, 15.996f, 16,      -16,      17.5f,    -1e4f,     1e18f,
                                 -1e18f,      1e35f,   FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, NAN};
   enum { LARGE = sizeof large / sizeof large[0] };
@@ -679,9 +667,8 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
  * beta1) / sqrt(1 - beta2) / sqrt(1 - beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8 numbers are
  * rounded by 2^-37 = 7e-12 (2^-36). So sqrt(v) is off by 40 of these and m by 10, compared with eps
  * = 1e-8. This is 3.6 %. Together 5.4 % of lr, stochastically 11 %. */
-static void small_gradients_move_as_with_fp32_moments(void **state)
+DEVICE_TEST(small_gradients_move_as_with_fp32_moments)
 {
-  (void)state;
   static const float sizes[] = {1, 1e-3f, 1e-5f, 1e-7f, 1e-8f, 1e-9f, 1e-10f};
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     assert_true(strays(sizes[s], DTYPE_F16, false, false) <= 0.054);
@@ -692,9 +679,8 @@ static void small_gradients_move_as_with_fp32_moments(void **state)
   }
 }
 
-static void unknown_types_and_counts_are_refused(void **state)
+DEVICE_TEST(unknown_types_and_counts_are_refused)
 {
-  (void)state;
   float x[32] = {0};
   for (int i = 0; i < 4; i++) {
     struct update op = settings(1, 0);
@@ -715,9 +701,8 @@ static void unknown_types_and_counts_are_refused(void **state)
 }
 
 /* The reference values must be harmless. */
-static void traffic_changes_the_copy_alone(void **state)
+DEVICE_TEST(traffic_changes_the_copy_alone)
 {
-  (void)state;
   enum { LINES = 992 };
   const float *zeros = bytes(LINES * sizeof *zeros);
   const struct arrays input = some_arrays(LINES), before = arrays_create(LINES),
@@ -736,24 +721,4 @@ static void traffic_changes_the_copy_alone(void **state)
   fixture_use(-1);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(many_steps_stay_with_the_formula),
-      DEVICE_TEST(one_step_is_torchs_sequence_of_operations),
-      DEVICE_TEST(outcome_scales_or_stops),
-      DEVICE_TEST(every_kind_gives_the_bits_of_the_twin),
-      DEVICE_TEST(every_number_is_rounded_like_the_twin_s),
-      DEVICE_TEST(one_step_is_the_formula_rounded_once),
-      DEVICE_TEST(random_bits_do_not_depend_on_cuts),
-      DEVICE_TEST(stochastic_rounding_is_unbiased),
-      DEVICE_TEST(small_steps_arrive_on_average),
-      DEVICE_TEST(every_code_of_a_moment_comes_back),
-      DEVICE_TEST(every_code_stays_in_a_step_that_changes_nothing),
-      DEVICE_TEST(finite_moments_never_become_infinite),
-      DEVICE_TEST(small_gradients_move_as_with_fp32_moments),
-      DEVICE_TEST(unknown_types_and_counts_are_refused),
-      DEVICE_TEST(traffic_changes_the_copy_alone),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -258,9 +258,8 @@ static void assert_same(const struct problem *p, const struct outputs *a, const 
   assert_same_bits(a->dv, b->dv, keys);
 }
 
-static void forward_and_backward_are_the_definition(void **state)
+DEVICE_TEST(forward_and_backward_are_the_definition)
 {
-  (void)state;
   for (int i = 0; i < SHAPES; i++) {
     struct problem p = problem_of(&shapes[i], 1, true);
     for (int v = 0; fixture_use(v); v++) {
@@ -272,7 +271,7 @@ static void forward_and_backward_are_the_definition(void **state)
           assert_same(&p, &got, &first);
         }
     }
-    fixture_free(state);
+    fixture_free(test_state);
   }
   fixture_use(-1);
 }
@@ -293,9 +292,8 @@ static double sample_loss(void *arg)
   return sum;
 }
 
-static void the_twin_has_its_own_gradient(void **state)
+DEVICE_TEST(the_twin_has_its_own_gradient)
 {
-  (void)state;
   static const struct shape small[] = {
       {1, 9, 3, 1, 5, 0, 0}, {1, 12, 2, 1, 5, 4, 0}, {1, 6, 2, 2, 3, 1, 0}};
   for (int i = 0; i < 3; i++) {
@@ -316,9 +314,8 @@ static void the_twin_has_its_own_gradient(void **state)
 
 /* Scores of several hundred: exponentials overflow unless the largest score is taken off first;
  * over several chunks of keys the largest score moves. */
-static void large_scores_stay_finite(void **state)
+DEVICE_TEST(large_scores_stay_finite)
 {
-  (void)state;
   static const struct shape large[] = {{1, 77, 2, 2, 40, 0, 0}, {1, 1100, 1, 1, 40, 0, 0}};
   for (int i = 0; i < 2; i++) {
     struct problem p = problem_of(&large[i], 10, false);
@@ -372,9 +369,8 @@ static float *run_cached(const struct problem *p, struct lane *on, int64_t each,
   return gather(s->B * queries, C, out, out_stride);
 }
 
-static void a_cache_serves_the_last_tokens(void **state)
+DEVICE_TEST(a_cache_serves_the_last_tokens)
 {
-  (void)state;
   for (int i = 0; i < CACHED; i++) {
     struct problem p = problem_of(&cached[i], 1, false);
     size_t size = (size_t)p.queries * sizeof(float), lse_size = size / (size_t)cached[i].D;
@@ -398,9 +394,8 @@ static void a_cache_serves_the_last_tokens(void **state)
 }
 
 /* Sequences one after the other, without a stride of their own. The first call fills the cache. */
-static void caches_need_no_stride_and_begin_empty(void **state)
+DEVICE_TEST(caches_need_no_stride_and_begin_empty)
 {
-  (void)state;
   const struct shape s = {2, 40, 3, 1, 8, 0, 37}, whole = {2, 40, 3, 1, 8, 0, 0};
   struct problem p = problem_of(&s, 1, false);
   float *out = nans(p.queries);
@@ -428,9 +423,8 @@ static void caches_need_no_stride_and_begin_empty(void **state)
 }
 
 /* A generator asks for workspace once. */
-static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
+DEVICE_TEST(workspace_suffices_for_fewer_tokens_and_a_shorter_past)
 {
-  (void)state;
   static const struct {
     int64_t heads, kv_heads, past;
   } cases[] = {
@@ -451,9 +445,8 @@ static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
     }
 }
 
-static void products_are_counted(void **state)
+DEVICE_TEST(products_are_counted)
 {
-  (void)state;
   const struct shape *s = &shapes[0];
   struct problem p = problem_of(s, 1, false);
   int64_t flops = lanes[0]->matmul_flops, ns = lanes[0]->matmul_ns, pairs = s->B * s->H;
@@ -465,9 +458,8 @@ static void products_are_counted(void **state)
 }
 
 /* Products with keys that no row of a strip sees are left out, forward and backward. */
-static void a_window_saves_the_work_outside_it(void **state)
+DEVICE_TEST(a_window_saves_the_work_outside_it)
 {
-  (void)state;
   const struct shape s = {1, 1024, 3, 1, 8, 16, 0};
   struct problem p = problem_of(&s, 1, false);
   int64_t flops = lanes[0]->matmul_flops;
@@ -482,9 +474,8 @@ static void a_window_saves_the_work_outside_it(void **state)
   assert_true(lanes[0]->matmul_flops - flops <= 2 * 2 * late.H * late.D * 16);
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   float x[64] = {0};
   const struct attention good = {.batch = 1,
                                  .tokens = 4,
@@ -528,9 +519,8 @@ static void guards_fire(void **state)
   assert_non_null(strstr(status_text(), "log-sum-exp"));
 }
 
-static void strides_that_do_not_fit_the_library_are_refused(void **state)
+DEVICE_TEST(strides_that_do_not_fit_the_library_are_refused)
 {
-  (void)state;
   float x[64] = {0};
   if (sizeof(blasint) != 4) /* a 64-bit OpenBLAS takes them */
     return;
@@ -557,19 +547,4 @@ static void strides_that_do_not_fit_the_library_are_refused(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(the_twin_has_its_own_gradient),
-      DEVICE_TEST(forward_and_backward_are_the_definition),
-      DEVICE_TEST(large_scores_stay_finite),
-      DEVICE_TEST(a_cache_serves_the_last_tokens),
-      DEVICE_TEST(caches_need_no_stride_and_begin_empty),
-      DEVICE_TEST(workspace_suffices_for_fewer_tokens_and_a_shorter_past),
-      DEVICE_TEST(products_are_counted),
-      DEVICE_TEST(a_window_saves_the_work_outside_it),
-      DEVICE_TEST(guards_fire),
-      DEVICE_TEST(strides_that_do_not_fit_the_library_are_refused),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

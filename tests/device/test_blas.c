@@ -1,9 +1,5 @@
 /* The care that OpenBLAS needs. Oracles: a table of the names that OpenBLAS may report. The program
  * is started again, and reads which kernels OpenBLAS uses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cblas.h>
-#include <cmocka.h>
-
 #include "device/host/host.h"
+#include "tests/test.h"
+#include <cblas.h>
 
-static void remedy_is_for_kernels_older_than_the_processor(void **state)
+TEST(remedy_is_for_kernels_older_than_the_processor)
 {
-  (void)state;
   assert_string_equal(host_blas_remedy("Prescott", true, true), "SkylakeX");
   assert_string_equal(host_blas_remedy("Prescott", true, false), "Haswell");
   assert_string_equal(host_blas_remedy("Sandybridge", true, true), "SkylakeX");
@@ -69,9 +63,8 @@ static int status_as_prescott(const char *expected, const char *forget)
 }
 
 /* The variable is set: whatever kernels these are, they were chosen on purpose. */
-static void kernels_asked_for_are_kept(void **state)
+TEST(kernels_asked_for_are_kept)
 {
-  (void)state;
 #if !defined __x86_64__
   skip();
 #endif
@@ -79,9 +72,8 @@ static void kernels_asked_for_are_kept(void **state)
   assert_int_equal(status_as_prescott("Haswell", NULL), 1);
 }
 
-static void slow_kernels_are_replaced(void **state)
+TEST(slow_kernels_are_replaced)
 {
-  (void)state;
   const char *better = NULL;
 #if defined __x86_64__
   better = host_blas_remedy("Prescott", __builtin_cpu_supports("avx2"),
@@ -102,10 +94,5 @@ static void slow_kernels_are_replaced(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(remedy_is_for_kernels_older_than_the_processor),
-      cmocka_unit_test(kernels_asked_for_are_kept),
-      cmocka_unit_test(slow_kernels_are_replaced),
-  };
-  return argc > 1 ? tell_core(argc, argv) : cmocka_run_group_tests(tests, NULL, NULL);
+  return argc > 1 ? tell_core(argc, argv) : test_run(NULL, NULL);
 }

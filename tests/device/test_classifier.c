@@ -54,9 +54,8 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
     }
 }
 
-static void loss_and_gradient_are_the_definition(void **state)
+DEVICE_TEST(loss_and_gradient_are_the_definition)
 {
-  (void)state;
   check(77, 101, 110, 3, 1e-6);
   check(9, 1, 1, 3, 1e-6);   /* one word: loss 0 */
   check(5, 16, 16, 0, 1e-6); /* all alike: log V */
@@ -64,9 +63,8 @@ static void loss_and_gradient_are_the_definition(void **state)
   check(7, 1025, 1030, 60, 1e-5); /* logits of several hundred: one word takes all */
 }
 
-static void a_bad_target_is_named(void **state)
+DEVICE_TEST(a_bad_target_is_named)
 {
-  (void)state;
   static const int32_t bad[] = {11, -2, INT32_MAX, INT32_MIN};
   float *logits = normals(3 * 11, 1), *before = copy_of(logits, 3 * 11);
   double loss[3];
@@ -79,9 +77,8 @@ static void a_bad_target_is_named(void **state)
   }
 }
 
-static void non_finite_logits_show_in_the_loss(void **state)
+DEVICE_TEST(non_finite_logits_show_in_the_loss)
 {
-  (void)state;
   static const float bad[] = {NAN, INFINITY};
   for (int i = 0; i < 2; i++) {
     float *logits = normals(101, 1);
@@ -93,12 +90,4 @@ static void non_finite_logits_show_in_the_loss(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(loss_and_gradient_are_the_definition),
-      DEVICE_TEST(a_bad_target_is_named),
-      DEVICE_TEST(non_finite_logits_show_in_the_loss),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -9,9 +9,8 @@
 #include "device/host/host.h"
 #include "workspaces.h"
 
-static void unknown_device_is_refused_with_the_list(void **state)
+DEVICE_TEST(unknown_device_is_refused_with_the_list)
 {
-  (void)state;
   struct device *none = NULL;
   assert_int_equal(device_create("abacus", 0, DTYPE_F32, &none), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "'abacus'"));
@@ -19,18 +18,16 @@ static void unknown_device_is_refused_with_the_list(void **state)
   assert_null(none);
 }
 
-static void unsupported_dtype_is_refused_by_name(void **state)
+DEVICE_TEST(unsupported_dtype_is_refused_by_name)
 {
-  (void)state;
   struct device *none = NULL;
   assert_int_equal(device_create("host", 0, DTYPE_F16, &none), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "fp16"));
   assert_null(none);
 }
 
-static void there_is_one_host(void **state)
+DEVICE_TEST(there_is_one_host)
 {
-  (void)state;
   struct device *none = NULL;
   assert_int_equal(device_count("host"), 1);
   assert_int_equal(device_count("abacus"), 0);
@@ -44,9 +41,8 @@ static void there_is_one_host(void **state)
   assert_true(device->model.host_memory);
 }
 
-static void a_model_needs_no_device(void **state)
+DEVICE_TEST(a_model_needs_no_device)
 {
-  (void)state;
   const int64_t mib = 1 << 20;
   struct device_model host, cuda, none;
   assert_ok(device_model_find("host", device->model.compute, &host));
@@ -70,9 +66,8 @@ static void a_model_needs_no_device(void **state)
 }
 
 /* In MiB. The first 512 in use are the context of this program. */
-static void a_device_keeps_its_reserve(void **state)
+DEVICE_TEST(a_device_keeps_its_reserve)
 {
-  (void)state;
   static const struct {
     const char *kind;
     int ranks;
@@ -80,7 +75,7 @@ static void a_device_keeps_its_reserve(void **state)
   } rows[] = {{"cuda", 1, 0, 24576, 23296},   {"cuda", 2, 0, 24576, 22272},
               {"cuda", 2, 512, 24576, 22272}, {"cuda", 2, 513, 24576, 22271},
               {"cuda", 1, 24576, 24576, 0},   {"cuda", 1, 0, 1280, 0},
-              {"cuda", 1, 0, 1281, 1},         {"host", 8, 0, 769, 769}};
+              {"cuda", 1, 0, 1281, 1},        {"host", 8, 0, 769, 769}};
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     struct device_model model;
     assert_ok(device_model_find(rows[r].kind, DTYPE_BF16, &model));
@@ -90,9 +85,8 @@ static void a_device_keeps_its_reserve(void **state)
   }
 }
 
-static void workspaces_of_attention_need_no_gpu(void **state)
+DEVICE_TEST(workspaces_of_attention_need_no_gpu)
 {
-  (void)state;
   for (size_t i = 0; i < sizeof workspace_rows / sizeof *workspace_rows; i++) {
     const struct workspace_row *row = &workspace_rows[i];
     const struct attention op = workspace_shape(row);
@@ -107,9 +101,8 @@ static void workspaces_of_attention_need_no_gpu(void **state)
 
 /* Two sums of each column per block. There are two blocks per multiprocessor, but not more than
  * rows. */
-static void workspaces_of_norms_need_no_gpu(void **state)
+DEVICE_TEST(workspaces_of_norms_need_no_gpu)
 {
-  (void)state;
   struct device_model cuda;
   assert_ok(device_model_find("cuda", DTYPE_BF16, &cuda));
   assert_int_equal(cuda.layernorm_workspace(&cuda, 1000, 4096, 1), 2 * 264 * 4096 * 4);
@@ -119,9 +112,8 @@ static void workspaces_of_norms_need_no_gpu(void **state)
   assert_int_equal(cuda.rmsnorm_workspace(&cuda, 100, 3, 128, 1), 2 * 216 * 128 * 4);
 }
 
-static void destroy_takes_null(void **state)
+DEVICE_TEST(destroy_takes_null)
 {
-  (void)state;
   device_destroy(NULL);
   ops->lane_destroy(NULL);
   ops->release(device, NULL);
@@ -129,9 +121,8 @@ static void destroy_takes_null(void **state)
   ops->mark_destroy(NULL);
 }
 
-static void every_slot_is_filled(void **state)
+DEVICE_TEST(every_slot_is_filled)
 {
-  (void)state;
   const struct device_ops *const tables[] = {&host_ops, &host_half_ops};
   void *slot[sizeof *ops / sizeof(void *)];
   for (int t = 0; t < 2; t++) {
@@ -141,9 +132,8 @@ static void every_slot_is_filled(void **state)
   }
 }
 
-static void memory_is_zeroed_and_counted(void **state)
+DEVICE_TEST(memory_is_zeroed_and_counted)
 {
-  (void)state;
   int64_t before = mem_usage(MEM_ARENA_TRANSIENT).bytes;
   void *block;
   assert_ok(ops->alloc(device, MEM_ARENA_TRANSIENT, 3 << 20, &block));
@@ -160,9 +150,8 @@ static void memory_is_zeroed_and_counted(void **state)
   assert_int_equal(mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
 }
 
-static void memory_holds_at_least_this_process(void **state)
+DEVICE_TEST(memory_holds_at_least_this_process)
 {
-  (void)state;
   int64_t used = -1, all = -1;
   assert_ok(ops->memory(device, &used, &all));
   assert_true(all >= mem_resident_bytes());
@@ -172,9 +161,8 @@ static void memory_holds_at_least_this_process(void **state)
 }
 
 /* Work is done when its call returns: all that a mark can tell is the time. */
-static void marks_tell_the_time(void **state)
+DEVICE_TEST(marks_tell_the_time)
 {
-  (void)state;
   struct mark *a, *b;
   double seconds = -1;
   assert_ok(ops->enter(device));
@@ -208,9 +196,8 @@ static void marks_tell_the_time(void **state)
   ops->mark_destroy(b);
 }
 
-static void nothing_is_learned(void **state)
+DEVICE_TEST(nothing_is_learned)
 {
-  (void)state;
   void *data = &data;
   int64_t size = -1;
   assert_ok(ops->learned(device, &data, &size));
@@ -220,9 +207,8 @@ static void nothing_is_learned(void **state)
   assert_int_equal(ops->learn(device, "cublas", 6), STATUS_INPUT);
 }
 
-static void lane_has_its_threads_and_a_name_that_fits(void **state)
+DEVICE_TEST(lane_has_its_threads_and_a_name_that_fits)
 {
-  (void)state;
   struct lane *new;
   assert_ok(ops->lane_create(device, "a name that is too long", LANE_ROLE_COMPUTE, 2, &new));
   assert_int_equal(team_size(new->team), 2);
@@ -232,9 +218,8 @@ static void lane_has_its_threads_and_a_name_that_fits(void **state)
 }
 
 /* Oracle: the priorities of CUDA on an H100, whose greatest is -5, and of a device with one. */
-static void a_lane_has_the_priority_of_its_role(void **state)
+DEVICE_TEST(a_lane_has_the_priority_of_its_role)
 {
-  (void)state;
   static const struct {
     enum lane_role role;
     int cuda, one;
@@ -246,9 +231,8 @@ static void a_lane_has_the_priority_of_its_role(void **state)
   }
 }
 
-static void zero_and_copy_touch_their_bytes_alone(void **state)
+DEVICE_TEST(zero_and_copy_touch_their_bytes_alone)
 {
-  (void)state;
   enum { N = (1 << 20) + 77 };
   for (int i = 0; i < LANE_SIZES; i++) {
     unsigned char *a = bytes(N + 2), *b = bytes(N + 2);
@@ -270,9 +254,8 @@ static void zero_and_copy_touch_their_bytes_alone(void **state)
   }
 }
 
-static void copied_rows_are_the_loop(void **state)
+DEVICE_TEST(copied_rows_are_the_loop)
 {
-  (void)state;
   static const int64_t shapes[][4] = {{5, 24, 24, 31},   {3, 300000, 300007, 300000},
                                       {70000, 8, 12, 8}, {40, 16, 16, 16},
                                       {0, 8, 8, 8},      {4, 0, 3, 3}};
@@ -297,9 +280,8 @@ static void copied_rows_are_the_loop(void **state)
   assert_int_equal(ops->copy_rows(lanes[0], 2, 4, a, 4, b, 3), STATUS_INTERNAL);
 }
 
-static void math_allocates_nothing(void **state)
+DEVICE_TEST(math_allocates_nothing)
 {
-  (void)state;
   float *a = normals(64 * 64, 1), *c = nans(64 * 64);
   struct matmul op = {
       .m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
@@ -322,27 +304,4 @@ static void math_allocates_nothing(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(unknown_device_is_refused_with_the_list),
-      DEVICE_TEST(unsupported_dtype_is_refused_by_name),
-      DEVICE_TEST(there_is_one_host),
-      DEVICE_TEST(a_model_needs_no_device),
-      DEVICE_TEST(a_device_keeps_its_reserve),
-      DEVICE_TEST(workspaces_of_attention_need_no_gpu),
-      DEVICE_TEST(workspaces_of_norms_need_no_gpu),
-      DEVICE_TEST(destroy_takes_null),
-      DEVICE_TEST(every_slot_is_filled),
-      DEVICE_TEST(memory_is_zeroed_and_counted),
-      DEVICE_TEST(memory_holds_at_least_this_process),
-      DEVICE_TEST(marks_tell_the_time),
-      DEVICE_TEST(nothing_is_learned),
-      DEVICE_TEST(lane_has_its_threads_and_a_name_that_fits),
-      DEVICE_TEST(a_lane_has_the_priority_of_its_role),
-      DEVICE_TEST(zero_and_copy_touch_their_bytes_alone),
-      DEVICE_TEST(copied_rows_are_the_loop),
-      DEVICE_TEST(math_allocates_nothing),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

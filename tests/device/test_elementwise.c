@@ -8,9 +8,8 @@
 
 enum { LONG = 3 * 65536 + 77 }; /* more than a worker takes at once */
 
-static void add_is_the_loop(void **state)
+DEVICE_TEST(add_is_the_loop)
 {
-  (void)state;
   float *a = normals(LONG, 1), *b = normals(LONG, 1), *want = nans(LONG);
   for (int i = 0; i < LONG; i++)
     want[i] = a[i] + b[i];
@@ -25,9 +24,8 @@ static void add_is_the_loop(void **state)
   }
 }
 
-static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
+DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split)
 {
-  (void)state;
   enum { B = 3, T = 77, R = B * T };
   static const int64_t widths[] = {1, 40, 101, 200};
   for (int w = 0; w < 4; w++)
@@ -57,9 +55,8 @@ static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
     }
 }
 
-static void bias_gradient_guards_fire(void **state)
+DEVICE_TEST(bias_gradient_guards_fire)
 {
-  (void)state;
   float x[8] = {0};
   assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, 2, 3, x, false, x),
                    STATUS_INTERNAL); /* rows that overlap */
@@ -113,22 +110,19 @@ static void check_sum_parts(enum dtype type)
       }
 }
 
-static void sum_parts_is_the_tree(void **state)
+DEVICE_TEST(sum_parts_is_the_tree)
 {
-  (void)state;
   check_sum_parts(DTYPE_F32);
 }
 
-static void sum_parts_of_16_bits_is_the_tree_in_fp32(void **state)
+DEVICE_TEST(sum_parts_of_16_bits_is_the_tree_in_fp32)
 {
-  (void)state;
   check_sum_parts(DTYPE_BF16);
   check_sum_parts(DTYPE_F16);
 }
 
-static void a_difference_is_rounded_once(void **state)
+DEVICE_TEST(a_difference_is_rounded_once)
 {
-  (void)state;
   enum { N = 1301 };
   static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   for (int t = 0; t < 3; t++)
@@ -143,9 +137,8 @@ static void a_difference_is_rounded_once(void **state)
 }
 
 /* As many as there are ranks in a large job, and more. */
-static void sums_over_thousands_are_the_tree(void **state)
+DEVICE_TEST(sums_over_thousands_are_the_tree)
 {
-  (void)state;
   enum { N = 3, MOST = 65539 };
   static const int counts[] = {1023, 1024, 4099, MOST};
   float *base = normals((int64_t)MOST * N, 1), *x = bytes(MOST * sizeof *x), dst[N];
@@ -161,9 +154,8 @@ static void sums_over_thousands_are_the_tree(void **state)
 
 /* So many elements that they are stored around the caches; on lines of the cache, and off them,
  * where no vector can be stored so. Bytes after the array do not change. */
-static void long_sums_are_the_tree(void **state)
+DEVICE_TEST(long_sums_are_the_tree)
 {
-  (void)state;
   enum { N = (1 << 22) + 37, MOST = 5 };
   float *base = normals((int64_t)MOST * N, 1), *room = bytes((N + 32) * sizeof *room);
   float *line = room + (64 - (uintptr_t)room % 64) % 64 / sizeof *room;
@@ -186,9 +178,8 @@ static void long_sums_are_the_tree(void **state)
   assert_memory_equal(base, both, N * sizeof *both);
 }
 
-static void sum_over_a_group_is_a_subtree(void **state)
+DEVICE_TEST(sum_over_a_group_is_a_subtree)
 {
-  (void)state;
   enum { N = LONG };
   float *base = normals(8 * (int64_t)N, 1), *all = nans(N), *halves = nans(2 * N), *both = nans(N);
   for (int parts = 2; parts <= 8; parts *= 2)
@@ -203,9 +194,8 @@ static void sum_over_a_group_is_a_subtree(void **state)
     }
 }
 
-static void sum_may_take_the_place_of_a_part(void **state)
+DEVICE_TEST(sum_may_take_the_place_of_a_part)
 {
-  (void)state;
   enum { N = 1301, PARTS = 5 };
   float *base = normals(PARTS * N, 1), *apart = nans(N);
   assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, base, N, false, apart));
@@ -223,9 +213,8 @@ static void sum_may_take_the_place_of_a_part(void **state)
                    STATUS_UNSUPPORTED);
 }
 
-static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
+DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts)
 {
-  (void)state;
   float *x = normals(LONG, 1);
   long double want = 0;
   struct exactsum whole;
@@ -255,9 +244,8 @@ static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
   assert_true(isnan(exactsum_value(&whole)));
 }
 
-static void sums_of_terms_are_exact(void **state)
+DEVICE_TEST(sums_of_terms_are_exact)
 {
-  (void)state;
   enum { N = 5003 };
   double *term = doubles(N);
   struct exactsum want, got;
@@ -285,9 +273,8 @@ static void sums_of_terms_are_exact(void **state)
 }
 
 /* Oracle: the sum of both lists of terms. */
-static void exact_sums_are_merged(void **state)
+DEVICE_TEST(exact_sums_are_merged)
 {
-  (void)state;
   enum { N = 211 };
   double term[2 * N];
   struct exactsum want, sum[2];
@@ -305,9 +292,8 @@ static void exact_sums_are_merged(void **state)
   assert_same_bits(&sum[1], &other, sizeof other);
 }
 
-static void squares_are_normalized(void **state)
+DEVICE_TEST(squares_are_normalized)
 {
-  (void)state;
   float *x = normals(LONG, 1e10f);
   struct exactsum got, want;
   exactsum_zero(&got);
@@ -330,9 +316,8 @@ static struct outcome conclude(double loss, double squares, double clip)
   return out;
 }
 
-static void outcome_is_what_the_sums_say(void **state)
+DEVICE_TEST(outcome_is_what_the_sums_say)
 {
-  (void)state;
   static const struct {
     double loss, squares, clip;
     struct outcome want;
@@ -353,9 +338,8 @@ static void outcome_is_what_the_sums_say(void **state)
 
 /* Oracle: the scalar conversions, on every bf16 number and on fp32 numbers around the ties between
  * two. */
-static void casts_round_to_nearest(void **state)
+DEVICE_TEST(casts_round_to_nearest)
 {
-  (void)state;
   enum { N = 3 << 16 };
   uint16_t *all = bytes(N * sizeof *all), *rounded = bytes(N * sizeof *rounded);
   float *wide = nans(N), *ties = bytes(N * sizeof *ties);
@@ -388,25 +372,4 @@ static void casts_round_to_nearest(void **state)
   assert_int_equal(ops->cast(lanes[0], -1, DTYPE_F32, wide, DTYPE_BF16, rounded), STATUS_INTERNAL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(add_is_the_loop),
-      DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split),
-      DEVICE_TEST(bias_gradient_guards_fire),
-      DEVICE_TEST(sum_parts_is_the_tree),
-      DEVICE_TEST(sum_parts_of_16_bits_is_the_tree_in_fp32),
-      DEVICE_TEST(a_difference_is_rounded_once),
-      DEVICE_TEST(sums_over_thousands_are_the_tree),
-      DEVICE_TEST(long_sums_are_the_tree),
-      DEVICE_TEST(sum_over_a_group_is_a_subtree),
-      DEVICE_TEST(sum_may_take_the_place_of_a_part),
-      DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),
-      DEVICE_TEST(sums_of_terms_are_exact),
-      DEVICE_TEST(exact_sums_are_merged),
-      DEVICE_TEST(squares_are_normalized),
-      DEVICE_TEST(outcome_is_what_the_sums_say),
-      DEVICE_TEST(casts_round_to_nearest),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -14,9 +14,8 @@ static int make_tokens(void **state)
   return fixture_create(state);
 }
 
-static void forward_is_the_loop(void **state)
+DEVICE_TEST(forward_is_the_loop)
 {
-  (void)state;
   float *wte = normals(V * C, 1), *wpe = normals((T + 9) * C, 1);
   for (int with_positions = 0; with_positions < 2; with_positions++)
     for (int l = 0; l < LANE_SIZES; l++) {
@@ -29,9 +28,8 @@ static void forward_is_the_loop(void **state)
     }
 }
 
-static void backward_is_the_loop_however_it_is_split(void **state)
+DEVICE_TEST(backward_is_the_loop_however_it_is_split)
 {
-  (void)state;
   float *dx = normals(R * C, 1), *dwte = normals(V * C, 1);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     float *dwpe = accumulate ? normals(T * C, 1) : nans(T * C), *want_wte = copy_of(dwte, V * C),
@@ -64,9 +62,8 @@ static void backward_is_the_loop_however_it_is_split(void **state)
   assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, NULL, false, NULL));
 }
 
-static void a_bad_token_is_named(void **state)
+DEVICE_TEST(a_bad_token_is_named)
 {
-  (void)state;
   static const int32_t bad[] = {V, -1, INT32_MAX, INT32_MIN};
   float *wte = normals(V * C, 1), *x = normals(R * C, 1), *dwte = copy_of(wte, V * C);
   for (int i = 0; i < 4; i++) {
@@ -79,12 +76,4 @@ static void a_bad_token_is_named(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(forward_is_the_loop),
-      DEVICE_TEST(backward_is_the_loop_however_it_is_split),
-      DEVICE_TEST(a_bad_token_is_named),
-  };
-  return cmocka_run_group_tests(tests, make_tokens, fixture_destroy);
-}
+TEST_MAIN(make_tokens, fixture_destroy)

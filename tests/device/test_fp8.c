@@ -100,9 +100,8 @@ static float *decoded(const struct operand *y)
   return value;
 }
 
-static void scales_are_the_least_powers_of_two(void **state)
+DEVICE_TEST(scales_are_the_least_powers_of_two)
 {
-  (void)state;
   for (uint32_t top = 0; top < 0x7f80; top++)
     for (int low = 0; low < 3; low++) {
       static const uint32_t lows[] = {0, 1, 0xffff};
@@ -119,9 +118,8 @@ static void scales_are_the_least_powers_of_two(void **state)
 }
 
 /* Every bf16 number within the range of e4m3. */
-static void codes_are_rounded_to_nearest(void **state)
+DEVICE_TEST(codes_are_rounded_to_nearest)
 {
-  (void)state;
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
     const float x = f32_from_bf16((uint16_t)bits);
     uint8_t want;
@@ -166,17 +164,15 @@ static void check_groups(bool blocks)
     }
 }
 
-static void groups_have_scales_of_their_own(void **state)
+DEVICE_TEST(groups_have_scales_of_their_own)
 {
-  (void)state;
   check_groups(false);
   check_groups(true);
 }
 
 /* The same bits from the transpose, from rows that lie apart, and with the scales of pads 0. */
-static void transposes_and_strides(void **state)
+DEVICE_TEST(transposes_and_strides)
 {
-  (void)state;
   const int64_t rows = 256, columns = 384, ld = 448;
   const uint16_t *x = varied(rows, columns);
   uint16_t *turned = bytes((size_t)(rows * columns) * 2), *apart = bytes((size_t)(rows * ld) * 2);
@@ -196,9 +192,8 @@ static void transposes_and_strides(void **state)
 }
 
 /* An element makes its group NaN and no other. */
-static void groups_that_are_not_finite(void **state)
+DEVICE_TEST(groups_that_are_not_finite)
 {
-  (void)state;
   static const uint16_t bad[] = {0x7f80, 0xff80, 0x7fc0, 0xffc1};
   const int64_t n = 256;
   for (int b = 0; b < 4; b++)
@@ -247,9 +242,8 @@ static void assert_tally(struct fp8_tally want)
   assert_int_equal(got.largest, want.largest);
 }
 
-static void operands_are_tallied(void **state)
+DEVICE_TEST(operands_are_tallied)
 {
-  (void)state;
   const int64_t rows = 256, columns = 384;
   uint16_t *x = varied(rows, columns), *zeros = bytes((size_t)(rows * columns) * 2);
   memset(zeros, 0, (size_t)(rows * columns) * 2);
@@ -286,9 +280,8 @@ static void check_codes(const struct operand *want, const uint8_t *code, const f
 }
 
 /* The oracle: the two passes apart. Both operands count. */
-static void an_operand_and_its_transpose(void **state)
+DEVICE_TEST(an_operand_and_its_transpose)
 {
-  (void)state;
   const int64_t rows = 256, columns = 384, ld = 400;
   uint16_t *x = varied(rows, ld);
   x[3 * ld + 5] = 0x7f80;
@@ -318,9 +311,8 @@ static void an_operand_and_its_transpose(void **state)
   assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
 }
 
-static void zeros_and_subnormals(void **state)
+DEVICE_TEST(zeros_and_subnormals)
 {
-  (void)state;
   const int64_t n = 128;
   uint16_t *x = bytes((size_t)(n * n) * 2);
   memset(x, 0, (size_t)(n * n) * 2);
@@ -408,9 +400,8 @@ static void check_parts(bool wide, bool bad)
   assert_same_bits(back_scale, turned.scale, (size_t)scales_of(&turned) * sizeof *back_scale);
 }
 
-static void parts_have_the_codes_of_the_whole(void **state)
+DEVICE_TEST(parts_have_the_codes_of_the_whole)
 {
-  (void)state;
   for (int bad = 0; bad < 2; bad++) {
     check_parts(true, bad);
     check_parts(false, bad);
@@ -418,9 +409,8 @@ static void parts_have_the_codes_of_the_whole(void **state)
 }
 
 /* The oracle: the output in bf16, coded afterwards. */
-static void outputs_may_be_codes(void **state)
+DEVICE_TEST(outputs_may_be_codes)
 {
-  (void)state;
   const int64_t rows = 256, C = 384;
   uint8_t *code = bytes((size_t)(rows * C));
   float *scale = nans(rows * (C / FP8_TILE)), *mean = nans(rows), *rstd = nans(rows);
@@ -480,9 +470,8 @@ static const uint16_t *columns_of(const uint16_t *x, int64_t rows, int64_t ld, i
 
 /* The oracle: the gradient in bf16, coded afterwards, as one operand and as two. The gradient is
  * made at once, or in two calls for a tile of columns and for the rest. */
-static void gradients_may_be_codes(void **state)
+DEVICE_TEST(gradients_may_be_codes)
 {
-  (void)state;
   const int64_t rows = 256, F = 384;
   const uint16_t *gu = varied(rows, 2 * F);
   uint16_t *dy = varied(rows, F), *dgu = bytes((size_t)(rows * 2 * F) * 2);
@@ -581,9 +570,8 @@ static void check_product(int64_t m, int64_t n, int64_t k, enum epilogue epilogu
     }
 }
 
-static void products_are_within_their_bound(void **state)
+DEVICE_TEST(products_are_within_their_bound)
 {
-  (void)state;
   check_product(128, 256, 384, EPILOGUE_NONE, false, false);
   check_product(256, 128, 128, EPILOGUE_BIAS, false, false);
   check_product(128, 128, 256, EPILOGUE_BIAS, true, false);
@@ -621,16 +609,14 @@ static void check_weight_gradient(bool a_blocks)
   assert_same_bits(all, each, (size_t)(m * n) * sizeof *all);
 }
 
-static void gradients_of_weights(void **state)
+DEVICE_TEST(gradients_of_weights)
 {
-  (void)state;
   check_weight_gradient(false);
   check_weight_gradient(true);
 }
 
-static void a_product_with_nan_is_nan(void **state)
+DEVICE_TEST(a_product_with_nan_is_nan)
 {
-  (void)state;
   const int64_t n = 128;
   uint16_t *x = varied(n, n), *c = bytes((size_t)(n * n) * 2);
   x[5 * n + 3] = 0x7f80;
@@ -666,9 +652,8 @@ static uint8_t nearest_code(uint8_t code, int gap)
   return nearest | (code & 0x80);
 }
 
-static void codes_with_a_larger_scale(void **state)
+DEVICE_TEST(codes_with_a_larger_scale)
 {
-  (void)state;
   static const int exponents[] = {-126, -100, -20, 0, 1, 100, 120};
   static const int gaps[] = {0, 1, 2, 3, 6, 7, 8, 9, 10, 14, 15, 17, 18, 19, 40, 140, 246};
   for (size_t e = 0; e < sizeof exponents / sizeof *exponents; e++)
@@ -735,9 +720,8 @@ static void check_unified(const struct operand *before, const struct operand *y,
 }
 
 /* Without pads, with pads, and in rows of one block. */
-static void operands_get_one_scale(void **state)
+DEVICE_TEST(operands_get_one_scale)
 {
-  (void)state;
   static const int64_t sizes[][2] = {{256, 512}, {384, 640}, {256, 128}};
   for (int i = 0; i < 3; i++)
     for (int blocks = 0; blocks < 2; blocks++)
@@ -761,9 +745,8 @@ static void operands_get_one_scale(void **state)
 
 /* A weight gets its scale from its parts, and an operand from a part of its columns is given it.
  * Oracle: the definition of scales and codes. */
-static void weights_get_one_scale(void **state)
+DEVICE_TEST(weights_get_one_scale)
 {
-  (void)state;
   const int64_t rows = 384, columns = 640, n = rows * columns,
                 cut[] = {0, 131 * columns + 64, 200 * columns + 8, n};
   for (int bad = 0; bad < 2; bad++) {
@@ -818,9 +801,8 @@ static void weights_get_one_scale(void **state)
 }
 
 /* Products read the first scale alone. */
-static void products_with_one_scale(void **state)
+DEVICE_TEST(products_with_one_scale)
 {
-  (void)state;
   half->fp8_tensor = true;
   for (int blocks = 0; blocks < 2; blocks++) {
     const int64_t m = 128, n = 256, k = 384;
@@ -849,9 +831,8 @@ static void products_with_one_scale(void **state)
 
 /* Compute capabilities of V100, A100, an RTX 3090, an L40S, an H100, a B200, a B300 and an RTX
  * 5090. */
-static void products_of_gpus(void **state)
+DEVICE_TEST(products_of_gpus)
 {
-  (void)state;
   static const struct {
     int major, minor;
     enum fp8_scales fp8;
@@ -862,9 +843,8 @@ static void products_of_gpus(void **state)
     assert_int_equal(device_cuda_fp8(known[i].major, known[i].minor), known[i].fp8);
 }
 
-static void refusals(void **state)
+DEVICE_TEST(refusals)
 {
-  (void)state;
   uint16_t *x = varied(128, 192);
   uint8_t *code = bytes(128 * 192);
   float *scale = nans(128 * 2);
@@ -907,27 +887,4 @@ static void refusals(void **state)
   assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {DEVICE_TEST(scales_are_the_least_powers_of_two),
-                                     DEVICE_TEST(codes_are_rounded_to_nearest),
-                                     DEVICE_TEST(groups_have_scales_of_their_own),
-                                     DEVICE_TEST(transposes_and_strides),
-                                     DEVICE_TEST(an_operand_and_its_transpose),
-                                     DEVICE_TEST(groups_that_are_not_finite),
-                                     DEVICE_TEST(zeros_and_subnormals),
-                                     DEVICE_TEST(operands_are_tallied),
-                                     DEVICE_TEST(parts_have_the_codes_of_the_whole),
-                                     DEVICE_TEST(outputs_may_be_codes),
-                                     DEVICE_TEST(gradients_may_be_codes),
-                                     DEVICE_TEST(products_are_within_their_bound),
-                                     DEVICE_TEST(gradients_of_weights),
-                                     DEVICE_TEST(a_product_with_nan_is_nan),
-                                     DEVICE_TEST(codes_with_a_larger_scale),
-                                     DEVICE_TEST(operands_get_one_scale),
-                                     DEVICE_TEST(weights_get_one_scale),
-                                     DEVICE_TEST(products_with_one_scale),
-                                     DEVICE_TEST(products_of_gpus),
-                                     DEVICE_TEST(refusals)};
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

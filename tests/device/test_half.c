@@ -82,9 +82,8 @@ static void assert_same(const struct sums *x)
   assert_false(isnan(x->wide[0]));
 }
 
-static void computes_in_bf16_and_sums_in_fp32(void **state)
+DEVICE_TEST(computes_in_bf16_and_sums_in_fp32)
 {
-  (void)state;
   assert_int_equal(half->model.compute, DTYPE_BF16);
   assert_int_equal(half->model.gradient, DTYPE_F32);
   assert_true(half->model.by_sequence);
@@ -134,9 +133,8 @@ static void product(int64_t m, bool trans_b, bool accumulate, enum epilogue epil
   assert_rounded(&c);
 }
 
-static void products(void **state)
+DEVICE_TEST(products)
 {
-  (void)state;
   for (int64_t m = 3; m <= 80; m += 77)
     for (int trans_b = 0; trans_b < 2; trans_b++) {
       for (enum epilogue e = EPILOGUE_NONE; e <= EPILOGUE_DGELU; e++)
@@ -147,9 +145,8 @@ static void products(void **state)
     }
 }
 
-static void weight_gradients(void **state)
+DEVICE_TEST(weight_gradients)
 {
-  (void)state;
   enum { M = 21, N = 37, T = 50, K = 3 * T, LDA = M + 1, LDB = N + 2 };
   struct twin x = input(K * LDA, 1), dy = input(K * LDB, 1);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -176,9 +173,8 @@ static void weight_gradients(void **state)
   }
 }
 
-static void layer_norms(void **state)
+DEVICE_TEST(layer_norms)
 {
-  (void)state;
   enum { T = 23, R = 3 * T, C = 77 };
   struct twin x = input(R * C, 1), add = input(R * C, 1), gamma = input(C, 1), beta = input(C, 1),
               dy = input(R * C, 1);
@@ -212,9 +208,8 @@ static void layer_norms(void **state)
 
 /* The norm of a row that another matrix is added to, and of each head inside a wider row, in place.
  */
-static void rms_norms(void **state)
+DEVICE_TEST(rms_norms)
 {
-  (void)state;
   enum { T = 19, R = 2 * T };
   for (int heads = 0; heads < 2; heads++) {
     int64_t groups = heads ? 5 : 1, C = heads ? 16 : 77, stride = groups * C + (heads ? 9 : 0);
@@ -259,9 +254,8 @@ static void rms_norms(void **state)
   }
 }
 
-static void rotations(void **state)
+DEVICE_TEST(rotations)
 {
-  (void)state;
   enum { T = 11, R = 2 * T, HEADS = 3, D = 10, STRIDE = HEADS * D + 7 };
   float inv_freq[D / 2];
   for (int i = 0; i < D / 2; i++)
@@ -284,9 +278,8 @@ static void rotations(void **state)
   }
 }
 
-static void gates(void **state)
+DEVICE_TEST(gates)
 {
-  (void)state;
   enum { R = 13, F = 31 };
   for (int in_place = 0; in_place < 2; in_place++) {
     struct twin gu = input(R * 2 * F, 2), dy = input(R * F, 1), y = output(R * F);
@@ -305,9 +298,8 @@ static void gates(void **state)
 enum { B = 2, T = 70, H = 6, KV = 2, D = 8, STRIDE = (H + 2 * KV) * D + 3 };
 
 /* Inside a fused row of queries, keys and values. */
-static void attention_forward_and_backward(void **state)
+DEVICE_TEST(attention_forward_and_backward)
 {
-  (void)state;
   struct twin qkv = input(B * T * STRIDE, 1), dout = input(B * T * H * D, 1);
   for (int64_t window = 0; window < 40; window += 33) {
     struct twin out = output(B * T * H * D), d = output(B * T * STRIDE);
@@ -345,9 +337,8 @@ static void attention_forward_and_backward(void **state)
 
 /* Queries behind a cache with room for more, whose rows hold keys, then values; and the first ones
  * of a sequence. */
-static void attention_to_a_cache(void **state)
+DEVICE_TEST(attention_to_a_cache)
 {
-  (void)state;
   enum { NEW = 3, ROOM = 90, ROW = 2 * KV * D };
   for (int64_t past = 0; past < 80; past += 77) {
     struct twin q = input(B * NEW * H * D, 1), cache = input(B * ROOM * ROW, 1),
@@ -370,9 +361,8 @@ static void attention_to_a_cache(void **state)
   }
 }
 
-static void embeddings(void **state)
+DEVICE_TEST(embeddings)
 {
-  (void)state;
   enum { V = 29, C = 21, LONG = 12, R = 2 * LONG };
   struct twin wte = input(V * C, 1), wpe = input(LONG * C, 1), dx = input(R * C, 1);
   int32_t token[R];
@@ -401,9 +391,8 @@ static void embeddings(void **state)
     assert_int_equal(x.half[i], 0xffff); /* a call that fails writes nothing */
 }
 
-static void losses(void **state)
+DEVICE_TEST(losses)
 {
-  (void)state;
   enum { R = 9, V = 101, LD = V + 3 };
   int32_t target[R];
   for (int r = 0; r < R; r++)
@@ -421,9 +410,8 @@ static void losses(void **state)
   }
 }
 
-static void additions(void **state)
+DEVICE_TEST(additions)
 {
-  (void)state;
   enum { N = 70001 };
   struct twin a = input(N, 1), b = input(N, 1), c = output(N);
   assert_ok(ops->add(lanes[0], N, a.wide, b.wide, c.wide));
@@ -433,9 +421,8 @@ static void additions(void **state)
   assert_memory_equal(b.half, c.half, N * sizeof *c.half);
 }
 
-static void masters_stay_fp32_and_their_copy_is_rounded(void **state)
+DEVICE_TEST(masters_stay_fp32_and_their_copy_is_rounded)
 {
-  (void)state;
   enum { N = 70001 };
   struct outcome outcome = {.scale = 0.25, .finite = 1};
   struct update op = {.lr = 1e-2,
@@ -472,9 +459,8 @@ static void masters_stay_fp32_and_their_copy_is_rounded(void **state)
 }
 
 /* A lane's room grows with the largest call; after that a step allocates nothing. */
-static void room_is_kept(void **state)
+DEVICE_TEST(room_is_kept)
 {
-  (void)state;
   struct twin a = input(5000, 1);
   struct lane *fresh;
   assert_ok(half->ops->lane_create(half, "fresh", LANE_ROLE_COMPUTE, 1, &fresh));
@@ -488,9 +474,8 @@ static void room_is_kept(void **state)
   half->ops->lane_destroy(fresh);
 }
 
-static void guards_of_fp32_fire(void **state)
+DEVICE_TEST(guards_of_fp32_fire)
 {
-  (void)state;
   struct twin x = input(64, 1);
   struct matmul op = {
       .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x.half, .b = x.half, .c = x.half};
@@ -507,24 +492,4 @@ static void guards_of_fp32_fire(void **state)
   assert_int_equal(half->ops->swiglu(half_lane, -1, 4, x.half, x.half), STATUS_INTERNAL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(computes_in_bf16_and_sums_in_fp32),
-      DEVICE_TEST(products),
-      DEVICE_TEST(weight_gradients),
-      DEVICE_TEST(layer_norms),
-      DEVICE_TEST(rms_norms),
-      DEVICE_TEST(rotations),
-      DEVICE_TEST(gates),
-      DEVICE_TEST(attention_forward_and_backward),
-      DEVICE_TEST(attention_to_a_cache),
-      DEVICE_TEST(embeddings),
-      DEVICE_TEST(losses),
-      DEVICE_TEST(additions),
-      DEVICE_TEST(masters_stay_fp32_and_their_copy_is_rounded),
-      DEVICE_TEST(room_is_kept),
-      DEVICE_TEST(guards_of_fp32_fire),
-  };
-  return cmocka_run_group_tests(tests, create, destroy);
-}
+TEST_MAIN(create, destroy)

@@ -88,9 +88,8 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   }
 }
 
-static void variants_give_the_same_bits(void **state)
+DEVICE_TEST(variants_give_the_same_bits)
 {
-  (void)state;
   struct material in = {normals(ROWS * MOST + 1, 3) + 1, normals(ROWS * MOST + 1, 5) + 1,
                         normals(MOST + 1, 1) + 1, normals(MOST + 1, 1) + 1,
                         normals(MOST + 1, 1) + 1};
@@ -107,9 +106,8 @@ static void variants_give_the_same_bits(void **state)
   }
 }
 
-static void variants_are_listed_from_plain_to_best(void **state)
+DEVICE_TEST(variants_are_listed_from_plain_to_best)
 {
-  (void)state;
   int n = 0;
   assert_string_equal(kernels_variant(0)->name, "generic");
   while (kernels_variant(n))
@@ -122,9 +120,8 @@ static void variants_are_listed_from_plain_to_best(void **state)
 
 /* Every 16-bit code; fp32 around every one of them, whose upper half is one, where numbers are
  * exact, tie, or nearly so in bf16 and in fp16. */
-static void conversions_are_those_of_dtype(void **state)
+DEVICE_TEST(conversions_are_those_of_dtype)
 {
-  (void)state;
   static const uint32_t low[] = {0,      1,      0xfff,  0x1000, 0x1001, 0x2000,
                                  0x3000, 0x5000, 0x7fff, 0x8000, 0x8001, 0xffff};
   enum { CODES = 1 << 16, LOW = sizeof low / sizeof low[0], WORDS = CODES * LOW };
@@ -154,9 +151,8 @@ static void conversions_are_those_of_dtype(void **state)
 }
 
 /* On a boundary of a cache line and next to it. Bytes after the array do not change. */
-static void sums_around_the_caches_are_sums(void **state)
+DEVICE_TEST(sums_around_the_caches_are_sums)
 {
-  (void)state;
   float line[MOST + 2] __attribute__((aligned(64)));
   const float *a = normals(MOST, 1), *b = normals(MOST, 1);
   for (int v = 0; kernels_variant(v); v++)
@@ -173,9 +169,8 @@ static void sums_around_the_caches_are_sums(void **state)
 
 /* exp alone: the softmax of (x, 0) with x <= 0 leaves e^x in place of x. 1.5 units in the last
  * place are 1.8e-7. */
-static void exponential_is_close(void **state)
+DEVICE_TEST(exponential_is_close)
 {
-  (void)state;
   for (int v = 0; kernels_variant(v); v++)
     for (int i = 0; i <= 87000; i++) {
       float x[2] = {(float)(-i * 1e-3), 0}, max = -INFINITY, exact = x[0];
@@ -186,9 +181,8 @@ static void exponential_is_close(void **state)
     }
 }
 
-static void exponential_ends_in_zero_and_keeps_nan(void **state)
+DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan)
 {
-  (void)state;
   for (int v = 0; kernels_variant(v); v++) {
     const struct kernels *k = kernels_variant(v);
     float x[4] = {0, -88, -1e30f, -INFINITY}, max = -INFINITY;
@@ -206,9 +200,8 @@ static void exponential_ends_in_zero_and_keeps_nan(void **state)
   }
 }
 
-static void gelu_is_close_and_survives_large_arguments(void **state)
+DEVICE_TEST(gelu_is_close_and_survives_large_arguments)
 {
-  (void)state;
   for (int v = 0; kernels_variant(v); v++)
     for (double at = -12; at <= 12; at += 1e-3) {
       float zero = 0, aux, c = (float)at, slope = 1;
@@ -238,9 +231,8 @@ static void gelu_is_close_and_survives_large_arguments(void **state)
   }
 }
 
-static void softmax_goes_on_from_an_earlier_maximum(void **state)
+DEVICE_TEST(softmax_goes_on_from_an_earlier_maximum)
 {
-  (void)state;
   for (int v = 0; kernels_variant(v); v++) {
     float x[3] = {1, 2, 3}, y[3] = {1, 2, 3}, low = 2, high = 5;
     float sum = kernels_variant(v)->softmax(3, x, &low);
@@ -252,17 +244,4 @@ static void softmax_goes_on_from_an_earlier_maximum(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(variants_are_listed_from_plain_to_best),
-      DEVICE_TEST(variants_give_the_same_bits),
-      DEVICE_TEST(softmax_goes_on_from_an_earlier_maximum),
-      DEVICE_TEST(exponential_is_close),
-      DEVICE_TEST(sums_around_the_caches_are_sums),
-      DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan),
-      DEVICE_TEST(gelu_is_close_and_survives_large_arguments),
-      DEVICE_TEST(conversions_are_those_of_dtype),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

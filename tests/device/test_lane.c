@@ -1,27 +1,21 @@
 /* The token board. Oracles: order seen through tokens: a value written before a signal is read
  * after the wait. The clock of CPU time shows that waiting threads sleep. ThreadSanitizer checks
  * the board in its build. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/team.h"
 #include "device/lane.h"
+#include "tests/test.h"
 
 static void sleep_ms(long ms)
 {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-static void counts_are_reached_and_stay(void **state)
+TEST(counts_are_reached_and_stay)
 {
-  (void)state;
   struct token_board *board;
   assert_int_equal(token_board_create(3, &board), STATUS_OK);
   assert_true(token_is_done(board, 1, 0));
@@ -66,9 +60,8 @@ static enum status go_round(void *arg)
   return STATUS_OK;
 }
 
-static void a_ring_of_waits_loses_nothing(void **state)
+TEST(a_ring_of_waits_loses_nothing)
 {
-  (void)state;
   struct ring ring = {0};
   struct ring_member member[RING];
   struct thread *thread[RING];
@@ -98,9 +91,8 @@ static enum status wait_and_measure(void *arg)
   return status;
 }
 
-static void a_long_wait_sleeps_and_allocates_nothing(void **state)
+TEST(a_long_wait_sleeps_and_allocates_nothing)
 {
-  (void)state;
   struct waiter waiter[2] = {0};
   struct thread *thread[2];
   assert_int_equal(token_board_create(1, &waiter[0].board), STATUS_OK);
@@ -120,9 +112,8 @@ static void a_long_wait_sleeps_and_allocates_nothing(void **state)
   token_board_destroy(waiter[0].board);
 }
 
-static void abort_wakes_everyone_and_stays(void **state)
+TEST(abort_wakes_everyone_and_stays)
 {
-  (void)state;
   struct waiter waiter[2] = {0};
   struct thread *thread[2];
   assert_int_equal(token_board_create(1, &waiter[0].board), STATUS_OK);
@@ -140,13 +131,4 @@ static void abort_wakes_everyone_and_stays(void **state)
   token_board_destroy(waiter[0].board);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counts_are_reached_and_stay),
-      cmocka_unit_test(a_ring_of_waits_loses_nothing),
-      cmocka_unit_test(a_long_wait_sleeps_and_allocates_nothing),
-      cmocka_unit_test(abort_wakes_everyone_and_stays),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -150,9 +150,8 @@ static const int64_t long_shapes[][4] = {
     {3, 5, 1000, 31},
     {2, 258, 800, 2}}; /* several tasks of rows, of columns, of both */
 
-static void tokens_times_weights(void **state)
+DEVICE_TEST(tokens_times_weights)
 {
-  (void)state;
   for (int s = 0; s < 3; s++)
     for (int trans_b = 0; trans_b < 2; trans_b++)
       for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -172,9 +171,8 @@ static void tokens_times_weights(void **state)
       }
 }
 
-static void epilogues(void **state)
+DEVICE_TEST(epilogues)
 {
-  (void)state;
   static const enum epilogue all[] = {EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU};
   for (int s = 0; s < 3; s++)
     for (int e = 0; e < 3; e++) {
@@ -189,9 +187,8 @@ static void epilogues(void **state)
 }
 
 /* Here the sum runs over the tokens: the split that must not show is that of the sum. */
-static void weight_gradients(void **state)
+DEVICE_TEST(weight_gradients)
 {
-  (void)state;
   for (int s = 0; s < 3; s++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
       const int64_t *shape = shapes[s];
@@ -213,9 +210,8 @@ static void weight_gradients(void **state)
       .sequences = 2, .T = 9, .columns = 17, .rows = 21, .trans_a = true, .trans_b = true});
 }
 
-static void one_piece_and_an_uneven_last_tile(void **state)
+DEVICE_TEST(one_piece_and_an_uneven_last_tile)
 {
-  (void)state;
   struct product p = {.sequences = 1, .T = 50, .columns = 20, .depth = 30};
   make(&p);
   for (int64_t tile = 0; tile <= 50; tile += 17) { /* 0, 17, 34: 50 is no multiple */
@@ -230,9 +226,8 @@ static void one_piece_and_an_uneven_last_tile(void **state)
 
 /* With few rows another loop computes the same chains: oracle, the bits of the first rows of a
  * product of many. */
-static void few_rows_are_the_first_of_many(void **state)
+DEVICE_TEST(few_rows_are_the_first_of_many)
 {
-  (void)state;
   static const int64_t narrow[][2] = {
       {1, 1}, {5, 3}, {40, 33}, {101, 300}, {523, 1031}}; /* columns, k */
   for (int v = 0; fixture_use(v); v++)
@@ -302,9 +297,8 @@ static void check_add(struct product p, float scale, float add_scale)
   }
 }
 
-static void something_is_added(void **state)
+DEVICE_TEST(something_is_added)
 {
-  (void)state;
   for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_BIAS; epilogue++)
     for (int trans_b = 0; trans_b < 2; trans_b++) {
       check_add((struct product){.sequences = 3,
@@ -339,16 +333,14 @@ static void something_is_added(void **state)
             0, 0); /* than a row */
 }
 
-static void nothing_to_do(void **state)
+DEVICE_TEST(nothing_to_do)
 {
-  (void)state;
   struct matmul op = {.m = 0, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4};
   assert_ok(ops->matmul(lanes[0], &op));
 }
 
-static void work_and_time_are_counted(void **state)
+DEVICE_TEST(work_and_time_are_counted)
 {
-  (void)state;
   struct product p = {.sequences = 2, .T = 77, .columns = 101, .depth = 400};
   make(&p);
   p.op.c = p.c;
@@ -360,9 +352,8 @@ static void work_and_time_are_counted(void **state)
   }
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   float *x = normals(16, 1);
   const struct matmul good = {
       .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x, .b = x, .c = x};
@@ -392,9 +383,8 @@ static void guards_fire(void **state)
 
 /* More than there is room to pack at once: several chunks of rows, of columns, of k. Oracle: the
  * bits of a lane that has the room, and OpenBLAS. */
-static void products_larger_than_the_room(void **state)
+DEVICE_TEST(products_larger_than_the_room)
 {
-  (void)state;
   static const int64_t large[][5] = {{20, 300, 800, 0, 0},
                                      {300, 20, 800, 0, 0},
                                      {210, 190, 1700, 0, 0},
@@ -456,9 +446,8 @@ static float chain(const struct matmul *op, bool fused, int64_t i, int64_t j)
   return sum;
 }
 
-static void every_variant_adds_in_the_stated_order(void **state)
+DEVICE_TEST(every_variant_adds_in_the_stated_order)
 {
-  (void)state;
   struct host_device *host = (struct host_device *)device;
   const struct kernels *chosen = host->kernels;
   const struct kernels *variant;
@@ -485,20 +474,4 @@ static void every_variant_adds_in_the_stated_order(void **state)
     }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(tokens_times_weights),
-      DEVICE_TEST(epilogues),
-      DEVICE_TEST(weight_gradients),
-      DEVICE_TEST(one_piece_and_an_uneven_last_tile),
-      DEVICE_TEST(products_larger_than_the_room),
-      DEVICE_TEST(every_variant_adds_in_the_stated_order),
-      DEVICE_TEST(few_rows_are_the_first_of_many),
-      DEVICE_TEST(something_is_added),
-      DEVICE_TEST(nothing_to_do),
-      DEVICE_TEST(work_and_time_are_counted),
-      DEVICE_TEST(guards_fire),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -27,9 +27,8 @@ static struct moments moments_of(const float *x, int64_t C)
   return m;
 }
 
-static void forward_is_the_formula(void **state)
+DEVICE_TEST(forward_is_the_formula)
 {
-  (void)state;
   for (int w = 0; w < WIDTHS; w++)
     for (int with_add = 0; with_add < 2; with_add++) {
       int64_t C = widths[w], n = R * C;
@@ -61,9 +60,8 @@ static void forward_is_the_formula(void **state)
     }
 }
 
-static void sum_may_take_the_place_of_x(void **state)
+DEVICE_TEST(sum_may_take_the_place_of_x)
 {
-  (void)state;
   int64_t C = 40, n = R * C;
   float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *y = nans(n),
         *y2 = nans(n), *sum = nans(n), *mean = nans(R), *rstd = nans(R);
@@ -91,9 +89,8 @@ static void run_backward(struct lane *on, int64_t each, int64_t C, bool dx_accum
   }
 }
 
-static void backward_is_the_formula_however_it_is_split(void **state)
+DEVICE_TEST(backward_is_the_formula_however_it_is_split)
 {
-  (void)state;
   for (int w = 0; w < WIDTHS; w++)
     for (int accumulate = 0; accumulate < 4; accumulate++) {
       int64_t C = widths[w], n = R * C;
@@ -143,9 +140,8 @@ static void backward_is_the_formula_however_it_is_split(void **state)
     }
 }
 
-static void dx_may_take_the_place_of_dy(void **state)
+DEVICE_TEST(dx_may_take_the_place_of_dy)
 {
-  (void)state;
   int64_t C = 101, n = R * C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n),
         *mean = nans(R), *rstd = nans(R);
@@ -158,9 +154,8 @@ static void dx_may_take_the_place_of_dy(void **state)
   assert_same_bits(apart.dbeta, within.dbeta, (size_t)C * sizeof(float));
 }
 
-static void gradients_of_parameters_may_be_left_out(void **state)
+DEVICE_TEST(gradients_of_parameters_may_be_left_out)
 {
-  (void)state;
   int64_t C = 101, n = R * C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n),
         *mean = nans(R), *rstd = nans(R);
@@ -178,14 +173,4 @@ static void gradients_of_parameters_may_be_left_out(void **state)
   assert_same_bits(all.dx, some.dx, (size_t)n * sizeof(float));
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(forward_is_the_formula),
-      DEVICE_TEST(sum_may_take_the_place_of_x),
-      DEVICE_TEST(backward_is_the_formula_however_it_is_split),
-      DEVICE_TEST(dx_may_take_the_place_of_dy),
-      DEVICE_TEST(gradients_of_parameters_may_be_left_out),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

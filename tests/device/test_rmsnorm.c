@@ -59,9 +59,8 @@ static double sample_loss(void *arg)
   return sum;
 }
 
-static void the_twin_has_its_own_gradient(void **state)
+DEVICE_TEST(the_twin_has_its_own_gradient)
 {
-  (void)state;
   struct sample s;
   double dx[40], dgamma[40] = {0};
   memcpy(s.x, doubles_of(normals(40, 2), 40), sizeof s.x);
@@ -81,9 +80,8 @@ static float *compact(const float *x, int64_t rows, int64_t n, int64_t ld)
   return y;
 }
 
-static void forward_is_the_formula(void **state)
+DEVICE_TEST(forward_is_the_formula)
 {
-  (void)state;
   for (int i = 0; i < SHAPES; i++)
     for (int with_add = 0; with_add <= (shapes[i].groups == 1); with_add++) {
       const struct shape *s = &shapes[i];
@@ -130,9 +128,8 @@ static void forward_is_the_formula(void **state)
   fixture_use(-1);
 }
 
-static void results_may_take_the_place_of_inputs(void **state)
+DEVICE_TEST(results_may_take_the_place_of_inputs)
 {
-  (void)state;
   int64_t rows = 77, C = 101, n = rows * C;
   float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *rstd = nans(rows),
         *y = nans(n), *within = copy_of(x, n);
@@ -235,17 +232,15 @@ static void check_backward(const struct shape *s, bool to_dx, bool to_gamma)
   fixture_use(-1);
 }
 
-static void backward_is_the_formula_however_it_is_split(void **state)
+DEVICE_TEST(backward_is_the_formula_however_it_is_split)
 {
-  (void)state;
   for (int i = 0; i < SHAPES; i++)
     for (int accumulate = 0; accumulate < 4; accumulate++)
       check_backward(&shapes[i], accumulate & 1, accumulate & 2);
 }
 
-static void dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out(void **state)
+DEVICE_TEST(dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out)
 {
-  (void)state;
   const struct shape s = {2, 77, 3, 40};
   int64_t rows = s.B * s.T, n = rows * s.groups * s.C, stride = s.groups * s.C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(s.C, 1),
@@ -275,9 +270,8 @@ static void dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out(void **state)
 }
 
 /* An uneven last tile, and no tile at all: the same sum but for its order. */
-static void tiles_need_not_divide_the_rows(void **state)
+DEVICE_TEST(tiles_need_not_divide_the_rows)
 {
-  (void)state;
   int64_t rows = 200, C = 40;
   float *x = normals(rows * C, 2), *dy = normals(rows * C, 1), *gamma = normals(C, 1),
         *rstd = normals(rows, 1), *dx = nans(rows * C);
@@ -307,9 +301,8 @@ static void tiles_need_not_divide_the_rows(void **state)
   }
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   float x[16] = {0};
   const struct row_norm good = {.rows = 2,
                                 .groups = 2,
@@ -352,16 +345,4 @@ static void guards_fire(void **state)
     assert_int_equal(ops->norm_backward(lanes[0], &worse[i]), STATUS_INTERNAL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(the_twin_has_its_own_gradient),
-      DEVICE_TEST(forward_is_the_formula),
-      DEVICE_TEST(results_may_take_the_place_of_inputs),
-      DEVICE_TEST(backward_is_the_formula_however_it_is_split),
-      DEVICE_TEST(dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out),
-      DEVICE_TEST(tiles_need_not_divide_the_rows),
-      DEVICE_TEST(guards_fire),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -60,9 +60,8 @@ static void run(struct lane *on, const struct shape *s, int64_t each, const floa
   }
 }
 
-static void rotation_is_the_formula(void **state)
+DEVICE_TEST(rotation_is_the_formula)
 {
-  (void)state;
   for (int i = 0; i < SHAPES; i++)
     for (int inverse = 0; inverse < 2; inverse++) {
       const struct shape *s = &shapes[i];
@@ -85,9 +84,8 @@ static void rotation_is_the_formula(void **state)
 }
 
 /* The bound that is promised is 1e-6; what there is comes to half a unit of fp32. */
-static void angles_are_exact_to_fp32_far_out(void **state)
+DEVICE_TEST(angles_are_exact_to_fp32_far_out)
 {
-  (void)state;
   static const float freq[] = {1,          0.9f,       0.31830987f, 0.0123f, 1e-6f,
                                0.7853982f, 1.5707964f, 3.1415927f,  0};
   enum { N = sizeof freq / sizeof freq[0] };
@@ -103,9 +101,8 @@ static void angles_are_exact_to_fp32_far_out(void **state)
     }
 }
 
-static void turning_back_undoes_turning(void **state)
+DEVICE_TEST(turning_back_undoes_turning)
 {
-  (void)state;
   const struct shape *s = &shapes[1];
   int64_t n = s->B * s->T * stride_of(s);
   float *x = normals(n, 1), *turned = copy_of(x, n), *inv_freq = frequencies(s->D);
@@ -131,9 +128,8 @@ static double sample_loss(void *arg)
   return sum;
 }
 
-static void turning_back_is_the_gradient(void **state)
+DEVICE_TEST(turning_back_is_the_gradient)
 {
-  (void)state;
   struct sample s = {.inv_freq = frequencies(4)};
   float *dy = normals(24, 1);
   double dx[24];
@@ -144,9 +140,8 @@ static void turning_back_is_the_gradient(void **state)
   assert_is_gradient(sample_loss, &s, s.x, dx, 24, 1, 1e-6);
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   float x[64] = {0}, inv_freq[2] = {0};
   const struct rope good = {
       .rows = 4, .T = 2, .heads = 2, .D = 4, .stride = 8, .inv_freq = inv_freq, .x = x};
@@ -164,14 +159,4 @@ static void guards_fire(void **state)
   assert_non_null(strstr(status_text(), "must be even"));
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(rotation_is_the_formula),
-      DEVICE_TEST(angles_are_exact_to_fp32_far_out),
-      DEVICE_TEST(turning_back_undoes_turning),
-      DEVICE_TEST(turning_back_is_the_gradient),
-      DEVICE_TEST(guards_fire),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -163,9 +163,8 @@ static const struct selection rules[] = {
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-static void the_choice_is_that_of_a_sort(void **state)
+DEVICE_TEST(the_choice_is_that_of_a_sort)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++)
     for (int s = 0; s < SIZES; s++) {
       const float *x = elements(PARTS * sizes[s]);
@@ -176,9 +175,8 @@ static void the_choice_is_that_of_a_sort(void **state)
 }
 
 /* Inputs of one kind only. */
-static void extremes_are_chosen_as_numbers_are(void **state)
+DEVICE_TEST(extremes_are_chosen_as_numbers_are)
 {
-  (void)state;
   static const float kinds[][2] = {
       {0, -0.0f}, {0x1p-149f, -0x1p-148f},       {INFINITY, 1}, {-INFINITY, NAN},
       {NAN, 0},   {0x1.fffffep127f, -0x1p-126f}, {0.5f, 0.5f},  {-1, 1}};
@@ -230,9 +228,8 @@ static void check_scatter(const struct selection *op, int64_t n, const struct me
   }
 }
 
-static void values_go_back_to_their_places(void **state)
+DEVICE_TEST(values_go_back_to_their_places)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++)
     for (int s = 0; s < SIZES; s++) {
       const float *x = elements(PARTS * sizes[s]);
@@ -246,9 +243,8 @@ static void values_go_back_to_their_places(void **state)
 }
 
 /* Indices of all kinds, as damage may make them: within the block, after the vector, unused. */
-static void indices_outside_are_ignored(void **state)
+DEVICE_TEST(indices_outside_are_ignored)
 {
-  (void)state;
   enum { N = 300 };
   const struct selection op = {.rule = SELECT_topk, .block = SMALL, .keep = 4};
   static const uint16_t damaged[] = {255, 256, 32767, SELECT_UNUSED, 43, 44, 45, 0x8000};
@@ -299,9 +295,8 @@ static void check_bits(const struct selection *op, int64_t n)
   }
 }
 
-static void bits_say_what_indices_say(void **state)
+DEVICE_TEST(bits_say_what_indices_say)
 {
-  (void)state;
   for (int r = 0; r < RULES; r++)
     for (int s = 0; s < SIZES && rules[r].rule != SELECT_randomk; s++) {
       check_bits(&rules[r], sizes[s]);
@@ -310,9 +305,8 @@ static void bits_say_what_indices_say(void **state)
 }
 
 /* As damage may make them: more bits than slots, and bits after the vector. */
-static void bits_without_a_slot_are_ignored(void **state)
+DEVICE_TEST(bits_without_a_slot_are_ignored)
 {
-  (void)state;
   enum { N = 300 };
   const struct selection op = {.rule = SELECT_topk, .block = SMALL, .keep = 4};
   float values[8] = {1, 2, 4, 8, 16, 32, 64, 128}, *out = nans(N + 1);
@@ -326,18 +320,16 @@ static void bits_without_a_slot_are_ignored(void **state)
   assert_true(isnan(out[N]));
 }
 
-static void nothing_is_chosen_from_nothing(void **state)
+DEVICE_TEST(nothing_is_chosen_from_nothing)
 {
-  (void)state;
   const struct slots none = {NULL, NULL, 0, 0, NULL};
   assert_ok(ops->select(lanes[1], &rules[0], 0, PARTS, NULL, &none));
   assert_ok(ops->scatter(lanes[1], &rules[0], 0, PARTS, &none, SCATTER_SET, DTYPE_F32, NULL));
   assert_ok(ops->select(lanes[1], &rules[0], 5, 0, NULL, &none));
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   static const struct selection bad[] = {{.block = 128, .keep = 1},
                                          {.block = 65536, .keep = 1},
                                          {.block = 300, .keep = 1},
@@ -353,13 +345,4 @@ static void guards_fire(void **state)
   assert_int_equal(ops->select(lanes[0], &rules[0], -1, 1, NULL, &none), STATUS_INTERNAL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(the_choice_is_that_of_a_sort),   DEVICE_TEST(extremes_are_chosen_as_numbers_are),
-      DEVICE_TEST(values_go_back_to_their_places), DEVICE_TEST(indices_outside_are_ignored),
-      DEVICE_TEST(bits_say_what_indices_say),      DEVICE_TEST(bits_without_a_slot_are_ignored),
-      DEVICE_TEST(nothing_is_chosen_from_nothing), DEVICE_TEST(guards_fire),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

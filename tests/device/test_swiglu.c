@@ -30,9 +30,8 @@ static double sample_loss(void *arg)
   return s->dy * s->gu[0] * sigmoid(s->gu[0]) * s->gu[1];
 }
 
-static void the_twin_has_its_own_gradient(void **state)
+DEVICE_TEST(the_twin_has_its_own_gradient)
 {
-  (void)state;
   for (double g = -8; g <= 8; g += 0.37) {
     struct sample s = {{g, 1.3}, 0.7};
     double gradient[2] = {s.dy * s.gu[1] * silu_slope(g), s.dy * g * sigmoid(g)};
@@ -40,9 +39,8 @@ static void the_twin_has_its_own_gradient(void **state)
   }
 }
 
-static void forward_and_backward_are_the_formulas(void **state)
+DEVICE_TEST(forward_and_backward_are_the_formulas)
 {
-  (void)state;
   for (int i = 0; i < SHAPES; i++) {
     int64_t rows = shapes[i][0], F = shapes[i][1], n = rows * F;
     float *gu = normals(2 * n, 3), *dy = normals(n, 1), *first_y = NULL, *first = NULL;
@@ -76,9 +74,8 @@ static void forward_and_backward_are_the_formulas(void **state)
 }
 
 /* Each element against its own twin, from where the sigmoid is nothing to where it is one. */
-static void elements_are_close_one_by_one(void **state)
+DEVICE_TEST(elements_are_close_one_by_one)
 {
-  (void)state;
   for (int v = 0; fixture_use(v); v++)
     for (double at = -80; at <= 80; at += 0.013) {
       float gu[2] = {(float)at, 1}, dy = 1, y, dgu[2];
@@ -99,9 +96,8 @@ static void elements_are_close_one_by_one(void **state)
   fixture_use(-1);
 }
 
-static void results_may_take_the_place_of_inputs(void **state)
+DEVICE_TEST(results_may_take_the_place_of_inputs)
 {
-  (void)state;
   int64_t rows = 77, F = 101, n = rows * F;
   float *gu = normals(2 * n, 2), *dy = normals(n, 1), *dgu = nans(2 * n), *y = nans(n),
         *within = copy_of(gu, 2 * n), *both = copy_of(dy, n);
@@ -111,9 +107,8 @@ static void results_may_take_the_place_of_inputs(void **state)
   assert_same_bits(both, y, (size_t)n * sizeof *y);
 }
 
-static void guards_fire(void **state)
+DEVICE_TEST(guards_fire)
 {
-  (void)state;
   float x[4] = {0};
   assert_int_equal(ops->swiglu(lanes[0], -1, 1, x, x), STATUS_INTERNAL);
   assert_int_equal(ops->swiglu(lanes[0], 1, -1, x, x), STATUS_INTERNAL);
@@ -121,14 +116,4 @@ static void guards_fire(void **state)
   assert_int_equal(ops->swiglu_backward(lanes[0], 1, -1, x, x, x, NULL), STATUS_INTERNAL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(the_twin_has_its_own_gradient),
-      DEVICE_TEST(forward_and_backward_are_the_formulas),
-      DEVICE_TEST(elements_are_close_one_by_one),
-      DEVICE_TEST(results_may_take_the_place_of_inputs),
-      DEVICE_TEST(guards_fire),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

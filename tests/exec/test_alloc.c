@@ -4,18 +4,13 @@
 /* ranks: 1 2 3 */
 #include <errno.h>
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OWN_MALLOC 0 /* they have theirs */
@@ -67,9 +62,8 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 
 static struct comm *comm;
 
-static void allocations_are_counted(void **state)
+TEST(allocations_are_counted)
 {
-  (void)state;
   int64_t calls = mem_calls(), own = atomic_load(&mallocs);
   char *text = mem_strdup("text");
   assert_int_equal(mem_calls(), calls + 1);
@@ -77,9 +71,8 @@ static void allocations_are_counted(void **state)
   mem_free(text);
 }
 
-static void a_step_allocates_nothing(void **state)
+TEST(a_step_allocates_nothing)
 {
-  (void)state;
   static char norm[] = "*norm*", *norms[] = {norm};
   const struct job_setup setups[] = {
       {.prefetch = 1, .recompute_every = 2, .micros = 2, .reduce_every_micro = true, .threads = 2},
@@ -107,23 +100,16 @@ static void a_step_allocates_nothing(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   return comm ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(allocations_are_counted),
-                                     cmocka_unit_test(a_step_allocates_nothing)};
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -3,15 +3,10 @@
  * no recompute, one micro-batch). Runs with gradients sent in bf16 are compared with each other. */
 /* ranks: 1 2 3 4 5 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 static struct job_record reference;
@@ -312,16 +307,14 @@ static void gradients_that_travel_in_bf16(void **state)
   job_record_free(&narrow);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   reference = run((struct job_setup){.prefetch = 1});
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   job_record_free(&reference);
   return 0;
 }

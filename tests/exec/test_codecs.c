@@ -3,19 +3,15 @@
  * parameters of a run whose ranks encode all, bit for bit. */
 /* ranks: 2 3 4 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <math.h>
 #include <mpi.h>
 
 #include "base/mem.h"
 #include "job.h"
 #include "optim/optim.h"
+#include "tests/test.h"
 
 enum { STEPS = 3, MOST_UNITS = 8 };
 
@@ -304,9 +300,8 @@ static void expect_same_sums(const struct log *a, const struct log *b)
 }
 
 /* Every second step is measured: the second of three. */
-static void errors_of_messages_are_measured(void **state)
+TEST(errors_of_messages_are_measured)
 {
-  (void)state;
   for (int s = 0; s < SETUPS; s++)
     for (int feedback = 0; feedback < 2; feedback++) {
       struct job_setup setup = setups[s];
@@ -329,9 +324,8 @@ static void errors_of_messages_are_measured(void **state)
     }
 }
 
-static void errors_of_messages_come_with_the_next_ones(void **state)
+TEST(errors_of_messages_come_with_the_next_ones)
 {
-  (void)state;
   if (comm_ranks(comm) == 4)
     expect_what_messages_lose(nodes, sizeof nodes / sizeof *nodes);
   else
@@ -351,9 +345,8 @@ static float *parameters_after(const struct job_setup *setup, int64_t *n)
 }
 
 /* Two pairs of ranks add up as four ranks do. */
-static void nodes_change_no_bit_of_what_is_not_lost(void **state)
+TEST(nodes_change_no_bit_of_what_is_not_lost)
 {
-  (void)state;
   static const struct job_setup ways[] = {
       {.strategy = STRATEGY_FULL_SHARD, .micros = 3, .reduce_every_micro = true},
       {.strategy = STRATEGY_SHARD_GRAD_OP, .llama = true},
@@ -420,9 +413,8 @@ static void expect_scaled_sum(const struct seen *seen, int local, const float *r
   mem_free(all);
 }
 
-static void one_scale_is_that_of_all_ranks(void **state)
+TEST(one_scale_is_that_of_all_ranks)
 {
-  (void)state;
   const bool four = comm_ranks(comm) == 4;
   const struct job_setup *given = four ? nodes : setups;
   const size_t n = four ? sizeof nodes / sizeof *nodes : sizeof setups / sizeof *setups;
@@ -449,9 +441,8 @@ static void one_scale_is_that_of_all_ranks(void **state)
 }
 
 /* Random bits: of each rank, step and unit others, and in the next run the same. */
-static void seeds_differ_and_come_again(void **state)
+TEST(seeds_differ_and_come_again)
 {
-  (void)state;
   struct log first, again;
   struct job job = {0};
   const int ranks = comm_ranks(comm);
@@ -474,9 +465,8 @@ static void seeds_differ_and_come_again(void **state)
 }
 
 /* A codec without indices chooses the same elements on all ranks, others in each step and unit. */
-static void seeds_of_a_sum_may_be_one(void **state)
+TEST(seeds_of_a_sum_may_be_one)
 {
-  (void)state;
   struct log log;
   struct job job = {0};
   traits = CODEC_COMMON_SEED;
@@ -494,29 +484,16 @@ static void seeds_of_a_sum_may_be_one(void **state)
   log_free(&log);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   return comm ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(errors_of_messages_come_with_the_next_ones),
-      cmocka_unit_test(errors_of_messages_are_measured),
-      cmocka_unit_test(nodes_change_no_bit_of_what_is_not_lost),
-      cmocka_unit_test(one_scale_is_that_of_all_ranks),
-      cmocka_unit_test(seeds_differ_and_come_again),
-      cmocka_unit_test(seeds_of_a_sum_may_be_one),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -1,17 +1,12 @@
 /* One rank fails inside a step while its peers wait for it in collectives: comm_abort() ends the
  * whole job. Oracle: the output and the exit code of mpirun, which this program starts on itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "compress/rule/exponent.h"
 #include "job.h"
 #include "tests/comm/again.h"
+#include "tests/test.h"
 
 static const char *program;
 
@@ -70,26 +65,23 @@ static int train_until_rank_1_fails(const char *codec)
   return 0;
 }
 
-static void the_job_ends_with_the_sentence(void **state)
+TEST(the_job_ends_with_the_sentence)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "fail");
   assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
   again_says(run, "sluice: rank 1: no tokens for step 2\n");
 }
 
 /* The message from rank 1 for rank 0 is damaged. */
-static void a_damaged_message_ends_the_job(void **state)
+TEST(a_damaged_message_ends_the_job)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "damage");
   assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
   again_says(run, "sluice: rank 0: message 1 of 3 is damaged: its header says -1 elements in");
 }
 
-static void a_length_beyond_the_capacity_ends_the_job(void **state)
+TEST(a_length_beyond_the_capacity_ends_the_job)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "length");
   assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
   again_says(run, "sluice: rank 1: the message for member 0 of a group is damaged: it says that");
@@ -103,8 +95,5 @@ int main(int argc, char **argv)
   damages_length = argc == 2 && strcmp(argv[1], "length") == 0;
   if (argc == 2)
     return train_until_rank_1_fails("exponent");
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_job_ends_with_the_sentence),
-                                     cmocka_unit_test(a_damaged_message_ends_the_job),
-                                     cmocka_unit_test(a_length_beyond_the_capacity_ends_the_job)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return test_run(NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * of all gradients differs. The gradients of an untied model equal those of the model called by
  * hand, unit after unit. */
 /* ranks: 1 2 3 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 
@@ -146,9 +141,8 @@ static float *run(const struct job_setup *setup, int steps, float **initial)
   return params;
 }
 
-static void trained_parameters_learn_the_same_and_frozen_ones_stay(void **state)
+TEST(trained_parameters_learn_the_same_and_frozen_ones_stay)
 {
-  (void)state;
   for (int c = 1; c < CHOICES; c++) {
     struct patterns patterns;
     struct job_setup setup = setup_of(&choices[c], &patterns), all = setup;
@@ -189,9 +183,8 @@ static void expect_kept(const struct job_setup *setup, const struct job_record *
 }
 
 /* Every choice meets half of the changes, and the next choice the others. */
-static void strategies_agree(void **state)
+TEST(strategies_agree)
 {
-  (void)state;
   static void (*const changes[])(struct job_setup *) = {
       shard_grad_op, shard_optim, no_shard,      hybrid_of_one,
       hybrid_of_two, recompute,   micro_batches, micro_batches_whole};
@@ -312,9 +305,8 @@ static int grads_of(const struct plan *plan, int unit)
   return -1;
 }
 
-static void gradients_of_an_untied_model_are_those_by_hand(void **state)
+TEST(gradients_of_an_untied_model_are_those_by_hand)
 {
-  (void)state;
   struct comm *alone;
   struct hand hand;
   struct job job;
@@ -336,26 +328,16 @@ static void gradients_of_an_untied_model_are_those_by_hand(void **state)
   comm_destroy(alone);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   return comm ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(strategies_agree),
-      cmocka_unit_test(trained_parameters_learn_the_same_and_frozen_ones_stay),
-      cmocka_unit_test(gradients_of_an_untied_model_are_those_by_hand),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

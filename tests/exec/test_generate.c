@@ -2,16 +2,11 @@
  * with whole parameters and a cache of its own: bit for bit, on any number of ranks. */
 /* ranks: 1 2 3 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 enum { MOST_UNITS = JOB_BLOCKS + 2, CAPACITY = 10 };
 
@@ -107,9 +102,8 @@ static void check_generation(const struct job_setup *setup)
   job_close(&job);
 }
 
-static void logits_are_those_by_hand(void **state)
+TEST(logits_are_those_by_hand)
 {
-  (void)state;
   static char bias[] = "*bias", norm[] = "*norm*", *biases[] = {bias}, *norms[] = {norm};
   check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1});
   check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .llama = true});
@@ -128,9 +122,8 @@ static void logits_are_those_by_hand(void **state)
 
 /* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums
  * of some hundred terms of fp32. */
-static void one_by_one_or_at_once(void **state)
+TEST(one_by_one_or_at_once)
 {
-  (void)state;
   for (int llama = 0; llama < 2; llama++) {
     const struct job_setup setup = {
         .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
@@ -149,9 +142,8 @@ static void one_by_one_or_at_once(void **state)
 
 /* Logits are fp32 whatever they were computed in. Oracle: those of fp32, which are about 1, within
  * some roundings to bf16's eight bits; and they have no more bits than those. */
-static void logits_in_bf16(void **state)
+TEST(logits_in_bf16)
 {
-  (void)state;
   for (int llama = 0; llama < 2; llama++) {
     struct job_setup setup = {
         .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
@@ -173,24 +165,16 @@ static void logits_in_bf16(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   return comm ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand),
-                                     cmocka_unit_test(one_by_one_or_at_once),
-                                     cmocka_unit_test(logits_in_bf16)};
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

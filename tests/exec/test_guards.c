@@ -4,19 +4,14 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "job.h"
 #include "plan/ops.h"
+#include "tests/test.h"
 
 static struct comm *make_comm(int ranks)
 {
@@ -57,9 +52,8 @@ static void open_with(struct job *job, struct comm *comm, exec_load *load, void 
   assert_int_equal(exec_create(&config, &job->exec), STATUS_OK);
 }
 
-static void a_failing_load_ends_the_step(void **state)
+TEST(a_failing_load_ends_the_step)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_result result = {.loss = -1};
@@ -89,9 +83,8 @@ static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *t
 }
 
 /* The sentence of a lane's thread reaches the caller. */
-static void a_failing_lane_ends_the_step(void **state)
+TEST(a_failing_lane_ends_the_step)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_result result;
@@ -103,9 +96,8 @@ static void a_failing_lane_ends_the_step(void **state)
   comm_destroy(comm);
 }
 
-static void steps_count_up_by_one(void **state)
+TEST(steps_count_up_by_one)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_result result;
@@ -118,9 +110,8 @@ static void steps_count_up_by_one(void **state)
   comm_destroy(comm);
 }
 
-static void a_step_is_begun_and_ended_once(void **state)
+TEST(a_step_is_begun_and_ended_once)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_result result = {.loss = -1};
@@ -231,9 +222,8 @@ static void use_before_the_second_part(struct plan *plan)
   plan->instr[gather + 1].wait[plan->instr[gather + 1].n_wait++] = (struct plan_wait){forward, 0};
 }
 
-static void windows_of_two_parts_hold_both(void **state)
+TEST(windows_of_two_parts_hold_both)
 {
-  (void)state;
   static char bias[] = "*bias", *biases[] = {bias};
   struct job_setup setup = {.prefetch = 1, .freeze = {.n = 1, .item = biases}};
   refuses_with(&setup, NULL, "");
@@ -246,9 +236,8 @@ static void windows_of_two_parts_hold_both(void **state)
   refuses_with(&setup, NULL, "");
 }
 
-static void windows_hold_what_is_used(void **state)
+TEST(windows_hold_what_is_used)
 {
-  (void)state;
   refuses(NULL, "");
   refuses(use_the_window_of_another, "FORWARD h.1 m0 (#");
   refuses(use_the_window_of_another, "params.h.0 belongs to another unit");
@@ -271,9 +260,8 @@ static void fetch_over_the_window_of_another(struct plan *plan)
   add_wait(plan, find(plan, OP_FETCH, 2), find(plan, OP_GATHER, 1));
 }
 
-static void windows_are_guarded_where_they_are_fetched(void **state)
+TEST(windows_are_guarded_where_they_are_fetched)
 {
-  (void)state;
   struct job_setup setup = {.prefetch = 1, .host = true};
   refuses_with(&setup, NULL, "");
   refuses_with(&setup, fetch_into_the_window_of_another, "FETCH h.1");
@@ -288,9 +276,8 @@ static void windows_are_guarded_where_they_are_fetched(void **state)
 
 /* ---- memory ---- */
 
-static void misfit_names_a_cure(void **state)
+TEST(misfit_names_a_cure)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_memory memory;
@@ -316,9 +303,8 @@ static void misfit_names_a_cure(void **state)
   comm_destroy(comm);
 }
 
-static void plans_share_their_state(void **state)
+TEST(plans_share_their_state)
 {
-  (void)state;
   static char bias[] = "*bias", *biases[] = {bias};
   struct job train, eval, other, frozen;
   struct comm *comm = make_comm(2);
@@ -384,9 +370,8 @@ static float *copy_state(struct job *job, size_t of)
   return copy;
 }
 
-static void a_step_that_is_not_finite_changes_nothing(void **state)
+TEST(a_step_that_is_not_finite_changes_nothing)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   job_open(&job, comm, &(struct job_setup){0});
@@ -415,9 +400,8 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
   comm_destroy(comm);
 }
 
-static void the_update_number_sets_the_bias_correction(void **state)
+TEST(the_update_number_sets_the_bias_correction)
 {
-  (void)state;
   struct comm *comm = make_comm(1);
   float moved[2];
   for (int run = 0; run < 2; run++) {
@@ -449,9 +433,8 @@ static void expect_refused_window(struct job *job, int64_t past, int64_t tokens,
 }
 
 /* A refused call leaves the executor unchanged. */
-static void generation_stays_inside_its_cache(void **state)
+TEST(generation_stays_inside_its_cache)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE, .capacity = 6});
@@ -470,9 +453,8 @@ static void generation_stays_inside_its_cache(void **state)
 
 /* ---- services ---- */
 
-static void times_are_told_once(void **state)
+TEST(times_are_told_once)
 {
-  (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
   struct exec_profile profile;
@@ -497,9 +479,8 @@ static void times_are_told_once(void **state)
   comm_destroy(comm);
 }
 
-static void the_compute_lane_keeps_to_its_cores(void **state)
+TEST(the_compute_lane_keeps_to_its_cores)
 {
-  (void)state;
   struct comm *comm = make_comm(1);
   struct job job;
   cpu_set_t before, after;
@@ -545,9 +526,8 @@ static bool keeps_to(const char *name, int cpu)
 }
 
 /* A host next to a device, and the disk. */
-static void host_lanes_keep_to_their_cores(void **state)
+TEST(host_lanes_keep_to_their_cores)
 {
-  (void)state;
   struct comm *comm = make_comm(1);
   struct job job;
   cpu_set_t before;
@@ -579,9 +559,8 @@ static void host_lanes_keep_to_their_cores(void **state)
 }
 
 /* One to a CPU, where there are as many; they share what there is where not. The kernel tells. */
-static void the_optimizers_workers_have_a_cpu_each(void **state)
+TEST(the_optimizers_workers_have_a_cpu_each)
 {
-  (void)state;
   struct comm *comm = make_comm(1);
   struct job job;
   cpu_set_t before;
@@ -610,25 +589,4 @@ static void the_optimizers_workers_have_a_cpu_each(void **state)
   comm_destroy(comm);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_failing_load_ends_the_step),
-      cmocka_unit_test(a_failing_lane_ends_the_step),
-      cmocka_unit_test(steps_count_up_by_one),
-      cmocka_unit_test(a_step_is_begun_and_ended_once),
-      cmocka_unit_test(windows_hold_what_is_used),
-      cmocka_unit_test(windows_of_two_parts_hold_both),
-      cmocka_unit_test(windows_are_guarded_where_they_are_fetched),
-      cmocka_unit_test(misfit_names_a_cure),
-      cmocka_unit_test(plans_share_their_state),
-      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-      cmocka_unit_test(the_update_number_sets_the_bias_correction),
-      cmocka_unit_test(generation_stays_inside_its_cache),
-      cmocka_unit_test(times_are_told_once),
-      cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
-      cmocka_unit_test(host_lanes_keep_to_their_cores),
-      cmocka_unit_test(the_optimizers_workers_have_a_cpu_each),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -5,18 +5,13 @@
  * a second oracle, within a bound. */
 /* ranks: 1 2 3 4 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 /* References with one and with three micro-batches, with and without clipping. */
 static struct job_record reference[2][2];
@@ -590,9 +585,8 @@ static void moments_in_fp16_learn_as_in_fp32(void **state)
   assert_true(fabs(loss_after(STEPS, DTYPE_F32, false, true) - after) > learned);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   for (int cut = 0; cut < 2; cut++)
     for (int no_clip = 0; no_clip < 2; no_clip++)
       reference[cut][no_clip] = run((struct job_setup){
@@ -600,9 +594,8 @@ static int start(void **state)
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   for (int cut = 0; cut < 2; cut++)
     for (int no_clip = 0; no_clip < 2; no_clip++)
       job_record_free(&reference[cut][no_clip]);

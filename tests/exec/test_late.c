@@ -3,17 +3,12 @@
  * the right wait. Oracle: the same setup on the host device, bit for bit. For the device itself,
  * bytes before and after a wait. */
 /* ranks: 1 2 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "device/lane.h"
 #include "job.h"
 #include "late.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 
@@ -33,9 +28,8 @@ static struct mark *make_mark(struct device *device)
   return mark;
 }
 
-static void a_copy_is_there_when_it_is_waited_for(void **state)
+TEST(a_copy_is_there_when_it_is_waited_for)
 {
-  (void)state;
   struct device *late, *host;
   assert_int_equal(late_device_create(DTYPE_F32, &late), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &host), STATUS_OK);
@@ -108,37 +102,32 @@ static void same_all_ways(struct job_setup setup)
   }
 }
 
-static void inputs_in_host_memory(void **state)
+TEST(inputs_in_host_memory)
 {
-  (void)state;
   for (int on_nvme = 0; on_nvme <= 1; on_nvme++)
     same_all_ways((struct job_setup){.prefetch = 1, .activations = host, .nvme_state = on_nvme});
 }
 
-static void activations_in_host_memory(void **state)
+TEST(activations_in_host_memory)
 {
-  (void)state;
   same_all_ways((struct job_setup){.prefetch = 1, .activations = kept});
 }
 
-static void inputs_on_nvme(void **state)
+TEST(inputs_on_nvme)
 {
-  (void)state;
   for (int on_nvme = 0; on_nvme <= 1; on_nvme++)
     same_all_ways((struct job_setup){.prefetch = 1, .activations = nvme, .nvme_state = on_nvme});
 }
 
-static void prefetch(void **state)
+TEST(prefetch)
 {
-  (void)state;
   for (int ahead = 0; ahead <= 2; ahead += 2)
     same_all_ways((struct job_setup){.prefetch = ahead, .micros = ahead ? 3 : 1});
 }
 
 /* Squares of both places meet where several micro-batches are added up. */
-static void resident_units(void **state)
+TEST(resident_units)
 {
-  (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
     same((struct job_setup){
         .host = true, .prefetch = 1, .micros = micros, .resident = 2, .activations = host});
@@ -152,9 +141,8 @@ static void resident_units(void **state)
   }
 }
 
-static void updates_at_once(void **state)
+TEST(updates_at_once)
 {
-  (void)state;
   same_all_ways((struct job_setup){.prefetch = 1,
                                    .micros = 3,
                                    .no_clip = true,
@@ -166,9 +154,8 @@ static void updates_at_once(void **state)
   same_all_ways((struct job_setup){.prefetch = 1, .half = true, .speculative = true});
 }
 
-static void parameters_in_bf16(void **state)
+TEST(parameters_in_bf16)
 {
-  (void)state;
   static char bias[] = "*bias", *biases[] = {bias};
   same_all_ways(
       (struct job_setup){.prefetch = 1, .half = true, .nvme_state = 0.5, .activations = nvme});
@@ -177,9 +164,8 @@ static void parameters_in_bf16(void **state)
 }
 
 /* The disk's lane belongs to the host there too. */
-static void masters_on_the_device(void **state)
+TEST(masters_on_the_device)
 {
-  (void)state;
   for (int ahead = 0; ahead <= 1; ahead++) {
     same((struct job_setup){.prefetch = ahead, .activations = host});
     same((struct job_setup){.prefetch = ahead, .activations = nvme, .micros = 3});
@@ -188,9 +174,8 @@ static void masters_on_the_device(void **state)
 
 /* Residuals that move by the device's copies and the disk's lane, compared with residuals on the
  * device. */
-static void residuals_elsewhere(void **state)
+TEST(residuals_elsewhere)
 {
-  (void)state;
   if (comm_ranks(comm) == 1)
     return; /* nothing is sent */
   for (int choice = 0; choice < 12; choice++) {
@@ -216,22 +201,10 @@ static void residuals_elsewhere(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_copy_is_there_when_it_is_waited_for),
-      cmocka_unit_test(inputs_in_host_memory),
-      cmocka_unit_test(activations_in_host_memory),
-      cmocka_unit_test(inputs_on_nvme),
-      cmocka_unit_test(prefetch),
-      cmocka_unit_test(resident_units),
-      cmocka_unit_test(updates_at_once),
-      cmocka_unit_test(parameters_in_bf16),
-      cmocka_unit_test(masters_on_the_device),
-      cmocka_unit_test(residuals_elsewhere),
-  };
   comm = job_start_mpi();
   if (!comm)
     return 1;
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = test_run(NULL, NULL);
   comm_destroy(comm);
   return failed;
 }

@@ -2,16 +2,11 @@
  * to a run at half the rate. After one step each unit is bitwise identical to that unit in a run at
  * its own rate. */
 /* ranks: 1 2 3 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 
@@ -40,9 +35,8 @@ static struct job_record run(int setup, double lr, struct deck_units lr_scale)
   return job_run(comm, &scaled);
 }
 
-static void half_of_a_rate_is_half_the_rate(void **state)
+TEST(half_of_a_rate_is_half_the_rate)
 {
-  (void)state;
   for (int s = 0; s < SETUPS; s++) {
     struct job_record whole = run(s, rate, (struct deck_units){0}),
                       half = run(s, rate / 2, (struct deck_units){0}),
@@ -80,9 +74,8 @@ static struct moved move(int setup, double lr, struct deck_units lr_scale)
   return moved;
 }
 
-static void each_unit_has_its_own(void **state)
+TEST(each_unit_has_its_own)
 {
-  (void)state;
   const struct deck_units lr_scale = {3, {{"root", "4"}, {"h.[02]", "1"}, {"h.*", "0.25"}}};
   static const double factor[] = {4, 1, 0.25, 1, 1};
   for (int s = 0; s < SETUPS; s++) {
@@ -104,14 +97,10 @@ static void each_unit_has_its_own(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(half_of_a_rate_is_half_the_rate),
-      cmocka_unit_test(each_unit_has_its_own),
-  };
   comm = job_start_mpi();
   if (!comm)
     return 1;
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   comm_destroy(comm);
   return failed;
 }

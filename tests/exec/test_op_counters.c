@@ -2,23 +2,18 @@
  * numbers that this program adds to, on the thread that reads them. Fresh pages fault once each. A
  * sleep is one switch. The threads have their own CPU clocks. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config.h"
 #include "exec/op_counters.h"
+#include "tests/test.h"
 #ifdef HAVE_PAPI
 #include <papi.h>
 #endif
@@ -81,15 +76,15 @@ static void reset(void)
   atomic_store(&read_fails, false);
 }
 
-static void must(bool good)
+static void expect(bool good)
 {
   atomic_fetch_add(&misuses, !good); /* no assertion may fail on a worker */
 }
 
 static struct set *find_set(int number)
 {
-  must(number >= 0 && number < SETS && sets[number].used &&
-       pthread_equal(sets[number].owner, pthread_self()));
+  expect(number >= 0 && number < SETS && sets[number].used &&
+         pthread_equal(sets[number].owner, pthread_self()));
   return &sets[number];
 }
 
@@ -100,7 +95,7 @@ int PAPI_library_init(int version)
 
 int PAPI_thread_init(unsigned long (*id)(void))
 {
-  must(id() == (unsigned long)pthread_self());
+  expect(id() == (unsigned long)pthread_self());
   return PAPI_OK;
 }
 
@@ -112,7 +107,7 @@ int PAPI_register_thread(void)
 
 int PAPI_unregister_thread(void)
 {
-  must(gettid() != getpid());
+  expect(gettid() != getpid());
   atomic_fetch_sub(&registered, 1);
   return PAPI_OK;
 }
@@ -159,7 +154,7 @@ int PAPI_add_event(int number, int code)
   if (set->n == most_events)
     return PAPI_ECNFLCT;
   for (int i = 0; i < set->n; i++)
-    must(set->code[i] != code);
+    expect(set->code[i] != code);
   set->code[set->n++] = code;
   return PAPI_OK;
 }
@@ -172,7 +167,7 @@ int PAPI_start(int number)
 
 int PAPI_stop(int number, long long *values)
 {
-  must(find_set(number)->running && !values);
+  expect(find_set(number)->running && !values);
   sets[number].running = false;
   return PAPI_OK;
 }
@@ -180,7 +175,7 @@ int PAPI_stop(int number, long long *values)
 int PAPI_read(int number, long long *values)
 {
   const struct set *set = find_set(number);
-  must(set->running);
+  expect(set->running);
   if (atomic_load(&read_fails))
     return PAPI_ESYS;
   for (int i = 0; i < set->n; i++)
@@ -199,7 +194,7 @@ int PAPI_cleanup_eventset(int number)
 
 int PAPI_destroy_eventset(int *number)
 {
-  must(!find_set(*number)->running && sets[*number].n == 0);
+  expect(!find_set(*number)->running && sets[*number].n == 0);
   sets[*number].used = false;
   *number = PAPI_NULL;
   return PAPI_OK;
@@ -225,9 +220,8 @@ static void spend(void *arg, int worker, int workers)
   misses += worker;
 }
 
-static void each_thread_is_counted_by_lane_and_kind(void **state)
+TEST(each_thread_is_counted_by_lane_and_kind)
 {
-  (void)state;
   static char name[] = "auto", *names[] = {name};
   struct team *team;
   struct op_counters_lane *lane;
@@ -272,9 +266,8 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   nothing_is_left();
 }
 
-static void events_are_chosen_by_name(void **state)
+TEST(events_are_chosen_by_name)
 {
-  (void)state;
   static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses",
               *names[] = {memory, other, misses_};
   struct op_counters_lane *lane;
@@ -299,9 +292,8 @@ static void events_are_chosen_by_name(void **state)
 }
 
 /* auto goes without, and says so once; a name that was asked for does not. */
-static void refused_counters_are_reported(void **state)
+TEST(refused_counters_are_reported)
 {
-  (void)state;
   static char all[] = "auto", *names[] = {all}, cyc[] = "cycles", unknown[] = "perf::BUZZ",
               ins[] = "instructions", *two[] = {cyc, ins};
   reset();
@@ -341,9 +333,8 @@ static void refused_counters_are_reported(void **state)
 }
 
 /* Counters are an extra: the run goes on. */
-static void a_lane_that_cannot_be_read_is_lost(void **state)
+TEST(a_lane_that_cannot_be_read_is_lost)
 {
-  (void)state;
   static char ins[] = "instructions", *names[] = {ins};
   struct op_counters_lane *lane;
   int64_t spent[OP_COUNTERS];
@@ -375,9 +366,8 @@ static void a_lane_that_cannot_be_read_is_lost(void **state)
 
 #else
 
-static void a_build_without_papi(void **state)
+TEST(a_build_without_papi)
 {
-  (void)state;
   static char all[] = "auto", cyc[] = "cycles", *names[] = {all};
   struct op_counters *counters = named(1, names);
   assert_int_equal(op_counters_events(counters), 3);
@@ -422,9 +412,8 @@ static void between(int64_t value, double least, double most)
     fail_msg("%lld is not between %.0f and %.0f", (long long)value, least, most);
 }
 
-static void the_kernels_account_of_each_thread(void **state)
+TEST(the_kernels_account_of_each_thread)
 {
-  (void)state;
   static char clock[] = "task_clock", faults[] = "page_faults", switches[] = "context_switches",
               *names[] = {clock, faults, switches};
   enum {
@@ -457,9 +446,8 @@ static void the_kernels_account_of_each_thread(void **state)
   op_counters_destroy(counters);
 }
 
-static void too_many_events(void **state)
+TEST(too_many_events)
 {
-  (void)state;
   static char faults[] = "page_faults", *names[OP_COUNTERS + 1];
   struct op_counters *counters = NULL;
   for (int i = 0; i <= OP_COUNTERS; i++)
@@ -469,9 +457,8 @@ static void too_many_events(void **state)
   assert_null(counters);
 }
 
-static void nothing_takes_nothing(void **state)
+TEST(nothing_takes_nothing)
 {
-  (void)state;
   assert_int_equal(op_counters_events(NULL), 0);
   assert_int_equal(op_counters_start(NULL), STATUS_OK);
   op_counters_stop(NULL);
@@ -479,20 +466,4 @@ static void nothing_takes_nothing(void **state)
   op_counters_destroy(NULL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-#ifdef HAVE_PAPI
-      cmocka_unit_test(each_thread_is_counted_by_lane_and_kind),
-      cmocka_unit_test(events_are_chosen_by_name),
-      cmocka_unit_test(refused_counters_are_reported),
-      cmocka_unit_test(a_lane_that_cannot_be_read_is_lost),
-#else
-      cmocka_unit_test(a_build_without_papi),
-#endif
-      cmocka_unit_test(the_kernels_account_of_each_thread),
-      cmocka_unit_test(too_many_events),
-      cmocka_unit_test(nothing_takes_nothing),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -7,11 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "config.h"
 #include "exec/op_counters.h"
+#include "tests/test.h"
 
 enum { PAGES = 2000, SLEEPS = 30, TURNS = 50 * 1000 * 1000, SKIP = 77 };
 
@@ -56,9 +51,8 @@ static void sleep_ns(long ns)
 }
 
 /* Threads that a library started when it was loaded may spin for a while before they sleep. */
-static int wait_for_quiet(void **state)
+FIXTURE(wait_for_quiet)
 {
-  (void)state;
   int64_t before, after = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
   int waits = 0;
   do {
@@ -105,18 +99,16 @@ static void expect_between(int64_t value, double least, double most)
 static struct op_counters *counters;
 static struct op_counters_lane *process;
 
-static int open_process(void **state)
+FIXTURE(open_process)
 {
-  (void)state;
   if (op_counters_create(COUNT_PROCESS, 0, NULL, &counters) ||
       op_counters_lane_create(counters, NULL, &process) || op_counters_start(process))
     fail_msg("%s", status_text());
   return 0;
 }
 
-static int close_process(void **state)
+FIXTURE(close_process)
 {
-  (void)state;
   op_counters_stop(process);
   op_counters_lane_destroy(process);
   op_counters_destroy(counters);

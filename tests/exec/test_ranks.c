@@ -2,15 +2,10 @@
  * MPI, within bounds that follow from fp32 rounding of sums in another order (below). */
 /* ranks: 2 3 4 5 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "job.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 
@@ -39,9 +34,8 @@ static void agree_with_one_rank(const struct job_setup *setup, const struct job_
   job_record_free(&many);
 }
 
-static void ranks_agree_with_one(void **state)
+TEST(ranks_agree_with_one)
 {
-  (void)state;
   struct comm *alone;
   assert_int_equal(comm_create_fake(0, 1, 1, &alone), STATUS_OK);
   struct job_record one = job_run(alone, &(struct job_setup){.prefetch = 1});
@@ -55,9 +49,8 @@ static void ranks_agree_with_one(void **state)
 }
 
 /* One rank's part of one weight is not a number: no rank updates. */
-static void all_ranks_skip_what_one_finds_not_finite(void **state)
+TEST(all_ranks_skip_what_one_finds_not_finite)
 {
-  (void)state;
   struct job job;
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   if (comm_rank(comm) == comm_ranks(comm) - 1)
@@ -107,9 +100,8 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
 
 /* Memory that the ranks of a node share, and each rank's region for the others to read. Oracle: as
  * many are unpinned as were pinned, on the ranks whose devices took the memory too. */
-static void all_ranks_give_up_memory_that_one_cannot_pin(void **state)
+TEST(all_ranks_give_up_memory_that_one_cannot_pin)
 {
-  (void)state;
   struct job job;
   job_plan(
       &job, comm,
@@ -125,26 +117,16 @@ static void all_ranks_give_up_memory_that_one_cannot_pin(void **state)
   job_close(&job);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   return comm ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_agree_with_one),
-      cmocka_unit_test(all_ranks_skip_what_one_finds_not_finite),
-      cmocka_unit_test(all_ranks_give_up_memory_that_one_cannot_pin),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -4,19 +4,13 @@
  * getrusage() counts how often a thread is asked for. */
 /* ranks: 1 2 3 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "exec/trace.h"
@@ -26,6 +20,7 @@
 #include "plan/ops.h"
 #include "reopen.h"
 #include "tests/base/full.h"
+#include "tests/test.h"
 
 static _Atomic int64_t asked;
 
@@ -288,9 +283,8 @@ static void narrow_sums(const struct plan *plan)
   timeline_says("METRICS", "clip", "0.5");
 }
 
-static void gradients_in_bf16_count_half(void **state)
+TEST(gradients_in_bf16_count_half)
 {
-  (void)state;
   const struct job_setup setup = {.prefetch = 1, .codec = "bf16", .lr_scale = {1, {{"*", "0.5"}}}};
   with_plan(3, &setup, narrow_sums);
 }
@@ -375,16 +369,14 @@ static void steps_behind_a_rest(const struct plan *plan)
   expect_beside(&sum, PART_COPY, 0.040 / 2, 0.020 / 2);
 }
 
-static void a_rest_is_left_out(void **state)
+TEST(a_rest_is_left_out)
 {
-  (void)state;
   with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
             steps_behind_a_rest);
 }
 
-static void ends_are_left_out(void **state)
+TEST(ends_are_left_out)
 {
-  (void)state;
   with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
             steps_in_the_midst);
 }
@@ -400,9 +392,8 @@ static void no_other_rank(const struct plan *plan)
   summary_says("overlap n/a\n");
 }
 
-static void one_rank_talks_to_nobody(void **state)
+TEST(one_rank_talks_to_nobody)
 {
-  (void)state;
   with_plan(1, &(struct job_setup){.prefetch = 1}, no_other_rank);
 }
 
@@ -513,27 +504,23 @@ static void nothing(const struct plan *plan)
   assert_int_equal(sum.steps, 0);
 }
 
-static void sums_of_events(void **state)
+TEST(sums_of_events)
 {
-  (void)state;
   with_plan_of_3(sums);
 }
 
-static void spans_of_events(void **state)
+TEST(spans_of_events)
 {
-  (void)state;
   with_plan_of_3(spans);
 }
 
-static void counters_of_events(void **state)
+TEST(counters_of_events)
 {
-  (void)state;
   with_plan_of_3(counted_events);
 }
 
-static void a_trace_of_nothing(void **state)
+TEST(a_trace_of_nothing)
 {
-  (void)state;
   with_plan_of_3(nothing);
 }
 
@@ -563,15 +550,13 @@ static void full_disk(const struct plan *plan)
   assert_false(file_exists(summary));
 }
 
-static void a_folder_that_cannot_be(void **state)
+TEST(a_folder_that_cannot_be)
 {
-  (void)state;
   with_plan_of_3(no_folder);
 }
 
-static void a_full_disk(void **state)
+TEST(a_full_disk)
 {
-  (void)state;
   with_plan_of_3(full_disk);
 }
 
@@ -651,9 +636,8 @@ static void expect_spent(const struct job *job, const struct witness *witness,
   }
 }
 
-static void every_instruction_of_a_traced_run(void **state)
+TEST(every_instruction_of_a_traced_run)
 {
-  (void)state;
   const struct job_setup setup = {.prefetch = 1, .micros = 2};
   struct job_record plain = job_run(world, &setup), traced = {0};
   struct job job;
@@ -750,9 +734,8 @@ static void trace_followed_steps(const struct job_setup *setup)
   job_close(&job);
 }
 
-static void steps_follow_each_other(void **state)
+TEST(steps_follow_each_other)
 {
-  (void)state;
   trace_followed_steps(&(struct job_setup){.prefetch = 1});
   trace_followed_steps(&(struct job_setup){.prefetch = 1, .host = true, .beside = true});
 }
@@ -814,9 +797,8 @@ static void profile_steps(const struct job_setup *setup)
   job_close(&job);
 }
 
-static void profiles_are_those_of_events(void **state)
+TEST(profiles_are_those_of_events)
 {
-  (void)state;
   profile_steps(&(struct job_setup){.prefetch = 1});
   profile_steps(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .micros = 2});
 }
@@ -861,9 +843,8 @@ static void expect_counted(const struct job *job, const struct op_counters *coun
 }
 
 /* Off: not one question. On: two an instruction, one a lane at its start, and the same bits. */
-static void a_run_that_is_counted(void **state)
+TEST(a_run_that_is_counted)
 {
-  (void)state;
   const struct job_setup setup = {.prefetch = 1, .micros = 2};
   struct job_record record[2] = {0};
   struct op_counters *counters = open_counters();
@@ -888,41 +869,20 @@ static void a_run_that_is_counted(void **state)
   op_counters_destroy(counters);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *where = getenv("TMPDIR");
   world = job_start_mpi();
   snprintf(folder, sizeof folder, "%s/sluice-trace-XXXXXX", where ? where : "/tmp");
   return world && mkdtemp(folder) ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   char dir[300];
   snprintf(dir, sizeof dir, "%s/trace", folder);
   comm_destroy(world);
   return rmdir(dir) || rmdir(folder);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),
-      cmocka_unit_test(spans_of_events),
-      cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be),
-      cmocka_unit_test(a_full_disk),
-      cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(a_rest_is_left_out),
-      cmocka_unit_test(steps_follow_each_other),
-      cmocka_unit_test(profiles_are_those_of_events),
-      cmocka_unit_test(ends_are_left_out),
-      cmocka_unit_test(one_rank_talks_to_nobody),
-      cmocka_unit_test(gradients_in_bf16_count_half),
-      cmocka_unit_test(counters_of_events),
-      cmocka_unit_test(a_run_that_is_counted),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -3,16 +3,11 @@
  * collectives are not enqueued. */
 /* ranks: 2 3 */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "job.h"
 #include "plan/ops.h"
+#include "tests/test.h"
 
 enum { STEPS = 6, MOST = 4096 };
 
@@ -105,9 +100,8 @@ static int run(const struct job_setup *setup, bool with)
   return wrong;
 }
 
-static void enqueued_collectives_keep_the_order_of_the_plan(void **state)
+TEST(enqueued_collectives_keep_the_order_of_the_plan)
 {
-  (void)state;
   static const struct job_setup setups[] = {
       {.prefetch = 1},
       {.prefetch = 2, .no_clip = true, .micros = 3},
@@ -117,9 +111,8 @@ static void enqueued_collectives_keep_the_order_of_the_plan(void **state)
     assert_int_equal(run(&setups[i], true), 0);
 }
 
-static void others_are_issued_as_soon_as_they_can_be(void **state)
+TEST(others_are_issued_as_soon_as_they_can_be)
 {
-  (void)state;
   assert_true(run(&(struct job_setup){.prefetch = 1}, false) > 0);
 }
 
@@ -128,11 +121,7 @@ int main(void)
   comm = job_start_mpi();
   if (!comm)
     return 1;
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(enqueued_collectives_keep_the_order_of_the_plan),
-      cmocka_unit_test(others_are_issued_as_soon_as_they_can_be),
-  };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   comm_destroy(comm);
   return failed;
 }

@@ -1,19 +1,13 @@
 /* A job in which nothing moves ends, and says where; one that moves, or rests, is left alone.
  * Oracles: the output, exit code and duration of mpirun, which this program starts on itself; the
  * bits of a run without a watchdog. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/progress.h"
@@ -21,6 +15,7 @@
 #include "exec/watchdog.h"
 #include "reopen.h"
 #include "tests/comm/again.h"
+#include "tests/test.h"
 
 static const char *program;
 
@@ -342,9 +337,8 @@ static void ended_by_watchdog(const struct again *run)
   assert_true(run->seconds < 60); /* of which a loaded machine may need most to start and to end */
 }
 
-static void a_rank_that_sleeps(void **state)
+TEST(a_rank_that_sleeps)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "sleep 1");
   ended_by_watchdog(run);
   again_says(
@@ -362,9 +356,8 @@ static void a_rank_that_sleeps(void **state)
   assert_null(strstr(run->text, "NO ANSWER"));
 }
 
-static void rank_0_itself(void **state)
+TEST(rank_0_itself)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "sleep 0");
   ended_by_watchdog(run);
   again_says(
@@ -372,17 +365,15 @@ static void rank_0_itself(void **state)
       "sluice: rank 0: no progress for 1 s: all ranks wait for rank 0, which is in LOAD m0 (#");
 }
 
-static void a_single_rank(void **state)
+TEST(a_single_rank)
 {
-  (void)state;
   const struct again *run = again_run(program, 1, "sleep 0");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 0: no progress for 1 s: the only rank is in LOAD m0 (#");
 }
 
-static void a_process_that_is_stopped(void **state)
+TEST(a_process_that_is_stopped)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "stop 2");
   ended_by_watchdog(run);
   again_says(run, "rank 2: NO ANSWER\n");
@@ -393,9 +384,8 @@ static void a_process_that_is_stopped(void **state)
 
 /* The limit covers the time in which the rank may have paused. Two runs differ by the limit, and
  * both start and end alike. A question takes 5 s. */
-static void a_silent_rank_ends_the_job_at_the_limit(void **state)
+TEST(a_silent_rank_ends_the_job_at_the_limit)
 {
-  (void)state;
   const double base_s = again_run(program, 2, "stop 1")->seconds;
   const struct again *run = again_run(program, 2, "stop12 1");
   ended_by_watchdog(run);
@@ -404,9 +394,8 @@ static void a_silent_rank_ends_the_job_at_the_limit(void **state)
     fail_msg("a limit of 12 s takes %.1f s longer than one of 1 s", run->seconds - base_s);
 }
 
-static void rank_0_is_stopped(void **state)
+TEST(rank_0_is_stopped)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "stop 0");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
@@ -414,35 +403,31 @@ static void rank_0_is_stopped(void **state)
 }
 
 /* One rank tells it for all that see it. */
-static void rank_0_is_stopped_among_many(void **state)
+TEST(rank_0_is_stopped_among_many)
 {
-  (void)state;
   const struct again *run = again_run(program, 5, "stop 0");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
   assert_null(strstr(run->text, "sluice: rank 4: "));
 }
 
-static void a_rank_that_stays_between_steps(void **state)
+TEST(a_rank_that_stays_between_steps)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "away");
   ended_by_watchdog(run);
   again_says(run, "all ranks wait for rank 1, which is between steps, with step 1 complete");
 }
 
-static void a_transport_with_an_error(void **state)
+TEST(a_transport_with_an_error)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "break 1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
   again_says(run, "sluice: rank 1 is in LOAD m0 (#");
   again_says(run, "sluice: rank 0: rank 1: the link is down\n");
 }
 
-static void a_transport_with_an_error_on_all_ranks(void **state)
+TEST(a_transport_with_an_error_on_all_ranks)
 {
-  (void)state;
   const struct again *run = again_run(program, 4, "break -1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
   again_says(run, "sluice: rank 0: the link is down (and 3 more ranks report the same)\n");
@@ -451,17 +436,15 @@ static void a_transport_with_an_error_on_all_ranks(void **state)
   assert_null(strstr(run->text, "sluice: rank 3"));
 }
 
-static void a_transport_with_an_error_and_rank_0_stopped(void **state)
+TEST(a_transport_with_an_error_and_rank_0_stopped)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "breakstop 1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
   again_says(run, "sluice: rank 1: the link is down; rank 0 does not answer\n");
 }
 
-static void late_rank_that_moves(void **state)
+TEST(late_rank_that_moves)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "late 1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
@@ -470,26 +453,23 @@ static void late_rank_that_moves(void **state)
 
 /* At the second question rank 1 answers from the collective in which it paused. At the third it has
  * gone on. */
-static void a_rank_that_recovers(void **state)
+TEST(a_rank_that_recovers)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "recover 1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
 }
 
-static void a_rest_between_steps(void **state)
+TEST(a_rest_between_steps)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "rest");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
 }
 
-static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
+TEST(a_checkpoint_that_is_stuck_behind_the_steps)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: all ranks wait for rank "
@@ -497,27 +477,24 @@ static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
   again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
 }
 
-static void a_checkpoint_that_is_slow(void **state)
+TEST(a_checkpoint_that_is_slow)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "save -1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
 }
 
-static void a_checkpoint_that_one_rank_writes_for_long(void **state)
+TEST(a_checkpoint_that_one_rank_writes_for_long)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "writer");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
 }
 
-static void a_rank_that_does_not_start(void **state)
+TEST(a_rank_that_does_not_start)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "begin 1");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: all ranks wait for rank "
@@ -525,18 +502,16 @@ static void a_rank_that_does_not_start(void **state)
   again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
 }
 
-static void a_start_that_is_slow(void **state)
+TEST(a_start_that_is_slow)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "begin -1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
 }
 
-static void a_group_that_one_rank_does_not_join(void **state)
+TEST(a_group_that_one_rank_does_not_join)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "join 2");
   ended_by_watchdog(run);
   again_says(run, "rank 2: no progress for ");
@@ -546,9 +521,8 @@ static void a_group_that_one_rank_does_not_join(void **state)
                   "transport mpi, waiting for the other ranks");
 }
 
-static void a_group_that_none_can_join(void **state)
+TEST(a_group_that_none_can_join)
 {
-  (void)state;
   const struct again *run = again_run(program, 2, "join -1");
   ended_by_watchdog(run);
   again_says(run,
@@ -558,9 +532,8 @@ static void a_group_that_none_can_join(void **state)
              "see NCCL's messages\n");
 }
 
-static void a_rank_that_misses_a_meeting(void **state)
+TEST(a_rank_that_misses_a_meeting)
 {
-  (void)state;
   const struct again *run = again_run(program, 3, "meet 2");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 0: no progress for 1 s: all ranks wait for rank 2, which is "
@@ -600,29 +573,5 @@ int main(int argc, char **argv)
     return save_behind(rank);
   if (argc > 1 && strcmp(argv[1], "meet") == 0)
     return miss_meeting(rank);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rank_that_sleeps),
-      cmocka_unit_test(rank_0_itself),
-      cmocka_unit_test(a_single_rank),
-      cmocka_unit_test(a_process_that_is_stopped),
-      cmocka_unit_test(a_silent_rank_ends_the_job_at_the_limit),
-      cmocka_unit_test(rank_0_is_stopped),
-      cmocka_unit_test(rank_0_is_stopped_among_many),
-      cmocka_unit_test(a_rank_that_stays_between_steps),
-      cmocka_unit_test(a_transport_with_an_error),
-      cmocka_unit_test(a_transport_with_an_error_on_all_ranks),
-      cmocka_unit_test(a_transport_with_an_error_and_rank_0_stopped),
-      cmocka_unit_test(late_rank_that_moves),
-      cmocka_unit_test(a_rank_that_recovers),
-      cmocka_unit_test(a_rest_between_steps),
-      cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),
-      cmocka_unit_test(a_checkpoint_that_is_slow),
-      cmocka_unit_test(a_checkpoint_that_one_rank_writes_for_long),
-      cmocka_unit_test(a_rank_that_does_not_start),
-      cmocka_unit_test(a_start_that_is_slow),
-      cmocka_unit_test(a_group_that_one_rank_does_not_join),
-      cmocka_unit_test(a_group_that_none_can_join),
-      cmocka_unit_test(a_rank_that_misses_a_meeting),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return test_run(NULL, NULL);
 }

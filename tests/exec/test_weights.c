@@ -2,18 +2,14 @@
  * masters, made by hand. Strategies and ranks are bitwise identical to each other. A run without
  * codec is within a documented bound. */
 /* ranks: 2 3 4 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <mpi.h>
 
 #include "base/mem.h"
 #include "device/lane.h"
 #include "job.h"
+#include "tests/test.h"
 
 enum { MOST_UNITS = 8 };
 
@@ -190,9 +186,8 @@ static struct option_strings frozen_parts(void)
   return (struct option_strings){.n = 1, .item = patterns};
 }
 
-static void ranks_compute_with_what_messages_say(void **state)
+TEST(ranks_compute_with_what_messages_say)
 {
-  (void)state;
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8"},
       {.strategy = STRATEGY_FULL_SHARD, .weights = "bf16", .llama = true},
@@ -220,9 +215,8 @@ static void ranks_compute_with_what_messages_say(void **state)
     compare_with_hand(&setups[s]);
 }
 
-static void copies_get_what_differences_say(void **state)
+TEST(copies_get_what_differences_say)
 {
-  (void)state;
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .weights = "int4", .difference = true},
       {.strategy = STRATEGY_SHARD_OPTIM, .weights = "int8", .half = true, .difference = true},
@@ -276,9 +270,8 @@ static void windows_agree(const char *codec, bool half)
   job_record_free(&first);
 }
 
-static void strategies_agree(void **state)
+TEST(strategies_agree)
 {
-  (void)state;
   windows_agree("int8", false);
   windows_agree("hadamard_int4", true);
   windows_agree("natural", true);
@@ -308,9 +301,8 @@ static void expect_zeros(const struct job *job, int u, int buffer, struct layout
 
 /* These codecs make other numbers of zeros. A checkpoint does not hold what lies between
  * parameters. */
-static void nothing_gathers_between_parameters(void **state)
+TEST(nothing_gathers_between_parameters)
 {
-  (void)state;
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_SHARD_OPTIM,
        .codec = "onebit",
@@ -347,9 +339,8 @@ static void nothing_gathers_between_parameters(void **state)
 }
 
 /* Evaluation computes with the masters, which a checkpoint holds. */
-static void evaluation_gathers_what_is_kept(void **state)
+TEST(evaluation_gathers_what_is_kept)
 {
-  (void)state;
   for (int way = 0; way < 4; way++) {
     struct job_setup coded = {.mode = PLAN_EVAL,
                               .strategy = way / 2 ? STRATEGY_SHARD_OPTIM : STRATEGY_FULL_SHARD,
@@ -369,9 +360,8 @@ static void evaluation_gathers_what_is_kept(void **state)
 
 /* The losses of a run without codec. A step of int8 is 1/127 of the largest of 256 elements, and of
  * int4 1/7. Differences are as small as updates are. */
-static void losses_stay_near(void **state)
+TEST(losses_stay_near)
 {
-  (void)state;
   static const struct {
     const char *codec;
     bool difference;
@@ -396,33 +386,20 @@ static void losses_stay_near(void **state)
   job_record_free(&plain);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   comm = job_start_mpi();
   if (!comm || device_create("host", 0, DTYPE_F32, &device))
     return -1;
   return device->ops->lane_create(device, "hand", LANE_ROLE_COMPUTE, 1, &lane) ? -1 : 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   device->ops->lane_destroy(lane);
   device_destroy(device);
   comm_destroy(comm);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_compute_with_what_messages_say),
-      cmocka_unit_test(copies_get_what_differences_say),
-      cmocka_unit_test(strategies_agree),
-      cmocka_unit_test(nothing_gathers_between_parameters),
-      cmocka_unit_test(evaluation_gathers_what_is_kept),
-      cmocka_unit_test(losses_stay_near),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

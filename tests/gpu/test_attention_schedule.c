@@ -2,15 +2,10 @@
  * each head is one item. The items add to the sum of a query block each key block that it sees,
  * once. The items before it in the sum have a lower index. So with any number of multiprocessors no
  * item waits without end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "gpu/attention_schedule.h"
+#include "tests/test.h"
 
 static void check(int heads, int tokens)
 {
@@ -46,9 +41,8 @@ static void check(int heads, int tokens)
   mem_free(block);
 }
 
-static void test_schedule(void **state)
+TEST(test_schedule)
 {
-  (void)state;
   const int heads[] = {1, 2, 3, 7, 16, 33, 64, 200},
             tokens[] = {1, 64, 65, 128, 200, 256, 1000, 1024, 4096, 8192, 17000};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
@@ -58,9 +52,8 @@ static void test_schedule(void **state)
 
 /* A query block sees a key block if one of its queries is at or after the block's first key. The
  * numbers are counted by hand. */
-static void test_terms(void **state)
+TEST(test_terms)
 {
-  (void)state;
   for (int m = 0; m < 64; m++) {
     int seen = 0;
     for (int n = 0; n < 64; n++)
@@ -70,18 +63,12 @@ static void test_terms(void **state)
 }
 
 /* Sets are as wide as the multiprocessors are many, at least one head. */
-static void test_set(void **state)
+TEST(test_set)
 {
-  (void)state;
   assert_int_equal(attention_set(1), 132);
   assert_int_equal(attention_set(64), 2);
   assert_int_equal(attention_set(132), 1);
   assert_int_equal(attention_set(1000), 1);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedule), cmocka_unit_test(test_terms),
-                                     cmocka_unit_test(test_set)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

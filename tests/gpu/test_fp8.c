@@ -5,12 +5,7 @@
  *
  * test_fp8 bench: rates of products and of operands, in turns with bf16. The shapes are those of
  * blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,19 +16,12 @@
 #include "base/rng.h"
 #include "device/lane.h"
 #include "gpu/cuda.h"
+#include "tests/test.h"
 
 static struct device *host, *gpu;
 static struct lane *host_lane, *gpu_lane;
 static uint64_t draws;
 enum { BF16 = 2 };
-
-static void must(enum status status)
-{
-  if (status) {
-    fprintf(stderr, "%s\n", status_text());
-    exit(1);
-  }
-}
 
 static void must_cuda(cudaError_t error)
 {
@@ -208,9 +196,8 @@ static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, b
   drop(&x);
 }
 
-static void bits_are_the_hosts(void **state)
+TEST(bits_are_the_hosts)
 {
-  (void)state;
   for (int way = 0; way < 4; way++)
     for (int bad = 0; bad < 6; bad += 5) {
       check_bits(128, 128, 128, way & 1, way & 2, bad);
@@ -249,9 +236,8 @@ static void check_both(int64_t rows, int64_t columns, int64_t ld, int bad)
   drop(&x);
 }
 
-static void an_operand_and_its_transpose(void **state)
+TEST(an_operand_and_its_transpose)
 {
-  (void)state;
   for (int bad = 0; bad < 6; bad += 5) {
     check_both(128, 128, 128, bad);
     check_both(256, 640, 648, bad);
@@ -260,9 +246,8 @@ static void an_operand_and_its_transpose(void **state)
 }
 
 /* Every bf16 number with every scale that a tile can give it. */
-static void bits_of_all_numbers(void **state)
+TEST(bits_of_all_numbers)
 {
-  (void)state;
   enum { ROWS = 512, COLUMNS = 128 };
   struct twin x = make((size_t)ROWS * COLUMNS * BF16);
   for (int step = 0; step < 4; step++) {
@@ -508,9 +493,8 @@ static void check_weights(void)
     }
 }
 
-static void parts_have_the_hosts_bits(void **state)
+TEST(parts_have_the_hosts_bits)
 {
-  (void)state;
   for (int tensor = 0; tensor < 2; tensor++) {
     use_one_scale(tensor);
     check_weights();
@@ -555,9 +539,8 @@ static void check_recoded(int gap)
   forget(&y);
 }
 
-static void operands_get_one_scale(void **state)
+TEST(operands_get_one_scale)
 {
-  (void)state;
   for (int blocks = 0; blocks < 2; blocks++)
     for (int bad = 0; bad < 2; bad++) {
       check_unified(128, 128, blocks, bad);
@@ -760,9 +743,8 @@ static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
     drop(all[i]);
 }
 
-static void gradients_may_be_codes(void **state)
+TEST(gradients_may_be_codes)
 {
-  (void)state;
   for (int way = 0; way < 32; way++) {
     check_swiglu_gradient(128, 128, way);
     check_swiglu_gradient(384, 640, way);
@@ -771,9 +753,8 @@ static void gradients_may_be_codes(void **state)
 }
 
 /* Widths for each way in which threads share rows of a norm. */
-static void outputs_may_be_codes(void **state)
+TEST(outputs_may_be_codes)
 {
-  (void)state;
   static const int64_t widths[] = {128, 256, 640, 896, 1152, 2048, 3584, 4096, 8192, 16384};
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     for (int way = 0; way < 4; way++)
@@ -782,9 +763,8 @@ static void outputs_may_be_codes(void **state)
   }
 }
 
-static void products_are_within_their_bound(void **state)
+TEST(products_are_within_their_bound)
 {
-  (void)state;
   static const struct product products[] = {
       {256, 128, 384, EPILOGUE_NONE, false, false, ACTIVATION},
       {128, 640, 896, EPILOGUE_NONE, false, false, ACTIVATION},
@@ -813,9 +793,8 @@ static void refuses(const struct matmul *op, const char *why)
   assert_non_null(strstr(status_text(), why));
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-  (void)state;
   struct twin x = numbers(128 * 192, 1, false, 0);
   struct fp8_unify unified = {.n = 64, .k = 128, .code = x.there, .scale = x.there};
   assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
@@ -1146,20 +1125,7 @@ int main(int argc, char **argv)
   must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
   must(gpu->ops->lane_reserve(gpu_lane));
   host->fp8_tensor = gpu->fp8_tensor;
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bits_are_the_hosts),
-      cmocka_unit_test(an_operand_and_its_transpose),
-      cmocka_unit_test(bits_of_all_numbers),
-      cmocka_unit_test(parts_have_the_hosts_bits),
-      cmocka_unit_test(operands_get_one_scale),
-      cmocka_unit_test(outputs_may_be_codes),
-      cmocka_unit_test(gradients_may_be_codes),
-      cmocka_unit_test(products_are_within_their_bound),
-      cmocka_unit_test(refusals),
-  };
-  const int failed = argc > 1 && strcmp(argv[1], "bench") == 0
-                         ? bench()
-                         : cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = argc > 1 && strcmp(argv[1], "bench") == 0 ? bench() : test_run(NULL, NULL);
   host->ops->lane_destroy(host_lane);
   gpu->ops->lane_destroy(gpu_lane);
   device_destroy(host);

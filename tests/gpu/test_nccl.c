@@ -4,14 +4,8 @@
  * Skipped where there are fewer GPUs than ranks. */
 /* ranks: 2 4 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/team.h"
@@ -20,6 +14,7 @@
 #include "device/lane.h"
 #include "gpu/nccl.h"
 #include "reduce.h"
+#include "tests/test.h"
 
 enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20 };
 
@@ -41,12 +36,6 @@ static int member(const struct grouping *g, int i)
   return g->kind == COMM_WORLD   ? i
          : g->kind == COMM_SHARD ? rank / g->size * g->size + i
                                  : i * g->size + rank % g->size;
-}
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
 }
 
 static void *room(size_t bytes)
@@ -124,9 +113,8 @@ static void gather(const struct grouping *g, enum dtype type, bool in_place)
   device->ops->release(device, full);
 }
 
-static void all_gather_in_every_group(void **state)
+TEST(all_gather_in_every_group)
 {
-  (void)state;
   for (int g = 0; g < n_groupings; g++)
     for (int way = 0; way < 4; way++)
       gather(&groupings[g], way & 1 ? DTYPE_BF16 : DTYPE_F32, way & 2);
@@ -160,9 +148,8 @@ static void exchange(const struct grouping *g, int64_t bytes)
   device->ops->release(device, sent);
 }
 
-static void bytes_are_exchanged_in_every_group(void **state)
+TEST(bytes_are_exchanged_in_every_group)
 {
-  (void)state;
   static const int64_t lengths[] = {1, 3, 17, 4099};
   for (int g = 0; g < n_groupings; g++)
     for (int l = 0; l < 4; l++)
@@ -198,9 +185,8 @@ static void exchange_varying(const struct grouping *g, int64_t most)
   device->ops->release(device, sent);
 }
 
-static void messages_of_varying_length_are_exchanged(void **state)
+TEST(messages_of_varying_length_are_exchanged)
 {
-  (void)state;
   static const int64_t lengths[] = {16, 1024, 100000};
   for (int g = 0; g < n_groupings; g++)
     for (int l = 0; l < 3; l++)
@@ -264,9 +250,8 @@ static void reduce_as(const struct grouping *g, enum dtype wire, enum way way)
   mem_free(out);
 }
 
-static void reduce_scatter_in_every_group(void **state)
+TEST(reduce_scatter_in_every_group)
 {
-  (void)state;
   for (int g = 0; g < n_groupings; g++)
     for (enum way way = SET; way <= IN_PLACE; way++) {
       reduce_as(&groupings[g], DTYPE_F32, way);
@@ -280,9 +265,8 @@ static double term(int rank, int i)
   return (i % 2 ? -1.0 : 1.0) * ldexp(1.0 + i / 64.0 + rank, i * 37 % 200 - 100);
 }
 
-static void exact_sums_in_every_group(void **state)
+TEST(exact_sums_in_every_group)
 {
-  (void)state;
   enum { SUMS = 2, TERMS = 300 };
   struct exactsum mine[SUMS], expected[SUMS], *there = room(sizeof mine);
   for (int g = 0; g < n_groupings; g++) {
@@ -400,9 +384,8 @@ static void worker_stop(struct worker *w)
   device->ops->release(device, w->sent);
 }
 
-static void lanes_do_not_share_an_order(void **state)
+TEST(lanes_do_not_share_an_order)
 {
-  (void)state;
   struct worker workers[2];
   struct thread *threads[2];
   for (int t = 0; t < 2; t++)
@@ -417,9 +400,8 @@ static void lanes_do_not_share_an_order(void **state)
     worker_stop(&workers[t]);
 }
 
-static void refusals_of_nccl_are_reported(void **state)
+TEST(refusals_of_nccl_are_reported)
 {
-  (void)state;
   char id[NCCL_ID_BYTES];
   struct nccl_group *group;
   must(nccl_id(id));
@@ -435,9 +417,8 @@ static void refusals_of_nccl_are_reported(void **state)
 }
 
 /* Oracle: the header's four. */
-static void memory_is_registered_up_to_a_limit(void **state)
+TEST(memory_is_registered_up_to_a_limit)
 {
-  (void)state;
   enum { PIECE = 2 << 20 };
   char id[NCCL_ID_BYTES] = {0};
   struct nccl_group *group;
@@ -459,9 +440,8 @@ static void memory_is_registered_up_to_a_limit(void **state)
 
 /* Rank 0 waits for a collective that no other rank joins, until it gives up. Oracle: the lane ends,
  * and the others learn nothing before. */
-static void stuck_collective_can_be_aborted(void **state)
+TEST(stuck_collective_can_be_aborted)
 {
-  (void)state;
   char id[NCCL_ID_BYTES] = {0};
   struct nccl_group *group;
   if (comm_rank(job) == 0)
@@ -493,9 +473,8 @@ static void add_grouping(enum comm_kind kind, int size)
   must(comm_group_check(g->group));
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
@@ -509,9 +488,8 @@ static int start(void **state)
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   for (int g = 0; g < n_groupings; g++)
     comm_group_destroy(groupings[g].group);
   device->ops->lane_destroy(lane);
@@ -521,17 +499,6 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_gather_in_every_group),
-      cmocka_unit_test(reduce_scatter_in_every_group),
-      cmocka_unit_test(exact_sums_in_every_group),
-      cmocka_unit_test(lanes_do_not_share_an_order),
-      cmocka_unit_test(bytes_are_exchanged_in_every_group),
-      cmocka_unit_test(messages_of_varying_length_are_exchanged),
-      cmocka_unit_test(refusals_of_nccl_are_reported),
-      cmocka_unit_test(memory_is_registered_up_to_a_limit),
-      cmocka_unit_test(stuck_collective_can_be_aborted),
-  };
   if (comm_create_mpi(&argc, &argv, &job))
     return 1;
   const int gpus = device_count("cuda");
@@ -540,7 +507,7 @@ int main(int argc, char **argv)
   if (gpus < 0)
     fprintf(stderr, "%s\n", status_text());
   if (!comm_max_i64(job, &lacks, 1) && lacks < INT64_MAX)
-    failed = lacks > 0 ? 77 : cmocka_run_group_tests(tests, start, stop);
+    failed = lacks > 0 ? 77 : test_run(start, stop);
   comm_destroy(job);
   return failed;
 }

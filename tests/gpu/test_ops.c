@@ -4,12 +4,7 @@
  * poisoned with NaN before each call. Exact operations of the host (copies, conversions, exact
  * sums, and results of exact sums) must be bitwise identical. Without a GPU the program is
  * skipped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <glob.h>
@@ -29,6 +24,7 @@
 #include "device/lane.h"
 #include "gpu/cuda.h"
 #include "optim/optim.h"
+#include "tests/test.h"
 
 static struct device *host, *gpu;
 static struct lane *host_lane, *gpu_lane;
@@ -44,11 +40,8 @@ static struct side {
   int threads;
 } sides[2];
 
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
+static int start(void **state), stop(void **state);
+#define GPU_TEST(function) TEST_WITH(function, start, stop)
 
 static void must_cuda(cudaError_t error)
 {
@@ -278,16 +271,15 @@ static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bo
   forget();
 }
 
-static void test_matmul_add(void **state)
+GPU_TEST(test_matmul_add)
 {
-  (void)state;
   for (int bits = 0; bits < 8; bits++) {
     check_matmul_add(256, 128, 192, bits & 1, bits & 2, bits & 4 ? 64 : 0);
     check_matmul_add(64, 101, 33, bits & 1, bits & 2, bits & 4 ? 27 : 0);
   }
 }
 
-static void test_matmul_refusals(void **state)
+GPU_TEST(test_matmul_refusals)
 {
   struct twin a = input(64 * 64), b = input(64 * 64), c = output(64 * 64);
   struct matmul op = {.m = 64,
@@ -299,7 +291,6 @@ static void test_matmul_refusals(void **state)
                       .lda = 64,
                       .ldb = 64,
                       .ldc = 64};
-  (void)state;
   op.accumulate = true, op.add = b.there;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
   op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
@@ -328,7 +319,7 @@ static void product_to(struct device *device, struct lane *lane, const struct tw
 
 /* A second device that learns from the first one knows what it knows, and multiplies to the same
  * bits; a table of another kind of GPU is refused. */
-static void test_learning(void **state)
+GPU_TEST(test_learning)
 {
   struct twin a = input(128 * 512), b = input(96 * 512), c = sums(128 * 96, false);
   static float first[128 * 96], second[128 * 96];
@@ -336,7 +327,6 @@ static void test_learning(void **state)
   struct lane *lane = NULL;
   void *bytes = NULL, *again = NULL;
   int64_t n = 0, n_again = 0;
-  (void)state;
   product_to(gpu, gpu_lane, &a, &b, c.there, first);
   must(gpu->ops->learned(gpu, &bytes, &n));
   assert_true(n > 0);
@@ -505,11 +495,10 @@ static void learner_stop(struct learner *learner)
 }
 
 /* Oracle: the bytes of the table in memory and in the file. */
-static void test_cache_file(void **state)
+GPU_TEST(test_cache_file)
 {
   struct cache cache = cache_start();
   struct learner other = learner_start(true), first = learner_start(false);
-  (void)state;
   learner_multiply(&first, 96);
   assert_null(cache_path_of(&cache)); /* was not asked to keep anything */
   cuda_device(first.device)->keeps_cache = true;
@@ -551,12 +540,11 @@ static void test_cache_file(void **state)
 
 /* If all products of a run are known, the user's cache is not read. The first unknown shape creates
  * it. */
-static void test_cache_unasked(void **state)
+GPU_TEST(test_cache_unasked)
 {
   struct cache cache = cache_start();
   struct learner first = learner_start(false), told = {0};
   char made[96];
-  (void)state;
   learner_multiply(&first, 96);
   snprintf(made, sizeof made, "%s/home", cache.folder);
   assert_int_equal(setenv("XDG_CACHE_HOME", made, true), 0);
@@ -574,11 +562,10 @@ static void test_cache_unasked(void **state)
 
 /* Files that are cut off, changed, or hold what is no algorithm: measured again, and the file is
  * whole after that. Oracle: the product; the file's length. */
-static void test_cache_damage(void **state)
+GPU_TEST(test_cache_damage)
 {
   struct cache cache = cache_start();
   struct learner first = learner_start(true);
-  (void)state;
   learner_multiply(&first, 96);
   cache_load(&cache);
   const int64_t whole = cache.bytes;
@@ -604,12 +591,11 @@ static void test_cache_damage(void **state)
 }
 
 /* A file that is full: what is new takes the place of the oldest. Oracle: its records. */
-static void test_cache_full(void **state)
+GPU_TEST(test_cache_full)
 {
   enum { MOST = 4096 };
   struct cache cache = cache_start();
   struct learner first = learner_start(true);
-  (void)state;
   learner_multiply(&first, 96);
   cache_load(&cache);
   const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES),
@@ -637,12 +623,11 @@ static void test_cache_full(void **state)
 
 /* More shapes than the table has room for at first. Oracles: the host, and the number of learned
  * shapes. */
-static void test_many_shapes(void **state)
+GPU_TEST(test_many_shapes)
 {
   enum { SHAPES = 160 };
   struct cache cache = cache_start();
   struct learner many = learner_start(false);
-  (void)state;
   for (int64_t i = 1; i <= SHAPES; i++)
     learner_multiply(&many, 8 * i);
   assert_int_equal(word_at(many.table, TABLE_RECORDS), SHAPES);
@@ -667,7 +652,7 @@ static void *hog_memory(void)
 
 /* If there is no memory to try algorithms for an accumulating product, it is computed without a
  * trial, and the file gets no entry. Oracle: the host. */
-static void test_no_scratch(void **state)
+GPU_TEST(test_no_scratch)
 {
   const int64_t m = 4096, k = 64;
   struct cache cache = cache_start();
@@ -675,7 +660,6 @@ static void test_no_scratch(void **state)
   struct twin a = input(m * k), b = input(m * k), c = sums(m * m, true);
   struct matmul op = {
       .m = m, .n = m, .k = k, .trans_a = true, .accumulate = true, .lda = m, .ldb = m, .ldc = m};
-  (void)state;
   op.a = a.here, op.b = b.here, op.c = c.here;
   must(host->ops->matmul(host_lane, &op));
   must(poor.device->ops->lane_reserve(poor.lane));
@@ -693,7 +677,7 @@ static void test_no_scratch(void **state)
   cache_stop(&cache);
 }
 
-static void test_matmul(void **state)
+GPU_TEST(test_matmul)
 {
   static const int64_t sizes[][3] = {{256, 128, 192}, {77, 120, 40}, {64, 101, 33}, {1, 512, 256}};
   static const struct product products[] = {
@@ -701,7 +685,6 @@ static void test_matmul(void **state)
       {false, true, EPILOGUE_BIAS, false, 0},       {false, true, EPILOGUE_NONE, false, 24},
       {true, false, EPILOGUE_NONE, false, 0},       {true, false, EPILOGUE_NONE, true, 0},
       {false, false, EPILOGUE_BIAS_GELU, false, 0}, {false, true, EPILOGUE_DGELU, false, 0}};
-  (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (size_t p = 0; p < sizeof products / sizeof *products; p++)
       check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], &products[p]);
@@ -732,9 +715,8 @@ static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, in
   forget();
 }
 
-static void test_finish(void **state)
+GPU_TEST(test_finish)
 {
-  (void)state;
   for (int64_t n = 100; n < 105; n += 4)
     for (int64_t ld = n; ld <= 2 * n; ld += n) {
       check_finish(EPILOGUE_BIAS, false, 77, n, ld);
@@ -781,9 +763,8 @@ static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t strid
   forget();
 }
 
-static void test_rmsnorm(void **state)
+GPU_TEST(test_rmsnorm)
 {
-  (void)state;
   check_rmsnorm(77, 1, 40, 40, false);
   check_rmsnorm(300, 1, 768, 768, true);
   check_rmsnorm(1000, 1, 4096, 4096, true);
@@ -825,9 +806,8 @@ static void check_layernorm(int64_t rows, int64_t C)
   forget();
 }
 
-static void test_layernorm(void **state)
+GPU_TEST(test_layernorm)
 {
-  (void)state;
   check_layernorm(77, 40);
   check_layernorm(500, 768);
   check_layernorm(64, 101);
@@ -851,10 +831,9 @@ static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const s
 }
 
 /* The second time gives the same bits. */
-static void test_norm_repeats(void **state)
+GPU_TEST(test_norm_repeats)
 {
   static const int64_t sizes[][2] = {{9000, 768}, {4000, 2048}, {50000, 64}};
-  (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const int64_t rows = sizes[i][0], C = sizes[i][1];
     const size_t bytes = (size_t)(rows * C + 2 * C) * 4;
@@ -873,9 +852,8 @@ static void test_norm_repeats(void **state)
 
 /* --- element by element -------------------------------------------------- */
 
-static void test_elementwise(void **state)
+GPU_TEST(test_elementwise)
 {
-  (void)state;
   for (int64_t n = 1000; n <= 1003; n++) {
     struct twin a = input(n), b = input(n), c = output(n);
     for (const struct side *s = sides; s < sides + 2; s++)
@@ -886,9 +864,8 @@ static void test_elementwise(void **state)
 }
 
 /* At an odd offset, so that no access is aligned, and on a boundary of 16 bytes. */
-static void test_cast(void **state)
+GPU_TEST(test_cast)
 {
-  (void)state;
   for (int64_t n = 1; n < 3000; n = 2 * n + 1)
     for (int64_t skip = 0; skip < 8; skip += 7) {
       struct twin wide = twin_make(n + skip, DTYPE_F32, true),
@@ -912,12 +889,11 @@ static void test_cast(void **state)
                    STATUS_UNSUPPORTED);
 }
 
-static void test_copy_rows(void **state)
+GPU_TEST(test_copy_rows)
 {
   enum { ROWS = 37, BYTES = 52, FROM = 96, TO = 64 };
   unsigned char from[ROWS * FROM], to[ROWS * TO], want[ROWS * TO];
   void *there = scratch(gpu, sizeof from), *out = scratch(gpu, sizeof to);
-  (void)state;
   for (size_t i = 0; i < sizeof from; i++)
     from[i] = (unsigned char)(i * 7 + 1);
   memset(want, 0, sizeof want);
@@ -946,9 +922,8 @@ static void check_swiglu(int64_t rows, int64_t F)
   forget();
 }
 
-static void test_swiglu(void **state)
+GPU_TEST(test_swiglu)
 {
-  (void)state;
   check_swiglu(77, 40);
   check_swiglu(50, 101);
   check_swiglu(64, 1024);
@@ -979,19 +954,17 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
   forget();
 }
 
-static void test_rope(void **state)
+GPU_TEST(test_rope)
 {
-  (void)state;
   check_rope(2, 77, 0, 3, 40, 3 * 40);
   check_rope(1, 512, 4000, 40, 128, 48 * 128);
 }
 
-static void test_bias_gradient(void **state)
+GPU_TEST(test_bias_gradient)
 {
   enum { WIDE = CUDA_WORKSPACE / 4 + 40 }; /* two passes */
   static const int64_t sizes[][3] = {{77, 40, 40},      {3000, 101, 120},    {513, 3072, 3072},
                                      {20001, 768, 768}, {3, WIDE, WIDE + 3}, {2, WIDE, WIDE}};
-  (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
       const int64_t rows = sizes[i][0], n = sizes[i][1], ld = sizes[i][2];
@@ -1069,9 +1042,8 @@ static void without_hopper(void)
   gpu->model.gpu.hopper = false;
 }
 
-static void test_attention(void **state)
+GPU_TEST(test_attention)
 {
-  (void)state;
   without_hopper();
   check_attention(2, 77, 3, 1, 40, 0);
   check_attention(1, 256, 8, 2, 128, 0);
@@ -1088,9 +1060,8 @@ static void test_attention(void **state)
 
 /* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items
  * than multiprocessors, up and down sets. */
-static void test_hopper_attention(void **state)
+GPU_TEST(test_hopper_attention)
 {
-  (void)state;
   if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
     skip();
   const int64_t widths[] = {64, 128};
@@ -1117,9 +1088,8 @@ static bool knows(struct attention op)
 }
 
 /* The GPU's answers are the model's. cuDNN's own are at most the bound. */
-static void test_workspaces(void **state)
+GPU_TEST(test_workspaces)
 {
-  (void)state;
   const bool hopper = gpu->model.gpu.hopper;
   for (size_t i = 0; i < sizeof workspace_rows / sizeof *workspace_rows; i++) {
     const struct workspace_row *row = &workspace_rows[i];
@@ -1133,9 +1103,8 @@ static void test_workspaces(void **state)
   }
 }
 
-static void test_hopper_knows(void **state)
+GPU_TEST(test_hopper_knows)
 {
-  (void)state;
   float lse;
   const struct attention op = {
       .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
@@ -1239,9 +1208,8 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
   forget();
 }
 
-static void test_tight_attention(void **state)
+GPU_TEST(test_tight_attention)
 {
-  (void)state;
   without_hopper();
   check_tight_attention(2, 256, 12, 12, 64, 4 << 20,
                         1 << 19); /* at once, by sequences, and by 4 heads */
@@ -1250,9 +1218,8 @@ static void test_tight_attention(void **state)
 }
 
 /* If the scores take more than half of the GPU's memory, the plain kernels compute the gradient. */
-static void test_attention_without_scores(void **state)
+GPU_TEST(test_attention_without_scores)
 {
-  (void)state;
   without_hopper();
   gpu->model.gpu.memory = 2 * (2 * 256 * 256) - 1;
   check_attention(1, 256, 2, 2, 64, 0);
@@ -1266,9 +1233,8 @@ static void test_attention_without_scores(void **state)
 }
 
 /* Builds have kernels for Hopper, unless they were asked for others'. */
-static void test_hopper_compiled(void **state)
+GPU_TEST(test_hopper_compiled)
 {
-  (void)state;
   struct cudaDeviceProp properties;
   must_cuda(cudaGetDeviceProperties(&properties, cuda_device(gpu)->ordinal));
   assert_int_equal(gpu->model.gpu.hopper,
@@ -1308,9 +1274,8 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   forget();
 }
 
-static void test_hopper_bits(void **state)
+GPU_TEST(test_hopper_bits)
 {
-  (void)state;
   if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
     skip();
   check_hopper_bits(2, 1000, 6, 2, 128);
@@ -1351,9 +1316,8 @@ static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, bool pos
   forget();
 }
 
-static void test_embedding(void **state)
+GPU_TEST(test_embedding)
 {
-  (void)state;
   check_embedding(2, 77, 40, 101, true);
   check_embedding(3, 200, 768, 500, false);
   check_embedding(1, 64, 33, 50, true);
@@ -1363,14 +1327,13 @@ static void test_embedding(void **state)
 }
 
 /* Any workspace gives the same bits, because only columns are cut. Too small a one is refused. */
-static void test_embedding_room(void **state)
+GPU_TEST(test_embedding_room)
 {
   enum { ROWS = 3000, C = 1000, V = 40 };
   static float few[V * C], all[V * C];
   const struct gpu_launch launch = cuda_launch(gpu_lane);
   int32_t token[ROWS];
   void *work = NULL;
-  (void)state;
   for (int r = 0; r < ROWS; r++)
     token[r] = r * r % 77 % V;
   int32_t *there = tokens_there(token, ROWS);
@@ -1391,12 +1354,11 @@ static void test_embedding_room(void **state)
 }
 
 /* The second time gives the same bits. */
-static void test_embedding_repeats(void **state)
+GPU_TEST(test_embedding_repeats)
 {
   enum { ROWS = 3000, C = 256, V = 40 };
   static float first[V * C], second[V * C];
   int32_t token[ROWS];
-  (void)state;
   for (int r = 0; r < ROWS; r++)
     token[r] = r * r % 77 % V;
   int32_t *there = tokens_there(token, ROWS);
@@ -1419,12 +1381,11 @@ static void expect_fault(const char *what)
     fail_msg("'%s' does not say '%s'", status_text(), what);
 }
 
-static void test_bad_token(void **state)
+GPU_TEST(test_bad_token)
 {
   int32_t token[] = {3, 9, 10, 0};
   int32_t *there = tokens_there(token, 4);
   struct twin wte = input(10 * 16), x = output(4 * 16), dwte = sums(10 * 16, true);
-  (void)state;
   must(gpu->ops->embedding(gpu_lane, 2, 2, 16, 10, there, wte.there, NULL, x.there));
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
@@ -1434,13 +1395,12 @@ static void test_bad_token(void **state)
   expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
 }
 
-static void test_bad_target(void **state)
+GPU_TEST(test_bad_target)
 {
   int32_t target[] = {3, -1, -2};
   int32_t *there = tokens_there(target, 3);
   struct twin logits = input(3 * 40);
   double *loss = scratch(gpu, 3 * sizeof *loss);
-  (void)state;
   must(gpu->ops->cross_entropy(gpu_lane, 2, 40, 40, logits.there, there, 1, false, loss));
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
@@ -1475,9 +1435,8 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
   forget();
 }
 
-static void test_classifier(void **state)
+GPU_TEST(test_classifier)
 {
-  (void)state;
   check_classifier(77, 101, 101);
   check_classifier(4000, 101, 128); /* blocks take several rows */
   check_classifier(1000, 2003, 2003);
@@ -1489,9 +1448,8 @@ static void test_classifier(void **state)
   check_classifier(3, 300001, 300032);
 }
 
-static void test_adamw(void **state)
+GPU_TEST(test_adamw)
 {
-  (void)state;
   for (int64_t n = 1000; n <= 1001; n++) {
     struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
                 copy = output(n);
@@ -1539,7 +1497,7 @@ static void *place_there(const void *here, size_t bytes)
 }
 
 /* Scale and finite come of the outcome; where it is not finite nothing changes. */
-static void test_adamw_outcome(void **state)
+GPU_TEST(test_adamw_outcome)
 {
   const int64_t n = 1003;
   struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
@@ -1553,7 +1511,6 @@ static void test_adamw_outcome(void **state)
                       .grad_scale = NAN,
                       .bias1 = 0.3,
                       .bias2 = 0.2};
-  (void)state;
   for (int64_t i = 0; i < n; i++)
     v.here[i] *= v.here[i];
   upload(&v);
@@ -1650,7 +1607,7 @@ static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool c
 
 /* Both devices do the same operations in the same order, and round each by itself: the same bits,
  * in every type, random bits included. */
-static void test_update_types(void **state)
+GPU_TEST(test_update_types)
 {
   static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16},
                           moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16},
@@ -1665,7 +1622,6 @@ static void test_update_types(void **state)
                       .bias1 = 0.3,
                       .bias2 = 0.2,
                       .seed = 11};
-  (void)state;
   for (op.rule = 0; optim_states(op.rule) > 0; op.rule++)
     for (int kind = 0; kind < 36; kind++) {
       op.nesterov = kind % 5 < 2;
@@ -1679,10 +1635,9 @@ static void test_update_types(void **state)
 }
 
 /* Without a master and a state, which are then zero: the copy is all that is written. */
-static void test_update_of_nothing(void **state)
+GPU_TEST(test_update_of_nothing)
 {
   enum { N = 1003 };
-  (void)state;
   for (struct update op = {.lr = -1,
                           .beta1 = 0.9,
                           .beta2 = 0.95,
@@ -1717,7 +1672,7 @@ static struct same same_of(const void *from, size_t bytes)
 
 /* Moments in fp16 (device/moments.h): from every finite code, by gradients from 1e-13 to 1e17,
  * those that a code cannot hold among them. Oracle: the host, bit for bit. */
-static void test_adamw_fp16(void **state)
+GPU_TEST(test_adamw_fp16)
 {
   enum { CODES = 1 << 16 };
   static uint16_t first[CODES], second[CODES];
@@ -1731,7 +1686,6 @@ static void test_adamw_fp16(void **state)
                       .bias2 = 0.2,
                       .states = DTYPE_F16,
                       .seed = 3};
-  (void)state;
   rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, CODES, 0, 1, gradient);
   for (int i = 0; i < CODES; i++) {
     first[i] = (i & 0x7c00) == 0x7c00 ? 0 : (uint16_t)i;
@@ -1760,7 +1714,7 @@ static void test_adamw_fp16(void **state)
 
 /* Random bits belong to an element, wherever a call begins, also around number 2^32, where they get
  * another key. Oracle: the host, whole. */
-static void test_adamw_split(void **state)
+GPU_TEST(test_adamw_split)
 {
   enum { N = 1003, CUT = 402 };
   const struct update op = {.lr = 1e-2,
@@ -1778,7 +1732,6 @@ static void test_adamw_split(void **state)
   struct same master = same_make(N, op.master, true, false),
               grad = same_make(N, op.grad, true, false), m = same_make(N, op.states, true, false),
               v = same_make(N, op.states, true, true);
-  (void)state;
   rest.first += CUT;
   must(host->ops->update(host_lane, N, &op, master.here, grad.here, (void *[]){m.here, v.here},
                          NULL));
@@ -1797,11 +1750,10 @@ static void test_adamw_split(void **state)
 
 /* Muon's iterations. Oracle: the host in fp32. In bf16 a rounding of 2^-9 grows with the slope
  * of the polynomial at the smallest singular values, a quarter of the largest. */
-static void test_orthogonalize(void **state)
+GPU_TEST(test_orthogonalize)
 {
   static const int64_t shapes[][2] = {{64, 192}, {192, 64}, {33, 130}, {130, 33}, {1, 8}};
   const struct optim_matrix *muon = optim_ops(OPTIM_muon)->matrix;
-  (void)state;
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const int64_t rows = shapes[i][0], cols = shapes[i][1];
     struct twin in = input(rows * cols), out = output(rows * cols);
@@ -1817,7 +1769,7 @@ static void test_orthogonalize(void **state)
   }
 }
 
-static void test_adamw_refusals(void **state)
+GPU_TEST(test_adamw_refusals)
 {
   const struct update good = {.copy = compute};
   const struct {
@@ -1828,7 +1780,6 @@ static void test_adamw_refusals(void **state)
              {{.states = DTYPE_F8_E4M3}, "states in fp32, bf16 or fp16, not in fp8_e4m3"},
              {{.copy = DTYPE_F16}, "working copies in fp32 or bf16, not in fp16"}};
   int nothing = 0;
-  (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(
         gpu->ops->update(gpu_lane, 0, &bad[i].op, NULL, NULL, (void *[]){NULL, NULL}, &nothing),
@@ -1853,9 +1804,8 @@ static void sum_parts_as_the_host(int parts, int64_t n, enum dtype type)
 }
 
 /* The tree over ranks must agree bit for bit. */
-static void test_sum_parts(void **state)
+GPU_TEST(test_sum_parts)
 {
-  (void)state;
   static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 37, 127},
                    thousands[] = {1023, 1024, 1031, 4096, 4101, 65539};
   for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -1925,9 +1875,8 @@ static int64_t large_block(const char *name)
   return most < 4096 ? most : 4096;
 }
 
-static void test_codecs(void **state)
+GPU_TEST(test_codecs)
 {
-  (void)state;
   static const struct {
     const char *name;
     bool blocks;
@@ -1981,9 +1930,8 @@ static void bad_blocks_as_the_host(const char *name, int64_t block, int64_t n, i
 
 /* The last warp of a vector has all its blocks, or fewer. Each block size of rules whose frames may
  * have several blocks has a kernel of its own. */
-static void test_blocks(void **state)
+GPU_TEST(test_blocks)
 {
-  (void)state;
   static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
   static const int64_t lengths[] = {257, 769, 3000};
 #define QUANTISER_NAME(name, kind, title, source) #name,
@@ -2050,9 +1998,8 @@ static void selection_as_the_host(const struct selection *op, int64_t n, int kin
   forget();
 }
 
-static void test_select(void **state)
+GPU_TEST(test_select)
 {
-  (void)state;
   static const struct selection rules[] = {
       {.rule = SELECT_topk, .block = 256, .keep = 3},
       {.rule = SELECT_topk, .block = 4096, .keep = 41},
@@ -2078,9 +2025,8 @@ static void test_select(void **state)
 }
 
 /* Blocks of every form, and of elements that are not finite. A damaged block is NaN on the GPU. */
-static void test_exponents(void **state)
+GPU_TEST(test_exponents)
 {
-  (void)state;
   enum { PARTS = 3 };
   static const int64_t lengths[] = {1, 33, 1024, 3001, 2000003};
   for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
@@ -2104,9 +2050,8 @@ static void test_exponents(void **state)
 }
 
 /* As the host's test, any damage: nothing outside is touched, and a bad block is NaN. */
-static void test_damaged_exponents(void **state)
+GPU_TEST(test_damaged_exponents)
 {
-  (void)state;
   enum { N = 3000, BLOCKS = 3 };
   struct twin x = sums(N, true), message = sums(exponent_bytes(N) / 4, false), out = sums(N, true);
   must(host->ops->pack_exponents(host_lane, N, 1, x.here, message.here));
@@ -2180,9 +2125,8 @@ static void one_bad_element_arrives(float bad)
 
 /* Ranks of one and of several passes, bands of 64 and of more rows, zeros, subnormals, dependent
  * rows. */
-static void test_lowrank(void **state)
+GPU_TEST(test_lowrank)
 {
-  (void)state;
   static const struct lowrank shapes[] = {{32, 1, 1, 1},   {32, 32, 2, 2}, {96, 3, 2, 3},
                                           {128, 16, 3, 4}, {768, 5, 2, 5}, {2048, 9, 1, 6}};
   static const int64_t lengths[] = {1, 31, 4097, 100003, 300007};
@@ -2208,9 +2152,8 @@ static void expect_normalized(const struct exactsum *sum)
       fail_msg("digit %d of a sum is %lld", d, (long long)sum->digit[d]);
 }
 
-static void test_sum_squares(void **state)
+GPU_TEST(test_sum_squares)
 {
-  (void)state;
   for (int64_t skip = 0; skip < 2; skip++) {
     struct twin x = sums(100000 + skip, true);
     struct exactsum sum, got, *there;
@@ -2242,12 +2185,11 @@ static void fill_terms(int64_t n, double *term)
   draws++;
 }
 
-static void test_sum_exact(void **state)
+GPU_TEST(test_sum_exact)
 {
   static const int64_t sizes[] = {0, 1, 31, 1000, 70001};
   double *term = scratch(host, 70001 * sizeof *term);
   struct exactsum sum;
-  (void)state;
   exactsum_zero(&sum);
   sum.digit[3] = -5; /* carries that n = 0 must pass on, too */
   struct exactsum *there = keep(gpu, place_there(&sum, sizeof sum));
@@ -2263,12 +2205,11 @@ static void test_sum_exact(void **state)
 }
 
 /* Oracle: the host's merge, and the sum that it was given stays. */
-static void test_merge_exact(void **state)
+GPU_TEST(test_merge_exact)
 {
   enum { TERMS = 1000 };
   double *term = scratch(host, 2 * TERMS * sizeof *term);
   struct exactsum sum[2];
-  (void)state;
   fill_terms(2 * TERMS, term);
   for (int not_finite = 0; not_finite < 2; not_finite++) {
     if (not_finite)
@@ -2309,7 +2250,7 @@ static void check_conclusion(const double *loss, int losses, const double *squar
   forget();
 }
 
-static void test_conclude(void **state)
+GPU_TEST(test_conclude)
 {
   static const double tie[] = {1, 0x1p-53}, above[] = {1, 0x1p-53, 0x1p-1000},
                       odd_tie[] = {1 + 0x1p-52, 0x1p-53},
@@ -2325,7 +2266,6 @@ static void test_conclude(void **state)
                  {both, 2},   {none, 1},  {not_a_number, 1}, {usual, 3}};
   enum { SUMS = sizeof sums_of / sizeof *sums_of };
   double term[40];
-  (void)state;
   for (int i = 0; i < SUMS; i++)
     for (int j = 0; j < SUMS; j++)
       for (int clip = 0; clip < 2; clip++)
@@ -2339,7 +2279,7 @@ static void test_conclude(void **state)
 /* --- what the kernels do not take ---------------------------------------- */
 
 /* Nothing is touched: pointers are NULL. */
-static void test_refusals(void **state)
+GPU_TEST(test_refusals)
 {
   const struct device_ops *ops = gpu->ops;
   const int64_t wide = 32768 + 1;
@@ -2349,7 +2289,6 @@ static void test_refusals(void **state)
   struct rope turn = {.rows = 1, .T = 1, .heads = 1, .D = 258, .stride = 258};
   const struct attention heads = {
       .batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
-  (void)state;
   assert_int_equal(ops->norm(gpu_lane, &norm), STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), "32769"));
   assert_int_equal(ops->norm_backward(gpu_lane, &back), STATUS_INTERNAL);
@@ -2364,13 +2303,12 @@ static void test_refusals(void **state)
 
 /* --- memory, lanes and marks --------------------------------------------- */
 
-static void test_memory(void **state)
+GPU_TEST(test_memory)
 {
   int64_t used = 0, all = 0, before = 0;
   unsigned char *pinned = NULL;
   void *block = NULL;
   const struct mem_usage start = mem_usage(MEM_DATA);
-  (void)state;
   must(gpu->ops->enter(gpu));
   must(gpu->ops->memory(gpu, &before, &all));
   must(gpu->ops->alloc(gpu, MEM_DATA, 256 << 20, &block));
@@ -2397,14 +2335,13 @@ static void test_memory(void **state)
 
 /* Memory that processes share, pinned. A copy of it is enqueued after work of many milliseconds,
  * and the caller continues. Oracle: what was written. */
-static void test_pin(void **state)
+GPU_TEST(test_pin)
 {
   enum { BYTES = 64 << 20, WORK = 256 << 20, TURNS = 300 };
   unsigned char *shared =
       mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   char *work = scratch(gpu, WORK), *there = scratch(gpu, BYTES);
   struct mark *begin = NULL, *copied = NULL;
-  (void)state;
   assert_true(shared != MAP_FAILED);
   must(gpu->ops->pin(gpu, shared, 2 * BYTES));
   assert_int_equal(gpu->ops->pin(gpu, shared, 2 * BYTES), STATUS_LIBRARY); /* it is */
@@ -2439,7 +2376,7 @@ static void test_pin(void **state)
 
 /* Lane `other` reads the result that the first lane writes after work of some milliseconds. Oracle:
  * the written values. */
-static void test_marks(void **state)
+GPU_TEST(test_marks)
 {
   enum { BYTES = 256 << 20, TURNS = 20 };
   struct mark *begin = NULL, *written = NULL, *read = NULL, *never = NULL;
@@ -2447,7 +2384,6 @@ static void test_marks(void **state)
   char *a = scratch(gpu, BYTES), *b = scratch(gpu, BYTES), *c = scratch(gpu, BYTES);
   unsigned char got[64], want[64];
   double seconds = -1;
-  (void)state;
   must(gpu->ops->lane_create(gpu, "gather", LANE_ROLE_COMMUNICATE, 1, &other));
   must(gpu->ops->mark_create(gpu, &begin));
   must(gpu->ops->mark_create(gpu, &written));
@@ -2483,10 +2419,9 @@ static void test_marks(void **state)
   gpu->ops->lane_destroy(other);
 }
 
-static void test_devices(void **state)
+GPU_TEST(test_devices)
 {
   struct device *none = NULL;
-  (void)state;
   assert_true(cuda_device_count() >= 1);
   assert_int_equal(cuda_device_create(cuda_device_count(), compute, &none), STATUS_UNSUPPORTED);
   assert_int_equal(cuda_device_create(0, DTYPE_F16, &none), STATUS_UNSUPPORTED);
@@ -2495,12 +2430,11 @@ static void test_devices(void **state)
 
 /* The oracle is the runtime: it makes handles of blocks that other processes can open, as MPI does,
  * or does not. */
-static void test_memory_for_others(void **state)
+GPU_TEST(test_memory_for_others)
 {
   struct device *plain = NULL;
   cudaIpcMemHandle_t handle;
   void *block = NULL;
-  (void)state;
   must(cuda_device_create(0, compute, &plain));
   plain->plain_memory = true;
   must(plain->ops->alloc(plain, MEM_META, 1 << 20, &block));
@@ -2530,7 +2464,7 @@ static void expect_calls(const struct class_total *total, enum device_class whic
 }
 
 /* Oracle: operations and bytes worked out here. */
-static void test_measure(void **state)
+GPU_TEST(test_measure)
 {
   enum { N = 256, ROUNDS = 3 };
   struct twin a = input(N * N), b = input(N * N), c = output(N * N);
@@ -2545,7 +2479,6 @@ static void test_measure(void **state)
                             .ldc = 64};
   struct matmul refused = op;
   struct class_total total[CLASS_COUNT];
-  (void)state;
   refused.accumulate = true, refused.add = b.there;
   must(gpu->ops->matmul(gpu_lane, &op));
   must(gpu->ops->measured(gpu_lane, total));
@@ -2571,13 +2504,12 @@ static void test_measure(void **state)
 }
 
 /* Oracle: the pairs of a query and a key that it sees, one by one. */
-static void test_measure_attention(void **state)
+GPU_TEST(test_measure_attention)
 {
   enum { B = 2, T = 64, H = 4, D = 64 };
   const int64_t windows[] = {0, 1, 24, T, 2 * T};
   struct heads heads = heads_make(B, T, H, H, D);
   struct class_total total[CLASS_COUNT];
-  (void)state;
   for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
     int64_t pairs = 0;
     heads.op.window = windows[w];
@@ -2594,21 +2526,18 @@ static void test_measure_attention(void **state)
 }
 
 /* A table of pointers, of which none is NULL. */
-static void test_table(void **state)
+GPU_TEST(test_table)
 {
   enum { SLOTS = sizeof(struct device_ops) / sizeof(uintptr_t) };
   uintptr_t slot[SLOTS];
-  (void)state;
   memcpy(slot, gpu->ops, sizeof slot);
   for (int i = 0; i < SLOTS; i++)
     if (!slot[i])
       fail_msg("operation %d of the CUDA device is not there", i);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
-  compute = *(const enum dtype *)*state;
   must(device_create("host", 0, DTYPE_F32, &host));
   must(cuda_device_create(0, compute, &gpu));
   ((struct cuda_device *)gpu)->keeps_cache = false;
@@ -2620,9 +2549,8 @@ static int start(void **state)
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   forget();
   host->ops->lane_destroy(host_lane);
   gpu->ops->lane_destroy(gpu_lane);
@@ -2641,76 +2569,11 @@ int main(int argc, char **argv)
     printf("%s\n", gpus ? status_text() : "skipped: no GPU");
     return gpus ? 1 : 77;
   }
-  static enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
   int failed = 0;
   for (int t = 0; t < 2; t++) {
-#define TEST(f)                                                                                    \
-  {                                                                                                \
-#f, f, start, stop, &types[t]                                                                  \
-  }
-    const struct CMUnitTest tests[] = {TEST(test_matmul),
-                                       TEST(test_matmul_add),
-                                       TEST(test_matmul_refusals),
-                                       TEST(test_learning),
-                                       TEST(test_rmsnorm),
-                                       TEST(test_layernorm),
-                                       TEST(test_elementwise),
-                                       TEST(test_cast),
-                                       TEST(test_copy_rows),
-                                       TEST(test_swiglu),
-                                       TEST(test_rope),
-                                       TEST(test_bias_gradient),
-                                       TEST(test_attention),
-                                       TEST(test_tight_attention),
-                                       TEST(test_attention_without_scores),
-                                       TEST(test_hopper_compiled),
-                                       TEST(test_hopper_attention),
-                                       TEST(test_workspaces),
-                                       TEST(test_hopper_knows),
-                                       TEST(test_hopper_bits),
-                                       TEST(test_embedding),
-                                       TEST(test_embedding_room),
-                                       TEST(test_embedding_repeats),
-                                       TEST(test_bad_token),
-                                       TEST(test_bad_target),
-                                       TEST(test_classifier),
-                                       TEST(test_adamw),
-                                       TEST(test_adamw_outcome),
-                                       TEST(test_update_types),
-                                       TEST(test_update_of_nothing),
-                                       TEST(test_adamw_fp16),
-                                       TEST(test_adamw_split),
-                                       TEST(test_orthogonalize),
-                                       TEST(test_adamw_refusals),
-                                       TEST(test_sum_parts),
-                                       TEST(test_codecs),
-                                       TEST(test_blocks),
-                                       TEST(test_select),
-                                       TEST(test_exponents),
-                                       TEST(test_damaged_exponents),
-                                       TEST(test_lowrank),
-                                       TEST(test_sum_squares),
-                                       TEST(test_sum_exact),
-                                       TEST(test_merge_exact),
-                                       TEST(test_conclude),
-                                       TEST(test_memory),
-                                       TEST(test_pin),
-                                       TEST(test_marks),
-                                       TEST(test_devices),
-                                       TEST(test_memory_for_others),
-                                       TEST(test_table),
-                                       TEST(test_finish),
-                                       TEST(test_norm_repeats),
-                                       TEST(test_refusals),
-                                       TEST(test_cache_file),
-                                       TEST(test_cache_unasked),
-                                       TEST(test_cache_damage),
-                                       TEST(test_cache_full),
-                                       TEST(test_many_shapes),
-                                       TEST(test_no_scratch),
-                                       TEST(test_measure),
-                                       TEST(test_measure_attention)};
-    failed += cmocka_run_group_tests(tests, NULL, NULL);
+    compute = types[t];
+    failed += test_run(NULL, NULL);
   }
   return failed;
 }

@@ -1,21 +1,10 @@
 #include "fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tests/comm/far.h"
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 /* --- memory apart -------------------------------------------------------- */
 

@@ -1,30 +1,19 @@
 /* Copies that differences of parameters are added to, on the host and on a device that lies apart.
  * Oracles: a function of group, name and element that fills all tensors; bit equality of ranks. */
 /* ranks: 2 3 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "fixture.h"
 #include "io/checkpoint/checkpoint.h"
 #include "job/weights.h"
+#include "tests/test.h"
 
 static struct comm *comm;
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 struct kind {
   const char *strategy, *compute;
@@ -147,10 +136,10 @@ static const struct kind kinds[] = {{"shard_grad_op", "fp32", false, true},
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* As a run begins: of masters. Then of a checkpoint, by the other device. */
-static void copies_are_completed_by_all_ranks(void **arg)
+TEST(copies_are_completed_by_all_ranks)
 {
   char path[512];
-  snprintf(path, sizeof path, "%s/copies.h5", (char *)*arg);
+  snprintf(path, sizeof path, "%s/copies.h5", (char *)*test_state);
   for (int k = 0; k < KINDS; k++) {
     struct kind plain = kinds[k];
     struct job job, other;
@@ -170,10 +159,10 @@ static void copies_are_completed_by_all_ranks(void **arg)
   }
 }
 
-static void copies_come_back_from_checkpoints(void **arg)
+TEST(copies_come_back_from_checkpoints)
 {
   char path[512];
-  snprintf(path, sizeof path, "%s/copies.h5", (char *)*arg);
+  snprintf(path, sizeof path, "%s/copies.h5", (char *)*test_state);
   for (int k = 0; k < KINDS; k++) {
     struct job job, other;
     struct deck deck, other_deck;
@@ -193,9 +182,8 @@ static void copies_come_back_from_checkpoints(void **arg)
 }
 
 /* As a run is initialised, the masters of all ranks are the copy of each. */
-static void a_new_run_has_copies_of_its_masters(void **arg)
+TEST(a_new_run_has_copies_of_its_masters)
 {
-  (void)arg;
   for (int k = 0; k < KINDS; k++) {
     struct job job;
     struct deck deck;
@@ -248,14 +236,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(copies_are_completed_by_all_ranks),
-      cmocka_unit_test(copies_come_back_from_checkpoints),
-      cmocka_unit_test(a_new_run_has_copies_of_its_masters),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

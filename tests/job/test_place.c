@@ -1,10 +1,6 @@
 /* Where a job computes, and whether it fits there. Oracles: a table of decks, machines and expected
  * places. Plans are compared with memory of one byte more and one byte less. Sums have round
  * sizes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,20 +8,13 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config.h"
 #include "fixture.h"
 #include "job/advise.h"
+#include "tests/test.h"
 
 enum { MOST = 4 };
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 /* `text` holds assignments separated by blanks. */
 static enum status choose(const char *text, int ranks, int local_ranks, int gpus,
@@ -49,9 +38,8 @@ static enum status choose(const char *text, int ranks, int local_ranks, int gpus
 #define BETWEEN_GPUS "mpi_device"
 #endif
 
-static void auto_takes_what_is_there(void **state)
+TEST(auto_takes_what_is_there)
 {
-  (void)state;
   static const struct {
     const char *given;
     int ranks, local_ranks, gpus;
@@ -87,9 +75,8 @@ static void auto_takes_what_is_there(void **state)
 }
 
 /* A deck with each choice of run.fp8_scales, on devices with each kind of products. */
-static void scales_of_fp8(void **state)
+TEST(scales_of_fp8)
 {
-  (void)state;
   static const char needs_groups[] = "run.fp8_scales=groups needs a GPU of compute capability 9.0 "
                                      "(H100, H200), which TPU is not: use run.fp8_scales=tensor",
                     needs_any[] = "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or "
@@ -123,9 +110,8 @@ static void scales_of_fp8(void **state)
   }
 }
 
-static void contradictions_are_reported(void **state)
+TEST(contradictions_are_reported)
 {
-  (void)state;
   static const struct {
     const char *given;
     int ranks, local_ranks, gpus;
@@ -209,9 +195,8 @@ static const struct job_limits no_limits = {
 
 /* The arenas of a rank are compared with the memory that the reserve leaves. The context is in use
  * already, and counts once. */
-static void a_device_apart_is_asked_for_its_memory(void **state)
+TEST(a_device_apart_is_asked_for_its_memory)
 {
-  (void)state;
   struct sized sized;
   sized_open(&sized, true);
   sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
@@ -237,9 +222,8 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
 }
 
 /* A node holds the arenas of its ranks, and once what they share. */
-static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
+TEST(host_memory_is_that_of_all_ranks_of_a_node)
 {
-  (void)state;
   struct sized sized;
   sized_open(&sized, true);
   sized.plan.persistent_bytes[TIER_HOST] = INT64_C(10) * GI;
@@ -345,9 +329,8 @@ static int check_cures(int n, char *const key[], const char *least, const struct
   return cures;
 }
 
-static void keys_that_are_named_make_it_fit(void **state)
+TEST(keys_that_are_named_make_it_fit)
 {
-  (void)state;
   static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host",
                                                                        "tiers.optimizer=host",
                                                                        "optim.update=deferred"};
@@ -402,9 +385,8 @@ static void keys_that_are_named_make_it_fit(void **state)
 
 /* And where none does, that is said; a rank that is not to look for them says what it needs alone.
  */
-static void no_key_is_named_that_does_not_help(void **state)
+TEST(no_key_is_named_that_does_not_help)
 {
-  (void)state;
   struct sized sized;
   struct job_limits limits = no_limits;
   open_with(&sized, 0, NULL);
@@ -432,9 +414,8 @@ static void check_warning(const struct sized *sized, const struct job_limits *li
 
 /* Registered memory may be held against the limit for locked memory: a warning, for some drivers do
  * not. */
-static void registered_memory_is_compared_with_the_limit(void **state)
+TEST(registered_memory_is_compared_with_the_limit)
 {
-  (void)state;
   static const char registers[] =
       "each rank registers 1.00 MiB of shared memory with its GPU, but may lock at most ";
   for (int apart = 0; apart < 2; apart++) {
@@ -461,9 +442,8 @@ static void registered_memory_is_compared_with_the_limit(void **state)
   }
 }
 
-static void rdma_is_held_against_what_may_be_locked(void **state)
+TEST(rdma_is_held_against_what_may_be_locked)
 {
-  (void)state;
   struct sized sized;
   sized_open(&sized, false);
   struct job_limits limits = no_limits;
@@ -480,9 +460,8 @@ static void rdma_is_held_against_what_may_be_locked(void **state)
   sized_close(&sized);
 }
 
-static void the_disk_is_asked_for_its_room(void **state)
+TEST(the_disk_is_asked_for_its_room)
 {
-  (void)state;
   struct sized sized;
   sized_open(&sized, false);
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(3) * GI;
@@ -522,9 +501,8 @@ static void the_disk_is_asked_for_its_room(void **state)
 }
 
 /* However much is asked for, and however little room there is: nothing is said of either. */
-static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
+TEST(a_folder_that_cannot_be_is_not_a_full_disk)
 {
-  (void)state;
   static const struct {
     const char *folder, *text;
   } known[] = {
@@ -600,9 +578,8 @@ static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
 }
 
 /* Oracle: linux/magic.h, and the numbers that Lustre, GPFS and BeeGFS give themselves. */
-static void nvme_data_go_to_the_disk_of_the_node(void **state)
+TEST(nvme_data_go_to_the_disk_of_the_node)
 {
-  (void)state;
   static const char cure[] =
       "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
   static const unsigned local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
@@ -653,9 +630,8 @@ static void nvme_data_go_to_the_disk_of_the_node(void **state)
 }
 
 /* And what they need is what all of them have together. */
-static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
+TEST(a_shared_disk_is_asked_for_the_room_of_all_nodes)
 {
-  (void)state;
   system_type = 0xef53;
   assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
   check_text(
@@ -693,17 +669,15 @@ static bool names_nvme(int local, unsigned type)
   return names;
 }
 
-static void nvme_is_a_cure_where_there_is_a_folder_for_it(void **state)
+TEST(nvme_is_a_cure_where_there_is_a_folder_for_it)
 {
-  (void)state;
   assert_true(names_nvme(4, 0xef53));
   assert_false(names_nvme(4, 0x6969));
   assert_false(names_nvme(2, 0xef53));
 }
 
-static void one_rank_of_a_node_tries_the_folder(void **state)
+TEST(one_rank_of_a_node_tries_the_folder)
 {
-  (void)state;
   for (int rank = 0; rank < 4; rank++) {
     must(check_disk_of(rank, 2, true, 1));
     assert_int_equal(trials, rank % 2 == 0);
@@ -711,9 +685,8 @@ static void one_rank_of_a_node_tries_the_folder(void **state)
 }
 
 /* Memory that is never allocated only gives a warning. */
-static void state_that_cannot_be_saved_is_refused(void **state)
+TEST(state_that_cannot_be_saved_is_refused)
 {
-  (void)state;
   static const struct {
     const char *saves;
     enum job_use use;
@@ -747,9 +720,8 @@ static void state_that_cannot_be_saved_is_refused(void **state)
 
 /* Where the memory is one, both tiers are compared with it, and nothing is moved to load and save.
  */
-static void the_host_device_is_asked_for_the_host_s_memory(void **state)
+TEST(the_host_device_is_asked_for_the_host_s_memory)
 {
-  (void)state;
   const int64_t boxes =
       2 * 2 *
       ((2 << 20) +
@@ -779,9 +751,8 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
 
 /* A plan that fits is not refused at the start of the run. Oracle: arenas, and the boxes of two
  * groups. */
-static void a_plan_and_a_run_need_the_same(void **state)
+TEST(a_plan_and_a_run_need_the_same)
 {
-  (void)state;
   static const struct {
     const char *strategy, *group;
     int ranks, boxes;
@@ -808,9 +779,8 @@ static void a_plan_and_a_run_need_the_same(void **state)
 
 /* A control group bounds what is available, and promises nothing beyond it; but where the machine
  * shows more only when more is in use, it is all that is known. */
-static void limits_bound_what_is_available(void **state)
+TEST(limits_bound_what_is_available)
 {
-  (void)state;
   static const struct {
     int64_t available, limit;
     bool grows;
@@ -825,9 +795,8 @@ static void limits_bound_what_is_available(void **state)
 }
 
 /* Settings that CUDA's update and copies do not support are refused when the plan is made. */
-static void a_device_apart_refuses_what_it_does_not_do(void **state)
+TEST(a_device_apart_refuses_what_it_does_not_do)
 {
-  (void)state;
   static const struct {
     const char *given;
     bool apart;
@@ -859,29 +828,4 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(auto_takes_what_is_there),
-      cmocka_unit_test(scales_of_fp8),
-      cmocka_unit_test(contradictions_are_reported),
-      cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
-      cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
-      cmocka_unit_test(keys_that_are_named_make_it_fit),
-      cmocka_unit_test(no_key_is_named_that_does_not_help),
-      cmocka_unit_test(registered_memory_is_compared_with_the_limit),
-      cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
-      cmocka_unit_test(the_disk_is_asked_for_its_room),
-      cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
-      cmocka_unit_test(nvme_data_go_to_the_disk_of_the_node),
-      cmocka_unit_test(a_shared_disk_is_asked_for_the_room_of_all_nodes),
-      cmocka_unit_test(nvme_is_a_cure_where_there_is_a_folder_for_it),
-      cmocka_unit_test(one_rank_of_a_node_tries_the_folder),
-      cmocka_unit_test(state_that_cannot_be_saved_is_refused),
-      cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
-      cmocka_unit_test(a_plan_and_a_run_need_the_same),
-      cmocka_unit_test(limits_bound_what_is_available),
-      cmocka_unit_test(a_device_apart_refuses_what_it_does_not_do),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

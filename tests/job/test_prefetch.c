@@ -1,30 +1,19 @@
 /* Tokens that are read one step ahead. Oracles: the same steps without prefetch, bit for bit; what
  * the load itself has counted; and what LOAD took by the executor's own account. */
 /* ranks: 1 2 */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "job/prefetch.h"
 #include "tests/exec/reopen.h"
+#include "tests/test.h"
 
 enum { MICROS = 3, SLOW_MS = 20 };
 
 static struct comm *comm;
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 static void sleep_ms(int ms)
 {
@@ -108,9 +97,8 @@ static struct job_record record_run(bool ahead)
   return record;
 }
 
-static void the_bits_are_the_same(void **state)
+TEST(the_bits_are_the_same)
 {
-  (void)state;
   struct job_record at_once = record_run(false), ahead = record_run(true);
   job_assert_same(&at_once, &ahead);
   job_record_free(&at_once);
@@ -137,9 +125,8 @@ static double load_seconds(struct source *source, int64_t steps, bool ahead)
   return profile.op_s[OP_LOAD];
 }
 
-static void a_slow_read_hides_behind_the_step_before(void **state)
+TEST(a_slow_read_hides_behind_the_step_before)
 {
-  (void)state;
   enum { STEPS = 4 };
   const double reading = 1e-3 * SLOW_MS * MICROS * STEPS;
   struct source at_once = {.pause_ms = SLOW_MS, .fail_step = -1},
@@ -151,9 +138,8 @@ static void a_slow_read_hides_behind_the_step_before(void **state)
 }
 
 /* Not before: the steps ahead of it are whole. */
-static void a_failure_is_told_by_the_step_that_it_belongs_to(void **state)
+TEST(a_failure_is_told_by_the_step_that_it_belongs_to)
 {
-  (void)state;
   struct job job;
   struct comm *alone;
   struct prefetch *prefetch;
@@ -192,9 +178,8 @@ static enum status take(struct prefetch *prefetch, const struct job *job, int64_
   return STATUS_OK;
 }
 
-static void only_announced_data_are_read(void **state)
+TEST(only_announced_data_are_read)
 {
-  (void)state;
   struct job job;
   struct prefetch *prefetch;
   struct source source = {.job = &job, .fail_step = -1};
@@ -216,9 +201,8 @@ static void only_announced_data_are_read(void **state)
   job_close(&job);
 }
 
-static void an_early_end_ends_the_read_under_way(void **state)
+TEST(an_early_end_ends_the_read_under_way)
 {
-  (void)state;
   struct job job;
   struct prefetch *prefetch;
   struct source source = {.job = &job, .pause_ms = SLOW_MS, .fail_step = -1};
@@ -238,17 +222,10 @@ static void an_early_end_ends_the_read_under_way(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_bits_are_the_same),
-      cmocka_unit_test(a_slow_read_hides_behind_the_step_before),
-      cmocka_unit_test(a_failure_is_told_by_the_step_that_it_belongs_to),
-      cmocka_unit_test(only_announced_data_are_read),
-      cmocka_unit_test(an_early_end_ends_the_read_under_way),
-  };
   comm = job_start_mpi();
   if (!comm)
     return 1;
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = test_run(NULL, NULL);
   comm_destroy(comm);
   return failed;
 }

@@ -1,22 +1,11 @@
 /* Residuals of other ranks than those that go on from them. Oracle: the sum of the rows that were
  * saved, parameter by parameter, by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "fixture.h"
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
+#include "tests/test.h"
 
 static enum dtype type_of(const char *feedback)
 {
@@ -189,9 +178,8 @@ static void check_residual(const struct job *job, int u, enum dtype type, const 
   mem_free(bytes);
 }
 
-static void ranks_go_on_from_others(void **state)
+TEST(ranks_go_on_from_others)
 {
-  (void)state;
   static const struct {
     struct place saved, here;
     int rank;
@@ -248,9 +236,8 @@ static void get_row(const struct io_tensor *tensor, char *out)
 
 /* The loaded state is the same for every memory tier, and also if the checkpoint is written during
  * training. */
-static void loaded_residual_is_saved(void **state)
+TEST(loaded_residual_is_saved)
 {
-  (void)state;
   static const char *const tiers[] = {"device", "host", "nvme"};
   for (int choice = 0; choice < 12; choice++) {
     const bool apart = choice & 1, copies = choice & 2;
@@ -289,9 +276,8 @@ static void loaded_residual_is_saved(void **state)
 }
 
 /* A unit that had no codec when the checkpoint was saved begins with zeros. */
-static void units_without_a_codec_have_saved_nothing(void **state)
+TEST(units_without_a_codec_have_saved_nothing)
 {
-  (void)state;
   const struct place here = {.ranks = 2};
   const struct job_state_saved saved = {
       .ranks = 2,
@@ -312,9 +298,8 @@ static void units_without_a_codec_have_saved_nothing(void **state)
 }
 
 /* Nothing is asked of a checkpoint that has no residuals, and what there is stays zero. */
-static void ranks_begin_without_residuals(void **state)
+TEST(ranks_begin_without_residuals)
 {
-  (void)state;
   const struct place here = {.ranks = 2};
   const struct job_state_saved saved = {
       .ranks = 2, .policy = {.grads.codec = "bf16"}, .encoded = {1, 1}};
@@ -329,13 +314,4 @@ static void ranks_begin_without_residuals(void **state)
   deck_destroy(&deck);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_go_on_from_others),
-      cmocka_unit_test(loaded_residual_is_saved),
-      cmocka_unit_test(units_without_a_codec_have_saved_nothing),
-      cmocka_unit_test(ranks_begin_without_residuals),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -3,22 +3,17 @@
  * all state that lasts from step to step. Each of them reads the other's checkpoints. Pages end the
  * program if other code touches them. */
 /* ranks: 1 2 3 4 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "fixture.h"
 #include "io/checkpoint/checkpoint.h"
 #include "job/weights.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 
@@ -29,12 +24,6 @@ static const struct {
             {"llama", "shard_optim", "[model.embed_tokens.*,model.layers.0.*,lm_head.*]"},
             {"llama", "no_shard", "[model.layers.0.*]"}};
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 static void open_job(struct job *job, struct deck *deck, int which, bool apart)
 {
@@ -121,9 +110,8 @@ static void check_same_state(const struct job *a, const struct job *b)
   }
 }
 
-static void the_device_holds_what_the_host_would(void **arg)
+TEST(the_device_holds_what_the_host_would)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck, twin_deck;
     struct job job, twin;
@@ -145,9 +133,8 @@ static void the_device_holds_what_the_host_would(void **arg)
 }
 
 /* A copy a buffer, of what is asked for and no more; none at all where the memory is the host's. */
-static void nothing_is_copied_in_vain(void **arg)
+TEST(nothing_is_copied_in_vain)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
@@ -190,9 +177,8 @@ static void nothing_is_copied_in_vain(void **arg)
 }
 
 /* Replicas cut what they all hold. A rank writes all of a state that is its own. */
-static void a_rank_saves_the_state_of_its_own(void **arg)
+TEST(a_rank_saves_the_state_of_its_own)
 {
-  (void)arg;
   struct deck deck;
   struct job job;
   open_job(&job, &deck, JOBS - 1, false);
@@ -222,9 +208,9 @@ static enum status save(const struct job *job, const char *path)
 }
 
 /* From memory apart to the host's and back, by way of a file each time. */
-static void either_device_goes_on_from_the_other_s_checkpoint(void **arg)
+TEST(either_device_goes_on_from_the_other_s_checkpoint)
 {
-  char *dir = *arg, path[2][512];
+  char *dir = *test_state, path[2][512];
   for (int which = 0; which < JOBS; which++) {
     struct deck deck[3];
     struct job job[3];
@@ -248,9 +234,8 @@ static void either_device_goes_on_from_the_other_s_checkpoint(void **arg)
 }
 
 /* Only what was opened for it is written back. */
-static void state_opened_for_saving_is_not_committed(void **arg)
+TEST(state_opened_for_saving_is_not_committed)
 {
-  (void)arg;
   struct deck deck;
   struct job job;
   struct job_state *state = NULL;
@@ -262,9 +247,8 @@ static void state_opened_for_saving_is_not_committed(void **arg)
 }
 
 /* Not of the state, but of what all ranks must know alike before there is one. */
-static void auto_means_the_same_on_every_rank(void **arg)
+TEST(auto_means_the_same_on_every_rank)
 {
-  (void)arg;
   struct deck deck;
   const bool last = comm_rank(comm) == comm_ranks(comm) - 1, alone = comm_ranks(comm) == 1;
   fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
@@ -305,17 +289,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_device_holds_what_the_host_would),
-      cmocka_unit_test(nothing_is_copied_in_vain),
-      cmocka_unit_test(a_rank_saves_the_state_of_its_own),
-      cmocka_unit_test(either_device_goes_on_from_the_other_s_checkpoint),
-      cmocka_unit_test(state_opened_for_saving_is_not_committed),
-      cmocka_unit_test(auto_means_the_same_on_every_rank),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

@@ -1,16 +1,11 @@
 /* A job's state as named tensors, for every strategy and with frozen parameters. Oracles: an
  * element-by-element count over all ranks of a job, one after another; and the initial values as
  * the model makes them whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { MOST_TENSORS = 128, MOST_ELEMENTS = 4096, MOST_RANKS = 4 };
 
@@ -61,12 +56,6 @@ static void check_values(const struct job *job, const struct io_tensor *t)
   if (t->range.begin < t->range.end)
     assert_memory_equal(t->data, expected + t->range.begin,
                         (size_t)(t->range.end - t->range.begin) * sizeof(float));
-}
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
 }
 
 static void count_tensor(const struct io_tensor *held, const struct io_tensor *unique)
@@ -138,9 +127,8 @@ static void check_job(int ranks, const char *arch, const char *strategy, const c
   deck_destroy(&deck);
 }
 
-static void each_element_is_written_once(void **state)
+TEST(each_element_is_written_once)
 {
-  (void)state;
   static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
                                            "no_shard"};
   for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
@@ -156,9 +144,8 @@ static void each_element_is_written_once(void **state)
 }
 
 /* Oracle: what job.h says of the plans. */
-static void plans_without_a_batch_have_their_shapes(void **state)
+TEST(plans_without_a_batch_have_their_shapes)
 {
-  (void)state;
   static const struct {
     enum job_use use;
     enum plan_mode mode;
@@ -187,9 +174,8 @@ static void plans_without_a_batch_have_their_shapes(void **state)
 }
 
 /* Oracle: field by field what was written into the deck. */
-static void the_model_is_the_deck_s(void **state)
+TEST(the_model_is_the_deck_s)
 {
-  (void)state;
   char *assignment[] = {(char *)"model.arch=qwen2",
                         (char *)"model.layers=3",
                         (char *)"model.width=40",
@@ -234,10 +220,4 @@ static void the_model_is_the_deck_s(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_element_is_written_once),
-                                     cmocka_unit_test(plans_without_a_batch_have_their_shapes),
-                                     cmocka_unit_test(the_model_is_the_deck_s)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

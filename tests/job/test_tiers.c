@@ -2,22 +2,17 @@
  * Oracles: the same job on the device alone. Every other job exchanges its state with it by a
  * checkpoint, bit for bit. The rounded initialisation of the architecture. Raw bits survive. */
 /* ranks: 1 2 3 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "fixture.h"
 #include "io/checkpoint/checkpoint.h"
 #include "job/weights.h"
+#include "tests/test.h"
 
 static struct comm *comm;
 static char *dir;
@@ -75,12 +70,6 @@ static const struct {
     {true, "[]", {"optim.name=muon", "optim.moments=fp16"}},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 static void open_with(struct job *job, struct deck *deck, int which, const char *freeze)
 {
@@ -219,9 +208,8 @@ static bool speculates(const struct plan *plan)
 }
 
 /* The shared working copy of a group, whole. */
-static void working_copies_are_the_masters_rounded(void **arg)
+TEST(working_copies_are_the_masters_rounded)
 {
-  (void)arg;
   static const char *const freezes[] = {"[]", "[model.embed_tokens.*,*.self_attn.*]"};
   for (int which = 0; which < JOBS; which++)
     for (int f = 0; f < 2; f++) {
@@ -279,9 +267,8 @@ static int next_of(int from)
 }
 
 /* The state of the one on the device, through every other one, comes back as it was. */
-static void every_tier_goes_on_from_every_other(void **arg)
+TEST(every_tier_goes_on_from_every_other)
 {
-  (void)arg;
   for (int from = 0; from < JOBS; from++) {
     struct deck deck[2];
     struct job job[2];
@@ -337,9 +324,8 @@ static bool same_parameters(const struct plan *plan, int u, const char *a, const
   return true;
 }
 
-static void moments_of_16_bits_come_back_as_they_were(void **arg)
+TEST(moments_of_16_bits_come_back_as_they_were)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
@@ -377,9 +363,8 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
 
 /* The disk begins with any bits: moments of a new run are zero, and so is what lies between
  * parameters. */
-static void the_disk_is_zeroed(void **arg)
+TEST(the_disk_is_zeroed)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
@@ -434,9 +419,8 @@ static int64_t bytes_on_device(const struct plan *plan)
   return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(asked->moments);
 }
 
-static void masters_in_host_memory_need_no_second_copy(void **arg)
+TEST(masters_in_host_memory_need_no_second_copy)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
@@ -461,9 +445,8 @@ static void masters_in_host_memory_need_no_second_copy(void **arg)
 }
 
 /* The content of a copy does not change with the state, and the copy can be taken again. */
-static void a_snapshot_is_of_its_moment(void **arg)
+TEST(a_snapshot_is_of_its_moment)
 {
-  (void)arg;
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
@@ -486,9 +469,8 @@ static void a_snapshot_is_of_its_moment(void **arg)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
     dir = mem_printf("%s/sluice-tiers-XXXXXX", root && root[0] ? root : "/tmp");
@@ -498,9 +480,8 @@ static int start(void **state)
   return comm_broadcast_text(comm, &dir, 0) != STATUS_OK;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   char *nvme = mem_printf("%s/nvme", dir);
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && (rmdir(nvme) != 0 || rmdir(dir) != 0));
@@ -511,17 +492,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(working_copies_are_the_masters_rounded),
-      cmocka_unit_test(every_tier_goes_on_from_every_other),
-      cmocka_unit_test(moments_of_16_bits_come_back_as_they_were),
-      cmocka_unit_test(the_disk_is_zeroed),
-      cmocka_unit_test(masters_in_host_memory_need_no_second_copy),
-      cmocka_unit_test(a_snapshot_is_of_its_moment),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

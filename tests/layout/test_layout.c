@@ -1,21 +1,15 @@
 /* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index
  * is element i), and the identity that parts put together again are the whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/layout.h"
+#include "tests/test.h"
 
 static const int64_t sizes[] = {1, 64, 65, 3 * 129, 1000, 17};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-static void pack_keeps_parameters_apart_aligned_and_padded(void **state)
+TEST(pack_keeps_parameters_apart_aligned_and_padded)
 {
-  (void)state;
   for (int ranks = 1; ranks <= 7; ranks++) {
     struct layout_unit unit;
     assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, ranks, &unit), STATUS_OK);
@@ -38,9 +32,8 @@ static void pack_keeps_parameters_apart_aligned_and_padded(void **state)
   }
 }
 
-static void offsets_do_not_depend_on_ranks(void **state)
+TEST(offsets_do_not_depend_on_ranks)
 {
-  (void)state;
   struct layout_unit one, many;
   assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 1, &one), STATUS_OK);
   assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 4096, &many), STATUS_OK);
@@ -51,9 +44,8 @@ static void offsets_do_not_depend_on_ranks(void **state)
 }
 
 /* Oracle: what packing parameters as large as their room gives; but they end where they end. */
-static void room_is_kept_free(void **state)
+TEST(room_is_kept_free)
 {
-  (void)state;
   int64_t room[SIZES];
   struct layout_unit roomy, large;
   for (int p = 0; p < SIZES; p++)
@@ -101,9 +93,8 @@ static void expect_parts(const bool *frozen, int ranks)
   layout_unit_free(&unit);
 }
 
-static void trained_and_frozen_parts_are_packed_by_themselves(void **state)
+TEST(trained_and_frozen_parts_are_packed_by_themselves)
 {
-  (void)state;
   for (unsigned mask = 0; mask < 1u << SIZES; mask++)
     for (int ranks = 1; ranks <= 5; ranks += 2) {
       bool frozen[SIZES];
@@ -113,9 +104,8 @@ static void trained_and_frozen_parts_are_packed_by_themselves(void **state)
     }
 }
 
-static void pack_refuses_what_cannot_be(void **state)
+TEST(pack_refuses_what_cannot_be)
 {
-  (void)state;
   struct layout_unit unit = {0};
   int64_t huge[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, none[] = {4, 0};
   assert_int_equal(layout_unit_pack(3, huge, NULL, 1, &unit), STATUS_USAGE);
@@ -130,9 +120,8 @@ static void pack_refuses_what_cannot_be(void **state)
   assert_null(unit.offset); /* outputs are set on success only */
 }
 
-static void checked_arithmetic_stops_at_2_to_the_62(void **state)
+TEST(checked_arithmetic_stops_at_2_to_the_62)
 {
-  (void)state;
   int64_t out = -1, half = INT64_C(1) << 61;
   assert_int_equal(layout_add(half, half, &out), STATUS_OK);
   assert_true(out == INT64_C(1) << 62);
@@ -161,9 +150,8 @@ static void expect_tiling(const struct layout_unit *unit, int group, bool frozen
   assert_int_equal(at, end);
 }
 
-static void shards_tile_each_part(void **state)
+TEST(shards_tile_each_part)
 {
-  (void)state;
   static const bool choices[][SIZES] = {
       {false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
   for (size_t c = 0; c < sizeof choices / sizeof choices[0]; c++) {
@@ -176,9 +164,8 @@ static void shards_tile_each_part(void **state)
   }
 }
 
-static void param_parts_are_the_brute_force_intersection(void **state)
+TEST(param_parts_are_the_brute_force_intersection)
 {
-  (void)state;
   struct layout_unit unit;
   assert_int_equal(layout_unit_pack(SIZES, sizes,
                                     (bool[SIZES]){false, true, false, true, true, false}, 5, &unit),
@@ -233,9 +220,8 @@ static void expect_boxes(int ndim, const int64_t *shape, int64_t begin, int64_t 
   assert_int_equal(expected, begin < end ? end : begin);
 }
 
-static void boxes_enumerate_exactly_the_range(void **state)
+TEST(boxes_enumerate_exactly_the_range)
 {
-  (void)state;
   static const int64_t shapes[][LAYOUT_MAX_DIMS] = {
       {7}, {1}, {4, 5}, {1, 6}, {6, 1}, {3, 2, 4}, {2, 1, 3}, {2, 3, 2, 3}, {1, 1, 2, 1}};
   static const int ndims[] = {1, 1, 2, 2, 2, 3, 3, 4, 4};
@@ -249,9 +235,8 @@ static void boxes_enumerate_exactly_the_range(void **state)
   }
 }
 
-static void boxes_of_large_arrays_do_not_overflow(void **state)
+TEST(boxes_of_large_arrays_do_not_overflow)
 {
-  (void)state;
   const int64_t shape[] = {INT64_C(1) << 31, INT64_C(1) << 30};
   struct layout_box box[2 * LAYOUT_MAX_DIMS];
   int64_t end = (INT64_C(1) << 61) - 1;
@@ -263,19 +248,4 @@ static void boxes_of_large_arrays_do_not_overflow(void **state)
   assert_true(box[2].start[0] == shape[0] - 1 && box[2].count[1] == shape[1] - 1);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(pack_keeps_parameters_apart_aligned_and_padded),
-      cmocka_unit_test(offsets_do_not_depend_on_ranks),
-      cmocka_unit_test(room_is_kept_free),
-      cmocka_unit_test(trained_and_frozen_parts_are_packed_by_themselves),
-      cmocka_unit_test(pack_refuses_what_cannot_be),
-      cmocka_unit_test(checked_arithmetic_stops_at_2_to_the_62),
-      cmocka_unit_test(shards_tile_each_part),
-      cmocka_unit_test(param_parts_are_the_brute_force_intersection),
-      cmocka_unit_test(boxes_enumerate_exactly_the_range),
-      cmocka_unit_test(boxes_of_large_arrays_do_not_overflow),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

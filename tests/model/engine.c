@@ -1,11 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "engine.h"
+#include "tests/test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +8,6 @@
 #include "base/rng.h"
 
 enum { WATCH_BYTES = 64, NAN_BYTE = 0xff };
-
-void must(enum status status)
-{
-  if (status)
-    fail_msg("%s: %s", status_name(status), status_text());
-}
 
 void *engine_alloc(struct engine *engine, size_t bytes)
 {

@@ -64,7 +64,4 @@ float *engine_param(const struct engine *engine, void *const *flat, int u, int p
 void *engine_alloc(struct engine *engine, size_t bytes);
 void engine_free(struct engine *engine, void *memory, size_t bytes);
 
-/* Fails the test with the recorded sentence. */
-void must(enum status status);
-
 #endif

@@ -1,11 +1,5 @@
 /* Choices that must not change a bit of the loss or of any gradient, in every architecture. Oracle:
  * the same step, cut another way. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +9,7 @@
 #include "engine.h"
 #include "model/parts.h"
 #include "shapes.h"
+#include "tests/test.h"
 
 static const struct model_shape shape = {.B = 4, .T = 37};
 
@@ -79,30 +74,26 @@ static void compare(int threads, struct cut cut, int other_threads, struct cut o
   }
 }
 
-static void test_twice(void **state)
+TEST(test_twice)
 {
-  (void)state;
   compare(2, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4});
 }
 
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
-  (void)state;
   compare(2, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4, .recompute = true});
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-  (void)state;
   compare(1, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4});
   compare(1, (struct cut){.micro = 4}, 3, (struct cut){.micro = 4});
   compare(1, (struct cut){.micro = 1}, 3, (struct cut){.micro = 1});
 }
 
 /* With the embedding's gradient added after all heads' in both. */
-static void test_micro_batches(void **state)
+TEST(test_micro_batches)
 {
-  (void)state;
   struct cut whole = {.micro = 4, .late_embedding = true};
   compare(2, whole, 2, (struct cut){.micro = 1, .late_embedding = true});
   compare(2, whole, 2, (struct cut){.micro = 2, .late_embedding = true});
@@ -111,9 +102,8 @@ static void test_micro_batches(void **state)
 /* With it added micro-batch by micro-batch, a tied matrix is summed in another order (head,
  * embedding, head, ...): the same within rounding. All else is the same bits, and so is an
  * embedding of its own. */
-static void test_micro_batches_tied(void **state)
+TEST(test_micro_batches_tied)
 {
-  (void)state;
   for (int i = 0; i < shape_count; i++) {
     struct made a, b;
     run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 4}, &a);
@@ -137,9 +127,8 @@ static void test_micro_batches_tied(void **state)
 }
 
 /* Sequences whose logits come in two chunks. */
-static void test_micro_batches_in_chunks(void **state)
+TEST(test_micro_batches_in_chunks)
 {
-  (void)state;
   const struct model_config wide = {.arch = "gpt2",
                                     .layers = 1,
                                     .width = 3,
@@ -157,9 +146,8 @@ static void test_micro_batches_in_chunks(void **state)
   release(&a, &b);
 }
 
-static void test_evaluation(void **state)
+TEST(test_evaluation)
 {
-  (void)state;
   for (int i = 0; i < shape_count; i++) {
     struct engine engine;
     struct batch batch;
@@ -185,9 +173,8 @@ static void compare_frozen(const struct shape_case *c, const struct made *all, c
   engine_destroy(&some.engine);
 }
 
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
-  (void)state;
   char *const patterns[] = {"*.weight",      "*.h.0.*",      "*.layers.1.*",
                             "*_proj.weight", "*norm.weight", "*.?_proj.*"};
   for (int i = 0; i < shape_count; i++) {
@@ -228,9 +215,8 @@ static struct fused bind_qkv(const struct engine *engine)
 
 /* One product or three: output, parameters' gradients and input's gradient. Oracle: the other way.
  */
-static void test_fused(void **state)
+TEST(test_fused)
 {
-  (void)state;
   enum { ROWS = 37, WIDTH = 64, OUT = 128 + 2 * 64 };
   static float x[ROWS * WIDTH], dy[ROWS * OUT], y[2][ROWS * OUT], dx[2][ROWS * WIDTH];
   const struct model_config *config = &shape_cases[4].config;
@@ -266,18 +252,4 @@ static void test_fused(void **state)
   engine_destroy(&mixed);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_twice),
-      cmocka_unit_test(test_recompute),
-      cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_micro_batches),
-      cmocka_unit_test(test_micro_batches_tied),
-      cmocka_unit_test(test_micro_batches_in_chunks),
-      cmocka_unit_test(test_evaluation),
-      cmocka_unit_test(test_frozen),
-      cmocka_unit_test(test_fused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

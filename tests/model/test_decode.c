@@ -2,12 +2,6 @@
  * logits of the forward pass, and the same bits for sequences that share a call. Only the order of
  * sums inside attention differs. The difference was measured as up to 1.2e-6, and the bound leaves
  * a factor of ten. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +9,7 @@
 
 #include "engine.h"
 #include "shapes.h"
+#include "tests/test.h"
 
 static const struct model_shape shape = {.B = 3, .T = 37};
 static const double bound = 1.2e-5;
@@ -77,9 +72,8 @@ static void check(struct fixture *f, const char *label, int64_t position)
   assert_close(label, position, shape.B * f->V, f->got, f->expected);
 }
 
-static void test_token_by_token(void **state)
+TEST(test_token_by_token)
 {
-  (void)state;
   for (int i = 0; i < shape_count; i++) {
     struct fixture f;
     create(&shape_cases[i].config, &f);
@@ -91,9 +85,8 @@ static void test_token_by_token(void **state)
   }
 }
 
-static void test_prompt_in_chunks(void **state)
+TEST(test_prompt_in_chunks)
 {
-  (void)state;
   static const int64_t cuts[][5] = {{37}, {5, 32}, {20, 1, 16}, {1, 1, 30, 4, 1}};
   for (int i = 0; i < shape_count; i++) {
     struct fixture f;
@@ -108,9 +101,8 @@ static void test_prompt_in_chunks(void **state)
 }
 
 /* A whole prompt at once is the forward pass, bit for bit. */
-static void test_whole_prompt(void **state)
+TEST(test_whole_prompt)
 {
-  (void)state;
   for (int i = 0; i < shape_count; i++) {
     struct fixture f;
     create(&shape_cases[i].config, &f);
@@ -121,9 +113,8 @@ static void test_whole_prompt(void **state)
   }
 }
 
-static void test_cache_bytes(void **state)
+TEST(test_cache_bytes)
 {
-  (void)state;
   struct engine e;
   engine_create(&shape_cases[1].config, 1, &e);
   assert_int_equal(e.model->ops->cache_bytes(e.model, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
@@ -132,9 +123,8 @@ static void test_cache_bytes(void **state)
 }
 
 /* Tokens after the end of the context. */
-static void test_context_is_full(void **state)
+TEST(test_context_is_full)
 {
-  (void)state;
   for (int i = 0; i < shape_count; i++) {
     struct engine e;
     const int32_t token[2] = {1, 2};
@@ -209,9 +199,8 @@ static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct ca
 
 /* A generator asks for workspace once, for its longest chunk. Oracle: what attention says that it
  * needs for the very call, with as many threads. */
-static void test_one_workspace_for_all_chunks(void **state)
+TEST(test_one_workspace_for_all_chunks)
 {
-  (void)state;
   static const int64_t chunks[] = {1, 13, 40};
   for (int i = 0; i < shape_count; i++)
     for (size_t n = 0; n < sizeof chunks / sizeof chunks[0]; n++)
@@ -234,9 +223,8 @@ static void test_one_workspace_for_all_chunks(void **state)
 
 /* The same with several threads, chunks of more than a strip of queries, and guards after the
  * memory. */
-static void test_workspace_of_many_threads(void **state)
+TEST(test_workspace_of_many_threads)
 {
-  (void)state;
   static const int64_t pasts[] = {0, 1, 150};
   for (int i = 0; i < shape_count; i++) {
     struct model_config config = shape_cases[i].config;
@@ -260,9 +248,8 @@ static void test_workspace_of_many_threads(void **state)
 
 /* A thread holds the scores of a strip for a chunk of the keys, however long the context is.
  * Oracle: the model of a short one. */
-static void test_workspace_does_not_grow_with_the_context(void **state)
+TEST(test_workspace_does_not_grow_with_the_context)
 {
-  (void)state;
   const struct model_shape s = {.B = 1, .T = 256};
   size_t bytes[2];
   for (int i = 0; i < 2; i++) {
@@ -278,17 +265,4 @@ static void test_workspace_does_not_grow_with_the_context(void **state)
   assert_true(bytes[0] > 0);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_token_by_token),
-      cmocka_unit_test(test_prompt_in_chunks),
-      cmocka_unit_test(test_whole_prompt),
-      cmocka_unit_test(test_cache_bytes),
-      cmocka_unit_test(test_context_is_full),
-      cmocka_unit_test(test_one_workspace_for_all_chunks),
-      cmocka_unit_test(test_workspace_of_many_threads),
-      cmocka_unit_test(test_workspace_does_not_grow_with_the_context),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,12 +2,6 @@
  * product apart, bit for bit up to the first product that differs, and within a bound after it.
  * Gradients next to parameters that do not learn, and those of weights as codes, bit for bit.
  * Memory that a pass may not write. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +10,7 @@
 #include "base/rng.h"
 #include "device/lane.h"
 #include "model/model.h"
+#include "tests/test.h"
 
 enum { TOKENS = 256, WIDTH = 128, BLOCK = 1, WATCH = 64, NAN_BYTE = 0xff };
 
@@ -36,12 +31,6 @@ struct way {
                                          have one scale */
   char *frozen;                       /* NULL: all parameters learn */
 };
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s: %s", status_name(status), status_text());
-}
 
 static void *take(size_t bytes)
 {
@@ -220,9 +209,8 @@ static const enum fp8_use uses[] = {FP8_PRODUCTS, FP8_ALL};
 
 /* On such devices one product computes the gradient by the input of gate and up, so dgate_up is one
  * operand. Weights of the feed-forward part learn before that product. */
-static void parts_together_and_apart(void **state)
+TEST(parts_together_and_apart)
 {
-  (void)state;
   static const char *const words[] = {"mlp.", NULL};
   for (int u = 0; u < 2; u++) {
     struct made apart, together;
@@ -236,9 +224,8 @@ static void parts_together_and_apart(void **state)
 
 /* Weights next to a frozen one have gradients of their own, from transposes of their own. On
  * devices that do not work by sequence, a frozen part also takes the product of all parts apart. */
-static void parts_that_do_not_learn(void **state)
+TEST(parts_that_do_not_learn)
 {
-  (void)state;
   static const char *const all[] = {"", NULL}, *const mlp[] = {"mlp.", NULL};
   static char *const frozen[] = {"*up_proj*",   "*q_proj*", "*k_proj*",
                                  "*down_proj*", "*o_proj*", "*mlp*"};
@@ -261,9 +248,8 @@ static void parts_that_do_not_learn(void **state)
 }
 
 /* Products that code weights are the oracle of those that read gathered codes. */
-static void weights_may_be_codes(void **state)
+TEST(weights_may_be_codes)
 {
-  (void)state;
   static const char *const all[] = {"", NULL};
   for (int i = 0; i < 4; i++) {
     const struct way way = {.use = uses[i / 2], .tensor = i % 2};
@@ -281,9 +267,8 @@ static void weights_may_be_codes(void **state)
 
 /* With one scale per operand each layer has operands of its own. So results depend neither on
  * frozen neighbours nor on the kind of device. They are near those of scales per group. */
-static void one_scale_per_operand(void **state)
+TEST(one_scale_per_operand)
 {
-  (void)state;
   static const char *const all[] = {"", NULL}, *const none[] = {NULL};
   for (int u = 0; u < 2; u++) {
     struct made groups, whole, part;
@@ -303,9 +288,8 @@ static void one_scale_per_operand(void **state)
 }
 
 /* In bf16 gradients are others, but not by much. */
-static void gradients_are_near_bf16(void **state)
+TEST(gradients_are_near_bf16)
 {
-  (void)state;
   static const char *const none[] = {NULL};
   struct made half;
   run_block(&(struct way){.use = FP8_NOTHING, .by_sequence = true}, &half);
@@ -319,12 +303,4 @@ static void gradients_are_near_bf16(void **state)
   release(&half);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(parts_together_and_apart), cmocka_unit_test(parts_that_do_not_learn),
-      cmocka_unit_test(weights_may_be_codes),     cmocka_unit_test(one_scale_per_operand),
-      cmocka_unit_test(gradients_are_near_bf16),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

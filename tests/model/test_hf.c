@@ -1,29 +1,23 @@
 /* Hugging Face's configurations and names. Oracles: the fixtures' numbers, written here by hand;
  * one model said with the keys of transformers 5.x and of 4.x; print and read as inverses; the
  * tensors that transformers wrote. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "model/hf.h"
+#include "tests/test.h"
 
 static char dir[] = "/tmp/sluice-hf-XXXXXX";
 static char config_path[64], log_path[64];
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (!mkdtemp(dir))
     return -1;
   snprintf(config_path, sizeof config_path, "%s/config.json", dir);
@@ -31,9 +25,8 @@ static int start(void **state)
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   unlink(config_path);
   unlink(log_path);
   return rmdir(dir);
@@ -90,6 +83,30 @@ static void same_config(const struct hf_config *a, const struct hf_config *b)
   {                                                                                                \
     .theta = (base)                                                                                \
   }
+
+static struct hf_config read_changed(const char *name, const char *from, const char *to);
+
+/* First of the tests, because the log opens with earlier warnings. */
+TEST(unknown_keys_and_dropout_are_warned_of)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  (void)read_changed(
+      "gpt2", NULL,
+      "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
+  const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
+             *unknown = strstr(text, "water_level is ignored");
+  assert_non_null(dropout);
+  assert_null(
+      strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
+  assert_non_null(unknown);
+  assert_null(strstr(unknown + 1, "water_level"));
+  assert_non_null(strstr(text, "logit_scale is ignored")); /* one changes nothing */
+  mem_free(text);
+}
 
 static const struct {
   const char *name;
@@ -200,9 +217,8 @@ static const struct {
 // clang-format on
 enum { MODELS = sizeof models / sizeof *models };
 
-static void configurations_of_both_versions_are_read(void **state)
+TEST(configurations_of_both_versions_are_read)
 {
-  (void)state;
   for (int m = 0; m < MODELS; m++) {
     const struct hf_config new = read_config(fixture(models[m].name, "config.json")),
                            old = read_config(fixture(models[m].name, "config.hub.json"));
@@ -213,9 +229,8 @@ static void configurations_of_both_versions_are_read(void **state)
   assert_int_equal(read_config(fixture("mistral-fp16", "config.json")).dtype, DTYPE_F16);
 }
 
-static void printed_configurations_read_back(void **state)
+TEST(printed_configurations_read_back)
 {
-  (void)state;
   for (int m = 0; m < MODELS; m++)
     for (int variant = 0; variant < 4; variant++) {
       struct hf_config config = models[m].config;
@@ -269,9 +284,8 @@ static struct hf_config read_changed(const char *name, const char *from, const c
   return read_config(config_path);
 }
 
-static void unsupported_features_are_refused_by_name(void **state)
+TEST(unsupported_features_are_refused_by_name)
 {
-  (void)state;
   static const struct {
     const char *name, *from, *to, *sentence;
   } bad[] = {
@@ -404,9 +418,8 @@ static void unsupported_features_are_refused_by_name(void **state)
   assert_int_equal(hf_config_read(config_path, &config), STATUS_INPUT);
 }
 
-static void defaults_are_those_of_transformers(void **state)
+TEST(defaults_are_those_of_transformers)
 {
-  (void)state;
   struct hf_config c = read_changed("mistral", "\"num_key_value_heads\": 1,", "");
   assert_int_equal(c.model.kv_heads, 8);
   c = read_changed("mistral", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": null");
@@ -452,9 +465,8 @@ static void defaults_are_those_of_transformers(void **state)
   c = read_changed("llama", "\"silu\"", "\"swish\"");
 }
 
-static void rotary_positions_are_said_in_three_ways(void **state)
+TEST(rotary_positions_are_said_in_three_ways)
 {
-  (void)state;
   struct hf_config c =
       read_changed("llama", "\"rope_parameters\": {",
                    "\"rope_theta\": 5000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, "
@@ -474,9 +486,8 @@ static void rotary_positions_are_said_in_three_ways(void **state)
   assert_int_equal(c.model.rope.original, 64);
 }
 
-static void windows_begin_at_some_block(void **state)
+TEST(windows_begin_at_some_block)
 {
-  (void)state;
   struct hf_config c = read_changed("qwen2", "\"sliding_window\": null", "\"sliding_window\": 16");
   assert_int_equal(c.model.window, 0); /* use_sliding_window is false */
   c = read_changed("qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true");
@@ -510,31 +521,8 @@ static void windows_begin_at_some_block(void **state)
   }
 }
 
-static void unknown_keys_and_dropout_are_warned_of(void **state)
+TEST(configurations_of_other_programs_give_no_warning)
 {
-  (void)state;
-  char *text = NULL;
-  size_t bytes = 0;
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
-  (void)read_changed(
-      "gpt2", NULL,
-      "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
-  assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
-  const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
-             *unknown = strstr(text, "water_level is ignored");
-  assert_non_null(dropout);
-  assert_null(
-      strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
-  assert_non_null(unknown);
-  assert_null(strstr(unknown + 1, "water_level"));
-  assert_non_null(strstr(text, "logit_scale is ignored")); /* one changes nothing */
-  mem_free(text);
-}
-
-static void configurations_of_other_programs_give_no_warning(void **state)
-{
-  (void)state;
   char *text = NULL;
   size_t bytes = 0;
   unlink(log_path);
@@ -563,9 +551,8 @@ static const struct model_param *find_param(const struct model *model, const cha
   return NULL;
 }
 
-static void every_tensor_of_a_file_is_a_parameter_or_a_known_extra(void **state)
+TEST(every_tensor_of_a_file_is_a_parameter_or_a_known_extra)
 {
-  (void)state;
   static const char *const names[] = {"gpt2",  "gpt2-hub", "llama",   "llama3",
                                       "qwen2", "qwen3",    "mistral", "odd"};
   for (size_t m = 0; m < sizeof names / sizeof *names; m++) {
@@ -594,9 +581,8 @@ static void every_tensor_of_a_file_is_a_parameter_or_a_known_extra(void **state)
   }
 }
 
-static void extras_are_told_apart(void **state)
+TEST(extras_are_told_apart)
 {
-  (void)state;
   const struct {
     const char *model, *name;
     enum hf_extra extra;
@@ -625,30 +611,12 @@ static void extras_are_told_apart(void **state)
   }
 }
 
-static void the_unprintable_is_refused(void **state)
+TEST(the_unprintable_is_refused)
 {
-  (void)state;
   char *text = NULL;
   const struct hf_config config = {.model = {.arch = "mamba"}};
   assert_int_equal(hf_config_print(&config, &text), STATUS_UNSUPPORTED);
   assert_null(text);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(unknown_keys_and_dropout_are_warned_of), /* first: the log opens with what
-                                                                   was said before */
-      cmocka_unit_test(configurations_of_both_versions_are_read),
-      cmocka_unit_test(printed_configurations_read_back),
-      cmocka_unit_test(unsupported_features_are_refused_by_name),
-      cmocka_unit_test(defaults_are_those_of_transformers),
-      cmocka_unit_test(rotary_positions_are_said_in_three_ways),
-      cmocka_unit_test(windows_begin_at_some_block),
-      cmocka_unit_test(configurations_of_other_programs_give_no_warning),
-      cmocka_unit_test(every_tensor_of_a_file_is_a_parameter_or_a_known_extra),
-      cmocka_unit_test(extras_are_told_apart),
-      cmocka_unit_test(the_unprintable_is_refused),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -1,11 +1,5 @@
 /* The registry, parameter tables, frequencies, initial values, sizes, what is frozen, and what is
  * refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +7,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "tests/test.h"
 
 static const struct model_config gpt2_124m = {.arch = "gpt2",
                                               .layers = 12,
@@ -207,9 +202,8 @@ static void check_unit(const struct model_unit *unit, const char *name, const st
 
 /* Oracle: state_dict() of Hugging Face's GPT2LMHeadModel for "gpt2", and its published number of
  * parameters. */
-static void test_tables(void **state)
+TEST(test_tables)
 {
-  (void)state;
   static const struct row root[] = {{"transformer.wte.weight", PARAM_EMBEDDING, {50257, 768}},
                                     {"transformer.wpe.weight", PARAM_EMBEDDING, {1024, 768}},
                                     {"transformer.ln_f.weight", PARAM_NORM, {768}},
@@ -240,9 +234,8 @@ static void test_tables(void **state)
 /* Oracle: state_dict() of Hugging Face's Qwen2ForCausalLM for "Qwen2.5-0.5B", LlamaForCausalLM for
  * "Llama-3.1-8B", Qwen3ForCausalLM for "Qwen3-8B"; what comes in between is the same for all.
  * Weights of one input stand together. */
-static void test_decoder_tables(void **state)
+TEST(test_decoder_tables)
 {
-  (void)state;
   static const struct row tied[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {151936, 896}},
                                     {"model.norm.weight", PARAM_NORM, {896}}};
   static const struct row qwen2[] = {
@@ -304,9 +297,8 @@ static void test_decoder_tables(void **state)
 }
 
 /* Oracle: the published numbers of parameters. */
-static void test_published_sizes(void **state)
+TEST(test_published_sizes)
 {
-  (void)state;
   for (int i = 0; i < PUBLISHED; i++) {
     struct model *model = create(&published[i].config);
     assert_int_equal(model->parameters, published[i].parameters);
@@ -314,9 +306,8 @@ static void test_published_sizes(void **state)
   }
 }
 
-static void test_zeros_are_resolved(void **state)
+TEST(test_zeros_are_resolved)
 {
-  (void)state;
   struct model *model = create(&little);
   assert_int_equal(model->config.kv_heads, 4);
   assert_int_equal(model->config.head_width, 12);
@@ -339,9 +330,8 @@ static void check_frequency(const struct model *model, int i, double expected)
 
 /* Oracle: LlamaRotaryEmbedding(config).inv_freq of transformers 5 for Llama-3.1-8B: short waves,
  * the mixed ones, long ones. */
-static void test_frequencies(void **state)
+TEST(test_frequencies)
 {
-  (void)state;
   static const struct {
     int i;
     double value;
@@ -387,9 +377,8 @@ static float *init_whole(const struct model *model, uint64_t seed, int u, int p)
 }
 
 /* Identity: the whole is its parts, wherever it is cut. */
-static void test_init_of_ranges(void **state)
+TEST(test_init_of_ranges)
 {
-  (void)state;
   struct model *model = create(&little);
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++) {
@@ -433,9 +422,8 @@ static void check_normal(const struct model *model, int u, const char *name, dou
 }
 
 /* Oracle: section 2.3 of the GPT-2 paper. */
-static void test_init_statistics(void **state)
+TEST(test_init_statistics)
 {
-  (void)state;
   struct model *model = create(&little);
   check_normal(model, 0, "wte.weight", 0.02);
   check_normal(model, 0, "wpe.weight", 0.02);
@@ -452,9 +440,8 @@ static void test_init_statistics(void **state)
   model_destroy(model);
 }
 
-static void test_init_by_name_and_seed(void **state)
+TEST(test_init_by_name_and_seed)
 {
-  (void)state;
   struct model *model = create(&little);
   int p = find_param(&model->unit[1], "attn.c_proj.weight");
   size_t bytes = (size_t)model->unit[1].layout.elements[p] * sizeof(float);
@@ -470,9 +457,8 @@ static void test_init_by_name_and_seed(void **state)
   model_destroy(model);
 }
 
-static void test_decay(void **state)
+TEST(test_decay)
 {
-  (void)state;
   struct model *model = create(&little);
   const unsigned exempt = 1u << PARAM_NORM | 1u << PARAM_BIAS;
   assert_true(model_decays(model, 0, find_param(&model->unit[0], "wte.weight"), exempt));
@@ -487,9 +473,8 @@ static void test_decay(void **state)
 
 /* Oracle: counted by hand. A block's matrices have 12 C^2 elements, each multiplied and added once
  * a token; attention multiplies C elements twice for each of T^2 / 2 pairs. */
-static void test_flops(void **state)
+TEST(test_flops)
 {
-  (void)state;
   struct model *model = create(&gpt2_124m);
   const struct model_shape s = {.B = 4, .T = 256};
   double block = 2.0 * 1024 * 12 * 768 * 768 + 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768,
@@ -503,9 +488,8 @@ static void test_flops(void **state)
  * three times 48 x 32; a pair of tokens 2 x 2 x 120. The last of three blocks has a window of 5:
  * its sums have T - 5 full windows and the 5 before them. The reported number is the mean over the
  * blocks. */
-static void test_decoder_flops(void **state)
+TEST(test_decoder_flops)
 {
-  (void)state;
   struct model_config config = small_qwen3;
   const struct model_shape s = {.B = 2, .T = 12};
   double tokens = 24, projections = 2 * tokens * 48 * (120 + 40 + 40 + 120 + 3 * 32);
@@ -522,9 +506,8 @@ static void test_decoder_flops(void **state)
   model_destroy(model);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-  (void)state;
   struct engine e;
   engine_create(&little, 1, &e);
   const struct model_ops *ops = e.model->ops;
@@ -555,9 +538,8 @@ static void test_sizes(void **state)
 
 /* Oracle: counted by hand from what decoder.c says it keeps. Recomputing needs no more than
  * keeping. */
-static void test_decoder_sizes(void **state)
+TEST(test_decoder_sizes)
 {
-  (void)state;
   struct engine e;
   engine_create(&small_qwen3, 1, &e);
   const struct model_ops *ops = e.model->ops;
@@ -664,9 +646,8 @@ static void check_tight_room(struct engine *e)
 
 /* Oracle: what the device's attention asks for, and the end of the memory that a block was given.
  */
-static void test_tight_room(void **state)
+TEST(test_tight_room)
 {
-  (void)state;
   const struct model_config *configs[] = {&little, &small_qwen3};
   for (int i = 0; i < 2; i++) {
     struct engine e;
@@ -689,9 +670,8 @@ static size_t window_workspace(const struct device_model *model, const struct at
 }
 
 /* Oracle: a device that wants more for a window, which only the last block has. */
-static void test_window_room(void **state)
+TEST(test_window_room)
 {
-  (void)state;
   struct engine e;
   struct model_config config = small_qwen3;
   const struct model_shape s = {.B = 2, .T = 16};
@@ -707,9 +687,8 @@ static void test_window_room(void **state)
   assert_int_equal(bytes[1] - bytes[0], (1 << 20) - (1 << 18));
 }
 
-static void test_logits_never_whole(void **state)
+TEST(test_logits_never_whole)
 {
-  (void)state;
   struct engine e;
   const struct model_config config = {.arch = "gpt2",
                                       .layers = 1,
@@ -744,9 +723,8 @@ static void expect_refusal(struct model_config config, const char *words)
     expect_refusal(config, words);                                                                 \
   } while (0)
 
-static void test_guards(void **state)
+TEST(test_guards)
 {
-  (void)state;
   REFUSE(little, config.arch = "gpt9",
          "there is no architecture \"gpt9\"; this build knows: gpt2, llama, mistral, qwen2, qwen3");
   REFUSE(little, config.layers = 0, "model.layers is 0");
@@ -761,9 +739,8 @@ static void test_guards(void **state)
 }
 
 /* Keys that GPT-2 does not have. */
-static void test_absent_keys(void **state)
+TEST(test_absent_keys)
 {
-  (void)state;
   struct model_config same = little;
   same.kv_heads = 4; /* as it is anyway */
   same.head_width = 12;
@@ -797,9 +774,8 @@ static struct model_config qwen3_of_heads(int64_t heads, int64_t kv_heads, int64
   return config;
 }
 
-static void test_decoder_guards(void **state)
+TEST(test_decoder_guards)
 {
-  (void)state;
   expect_refusal(qwen3_of_heads(6, 4, 20),
                  "model.kv_heads is 4, which does not divide model.heads 6");
   expect_refusal(qwen3_of_heads(6, 12, 20),
@@ -822,9 +798,8 @@ static void test_decoder_guards(void **state)
                  "2147483647: lower model.heads");
 }
 
-static void test_window_guards(void **state)
+TEST(test_window_guards)
 {
-  (void)state;
   static const struct {
     const char *arch;
     int64_t window, window_from;
@@ -844,9 +819,8 @@ static void test_window_guards(void **state)
            cases[i].says);
 }
 
-static void test_rope_guards(void **state)
+TEST(test_rope_guards)
 {
-  (void)state;
   static const struct {
     struct rope_config rope;
     const char *says;
@@ -895,9 +869,8 @@ static void check_packed(const struct model *model, int ranks)
 }
 
 /* Oracle: counted by hand, and layout.h. */
-static void test_freeze(void **state)
+TEST(test_freeze)
 {
-  (void)state;
   struct model *model = create(&small_qwen3);
   int64_t before = model->unit[1].layout.offset[1];
   must(model_freeze(model, 0, NULL, 3));
@@ -917,9 +890,8 @@ static void test_freeze(void **state)
   model_destroy(model);
 }
 
-static void test_freeze_guards(void **state)
+TEST(test_freeze_guards)
 {
-  (void)state;
   struct model *model = create(&little);
   char *const missing[] = {"*.bias", "model.layers.*"}, *const everything[] = {"*.weight", "*"};
   assert_int_equal(model_freeze(model, 2, missing, 2), STATUS_USAGE);
@@ -934,9 +906,8 @@ static void test_freeze_guards(void **state)
 }
 
 /* Sizes whose sum passes 2^62: of a unit, and of all units. */
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
-  (void)state;
   struct model_config wide = small_qwen3;
   wide.layers = 1;
   wide.width = INT32_MAX;
@@ -949,9 +920,8 @@ static void test_overflow(void **state)
   expect_refusal(wide, "2^62");
 }
 
-static void test_long_sequence_and_bad_token(void **state)
+TEST(test_long_sequence_and_bad_token)
 {
-  (void)state;
   struct engine e;
   struct batch batch;
   engine_create(&little, 1, &e);
@@ -973,34 +943,4 @@ static void test_long_sequence_and_bad_token(void **state)
   engine_destroy(&e);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tables),
-      cmocka_unit_test(test_decoder_tables),
-      cmocka_unit_test(test_published_sizes),
-      cmocka_unit_test(test_zeros_are_resolved),
-      cmocka_unit_test(test_frequencies),
-      cmocka_unit_test(test_init_of_ranges),
-      cmocka_unit_test(test_init_statistics),
-      cmocka_unit_test(test_init_by_name_and_seed),
-      cmocka_unit_test(test_decay),
-      cmocka_unit_test(test_flops),
-      cmocka_unit_test(test_decoder_flops),
-      cmocka_unit_test(test_sizes),
-      cmocka_unit_test(test_decoder_sizes),
-      cmocka_unit_test(test_tight_room),
-      cmocka_unit_test(test_window_room),
-      cmocka_unit_test(test_logits_never_whole),
-      cmocka_unit_test(test_guards),
-      cmocka_unit_test(test_absent_keys),
-      cmocka_unit_test(test_decoder_guards),
-      cmocka_unit_test(test_window_guards),
-      cmocka_unit_test(test_rope_guards),
-      cmocka_unit_test(test_freeze),
-      cmocka_unit_test(test_freeze_guards),
-      cmocka_unit_test(test_overflow),
-      cmocka_unit_test(test_long_sequence_and_bad_token),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,12 +2,6 @@
  * greedy generation. Oracle: data/NAME, made by tests/fixtures/make_models.py; both sides compute
  * in fp32. The bounds are those that Sluice promises: 1e-5 in logits and in the losses of a run,
  * 1e-6 in a loss, 1e-4 in gradients. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +13,7 @@
 #include "io/huggingface/safetensors.h"
 #include "io/text/json_tree.h"
 #include "model/hf.h"
+#include "tests/test.h"
 
 static const double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, run_bound = 1e-5;
 
@@ -313,21 +308,18 @@ static void for_all(void (*check)(struct fixture *f))
   }
 }
 
-static void test_logits(void **state)
+TEST(test_logits)
 {
-  (void)state;
   for_all(check_logits);
 }
 
-static void test_loss_and_gradients(void **state)
+TEST(test_loss_and_gradients)
 {
-  (void)state;
   for_all(check_loss_and_gradients);
 }
 
-static void test_greedy(void **state)
+TEST(test_greedy)
 {
-  (void)state;
   for_all(check_greedy);
 }
 
@@ -337,19 +329,9 @@ static void check_runs(struct fixture *f)
   check_run(f, "losses_nodecay_norm_bias", 1u << PARAM_NORM | 1u << PARAM_BIAS);
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
-  (void)state;
   for_all(check_runs);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_logits),
-      cmocka_unit_test(test_loss_and_gradients),
-      cmocka_unit_test(test_greedy),
-      cmocka_unit_test(test_adamw),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,12 +2,6 @@
  * rounding, 6e-8 per operation, is the only difference. Over the depth of these models it was
  * measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients. The bounds leave a
  * factor of ten for the sums of other machines. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +11,7 @@
 #include "base/rng.h"
 #include "engine.h"
 #include "shapes.h"
+#include "tests/test.h"
 #include "twin.h"
 
 /* Every size odd, the context longer than the sequences. */
@@ -165,9 +160,8 @@ static void check_written(struct fixture *f)
 /* A vocabulary so large that a sequence's logits are made in two chunks, of 33 and 32 tokens.
  * Oracle: loss and head gradients as written on paper, in double, from the twin's final
  * activations: dlogits = softmax - onehot, dwte = dlogits^T y, dbias = sum of dlogits wte. */
-static void test_head_in_chunks(void **state)
+TEST(test_head_in_chunks)
 {
-  (void)state;
   const struct model_config wide = {.arch = "gpt2",
                                     .layers = 1,
                                     .width = 3,
@@ -238,36 +232,24 @@ static void test_head_in_chunks(void **state)
   engine_destroy(&engine);
 }
 
-static void test_loss(void **state)
+TEST(test_loss)
 {
-  (void)state;
   for_all(check_loss);
 }
 
-static void test_logits(void **state)
+TEST(test_logits)
 {
-  (void)state;
   for_all(check_logits);
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
-  (void)state;
   for_all(check_gradients);
 }
 
-static void test_gradients_are_all_written(void **state)
+TEST(test_gradients_are_all_written)
 {
-  (void)state;
   for_all(check_written);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_loss),           cmocka_unit_test(test_logits),
-      cmocka_unit_test(test_gradients),      cmocka_unit_test(test_gradients_are_all_written),
-      cmocka_unit_test(test_head_in_chunks),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -88,10 +88,9 @@ static void check_orthogonal(enum dtype compute, int64_t rows, int64_t cols, dou
   device_destroy(mine);
 }
 
-static void singular_values_follow_the_polynomial(void **state)
+DEVICE_TEST(singular_values_follow_the_polynomial)
 {
   static const int64_t shapes[][2] = {{1, 1}, {1, 9}, {48, 48}, {33, 70}, {70, 33}, {17, 128}};
-  (void)state;
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
     for (double size = 1e-9; size < 1e7; size *= 1e5) {
       check_orthogonal(DTYPE_F32, shapes[i][0], shapes[i][1], size, 2e-5);
@@ -100,11 +99,10 @@ static void singular_values_follow_the_polynomial(void **state)
     }
 }
 
-static void zero_stays_zero(void **state)
+DEVICE_TEST(zero_stays_zero)
 {
   const struct optim_matrix *muon = optim_ops(OPTIM_muon)->matrix;
   float *x = bytes(12 * sizeof *x), *out = nans(12);
-  (void)state;
   assert_ok(
       muon->transform(lanes[0], DTYPE_F32, 3, 4, x, out, bytes(muon->workspace(DTYPE_F32, 3, 4))));
   assert_same_bits(out, x, 12 * sizeof *x);
@@ -127,11 +125,10 @@ static struct model *make_model(void)
 }
 
 /* Every element's place in each state is the number of earlier elements that have it. */
-static void states_are_packed(void **state)
+DEVICE_TEST(states_are_packed)
 {
   struct model *model = make_model();
   struct optim_segments segments;
-  (void)state;
   for (enum optimizer optimizer = 0; optimizer < OPTIM_COUNT; optimizer++)
     for (int unit = 0; unit < model->units; unit++) {
       const struct optim_ops *optim = optim_ops(optimizer);
@@ -267,14 +264,13 @@ static void step64(const struct model *model, const struct update *op, const flo
 
 /* Three steps of a block, whole and in ranges that cut matrices anywhere. The gradient is
  * clipped: the outcome's scale is in the momentum, not in the step. */
-static void steps_are_the_formula_for_any_ranges(void **state)
+DEVICE_TEST(steps_are_the_formula_for_any_ranges)
 {
   enum { STEPS = 3, MOST = 64 };
   struct model *model = make_model();
   struct optim_segments segments;
   struct shard whole, part[MOST];
   int parts = 0;
-  (void)state;
   assert_ok(optim_segments_create(optim_ops(OPTIM_muon), model, 1, NORM_BIAS, &segments));
   const struct layout_unit *layout = &model->unit[1].layout;
   const int64_t flat = layout->flat;
@@ -308,13 +304,12 @@ static void steps_are_the_formula_for_any_ranges(void **state)
 }
 
 /* A step that is not finite changes nothing, whatever lies in the window. */
-static void a_step_that_is_not_finite_changes_nothing(void **state)
+DEVICE_TEST(a_step_that_is_not_finite_changes_nothing)
 {
   struct model *model = make_model();
   struct optim_segments segments;
   const struct outcome outcome = {.scale = NAN, .finite = 0};
   struct update op = settings(1);
-  (void)state;
   op.outcome = &outcome;
   assert_ok(optim_segments_create(optim_ops(OPTIM_muon), model, 1, NORM_BIAS, &segments));
   const int64_t flat = model->unit[1].layout.flat;
@@ -330,14 +325,4 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
   model_destroy(model);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(singular_values_follow_the_polynomial),
-      DEVICE_TEST(zero_stays_zero),
-      DEVICE_TEST(states_are_packed),
-      DEVICE_TEST(steps_are_the_formula_for_any_ranges),
-      DEVICE_TEST(a_step_that_is_not_finite_changes_nothing),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

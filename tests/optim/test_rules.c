@@ -201,9 +201,8 @@ static void check_element(const struct update *op, const struct arrays *got,
 }
 
 /* Three steps with each combination of types, each from what the last one stored. */
-static void steps_are_the_formula_in_every_type(void **state)
+DEVICE_TEST(steps_are_the_formula_in_every_type)
 {
-  (void)state;
   for (struct update rule = {0}; optim_states(rule.rule) > 0; next_rule(&rule))
     for (int kind = 0; kind < 2 * TYPES * TYPES * TYPES * TYPES; kind++) {
       struct update op = settings(1);
@@ -230,9 +229,8 @@ static void steps_are_the_formula_in_every_type(void **state)
 }
 
 /* Roundings add up: each step is good to a few 1e-7 of its length. */
-static void many_steps_stay_with_the_formula(void **state)
+DEVICE_TEST(many_steps_stay_with_the_formula)
 {
-  (void)state;
   enum { STEPS = 25 };
   for (struct update op = settings(1); optim_states(op.rule) > 0; next_rule(&op)) {
     struct arrays a = {
@@ -256,9 +254,8 @@ static void many_steps_stay_with_the_formula(void **state)
   }
 }
 
-static void bits_do_not_depend_on_cuts_threads_or_kernels(void **state)
+DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels)
 {
-  (void)state;
   enum { LONG = 3 * 32768 + 11 };
   for (struct update op = settings(3); optim_states(op.rule) > 0; next_rule(&op)) {
     op.master = op.states = op.copy = DTYPE_BF16;
@@ -298,9 +295,8 @@ static void assert_mean(void *array, enum dtype type, int64_t n, double want)
   assert_close(mean, want, 2.5 * (most - least) / sqrt((double)n) + (most - least) * 0x1p-16);
 }
 
-static void stochastic_rounding_is_unbiased(void **state)
+DEVICE_TEST(stochastic_rounding_is_unbiased)
 {
-  (void)state;
   enum { DRAWS = 1 << 16 };
   for (struct update op = settings(2); optim_states(op.rule) > 0; next_rule(&op))
     for (int type = 1; type < TYPES; type++) {
@@ -324,9 +320,8 @@ static void stochastic_rounding_is_unbiased(void **state)
     }
 }
 
-static void absent_state_is_zero(void **state)
+DEVICE_TEST(absent_state_is_zero)
 {
-  (void)state;
   for (struct update op = settings(1); optim_states(op.rule) > 0; next_rule(&op))
     for (int kept = 0; kept < 2; kept++) {
       op.copy = kept ? DTYPE_BF16 : DTYPE_F32;
@@ -376,9 +371,8 @@ static void check_speculation(const struct update *known, const struct update *n
   fixture_free(NULL);
 }
 
-static void speculation_is_two_updates(void **state)
+DEVICE_TEST(speculation_is_two_updates)
 {
-  (void)state;
   enum { LONG = 2 * 32768 + 4096 + 5 };
   int turn = 0;
   for (struct update rule = settings(1); optim_states(rule.rule) > 0; next_rule(&rule))
@@ -396,15 +390,4 @@ static void speculation_is_two_updates(void **state)
       }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(steps_are_the_formula_in_every_type),
-      DEVICE_TEST(many_steps_stay_with_the_formula),
-      DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels),
-      DEVICE_TEST(stochastic_rounding_is_unbiased),
-      DEVICE_TEST(absent_state_is_zero),
-      DEVICE_TEST(speculation_is_two_updates),
-  };
-  return RUN_DEVICE_TESTS(tests);
-}
+TEST_MAIN(fixture_create, fixture_destroy)

@@ -1,14 +1,9 @@
 /* Learning rates, clipping and the deck's exemptions from decay. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "optim/optim.h"
+#include "tests/test.h"
 
 static struct deck deck_of(enum deck_schedule schedule, int64_t warmup, int64_t decay_steps,
                            double min_lr)
@@ -30,9 +25,8 @@ static void expect(const struct deck *deck, int64_t step, double of_lr)
 }
 
 /* Oracle of all schedules: values worked out on paper, as shares of lr. */
-static void test_constant(void **state)
+TEST(test_constant)
 {
-  (void)state;
   struct deck deck = deck_of(SCHEDULE_CONSTANT, 9, 0, 0.1);
   expect(&deck, 0, 0.1);
   expect(&deck, 4, 0.5);
@@ -42,9 +36,8 @@ static void test_constant(void **state)
   expect(&deck, 5000, 1);
 }
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
-  (void)state;
   struct deck deck = deck_of(SCHEDULE_LINEAR, 100, 500, 0.2);
   expect(&deck, 0, 1 / 101.0);
   expect(&deck, 99, 100 / 101.0);
@@ -55,9 +48,8 @@ static void test_linear(void **state)
   expect(&deck, 999, 0.2);
 }
 
-static void test_cosine(void **state)
+TEST(test_cosine)
 {
-  (void)state;
   struct deck deck = deck_of(SCHEDULE_COSINE, 100, 0, 0.1); /* to run.steps */
   expect(&deck, 50, 51 / 101.0);
   expect(&deck, 100, 1);
@@ -68,9 +60,8 @@ static void test_cosine(void **state)
   expect(&deck, 1001, 0.1);
 }
 
-static void test_no_warmup(void **state)
+TEST(test_no_warmup)
 {
-  (void)state;
   struct deck deck = deck_of(SCHEDULE_COSINE, 0, 10, 0);
   expect(&deck, 0, 1);
   expect(&deck, 5, 0.5);
@@ -78,17 +69,15 @@ static void test_no_warmup(void **state)
 }
 
 /* The decay is over before the warm-up is. */
-static void test_all_warmup(void **state)
+TEST(test_all_warmup)
 {
-  (void)state;
   struct deck deck = deck_of(SCHEDULE_LINEAR, 10, 10, 0.5);
   expect(&deck, 9, 10 / 11.0);
   expect(&deck, 10, 0.5);
 }
 
-static void test_exempt(void **state)
+TEST(test_exempt)
 {
-  (void)state;
   char norm[] = "norm", bias[] = "bias", embedding[] = "embedding",
        *items[] = {embedding, norm, bias};
   struct deck deck = {0};
@@ -100,12 +89,4 @@ static void test_exempt(void **state)
                    1u << PARAM_NORM | 1u << PARAM_BIAS | 1u << PARAM_EMBEDDING);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_constant),   cmocka_unit_test(test_linear),
-      cmocka_unit_test(test_cosine),     cmocka_unit_test(test_no_warmup),
-      cmocka_unit_test(test_all_warmup), cmocka_unit_test(test_exempt),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

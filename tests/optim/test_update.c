@@ -1,10 +1,4 @@
 /* Segments and the AdamW pass over a rank's range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +6,7 @@
 
 #include "base/rng.h"
 #include "optim/optim.h"
+#include "tests/test.h"
 
 static const struct model_config config = {.arch = "gpt2",
                                            .layers = 1,
@@ -32,12 +27,6 @@ struct fixture {
   struct lane *lane;
   struct model *model;
 };
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s: %s", status_name(status), status_text());
-}
 
 static int set_up(void **state)
 {
@@ -86,9 +75,9 @@ static void check_segments(const struct model *model, int unit, unsigned exempt)
   optim_segments_destroy(&segments);
 }
 
-static void test_segments(void **state)
+TEST_WITH(test_segments, set_up, tear_down)
 {
-  struct fixture *f = *state;
+  struct fixture *f = *test_state;
   for (unsigned exempt = 0; exempt <= ALL; exempt++)
     for (int unit = 0; unit < f->model->units; unit++)
       check_segments(f->model, unit, exempt);
@@ -99,9 +88,9 @@ static void test_segments(void **state)
   optim_segments_destroy(&one);
 }
 
-static void test_frozen_segments(void **state)
+TEST_WITH(test_frozen_segments, set_up, tear_down)
 {
-  struct fixture *f = *state;
+  struct fixture *f = *test_state;
   static char some[] = "*.bias", whole[] = "transformer.h.0.*", *patterns[] = {some, whole};
   struct model *model;
   struct optim_segments none;
@@ -175,9 +164,9 @@ static void assert_same(const struct owned *a, const struct owned *b)
 
 /* Identity: shards of any length, cut anywhere, make the whole. Bytes after the parameters do not
  * change. */
-static void test_update_of_ranges(void **state)
+TEST_WITH(test_update_of_ranges, set_up, tear_down)
 {
-  struct fixture *f = *state;
+  struct fixture *f = *test_state;
   struct optim_segments segments;
   must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
   assert_true(segments.n > 2);
@@ -200,10 +189,10 @@ static void test_update_of_ranges(void **state)
 
 /* Identity, as above, for arrays of other types: pointers advance by their sizes, and the random
  * bits are those of an element's place in the unit, not in the range. */
-static void test_update_of_small_types(void **state)
+TEST_WITH(test_update_of_small_types, set_up, tear_down)
 {
   enum { ARRAYS = 5 };
-  struct fixture *f = *state;
+  struct fixture *f = *test_state;
   struct optim_segments segments;
   must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
   const int64_t flat = f->model->unit[1].layout.flat;
@@ -260,10 +249,10 @@ static void element_step(struct element *e, double g, int t, double lr, double d
 
 /* Oracle: the formulas in double. Ten steps of a dozen fp32 roundings each, 2^-24 of numbers around
  * 1: 1e-5 is ten times that. */
-static void test_ten_steps(void **state)
+TEST_WITH(test_ten_steps, set_up, tear_down)
 {
   enum { STEPS = 10 };
-  struct fixture *f = *state;
+  struct fixture *f = *test_state;
   const struct model_unit *unit = &f->model->unit[1];
   struct optim_segments segments;
   must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
@@ -305,14 +294,4 @@ static void test_ten_steps(void **state)
   optim_segments_destroy(&segments);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_frozen_segments, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_update_of_ranges, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_update_of_small_types, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_ten_steps, set_up, tear_down),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,14 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "broken.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
 enum { BLOCKS = 2 };
 

@@ -1,12 +1,8 @@
 #include "fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 
@@ -66,12 +62,6 @@ static const struct model_ops ops = {
     .block_flops = block_flops,
     .head_flops = head_flops,
 };
-
-static void must(enum status status)
-{
-  if (status)
-    abort();
-}
 
 static bool is_frozen(const struct model *model, const struct point *point, int u, int p,
                       enum param_kind kind)

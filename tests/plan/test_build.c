@@ -1,16 +1,11 @@
 /* The arrays that the builder fills. Oracles: what was put in, looked at when there is more than
  * there was ever room for at once; mem_grow() that fails, each call of it once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "fixture.h"
 #include "plan/builder.h"
+#include "tests/test.h"
 
 static int calls, fails_at = -1;
 
@@ -40,9 +35,8 @@ static void close_builder(const struct builder *b)
   mem_free(b->plan->buffer);
 }
 
-static void there_is_room_for_any_number(void **state)
+TEST(there_is_room_for_any_number)
 {
-  (void)state;
   enum { MANY = 5000 };
   struct plan plan;
   struct builder b;
@@ -65,9 +59,8 @@ static void there_is_room_for_any_number(void **state)
 }
 
 /* Wherever memory is out, and nothing is kept. */
-static void no_memory_is_no_plan(void **state)
+TEST(no_memory_is_no_plan)
 {
-  (void)state;
   const struct point points[] = {
       {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
       {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 1, 1, 2, true, TIED, FREEZE_NOTHING, .half = true,
@@ -96,11 +89,4 @@ static void no_memory_is_no_plan(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(there_is_room_for_any_number),
-      cmocka_unit_test(no_memory_is_no_plan),
-  };
-  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
-}
+TEST_MAIN(fixture_make_small, fixture_free_small)

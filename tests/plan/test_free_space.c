@@ -1,13 +1,8 @@
 /* Space in an arena. Oracle: a list of all that has been placed, gone through byte by byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "plan/free_space.h"
+#include "tests/test.h"
 
 enum { MOST = 150 };
 
@@ -53,9 +48,8 @@ static void fill(struct free_space *space, int moments, uint64_t seed)
   }
 }
 
-static void the_lowest_place_is_found(void **state)
+TEST(the_lowest_place_is_found)
 {
-  (void)state;
   for (int moments = 1; moments <= 130; moments += moments < 10 ? 1 : 30) {
     struct free_space *space;
     assert_int_equal(free_space_create(moments, &space), STATUS_OK);
@@ -67,9 +61,8 @@ static void the_lowest_place_is_found(void **state)
   free_space_destroy(NULL);
 }
 
-static void places_beyond_what_a_process_holds_too(void **state)
+TEST(places_beyond_what_a_process_holds_too)
 {
-  (void)state;
   struct free_space *space;
   const int64_t most = INT64_MAX - 255;
   assert_int_equal(free_space_create(3, &space), STATUS_OK);
@@ -79,11 +72,4 @@ static void places_beyond_what_a_process_holds_too(void **state)
   free_space_destroy(space);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_lowest_place_is_found),
-      cmocka_unit_test(places_beyond_what_a_process_holds_too),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -9,17 +9,13 @@
  * In a 16-bit type parameters are the upper half of their master, and moments the lower half of
  * what they were. In fp8 a parameter is a byte that depends on it and on the unit's scales, and
  * these are sums over all of its parameters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "fixture.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
 enum { BLOCKS = 3, MOST_UNITS = BLOCKS + 2, STEPS = 3, MOST_RANKS = 6, RUBBISH = 0x5bad };
 
@@ -1125,30 +1121,26 @@ static void check_some(void *arg, const struct point *point)
   (*count)++;
 }
 
-static void updates_are_those_of_a_plain_loop(void **state)
+TEST(updates_are_those_of_a_plain_loop)
 {
-  (void)state;
   int count = 0;
   fixture_grid(check_some, &count);
 }
 
-static void heads_and_frozen_parts_too(void **state)
+TEST(heads_and_frozen_parts_too)
 {
-  (void)state;
   int count = 0;
   fixture_variants(check_some, &count);
 }
 
-static void masters_in_host_memory_too(void **state)
+TEST(masters_in_host_memory_too)
 {
-  (void)state;
   int count = 0;
   fixture_host(43, check_some, &count);
 }
 
-static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
+TEST(any_order_that_heeds_lanes_and_waits_will_do)
 {
-  (void)state;
   static const struct point on_host[] = {
       {.strategy = STRATEGY_FULL_SHARD,
        .ranks = 2,
@@ -1260,9 +1252,8 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
 }
 
 /* Ranks of a node add up their gradients before they are encoded. */
-static void nodes_may_add_up_first(void **state)
+TEST(nodes_may_add_up_first)
 {
-  (void)state;
   static const struct point points[] = {
       {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .local_ranks = 2},
       {.strategy = STRATEGY_FULL_SHARD, .ranks = 6, .group = 6, .head = UNTIED, .local_ranks = 3},
@@ -1296,9 +1287,8 @@ static void nodes_may_add_up_first(void **state)
 }
 
 /* Evidence that the comparison can fail: without its waits a plan computes something else. */
-static void without_waits_the_result_is_another(void **state)
+TEST(without_waits_the_result_is_another)
 {
-  (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false,
                               TIED,       FREEZE_NOTHING};
   struct machine m;
@@ -1316,15 +1306,4 @@ static void without_waits_the_result_is_another(void **state)
   machine_destroy(&m);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(updates_are_those_of_a_plain_loop),
-      cmocka_unit_test(heads_and_frozen_parts_too),
-      cmocka_unit_test(masters_in_host_memory_too),
-      cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
-      cmocka_unit_test(nodes_may_add_up_first),
-      cmocka_unit_test(without_waits_the_result_is_another),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

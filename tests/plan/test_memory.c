@@ -1,14 +1,10 @@
 /* Where the bytes of a plan go. Oracles: the sizes of the layout, counting, and a brute-force sweep
  * over lifetimes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "fixture.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
 enum { BLOCKS = FIXTURE_BLOCKS };
 
@@ -60,17 +56,15 @@ static void check_packing(void *arg, const struct point *point)
   plan_destroy(plan);
 }
 
-static void memory_is_packed_tightly_and_aligned(void **state)
+TEST(memory_is_packed_tightly_and_aligned)
 {
-  (void)state;
   double waste[2] = {0, 0};
   fixture_grid(check_packing, waste);
   assert_true(waste[0] / waste[1] < 0.02);
 }
 
-static void full_sharding_keeps_exactly_its_part(void **state)
+TEST(full_sharding_keeps_exactly_its_part)
 {
-  (void)state;
   for (int ranks = 1; ranks <= 6; ranks++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks,
@@ -86,9 +80,8 @@ static void full_sharding_keeps_exactly_its_part(void **state)
 }
 
 /* Each rank keeps what it loses of all that it sends, in the type of the feedback. */
-static void residuals_are_of_whole_gradients(void **state)
+TEST(residuals_are_of_whole_gradients)
 {
-  (void)state;
   static const struct {
     const char *feedback;
     int64_t size;
@@ -110,9 +103,8 @@ static void residuals_are_of_whole_gradients(void **state)
 
 /* The device has no residual from step to step. At a time it has that of the unit that computes,
  * that of the next one, and those of two that are encoded or on their way back. */
-static void residuals_leave_the_device(void **state)
+TEST(residuals_leave_the_device)
 {
-  (void)state;
   static const enum plan_tier homes[] = {
       [DECK_RESIDUAL_HOST] = TIER_HOST, [DECK_RESIDUAL_NVME] = TIER_DISK};
   struct model tower;
@@ -153,9 +145,8 @@ static void residuals_leave_the_device(void **state)
 
 /* By hand: each optimizer keeps its states and no more. Muon has one state of matrices, two of all
  * else. */
-static void each_optimizer_keeps_its_own_states(void **state)
+TEST(each_optimizer_keeps_its_own_states)
 {
-  (void)state;
   const int64_t matrices = FIXTURE_BLOCKS * (24 * 72 + 24 * 24);
   for (int optim = 0; optim < OPTIM_COUNT; optim++)
     for (int ranks = 1; ranks <= 4; ranks++) {
@@ -184,9 +175,8 @@ static void each_optimizer_keeps_its_own_states(void **state)
     }
 }
 
-static void other_strategies_keep_what_they_do_not_shard(void **state)
+TEST(other_strategies_keep_what_they_do_not_shard)
 {
-  (void)state;
   static const struct {
     enum deck_strategy strategy;
     int group, whole, shards;
@@ -208,9 +198,8 @@ static void other_strategies_keep_what_they_do_not_shard(void **state)
   }
 }
 
-static void owned_ranges_are_those_of_the_masters(void **state)
+TEST(owned_ranges_are_those_of_the_masters)
 {
-  (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
@@ -242,9 +231,8 @@ static void part_bytes(const struct plan *plan, int64_t *trained, int64_t *froze
   }
 }
 
-static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
+TEST(frozen_parameters_have_neither_gradients_nor_moments)
 {
-  (void)state;
   static const struct {
     enum deck_strategy strategy;
     int group;
@@ -297,9 +285,8 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
 }
 
 /* Counted by hand for three blocks. */
-static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
+TEST(the_backward_pass_goes_as_far_as_somebody_learns)
 {
-  (void)state;
   static const struct {
     enum freeze freeze;
     int backward[2], embed[2], saved, head_learns[2]; /* tied, untied */
@@ -338,9 +325,8 @@ static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
 
 /* Nothing is kept of blocks that no gradient passes: oracle: a recomputing plan keeps no more of
  * them. */
-static void blocks_below_keep_no_activations(void **state)
+TEST(blocks_below_keep_no_activations)
 {
-  (void)state;
   struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true,
                         TIED,       FREEZE_BUT_HEAD};
   for (int recompute = 0; recompute < 2; recompute++) {
@@ -358,9 +344,8 @@ static void blocks_below_keep_no_activations(void **state)
   }
 }
 
-static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
+TEST(a_head_of_its_own_is_gathered_and_reduced_by_itself)
 {
-  (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true,
                               UNTIED,     FREEZE_NOTHING};
   struct model mine;
@@ -385,9 +370,8 @@ static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
 
 /* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and
  * two blocks', one workspace. */
-static void windows_do_not_grow_with_depth(void **state)
+TEST(windows_do_not_grow_with_depth)
 {
-  (void)state;
   for (int prefetch = 0; prefetch < 4; prefetch++)
     for (int micros = 1; micros <= 2; micros++) {
       int64_t bytes[2][3];
@@ -472,9 +456,8 @@ static int64_t room_of_backward(const struct plan *plan, int unit)
 
 /* Oracle: what the fixture's blocks ask for. Only the backward pass of the last block is tight. It
  * is the first one, and after it the memory that it has freed is available. */
-static void backward_passes_are_tight_where_memory_is_full(void **state)
+TEST(backward_passes_are_tight_where_memory_is_full)
 {
-  (void)state;
   struct model tower;
   fixture_model(&tower, 6);
   for (int tight = 0; tight < 2; tight++) {
@@ -492,9 +475,8 @@ static void backward_passes_are_tight_where_memory_is_full(void **state)
   fixture_free(&tower);
 }
 
-static void the_device_does_not_grow_with_depth(void **state)
+TEST(the_device_does_not_grow_with_depth)
 {
-  (void)state;
   for (int prefetch = 0; prefetch < 4; prefetch++)
     for (int choice = 0; choice < 32; choice++)
       check_depth(&(struct point){.strategy = STRATEGY_FULL_SHARD,
@@ -518,9 +500,8 @@ static int64_t pages(int64_t bytes)
 
 /* By hand: masters 4 bytes a parameter of this rank, moments twice their type on every second
  * unit's disk, a copy in the compute type. */
-static void tiers_hold_what_they_should(void **state)
+TEST(tiers_hold_what_they_should)
 {
-  (void)state;
   for (int choice = 0; choice < 8; choice++) {
     const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                                 .ranks = 2,
@@ -553,9 +534,8 @@ static void tiers_hold_what_they_should(void **state)
 
 /* Where hosts reduce on one node each member has room for what it lands, at the same places as the
  * others, and receives nothing but what replicas send. A few units at a time. */
-static void gradients_land_where_all_members_reach_them(void **state)
+TEST(gradients_land_where_all_members_reach_them)
 {
-  (void)state;
   for (int full = 0; full < 2; full++) {
     const struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
                                 .ranks = 6,
@@ -599,9 +579,8 @@ static void gradients_land_where_all_members_reach_them(void **state)
 /* Encoded and received messages in bf16 take what received ones in fp32 do. Where members read each
  * other's messages, landed gradients are private, and shared memory holds messages of half their
  * size. */
-static void messages_take_no_more_than_gradients(void **state)
+TEST(messages_take_no_more_than_gradients)
 {
-  (void)state;
   for (int choice = 0; choice < 8; choice++) {
     struct point point = {.strategy = choice & 1 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD,
                           .ranks = 6,
@@ -642,9 +621,8 @@ static void messages_take_no_more_than_gradients(void **state)
 
 /* For each block and micro-batch its input, or all activations of the block, except those that are
  * needed again at once. */
-static void activations_wait_where_the_deck_says(void **state)
+TEST(activations_wait_where_the_deck_says)
 {
-  (void)state;
   const int64_t x = 2 * 16 * 24 * 4;
   struct model tower;
   fixture_model(&tower, 8);
@@ -675,9 +653,8 @@ static void activations_wait_where_the_deck_says(void **state)
   fixture_free(&tower);
 }
 
-static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
+TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
 {
-  (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     struct point point = {PLAN_TRAIN, (enum deck_strategy)strategy,
                           4,          strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
@@ -712,9 +689,8 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
 }
 
 /* Copies that are kept too, though a plan that does not train only reads them. */
-static void copies_that_are_kept_are_found_there_too(void **state)
+TEST(copies_that_are_kept_are_found_there_too)
 {
-  (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     struct point point = {.strategy = (enum deck_strategy)strategy,
                           .ranks = 4,
@@ -750,9 +726,8 @@ static void copies_that_are_kept_are_found_there_too(void **state)
 
 /* And in every other tier: what the other plan keeps, the one that trains keeps at the same place.
  */
-static void masters_in_host_memory_are_found_there_too(void **state)
+TEST(masters_in_host_memory_are_found_there_too)
 {
-  (void)state;
   for (int choice = 0; choice < 8; choice++) {
     struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
                           .ranks = 4,
@@ -791,9 +766,8 @@ static void masters_in_host_memory_are_found_there_too(void **state)
   }
 }
 
-static void purposes_add_up_to_what_lives_at_the_peak(void **state)
+TEST(purposes_add_up_to_what_lives_at_the_peak)
 {
-  (void)state;
   struct plan *plan = fixture_plan(
       &fixture_small,
       &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING},
@@ -817,31 +791,4 @@ static void purposes_add_up_to_what_lives_at_the_peak(void **state)
   plan_destroy(plan);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_is_packed_tightly_and_aligned),
-      cmocka_unit_test(full_sharding_keeps_exactly_its_part),
-      cmocka_unit_test(residuals_are_of_whole_gradients),
-      cmocka_unit_test(residuals_leave_the_device),
-      cmocka_unit_test(each_optimizer_keeps_its_own_states),
-      cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
-      cmocka_unit_test(owned_ranges_are_those_of_the_masters),
-      cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_moments),
-      cmocka_unit_test(the_backward_pass_goes_as_far_as_somebody_learns),
-      cmocka_unit_test(blocks_below_keep_no_activations),
-      cmocka_unit_test(a_head_of_its_own_is_gathered_and_reduced_by_itself),
-      cmocka_unit_test(windows_do_not_grow_with_depth),
-      cmocka_unit_test(backward_passes_are_tight_where_memory_is_full),
-      cmocka_unit_test(the_device_does_not_grow_with_depth),
-      cmocka_unit_test(tiers_hold_what_they_should),
-      cmocka_unit_test(gradients_land_where_all_members_reach_them),
-      cmocka_unit_test(messages_take_no_more_than_gradients),
-      cmocka_unit_test(activations_wait_where_the_deck_says),
-      cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
-      cmocka_unit_test(copies_that_are_kept_are_found_there_too),
-      cmocka_unit_test(masters_in_host_memory_are_found_there_too),
-      cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
-  };
-  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
-}
+TEST_MAIN(fixture_make_small, fixture_free_small)

@@ -3,16 +3,12 @@
  * allocator. The program test_memory tests the places of buffers, and test_schedule the order of
  * instructions. The programs test_verify* show that plans are safe, and test_meaning that they
  * compute the right result. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 enum { BLOCKS = FIXTURE_BLOCKS };
 
@@ -34,9 +30,8 @@ static void check_ranks(void *arg, const struct point *point)
   fixture_free(&mine);
 }
 
-static void every_rank_has_a_sound_plan_with_the_same_collectives(void **state)
+TEST(every_rank_has_a_sound_plan_with_the_same_collectives)
 {
-  (void)state;
   fixture_grid(check_ranks, NULL);
   fixture_variants(check_ranks, NULL);
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
@@ -47,9 +42,8 @@ static void every_rank_has_a_sound_plan_with_the_same_collectives(void **state)
                                           true, TIED, FREEZE_NOTHING});
 }
 
-static void with_masters_in_host_memory_too(void **state)
+TEST(with_masters_in_host_memory_too)
 {
-  (void)state;
   fixture_host(23, check_ranks, NULL);
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int choice = 0; choice < 8; choice++)
@@ -69,9 +63,8 @@ static void with_masters_in_host_memory_too(void **state)
                                           .keep = KEEP_INPUT_NVME});
 }
 
-static void building_is_deterministic(void **state)
+TEST(building_is_deterministic)
 {
-  (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true,
                               TIED,       FREEZE_NOTHING};
   struct plan *one = fixture_plan(&fixture_small, &point, 3),
@@ -84,9 +77,8 @@ static void building_is_deterministic(void **state)
   plan_destroy(two);
 }
 
-static void the_hash_sees_what_peers_must_agree_on(void **state)
+TEST(the_hash_sees_what_peers_must_agree_on)
 {
-  (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
                               TIED,       FREEZE_NOTHING};
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
@@ -163,9 +155,8 @@ static void expect_refusal(struct plan_input input, enum status status, const ch
   assert_null(plan);
 }
 
-static void impossible_plans_are_refused(void **state)
+TEST(impossible_plans_are_refused)
 {
-  (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
                               TIED,       FREEZE_NOTHING};
   const struct plan_input good = fixture_input(&fixture_small, &point, 0);
@@ -257,9 +248,8 @@ static void impossible_plans_are_refused(void **state)
 }
 
 /* The first pattern counts. Settings are for the codecs that have them. */
-static void units_have_codecs_of_their_own(void **state)
+TEST(units_have_codecs_of_their_own)
 {
-  (void)state;
   const struct point point = {
       .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .feedback = "bf16"};
   struct plan_input input = fixture_input(&fixture_small, &point, 0);
@@ -303,9 +293,8 @@ static void units_have_codecs_of_their_own(void **state)
 }
 
 /* The first pattern counts. A plan for evaluation is refused for the same reason. */
-static void units_have_learning_rates_of_their_own(void **state)
+TEST(units_have_learning_rates_of_their_own)
 {
-  (void)state;
   const struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
   struct plan_input input = fixture_input(&fixture_small, &point, 0);
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
@@ -346,9 +335,8 @@ static int64_t offset_of(const struct plan *plan, const char *name)
 
 /* The warm-up is the plan without a codec, in the memory of the plan that follows it: nothing that
  * it writes lies where residuals are kept. */
-static void a_warmup_has_no_codec(void **state)
+TEST(a_warmup_has_no_codec)
 {
-  (void)state;
   const struct point point = {
       .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2};
   struct plan_input input = fixture_input(&fixture_small, &point, 1);
@@ -379,9 +367,8 @@ static void a_warmup_has_no_codec(void **state)
   plan_destroy(warmup);
 }
 
-static void frozen_models_are_packed_for_their_ranks(void **state)
+TEST(frozen_models_are_packed_for_their_ranks)
 {
-  (void)state;
   struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, UNTIED, FREEZE_LOW};
   struct model mine;
   fixture_model_of(&mine, BLOCKS, &point);
@@ -405,9 +392,8 @@ static void frozen_models_are_packed_for_their_ranks(void **state)
 /* ---- size ---- */
 
 /* Oracle: the clock and the allocator. */
-static void a_large_plan_is_quick_and_small(void **state)
+TEST(a_large_plan_is_quick_and_small)
 {
-  (void)state;
   struct model tower;
   fixture_model(&tower, 32);
   int64_t peak = mem_usage(MEM_META).peak_bytes;
@@ -443,9 +429,8 @@ static double seconds_of(struct model *tower, int micros)
 
 /* Oracle: eight times as many micro-batches are eight times the work; what goes through all pairs
  * of buffers does sixty-four times as much. */
-static void time_grows_with_the_length_of_the_step(void **state)
+TEST(time_grows_with_the_length_of_the_step)
 {
-  (void)state;
   struct model tower;
   fixture_model(&tower, 80);
   seconds_of(&tower, 1); /* pays for the first touch of memory */
@@ -456,9 +441,8 @@ static void time_grows_with_the_length_of_the_step(void **state)
 }
 
 /* GPT-2 with 300 M parameters, of which only the sizes are ever made. */
-static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void **state)
+TEST(three_hundred_million_parameters_on_4096_ranks_need_no_memory)
 {
-  (void)state;
   const struct model_config config = {.arch = "gpt2",
                                       .layers = 24,
                                       .width = 960,
@@ -494,21 +478,4 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   model_destroy(gpt2);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_rank_has_a_sound_plan_with_the_same_collectives),
-      cmocka_unit_test(with_masters_in_host_memory_too),
-      cmocka_unit_test(building_is_deterministic),
-      cmocka_unit_test(the_hash_sees_what_peers_must_agree_on),
-      cmocka_unit_test(impossible_plans_are_refused),
-      cmocka_unit_test(units_have_codecs_of_their_own),
-      cmocka_unit_test(units_have_learning_rates_of_their_own),
-      cmocka_unit_test(a_warmup_has_no_codec),
-      cmocka_unit_test(frozen_models_are_packed_for_their_ranks),
-      cmocka_unit_test(a_large_plan_is_quick_and_small),
-      cmocka_unit_test(time_grows_with_the_length_of_the_step),
-      cmocka_unit_test(three_hundred_million_parameters_on_4096_ranks_need_no_memory),
-  };
-  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
-}
+TEST_MAIN(fixture_make_small, fixture_free_small)

@@ -1,15 +1,11 @@
 /* The printed plan. Oracle: golden files, read by eye once. After an intended change write them
  * again and read the difference: SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "fixture.h"
+#include "tests/test.h"
 
 static const struct {
   const char *file;
@@ -255,9 +251,8 @@ static void compare_golden(const char *path, const char *text)
     fail_msg("%s: more is printed than its %d lines", path, number);
 }
 
-static void plans_are_printed_as_in_the_golden_files(void **state)
+TEST(plans_are_printed_as_in_the_golden_files)
 {
-  (void)state;
   const char *top = getenv("top_srcdir"), *golden = getenv("SLUICE_GOLDEN");
   for (int c = 0; c < CASES; c++) {
     struct model model;
@@ -276,9 +271,8 @@ static void plans_are_printed_as_in_the_golden_files(void **state)
   }
 }
 
-static void names_are_the_field_s(void **state)
+TEST(names_are_the_field_s)
 {
-  (void)state;
   for (int op = 0; op < OP_COUNT; op++)
     assert_non_null(plan_op_name((enum op)op));
   for (int lane = 0; lane < LANE_COUNT; lane++)
@@ -289,9 +283,8 @@ static void names_are_the_field_s(void **state)
   assert_string_equal(plan_lane_name(LANE_HOST), "host");
 }
 
-static void an_instruction_is_named_by_what_it_has(void **state)
+TEST(an_instruction_is_named_by_what_it_has)
 {
-  (void)state;
   struct model model;
   struct plan *plan;
   char name[64];
@@ -310,12 +303,4 @@ static void an_instruction_is_named_by_what_it_has(void **state)
   fixture_free(&model);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plans_are_printed_as_in_the_golden_files),
-      cmocka_unit_test(names_are_the_field_s),
-      cmocka_unit_test(an_instruction_is_named_by_what_it_has),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,20 +1,15 @@
 /* In which order a plan does things, and what may overlap. Oracles: counting, and reachability over
  * lanes and waits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "fixture.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
+#include "tests/test.h"
 
 enum { BLOCKS = FIXTURE_BLOCKS };
 
-static void one_rank_has_nobody_to_talk_to(void **state)
+TEST(one_rank_has_nobody_to_talk_to)
 {
-  (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1,
@@ -31,9 +26,8 @@ static void one_rank_has_nobody_to_talk_to(void **state)
 
 /* Counted by hand for visits root h.0 h.1 h.2 root h.2 h.1 h.0: units at most prefetch + 1 visits
  * apart keep their window. */
-static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
+TEST(the_turn_around_keeps_its_window_where_that_is_free)
 {
-  (void)state;
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
     struct plan *plan = fixture_plan(&fixture_small,
@@ -76,9 +70,8 @@ static int visits_before(const struct plan *plan, int i)
   return visits;
 }
 
-static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
+TEST(gathers_stand_prefetch_visits_ahead_of_their_use)
 {
-  (void)state;
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
       struct plan *plan =
@@ -99,9 +92,8 @@ static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
     }
 }
 
-static void gather_once_strategies_gather_once_a_step(void **state)
+TEST(gather_once_strategies_gather_once_a_step)
 {
-  (void)state;
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4,
@@ -131,12 +123,11 @@ static void assert_same_order(const struct plan *a, const struct plan *b)
 }
 
 /* Oracle: shard_grad_op, which gathers each unit once. */
-static void units_can_stay_gathered(void **state)
+TEST(units_can_stay_gathered)
 {
   struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 3, false,
                         TIED,       FREEZE_NOTHING};
   int before = 0;
-  (void)state;
   for (point.gathered = 0; point.gathered <= BLOCKS + 1; point.gathered++) {
     struct plan *plan = fixture_plan(&fixture_small, &point, 0);
     const int gathers = fixture_count(plan, OP_GATHER);
@@ -162,9 +153,8 @@ static int count_over(const struct plan *plan, enum plan_group group)
   return n;
 }
 
-static void replicas_meet_once_a_step(void **state)
+TEST(replicas_meet_once_a_step)
 {
-  (void)state;
   struct plan *plan = fixture_plan(
       &fixture_small,
       &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING},
@@ -185,9 +175,8 @@ static void replicas_meet_once_a_step(void **state)
   plan_destroy(plan);
 }
 
-static void blocks_are_recomputed_every_kth(void **state)
+TEST(blocks_are_recomputed_every_kth)
 {
-  (void)state;
   for (int every = 0; every < 4; every++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1,
@@ -208,9 +197,8 @@ static void blocks_are_recomputed_every_kth(void **state)
   }
 }
 
-static void updates_come_in_the_order_of_their_next_use(void **state)
+TEST(updates_come_in_the_order_of_their_next_use)
 {
-  (void)state;
   struct plan *plan = fixture_plan(
       &fixture_small,
       &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
@@ -243,9 +231,8 @@ static bool depends(const struct plan *plan, int later, int earlier)
   return reached[earlier];
 }
 
-static void communication_may_overlap_what_it_stands_beside(void **state)
+TEST(communication_may_overlap_what_it_stands_beside)
 {
-  (void)state;
   for (int micros = 1; micros <= 2; micros++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0,
@@ -272,7 +259,7 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
 }
 
 /* A unit arrives as messages or as codes during the visit before its use. */
-static void encoded_units_may_arrive_beside_compute(void **state)
+TEST(encoded_units_may_arrive_beside_compute)
 {
   static const struct point points[] = {
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .weights = "int8"},
@@ -288,7 +275,6 @@ static void encoded_units_may_arrive_beside_compute(void **state)
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .fp8 = true},
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .fp8 = true, .host = true},
   };
-  (void)state;
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
     struct model tower;
     int gathers = 0;
@@ -317,9 +303,8 @@ static bool independent(const struct plan *plan, int a, int b)
 
 /* With one unit ahead a unit or an input arrives while another unit computes. A gradient leaves, is
  * reduced, and, if that is allowed, is applied during the next backward pass. */
-static void transfers_and_updates_may_overlap_compute(void **state)
+TEST(transfers_and_updates_may_overlap_compute)
 {
-  (void)state;
   for (int choice = 0; choice < 16; choice++) {
     const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                                 .ranks = 2,
@@ -368,9 +353,8 @@ static void transfers_and_updates_may_overlap_compute(void **state)
 }
 
 /* However many blocks there are before it. */
-static void a_head_of_its_own_is_updated_at_once(void **state)
+TEST(a_head_of_its_own_is_updated_at_once)
 {
-  (void)state;
   const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                               .ranks = 2,
                               .group = 2,
@@ -391,9 +375,8 @@ static void a_head_of_its_own_is_updated_at_once(void **state)
 }
 
 /* Deferred, a unit is fetched as soon as it is updated, whatever else is. */
-static void the_next_step_begins_while_updates_go_on(void **state)
+TEST(the_next_step_begins_while_updates_go_on)
 {
-  (void)state;
   for (int full = 0; full < 2; full++) {
     struct plan *plan = fixture_plan(&fixture_small,
                                      &(struct point){.strategy = STRATEGY_FULL_SHARD,
@@ -419,9 +402,8 @@ static void the_next_step_begins_while_updates_go_on(void **state)
 
 /* If memory is scarce, the largest gradient is reduced before the first backward pass takes memory,
  * and goes to the host during this pass. Otherwise it is reduced during the pass. */
-static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state)
+TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
 {
-  (void)state;
   struct model tower;
   fixture_model_of(&tower, 6, &(struct point){.ranks = 2, .head = UNTIED});
   for (int choice = 0; choice < 7;
@@ -456,9 +438,8 @@ static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state
 
 /* With prefetch 1 the activations of a block have two more forward passes for their copy to the
  * host. They come back during the backward pass before. Their place is not written meanwhile. */
-static void activations_leave_and_come_back_beside_compute(void **state)
+TEST(activations_leave_and_come_back_beside_compute)
 {
-  (void)state;
   struct model tower;
   fixture_model(&tower, 8);
   for (int host = 0; host < 2; host++) {
@@ -486,9 +467,8 @@ static void activations_leave_and_come_back_beside_compute(void **state)
 }
 
 /* With prefetch 1 a residual arrives while two units compute, and leaves during the next one. */
-static void residuals_come_and_go_beside_compute(void **state)
+TEST(residuals_come_and_go_beside_compute)
 {
-  (void)state;
   struct model tower;
   fixture_model(&tower, 8);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
@@ -518,9 +498,8 @@ static void residuals_come_and_go_beside_compute(void **state)
 
 /* The next step's first window waits for nothing of the host: neither its lane nor what brings from
  * there or there. */
-static void the_next_step_begins_without_the_host(void **state)
+TEST(the_next_step_begins_without_the_host)
 {
-  (void)state;
   for (int immediate = 0; immediate < 2; immediate++) {
     const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                                 .ranks = 2,
@@ -546,26 +525,4 @@ static void the_next_step_begins_without_the_host(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_rank_has_nobody_to_talk_to),
-      cmocka_unit_test(the_turn_around_keeps_its_window_where_that_is_free),
-      cmocka_unit_test(gathers_stand_prefetch_visits_ahead_of_their_use),
-      cmocka_unit_test(gather_once_strategies_gather_once_a_step),
-      cmocka_unit_test(units_can_stay_gathered),
-      cmocka_unit_test(replicas_meet_once_a_step),
-      cmocka_unit_test(blocks_are_recomputed_every_kth),
-      cmocka_unit_test(the_gradient_of_a_head_leaves_first_where_memory_counts),
-      cmocka_unit_test(activations_leave_and_come_back_beside_compute),
-      cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
-      cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
-      cmocka_unit_test(encoded_units_may_arrive_beside_compute),
-      cmocka_unit_test(transfers_and_updates_may_overlap_compute),
-      cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
-      cmocka_unit_test(the_next_step_begins_while_updates_go_on),
-      cmocka_unit_test(residuals_come_and_go_beside_compute),
-      cmocka_unit_test(the_next_step_begins_without_the_host),
-  };
-  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
-}
+TEST_MAIN(fixture_make_small, fixture_free_small)

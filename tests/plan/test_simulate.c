@@ -1,14 +1,10 @@
 /* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and
  * plans by hand whose times are sums on paper. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "fixture.h"
 #include "plan/ops.h"
+#include "tests/test.h"
 
 enum { BLOCKS = 8 };
 
@@ -51,9 +47,8 @@ static int64_t flat_bytes(int unit, int ranks)
   return bytes;
 }
 
-static void a_rate_of_zero_costs_nothing(void **state)
+TEST(a_rate_of_zero_costs_nothing)
 {
-  (void)state;
   struct plan_forecast f = forecast(
       &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
       &(struct plan_rates){0});
@@ -63,9 +58,8 @@ static void a_rate_of_zero_costs_nothing(void **state)
 }
 
 /* Forward once, backward twice, the head three times, recompute once more. */
-static void compute_alone_takes_its_operations(void **state)
+TEST(compute_alone_takes_its_operations)
 {
-  (void)state;
   const struct plan_rates rates = {.gemm_flops = 1e9};
   for (int micros = 1; micros <= 3; micros++)
     for (int recompute = 0; recompute <= 1; recompute++) {
@@ -90,9 +84,8 @@ static void compute_alone_takes_its_operations(void **state)
 
 /* Where nothing is trained a gradient is passed on, which is half of a backward pass, or nothing
  * is, below the lowest that learns. */
-static void frozen_parameters_cost_less(void **state)
+TEST(frozen_parameters_cost_less)
 {
-  (void)state;
   static const struct {
     enum freeze freeze;
     int blocks, heads; /* how often their products are taken */
@@ -114,9 +107,8 @@ static void frozen_parameters_cost_less(void **state)
 }
 
 /* Without prefetch a gather and the visit that it serves follow one another. */
-static void without_prefetch_a_forward_pass_is_a_chain(void **state)
+TEST(without_prefetch_a_forward_pass_is_a_chain)
 {
-  (void)state;
   const struct plan_rates rates = {.gemm_flops = 1e9, .link_bytes = 1e8, .link_latency_s = 3e-6};
   const int ranks = 4;
   double gathers = 0;
@@ -136,9 +128,8 @@ static void without_prefetch_a_forward_pass_is_a_chain(void **state)
   expect_near(f.exposed_comm_s, f.step_s - f.busy_s[LANE_COMPUTE]);
 }
 
-static void a_step_lies_between_its_busiest_lane_and_the_sum_of_all(void **state)
+TEST(a_step_lies_between_its_busiest_lane_and_the_sum_of_all)
 {
-  (void)state;
   const struct plan_rates rates = {
       .gemm_flops = 1e9, .memory_bytes = 1e9, .link_bytes = 1e8, .link_latency_s = 1e-6};
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
@@ -159,9 +150,8 @@ static void a_step_lies_between_its_busiest_lane_and_the_sum_of_all(void **state
     }
 }
 
-static void prefetch_hides_gathers_behind_compute(void **state)
+TEST(prefetch_hides_gathers_behind_compute)
 {
-  (void)state;
   /* a gather takes half as long as a block */
   const struct plan_rates rates = {
       .gemm_flops = 1e9, .link_bytes = (double)flat_bytes(1, 4) * 3 / 4 / (0.5 * block_s(1e9))};
@@ -178,9 +168,8 @@ static void prefetch_hides_gathers_behind_compute(void **state)
   assert_true(one.exposed_comm_s < 5 * block_s(1e9)); /* only those at the ends of the step */
 }
 
-static void updates_and_norms_take_their_traffic(void **state)
+TEST(updates_and_norms_take_their_traffic)
 {
-  (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e9};
   struct plan_forecast f = forecast(
       &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
@@ -273,9 +262,8 @@ static const struct plan_rates all_rates = {.gemm_flops = 1e9,
                                             .disk_read_bytes = 4e3};
 
 /* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
-static void copies_between_tiers_take_their_rates(void **state)
+TEST(copies_between_tiers_take_their_rates)
 {
-  (void)state;
   static const struct {
     enum op op;
     enum plan_lane lane;
@@ -331,9 +319,8 @@ static void copies_between_tiers_take_their_rates(void **state)
 
 /* A repair reads all but the working copy, which it writes. The update before it has not written
  * the copy, and has not read the gradient. */
-static void a_clipped_step_is_repaired(void **state)
+TEST(a_clipped_step_is_repaired)
 {
-  (void)state;
   struct hand hand;
   struct plan_rates rates = all_rates;
   hand_make(&hand, 4);
@@ -346,9 +333,8 @@ static void a_clipped_step_is_repaired(void **state)
 }
 
 /* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
-static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
+TEST(a_reduce_on_the_host_takes_its_link_and_its_memory)
 {
-  (void)state;
   static const char *const uses[] = {"rw", "ra"};
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
@@ -367,9 +353,8 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
 
 /* In a whole step only the link takes time. Reductions take half of it in bf16, and gathers take
  * the same. */
-static void a_step_in_bf16_reduces_half_the_bytes(void **state)
+TEST(a_step_in_bf16_reduces_half_the_bytes)
 {
-  (void)state;
   const struct plan_rates rates = {.link_bytes = 1e6};
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     const int group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4;
@@ -396,9 +381,8 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
 }
 
 /* Messages of varying length: 27.2 of 32 bits travel. */
-static void exponents_travel_without_what_they_leave_free(void **state)
+TEST(exponents_travel_without_what_they_leave_free)
 {
-  (void)state;
   const struct plan_rates rates = {.link_bytes = 1e6};
   struct point point = {
       .strategy = STRATEGY_NO_SHARD, .ranks = 4, .group = 4, .micros = 1, .prefetch = 1};
@@ -418,9 +402,8 @@ static void exponents_travel_without_what_they_leave_free(void **state)
 
 /* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
  * blocks. A quarter goes to the other node in bf16. Gathers are between all ranks. */
-static void hops_in_a_node_take_its_link(void **state)
+TEST(hops_in_a_node_take_its_link)
 {
-  (void)state;
   struct plan_rates rates = {.link_bytes = 1e6,
                              .node_link_bytes = 1e7,
                              .across_link_bytes = 2e6,
@@ -459,9 +442,8 @@ static void hops_in_a_node_take_its_link(void **state)
 }
 
 /* No link: both barriers, and all parts read where they lie. */
-static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **state)
+TEST(a_sum_in_shared_memory_takes_its_memory_and_two_barriers)
 {
-  (void)state;
   static const char *const uses[] = {"rw", "ra"};
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
@@ -475,9 +457,8 @@ static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **stat
 }
 
 /* A shard that has been brought to its place is in the type that it is computed with. */
-static void parameters_in_their_window_are_not_cast(void **state)
+TEST(parameters_in_their_window_are_not_cast)
 {
-  (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
   struct hand hand;
   hand_make(&hand, 4);
@@ -490,9 +471,8 @@ static void parameters_in_their_window_are_not_cast(void **state)
 
 /* The copy that the update has left is in that type too; whoever has all of it reads and writes its
  * 1000 bytes. */
-static void working_copies_are_not_cast(void **state)
+TEST(working_copies_are_not_cast)
 {
-  (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
   struct hand hand;
   hand_make(&hand, 4);
@@ -507,9 +487,8 @@ static void working_copies_are_not_cast(void **state)
 
 /* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes
  * each, are gone. */
-static void a_copy_that_is_kept_moves_work_from_gathers_to_updates(void **state)
+TEST(a_copy_that_is_kept_moves_work_from_gathers_to_updates)
 {
-  (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
   struct point point = {.strategy = STRATEGY_FULL_SHARD,
                         .ranks = 4,
@@ -529,9 +508,8 @@ static void a_copy_that_is_kept_moves_work_from_gathers_to_updates(void **state)
 }
 
 /* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, ADAM 0.9 s. */
-static void time_that_is_not_hidden_is_exposed(void **state)
+TEST(time_that_is_not_hidden_is_exposed)
 {
-  (void)state;
   struct plan_rates rates = all_rates;
   rates.gemm_flops = block_s(1) / 4;
   rates.host_bytes = 3e4;
@@ -573,9 +551,8 @@ static void time_that_is_not_hidden_is_exposed(void **state)
 }
 
 /* Copies and updates hide each other on their lanes, but pass through one memory. */
-static void the_host_s_memory_bounds_a_step(void **state)
+TEST(the_host_s_memory_bounds_a_step)
 {
-  (void)state;
   struct plan_rates rates = {.h2d_bytes = 1e4, .d2h_bytes = 1e4, .host_bytes = 1e4};
   struct hand hand;
   hand_make(&hand, 1);
@@ -594,9 +571,8 @@ static void the_host_s_memory_bounds_a_step(void **state)
  * all ranks' copies both ways, 1 s at 2000 bytes per second and way. A copy by itself takes the
  * measured time of one rank alone, with host memory of any rate. Where nothing is faster alone, all
  * are as slow as together. */
-static void copies_of_one_way_are_as_fast_as_alone(void **state)
+TEST(copies_of_one_way_are_as_fast_as_alone)
 {
-  (void)state;
   const double memory[] = {4e3, 1e4, 3e4};
   for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
     struct plan_rates rates = {.h2d_bytes = 2e3,
@@ -648,9 +624,8 @@ static void hand_share(struct hand *hand, const char *update)
 
 /* Equal ones take twice as long. If one needs 1 s and the other 3 s, the short one ends at 2 s,
  * when the other has 2 s left. */
-static void a_sum_and_an_update_share_the_host_s_memory(void **state)
+TEST(a_sum_and_an_update_share_the_host_s_memory)
 {
-  (void)state;
   const struct plan_rates rates = shared_rates();
   struct hand hand;
   hand_share(&hand, "rr");
@@ -673,9 +648,8 @@ static void a_sum_and_an_update_share_the_host_s_memory(void **state)
 
 /* Equal transfers of 1 s over one link take twice as long, and no time of the link is lost. Latency
  * does not use it. Links inside nodes, and the way between hosts, are others. */
-static void transfers_on_one_link_share_it(void **state)
+TEST(transfers_on_one_link_share_it)
 {
-  (void)state;
   enum { GATHERS, REDUCES, FORWARD };
   struct plan_rates rates = shared_rates();
   rates.link_bytes = rates.host_link_bytes = 1500;
@@ -709,9 +683,8 @@ static void transfers_on_one_link_share_it(void **state)
 
 /* A pass of 3 s gets three quarters of the device while a transfer of 1 s runs. A transfer on the
  * host leaves it alone. */
-static void a_collective_takes_a_part_of_the_device(void **state)
+TEST(a_collective_takes_a_part_of_the_device)
 {
-  (void)state;
   struct plan_rates rates = shared_rates();
   rates.link_bytes = rates.host_link_bytes = 1500;
   rates.contention = 0.25;
@@ -728,9 +701,8 @@ static void a_collective_takes_a_part_of_the_device(void **state)
 }
 
 /* A codec and a pass do not have the device at the same time. */
-static void codecs_and_passes_share_the_device(void **state)
+TEST(codecs_and_passes_share_the_device)
 {
-  (void)state;
   struct plan_rates rates = {.gemm_flops = 1e6};
   for (int c = 0; c < CODECS; c++)
     rates.encode_bytes[c] = rates.decode_bytes[c] = 1e5;
@@ -746,9 +718,8 @@ static void codecs_and_passes_share_the_device(void **state)
 }
 
 /* The expected largest of 4 standard normal numbers is 1.02938, of 512 it is 3.03836. */
-static void the_slowest_of_more_ranks_is_slower(void **state)
+TEST(the_slowest_of_more_ranks_is_slower)
 {
-  (void)state;
   struct plan_rates rates = shared_rates();
   struct hand hand;
   hand_make(&hand, 4);
@@ -766,9 +737,8 @@ static void the_slowest_of_more_ranks_is_slower(void **state)
 
 /* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last
  * step of all would end 1 s earlier. */
-static void a_step_shares_the_host_s_memory_with_the_next(void **state)
+TEST(a_step_shares_the_host_s_memory_with_the_next)
 {
-  (void)state;
   const struct plan_rates rates = shared_rates();
   enum { REDUCE, FORWARD, ADAM };
   struct hand hand;
@@ -783,9 +753,8 @@ static void a_step_shares_the_host_s_memory_with_the_next(void **state)
 }
 
 /* One stands before the other in the plan, but begins when the other has ended. */
-static void the_plan_s_order_is_not_that_of_time(void **state)
+TEST(the_plan_s_order_is_not_that_of_time)
 {
-  (void)state;
   const struct plan_rates rates = shared_rates();
   enum { FORWARD, ADAM, REDUCE };
   struct hand hand;
@@ -804,9 +773,8 @@ static void the_plan_s_order_is_not_that_of_time(void **state)
 
 /* A copy that needs a third of the rate gets it. It leaves two thirds to an update, or a third each
  * to an update and a sum. A copy that needs more than the rate gets half of it. */
-static void a_copy_takes_no_more_than_it_would_alone(void **state)
+TEST(a_copy_takes_no_more_than_it_would_alone)
 {
-  (void)state;
   const struct plan_rates rates = shared_rates();
   enum { COPY = PASS + 1 };
   struct hand hand;
@@ -831,9 +799,8 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
 
 /* Without its gather a copy would overlap the update, and the step would be 1 s longer. Each would
  * take 1 s and then 3 s, instead of 2 s for both. */
-static void separating_work_is_not_exposed(void **state)
+TEST(separating_work_is_not_exposed)
 {
-  (void)state;
   const struct plan_rates rates = {
       .gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
   enum { ADAM, GATHER, FETCH, FORWARD };
@@ -880,9 +847,8 @@ static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enu
 
 /* A rank that copies whole units copies as many times more bytes than a shard as the group has
  * members. It copies each unit at least once. */
-static void whole_units_are_copied_where_shards_are_not(void **state)
+TEST(whole_units_are_copied_where_shards_are_not)
 {
-  (void)state;
   const struct plan_rates rates = {.h2d_bytes = 1e6, .d2h_bytes = 1e6};
   const double loss = (double)sizeof(struct exactsum);
   double bytes = 0;
@@ -901,9 +867,8 @@ static void whole_units_are_copied_where_shards_are_not(void **state)
 
 /* An element's gradient is read, its master and moments are read and written, its working copy is
  * written. */
-static void an_update_on_the_host_takes_the_bytes_of_its_types(void **state)
+TEST(an_update_on_the_host_takes_the_bytes_of_its_types)
 {
-  (void)state;
   const struct plan_rates rates = {.host_bytes = 1e6};
   double elements = 0;
   for (int u = 0; u <= BLOCKS; u++)
@@ -961,18 +926,16 @@ static void expect_bounds(void *arg, const struct point *point)
 
 /* Each lane alone is the lower bound; the upper one is all in turn. On what is four times as fast
  * all is a quarter, to the bit. */
-static void shared_memory_keeps_a_step_between_its_bounds(void **state)
+TEST(shared_memory_keeps_a_step_between_its_bounds)
 {
-  (void)state;
   int points = 0;
   fixture_host(311, expect_bounds, &points);
   assert_true(points > 50);
 }
 
 /* Without masters on the host the rate of host memory slows nothing. */
-static void on_the_device_the_host_s_memory_does_not_matter(void **state)
+TEST(on_the_device_the_host_s_memory_does_not_matter)
 {
-  (void)state;
   const struct point point = {.mode = PLAN_TRAIN,
                               .strategy = STRATEGY_FULL_SHARD,
                               .ranks = 4,
@@ -986,56 +949,16 @@ static void on_the_device_the_host_s_memory_does_not_matter(void **state)
   assert_memory_equal(&with, &slow, sizeof with);
 }
 
-static int make_model(void **state)
+FIXTURE(make_model)
 {
-  (void)state;
   fixture_model(&model, BLOCKS);
   return 0;
 }
 
-static int free_model(void **state)
+FIXTURE(free_model)
 {
-  (void)state;
   fixture_free(&model);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rate_of_zero_costs_nothing),
-      cmocka_unit_test(compute_alone_takes_its_operations),
-      cmocka_unit_test(frozen_parameters_cost_less),
-      cmocka_unit_test(without_prefetch_a_forward_pass_is_a_chain),
-      cmocka_unit_test(a_step_lies_between_its_busiest_lane_and_the_sum_of_all),
-      cmocka_unit_test(prefetch_hides_gathers_behind_compute),
-      cmocka_unit_test(updates_and_norms_take_their_traffic),
-      cmocka_unit_test(copies_between_tiers_take_their_rates),
-      cmocka_unit_test(a_clipped_step_is_repaired),
-      cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
-      cmocka_unit_test(exponents_travel_without_what_they_leave_free),
-      cmocka_unit_test(hops_in_a_node_take_its_link),
-      cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),
-      cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
-      cmocka_unit_test(parameters_in_their_window_are_not_cast),
-      cmocka_unit_test(working_copies_are_not_cast),
-      cmocka_unit_test(a_copy_that_is_kept_moves_work_from_gathers_to_updates),
-      cmocka_unit_test(time_that_is_not_hidden_is_exposed),
-      cmocka_unit_test(the_host_s_memory_bounds_a_step),
-      cmocka_unit_test(copies_of_one_way_are_as_fast_as_alone),
-      cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
-      cmocka_unit_test(transfers_on_one_link_share_it),
-      cmocka_unit_test(a_collective_takes_a_part_of_the_device),
-      cmocka_unit_test(codecs_and_passes_share_the_device),
-      cmocka_unit_test(the_slowest_of_more_ranks_is_slower),
-      cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
-      cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
-      cmocka_unit_test(a_copy_takes_no_more_than_it_would_alone),
-      cmocka_unit_test(separating_work_is_not_exposed),
-      cmocka_unit_test(whole_units_are_copied_where_shards_are_not),
-      cmocka_unit_test(an_update_on_the_host_takes_the_bytes_of_its_types),
-      cmocka_unit_test(shared_memory_keeps_a_step_between_its_bounds),
-      cmocka_unit_test(on_the_device_the_host_s_memory_does_not_matter),
-  };
-  return cmocka_run_group_tests(tests, make_model, free_model);
-}
+TEST_MAIN(make_model, free_model)

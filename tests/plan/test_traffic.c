@@ -1,16 +1,12 @@
 /* Bytes between nodes. Oracle: a simulation that sends every message of every collective from rank
  * to rank and counts those whose ends are on two nodes; closed forms where they are simple. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exactsum.h"
 #include "fixture.h"
 #include "plan/internal.h"
 #include "plan/traffic.h"
+#include "tests/test.h"
 
 enum { BLOCKS = 3 };
 
@@ -159,9 +155,8 @@ static struct traffic_bytes check(const struct point *point, const struct traffi
   return got;
 }
 
-static void every_message_is_counted(void **state)
+TEST(every_message_is_counted)
 {
-  (void)state;
   static const struct {
     enum deck_strategy strategy;
     int ranks, group;
@@ -189,9 +184,8 @@ static void every_message_is_counted(void **state)
 
 /* If a node adds up first, its ranks together send what one rank on a node alone would send, and in
  * bf16 half of it. A raw gradient is one that each rank sends to each other one. */
-static void nodes_that_add_up_send_less(void **state)
+TEST(nodes_that_add_up_send_less)
 {
-  (void)state;
   static const struct {
     enum deck_strategy strategy;
     int ranks, group, local;
@@ -217,9 +211,8 @@ static void nodes_that_add_up_send_less(void **state)
 }
 
 /* Four bytes from each member to each other one for the largest magnitude of a unit. */
-static void a_scale_for_all_ranks_is_counted(void **state)
+TEST(a_scale_for_all_ranks_is_counted)
 {
-  (void)state;
   static const struct point points[] = {
       {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8},
       {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3},
@@ -235,9 +228,8 @@ static void a_scale_for_all_ranks_is_counted(void **state)
 
 /* Groups inside nodes leave to the wire one reduction of a shard a step and its way back; whole
  * sharding has it carry parameters twice, gradients once. */
-static void hybrid_sharding_spares_the_wire(void **state)
+TEST(hybrid_sharding_spares_the_wire)
 {
-  (void)state;
   const struct traffic_model by = {.local_ranks = 4};
   const struct traffic_bytes full = check(&(struct point){.strategy = STRATEGY_FULL_SHARD,
                                                           .ranks = 8,
@@ -261,9 +253,8 @@ static void hybrid_sharding_spares_the_wire(void **state)
 }
 
 /* bf16 halves what fp32 gathers. int8 has a byte per element, and scales. */
-static void messages_of_parameters_are_smaller(void **state)
+TEST(messages_of_parameters_are_smaller)
 {
-  (void)state;
   for (int i = 0; i < 3; i++) {
     struct point point = {.strategy =
                               (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
@@ -289,9 +280,8 @@ static void messages_of_parameters_are_smaller(void **state)
 }
 
 /* Blocks in fp8 send a byte per element, and twice per step their scales. */
-static void codes_of_parameters_are_smaller(void **state)
+TEST(codes_of_parameters_are_smaller)
 {
-  (void)state;
   for (int i = 0; i < 4; i++) {
     struct point point = {.strategy =
                               (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
@@ -323,9 +313,8 @@ static void codes_of_parameters_are_smaller(void **state)
 }
 
 /* At a density of 1/32 a block of 512 sends 16 values and 16 indices of 2 bytes. */
-static void indices_are_counted(void **state)
+TEST(indices_are_counted)
 {
-  (void)state;
   static const char *const names[] = {"topk", "randomk"};
   for (int c = 0; c < 2; c++) {
     const struct point point = {
@@ -349,39 +338,23 @@ static void indices_are_counted(void **state)
   }
 }
 
-static void nodes_may_be_partly_used(void **state)
+TEST(nodes_may_be_partly_used)
 {
-  (void)state;
   assert_int_equal(traffic_nodes(8, 4), 2);
   assert_int_equal(traffic_nodes(9, 4), 3);
   assert_int_equal(traffic_nodes(3, 4), 1);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   fixture_model(&model, BLOCKS);
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   fixture_free(&model);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nodes_that_add_up_send_less),
-      cmocka_unit_test(a_scale_for_all_ranks_is_counted),
-      cmocka_unit_test(every_message_is_counted),
-      cmocka_unit_test(hybrid_sharding_spares_the_wire),
-      cmocka_unit_test(messages_of_parameters_are_smaller),
-      cmocka_unit_test(codes_of_parameters_are_smaller),
-      cmocka_unit_test(indices_are_counted),
-      cmocka_unit_test(nodes_may_be_partly_used),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

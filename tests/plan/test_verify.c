@@ -2,21 +2,16 @@
  * fail, and the sentence names it: each guard is made to fire. Plans with masters in host memory
  * are in test_verify_host, all that can be broken by rote in test_verify_bytes and
  * test_verify_whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "broken.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
 /* ---- form, places, windows ---- */
 
-static void form_is_held_against_the_table(void **state)
+TEST(form_is_held_against_the_table)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].lane = LANE_COMPUTE;
   broken_refused(plan, "wrong lane");
@@ -48,9 +43,8 @@ static void form_is_held_against_the_table(void **state)
   broken_refused(plan, "unknown operation");
 }
 
-static void waits_must_be_possible(void **state)
+TEST(waits_must_be_possible)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
   forward->wait[0] = (struct plan_wait){fixture_find(plan, OP_METRICS, -1, -1), 0};
@@ -66,9 +60,8 @@ static void waits_must_be_possible(void **state)
   broken_refused(plan, "more waits than fit");
 }
 
-static void buffers_must_lie_where_they_belong(void **state)
+TEST(buffers_must_lie_where_they_belong)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   plan->buffer[plan->loss].offset = plan->transient_bytes[TIER_DEVICE];
   broken_refused(plan, "loss does not lie inside its arena");
@@ -83,9 +76,8 @@ static void buffers_must_lie_where_they_belong(void **state)
   broken_refused(plan, "which it is a part of");
 }
 
-static void one_instruction_may_not_meet_itself(void **state)
+TEST(one_instruction_may_not_meet_itself)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   const struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
   plan->buffer[forward->use[2].buffer].offset = plan->buffer[forward->use[1].buffer].offset;
@@ -93,9 +85,8 @@ static void one_instruction_may_not_meet_itself(void **state)
   broken_refused(plan, "reads x.root and writes x.h.0 over the same bytes");
 }
 
-static void windows_are_gathered_used_and_released(void **state)
+TEST(windows_are_gathered_used_and_released)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   broken_delete(plan, fixture_find(plan, OP_RELEASE, -1, -1));
   broken_refused(plan, "params.root is gathered and never released");
@@ -124,9 +115,8 @@ static void windows_are_gathered_used_and_released(void **state)
   broken_refused(plan, "params.h.0, which is not gathered");
 }
 
-static void a_value_must_be_written_in_its_step(void **state)
+TEST(a_value_must_be_written_in_its_step)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   broken_delete(plan, fixture_find(plan, OP_LOAD, -1, -1));
   broken_refused(plan, "reads tokens before anything has written it in this step");
@@ -139,9 +129,8 @@ static void a_value_must_be_written_in_its_step(void **state)
 /* ---- counts, roles, sizes ---- */
 
 /* Each rank must have whole matrices, of this step, in an order that the ranks share. */
-static void matrices_are_whole(void **state)
+TEST(matrices_are_whole)
 {
-  (void)state;
   struct point point = broken_full_shard;
   point.optim = OPTIM_muon;
   broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
@@ -161,9 +150,8 @@ static void matrices_are_whole(void **state)
   broken_refused(plan, "which is not at its place in the unit");
 }
 
-static void missing_instructions_are_reported(void **state)
+TEST(missing_instructions_are_reported)
 {
-  (void)state;
   const struct point *hybrid = &broken_hybrid_shard;
   broken_without(&broken_full_shard, OP_UPDATE, 1,
                  "h.0 has no UPDATE: its parameters would never change");
@@ -199,9 +187,8 @@ static void missing_instructions_are_reported(void **state)
   broken_refused(plan, "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part");
 }
 
-static void repeated_instructions_are_reported(void **state)
+TEST(repeated_instructions_are_reported)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] =
       plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
@@ -227,9 +214,8 @@ static void repeated_instructions_are_reported(void **state)
   broken_refused(plan, "unknown operation, unit or micro-batch");
 }
 
-static void states_are_those_of_the_optimizer(void **state)
+TEST(states_are_those_of_the_optimizer)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   plan->input.optim.name = OPTIM_lion;
   broken_refused(plan, "the plan's 2 states are not the 1 of lion");
@@ -262,9 +248,8 @@ static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
   *scope = right;
 }
 
-static void every_buffer_has_one_scope(void **state)
+TEST(every_buffer_has_one_scope)
 {
-  (void)state;
   const struct point frozen = {
       .strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   const struct point *const points[] = {&frozen, &broken_full_shard, &broken_no_shard,
@@ -279,9 +264,8 @@ static void every_buffer_has_one_scope(void **state)
   }
 }
 
-static void scopes_are_held_against_the_elements(void **state)
+TEST(scopes_are_held_against_the_elements)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   plan->buffer[plan->unit[1].master].scope = SCOPE_GROUP;
   broken_refused(plan, "master.h.0 is planned as the same in the whole group, but it has another "
@@ -318,9 +302,8 @@ static void scopes_are_held_against_the_elements(void **state)
   broken_refused(plan, "is planned as each rank's own, but its masters have another scope");
 }
 
-static void buffers_have_their_roles(void **state)
+TEST(buffers_have_their_roles)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   adam->use[UPDATE_STATE].buffer = plan->unit[1].state[1];
@@ -341,9 +324,8 @@ static void buffers_have_their_roles(void **state)
 }
 
 /* Each part of a collective has its size, and there is room for the received parts. */
-static void collectives_have_their_sizes(void **state)
+TEST(collectives_have_their_sizes)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   const struct plan_use *use = plan->instr[fixture_find(plan, OP_EXCHANGE, 0, -1)].use;
   broken_resize(plan, use[EXCHANGE_RECEIVED].buffer,
@@ -361,9 +343,8 @@ static void collectives_have_their_sizes(void **state)
 
 /* ---- frozen parameters and generation ---- */
 
-static void every_part_of_a_sum_is_written_and_no_other(void **state)
+TEST(every_part_of_a_sum_is_written_and_no_other)
 {
-  (void)state;
   const struct point alone = {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2};
   struct point point = alone;
   struct plan *plan = broken_start(&point);
@@ -396,9 +377,8 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
   broken_refused(plan, "updates another part of the unit than this rank's");
 }
 
-static void frozen_parameters_stay(void **state)
+TEST(frozen_parameters_stay)
 {
-  (void)state;
   const struct point odd = {
       .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&odd);
@@ -416,9 +396,8 @@ static void frozen_parameters_stay(void **state)
   broken_refused(plan, "changes frozen.h.0, but frozen.h.0 never changes");
 }
 
-static void each_part_is_gathered_to_its_place(void **state)
+TEST(each_part_is_gathered_to_its_place)
 {
-  (void)state;
   /* so many ranks that padding makes both parts equal */
   const struct point point = {
       .strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
@@ -451,9 +430,8 @@ static void keep_no_copies(struct plan *plan)
 
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in
  * each step. */
-static void the_copy_that_is_kept_is_written_and_gathered(void **state)
+TEST(the_copy_that_is_kept_is_written_and_gathered)
 {
-  (void)state;
   const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                               .ranks = 2,
                               .group = 2,
@@ -500,9 +478,8 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "reads working.root in the place of master.root");
 }
 
-static void keys_and_values_have_their_place(void **state)
+TEST(keys_and_values_have_their_place)
 {
-  (void)state;
   const struct point point = {
       .mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
   struct plan *plan = broken_start(&point);
@@ -526,9 +503,8 @@ static void keys_and_values_have_their_place(void **state)
   broken_refused(plan, "uses cache.h.0, which belongs to another unit");
 }
 
-static void attributes_are_the_inputs(void **state)
+TEST(attributes_are_the_inputs)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr.clip = 1;
   broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
@@ -572,9 +548,8 @@ static void attributes_are_the_inputs(void **state)
 
 /* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
  * codec has messages of the same size. */
-static void gradients_travel_by_one_codec(void **state)
+TEST(gradients_travel_by_one_codec)
 {
-  (void)state;
   struct codec_ops other = codec_bf16;
   struct plan *plan = broken_start(&broken_hybrid_shard);
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &codec_bf16;
@@ -624,9 +599,8 @@ static const struct point codes = {.strategy = STRATEGY_FULL_SHARD,
                                    .fp8 = true};
 
 /* Codes by the scales of other parameters would be other numbers. */
-static void codes_are_of_their_scales(void **state)
+TEST(codes_are_of_their_scales)
 {
-  (void)state;
   broken_without(&codes, OP_MEASURE, 1, "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
   broken_without(&codes, OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
 
@@ -684,9 +658,8 @@ static const struct point differences = {.strategy = STRATEGY_SHARD_OPTIM,
                                          .difference = true};
 
 /* Ranks whose copies get different differences would compute with different parameters. */
-static void copies_get_every_difference(void **state)
+TEST(copies_get_every_difference)
 {
-  (void)state;
   broken_without(&differences, OP_DECODE_PARAMS, 1, "reads copy.h.0, which is not gathered");
   struct plan *plan = broken_start(&differences);
   plan->instr[plan->n - 1] = plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)];
@@ -731,9 +704,8 @@ static void copies_get_every_difference(void **state)
   broken_refused(plan, "decodes copy.h.0 over the parameters that it holds");
 }
 
-static void parameters_travel_by_one_codec(void **state)
+TEST(parameters_travel_by_one_codec)
 {
-  (void)state;
   static const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
   for (int i = 0; i < 3; i++) {
     struct plan *plan = broken_start(&windows);
@@ -753,9 +725,8 @@ static void parameters_travel_by_one_codec(void **state)
 }
 
 /* Messages are of this rank's part, at its place among the others, and go to the part's place. */
-static void messages_have_their_places(void **state)
+TEST(messages_have_their_places)
 {
-  (void)state;
   struct plan *plan = broken_start(&windows);
   struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
   struct plan_buffer *mine = &plan->buffer[gather->use[GATHER_MESSAGES_MINE].buffer];
@@ -828,9 +799,8 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
 
 /* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there,
  * nothing can be gathered. */
-static void encoded_gradients_are_spent(void **state)
+TEST(encoded_gradients_are_spent)
 {
-  (void)state;
   for (int spent = 0; spent < 3; spent++) {
     struct point point = broken_no_shard;
     point.codec = "bf16";
@@ -849,9 +819,8 @@ static void encoded_gradients_are_spent(void **state)
 
 /* A residual that is kept elsewhere is the unit's own, goes back each time, and is never older than
  * the sum before. */
-static void residuals_come_back_as_they_went(void **state)
+TEST(residuals_come_back_as_they_went)
 {
-  (void)state;
   struct point point = broken_full_shard;
   point.codec = "bf16";
   point.feedback = "fp32";
@@ -888,9 +857,8 @@ static void residuals_come_back_as_they_went(void **state)
                  "reads residual_read.h.0, which is not what the messages of the unit have lost");
 }
 
-static void messages_stay_in_their_group(void **state)
+TEST(messages_stay_in_their_group)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
   broken_refused(plan, "meets another group than its own");
@@ -932,9 +900,8 @@ static int find_in(const struct plan *plan, enum op op, enum plan_group group)
 
 /* Gradients that are not added up in the node, or in the wrong blocks of the unit, or are encoded
  * there. */
-static void nodes_add_up_first(void **state)
+TEST(nodes_add_up_first)
 {
-  (void)state;
   struct plan *plan = broken_start(&nodes);
   broken_delete(plan, find_in(plan, OP_EXCHANGE, GROUP_NODE));
   broken_refused(plan, "h.0 has 1 EXCHANGE for the whole step where there must be 2");
@@ -965,9 +932,8 @@ static void nodes_add_up_first(void **state)
 }
 
 /* A scale for all ranks is of the largest magnitude of what they encode. */
-static void one_scale_is_of_the_gradient(void **state)
+TEST(one_scale_is_of_the_gradient)
 {
-  (void)state;
   struct point point = nodes;
   point.codec = "int8_global";
   point.feedback = "fp32";
@@ -1015,9 +981,8 @@ static void one_scale_is_of_the_gradient(void **state)
 /* Whole parameters that stay in place (ZeRO-1) keep their value at the master, and only there. If
  * they are read before a gather, the rest is old, even for an instruction that needs no open
  * window. */
-static void parameters_around_a_master_are_old(void **state)
+TEST(parameters_around_a_master_are_old)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_shard_optim);
   struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
   gather->use[0].buffer = gather->use[1].buffer;
@@ -1025,40 +990,4 @@ static void parameters_around_a_master_are_old(void **state)
   broken_refused(plan, "reads params.root before anything has written it in this step");
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(form_is_held_against_the_table),
-      cmocka_unit_test(waits_must_be_possible),
-      cmocka_unit_test(buffers_must_lie_where_they_belong),
-      cmocka_unit_test(one_instruction_may_not_meet_itself),
-      cmocka_unit_test(windows_are_gathered_used_and_released),
-      cmocka_unit_test(a_value_must_be_written_in_its_step),
-      cmocka_unit_test(matrices_are_whole),
-      cmocka_unit_test(missing_instructions_are_reported),
-      cmocka_unit_test(repeated_instructions_are_reported),
-      cmocka_unit_test(states_are_those_of_the_optimizer),
-      cmocka_unit_test(every_buffer_has_one_scope),
-      cmocka_unit_test(scopes_are_held_against_the_elements),
-      cmocka_unit_test(buffers_have_their_roles),
-      cmocka_unit_test(collectives_have_their_sizes),
-      cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
-      cmocka_unit_test(frozen_parameters_stay),
-      cmocka_unit_test(each_part_is_gathered_to_its_place),
-      cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
-      cmocka_unit_test(keys_and_values_have_their_place),
-      cmocka_unit_test(attributes_are_the_inputs),
-      cmocka_unit_test(gradients_travel_by_one_codec),
-      cmocka_unit_test(codes_are_of_their_scales),
-      cmocka_unit_test(copies_get_every_difference),
-      cmocka_unit_test(parameters_travel_by_one_codec),
-      cmocka_unit_test(messages_have_their_places),
-      cmocka_unit_test(encoded_gradients_are_spent),
-      cmocka_unit_test(residuals_come_back_as_they_went),
-      cmocka_unit_test(messages_stay_in_their_group),
-      cmocka_unit_test(nodes_add_up_first),
-      cmocka_unit_test(one_scale_is_of_the_gradient),
-      cmocka_unit_test(parameters_around_a_master_are_old),
-  };
-  return cmocka_run_group_tests(tests, NULL, broken_end);
-}
+TEST_MAIN(NULL, broken_end)

@@ -1,15 +1,11 @@
 /* Verify: bytes in flight. Oracle: mutation. Plans that are sound pass; each of them without one of
  * its waits, or with one lifetime cut short, fails, and the sentence names what was broken. That
  * every single wait is missed when it is gone also shows that the orderer puts in none too many. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "broken.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
 /* ---- waits ---- */
 
@@ -48,9 +44,8 @@ static void remove_each_wait(void *arg, const struct point *point)
   plan_destroy(plan);
 }
 
-static void no_wait_can_be_spared(void **state)
+TEST(no_wait_can_be_spared)
 {
-  (void)state;
   fixture_grid(remove_each_wait, NULL);
   fixture_variants(remove_each_wait, NULL);
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
@@ -70,9 +65,8 @@ static void no_wait_can_be_spared(void **state)
   assert_true(waits_removed > 5000);
 }
 
-static void both_instructions_and_buffers_are_named(void **state)
+TEST(both_instructions_and_buffers_are_named)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_FORWARD && plan->instr[i].unit == 1 && plan->instr[i].micro == 0)
@@ -85,9 +79,8 @@ static void both_instructions_and_buffers_are_named(void **state)
   plan_destroy(plan);
 }
 
-static void a_race_with_the_step_before_is_said_to_be_one(void **state)
+TEST(a_race_with_the_step_before_is_said_to_be_one)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   int gather = 0;
   while (plan->instr[gather].op != OP_GATHER)
@@ -231,9 +224,8 @@ static void shorten_each_lifetime(void *arg, const struct point *point)
   }
 }
 
-static void no_lifetime_can_be_shortened(void **state)
+TEST(no_lifetime_can_be_shortened)
 {
-  (void)state;
   int skip = 0;
   fixture_grid(shorten_each_lifetime, &skip);
   fixture_variants(shorten_each_lifetime, &skip);
@@ -242,9 +234,8 @@ static void no_lifetime_can_be_shortened(void **state)
 }
 
 /* With the lifetime restored after packing by the short one, only the bytes themselves can tell. */
-static void reuse_of_bytes_is_seen_without_lifetimes(void **state)
+TEST(reuse_of_bytes_is_seen_without_lifetimes)
 {
-  (void)state;
   int seen = 0, buffers;
   struct plan *plan = broken_start(&broken_full_shard);
   buffers = plan->buffers;
@@ -269,14 +260,4 @@ static void reuse_of_bytes_is_seen_without_lifetimes(void **state)
   assert_true(seen > 10);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(no_wait_can_be_spared),
-      cmocka_unit_test(both_instructions_and_buffers_are_named),
-      cmocka_unit_test(a_race_with_the_step_before_is_said_to_be_one),
-      cmocka_unit_test(no_lifetime_can_be_shortened),
-      cmocka_unit_test(reuse_of_bytes_is_seen_without_lifetimes),
-  };
-  return cmocka_run_group_tests(tests, NULL, broken_end);
-}
+TEST_MAIN(NULL, broken_end)

@@ -1,17 +1,12 @@
 /* Verify: what it says of plans with masters in host memory. Oracle: mutation, as in test_verify.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "broken.h"
 #include "plan/internal.h"
+#include "tests/test.h"
 
-static void lanes_and_tiers_are_those_of_the_shape(void **state)
+TEST(lanes_and_tiers_are_those_of_the_shape)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   plan->on_host[LANE_HOST] = false;
   broken_refused(plan,
@@ -53,9 +48,8 @@ static const struct point resident = {.strategy = STRATEGY_FULL_SHARD,
                                       .host = true,
                                       .resident = 2};
 
-static void device_state_uses_device_operations(void **state)
+TEST(device_state_uses_device_operations)
 {
-  (void)state;
   struct plan *plan = broken_start(&resident);
   plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)].lane = LANE_HOST;
   broken_refused(plan, "UPDATE root (#");
@@ -94,9 +88,8 @@ static void shift(struct plan *plan, int buffer, int64_t bytes)
   plan->buffer[buffer].offset += bytes;
 }
 
-static void parameters_are_fetched_to_their_place(void **state)
+TEST(parameters_are_fetched_to_their_place)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   int fetch = fixture_find(plan, OP_FETCH, 1, -1);
   plan->instr[fetch].use[0].buffer = plan->unit[1].state[0];
@@ -144,9 +137,8 @@ static void parameters_are_fetched_to_their_place(void **state)
   broken_refused(plan, "gathers frozen_window.h.0 to the wrong place in the unit");
 }
 
-static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
+TEST(the_copy_that_is_computed_with_is_written_at_its_place)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_shared);
   int adam = fixture_find(plan, OP_UPDATE, 1, -1);
   plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
@@ -175,9 +167,8 @@ static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
 
 /* If no collective separates a FETCH from the update, the FETCH may come after the update on
  * another rank. */
-static void the_shared_copy_is_not_written_while_others_read_it(void **state)
+TEST(the_shared_copy_is_not_written_while_others_read_it)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_shared);
   plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)] =
       plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
@@ -194,9 +185,8 @@ static void sum_in(struct plan *plan, enum sums sums)
 }
 
 /* The gradients of members, each in its own region, that members add up. */
-static void landed_gradients_are_each_member_s_own(void **state)
+TEST(landed_gradients_are_each_member_s_own)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_one_node);
   int sum = fixture_find(plan, OP_SUM_SHARED, 1, 0);
   struct plan_buffer *landed = &plan->buffer[plan->instr[sum].use[0].buffer];
@@ -246,9 +236,8 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_refused(plan, "writes landed.h.0 while SUM_SHARED h.0 m0");
 }
 
-static void copies_to_the_host_are_counted(void **state)
+TEST(copies_to_the_host_are_counted)
 {
-  (void)state;
   struct point point = broken_host_device;
   broken_without(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
   broken_without(&point, OP_ACCUMULATE, 1,
@@ -287,9 +276,8 @@ static void copies_to_the_host_are_counted(void **state)
       plan, "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone");
 }
 
-static void metrics_read_the_squares_of_the_host(void **state)
+TEST(metrics_read_the_squares_of_the_host)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   struct instr *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
   metrics->use[METRICS_SQUARES].buffer = -1;
@@ -319,9 +307,8 @@ static void swap_instr(struct plan *plan, int a, int b)
 }
 
 /* With bytes of their own for all, so that nothing but the values can tell. */
-static void values_are_what_they_are_taken_for(void **state)
+TEST(values_are_what_they_are_taken_for)
 {
-  (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   broken_spread(plan);
   int recompute = fixture_find(plan, OP_RECOMPUTE, 1, 0);
@@ -364,9 +351,8 @@ static void values_are_what_they_are_taken_for(void **state)
                  "reads working_mine.h.0, which is not the unit's parameters after their update");
 }
 
-static void speculative_updates_are_repaired(void **state)
+TEST(speculative_updates_are_repaired)
 {
-  (void)state;
   struct point point = {.strategy = STRATEGY_FULL_SHARD,
                         .ranks = 2,
                         .group = 2,
@@ -409,19 +395,4 @@ static void speculative_updates_are_repaired(void **state)
                  "reads working_mine.h.0, which is not the unit's parameters after their update");
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lanes_and_tiers_are_those_of_the_shape),
-      cmocka_unit_test(device_state_uses_device_operations),
-      cmocka_unit_test(parameters_are_fetched_to_their_place),
-      cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
-      cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),
-      cmocka_unit_test(landed_gradients_are_each_member_s_own),
-      cmocka_unit_test(copies_to_the_host_are_counted),
-      cmocka_unit_test(metrics_read_the_squares_of_the_host),
-      cmocka_unit_test(values_are_what_they_are_taken_for),
-      cmocka_unit_test(speculative_updates_are_repaired),
-  };
-  return cmocka_run_group_tests(tests, NULL, broken_end);
-}
+TEST_MAIN(NULL, broken_end)

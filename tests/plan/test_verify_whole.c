@@ -1,15 +1,11 @@
 /* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h. No instruction of a step
  * is superfluous, no access may differ, and no two buffers may be exchanged. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "broken.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
+#include "tests/test.h"
 
 static const struct point whole[] = {
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2},
@@ -729,9 +725,8 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return STATUS_OK;
 }
 
-static void codecs_have_room_to_work(void **state)
+TEST(codecs_have_room_to_work)
 {
-  (void)state;
   static const struct {
     const char *codec, *feedback;
     enum op op;
@@ -758,9 +753,8 @@ static void codecs_have_room_to_work(void **state)
   }
 }
 
-static void parameters_are_decoded_one_by_one(void **state)
+TEST_WITH(parameters_are_decoded_one_by_one, fixture_make_small, fixture_free_small)
 {
-  (void)state;
   struct point point = broken_full_shard;
   struct plan *plan = NULL;
   point.weights = "sums";
@@ -783,9 +777,8 @@ static int64_t measuring_bytes(const struct plan *plan, bool works, int ranks)
   return most;
 }
 
-static void measuring_has_room(void **state)
+TEST_WITH(measuring_has_room, fixture_make_small, fixture_free_small)
 {
-  (void)state;
   for (int works = 0; works < 2; works++)
     for (int less = 0; less < 2; less++) {
       struct point point = broken_full_shard;
@@ -804,9 +797,8 @@ static void measuring_has_room(void **state)
     }
 }
 
-static void hosts_have_no_room_for_codecs(void **state)
+TEST_WITH(hosts_have_no_room_for_codecs, fixture_make_small, fixture_free_small)
 {
-  (void)state;
   struct point point = broken_host_shared;
   struct plan *plan = NULL;
   point.codec = "worked";
@@ -843,9 +835,8 @@ static void expect_change_seen(struct plan *plan, const struct point *point,
              changed->micro, how, status_text());
 }
 
-static void no_instruction_can_be_spared(void **state)
+TEST(no_instruction_can_be_spared)
 {
-  (void)state;
   int seen[OP_COUNT] = {0};
   for (int p = 0; p < WHOLE; p++)
     for (int i = 0, n = 1; i < n; i++) {
@@ -861,9 +852,8 @@ static void no_instruction_can_be_spared(void **state)
     assert_true(seen[op] > 0);
 }
 
-static void no_operation_can_be_spared_in_all_units(void **state)
+TEST(no_operation_can_be_spared_in_all_units)
 {
-  (void)state;
   for (int p = 0; p < WHOLE; p++)
     for (int op = 0; op < OP_COUNT; op++) {
       struct plan *plan = broken_start(&whole[p]);
@@ -881,9 +871,8 @@ static void no_operation_can_be_spared_in_all_units(void **state)
 
 /* A value that is begun and one that is added to are not the same: neither may stand for the other.
  */
-static void no_access_can_be_exchanged(void **state)
+TEST(no_access_can_be_exchanged)
 {
-  (void)state;
   int begun = 0, added = 0;
   for (int p = 0; p < WHOLE; p++) {
     struct plan *plan = broken_start(&whole[p]);
@@ -907,13 +896,12 @@ static void no_access_can_be_exchanged(void **state)
 
 /* For all operands of all rows: a required operand cannot be absent, and an absent one cannot be
  * present. A buffer cannot hold elements of another type of the same size. */
-static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **state)
+TEST(no_operand_can_be_absent_or_superfluous_or_of_another_type)
 {
   static const enum dtype other[DTYPE_COUNT] = {
       [DTYPE_F32] = DTYPE_I32,  [DTYPE_I32] = DTYPE_F32,    [DTYPE_BF16] = DTYPE_F16,
       [DTYPE_F16] = DTYPE_BF16, [DTYPE_U8] = DTYPE_F8_E4M3, [DTYPE_F8_E4M3] = DTYPE_U8};
   bool seen[OP_COUNT][PLAN_MAX_USE] = {{false}};
-  (void)state;
   for (int p = 0; p < WHOLE; p++) {
     struct plan *plan = broken_start(&whole[p]);
     for (int i = 0; i < plan->n; i++)
@@ -984,7 +972,7 @@ static bool change_attribute(struct attributes *attr, enum attribute which, stru
 }
 
 /* An instruction has one value of each attribute, also if its operation has no such attribute. */
-static void no_attribute_can_be_another(void **state)
+TEST(no_attribute_can_be_another)
 {
   static const char *const names[ATTRIBUTES] = {[GROUP] = "another group",
                                                 [CODEC] = "another codec",
@@ -997,7 +985,6 @@ static void no_attribute_can_be_another(void **state)
                                                 [FP8] = "other products in fp8",
                                                 [ROUNDING] = "another rounding",
                                                 [SEED] = "another seed"};
-  (void)state;
   for (int p = 0; p < WHOLE; p++) {
     struct plan *plan = broken_start(&whole[p]);
     for (int i = 0; i < plan->n; i++)
@@ -1039,9 +1026,8 @@ static void exchange(struct plan *plan, const struct point *point, int i, int k,
 }
 
 /* No other buffer of the same size may take a use's place. */
-static void no_buffer_can_be_exchanged(void **state)
+TEST(no_buffer_can_be_exchanged)
 {
-  (void)state;
   int exchanged = 0;
   for (int p = 0; p < WHOLE; p++) {
     struct plan *plan = broken_start(&whole[p]);
@@ -1063,21 +1049,4 @@ static void no_buffer_can_be_exchanged(void **state)
   assert_true(exchanged > 1000);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(no_instruction_can_be_spared),
-      cmocka_unit_test(no_operation_can_be_spared_in_all_units),
-      cmocka_unit_test(no_access_can_be_exchanged),
-      cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
-      cmocka_unit_test(no_attribute_can_be_another),
-      cmocka_unit_test(no_buffer_can_be_exchanged),
-      cmocka_unit_test(codecs_have_room_to_work),
-      cmocka_unit_test_setup_teardown(parameters_are_decoded_one_by_one, fixture_make_small,
-                                      fixture_free_small),
-      cmocka_unit_test_setup_teardown(measuring_has_room, fixture_make_small, fixture_free_small),
-      cmocka_unit_test_setup_teardown(hosts_have_no_room_for_codecs, fixture_make_small,
-                                      fixture_free_small),
-  };
-  return cmocka_run_group_tests(tests, NULL, broken_end);
-}
+TEST_MAIN(NULL, broken_end)

@@ -3,17 +3,12 @@
  * the rank's GPU. Every assignment of four ranks to four GPUs is tried. After an intended change
  * write the golden files again and read the difference:
  *   SLUICE_GOLDEN=write top_srcdir=. tests/topo/test_machines */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
+#include "tests/test.h"
 #include "topo/topo.h"
 
 enum { CPUS = 256, RANKS = 16, LISTS = 3 };
@@ -412,9 +407,8 @@ static void compare_golden(const char *path, const char *text)
   free(known);
 }
 
-static void machines_are_printed_as_in_the_golden_files(void **state)
+TEST(machines_are_printed_as_in_the_golden_files)
 {
-  (void)state;
   const char *golden = getenv("SLUICE_GOLDEN");
   for (int i = 0; i < MACHINES; i++) {
     char *text = printed(&machines[i]),
@@ -510,9 +504,8 @@ static void check_rows(const struct machine *m, const struct row *rows)
   }
 }
 
-static void cores_are_given_once_and_near_the_gpu(void **state)
+TEST(cores_are_given_once_and_near_the_gpu)
 {
-  (void)state;
   for (int i = 0; i < MACHINES; i++) {
     static struct row rows[RANKS];
     char *text = printed(&machines[i]);
@@ -548,9 +541,8 @@ static int least_cost(const int node[4])
   return least;
 }
 
-static void ranks_get_the_nearest_gpus(void **state)
+TEST(ranks_get_the_nearest_gpus)
 {
-  (void)state;
   static const char *const masks[] = {"0-3", "4-7", "8-11", "12-15"};
   for (int p = 0; p < 256; p += 3) {
     const int node[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
@@ -603,10 +595,9 @@ static int least(int a, int b)
 
 /* Thousands of ranks, most of them where few GPUs are. Oracle: with room for a quarter of them at
  * each node, as many as can stay at theirs, then in their package. */
-static void thousands_of_ranks_get_the_nearest_gpus(void **state)
+TEST(thousands_of_ranks_get_the_nearest_gpus)
 {
   enum { MANY = 4096, NODES = 4, ROOM = MANY / NODES, EACH = 8 };
-  (void)state;
   static const char *const masks[NODES] = {"0-3", "4-7", "8-11", "12-15"};
   static char *mask[MANY];
   static int node[MANY];
@@ -684,9 +675,8 @@ static void check_apart(const char *text, const unsigned *mask, int ranks)
     fail_msg("a core is idle:\n%s", text);
 }
 
-static void ranks_have_their_own_cores_where_masks_overlap(void **state)
+TEST(ranks_have_their_own_cores_where_masks_overlap)
 {
-  (void)state;
   uint32_t random = 1;
   int apart = 0, shared = 0;
   for (int i = 0; i < 300; i++) {
@@ -718,9 +708,8 @@ static void ranks_have_their_own_cores_where_masks_overlap(void **state)
 
 /* --- sentences ------------------------------------------------------------------------------- */
 
-static void cores_without_local_memory_are_told(void **state)
+TEST(cores_without_local_memory_are_told)
 {
-  (void)state;
   const struct machine m = {.file = "bare", .ranks = 4, BOUND};
   struct topo *topo = NULL;
   assert_int_equal(create(&m, &topo), STATUS_OK);
@@ -730,9 +719,8 @@ static void cores_without_local_memory_are_told(void **state)
 }
 
 /* Lists of CPUs are printed in full, however long: in the table, a warning and the description. */
-static void long_lists_are_told_whole(void **state)
+TEST(long_lists_are_told_whole)
 {
-  (void)state;
   char even[512] = "0", odd[512] = "1";
   for (int cpu = 2; cpu < 128; cpu += 2) {
     snprintf(even + strlen(even), sizeof even - strlen(even), ",%d", cpu);
@@ -774,9 +762,13 @@ static void refuse(const struct machine *m, enum status expected, const char *te
   assert_null(topo);
 }
 
-static void misfit_is_refused(void **state)
+FIXTURE(nothing_is_left)
 {
-  (void)state;
+  return mem_usage(MEM_META).bytes != 0;
+}
+
+TEST_WITH(misfit_is_refused, NULL, nothing_is_left)
+{
   char *same[] = {"0-7", "7-15"}, *beyond[] = {"0-7", "100-120"}, *odd[] = {"0-7", "a-b"},
        *one[] = {"0-7"};
   refuse(&(struct machine){.file = "nowhere", BOUND}, STATUS_INPUT,
@@ -825,9 +817,8 @@ static void misfit_is_refused(void **state)
          STATUS_USAGE, "topo.controller is 8, but rank 0 of its node has 8 cores");
 }
 
-static void a_file_that_hwloc_did_not_write_is_refused(void **state)
+TEST_WITH(a_file_that_hwloc_did_not_write_is_refused, NULL, nothing_is_left)
 {
-  (void)state;
   char path[] = "/tmp/sluice-machine-XXXXXX";
   struct topo *topo = NULL;
   const int file = mkstemp(path);
@@ -845,9 +836,8 @@ static void a_file_that_hwloc_did_not_write_is_refused(void **state)
 }
 
 /* hwloc 3 writes version 3.0. hwloc 2 reads no version but its own. */
-static void a_file_of_a_newer_hwloc_is_named_so(void **state)
+TEST_WITH(a_file_of_a_newer_hwloc_is_named_so, NULL, nothing_is_left)
 {
-  (void)state;
   char path[] = "/tmp/sluice-machine-XXXXXX";
   struct topo *topo = NULL;
   const int file = mkstemp(path);
@@ -868,25 +858,4 @@ static void a_file_of_a_newer_hwloc_is_named_so(void **state)
   assert_int_equal(remove(path), 0);
 }
 
-static int nothing_is_left(void **state)
-{
-  (void)state;
-  return mem_usage(MEM_META).bytes != 0;
-}
-
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(machines_are_printed_as_in_the_golden_files),
-      cmocka_unit_test(cores_are_given_once_and_near_the_gpu),
-      cmocka_unit_test(ranks_get_the_nearest_gpus),
-      cmocka_unit_test(thousands_of_ranks_get_the_nearest_gpus),
-      cmocka_unit_test(ranks_have_their_own_cores_where_masks_overlap),
-      cmocka_unit_test(cores_without_local_memory_are_told),
-      cmocka_unit_test(long_lists_are_told_whole),
-      cmocka_unit_test_teardown(misfit_is_refused, nothing_is_left),
-      cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),
-      cmocka_unit_test_teardown(a_file_of_a_newer_hwloc_is_named_so, nothing_is_left),
-  };
-  return cmocka_run_group_tests(tests, NULL, nothing_is_left);
-}
+TEST_MAIN(NULL, nothing_is_left)

@@ -5,20 +5,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/mem.h"
+#include "tests/test.h"
 #include "topo/topo.h"
 
 enum {
@@ -156,9 +151,8 @@ static void start(const char *machine, int first, int last, const char *bus, boo
   policy.calls = calls, policy.mode = mode, policy.nodes = nodes;
 }
 
-static void memory_is_bound_to_the_node_of_the_cores(void **state)
+TEST(memory_is_bound_to_the_node_of_the_cores)
 {
-  (void)state;
   static const struct {
     const char *machine, *bus;
     int first, last; /* CPU */
@@ -185,9 +179,8 @@ static void memory_is_bound_to_the_node_of_the_cores(void **state)
   }
 }
 
-static void memory_is_left_alone_where_there_is_no_choice(void **state)
+TEST(memory_is_left_alone_where_there_is_no_choice)
 {
-  (void)state;
   start("1n8g", 0, 47, "0000:14:00.0", true); /* one node */
   assert_int_equal(policy.calls, 0);
   start("blind", 0, 15, "0001:02:00.0", true); /* the firmware does not tell: near both */
@@ -203,9 +196,8 @@ static void memory_is_left_alone_where_there_is_no_choice(void **state)
 }
 
 /* A container may forbid it. Threads are bound nevertheless, and a warning is printed. */
-static void a_policy_that_was_given_is_kept(void **state)
+TEST(a_policy_that_was_given_is_kept)
 {
-  (void)state;
   static const struct {
     int given, calls;
   } known[] = {{BIND, 0}, {INTERLEAVE, 0}, {PREFERRED, 0}, {LOCAL, 1}};
@@ -218,9 +210,8 @@ static void a_policy_that_was_given_is_kept(void **state)
   policy.given = DEFAULT;
 }
 
-static void a_kernel_that_forbids_it_costs_a_warning(void **state)
+TEST(a_kernel_that_forbids_it_costs_a_warning)
 {
-  (void)state;
   char text[512] = "";
   int ends[2];
   const int before = dup(STDERR_FILENO);
@@ -245,9 +236,8 @@ static struct topo_pages find(const struct topo *topo, const void *memory, int64
   return found;
 }
 
-static void pages_are_found_near_far_and_nowhere(void **state)
+TEST(pages_are_found_near_far_and_nowhere)
 {
-  (void)state;
   static const int given[] = {1, 1, 0, 1, -ENOENT};
   const int64_t page = sysconf(_SC_PAGESIZE);
   char *memory = (char *)(page * 1000); // NOLINT(performance-no-int-to-ptr)
@@ -280,9 +270,8 @@ static void pages_are_found_near_far_and_nowhere(void **state)
 
 /* This machine's own word for memory of this process; on one of several nodes it may be any of
  * them. */
-static void the_kernel_reports_pages(void **state)
+TEST(the_kernel_reports_pages)
 {
-  (void)state;
   enum { PAGES = 64 };
   void *memory;
   struct topo_pages found = {0};
@@ -303,9 +292,8 @@ static void the_kernel_reports_pages(void **state)
 }
 
 /* Every machine has a node 0. */
-static void the_kernel_reports_the_policy(void **state)
+TEST(the_kernel_reports_the_policy)
 {
-  (void)state;
   int mode = -1;
   unsigned long nodes[16] = {1};
   policy.real = true;
@@ -328,15 +316,6 @@ static void the_kernel_reports_the_policy(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_is_bound_to_the_node_of_the_cores),
-      cmocka_unit_test(memory_is_left_alone_where_there_is_no_choice),
-      cmocka_unit_test(a_policy_that_was_given_is_kept),
-      cmocka_unit_test(a_kernel_that_forbids_it_costs_a_warning),
-      cmocka_unit_test(pages_are_found_near_far_and_nowhere),
-      cmocka_unit_test(the_kernel_reports_the_policy),
-      cmocka_unit_test(the_kernel_reports_pages),
-  };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0;
 }

@@ -1,20 +1,15 @@
 /* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is
  * known; the kernel's own mask for this one. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
+#include "tests/test.h"
 #include "topo/topo.h"
 
 /* 2 sockets of 4 cores of 2 hardware threads, numbered as Linux does: threads of core c are CPUs c
@@ -49,9 +44,8 @@ struct expected {
   int n, cpu[24];
 };
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
-  (void)state;
   static const struct expected known[] = {
       {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
       {NULL,
@@ -198,9 +192,8 @@ static void test_shares(void **state)
 
 /* Shares lie side by side and cover all cores, for any number of ranks up to the number of cores.
  */
-static void test_cover(void **state)
+TEST(test_cover)
 {
-  (void)state;
   for (int sharers = 1; sharers <= 24; sharers++) {
     int next = 0;
     for (int index = 0; index < sharers; index++) {
@@ -217,9 +210,8 @@ static void test_cover(void **state)
 }
 
 /* Machines without cores (some virtual ones), and ones with more CPUs than a cpu_set_t holds. */
-static void test_odd_machines(void **state)
+TEST(test_odd_machines)
 {
-  (void)state;
   struct topo *topo;
   assert_int_equal(create_alike("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo), STATUS_OK);
   assert_int_equal(topo_threads(topo), 3);
@@ -232,9 +224,8 @@ static void test_odd_machines(void **state)
   topo_destroy(topo);
 }
 
-static void test_this_machine(void **state)
+TEST(test_this_machine)
 {
-  (void)state;
   cpu_set_t mask, bound;
   struct topo *topo;
   assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
@@ -292,9 +283,8 @@ static void assert_gpus(const struct topo_record records[3], int first, int last
   topo_destroy(other);
 }
 
-static void test_job_gpus(void **state)
+TEST(test_job_gpus)
 {
-  (void)state;
   static const char a[] = "00000000:FE:1E.0", b[] = "0000:fe:1f.0";
   static struct topo_record records[3];
   make_record(a, b, &records[0]);
@@ -314,9 +304,8 @@ static void test_job_gpus(void **state)
 }
 
 /* Ranks without GPUs have the shares of ranks that are known to have the same mask. */
-static void test_job_cores(void **state)
+TEST(test_job_cores)
 {
-  (void)state;
   static struct topo_record records[3];
   for (int r = 0; r < 3; r++)
     assert_int_equal(topo_record(0, NULL, &records[r]), STATUS_OK);
@@ -349,9 +338,8 @@ static void assert_affinity(const struct topo *topo, const cpu_set_t *mask, bool
 }
 
 /* Threads that exist are moved away from the cores for math; the kernel tells. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
-  (void)state;
   static struct topo_record record;
   cpu_set_t mask, now;
   assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
@@ -375,9 +363,8 @@ static void test_parts(void **state)
   assert_true(CPU_EQUAL(&now, &mask));
 }
 
-static void test_record_guards(void **state)
+TEST(test_record_guards)
 {
-  (void)state;
   static struct topo_record record = {.gpus = 77};
   const char *bus[] = {"here"};
   assert_int_equal(topo_record(1, bus, &record), STATUS_INTERNAL);
@@ -389,9 +376,8 @@ static void test_record_guards(void **state)
   assert_int_equal(record.gpus, 77);
 }
 
-static void test_guards(void **state)
+TEST(test_guards)
 {
-  (void)state;
   struct topo *topo = NULL;
   assert_int_equal(create_alike("bogus", NULL, 0, 0, 1, 0, &topo), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "'bogus' is not a machine"));
@@ -438,40 +424,13 @@ static void assert_quota(const char *groups, double expected)
     fail_msg("%g, not %g, for %s", quota, expected, groups);
 }
 
-static void test_quota(void **state)
+FIXTURE(make_folder)
 {
-  (void)state;
-  put("cpu.max", "max 100000\n");
-  put("job/cpu.max", "400000 100000\n");
-  put("job/step/cpu.max", "max 100000\n");
-  put("job/small/cpu.max", "150000 100000\n");
-  put("cpu/cpu.cfs_quota_us", "-1\n");
-  put("cpu/cpu.cfs_period_us", "100000\n");
-  put("cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
-  put("cpu/docker/abc/cpu.cfs_period_us", "100000\n");
-  assert_quota("0::/\n", 0);
-  assert_quota("0::/job\n", 4);
-  assert_quota("0::/job/step\n", 4);         /* the group around it counts */
-  assert_quota("0::/job/small\n", 1.5);      /* the least of both */
-  assert_quota("0::/not/mounted/here\n", 0); /* a container that does not see its own path */
-  assert_quota("5:cpuset:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n", 2.5);
-  assert_quota("4:cpuacct,cpu:/docker/abc\n0::/job/small\n", 1.5);
-  assert_quota("4:cpuacct:/docker/abc\n", 0);
-  assert_quota("nonsense\n\n", 0);
-  put("cpu/cpu.cfs_quota_us", "300000\n");
-  assert_quota("4:cpu:/elsewhere\n", 3); /* the mount itself shows the container's limit */
-  assert_true(topo_cpu_quota("/nowhere", root) == 0);
-}
-
-static int make_folder(void **state)
-{
-  (void)state;
   return mkdtemp(root) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+FIXTURE(remove_folder)
 {
-  (void)state;
   static const char *const files[] = {"self",
                                       "cpu.max",
                                       "job/cpu.max",
@@ -497,20 +456,32 @@ static int remove_folder(void **state)
   return 0;
 }
 
+TEST_WITH(test_quota, make_folder, remove_folder)
+{
+  put("cpu.max", "max 100000\n");
+  put("job/cpu.max", "400000 100000\n");
+  put("job/step/cpu.max", "max 100000\n");
+  put("job/small/cpu.max", "150000 100000\n");
+  put("cpu/cpu.cfs_quota_us", "-1\n");
+  put("cpu/cpu.cfs_period_us", "100000\n");
+  put("cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
+  put("cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+  assert_quota("0::/\n", 0);
+  assert_quota("0::/job\n", 4);
+  assert_quota("0::/job/step\n", 4);         /* the group around it counts */
+  assert_quota("0::/job/small\n", 1.5);      /* the least of both */
+  assert_quota("0::/not/mounted/here\n", 0); /* a container that does not see its own path */
+  assert_quota("5:cpuset:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n", 2.5);
+  assert_quota("4:cpuacct,cpu:/docker/abc\n0::/job/small\n", 1.5);
+  assert_quota("4:cpuacct:/docker/abc\n", 0);
+  assert_quota("nonsense\n\n", 0);
+  put("cpu/cpu.cfs_quota_us", "300000\n");
+  assert_quota("4:cpu:/elsewhere\n", 3); /* the mount itself shows the container's limit */
+  assert_true(topo_cpu_quota("/nowhere", root) == 0);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_shares),
-      cmocka_unit_test(test_cover),
-      cmocka_unit_test(test_odd_machines),
-      cmocka_unit_test(test_this_machine),
-      cmocka_unit_test(test_job_gpus),
-      cmocka_unit_test(test_job_cores),
-      cmocka_unit_test(test_parts),
-      cmocka_unit_test(test_record_guards),
-      cmocka_unit_test(test_guards),
-      cmocka_unit_test_setup_teardown(test_quota, make_folder, remove_folder),
-  };
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = test_run(NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
 }

@@ -3,22 +3,17 @@
  * failure is the same on every rank. This program sets the free memory. */
 /* ranks: 1 2 3 */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/text/file.h"
 #include "tests/job/fixture.h"
+#include "tests/test.h"
 #include "train/checkpoint_writer.h"
 
 int64_t __wrap_mem_available_bytes(void);
@@ -44,12 +39,6 @@ bool __wrap_mem_total_grows(const char *proc)
 int64_t __wrap_mem_limit_bytes(void)
 {
   return limit;
-}
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
 }
 
 struct fixture {
@@ -168,10 +157,9 @@ static void plenty(void)
 }
 
 /* So is the last one, which no step follows. */
-static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
+TEST(a_file_behind_the_steps_is_that_of_its_step)
 {
   enum { LAST = 4 };
-  (void)arg;
   plenty();
   for (int apart = 0; apart < 2; apart++) {
     struct fixture now, behind;
@@ -206,9 +194,8 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
 
 /* A saved file may be damaged. Older files are not removed for it, but for the next undamaged
  * one. */
-static void without_pruning_older_ones_stay(void **arg)
+TEST(without_pruning_older_ones_stay)
 {
-  (void)arg;
   plenty();
   for (int background = 0; background < 2; background++) {
     struct fixture f;
@@ -264,9 +251,8 @@ static void end_log(const char *words, const char *more)
 }
 
 /* A writer that is destroyed loses nothing, and one at a time is written. */
-static void pending_write_is_waited_for(void **arg)
+TEST(pending_write_is_waited_for)
 {
-  (void)arg;
   struct fixture f;
   plenty();
   open_fixture(&f, "left", false, "checkpoint.background=true");
@@ -285,9 +271,8 @@ static void pending_write_is_waited_for(void **arg)
 
 /* Free memory, and a limit. The ranks of a node have used a part of the limit, or it is above the
  * free memory. If memory grows with use, only the limit counts. */
-static void without_room_for_a_copy_it_saves_at_once(void **arg)
+TEST(without_room_for_a_copy_it_saves_at_once)
 {
-  (void)arg;
   const int64_t resident = mem_resident_bytes() * comm_local_ranks(comm), big = INT64_C(1) << 40;
   const struct {
     int64_t available, limit;
@@ -318,9 +303,8 @@ static void without_room_for_a_copy_it_saves_at_once(void **arg)
 
 /* The folder's place is taken by a file on its way: the sentence is the same everywhere, and what
  * was there stays. */
-static void a_failure_is_told_on_every_rank(void **arg)
+TEST(a_failure_is_told_on_every_rank)
 {
-  (void)arg;
   struct fixture f;
   struct checkpoint_writer_report report;
   char first[2048] = "", *folder = NULL;
@@ -355,9 +339,8 @@ static void a_failure_is_told_on_every_rank(void **arg)
 
 /* A run that ends before it asks what became of its save: the log says so, of a save at once, too.
  */
-static void a_failure_that_nobody_asks_for_is_told(void **arg)
+TEST(a_failure_that_nobody_asks_for_is_told)
 {
-  (void)arg;
   struct fixture f;
   plenty();
   open_fixture(&f, "unasked", false, "checkpoint.background=true");
@@ -392,9 +375,8 @@ int __wrap_unlink(const char *path)
   return unwritable ? -1 : __real_unlink(path);
 }
 
-static void failed_pruning_is_reported(void **arg)
+TEST(failed_pruning_is_reported)
 {
-  (void)arg;
   struct fixture f;
   struct checkpoint_writer_report report;
   plenty();
@@ -415,9 +397,8 @@ static void failed_pruning_is_reported(void **arg)
   close_fixture(&f);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *tmp = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
     root = mem_printf("%s/sluice-writer-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
@@ -427,9 +408,8 @@ static int start(void **state)
   return comm_broadcast_text(comm, &root, 0) != STATUS_OK;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && rmdir(root) != 0);
   mem_free(root);
   return failed;
@@ -437,18 +417,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step),
-      cmocka_unit_test(without_pruning_older_ones_stay),
-      cmocka_unit_test(pending_write_is_waited_for),
-      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),
-      cmocka_unit_test(a_failure_is_told_on_every_rank),
-      cmocka_unit_test(a_failure_that_nobody_asks_for_is_told),
-      cmocka_unit_test(failed_pruning_is_reported),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

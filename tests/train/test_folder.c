@@ -2,10 +2,6 @@
  * late, on demand. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
+#include "tests/test.h"
 #include "train/private.h"
 
 int __wrap_flock(int fd, int operation);
@@ -83,9 +78,8 @@ static void put(const char *path)
 }
 
 /* Of each kind of lock. The lock is of a regular file, because clusters share only these. */
-static void one_run_at_a_time_has_it(void **state)
+TEST(one_run_at_a_time_has_it)
 {
-  (void)state;
   char host[128] = "", holder[256];
   assert_int_equal(gethostname(host, sizeof host - 1), 0);
   snprintf(holder, sizeof holder,
@@ -113,9 +107,8 @@ static void one_run_at_a_time_has_it(void **state)
 }
 
 /* Two run folders whose ckpt/ is one. */
-static void a_linked_ckpt_is_locked_too(void **state)
+TEST(a_linked_ckpt_is_locked_too)
 {
-  (void)state;
   struct train_run first = a_run(), second = a_run();
   char other[64], link[80];
   struct deck elsewhere = {.run = {.dir = other}};
@@ -136,9 +129,8 @@ static void a_linked_ckpt_is_locked_too(void **state)
 }
 
 /* A killed run leaves its file, and a stranger may have planted one. */
-static void old_lock_files_lock_nothing(void **state)
+TEST(old_lock_files_lock_nothing)
 {
-  (void)state;
   struct train_run run = a_run();
   assert_int_equal(mkdir(dir, 0777), 0);
   put(lock_path);
@@ -151,9 +143,8 @@ static void old_lock_files_lock_nothing(void **state)
   assert_int_equal(unlink(lock_path) + rmdir(dir), 0);
 }
 
-static void a_folder_that_vanishes_is_made_again(void **state)
+TEST(a_folder_that_vanishes_is_made_again)
 {
-  (void)state;
   struct train_run run = a_run();
   struct stat locked, named;
   locks = LATE;
@@ -163,9 +154,8 @@ static void a_folder_that_vanishes_is_made_again(void **state)
   train_folder_release(&run);
 }
 
-static void the_slower_of_two_leaves_the_folder(void **state)
+TEST(the_slower_of_two_leaves_the_folder)
 {
-  (void)state;
   struct train_run run = a_run();
   locks = TAKEN;
   assert_int_equal(train_folder_take(&run), STATUS_USAGE);
@@ -174,9 +164,8 @@ static void the_slower_of_two_leaves_the_folder(void **state)
   assert_int_equal(close(held) + unlink(lock_path) + rmdir(dir), 0);
 }
 
-static void missing_locks_are_warned_of(void **state)
+TEST(missing_locks_are_warned_of)
 {
-  (void)state;
   struct train_run run = a_run();
   char text[512] = "";
   locks = UNKNOWN;
@@ -207,15 +196,7 @@ int main(void)
   snprintf(lock_path, sizeof lock_path, "%s/.lock", dir);
   snprintf(checkpoint_dir, sizeof checkpoint_dir, "%s/ckpt", dir);
   snprintf(log_path, sizeof log_path, "%s/log.txt", root);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_run_at_a_time_has_it),
-      cmocka_unit_test(a_linked_ckpt_is_locked_too),
-      cmocka_unit_test(old_lock_files_lock_nothing),
-      cmocka_unit_test(a_folder_that_vanishes_is_made_again),
-      cmocka_unit_test(the_slower_of_two_leaves_the_folder),
-      cmocka_unit_test(missing_locks_are_warned_of),
-  };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   unlink(log_path);
   return rmdir(root) != 0 ? 1 : failed;
 }

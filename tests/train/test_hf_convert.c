@@ -3,16 +3,10 @@
  * thing changed. */
 /* ranks: 1 2 3 */
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,6 +16,7 @@
 #include "job/model_source.h"
 #include "job/state.h"
 #include "job/weights.h"
+#include "tests/test.h"
 #include "train/hf_convert.h"
 
 static struct comm *comm;
@@ -35,9 +30,8 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
   return remove(path);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
     dir = mem_printf("%s/sluice-convert-XXXXXX", root && root[0] ? root : "/tmp");
@@ -47,19 +41,12 @@ static int start(void **state)
   return comm_broadcast_text(comm, &dir, 0);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
   return failed;
-}
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
 }
 
 static void refused(enum status status, enum status wanted, const char *sentence)
@@ -113,9 +100,8 @@ static enum status export_as(const char *file, const char *to, enum dtype type, 
 
 /* --- there and back ------------------------------------------------------ */
 
-static void import_and_export_give_the_same_bytes(void **state)
+TEST(import_and_export_give_the_same_bytes)
 {
-  (void)state;
   static const struct {
     const char *from, *whole;
     enum dtype type;
@@ -208,9 +194,8 @@ static void start_deck(struct deck *deck, int n, const char *const *more)
   must(deck_load(deck, OWN + n, assignments));
 }
 
-static void a_job_has_the_folders_weights(void **state)
+TEST(a_job_has_the_folders_weights)
 {
-  (void)state;
   static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16",
                                        "qwen3"};
   static const char *const ways[][2] = {
@@ -235,9 +220,8 @@ static void a_job_has_the_folders_weights(void **state)
     }
 }
 
-static void a_job_has_the_checkpoints_weights(void **state)
+TEST(a_job_has_the_checkpoints_weights)
 {
-  (void)state;
   struct deck deck = {0};
   struct job *job = NULL;
   char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0),
@@ -270,9 +254,8 @@ static void a_job_has_the_checkpoints_weights(void **state)
  * ----------------------------------------------------------------------------
  */
 
-static void keys_come_from_the_folder(void **state)
+TEST(keys_come_from_the_folder)
 {
-  (void)state;
   struct deck deck = {0};
   char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
   start_deck(&deck, 1, (const char *const[]){init});
@@ -293,9 +276,8 @@ static void keys_come_from_the_folder(void **state)
   mem_free(from);
 }
 
-static void keys_must_agree(void **state)
+TEST(keys_must_agree)
 {
-  (void)state;
   static const struct {
     const char *assignment, *sentence; /* NULL: agrees */
   } cases[] = {
@@ -330,9 +312,8 @@ static void keys_must_agree(void **state)
   mem_free(from);
 }
 
-static void the_resolved_deck_is_checked(void **state)
+TEST(the_resolved_deck_is_checked)
 {
-  (void)state;
   struct deck deck = {0};
   char *from = fixture("llama"), *init = mem_printf("train.init=%s", from);
   start_deck(&deck, 2, (const char *const[]){init, "data.sequence=65"});
@@ -364,9 +345,8 @@ static char *fill(const char *text, const char *by)
 }
 
 /* The cause is a file, not what the deck says. */
-static void message_names_the_file_of_a_key(void **state)
+TEST(message_names_the_file_of_a_key)
 {
-  (void)state;
   static const struct {
     const char *assignment, *sentence;
   } cases[] = {{"\"num_key_value_heads\": 4", "model.kv_heads (%s/config.json) is 4, which does "
@@ -405,9 +385,8 @@ static void message_names_the_file_of_a_key(void **state)
 }
 
 /* GPT-2's positions are weights. */
-static void a_shorter_context_is_refused_where_positions_are_weights(void **state)
+TEST(a_shorter_context_is_refused_where_positions_are_weights)
 {
-  (void)state;
   struct deck deck = {0};
   char *from = fixture("gpt2"), *file = own("%s-context.h5", "gpt2", 0);
   const char *const more[] = {"model.context=20", "data.sequence=8"};
@@ -425,9 +404,8 @@ static void a_shorter_context_is_refused_where_positions_are_weights(void **stat
 }
 
 /* One rank's deck differs: all ranks come back, and say whose it is. */
-static void a_rank_that_fails_alone_takes_the_others_along(void **state)
+TEST(a_rank_that_fails_alone_takes_the_others_along)
 {
-  (void)state;
   char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0),
        *init = mem_printf("train.init=%s", from);
   must(hf_convert_import(comm, from, file));
@@ -493,9 +471,8 @@ static void write_with_extra(const char *name, const char *extra, const char *of
   mem_free(from);
 }
 
-static void a_tied_head_may_be_there_twice(void **state)
+TEST(a_tied_head_may_be_there_twice)
 {
-  (void)state;
   static const struct {
     const char *model, *embedding;
     int64_t elements;
@@ -520,9 +497,8 @@ static void a_tied_head_may_be_there_twice(void **state)
     }
 }
 
-static void other_tensors_must_be_known(void **state)
+TEST(other_tensors_must_be_known)
 {
-  (void)state;
   static const struct {
     const char *model, *extra, *of, *sentence;
   } cases[] = {
@@ -589,9 +565,8 @@ static enum status import_named(const char *format, const char *extra, int64_t n
   return status;
 }
 
-static void names_are_read_without_words_of_wrappers(void **state)
+TEST(names_are_read_without_words_of_wrappers)
 {
-  (void)state;
   static const struct {
     const char *prefix, *inside; /* of all names, and of those of block 1 */
     const char *sentence;        /* NULL: it is imported */
@@ -632,9 +607,8 @@ static void names_are_read_without_words_of_wrappers(void **state)
 }
 
 /* Two tensors whose names become one. */
-static void names_that_become_the_same_are_refused(void **state)
+TEST(names_that_become_the_same_are_refused)
 {
-  (void)state;
   char *to = own("%s-twice", "llama3", 0), *file = own("%s-twice.h5", "llama3", 0);
   write_with_extra("llama3", "_orig_mod.model.norm.weight", "model.norm.weight", -1, to);
   refused(hf_convert_import(comm, to, file), STATUS_INPUT,
@@ -644,9 +618,8 @@ static void names_that_become_the_same_are_refused(void **state)
 }
 
 /* A parameter in a type that is not read. */
-static void other_types_are_refused_when_they_are_needed(void **state)
+TEST(other_types_are_refused_when_they_are_needed)
 {
-  (void)state;
   char *from = fixture("llama3"), *to = own("%s-types", "llama3", 0),
        *file = own("%s-types.h5", "llama3", 0), *text = NULL, *path = NULL;
   size_t bytes = 0;
@@ -680,9 +653,8 @@ static void other_types_are_refused_when_they_are_needed(void **state)
 
 /* --- export -------------------------------------------------------------- */
 
-static void files_of_the_tokenizer_go_along(void **state)
+TEST(files_of_the_tokenizer_go_along)
 {
-  (void)state;
   char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0),
        *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0), *text = NULL,
        *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
@@ -732,9 +704,8 @@ static void files_of_the_tokenizer_go_along(void **state)
 }
 
 /* The usual line of transformers, model.generate(**tokenizer(text)), needs this key. */
-static void the_tokenizer_names_the_inputs_of_the_model(void **state)
+TEST(the_tokenizer_names_the_inputs_of_the_model)
 {
-  (void)state;
 #define NAMES "\"model_input_names\": [\"input_ids\", \"attention_mask\"]"
   static const struct {
     const char *config, *exported; /* NULL: as it was */
@@ -776,9 +747,8 @@ static void the_tokenizer_names_the_inputs_of_the_model(void **state)
   mem_free(from);
 }
 
-static void missing_files_are_named(void **state)
+TEST(missing_files_are_named)
 {
-  (void)state;
   char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0),
        *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
        *log = mem_printf("%s/log", dir), *text = NULL;
@@ -810,9 +780,8 @@ static void missing_files_are_named(void **state)
 }
 
 /* Folders are neither left nor made by what fails. */
-static void nothing_is_left_of_what_fails(void **state)
+TEST(nothing_is_left_of_what_fails)
 {
-  (void)state;
   struct deck deck = {0};
   char *from = fixture("llama"), *other = fixture("qwen3"),
        *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
@@ -842,29 +811,9 @@ static void nothing_is_left_of_what_fails(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(import_and_export_give_the_same_bytes),
-      cmocka_unit_test(a_job_has_the_folders_weights),
-      cmocka_unit_test(a_job_has_the_checkpoints_weights),
-      cmocka_unit_test(keys_come_from_the_folder),
-      cmocka_unit_test(keys_must_agree),
-      cmocka_unit_test(the_resolved_deck_is_checked),
-      cmocka_unit_test(message_names_the_file_of_a_key),
-      cmocka_unit_test(a_shorter_context_is_refused_where_positions_are_weights),
-      cmocka_unit_test(a_rank_that_fails_alone_takes_the_others_along),
-      cmocka_unit_test(a_tied_head_may_be_there_twice),
-      cmocka_unit_test(other_tensors_must_be_known),
-      cmocka_unit_test(names_are_read_without_words_of_wrappers),
-      cmocka_unit_test(names_that_become_the_same_are_refused),
-      cmocka_unit_test(other_types_are_refused_when_they_are_needed),
-      cmocka_unit_test(files_of_the_tokenizer_go_along),
-      cmocka_unit_test(the_tokenizer_names_the_inputs_of_the_model),
-      cmocka_unit_test(missing_files_are_named),
-      cmocka_unit_test(nothing_is_left_of_what_fails),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

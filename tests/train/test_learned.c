@@ -4,30 +4,19 @@
  * that cannot be counted. */
 /* ranks: 1 2 */
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "io/text/file.h"
 #include "io/tokens/index.h"
 #include "tests/job/fixture.h"
+#include "tests/test.h"
 #include "train/train.h"
 
 static struct comm *comm;
 static char *dir;
-
-static void must(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
 
 /* --- the device ---------------------------------------------------------- */
 
@@ -175,9 +164,8 @@ static void check_given(const char *content)
   assert_string_equal(memory.given, content);
 }
 
-static void a_run_goes_on_with_what_it_learned(void **state)
+TEST(a_run_goes_on_with_what_it_learned)
 {
-  (void)state;
   must(train(1, "none", "", STATUS_OK)); /* nothing to keep */
   char *path = mem_printf("%s/run/device.bin", dir);
   assert_false(file_exists(path));
@@ -207,9 +195,8 @@ static void a_run_goes_on_with_what_it_learned(void **state)
   check_file("another one");
 }
 
-static void gpus_that_cannot_be_counted_are_no_host(void **state)
+TEST(gpus_that_cannot_be_counted_are_no_host)
 {
-  (void)state;
   struct deck deck;
   struct job *job = NULL;
   int gpus = -7;
@@ -235,9 +222,8 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
   return remove(path);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
     dir = mem_printf("%s/sluice-learned-XXXXXX", root && root[0] ? root : "/tmp");
@@ -250,9 +236,8 @@ static int start(void **state)
   return comm_broadcast_text(comm, &dir, 0);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
@@ -261,13 +246,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_run_goes_on_with_what_it_learned),
-      cmocka_unit_test(gpus_that_cannot_be_counted_are_no_host),
-  };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }

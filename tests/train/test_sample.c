@@ -2,15 +2,11 @@
  * that sorts. Identities hold: options that must change nothing, and options that must be greedy.
  * The order of one rank is compared with that of many. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "tests/test.h"
 #include "train/data.h"
 #include "train/sample.h"
 
@@ -29,9 +25,8 @@ static void check_frequencies(const struct sample_options *options, const double
                 4 * sqrt(expected[v] * (1 - expected[v]) * DRAWS));
 }
 
-static void test_frequencies_follow_the_softmax(void **state)
+TEST(test_frequencies_follow_the_softmax)
 {
-  (void)state;
   const struct sample_options options = {.temperature = 0.7, .top_p = 1, .seed = 11};
   double p[V], total = 0;
   for (int v = 0; v < V; v++)
@@ -44,18 +39,16 @@ static void test_frequencies_follow_the_softmax(void **state)
 
 /* At temperature 1 the likelier ones have 0.429, 0.260, 0.158 of the five that top_k leaves: 0.8
  * needs the first three. */
-static void test_frequencies_in_the_nucleus(void **state)
+TEST(test_frequencies_in_the_nucleus)
 {
-  (void)state;
   const struct sample_options options = {.temperature = 1, .top_k = 5, .top_p = 0.8, .seed = 12};
   const double total = exp(2.0) + exp(1.5) + exp(1.0);
   const double p[V] = {[1] = exp(2.0) / total, [4] = exp(1.5) / total, [3] = exp(1.0) / total};
   check_frequencies(&options, p);
 }
 
-static void test_top_k_and_zero_temperature(void **state)
+TEST(test_top_k_and_zero_temperature)
 {
-  (void)state;
   struct sample_options options = {.temperature = 3, .top_k = 2, .top_p = 1, .seed = 1};
   uint64_t scratch[V];
   int seen1 = 0, seen4 = 0;
@@ -132,9 +125,8 @@ static void fill_logits(uint64_t seed, int n, float spread, float grain, float *
     out[i] = grain > 0 ? grain * roundf(out[i] / grain) : out[i];
 }
 
-static void test_agrees_with_the_twin(void **state)
+TEST(test_agrees_with_the_twin)
 {
-  (void)state;
   static const double temperatures[] = {0.3, 1, 1.7, 40},
                       shares[] = {1e-9, 0.1, 0.5, 0.9, 0.999, 1};
   static const int sizes[] = {1, 2, 37, 256, TWIN_MOST}, ks[] = {0, 1, 5, 36, 100000};
@@ -155,9 +147,8 @@ static void test_agrees_with_the_twin(void **state)
           }
 }
 
-static void test_what_changes_nothing_and_what_is_greedy(void **state)
+TEST(test_what_changes_nothing_and_what_is_greedy)
 {
-  (void)state;
   enum { N = 300 };
   float values[N];
   uint64_t scratch[N];
@@ -178,9 +169,8 @@ static void test_what_changes_nothing_and_what_is_greedy(void **state)
   }
 }
 
-static void test_zeros_of_both_signs_are_equal(void **state)
+TEST(test_zeros_of_both_signs_are_equal)
 {
-  (void)state;
   const float values[4] = {-0.0f, 0.0f, -1, 0.0f};
   const struct sample_options options = {.temperature = 1, .top_k = 1, .top_p = 1, .seed = 3};
   uint64_t scratch[4];
@@ -214,9 +204,8 @@ static void load_step(int ranks, int64_t micro, int64_t step, int32_t *tokens, i
   }
 }
 
-static void test_samples_of_a_step_do_not_depend_on_ranks(void **state)
+TEST(test_samples_of_a_step_do_not_depend_on_ranks)
 {
-  (void)state;
   int32_t tokens[2][12 * 9], targets[2][12 * 9];
   static const struct {
     int ranks;
@@ -234,16 +223,4 @@ static void test_samples_of_a_step_do_not_depend_on_ranks(void **state)
     assert_int_equal(targets[0][t], tokens[0][t + 1]); /* a target is the next token */
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_frequencies_follow_the_softmax),
-      cmocka_unit_test(test_frequencies_in_the_nucleus),
-      cmocka_unit_test(test_top_k_and_zero_temperature),
-      cmocka_unit_test(test_agrees_with_the_twin),
-      cmocka_unit_test(test_what_changes_nothing_and_what_is_greedy),
-      cmocka_unit_test(test_zeros_of_both_signs_are_equal),
-      cmocka_unit_test(test_samples_of_a_step_do_not_depend_on_ranks),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

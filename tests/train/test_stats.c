@@ -1,15 +1,10 @@
 /* Oracle: percentiles and means worked out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "train/stats.h"
 
-static void test_known_values(void **state)
+TEST(test_known_values)
 {
-  (void)state;
   struct stats stats = {0};
   assert_int_equal(stats_create(100, &stats), STATUS_OK);
   assert_true(stats_mean(&stats) == 0 && stats_percentile(&stats, 50) == 0);
@@ -25,9 +20,8 @@ static void test_known_values(void **state)
   stats_destroy(&stats);
 }
 
-static void test_full_ring_forgets_the_oldest(void **state)
+TEST(test_full_ring_forgets_the_oldest)
 {
-  (void)state;
   struct stats stats = {0};
   assert_int_equal(stats_create(4, &stats), STATUS_OK);
   for (int i = 1; i <= 10; i++)
@@ -38,11 +32,4 @@ static void test_full_ring_forgets_the_oldest(void **state)
   stats_destroy(&stats);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_values),
-      cmocka_unit_test(test_full_ring_forgets_the_oldest),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

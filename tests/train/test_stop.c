@@ -2,43 +2,35 @@
  * clock of its own must be saved before its end, and not long before it. The kernel shows the
  * files. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "tests/test.h"
 #include "train/stats.h"
 #include "train/stop.h"
 
-static void the_lead(void **state)
+TEST(the_lead)
 {
-  (void)state;
   assert_true(stop_lead(&(struct stop_costs){0}) == STOP_MARGIN_S);
   assert_true(stop_lead(&(struct stop_costs){.step_s = 4}) == 5 + STOP_MARGIN_S);
   assert_true(stop_lead(&(struct stop_costs){.due_s = 8, .step_s = 4, .save_s = 20}) ==
               40 + STOP_MARGIN_S);
 }
 
-static void a_save_that_was_not_measured(void **state)
+TEST(a_save_that_was_not_measured)
 {
-  (void)state;
   assert_true(stop_guess_save(0, 1) == 1);
   assert_true(stop_guess_save(10000000000, 1) == 21);
   assert_true(stop_guess_save(10000000000, 2) == 11);
   assert_true(stop_guess_save(80000000000, 8) == stop_guess_save(80000000000, 1000));
 }
 
-static void the_end(void **state)
+TEST(the_end)
 {
-  (void)state;
   const double now = 1000;
   double end = 0;
   assert_int_equal(stop_find_end(NULL, now, &end), STATUS_OK);
@@ -59,9 +51,8 @@ static void the_end(void **state)
   }
 }
 
-static void steps_that_are_slow_for_once(void **state)
+TEST(steps_that_are_slow_for_once)
 {
-  (void)state;
   double seconds[64];
   struct stats steps = {.room = 64, .seconds = seconds};
   assert_true(stats_high(&steps) == 0);
@@ -114,9 +105,8 @@ static double left_at_the_end(const struct replay *replay, double limit_s, int *
   }
 }
 
-static void a_job_is_saved_before_its_end(void **state)
+TEST(a_job_is_saved_before_its_end)
 {
-  (void)state;
   for (uint64_t seed = 0; seed < 2000; seed++) {
     const struct replay replay = {.step_s = 0.05 * (double)(1 + seed % 97),
                                   .save_s = 0.3 * (double)(seed % 211),
@@ -156,9 +146,8 @@ static bool is_there(void)
   return access(path, F_OK) == 0;
 }
 
-static void a_file_is_taken_once(void **state)
+TEST(a_file_is_taken_once)
 {
-  (void)state;
   struct stop_file file = {0};
   assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
   assert_false(stop_file_take(&file, 5.0));
@@ -178,9 +167,8 @@ static void a_file_is_taken_once(void **state)
   stop_file_close(&file);
 }
 
-static void any_file_type_named_stop(void **state)
+TEST(any_file_type_named_stop)
 {
-  (void)state;
   char path[96], long_text[1000];
   struct stop_file file = {0};
   assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
@@ -207,15 +195,6 @@ int main(void)
   snprintf(dir, sizeof dir, "%.40s/stop-XXXXXX", tmp ? tmp : "/tmp");
   if (!mkdtemp(dir))
     return 1;
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_lead),
-      cmocka_unit_test(a_save_that_was_not_measured),
-      cmocka_unit_test(the_end),
-      cmocka_unit_test(steps_that_are_slow_for_once),
-      cmocka_unit_test(a_job_is_saved_before_its_end),
-      cmocka_unit_test(a_file_is_taken_once),
-      cmocka_unit_test(any_file_type_named_stop),
-  };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  const int failed = test_run(NULL, NULL);
   return rmdir(dir) != 0 ? 1 : failed;
 }

@@ -2,23 +2,18 @@
  * asked to move; whether another thread gets the lock while the disk is waited for; the file, which
  * verifies. */
 /* ranks: 1 2 3 */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/team.h"
 #include "io/checkpoint/private.h"
 #include "sample.h"
+#include "tests/test.h"
 
 enum { MOST_SYNCS = 8 };
 
@@ -104,9 +99,8 @@ static void save(int64_t step, int64_t *bytes)
   sample_free(&sample);
 }
 
-static void no_call_is_long(void **state)
+TEST(no_call_is_long)
 {
-  (void)state;
   int64_t mine;
   const int64_t usual = checkpoint_call_bytes;
   assert_true(usual <= 16 << 20);
@@ -120,9 +114,8 @@ static void no_call_is_long(void **state)
   assert_true(calls >= mine / 30000);
 }
 
-static void the_disk_is_waited_for_without_the_lock(void **state)
+TEST(the_disk_is_waited_for_without_the_lock)
 {
-  (void)state;
   int64_t mine;
   watching = true;
   save(2, &mine);
@@ -134,28 +127,19 @@ static void the_disk_is_waited_for_without_the_lock(void **state)
   assert_false(flushed_before);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
     return -1;
   dir = sample_folder(job);
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   sample_folder_remove(job, dir);
   comm_destroy(job);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(no_call_is_long),
-      cmocka_unit_test(the_disk_is_waited_for_without_the_lock),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

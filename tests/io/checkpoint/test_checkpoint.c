@@ -5,10 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +16,12 @@
 #include <hdf5.h>
 #include <mpi.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "io/text/scratch.h"
 #include "sample.h"
+#include "tests/test.h"
 
 static struct comm *job;
 static char *dir;
@@ -71,9 +66,8 @@ static char *save(enum sample_split split, int64_t step, int seed, bool big)
 }
 
 /* On the last rank only. No rank waits for it, and the next save succeeds. */
-static void an_open_that_fails_on_one_rank(void **state)
+TEST(an_open_that_fails_on_one_rank)
 {
-  (void)state;
   struct sample sample;
   char *path = mem_printf("%s/refused.h5", dir);
   char rank[32] = "", denied[MPI_MAX_ERROR_STRING];
@@ -138,9 +132,8 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 
 /* The save ends well or with a sentence; the file behind the link stays as it is, and the next save
  * succeeds. */
-static void a_link_that_is_swapped_in_is_not_followed(void **state)
+TEST(a_link_that_is_swapped_in_is_not_followed)
 {
-  (void)state;
   char *whole = dir, *text = NULL, *victim;
   size_t bytes;
   struct sample sample;
@@ -185,9 +178,8 @@ static void a_link_that_is_swapped_in_is_not_followed(void **state)
   dir = whole;
 }
 
-static void every_split_is_read_by_every_split(void **state)
+TEST(every_split_is_read_by_every_split)
 {
-  (void)state;
   for (int from = 0; from <= SPLIT_WHOLE; from++) {
     char *path = save((enum sample_split)from, 100 + from, 7, false);
     for (int to = 0; to < SPLIT_COUNT; to++) {
@@ -204,9 +196,8 @@ static void every_split_is_read_by_every_split(void **state)
   }
 }
 
-static void the_file_does_not_depend_on_the_split(void **state)
+TEST(the_file_does_not_depend_on_the_split)
 {
-  (void)state;
   char *first = NULL, *bytes = NULL;
   size_t first_size = 0, size = 0;
   for (int split = 0; split <= SPLIT_WHOLE; split++) {
@@ -263,9 +254,8 @@ static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *ten
   H5Dclose(dataset);
 }
 
-static void plain_hdf5_sees_true_tensors(void **state)
+TEST(plain_hdf5_sees_true_tensors)
 {
-  (void)state;
   char *path = save(SPLIT_UNEVEN, 300, 5, true);
   if (comm_rank(job) == 0) {
     struct sample sample;
@@ -293,9 +283,8 @@ static void plain_hdf5_sees_true_tensors(void **state)
   mem_free(path);
 }
 
-static void h5dump_shows_names_and_shapes(void **state)
+TEST(h5dump_shows_names_and_shapes)
 {
-  (void)state;
   char *path = save(SPLIT_EVEN, 400, 1, false), *command = NULL, line[512], all[8192] = "";
   if (comm_ranks(job) > 1 ||
       system("command -v h5dump >/dev/null") != 0) { /* forking is for a job of one */
@@ -317,9 +306,8 @@ static void h5dump_shows_names_and_shapes(void **state)
   mem_free(path);
 }
 
-static void meta_data_comes_back_on_all_ranks(void **state)
+TEST(meta_data_comes_back_on_all_ranks)
 {
-  (void)state;
   struct checkpoint_meta meta;
   char *path = save(SPLIT_EVEN, 500, 2, false);
   assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
@@ -360,9 +348,8 @@ static char *save_with(int64_t *limit, int64_t bytes, int64_t step)
 }
 
 /* Cutting transfers gives the same file, and reads it the same. */
-static void small_transfers_change_nothing(void **state)
+TEST(small_transfers_change_nothing)
 {
-  (void)state;
   const int64_t usual = hdf5_transfer_bytes;
   char *path = save_with(&hdf5_transfer_bytes, 12345, 600); /* a multiple of no type's size */
   struct sample sample;
@@ -381,9 +368,8 @@ static void small_transfers_change_nothing(void **state)
 }
 
 /* Data in memory that take several calls of HDF5 give the same file, and come back. */
-static void several_calls_change_nothing(void **state)
+TEST(several_calls_change_nothing)
 {
-  (void)state;
   const int64_t usual = checkpoint_call_bytes;
   char *path = save_with(&checkpoint_call_bytes, 1000, 610);
   for (int to = 0; to < SPLIT_COUNT; to++) {
@@ -397,9 +383,8 @@ static void several_calls_change_nothing(void **state)
   mem_free(path);
 }
 
-static void a_group_alone_can_be_loaded(void **state)
+TEST(a_group_alone_can_be_loaded)
 {
-  (void)state;
   struct sample sample;
   struct io_tensor chosen[SAMPLE_MOST];
   int n = 0;
@@ -417,9 +402,8 @@ static void a_group_alone_can_be_loaded(void **state)
   mem_free(path);
 }
 
-static void overwriting_replaces(void **state)
+TEST(overwriting_replaces)
 {
-  (void)state;
   struct sample sample;
   char *path = save(SPLIT_EVEN, 800, 1, true);
   mem_free(path);
@@ -448,9 +432,8 @@ static void expect_refusal(struct sample *sample, const char *words)
   expect_refusal_as(sample, STATUS_INTERNAL, words);
 }
 
-static void parts_that_do_not_make_a_whole_are_refused(void **state)
+TEST(parts_that_do_not_make_a_whole_are_refused)
 {
-  (void)state;
   struct sample sample;
   int last = comm_ranks(job) - 1;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
@@ -481,9 +464,8 @@ static void parts_that_do_not_make_a_whole_are_refused(void **state)
   }
 }
 
-static void wrong_tables_are_refused(void **state)
+TEST(wrong_tables_are_refused)
 {
-  (void)state;
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
   sample.tensor[1].name = "a/b";
@@ -510,9 +492,8 @@ static void wrong_tables_are_refused(void **state)
   sample_free(&sample);
 }
 
-static void a_name_used_twice_is_refused_and_leaves_nothing(void **state)
+TEST(a_name_used_twice_is_refused_and_leaves_nothing)
 {
-  (void)state;
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
   sample.tensor[6].name = "ones"; /* as tensor 7 */
@@ -523,9 +504,8 @@ static void a_name_used_twice_is_refused_and_leaves_nothing(void **state)
   sample_free(&sample);
 }
 
-static void another_model_is_refused(void **state)
+TEST(another_model_is_refused)
 {
-  (void)state;
   struct sample sample;
   char *path = save(SPLIT_EVEN, 1000, 1, false);
   sample_make(&sample, job, SPLIT_EVEN, 0, 1, false, false);
@@ -561,9 +541,8 @@ static void another_model_is_refused(void **state)
   mem_free(path);
 }
 
-static void an_empty_list_is_a_checkpoint(void **state)
+TEST(an_empty_list_is_a_checkpoint)
 {
-  (void)state;
   char *path = NULL;
   struct checkpoint_meta meta = {.step = 1100};
   assert_int_equal(checkpoint_save(job, dir, &meta, 0, NULL, &path), STATUS_OK);
@@ -635,9 +614,8 @@ static void write_as_another_program(const char *path)
   H5Fclose(file);
 }
 
-static void a_file_of_another_program(void **state)
+TEST(a_file_of_another_program)
 {
-  (void)state;
   float held[6] = {0};
   struct checkpoint_meta meta;
   struct io_tensor w = {.group = "model",
@@ -664,9 +642,8 @@ static void a_file_of_another_program(void **state)
   mem_free(path);
 }
 
-static void a_job_without_mpi_is_told_so(void **state)
+TEST(a_job_without_mpi_is_told_so)
 {
-  (void)state;
   struct comm *fake = NULL;
   struct checkpoint_meta meta = {.step = 1};
   assert_int_equal(comm_create_fake(0, 4, 4, &fake), STATUS_OK);
@@ -676,18 +653,16 @@ static void a_job_without_mpi_is_told_so(void **state)
   comm_destroy(fake);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
     return -1;
   dir = sample_folder(job);
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   sample_folder_remove(job, dir);
   comm_destroy(job);
   return 0;
@@ -729,9 +704,8 @@ static void make_moved(const struct sample *sample, int broken, bool takes, stru
   }
 }
 
-static void moved_by_pieces_is_the_same_file(void **state)
+TEST(moved_by_pieces_is_the_same_file)
 {
-  (void)state;
   const int64_t whole = checkpoint_piece_bytes;
   char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir),
        *a = NULL, *b = NULL;
@@ -766,9 +740,8 @@ static void moved_by_pieces_is_the_same_file(void **state)
   mem_free(path);
 }
 
-static void a_move_that_fails_leaves_nothing(void **state)
+TEST(a_move_that_fails_leaves_nothing)
 {
-  (void)state;
   char *moved = mem_printf("%s/broken.h5", dir), *path = save(SPLIT_EVEN, 310, 5, false);
   struct sample sample;
   struct mover movers[SAMPLE_MOST];
@@ -790,9 +763,8 @@ static void a_move_that_fails_leaves_nothing(void **state)
 }
 
 /* The result of an import: no optimizer state. */
-static void a_checkpoint_without_moments_says_so(void **state)
+TEST(a_checkpoint_without_moments_says_so)
 {
-  (void)state;
   char *path = mem_printf("%s/parameters.h5", dir);
   struct sample sample;
   struct io_tensor parameters[SAMPLE_MOST];
@@ -811,9 +783,8 @@ static void a_checkpoint_without_moments_says_so(void **state)
 }
 
 /* A run that freezes others has other moments. */
-static void other_moments_are_refused(void **state)
+TEST(other_moments_are_refused)
 {
-  (void)state;
   char *path = mem_printf("%s/moments.h5", dir);
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
@@ -849,9 +820,8 @@ static int64_t count_moves(int64_t step, int64_t flush_bytes, int64_t *calls)
 
 /* Data reaches the disk while it is written, in parts, each of which is seen to be begun and to be
  * done. */
-static void flushing_moves(void **state)
+TEST(flushing_moves)
 {
-  (void)state;
   int64_t few, many;
   const int64_t moves = count_moves(900, INT64_C(1) << 40, &few), more = count_moves(901, 1, &many);
   assert_true(many > few + 2); /* pieces of each of several tensors */
@@ -866,9 +836,8 @@ static enum status take_nothing(const struct io_tensor *tensor, struct layout_ra
 }
 
 /* If a rank has no memory for the data, the file is not blamed: no rank calls it damaged. */
-static void skipped_tensors_are_not_damaged(void **state)
+TEST(skipped_tensors_are_not_damaged)
 {
-  (void)state;
   char *path = save(SPLIT_EVEN, 904, 4, false);
   struct sample sample;
   bool damaged = true;
@@ -882,33 +851,4 @@ static void skipped_tensors_are_not_damaged(void **state)
   mem_free(path);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_link_that_is_swapped_in_is_not_followed),
-      cmocka_unit_test(an_open_that_fails_on_one_rank),
-      cmocka_unit_test(every_split_is_read_by_every_split),
-      cmocka_unit_test(the_file_does_not_depend_on_the_split),
-      cmocka_unit_test(plain_hdf5_sees_true_tensors),
-      cmocka_unit_test(h5dump_shows_names_and_shapes),
-      cmocka_unit_test(meta_data_comes_back_on_all_ranks),
-      cmocka_unit_test(small_transfers_change_nothing),
-      cmocka_unit_test(several_calls_change_nothing),
-      cmocka_unit_test(a_group_alone_can_be_loaded),
-      cmocka_unit_test(overwriting_replaces),
-      cmocka_unit_test(parts_that_do_not_make_a_whole_are_refused),
-      cmocka_unit_test(wrong_tables_are_refused),
-      cmocka_unit_test(a_name_used_twice_is_refused_and_leaves_nothing),
-      cmocka_unit_test(another_model_is_refused),
-      cmocka_unit_test(an_empty_list_is_a_checkpoint),
-      cmocka_unit_test(a_file_of_another_program),
-      cmocka_unit_test(moved_by_pieces_is_the_same_file),
-      cmocka_unit_test(a_move_that_fails_leaves_nothing),
-      cmocka_unit_test(a_checkpoint_without_moments_says_so),
-      cmocka_unit_test(other_moments_are_refused),
-      cmocka_unit_test(flushing_moves),
-      cmocka_unit_test(skipped_tensors_are_not_damaged),
-      cmocka_unit_test(a_job_without_mpi_is_told_so),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -2,22 +2,17 @@
  * or gives the data that was saved; it never crashes and never gives other data. */
 /* ranks: 1 2 */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "sample.h"
+#include "tests/test.h"
 
 enum { SEED = 11, STEP = 40, WIDE = 60 };
 
@@ -114,9 +109,8 @@ static bool try_bad(const char *what, size_t at)
   return status != STATUS_OK;
 }
 
-static void flipped_bytes(void **state)
+TEST(flipped_bytes)
 {
-  (void)state;
   size_t refused = 0, tried = 0;
   /* An odd stride, so that all offsets within a word are met. */
   write_bad(bytes, size);
@@ -129,9 +123,8 @@ static void flipped_bytes(void **state)
   assert_true(refused > tried / 2); /* the rest: space between objects */
 }
 
-static void flipped_metadata(void **state)
+TEST(flipped_metadata)
 {
-  (void)state;
   write_bad(bytes, size);
   for (size_t at = 0; at < 600; at += comm_ranks(job) == 1
                                           ? stride(1, 13)
@@ -165,9 +158,8 @@ static enum status use_wide(struct io_tensor tensor[WIDE], const char *path)
 }
 
 /* One flipped bit in each block of the group's index. */
-static void flipped_index_blocks(void **state)
+TEST(flipped_index_blocks)
 {
-  (void)state;
   static const char *const kinds[] = {"BTHD", "BTIN", "BTLF", "FRHP", "FHIB", "FHDB"};
   struct io_tensor tensor[WIDE];
   struct checkpoint_meta meta = {
@@ -197,9 +189,8 @@ static void flipped_index_blocks(void **state)
   mem_free(wide);
 }
 
-static void flipped_data_names_the_dataset(void **state)
+TEST(flipped_data_names_the_dataset)
 {
-  (void)state;
   struct sample sample;
   write_bad(bytes, size);
   sample_make(&sample, job, SPLIT_WHOLE, 0, SEED, false, true);
@@ -225,9 +216,8 @@ static void flipped_data_names_the_dataset(void **state)
   sample_free(&sample);
 }
 
-static void truncated(void **state)
+TEST(truncated)
 {
-  (void)state;
   for (size_t length = 0; length < size; length += length < 2048 ? 97 : 1009) {
     write_bad(bytes, length);
     assert_true(try_bad("truncation", length));
@@ -256,9 +246,8 @@ static void expect(const char *words)
   assert_non_null(strstr(status_text(), words));
 }
 
-static void foreign_files(void **state)
+TEST(foreign_files)
 {
-  (void)state;
   static const struct {
     const char *head;
     size_t n;
@@ -281,9 +270,8 @@ static void foreign_files(void **state)
   }
 }
 
-static void not_even_a_file(void **state)
+TEST(not_even_a_file)
 {
-  (void)state;
   bool first = comm_rank(job) == 0;
   if (first)
     assert_int_equal(unlink(bad), 0);
@@ -306,9 +294,8 @@ static void not_even_a_file(void **state)
     assert_int_equal(unlink(bad), 0);
 }
 
-static void no_permission(void **state)
+TEST(no_permission)
 {
-  (void)state;
   int64_t wrong;
   write_bad(bytes, size);
   if (comm_rank(job) == 0)
@@ -663,9 +650,8 @@ static const struct {
     {text_tensor, "one has a number type that Sluice does not write", false},
 };
 
-static void untrue_files(void **state)
+TEST(untrue_files)
 {
-  (void)state;
   for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
     int64_t wrong;
     struct checkpoint_meta meta;
@@ -690,9 +676,8 @@ static void untrue_files(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   struct sample sample;
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
     return -1;
@@ -706,9 +691,8 @@ static int start(void **state)
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   mem_free(good);
   mem_free(bad);
   mem_free(bytes);
@@ -717,18 +701,4 @@ static int stop(void **state)
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(flipped_bytes),
-      cmocka_unit_test(flipped_metadata),
-      cmocka_unit_test(flipped_index_blocks),
-      cmocka_unit_test(flipped_data_names_the_dataset),
-      cmocka_unit_test(truncated),
-      cmocka_unit_test(foreign_files),
-      cmocka_unit_test(not_even_a_file),
-      cmocka_unit_test(no_permission),
-      cmocka_unit_test(untrue_files),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -4,23 +4,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "sample.h"
+#include "tests/test.h"
 
 struct dirent *__wrap_readdir(DIR *folder);
 struct dirent *__real_readdir(DIR *folder);
@@ -137,23 +132,20 @@ static void expect_newest(const char *name)
   mem_free(found);
 }
 
-static int setup(void **state)
+FIXTURE(setup)
 {
-  (void)state;
   dir = sample_folder(job);
   return 0;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-  (void)state;
   sample_folder_remove(job, dir);
   return 0;
 }
 
-static void nothing_is_found_in_nothing(void **state)
+TEST_WITH(nothing_is_found_in_nothing, setup, teardown)
 {
-  (void)state;
   char *found = NULL, *missing = path_of("missing");
   expect_newest(NULL);
   assert_int_equal(checkpoint_find(job, missing, true, &found), STATUS_OK);
@@ -164,9 +156,8 @@ static void nothing_is_found_in_nothing(void **state)
   mem_free(missing);
 }
 
-static void damaged_ones_are_passed_over_and_told(void **state)
+TEST_WITH(damaged_ones_are_passed_over_and_told, setup, teardown)
 {
-  (void)state;
   char *log = path_of("log.txt"), *text = NULL, *newest = path_of("step-00000030.h5");
   size_t bytes;
   save(10, 1);
@@ -204,9 +195,8 @@ static void damaged_ones_are_passed_over_and_told(void **state)
 
 /* A partial list is not used as the whole list. With it the run would continue from an older
  * checkpoint, or start from the beginning. */
-static void a_folder_that_cannot_be_read_is_told(void **state)
+TEST_WITH(a_folder_that_cannot_be_read_is_told, setup, teardown)
 {
-  (void)state;
   save(10, 1);
   for (int n = 0; n < 3; n++) {
     char *found = NULL;
@@ -238,9 +228,8 @@ static void spoil_data(const char *name)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
-static void wrong_checksums_are_passed_over(void **state)
+TEST_WITH(wrong_checksums_are_passed_over, setup, teardown)
 {
-  (void)state;
   save(1, 1);
   save(2, 2);
   spoil_data("step-00000002.h5");
@@ -273,9 +262,8 @@ static enum status load_into(void *arg, const char *path, bool *damaged)
 
 /* Loading itself detects damage, so a checkpoint is read once. State that was loaded in part is
  * loaded again from the checkpoint before. */
-static void the_newest_that_loads_is_read_once(void **state)
+TEST_WITH(the_newest_that_loads_is_read_once, setup, teardown)
 {
-  (void)state;
   struct resumed resumed = {.refused = -1};
   struct sample want;
   char *found = NULL;
@@ -335,9 +323,8 @@ static void expect_in_sentence(const char *words)
     fail_msg("\"%s\" is not in: %s", words, status_text());
 }
 
-static void when_all_are_damaged_nothing_starts_anew(void **state)
+TEST_WITH(when_all_are_damaged_nothing_starts_anew, setup, teardown)
 {
-  (void)state;
   char *found = dir;
   save(10, 1);
   save(20, 2);
@@ -359,9 +346,8 @@ static void when_all_are_damaged_nothing_starts_anew(void **state)
 }
 
 /* The folder of an interrupted save; and names that are alike, folders of others, links. */
-static void only_what_a_save_leaves_is_cleaned(void **state)
+TEST_WITH(only_what_a_save_leaves_is_cleaned, setup, teardown)
 {
-  (void)state;
   static const struct {
     const char *name;
     mode_t mode;
@@ -400,9 +386,8 @@ static void only_what_a_save_leaves_is_cleaned(void **state)
 }
 
 /* A folder's owner may be writing that very file. */
-static void only_the_owner_cleans(void **state)
+TEST_WITH(only_the_owner_cleans, setup, teardown)
 {
-  (void)state;
   char *found = NULL;
   save(10, 1);
   make_unfinished(".step-00000020.h5.tmp-AAAAAA", 0700);
@@ -432,9 +417,8 @@ static void expect_content(const char *name, const char *content)
   mem_free(path);
 }
 
-static void another_history_is_set_aside(void **state)
+TEST_WITH(another_history_is_set_aside, setup, teardown)
 {
-  (void)state;
   char *log = path_of("log.txt"), *text = NULL, *missing = path_of("missing");
   size_t bytes;
   save(10, 1);
@@ -472,9 +456,8 @@ static void another_history_is_set_aside(void **state)
   mem_free(log);
 }
 
-static void failed_renaming_is_reported(void **state)
+TEST_WITH(failed_renaming_is_reported, setup, teardown)
 {
-  (void)state;
   make_file("step-00000002.h5", "x");
   unwritable = true;
   const enum status status = checkpoint_set_aside(job, dir, 1);
@@ -486,9 +469,8 @@ static void failed_renaming_is_reported(void **state)
 
 /* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it
  * saved survives, the damaged one is not counted. */
-static void a_damaged_newest_does_not_displace_good_ones(void **state)
+TEST_WITH(a_damaged_newest_does_not_displace_good_ones, setup, teardown)
 {
-  (void)state;
   save(10, 1);
   save(30, 3);
   damage("step-00000030.h5");
@@ -502,9 +484,8 @@ static void a_damaged_newest_does_not_displace_good_ones(void **state)
   expect_newest("step-00000020.h5");
 }
 
-static void pruning_keeps_what_it_should(void **state)
+TEST_WITH(pruning_keeps_what_it_should, setup, teardown)
 {
-  (void)state;
   static const struct {
     int64_t keep, every, saved;
     const char *left;
@@ -551,9 +532,8 @@ static void pruning_keeps_what_it_should(void **state)
   mem_free(missing);
 }
 
-static void failed_removal_is_reported(void **state)
+TEST_WITH(failed_removal_is_reported, setup, teardown)
 {
-  (void)state;
   save(1, 1);
   save(2, 1);
   unwritable = true;
@@ -606,9 +586,8 @@ static void end_printing(FILE *to)
   printed = NULL;
 }
 
-static void a_list(void **state)
+TEST_WITH(a_list, setup, teardown)
 {
-  (void)state;
   FILE *to = start_printing();
   char *missing = path_of("missing"), line[256];
   assert_int_equal(checkpoint_list(missing, false, to), STATUS_INPUT);
@@ -632,9 +611,8 @@ static void a_list(void **state)
   mem_free(missing);
 }
 
-static void a_table(void **state)
+TEST_WITH(a_table, setup, teardown)
 {
-  (void)state;
   save(10, 1);
   char *path = path_of("step-00000010.h5");
   FILE *to = start_printing();
@@ -677,9 +655,8 @@ static void save_vector(int64_t step, float second)
   sample_free(&sample);
 }
 
-static void cosines(void **state)
+TEST_WITH(cosines, setup, teardown)
 {
-  (void)state;
   save_vector(50, 0);
   save_vector(60, 4);
   char *a = path_of("step-00000050.h5"), *b = path_of("step-00000060.h5");
@@ -697,9 +674,8 @@ static void cosines(void **state)
   mem_free(b);
 }
 
-static void differences(void **state)
+TEST_WITH(differences, setup, teardown)
 {
-  (void)state;
   struct sample sample;
   save(10, 1);
   sample_make(&sample, job, SPLIT_WHOLE, 20, 1, false, true);
@@ -745,43 +721,18 @@ static void differences(void **state)
   mem_free(b);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
     return -1;
   log_set_rank(comm_rank(job));
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   comm_destroy(job);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
-      cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_read_is_told, setup, teardown),
-      cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
-      cmocka_unit_test_setup_teardown(the_newest_that_loads_is_read_once, setup, teardown),
-      cmocka_unit_test_setup_teardown(when_all_are_damaged_nothing_starts_anew, setup, teardown),
-      cmocka_unit_test_setup_teardown(only_what_a_save_leaves_is_cleaned, setup, teardown),
-      cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
-      cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
-      cmocka_unit_test_setup_teardown(failed_renaming_is_reported, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup,
-                                      teardown),
-      cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
-      cmocka_unit_test_setup_teardown(failed_removal_is_reported, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_list, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_table, setup, teardown),
-      cmocka_unit_test_setup_teardown(differences, setup, teardown),
-      cmocka_unit_test_setup_teardown(cosines, setup, teardown),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -4,11 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "sample.h"
+#include "tests/test.h"
 
 static struct comm *job;
 static char *dir;
@@ -75,9 +70,8 @@ static void limit_file_size(rlim_t bytes)
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY}), 0);
 }
 
-static void a_limit_is_found_before_writing(void **state)
+TEST(a_limit_is_found_before_writing)
 {
-  (void)state;
   for (rlim_t limit = 0; limit < 1 << 20; limit = limit * 3 + 100) {
     limit_file_size(limit);
     expect_failure("ulimit -f", true);
@@ -93,9 +87,8 @@ static void limit_one_rank(enum checkpoint_phase phase)
 }
 
 /* One rank's write through MPI-IO fails, those of others do not. */
-static void a_failed_write_of_one_rank_fails_all(void **state)
+TEST(a_failed_write_of_one_rank_fails_all)
 {
-  (void)state;
   for (victim = 0; victim < comm_ranks(job); victim++) {
     checkpoint_test_hook = limit_one_rank;
     expect_failure("cannot write", true);
@@ -109,9 +102,8 @@ static void limit_within(enum checkpoint_phase phase)
     limit_file_size(3 << 20);
 }
 
-static void a_short_write_is_noticed(void **state)
+TEST(a_short_write_is_noticed)
 {
-  (void)state;
   checkpoint_test_hook = limit_within;
   expect_failure("cannot write", true);
 }
@@ -142,16 +134,14 @@ static void break_header(enum checkpoint_phase phase)
     break_descriptor();
 }
 
-static void a_disk_that_fails_under_the_header(void **state)
+TEST(a_disk_that_fails_under_the_header)
 {
-  (void)state;
   checkpoint_test_hook = break_header;
   expect_failure("No space left on device; free some space or choose another folder", false);
 }
 
-static void a_folder_that_cannot_be(void **state)
+TEST(a_folder_that_cannot_be)
 {
-  (void)state;
   char *file = mem_printf("%s/step-00000010.h5", dir), *below = mem_printf("%s/ckpt", file),
        *found = NULL;
   assert_int_equal(save_to(below, 20, false, NULL), STATUS_IO);
@@ -166,9 +156,8 @@ static void a_folder_that_cannot_be(void **state)
 }
 
 /* A real full disk: a small tmpfs, where the job may mount one. */
-static void a_full_disk(void **state)
+TEST(a_full_disk)
 {
-  (void)state;
   char *disk = mem_printf("%s/disk", dir), *found = NULL, *filler = mem_printf("%s/filler", disk);
   int64_t mounted = 0;
   if (comm_rank(job) == 0) {
@@ -217,9 +206,8 @@ static void a_full_disk(void **state)
     skip(); /* needs the right to mount */
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   signal(SIGXFSZ, SIG_IGN);
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
     return -1;
@@ -227,23 +215,11 @@ static int start(void **state)
   return save_to(dir, 10, false, NULL) == STATUS_OK ? 0 : -1;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   sample_folder_remove(job, dir);
   comm_destroy(job);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_limit_is_found_before_writing),
-      cmocka_unit_test(a_failed_write_of_one_rank_fails_all),
-      cmocka_unit_test(a_short_write_is_noticed),
-      cmocka_unit_test(a_disk_that_fails_under_the_header),
-      cmocka_unit_test(a_folder_that_cannot_be),
-      cmocka_unit_test(a_full_disk),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -3,11 +3,7 @@
  * again. This program starts itself under mpirun: `save DIR PHASE RANK` is the job that dies,
  * `check DIR STEP` the one after it. */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
 #include "sample.h"
+#include "tests/test.h"
 
 enum { RANKS = 2, OLD = 10, NEW = 20, AFTER = 30, SEED = 5 };
 
@@ -178,9 +173,8 @@ static void refill(void)
   assert_int_equal(shell("cp '%s.first' '%s/step-00000010.h5'", dir, dir), 0);
 }
 
-static void killed_in_every_phase(void **state)
+TEST(killed_in_every_phase)
 {
-  (void)state;
   static const struct {
     enum checkpoint_phase phase;
     int rank;
@@ -203,9 +197,8 @@ static void killed_in_every_phase(void **state)
 }
 
 /* A job whose ranks are on several nodes for MPI-IO: it makes one more file. */
-static void one_of_several_nodes(void **state)
+TEST(one_of_several_nodes)
 {
-  (void)state;
   refill();
   setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
   const bool killed = is_killed(CHECKPOINT_OPENED, 1);
@@ -219,9 +212,8 @@ static void one_of_several_nodes(void **state)
 
 /* If a store is laid out on some ranks only, it cannot be closed. The job ends at once and does not
  * wait without end. */
-static void a_store_that_one_rank_cannot_make(void **state)
+TEST(a_store_that_one_rank_cannot_make)
 {
-  (void)state;
   refill();
   assert_int_equal(shell("timeout 60 %s -n %d %s store '%s/nvme' >/dev/null 2>'%s.errors'", mpirun,
                          RANKS, self, dir, dir),
@@ -235,9 +227,8 @@ static void a_store_that_one_rank_cannot_make(void **state)
 
 /* HDF5 cannot close a file that a rank cannot write to: the job ends, with the sentence and the
  * right exit code. */
-static void a_disk_that_fails_under_a_rank(void **state)
+TEST(a_disk_that_fails_under_a_rank)
 {
-  (void)state;
   for (int rank = 0; rank < RANKS; rank++) {
     refill();
     assert_int_equal(shell("%s -n %d %s save '%s' %d %d >/dev/null 2>'%s.errors'", mpirun, RANKS,
@@ -252,9 +243,8 @@ static void a_disk_that_fails_under_a_rank(void **state)
   }
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   snprintf(dir, sizeof dir, "%s/sluice-io-XXXXXX", root && root[0] ? root : "/tmp");
   if (!mkdtemp(dir))
@@ -263,20 +253,13 @@ static int start(void **state)
                dir, dir);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   return shell("rm -rf '%s' '%s.first' '%s.errors' '%s.out'", dir, dir, dir, dir);
 }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed_in_every_phase),
-      cmocka_unit_test(one_of_several_nodes),
-      cmocka_unit_test(a_store_that_one_rank_cannot_make),
-      cmocka_unit_test(a_disk_that_fails_under_a_rank),
-  };
   if (argc > 2)
     return run_job(argv + 1);
   mpirun = getenv("MPIRUN");
@@ -289,5 +272,5 @@ int main(int argc, char **argv)
   }
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0",
          1); /* Open MPI gives the other ranks a second; they are killed as well */
-  return cmocka_run_group_tests(tests, start, stop);
+  return test_run(start, stop);
 }

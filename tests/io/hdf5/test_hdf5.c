@@ -2,12 +2,8 @@
  * the file for every range; errors provoked in the file system. */
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/team.h"
 #include "io/hdf5/hdf5.h"
 #include "io/text/file.h"
+#include "tests/test.h"
 
 static char path[256];
 
@@ -30,9 +25,8 @@ static bool told(const char *words)
   return strstr(status_text(), words) != NULL;
 }
 
-static void the_check_fires(void **state)
+TEST(the_check_fires)
 {
-  (void)state;
   hid_t file;
   assert_int_equal(hdf5_check(0, STATUS_IO, "do nothing"), STATUS_OK);
   assert_int_equal(hdf5_create(path, &file), STATUS_OK);
@@ -51,9 +45,8 @@ static void the_check_fires(void **state)
   assert_true(told("No such file or directory"));
 }
 
-static void types(void **state)
+TEST(types)
 {
-  (void)state;
   for (int t = 0; t < DTYPE_COUNT; t++) {
     hid_t type;
     assert_int_equal(hdf5_type((enum dtype)t, &type), STATUS_OK);
@@ -69,9 +62,8 @@ static void types(void **state)
 
 /* HDF5 itself converts the small floats to what base/dtype says that they are: so does everyone who
  * reads the file. */
-static void small_floats_mean_the_same_to_hdf5(void **state)
+TEST(small_floats_mean_the_same_to_hdf5)
 {
-  (void)state;
   static const enum dtype small[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3, DTYPE_F8_E5M2};
   for (int i = 0; i < 4; i++) {
     hid_t type;
@@ -94,9 +86,8 @@ static void small_floats_mean_the_same_to_hdf5(void **state)
   }
 }
 
-static void attributes(void **state)
+TEST(attributes)
 {
-  (void)state;
   hid_t file;
   int64_t number = -5, back;
   uint32_t narrow;
@@ -141,9 +132,8 @@ static void attributes(void **state)
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
 
-static void every_range(void **state)
+TEST(every_range)
 {
-  (void)state;
   static const struct {
     int ndim;
     int64_t shape[4];
@@ -190,9 +180,8 @@ static void every_range(void **state)
 /* Properties that make a file fast to overwrite, as the store of activations needs: contiguous,
  * allocated before the first write, never filled, on whole blocks of the disk. HDF5 itself says so,
  * of the file and where the dataset lies in it. */
-static void a_dataset_is_laid_out_once(void **state)
+TEST(a_dataset_is_laid_out_once)
 {
-  (void)state;
   enum { ALIGNMENT = 1 << 20, BYTES = 3 << 20 };
   hid_t file;
   struct hdf5_dataset dataset;
@@ -218,9 +207,8 @@ static void a_dataset_is_laid_out_once(void **state)
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
 
-static void shapes_that_cannot_be(void **state)
+TEST(shapes_that_cannot_be)
 {
-  (void)state;
   hid_t file;
   struct hdf5_dataset dataset;
   assert_int_equal(hdf5_create(path, &file), STATUS_OK);
@@ -243,9 +231,8 @@ static void shapes_that_cannot_be(void **state)
 }
 
 /* Equal content, equal bytes: no times, no leftovers of memory. */
-static void bytes_are_reproducible(void **state)
+TEST(bytes_are_reproducible)
 {
-  (void)state;
   char *first = NULL, *second = NULL;
   size_t first_bytes = 0, second_bytes = 0;
   for (int round = 0; round < 2; round++) {
@@ -304,9 +291,8 @@ static bool sleeps(int thread)
 }
 
 /* An unfair lock would mostly be had again by who has just given it back. */
-static void waiting_thread_comes_next(void **state)
+TEST(waiting_thread_comes_next)
 {
-  (void)state;
   for (int round = 0; round < 20; round++) {
     struct thread *thread = NULL;
     bool others = false;
@@ -408,50 +394,29 @@ static void expect_peace(size_t which)
     fail_msg("case %zu: status %x", which, (unsigned)status);
 }
 
-static void a_full_disk_does_not_crash_at_exit(void **state)
+TEST(a_full_disk_does_not_crash_at_exit)
 {
-  (void)state;
   for (size_t i = 0; i < 6; i++)
     expect_peace(i);
 }
 
-static void a_broken_flush_is_told(void **state)
+TEST(a_broken_flush_is_told)
 {
-  (void)state;
   expect_peace(6);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   snprintf(path, sizeof path, "%s/sluice-hdf5-XXXXXX", root && root[0] ? root : "/tmp");
   int fd = mkstemp(path);
   return fd < 0 ? -1 : close(fd);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   unlink(path);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_full_disk_does_not_crash_at_exit), /* first: a child of a process that has
-                                                               used HDF5 shares its state */
-      cmocka_unit_test(a_broken_flush_is_told),
-      cmocka_unit_test(the_check_fires),
-      cmocka_unit_test(types),
-      cmocka_unit_test(small_floats_mean_the_same_to_hdf5),
-      cmocka_unit_test(attributes),
-      cmocka_unit_test(every_range),
-      cmocka_unit_test(a_dataset_is_laid_out_once),
-      cmocka_unit_test(shapes_that_cannot_be),
-      cmocka_unit_test(bytes_are_reproducible),
-      cmocka_unit_test(waiting_thread_comes_next),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

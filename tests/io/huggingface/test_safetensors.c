@@ -2,38 +2,31 @@
  * fp16 against the scalar conversions; the format's rules, one by one. */
 /* ranks: 1 2 3 */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "tests/io/checkpoint/sample.h"
+#include "tests/test.h"
 
 enum { MOST_TENSORS = 64 };
 
 static struct comm *job;
 static char *dir;
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   dir = sample_folder(job);
   return 0;
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   sample_folder_remove(job, dir);
   return 0;
 }
@@ -105,9 +98,8 @@ static struct safetensors_folder *open_folder(const char *path)
   return folder;
 }
 
-static void a_rewritten_file_is_the_same_file(void **state)
+TEST(a_rewritten_file_is_the_same_file)
 {
-  (void)state;
   static const struct {
     const char *name;
     enum dtype type;
@@ -161,9 +153,8 @@ static void same_tensors(const struct safetensors_folder *a, const struct safete
   }
 }
 
-static void many_files_hold_what_one_holds(void **state)
+TEST(many_files_hold_what_one_holds)
 {
-  (void)state;
   static const char *const models[] = {"gpt2", "llama"};
   for (size_t m = 0; m < 2; m++) {
     struct safetensors_folder *whole = open_folder(fixture(models[m]));
@@ -186,9 +177,8 @@ static void many_files_hold_what_one_holds(void **state)
   }
 }
 
-static void the_index_is_as_transformers_writes_it(void **state)
+TEST(the_index_is_as_transformers_writes_it)
 {
-  (void)state;
   struct safetensors_folder *from = open_folder(fixture("llama"));
   char *to = mem_printf("%s/index", dir), *path = mem_printf("%s/model.safetensors.index.json", to),
        *text = NULL;
@@ -223,9 +213,8 @@ static void write_file(const char *path, const char *header, uint64_t length, co
   test_free(all);
 }
 
-static void every_half_is_read_exactly(void **state)
+TEST(every_half_is_read_exactly)
 {
-  (void)state;
   if (!leads())
     return;
   static uint16_t halves[2 * 65536 + 1];
@@ -282,9 +271,8 @@ static enum status write_one(const char *name, enum dtype type, const float *dat
   return safetensors_writer_close(writer, status);
 }
 
-static void value_out_of_range_of_a_type_is_refused_and_leaves_nothing(void **state)
+TEST(value_out_of_range_of_a_type_is_refused_and_leaves_nothing)
 {
-  (void)state;
   const float infinite = (float)HUGE_VAL;
   float data[4] = {1, 65504, 65520, 2};
   char *path = mem_printf("%s/model.safetensors", dir), *temporary = mem_printf("%s.tmp", path);
@@ -308,9 +296,8 @@ static void value_out_of_range_of_a_type_is_refused_and_leaves_nothing(void **st
   mem_free(path);
 }
 
-static void misuse_of_the_writer_is_told(void **state)
+TEST(misuse_of_the_writer_is_told)
 {
-  (void)state;
   const float data[4] = {0};
   const struct st_shape shape = {.name = "w", .ndim = 2, .shape = {2, 3}};
   struct safetensors_writer *writer = NULL;
@@ -354,9 +341,8 @@ static void refuses(const char *header, uint64_t length, size_t data_bytes, cons
   mem_free(path);
 }
 
-static void damaged_files_are_refused(void **state)
+TEST(damaged_files_are_refused)
 {
-  (void)state;
   if (!leads())
     return;
   const struct {
@@ -433,9 +419,8 @@ static void damaged_files_are_refused(void **state)
 }
 
 /* What stands in place of weights after a broken download, or under a wrong name. */
-static void other_kinds_of_files_are_named(void **state)
+TEST(other_kinds_of_files_are_named)
 {
-  (void)state;
   if (!leads())
     return;
   static char tar[512] = "model/config.json";
@@ -487,9 +472,8 @@ static void other_kinds_of_files_are_named(void **state)
 }
 
 /* Another program may overwrite a file while it is read. */
-static void a_cut_file_is_told(void **state)
+TEST(a_cut_file_is_told)
 {
-  (void)state;
   if (!leads())
     return;
   enum { N = 100000 };
@@ -514,9 +498,8 @@ static void a_cut_file_is_told(void **state)
   test_free(values);
 }
 
-static void odd_files_are_read(void **state)
+TEST(odd_files_are_read)
 {
-  (void)state;
   if (!leads())
     return;
   static const char data[64];
@@ -552,9 +535,8 @@ static void odd_files_are_read(void **state)
 
 /* A good file cut at every length, and with every byte of its header changed: refused, or read
  * within its bounds. */
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
-  (void)state;
   if (!leads())
     return;
   char *text = NULL, *path = mem_printf("%s/cut.safetensors", dir),
@@ -615,9 +597,8 @@ static void refuses_folder(const char *folder, const char *sentence)
     fail_msg("says: %s\nnot:  %s", status_text(), sentence);
 }
 
-static void indices_are_held_against_their_files(void **state)
+TEST(indices_are_held_against_their_files)
 {
-  (void)state;
   if (!leads())
     return;
   static const char *const index = "model.safetensors.index.json";
@@ -655,9 +636,8 @@ static void indices_are_held_against_their_files(void **state)
   mem_free(folder);
 }
 
-static void a_folder_tells_what_it_lacks(void **state)
+TEST(a_folder_tells_what_it_lacks)
 {
-  (void)state;
   if (!leads())
     return;
   static const struct {
@@ -703,9 +683,8 @@ static void a_folder_tells_what_it_lacks(void **state)
   mem_free(folder);
 }
 
-static void files_outside_the_folder_are_refused(void **state)
+TEST(files_outside_the_folder_are_refused)
 {
-  (void)state;
   if (!leads())
     return;
   static const char *const names[] = {"../x.safetensors", "/etc/passwd", "", ".", "..", "a/b"};
@@ -736,25 +715,9 @@ static void files_outside_the_folder_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rewritten_file_is_the_same_file),
-      cmocka_unit_test(many_files_hold_what_one_holds),
-      cmocka_unit_test(the_index_is_as_transformers_writes_it),
-      cmocka_unit_test(every_half_is_read_exactly),
-      cmocka_unit_test(value_out_of_range_of_a_type_is_refused_and_leaves_nothing),
-      cmocka_unit_test(misuse_of_the_writer_is_told),
-      cmocka_unit_test(damaged_files_are_refused),
-      cmocka_unit_test(other_kinds_of_files_are_named),
-      cmocka_unit_test(a_cut_file_is_told),
-      cmocka_unit_test(odd_files_are_read),
-      cmocka_unit_test(every_truncation_is_refused),
-      cmocka_unit_test(indices_are_held_against_their_files),
-      cmocka_unit_test(a_folder_tells_what_it_lacks),
-      cmocka_unit_test(files_outside_the_folder_are_refused),
-  };
   if (comm_create_mpi(&argc, &argv, &job))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(job);
   return failed;
 }

@@ -1,11 +1,7 @@
 /* Event files for TensorBoard. Oracle: the sizes of files. tests/cli/tensorboard.sh reads
  * files with a reader of its own. */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/results/events.h"
 #include "io/text/file.h"
+#include "tests/test.h"
 
 static char folder[256];
 
@@ -64,9 +59,8 @@ static void add_steps(struct events *events, int64_t first, int64_t last)
 
 /* A file per start, also within a second. Events after the point of resume are removed, also whole
  * files. */
-static void test_rewind(void **state)
+TEST(test_rewind)
 {
-  (void)state;
   char first[600], second[600];
   remove_all();
   struct events *events = events_open(folder, 0);
@@ -102,9 +96,8 @@ static void put_byte(const char *path, int64_t at, int value)
 }
 
 /* Any byte of the last record: what TensorBoard would not read goes, and what it reads stays. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
-  (void)state;
   char path[600];
   remove_all();
   struct events *events = events_open(folder, 0);
@@ -128,9 +121,8 @@ static void test_damage(void **state)
 }
 
 /* Names that are no times, and a file of 1 TiB, whose records end after the first step. */
-static void test_forged_files(void **state)
+TEST(test_forged_files)
 {
-  (void)state;
   static const char *const names[] = {"99999999999999999999", "9223372036854775807", "10000000000"};
   char path[600], fresh[600];
   remove_all();
@@ -162,9 +154,8 @@ static void test_forged_files(void **state)
 }
 
 /* A full disk: the file keeps whole records, and later calls do nothing. */
-static void test_full(void **state)
+TEST(test_full)
 {
-  (void)state;
   remove_all();
   struct events *events = events_open(folder, 0);
   const int64_t empty = size_of_last();
@@ -187,9 +178,8 @@ static void test_full(void **state)
 }
 
 /* More numbers than a record holds go into several, and none is lost. */
-static void test_many(void **state)
+TEST(test_many)
 {
-  (void)state;
   enum { MANY = 1000 };
   remove_all();
   struct events *events = events_open(folder, 0);
@@ -203,24 +193,16 @@ static void test_many(void **state)
   events_close(events);
 }
 
-static int make_folder(void **state)
+FIXTURE(make_folder)
 {
-  (void)state;
   snprintf(folder, sizeof folder, "test_events.%d", (int)getpid());
   return mkdir(folder, 0777);
 }
 
-static int remove_folder(void **state)
+FIXTURE(remove_folder)
 {
-  (void)state;
   remove_all();
   return rmdir(folder);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rewind), cmocka_unit_test(test_damage),
-                                     cmocka_unit_test(test_forged_files),
-                                     cmocka_unit_test(test_full), cmocka_unit_test(test_many)};
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

@@ -3,11 +3,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
+#include "tests/test.h"
 
 static char path[256];
 
@@ -54,9 +49,8 @@ static const char *text_of(const struct json_node *object, const char *key)
   return text;
 }
 
-static void lines(void **state)
+TEST(lines)
 {
-  (void)state;
   struct results *results = NULL;
   unlink(path);
   assert_int_equal(results_open(path, &results), STATUS_OK);
@@ -75,9 +69,8 @@ static void lines(void **state)
   assert_int_equal(results_close(NULL), STATUS_OK);
 }
 
-static void objects(void **state)
+TEST(objects)
 {
-  (void)state;
   struct results *results = NULL;
   unlink(path);
   assert_int_equal(results_open(path, &results), STATUS_OK);
@@ -99,9 +92,8 @@ static void objects(void **state)
   assert_int_equal(results_close(results), STATUS_OK);
 }
 
-static void numbers_come_back(void **state)
+TEST(numbers_come_back)
 {
-  (void)state;
   static const double reals[] = {
       0, 1, -1.5, 1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -1e-300, 123456789012345678.0};
   static const int64_t ints[] = {0, -1, INT64_MAX, INT64_MIN};
@@ -140,9 +132,8 @@ static void numbers_come_back(void **state)
   mem_free(text);
 }
 
-static void text_is_escaped(void **state)
+TEST(text_is_escaped)
 {
-  (void)state;
   static const char hard[] = "quote \" back \\ slash / tab \t line \n feed \f back \b return \r "
                              "bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
   struct results *results = NULL;
@@ -168,9 +159,8 @@ static void text_is_escaped(void **state)
   mem_free(text);
 }
 
-static void a_torn_line_is_cut(void **state)
+TEST(a_torn_line_is_cut)
 {
-  (void)state;
   static const struct {
     const char *before, *after;
   } cases[] = {
@@ -202,9 +192,8 @@ static void a_torn_line_is_cut(void **state)
   test_free(line);
 }
 
-static void a_long_line(void **state)
+TEST(a_long_line)
 {
-  (void)state;
   struct results *results = NULL;
   char *value = test_malloc(100001);
   memset(value, 'v', 100000);
@@ -224,9 +213,8 @@ static void a_long_line(void **state)
   test_free(value);
 }
 
-static void a_failed_write_leaves_whole_lines(void **state)
+TEST(a_failed_write_leaves_whole_lines)
 {
-  (void)state;
   struct results *results = NULL;
   char value[200];
   memset(value, 'v', sizeof value - 1);
@@ -248,9 +236,8 @@ static void a_failed_write_leaves_whole_lines(void **state)
   assert_int_equal(results_close(results), STATUS_OK);
 }
 
-static void rewinding(void **state)
+TEST(rewinding)
 {
-  (void)state;
   static const char all[] =
       "{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, "
       "\"kind\":\"step\"}\nnot json\n{\"kind\":\"step\",\"step\":3}\n"
@@ -276,9 +263,8 @@ static void rewinding(void **state)
 }
 
 /* A disk that lost its journal: the noise stays, and a warning names its line. */
-static void damaged_lines_are_named(void **state)
+TEST(damaged_lines_are_named)
 {
-  (void)state;
   static const char all[] = "\001\002\377 noise\n{\"kind\":\"step\",\"step\":1}\n{\"cut\":\n";
   char *log = mem_printf("%s.log", path), *text = NULL, *words;
   size_t bytes = 0;
@@ -300,9 +286,8 @@ static void damaged_lines_are_named(void **state)
 }
 
 /* A run that failed before its first step has at most a record of how it ended. */
-static void completed_steps_are_found(void **state)
+TEST(completed_steps_are_found)
 {
-  (void)state;
   static const struct {
     const char *text;
     bool found;
@@ -324,9 +309,8 @@ static void completed_steps_are_found(void **state)
   assert_false(found);
 }
 
-static void file_that_cannot_be_opened(void **state)
+TEST(file_that_cannot_be_opened)
 {
-  (void)state;
   struct results *results = NULL;
   assert_int_equal(results_open("/proc/nowhere/results.jsonl", &results), STATUS_IO);
   assert_non_null(strstr(status_text(), "/proc/nowhere/results.jsonl"));
@@ -334,9 +318,8 @@ static void file_that_cannot_be_opened(void **state)
 }
 
 /* A file that is not there is not made, and one that is there is what it was. */
-static void opening_is_tried(void **state)
+TEST(opening_is_tried)
 {
-  (void)state;
   put("{\"kind\":\"run\"}\n");
   assert_int_equal(results_check(path), STATUS_OK);
   expect("{\"kind\":\"run\"}\n");
@@ -363,9 +346,8 @@ static void opening_is_tried(void **state)
 }
 
 /* A file that cannot be cut is refused before the start and at the cut. */
-static void only_files_are_appended_to(void **state)
+TEST(only_files_are_appended_to)
 {
-  (void)state;
   struct results *results = NULL;
   unlink(path);
   assert_int_equal(mkfifo(path, 0600), 0);
@@ -380,9 +362,8 @@ static void only_files_are_appended_to(void **state)
   unlink(path);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   signal(SIGXFSZ, SIG_IGN);
   snprintf(path, sizeof path, "%s/sluice-results-XXXXXX", root && root[0] ? root : "/tmp");
@@ -390,29 +371,10 @@ static int start(void **state)
   return fd < 0 ? -1 : close(fd);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   unlink(path);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines),
-      cmocka_unit_test(objects),
-      cmocka_unit_test(numbers_come_back),
-      cmocka_unit_test(text_is_escaped),
-      cmocka_unit_test(a_torn_line_is_cut),
-      cmocka_unit_test(a_long_line),
-      cmocka_unit_test(a_failed_write_leaves_whole_lines),
-      cmocka_unit_test(rewinding),
-      cmocka_unit_test(damaged_lines_are_named),
-      cmocka_unit_test(completed_steps_are_found),
-      cmocka_unit_test(file_that_cannot_be_opened),
-      cmocka_unit_test(opening_is_tried),
-      cmocka_unit_test(only_files_are_appended_to),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

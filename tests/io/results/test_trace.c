@@ -1,20 +1,15 @@
 /* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json_tree.h) gives
  * back; the trace-event format's description; the kernel, whose /dev/full takes nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/results/trace.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 #include "tests/base/full.h"
+#include "tests/test.h"
 
 static char folder[256], path[300], temporary[310];
 
@@ -54,9 +49,8 @@ static void has_number(const struct json_node *object, const char *key, const ch
   assert_string_equal(json_number_text(json_find(object, key)), expected);
 }
 
-static void trace_reads_back_as_written(void **state)
+TEST(trace_reads_back_as_written)
 {
-  (void)state;
   struct json_tree *tree;
   struct trace *trace = create();
   trace_process(trace, 7, "rank 7");
@@ -110,9 +104,8 @@ static void trace_reads_back_as_written(void **state)
   json_tree_free(tree);
 }
 
-static void names_are_escaped(void **state)
+TEST(names_are_escaped)
 {
-  (void)state;
   static const char hard[] =
       "quote \" back \\ slash / tab \t line \n bell \a unit \x1f del \x7f clef \xf0\x9d\x84\x9e";
   struct json_tree *tree;
@@ -132,9 +125,8 @@ static void names_are_escaped(void **state)
   json_tree_free(tree);
 }
 
-static void a_trace_of_nothing(void **state)
+TEST(a_trace_of_nothing)
 {
-  (void)state;
   struct json_tree *tree;
   assert_int_equal(trace_close(create()), STATUS_OK);
   assert_int_equal(json_length(read_events(&tree)), 0);
@@ -142,9 +134,8 @@ static void a_trace_of_nothing(void **state)
   assert_int_equal(trace_close(NULL), STATUS_OK);
 }
 
-static void the_file_is_there_when_it_is_complete(void **state)
+TEST(the_file_is_there_when_it_is_complete)
 {
-  (void)state;
   unlink(path);
   struct trace *trace = create();
   trace_process(trace, 0, "rank 0");
@@ -155,18 +146,16 @@ static void the_file_is_there_when_it_is_complete(void **state)
   assert_false(file_exists(temporary));
 }
 
-static void no_folder(void **state)
+TEST(no_folder)
 {
-  (void)state;
   struct trace *trace = NULL;
   assert_int_equal(trace_create("/no/such/folder/rank.json", &trace), STATUS_IO);
   assert_null(trace);
   assert_non_null(strstr(status_text(), "/no/such/folder/rank.json.tmp"));
 }
 
-static void a_full_disk(void **state)
+TEST(a_full_disk)
 {
-  (void)state;
   unlink(path);
   struct trace *trace = create();
   assert_true(full_behind(temporary));
@@ -178,9 +167,8 @@ static void a_full_disk(void **state)
   assert_false(file_exists(temporary));
 }
 
-static int make_folder(void **state)
+FIXTURE(make_folder)
 {
-  (void)state;
   const char *where = getenv("TMPDIR");
   snprintf(folder, sizeof folder, "%s/sluice-trace-XXXXXX", where ? where : "/tmp");
   if (!mkdtemp(folder))
@@ -190,23 +178,11 @@ static int make_folder(void **state)
   return 0;
 }
 
-static int remove_folder(void **state)
+FIXTURE(remove_folder)
 {
-  (void)state;
   unlink(path);
   unlink(temporary);
   return rmdir(folder);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(trace_reads_back_as_written),
-      cmocka_unit_test(names_are_escaped),
-      cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(the_file_is_there_when_it_is_complete),
-      cmocka_unit_test(no_folder),
-      cmocka_unit_test(a_full_disk),
-  };
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

@@ -4,12 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/team.h"
 #include "io/hdf5/hdf5.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
 #include "io/text/file_system.h"
+#include "tests/test.h"
 
 int __wrap_unlink(const char *path);
 int __real_unlink(const char *path);
@@ -146,9 +141,8 @@ static void write_and_compare(struct store *store, unsigned char *shadow, int64_
 
 /* Every way to lie to blocks, with and without the page cache, where calls move all, a block,
  * several or less. All ranks write at once, each other bytes, and none meets another's. */
-static void data_read_back_as_written(void **state)
+TEST(data_read_back_as_written)
 {
-  (void)state;
   static const struct {
     int64_t offset, bytes, shift;
   } cases[] = {
@@ -182,9 +176,8 @@ static void data_read_back_as_written(void **state)
 }
 
 /* The fixtures' disk may refuse direct I/O, but then it does to open() too. */
-static void direct_where_the_disk_takes_it(void **state)
+TEST(direct_where_the_disk_takes_it)
 {
-  (void)state;
   char *path = mem_printf("%s/probe-%d", dir, comm_rank(job));
   const int fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
   struct store *store = make(ROOM);
@@ -197,9 +190,8 @@ static void direct_where_the_disk_takes_it(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
-static void ranks_may_differ_in_room(void **state)
+TEST(ranks_may_differ_in_room)
 {
-  (void)state;
   const int64_t bytes =
       comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
   struct store *store = make(bytes);
@@ -219,9 +211,8 @@ static void ranks_may_differ_in_room(void **state)
   assert_int_equal(store_create(job, dir, -1, &store), STATUS_INTERNAL);
 }
 
-static void no_file_is_left(void **state)
+TEST(no_file_is_left)
 {
-  (void)state;
   char *folder = mem_printf("%s/deep/er", dir), *text = NULL;
   struct store *store = NULL;
   assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_OK); /* makes folders */
@@ -257,9 +248,8 @@ static char *plant(const char *letters, const char *after, bool locked, int *fd)
 }
 
 /* Files that a killed job has left are removed, and no others. */
-static void an_abandoned_file_is_removed(void **state)
+TEST(an_abandoned_file_is_removed)
 {
-  (void)state;
   static const struct {
     const char *letters, *after;
     bool locked, stays;
@@ -291,9 +281,8 @@ static void an_abandoned_file_is_removed(void **state)
 }
 
 /* More than the disk holds is refused before anything is made. */
-static void full_disk_is_reported(void **state)
+TEST(full_disk_is_reported)
 {
-  (void)state;
   struct statvfs info;
   struct store *store = NULL;
   int64_t have = 0;
@@ -351,9 +340,8 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
 }
 
 /* The same disk's folder is not blamed, whether it is there or not. */
-static void a_full_disk_is_not_its_folders_fault(void **state)
+TEST(a_full_disk_is_not_its_folders_fault)
 {
-  (void)state;
   const int before = files_in(dir);
   char *folders[] = {mem_strdup(dir), mem_printf("%s/not/yet", dir)};
   for (int i = 0; i < 2; i++) {
@@ -373,9 +361,8 @@ static void a_full_disk_is_not_its_folders_fault(void **state)
 }
 
 /* After the first check the disk gets full. A quota is not in what the disk says it has. */
-static void a_disk_that_fills_meanwhile_is_told(void **state)
+TEST(a_disk_that_fills_meanwhile_is_told)
 {
-  (void)state;
   const int before = files_in(dir);
   for (int is_quota = 0; is_quota < 2; is_quota++) {
     struct store *store = NULL;
@@ -400,9 +387,8 @@ static void a_disk_that_fills_meanwhile_is_told(void **state)
 
 /* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way;
  * nothing is left. */
-static void a_limit_is_found_before_anything_is_made(void **state)
+TEST(a_limit_is_found_before_anything_is_made)
 {
-  (void)state;
   static const rlim_t limits[] = {0, 100, 65536, (1 << 20) + 100, (2 << 20) + 100};
   const int before = files_in(dir);
   struct rlimit usual;
@@ -434,18 +420,16 @@ int __wrap_unlink(const char *path)
   return __real_unlink(path);
 }
 
-static void with_a_name_it_takes_no_room(void **state)
+TEST(with_a_name_it_takes_no_room)
 {
-  (void)state;
   named_blocks = -1;
   store_destroy(make((int64_t)64 << 20));
   assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20
                                   : named_blocks == -1);
 }
 
-static void free_bytes_of_what_is_not_there_yet(void **state)
+TEST(free_bytes_of_what_is_not_there_yet)
 {
-  (void)state;
   int64_t here = 0, there = 0;
   char *path = mem_printf("%s/not/yet", dir);
   assert_int_equal(store_free_bytes(dir, &here), STATUS_OK);
@@ -465,9 +449,8 @@ static void nearest_is(const char *folder, const char *nearest)
   mem_free(out);
 }
 
-static void a_parent_stands_for_what_is_not_there_yet(void **state)
+TEST(a_parent_stands_for_what_is_not_there_yet)
 {
-  (void)state;
   nearest_is("", ".");
   nearest_is("nowhere/at/all", ".");
   nearest_is("/nowhere/at/all", "/");
@@ -486,9 +469,8 @@ static void refuses_folder(const char *folder, const char *what, const char *why
 }
 
 /* /proc has no room either, but that is not the reported reason. */
-static void a_folder_that_cannot_be(void **state)
+TEST(a_folder_that_cannot_be)
 {
-  (void)state;
   char longest[5000] = "/";
   int64_t bytes;
   memset(longest + 1, 'a', sizeof longest - 2);
@@ -508,9 +490,8 @@ static void a_folder_that_cannot_be(void **state)
 }
 
 /* By who is not root, who may write everywhere. */
-static void a_folder_of_somebody_else(void **state)
+TEST(a_folder_of_somebody_else)
 {
-  (void)state;
   enum { NOBODY = 65534 };
   char *folder = mem_printf("%s/mine-%d", dir, comm_rank(job)),
        *below = mem_printf("%s/nvme", folder);
@@ -535,9 +516,8 @@ static void a_folder_of_somebody_else(void **state)
   assert_true(is_told && missing_is_told);
 }
 
-static void a_folder_that_can_be_is_left_as_it_is(void **state)
+TEST(a_folder_that_can_be_is_left_as_it_is)
 {
-  (void)state;
   char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)),
        *below = mem_printf("%s/not/yet", mine);
   assert_int_equal(mkdir(mine, 0700), 0);
@@ -574,9 +554,8 @@ static void write_up_to_a_limit(int64_t shift)
   store_destroy(store);
 }
 
-static void a_short_write_is_told(void **state)
+TEST(a_short_write_is_told)
 {
-  (void)state;
   write_up_to_a_limit(64);
   write_up_to_a_limit(0);
 }
@@ -596,9 +575,8 @@ static bool find_store(char *path, size_t size)
 }
 
 /* Something cuts the file in the midst of rank 0's bytes. Zeros at the end are no failure. */
-static void a_short_read_is_told(void **state)
+TEST(a_short_read_is_told)
 {
-  (void)state;
   unsigned char *data;
   char path[64];
   struct store *store = make(ROOM);
@@ -619,9 +597,8 @@ static void a_short_read_is_told(void **state)
   store_destroy(store);
 }
 
-static void errors_of_the_disk_are_reported(void **state)
+TEST(errors_of_the_disk_are_reported)
 {
-  (void)state;
   static const struct {
     int error;
     const char *words;
@@ -647,9 +624,8 @@ static void errors_of_the_disk_are_reported(void **state)
 
 /* Oracle: HDF5 itself, which reads from a copy of the file what each rank has written, while the
  * store is in use. */
-static void the_file_is_one_of_hdf5(void **state)
+TEST(the_file_is_one_of_hdf5)
 {
-  (void)state;
   char path[64], name[32], *copy = mem_printf("%s/copy-%d.h5", dir, comm_rank(job)), *text = NULL;
   size_t bytes;
   unsigned char *data, *back;
@@ -707,9 +683,8 @@ static enum status use_store(void *arg)
 
 /* HDF5's lock is held, as by a checkpoint that opens its file on all ranks. The store's
  * transfers must end before it is given back. */
-static void a_transfer_does_not_wait_for_hdf5(void **state)
+TEST(a_transfer_does_not_wait_for_hdf5)
 {
-  (void)state;
   enum { MOST_S = 30 };
   struct thread *thread = NULL;
   struct store *store = make(ROOM);
@@ -750,9 +725,8 @@ static enum status use_files(void *arg)
   return status;
 }
 
-static void another_thread_uses_hdf5(void **state)
+TEST(another_thread_uses_hdf5)
 {
-  (void)state;
   struct thread *thread = NULL;
   char *path = mem_printf("%s/beside.h5", dir);
   struct store *store = make(ROOM);
@@ -768,9 +742,8 @@ static void another_thread_uses_hdf5(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
-static void without_mpi(void **state)
+TEST(without_mpi)
 {
-  (void)state;
   struct comm *alone = NULL;
   struct store *store = NULL;
   char *folder = mem_printf("%s/alone-%d", dir, comm_rank(job));
@@ -788,9 +761,8 @@ static void without_mpi(void **state)
   mem_free(shadow);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   dir = mem_printf("%s/sluice-store-XXXXXX", root && *root ? root : "/tmp");
   if (!dir || (comm_rank(job) == 0 && !mkdtemp(dir)))
@@ -798,9 +770,8 @@ static int start(void **state)
   return comm_broadcast(job, dir, (int64_t)strlen(dir) + 1, 0);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   static const char *const parts[] = {"/deep/er", "/deep", ""};
   int failed = comm_barrier(job) != STATUS_OK; /* the others have left theirs */
   for (size_t i = 0; comm_rank(job) == 0 && i < sizeof parts / sizeof parts[0]; i++) {
@@ -814,33 +785,9 @@ static int stop(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(data_read_back_as_written),
-      cmocka_unit_test(direct_where_the_disk_takes_it),
-      cmocka_unit_test(ranks_may_differ_in_room),
-      cmocka_unit_test(no_file_is_left),
-      cmocka_unit_test(an_abandoned_file_is_removed),
-      cmocka_unit_test(full_disk_is_reported),
-      cmocka_unit_test(a_full_disk_is_not_its_folders_fault),
-      cmocka_unit_test(a_disk_that_fills_meanwhile_is_told),
-      cmocka_unit_test(a_limit_is_found_before_anything_is_made),
-      cmocka_unit_test(with_a_name_it_takes_no_room),
-      cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
-      cmocka_unit_test(a_parent_stands_for_what_is_not_there_yet),
-      cmocka_unit_test(a_folder_that_cannot_be),
-      cmocka_unit_test(a_folder_of_somebody_else),
-      cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),
-      cmocka_unit_test(a_short_write_is_told),
-      cmocka_unit_test(a_short_read_is_told),
-      cmocka_unit_test(errors_of_the_disk_are_reported),
-      cmocka_unit_test(the_file_is_one_of_hdf5),
-      cmocka_unit_test(a_transfer_does_not_wait_for_hdf5),
-      cmocka_unit_test(another_thread_uses_hdf5),
-      cmocka_unit_test(without_mpi),
-  };
   if (comm_create_mpi(&argc, &argv, &job))
     return 1;
-  const int failed = cmocka_run_group_tests(tests, start, stop);
+  const int failed = test_run(start, stop);
   comm_destroy(job);
   return failed;
 }

@@ -2,11 +2,7 @@
  * for limits, folders and permissions. */
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "io/text/file.h"
+#include "tests/test.h"
 
 int __wrap_fsync(int fd);
 int __real_fsync(int fd);
@@ -49,9 +44,8 @@ static bool told(const char *words)
   return strstr(status_text(), words) != NULL;
 }
 
-static void folders(void **state)
+TEST(folders)
 {
-  (void)state;
   assert_int_equal(file_make_folders(in_dir("a/b//c/")), STATUS_OK);
   assert_int_equal(file_make_folders(in_dir("a/b/c")), STATUS_OK);
   assert_true(file_exists(in_dir("a/b/c")));
@@ -79,9 +73,8 @@ static int is_synced(const char *path)
 
 /* A folder is on the disk when the one that it lies in is: of each that was made, and of no other.
  */
-static void folders_last(void **state)
+TEST(folders_last)
 {
-  (void)state;
   char path[4][512];
   snprintf(path[0], sizeof path[0], "%s", dir);
   snprintf(path[1], sizeof path[1], "%s/last", dir);
@@ -98,9 +91,8 @@ static void folders_last(void **state)
   assert_int_equal(syncs, 3);
 }
 
-static void written_and_read(void **state)
+TEST(written_and_read)
 {
-  (void)state;
   static char data[100000];
   char *back = NULL;
   size_t bytes;
@@ -122,9 +114,8 @@ static void written_and_read(void **state)
   }
 }
 
-static void file_without_a_size_is_read(void **state)
+TEST(file_without_a_size_is_read)
 {
-  (void)state;
   char *text = NULL;
   size_t bytes;
   assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes),
@@ -138,9 +129,8 @@ static void file_without_a_size_is_read(void **state)
   mem_free(text);
 }
 
-static void unreadable_files(void **state)
+TEST(unreadable_files)
 {
-  (void)state;
   char *text = NULL;
   size_t bytes;
   assert_int_equal(file_read_all(in_dir("missing"), 10, &text, &bytes), STATUS_INPUT);
@@ -162,9 +152,8 @@ static void expect_old_content(void)
   assert_false(file_exists(in_dir("kept.tmp")));
 }
 
-static void a_failed_write_leaves_the_old_file(void **state)
+TEST(a_failed_write_leaves_the_old_file)
 {
-  (void)state;
   static char data[100000];
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
@@ -178,9 +167,8 @@ static void a_failed_write_leaves_the_old_file(void **state)
   assert_true(told("nowhere/file"));
 }
 
-static void renaming(void **state)
+TEST(renaming)
 {
-  (void)state;
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
   assert_int_equal(file_sync_rename(in_dir("missing"), in_dir("kept")), STATUS_IO);
   expect_old_content();
@@ -200,9 +188,8 @@ static void renaming(void **state)
   mem_free(text);
 }
 
-static void room(void **state)
+TEST(room)
 {
-  (void)state;
   struct stat info;
   assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_IO);
   assert_int_equal(file_create(in_dir("room"), 0), STATUS_OK);
@@ -224,9 +211,8 @@ static void room(void **state)
 }
 
 /* Told before there is anything to write; where it can be written, nothing is made. */
-static void writing_is_tried(void **state)
+TEST(writing_is_tried)
 {
-  (void)state;
   assert_int_equal(file_check_write(in_dir("tried"), 4096), STATUS_OK);
   assert_false(file_exists(in_dir("tried")) || file_exists(in_dir("tried.tmp")));
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
@@ -242,9 +228,8 @@ static void writing_is_tried(void **state)
 }
 
 /* Oracle: the file that a link leads to, which is not the folder's. */
-static void links_in_the_folder_are_not_followed(void **state)
+TEST(links_in_the_folder_are_not_followed)
 {
-  (void)state;
   char *text = NULL;
   size_t bytes;
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
@@ -259,9 +244,8 @@ static void links_in_the_folder_are_not_followed(void **state)
   expect_old_content();
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-  (void)state;
   const char *root = getenv("TMPDIR");
   signal(SIGXFSZ, SIG_IGN);
   snprintf(dir, sizeof dir, "%s/sluice-file-XXXXXX", root && root[0] ? root : "/tmp");
@@ -276,20 +260,9 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
   return remove(path);
 }
 
-static int stop(void **state)
+FIXTURE(stop)
 {
-  (void)state;
   return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(folders),          cmocka_unit_test(folders_last),
-      cmocka_unit_test(written_and_read), cmocka_unit_test(file_without_a_size_is_read),
-      cmocka_unit_test(unreadable_files), cmocka_unit_test(a_failed_write_leaves_the_old_file),
-      cmocka_unit_test(renaming),         cmocka_unit_test(room),
-      cmocka_unit_test(writing_is_tried), cmocka_unit_test(links_in_the_folder_are_not_followed),
-  };
-  return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(start, stop)

@@ -1,20 +1,15 @@
 /* JSON as a tree. Oracles: RFC 8259's grammar, case by case; a printed tree, which reads back to
  * the same text; values that this file wrote itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
+#include "tests/test.h"
 
 static struct json_tree *parse(const char *text)
 {
@@ -41,9 +36,8 @@ static void refuses(const char *text, const char *sentence)
   refuses_bytes(text, strlen(text), sentence);
 }
 
-static void values_of_each_kind(void **state)
+TEST(values_of_each_kind)
 {
-  (void)state;
   struct json_tree *tree = parse(" {\"a\": [1, -2.50e+3, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\" : "
                                  "{\"c\": true, \"\": false}, \"n\": null } \n");
   const struct json_node *root = json_tree_root(tree), *a = json_find(root, "a"),
@@ -86,9 +80,8 @@ static void values_of_each_kind(void **state)
   json_tree_free(NULL);
 }
 
-static void any_value_may_be_the_root(void **state)
+TEST(any_value_may_be_the_root)
 {
-  (void)state;
   static const char *const good[] = {"0",
                                      "-0",
                                      "1.5e300",
@@ -112,9 +105,8 @@ static void any_value_may_be_the_root(void **state)
   }
 }
 
-static void invalid_json_is_refused(void **state)
+TEST(invalid_json_is_refused)
 {
-  (void)state;
   static const char *const bad[] = {
       "",
       " ",
@@ -175,9 +167,8 @@ static void invalid_json_is_refused(void **state)
   refuses("{} x", "the end of the file is expected");
 }
 
-static void a_key_that_occurs_twice_is_refused(void **state)
+TEST(a_key_that_occurs_twice_is_refused)
 {
-  (void)state;
   refuses("{\"a\": 1, \"b\": 2, \"a\": 3}", "a.json, byte 17: the key \"a\" occurs twice");
   refuses("{\"x\": {\"a\": 1, \"\\u0061\": 2}}", "the key \"a\" occurs twice");
   refuses("{\"\": 1, \"\": 2}", "occurs twice");
@@ -186,9 +177,8 @@ static void a_key_that_occurs_twice_is_refused(void **state)
   json_tree_free(tree);
 }
 
-static void depth_has_a_limit(void **state)
+TEST(depth_has_a_limit)
 {
-  (void)state;
   for (int depth = 63; depth <= 66; depth++) {
     char text[400] = "";
     for (int i = 0; i < depth; i++)
@@ -207,9 +197,8 @@ static void depth_has_a_limit(void **state)
   test_free(deep);
 }
 
-static void values_have_a_limit(void **state)
+TEST(values_have_a_limit)
 {
-  (void)state;
   const size_t most = (1 << 23) - 2; /* next to the array and the tree's own node */
   char *text = NULL;
   assert_int_equal(mem_alloc(MEM_META, 2 * most + 4, (void **)&text), STATUS_OK);
@@ -223,9 +212,8 @@ static void values_have_a_limit(void **state)
   mem_free(text);
 }
 
-static void wrong_kinds_say_where(void **state)
+TEST(wrong_kinds_say_where)
 {
-  (void)state;
   struct json_tree *tree =
       parse("{\"rope\": {\"factor\": \"8\"}, \"types\": [1, {\"a\\n\": 4096.0}], \"big\": 1e999, "
             "\"neg\": -1, \"huge\": 9223372036854775808}");
@@ -335,9 +323,8 @@ static void print_node(struct writer *w, const struct json_node *node)
   put(w, object ? "}" : "]");
 }
 
-static void printed_trees_read_back(void **state)
+TEST(printed_trees_read_back)
 {
-  (void)state;
   static struct writer given, printed;
   given.draws = 0;
   for (int i = 0; i < 300; i++) {
@@ -352,9 +339,8 @@ static void printed_trees_read_back(void **state)
 
 /* Every prefix of a document is no document; and every document with a byte changed is read or
  * refused, never more. */
-static void damaged_documents_are_refused_or_read(void **state)
+TEST(damaged_documents_are_refused_or_read)
 {
-  (void)state;
   static struct writer w;
   w.at = w.draws = 0;
   write_value(&w, 0);
@@ -371,9 +357,8 @@ static void damaged_documents_are_refused_or_read(void **state)
   test_free(copy);
 }
 
-static void large_objects_are_found_by_hash(void **state)
+TEST(large_objects_are_found_by_hash)
 {
-  (void)state;
   enum { N = 100000 };
   char *text = NULL;
   size_t at = 0;
@@ -396,9 +381,8 @@ static void large_objects_are_found_by_hash(void **state)
   mem_free(text);
 }
 
-static void files_are_read_and_named(void **state)
+TEST(files_are_read_and_named)
 {
-  (void)state;
   char path[] = "/tmp/sluice-json-XXXXXX";
   struct json_tree *tree = NULL;
   const int fd = mkstemp(path);
@@ -419,20 +403,4 @@ static void files_are_read_and_named(void **state)
   assert_int_equal(json_tree_read("/tmp", 100, &tree), STATUS_INPUT);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(values_of_each_kind),
-      cmocka_unit_test(any_value_may_be_the_root),
-      cmocka_unit_test(invalid_json_is_refused),
-      cmocka_unit_test(a_key_that_occurs_twice_is_refused),
-      cmocka_unit_test(depth_has_a_limit),
-      cmocka_unit_test(values_have_a_limit),
-      cmocka_unit_test(wrong_kinds_say_where),
-      cmocka_unit_test(printed_trees_read_back),
-      cmocka_unit_test(damaged_documents_are_refused_or_read),
-      cmocka_unit_test(large_objects_are_found_by_hash),
-      cmocka_unit_test(files_are_read_and_named),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,18 +1,13 @@
 /* The writer of JSON. Oracles: the strict reader of io/text/json_tree.h; a text written by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "io/text/json_tree.h"
 #include "io/text/json_write.h"
+#include "tests/test.h"
 
 static void write_all(FILE *to)
 {
@@ -34,9 +29,8 @@ static void write_all(FILE *to)
   json_write_close(&json, '}');
 }
 
-static void test_layout(void **state)
+TEST(test_layout)
 {
-  (void)state;
   char *text = NULL;
   size_t bytes = 0;
   FILE *to = open_memstream(&text, &bytes);
@@ -50,9 +44,8 @@ static void test_layout(void **state)
   free(text);
 }
 
-static void test_read_back(void **state)
+TEST(test_read_back)
 {
-  (void)state;
   char *text = NULL;
   const char *found;
   size_t bytes = 0;
@@ -72,9 +65,8 @@ static void test_read_back(void **state)
   free(text);
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
-  (void)state;
   FILE *full = fopen("/dev/full", "w");
   if (!full)
     skip();
@@ -83,10 +75,4 @@ static void test_full_disk(void **state)
   fclose(full);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layout),
-                                     cmocka_unit_test(test_read_back),
-                                     cmocka_unit_test(test_full_disk)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 /* Documents of a file. Oracles: documents written by hand. The blocks of a plain text, joined, are
  * the text. A stream that continues from any position gives the same documents as the whole stream.
  * The byte of each kind of damage is known by construction. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,6 +14,7 @@
 #include "io/text/input.h"
 #include "io/text/text.h"
 #include "io/text/utf8.h"
+#include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 
@@ -144,9 +139,8 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
   unlink(path);
 }
 
-static void test_replacing(void **state)
+TEST(test_replacing)
 {
-  (void)state;
   static const char *const cases[][3] = {
       {"a.txt", "caf\xE9 \xF0\x9F\x99", "caf\uFFFD \uFFFD"},
       {"a.jsonl", "{\"text\": \"caf\xE9\xC3\"}", "caf\uFFFD\uFFFD"},
@@ -194,9 +188,8 @@ static void check_with(const char *name, const char *content, size_t bytes,
 }
 
 /* Python's json.loads(...).encode("utf-8", "replace") has one mark for each half of a pair. */
-static void test_escapes_replaced(void **state)
+TEST(test_escapes_replaced)
 {
-  (void)state;
   static const char *const cases[][2] = {
       {"a\\ud83db", "a\uFFFDb"},
       {"a\\ude42b", "a\uFFFDb"},
@@ -224,9 +217,8 @@ static void test_escapes_replaced(void **state)
 }
 
 /* Values that nobody reads may be what Python writes. */
-static void test_unread(void **state)
+TEST(test_unread)
 {
-  (void)state;
   static const char *const values[] = {"NaN",
                                        "Infinity",
                                        "-Infinity",
@@ -246,9 +238,8 @@ static void test_unread(void **state)
   }
 }
 
-static void test_skipping(void **state)
+TEST(test_skipping)
 {
-  (void)state;
   static const struct text_options skipping = {.invalid = TEXT_SKIP},
                                    content = {.key = "content", .invalid = TEXT_SKIP};
   static const char *const bad[] = {"{\"text\":null}",
@@ -305,9 +296,8 @@ static int shell(const char *format, ...)
   return system(command); // NOLINT: a command of the test
 }
 
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
-  (void)state;
   static const char *const packers[][2] = {
       {"gz", "gzip -c p"},
       {"gz", "{ head -c 100000 p | gzip -c; tail -c +100001 p | gzip -c; }"},
@@ -350,9 +340,8 @@ static void test_compressed(void **state)
   assert_int_equal(shell("cd %s && rm -f p p.*", folder), 0);
 }
 
-static void test_damaged_compressed(void **state)
+TEST(test_damaged_compressed)
 {
-  (void)state;
   static const char *const cases[][3] = {
       {"gz", "gzip -c p | head -c 300", "its gzip data end after "},
       {"gz", "gzip -c p | head -c -1", "in the middle: the file is truncated"},
@@ -394,9 +383,8 @@ static void test_damaged_compressed(void **state)
 
 /* Files that hold no text say what they are and how they become text, and those that only begin
  * like one are read. */
-static void test_other_kinds(void **state)
+TEST(test_other_kinds)
 {
-  (void)state;
   static const struct {
     const char *start;
     size_t bytes;
@@ -439,9 +427,8 @@ static void test_other_kinds(void **state)
   unlink(put("x.txt", "", 0));
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
-  (void)state;
   check_documents("a.txt", "One.\n\nTwo.\n", "One.\n\nTwo.\n");
   check_documents("a.txt", "", "");
   check_documents("a.txt", " \n\t\r\n", "");
@@ -483,9 +470,8 @@ static void test_documents(void **state)
   check_documents(".txt", "a name that is only an ending", "a name that is only an ending");
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-  (void)state;
   struct got got[8];
   static const char content[] =
       "[{\"text\":\" \"},{\"text\":\"b\"},{\"text\":\"\"},{\"text\":\"d\"}]";
@@ -521,9 +507,8 @@ static void check_blocks(const char *content, size_t bytes)
   unlink(path);
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-  (void)state;
   enum { BYTES = 3 << 20 };
   struct rng_key key = rng_key_make(3, "test blocks");
   char *text = NULL;
@@ -567,9 +552,8 @@ static void check_first_block(size_t filler, const char *cut, const char *rest, 
   unlink(path);
 }
 
-static void test_where_blocks_end(void **state)
+TEST(test_where_blocks_end)
 {
-  (void)state;
   static char filling[TEXT_BLOCK_MOST + 1];
   memset(filling, 'y', TEXT_BLOCK_MOST);
   check_first_block(TEXT_BLOCK_LEAST, "\n\n", "rest", TEXT_BLOCK_LEAST + 2);
@@ -585,9 +569,8 @@ static void test_where_blocks_end(void **state)
 
 /* ---- JSON across the borders of the buffer */
 
-static void test_big_json(void **state)
+TEST(test_big_json)
 {
-  (void)state;
   static struct got got[MOST];
   enum { DOCUMENTS = 60 };
   char path[256];
@@ -653,9 +636,8 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
   unlink(path);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
-  (void)state;
   static const struct {
     const char *name, *content;
     int64_t byte;
@@ -738,9 +720,8 @@ static void test_damage(void **state)
 }
 
 /* A damaged byte far into a file, at any place around the borders of the buffer. */
-static void test_damage_far_in(void **state)
+TEST(test_damage_far_in)
 {
-  (void)state;
   enum { BYTES = 3 << 20 };
   char *text = NULL;
   OK(mem_alloc(MEM_META, BYTES, (void **)&text));
@@ -754,9 +735,8 @@ static void test_damage_far_in(void **state)
   mem_free(text);
 }
 
-static void test_deep(void **state)
+TEST(test_deep)
 {
-  (void)state;
   char content[4096] = "[{\"n\":";
   size_t n = strlen(content);
   memset(content + n, '[', 2000);
@@ -767,9 +747,8 @@ static void test_deep(void **state)
   check_documents("a.json", content, "a");
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
-  (void)state;
   size_t before = text_document_most;
   text_document_most = 10;
   check_documents("a.jsonl", "{\"text\":\"0123456789\"}\n{\"title\":\"0123\",\"text\":\"56789\"}",
@@ -782,9 +761,8 @@ static void test_limit(void **state)
   text_document_most = before;
 }
 
-static void test_no_file(void **state)
+TEST(test_no_file)
 {
-  (void)state;
   struct text *text = NULL;
   assert_status(STATUS_INPUT, text_open("/no/such/file.txt", (struct text_position){0, 0}, &text));
   assert_non_null(strstr(status_text(), "/no/such/file.txt"));
@@ -792,32 +770,14 @@ static void test_no_file(void **state)
   text_close(NULL);
 }
 
-static int remove_folder(void **state)
+FIXTURE(remove_folder)
 {
-  (void)state;
   return rmdir(folder);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents),
-                                     cmocka_unit_test(test_replacing),
-                                     cmocka_unit_test(test_escapes_replaced),
-                                     cmocka_unit_test(test_unread),
-                                     cmocka_unit_test(test_skipping),
-                                     cmocka_unit_test(test_compressed),
-                                     cmocka_unit_test(test_damaged_compressed),
-                                     cmocka_unit_test(test_other_kinds),
-                                     cmocka_unit_test(test_numbers),
-                                     cmocka_unit_test(test_blocks),
-                                     cmocka_unit_test(test_where_blocks_end),
-                                     cmocka_unit_test(test_big_json),
-                                     cmocka_unit_test(test_damage),
-                                     cmocka_unit_test(test_damage_far_in),
-                                     cmocka_unit_test(test_deep),
-                                     cmocka_unit_test(test_limit),
-                                     cmocka_unit_test(test_no_file)};
   if (!mkdtemp(folder))
     return 1;
-  return cmocka_run_group_tests(tests, NULL, remove_folder);
+  return test_run(NULL, remove_folder);
 }

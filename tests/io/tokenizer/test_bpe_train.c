@@ -122,9 +122,8 @@ static void check_against_reference(const char *pattern)
   remove_on_root(out);
 }
 
-static void test_reference(void **state)
+TEST(test_reference)
 {
-  (void)state;
   check_against_reference("gpt2");
   check_against_reference("llama3");
   check_against_reference("qwen2");
@@ -142,9 +141,8 @@ static void train_on(struct comm *comm, const char *in, const char *out,
 }
 
 /* A file that several ranks share, small ones, an array. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-  (void)state;
   char in[512], out[512], one[512];
   struct bpe_train_result result, again;
   below(in, "in");
@@ -174,9 +172,8 @@ static void test_ranks(void **state)
 }
 
 /* The documents of the corpus, a file each. */
-static void test_files(void **state)
+TEST(test_files)
 {
-  (void)state;
   char in[512], out[512], one[512], corpus[1024], *text = NULL;
   struct bpe_train_result result, again;
   size_t bytes;
@@ -303,9 +300,8 @@ static void check_plain(uint64_t seed, int words, int most, int letters, int64_t
   mem_free(pairs);
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
-  (void)state;
   if (comm_ranks(job) > 1)
     return; /* a local function: once is enough */
   for (uint64_t seed = 0; seed < 150; seed++)
@@ -326,9 +322,8 @@ static void put_word(struct bpe_words *words, uint32_t number, int64_t count)
 }
 
 /* Rank r counts the words r, r + 1, ... r + 4999: sums are known. */
-static void test_gather(void **state)
+TEST(test_gather)
 {
-  (void)state;
   enum { WORDS = 5000 };
   struct bpe_words words = {0}, expected = {0};
   int ranks = comm_ranks(job);
@@ -352,9 +347,8 @@ static void test_gather(void **state)
   bpe_words_free(&expected);
 }
 
-static void test_word_limit(void **state)
+TEST(test_word_limit)
 {
-  (void)state;
   char out[512], corpus[1024];
   struct bpe_train_result result;
   below(out, "out");
@@ -381,9 +375,8 @@ static void put_corpus(const char *text)
   everybody_waits();
 }
 
-static void test_specials(void **state)
+TEST(test_specials)
 {
-  (void)state;
   char in[512], out[512];
   struct bpe_train_result result;
   below(in, "in");
@@ -426,9 +419,8 @@ static void test_specials(void **state)
 }
 
 /* Words that are too long are as if they were not there; pairs below min_count stay apart. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
-  (void)state;
   char in[512], out[512];
   struct bpe_train_result result;
   below(in, "in");
@@ -461,9 +453,8 @@ static void check_refused(const struct bpe_train_config *config, enum status wan
   everybody_waits();
 }
 
-static void test_usage(void **state)
+TEST(test_usage)
 {
-  (void)state;
   char in[512], out[512], *special[] = {"<a>", "<a>"};
   below(in, "in");
   below(out, "out");
@@ -500,9 +491,8 @@ static void test_usage(void **state)
   remove_on_root(in);
 }
 
-static void test_broken(void **state)
+TEST(test_broken)
 {
-  (void)state;
   char in[512], out[512];
   below(in, "in");
   below(out, "out");
@@ -521,9 +511,8 @@ static void test_broken(void **state)
   check_refused(&config, STATUS_INPUT, "/in: No such file");
 }
 
-static void test_no_overwriting(void **state)
+TEST(test_no_overwriting)
 {
-  (void)state;
   char in[512], out[512];
   struct bpe_train_result result;
   below(in, "in");
@@ -543,9 +532,8 @@ static void test_no_overwriting(void **state)
   remove_on_root(out);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  (void)state;
   const char *top = getenv("top_srcdir");
   snprintf(data, sizeof data, "%s/tests/io/data/bpe_train", top ? top : ".");
   strcpy(folder, "/tmp/sluice-bpe-XXXXXX");
@@ -555,28 +543,19 @@ static int set_up(void **state)
   return comm_broadcast(job, folder, sizeof folder, 0) != STATUS_OK;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  (void)state;
   remove_on_root(folder);
   return 0;
 }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_reference),      cmocka_unit_test(test_ranks),
-      cmocka_unit_test(test_files),          cmocka_unit_test(test_plain),
-      cmocka_unit_test(test_gather),         cmocka_unit_test(test_word_limit),
-      cmocka_unit_test(test_specials),       cmocka_unit_test(test_limits),
-      cmocka_unit_test(test_usage),          cmocka_unit_test(test_broken),
-      cmocka_unit_test(test_no_overwriting),
-  };
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone))
     return 1;
   log_set_rank(comm_rank(job));
   log_set_level(LOG_ERROR);
-  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  int failed = test_run(set_up, tear_down);
   comm_destroy(alone);
   comm_destroy(job);
   return failed;

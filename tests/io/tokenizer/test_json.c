@@ -2,12 +2,6 @@
  * (data/tokenizers, by tests/fixtures/make_tokenizers.py). For a small vocabulary, tokens written
  * by hand. For the normal form C, pairs from the Unicode Standard. Everything that would change
  * tokens and is not followed is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +15,7 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/tokenizer.h"
+#include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 
@@ -126,9 +121,8 @@ static void check_corpus(const char *name, const struct text *decoded)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-  (void)state;
   struct tokenizer *tokenizer = open_data("gpt2");
   check_corpus("gpt2", NULL);
   assert_string_equal(tokenizer_name(tokenizer), "json");
@@ -138,9 +132,8 @@ static void test_gpt2(void **state)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_llama3(void **state)
+TEST(test_llama3)
 {
-  (void)state;
   struct tokenizer *tokenizer = open_data("llama3");
   check_corpus("llama3", NULL);
   struct text special = read_data("llama3", "expected_special.txt"),
@@ -165,9 +158,8 @@ static void test_llama3(void **state)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_qwen2(void **state)
+TEST(test_qwen2)
 {
-  (void)state;
   struct tokenizer *tokenizer = open_data("qwen2");
   struct text decoded = read_data("qwen2", "decoded.bin");
   check_corpus("qwen2", &decoded);
@@ -179,9 +171,8 @@ static void test_qwen2(void **state)
 }
 
 /* A stranger who writes a special token does not get one. */
-static void test_plain(void **state)
+TEST(test_plain)
 {
-  (void)state;
   static const char *const names[] = {"gpt2", "llama3", "qwen2"};
   static const char text[] = "a<|endoftext|>b<|eot_id|>c<|im_end|><tool_call>";
   for (int i = 0; i < 3; i++) {
@@ -310,9 +301,8 @@ static void check_ends(const char *config, int32_t begin, int32_t end)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-  (void)state;
   put_small(NULL, NULL, ends);
   check_tokens("abcd", "a|bc|d"); /* "b c" is the first merge, and "a bc" is none */
   check_tokens("abdcd", "ab|d|cd");
@@ -321,9 +311,8 @@ static void test_ranks(void **state)
   check_tokens("abcd", "abc|d");
 }
 
-static void test_whole_words(void **state)
+TEST(test_whole_words)
 {
-  (void)state;
   put_small("\"ignore_merges\": false", "\"ignore_merges\": true", ends);
   check_tokens("abcd", "abcd");
   check_tokens("abcdx", "a|bc|d|x");
@@ -331,9 +320,8 @@ static void test_whole_words(void **state)
   check_tokens("abcd", "a|bc|d");
 }
 
-static void test_added(void **state)
+TEST(test_added)
 {
-  (void)state;
   put_small(NULL, NULL, ends);
   check_tokens("a<e>b<x>yc<x>z<x", "a||b|<x>y|c|<x>|z|<|x");
   check_tokens("<e><e>", "|");
@@ -347,9 +335,8 @@ static void test_added(void **state)
 
 /* An id of the vocabulary does not count for those that come after; its name there spells no bytes.
  */
-static void test_added_in_vocabulary(void **state)
+TEST(test_added_in_vocabulary)
 {
-  (void)state;
   put_small("{\"id\": 264, \"content\": \"<x>y\"", "{\"id\": 261, \"content\": \"\u4e2d\"", ends);
   check_tokens("a\u4e2d<x>yb", "a|\u4e2d|<x>|y|b");
   put_small("{\"id\": 262, \"content\": \"<e>\"", "{\"id\": 261, \"content\": \"\u4e2d\"", ends);
@@ -358,9 +345,8 @@ static void test_added_in_vocabulary(void **state)
 
 /* The parts of a pre_tokenizer in sequence. Oracle: the tokens of Hugging Face's tokenizers 0.23
  * for this vocabulary. */
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
-  (void)state;
 #define SPLIT(kind, pattern, behavior, invert)                                                     \
   "{\"type\": \"Split\", \"pattern\": {\"" kind "\": \"" pattern "\"}, \"behavior\": \"" behavior  \
   "\", \"invert\": " invert "}, "
@@ -458,9 +444,8 @@ static void test_patterns(void **state)
 }
 
 /* Details that change no id. */
-static void test_harmless(void **state)
+TEST(test_harmless)
 {
-  (void)state;
   static const char *const cases[][2] = {
       {"\"truncation\": null", "\"truncation\": {\"direction\": \"Right\", \"max_length\": 2}"},
       {"\"padding\": null", "\"padding\": {\"strategy\": {\"Fixed\": 64}, \"pad_id\": 0}"},
@@ -488,9 +473,8 @@ static void test_harmless(void **state)
 }
 
 /* A merge whose token is special is never used: the token is found before. */
-static void test_special_merge(void **state)
+TEST(test_special_merge)
 {
-  (void)state;
   put_small("\"content\": \"<e>\"", "\"content\": \"bc\"", "{\"eos_token\": \"bc\"}");
   check_tokens("abcd", "a||d");
   struct tokenizer *tokenizer = NULL;
@@ -505,9 +489,8 @@ static void test_special_merge(void **state)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_normal_form(void **state)
+TEST(test_normal_form)
 {
-  (void)state;
   put_small("\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", ends);
   check_tokens("e\u0301<e>e\u0301", "\xC3|\xA9||\xC3|\xA9");
   check_tokens("e<e>\u0301", "e||\xCC|\x81"); /* not over a token */
@@ -517,9 +500,8 @@ static void test_normal_form(void **state)
 
 /* ---- what is put around a text, and what ends it */
 
-static void test_end_of_text(void **state)
+TEST(test_end_of_text)
 {
-  (void)state;
   put_small(NULL, NULL, NULL);
   check_ends("{\"eos_token\": \"<x>\"}", -1, 263);
   check_ends("{\"eos_token\": {\"__type\": \"AddedToken\", \"content\": \"<e>\"}}", -1, 262);
@@ -556,9 +538,8 @@ static void test_end_of_text(void **state)
 #define SEQUENCE "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
 #define SPECIAL(name) "{\"SpecialToken\": {\"id\": \"" name "\", \"type_id\": 0}}"
 
-static void test_template(void **state)
+TEST(test_template)
 {
-  (void)state;
   static const char none[] = "\"post_processor\": null";
   put_small(none, TEMPLATE(SPECIAL("<x>") ", " SEQUENCE), NULL);
   check_ends(ends, 263, 262);
@@ -595,9 +576,8 @@ static void test_template(void **state)
 
 /* ---- refusals */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-  (void)state;
   static const struct {
     const char *from, *to, *says;
   } cases[] = {
@@ -696,9 +676,8 @@ static void test_refused(void **state)
   }
 }
 
-static void test_config_refused(void **state)
+TEST(test_config_refused)
 {
-  (void)state;
   static const char *const cases[][2] = {
       {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}",
        "tokenizer_config.json: add_prefix_space contradicts the ByteLevel of tokenizer.json"},
@@ -737,9 +716,8 @@ static void test_config_refused(void **state)
   check_tokens("a<b>b", "a|<b>|b");
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-  (void)state;
   struct tokenizer *tokenizer = NULL;
   assert_status(STATUS_USAGE, tokenizer_create("json", NULL, &tokenizer));
   assert_status(STATUS_USAGE, tokenizer_create("json", "", &tokenizer));
@@ -751,9 +729,8 @@ static void test_missing(void **state)
 /* ---- size */
 
 /* As many added tokens as no tokenizer has. */
-static void test_many_added(void **state)
+TEST(test_many_added)
 {
-  (void)state;
   enum { COUNT = 200000 };
   char *text = small_json(), *at = strstr(text, "{\"id\": 262"), *more = NULL;
   size_t n = 0, room = (size_t)COUNT * 64;
@@ -770,9 +747,8 @@ static void test_many_added(void **state)
   mem_free(whole);
 }
 
-static void test_deep(void **state)
+TEST(test_deep)
 {
-  (void)state;
   enum { DEPTH = 100000 };
   char *text = NULL;
   OK(mem_alloc(MEM_DATA, DEPTH + 1, (void **)&text));
@@ -782,9 +758,8 @@ static void test_deep(void **state)
   mem_free(text);
 }
 
-static void test_no_allocation(void **state)
+TEST(test_no_allocation)
 {
-  (void)state;
   struct text corpus = read_data("corpus.bin", ""), document = {0};
   struct tokenizer *tokenizer = open_data("qwen2");
   struct tokens tokens = {0};
@@ -828,9 +803,8 @@ static void check_meaning(const struct tokenizer_id *first, const char *from, co
 
 /* Another file of the same meaning is the same tokenizer; a change of one token, merge, added token
  * or step is another one. */
-static void test_meaning(void **state)
+TEST(test_meaning)
 {
-  (void)state;
   put_small(NULL, NULL, ends);
   const struct tokenizer_id first = identify("json");
   check_meaning(&first, "\"version\": \"1.0\", ", "\"version\":\"1.0\",\n", TOKENIZER_SAME);
@@ -852,9 +826,8 @@ static void test_meaning(void **state)
 
 /* GPT-2's two files are its tokenizer.json: one vocabulary, one row of merges, one end of text.
  * Oracle: both are written from one list. */
-static void test_meaning_of_gpt2(void **state)
+TEST(test_meaning_of_gpt2)
 {
-  (void)state;
   static const char added[] =
       "{\"id\": 258, \"content\": \"<|endoftext|>\", \"normalized\": true, \"special\": true}";
   char *small = small_json(), *bytes = strstr(small, "\"vocab\": {") + strlen("\"vocab\": "),
@@ -883,9 +856,8 @@ static void test_meaning_of_gpt2(void **state)
 
 /* The files of `bytes` are that tokenizer; another order of the bytes is not. Oracle: the byte's
  * value. */
-static void test_meaning_of_bytes(void **state)
+TEST(test_meaning_of_bytes)
 {
-  (void)state;
   struct tokenizer *tokenizer = NULL;
   struct tokens tokens = {0};
   char text[256];
@@ -920,9 +892,8 @@ static void test_meaning_of_bytes(void **state)
 /* ---- folders */
 
 /* A copy is the same tokenizer, also where the end of text was in the model's configuration. */
-static void test_copy(void **state)
+TEST(test_copy)
 {
-  (void)state;
   char copy[128];
   snprintf(copy, sizeof copy, "%s/copy", folder);
   for (int i = 0; i < 2; i++) {
@@ -962,9 +933,8 @@ static void check_found(const char *word, const char *want_name, const char *wan
   mem_free(found);
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
-  (void)state;
   char path[128];
   const char *name = NULL;
   char *found = NULL;
@@ -997,9 +967,8 @@ static void check_nfc(struct nfc *nfc, const char *text, const char *expected)
   assert_memory_equal(out, expected, bytes);
 }
 
-static void test_nfc(void **state)
+TEST(test_nfc)
 {
-  (void)state;
   static const char *const cases[][2] = {
       {"", ""},
       {"plain text of more than eight bytes", "plain text of more than eight bytes"},
@@ -1034,9 +1003,8 @@ static void test_nfc(void **state)
 }
 
 /* Marks in the worst order: a plain sort by exchanges would need hours. */
-static void test_many_marks(void **state)
+TEST(test_many_marks)
 {
-  (void)state;
   enum { MARKS = 1 << 20 };
   struct nfc *nfc = NULL;
   char *text = NULL;
@@ -1057,48 +1025,16 @@ static void test_many_marks(void **state)
   nfc_destroy(nfc);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  (void)state;
   return mkdtemp(folder) ? 0 : 1;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  (void)state;
   put("tokenizer.json", NULL);
   put("tokenizer_config.json", NULL);
   return rmdir(folder);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),
-                                     cmocka_unit_test(test_llama3),
-                                     cmocka_unit_test(test_qwen2),
-                                     cmocka_unit_test(test_plain),
-                                     cmocka_unit_test(test_ranks),
-                                     cmocka_unit_test(test_whole_words),
-                                     cmocka_unit_test(test_added),
-                                     cmocka_unit_test(test_added_in_vocabulary),
-                                     cmocka_unit_test(test_patterns),
-                                     cmocka_unit_test(test_harmless),
-                                     cmocka_unit_test(test_special_merge),
-                                     cmocka_unit_test(test_normal_form),
-                                     cmocka_unit_test(test_end_of_text),
-                                     cmocka_unit_test(test_template),
-                                     cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_config_refused),
-                                     cmocka_unit_test(test_missing),
-                                     cmocka_unit_test(test_many_added),
-                                     cmocka_unit_test(test_deep),
-                                     cmocka_unit_test(test_no_allocation),
-                                     cmocka_unit_test(test_copy),
-                                     cmocka_unit_test(test_find),
-                                     cmocka_unit_test(test_nfc),
-                                     cmocka_unit_test(test_many_marks),
-                                     cmocka_unit_test(test_meaning),
-                                     cmocka_unit_test(test_meaning_of_gpt2),
-                                     cmocka_unit_test(test_meaning_of_bytes)};
-  return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

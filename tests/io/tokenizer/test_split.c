@@ -1,12 +1,6 @@
 /* Oracles: tables of words written by hand from the patterns. For patterns that are scanned by our
  * code, PCRE2 runs the same pattern over random text. Classes of characters are compared with
  * PCRE2's own, and a newer Unicode only adds to an older one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +10,7 @@
 #include "base/rng.h"
 #include "io/tokenizer/split.h"
 #include "io/tokenizer/split_classes.h"
+#include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 
@@ -73,9 +68,8 @@ static void check_table(const char *name, const char *const *cases)
   split_destroy(slow);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-  (void)state;
   static const char *const cases[] = {"Hello| | world",
                                       "don|'t",
                                       " 123|abc",
@@ -128,9 +122,8 @@ static void test_gpt2(void **state)
   check_table("gpt2", cases);
 }
 
-static void test_llama3(void **state)
+TEST(test_llama3)
 {
-  (void)state;
   static const char *const cases[] = {"Hello| | world",
                                       "don|'t",
                                       "DON|'T| I|'LL| we|'Ve",
@@ -167,9 +160,8 @@ static void test_llama3(void **state)
   check_table("llama3", cases);
 }
 
-static void test_qwen2(void **state)
+TEST(test_qwen2)
 {
-  (void)state;
   static const char *const cases[] = {"x|1|2|3|\u0664", "a| |1| b", "DON|'T", "2|'s", NULL};
   check_table("qwen2", cases);
 }
@@ -213,18 +205,16 @@ static enum split_class pcre2_class(uint32_t c)
   return SPLIT_OTHER;
 }
 
-static int make_finders(void **state)
+FIXTURE(make_finders)
 {
-  (void)state;
   finders[SPLIT_LETTER] = make("\\p{L}\\.");
   finders[SPLIT_NUMBER] = make("\\p{N}\\.");
   finders[SPLIT_SPACE] = make("\\s\\.");
   return 0;
 }
 
-static int destroy_finders(void **state)
+FIXTURE(destroy_finders)
 {
-  (void)state;
   for (int k = SPLIT_LETTER; k <= SPLIT_SPACE; k++)
     split_destroy(finders[k]);
   return 0;
@@ -238,9 +228,8 @@ static struct split_classes *make_classes(void)
   return classes;
 }
 
-static void test_classes(void **state)
+TEST(test_classes)
 {
-  (void)state;
   struct split_classes *classes = make_classes();
   int64_t count[4] = {0}, newer = 0, older = 0;
   for (uint32_t c = 0; c < 0x110000; c++) {
@@ -296,9 +285,8 @@ static size_t random_text(const struct split_classes *classes, struct rng_key ke
   return bytes;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-  (void)state;
   static const char *const names[] = {"gpt2", "llama3", "qwen2"};
   struct split_classes *classes = make_classes();
   struct rng_key key = rng_key_make(1, "test split");
@@ -323,9 +311,8 @@ static void test_random(void **state)
 
 /* ---- other patterns */
 
-static void test_other_patterns(void **state)
+TEST(test_other_patterns)
 {
-  (void)state;
   static const struct {
     const char *pattern, *words; /* no words: refused */
   } cases[] = {{"[0-9]", "ab|1|2|cd"},
@@ -383,9 +370,8 @@ static void test_other_patterns(void **state)
 }
 
 /* A megabyte of one character; the last pattern needs memory for each of them. */
-static void test_long(void **state)
+TEST(test_long)
 {
-  (void)state;
   static const char *const names[] = {"gpt2", "llama3", "qwen2", NULL};
   const size_t bytes = 1 << 20;
   char *text = NULL;
@@ -406,9 +392,8 @@ static void test_long(void **state)
 }
 
 /* A pattern that tries all ways to cut a row of letters, and finds none. */
-static void test_too_many_steps(void **state)
+TEST(test_too_many_steps)
 {
-  (void)state;
   static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaad";
   struct split *split = make("(?:a+)+[bc]|d");
   size_t end = 0;
@@ -418,9 +403,8 @@ static void test_too_many_steps(void **state)
   split_destroy(split);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-  (void)state;
   assert_null(split_pattern("gpt5"));
   assert_string_equal(
       split_pattern("gpt2"),
@@ -434,13 +418,4 @@ static void test_names(void **state)
   split_destroy(NULL);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gpt2),   cmocka_unit_test(test_llama3),
-      cmocka_unit_test(test_qwen2),  cmocka_unit_test(test_classes),
-      cmocka_unit_test(test_random), cmocka_unit_test(test_other_patterns),
-      cmocka_unit_test(test_long),   cmocka_unit_test(test_too_many_steps),
-      cmocka_unit_test(test_names)};
-  return cmocka_run_group_tests(tests, make_finders, destroy_finders);
-}
+TEST_MAIN(make_finders, destroy_finders)

@@ -1,12 +1,6 @@
 /* Oracles: the result of Python's `regex` and a plain quadratic BPE for awkward texts
  * (data/expected.txt, by data/make_bpe.py). A quadratic BPE in this file. decode(encode(x)) ==
  * x. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,6 +16,7 @@
 #include "io/tokenizer/bpe.h"
 #include "io/tokenizer/split.h"
 #include "io/tokenizer/tokenizer.h"
+#include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 
@@ -74,9 +69,8 @@ static void check_round_trip(struct tokenizer *tokenizer, const char *text, size
 
 /* ---- UTF-8 */
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
-  (void)state;
   static const struct {
     const char *text;
     int64_t invalid;
@@ -139,9 +133,8 @@ static bool is_character(const unsigned char *text, int bytes)
   return code >= least[bytes] && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
 }
 
-static void test_utf8_exhaustive(void **state)
+TEST(test_utf8_exhaustive)
 {
-  (void)state;
   static const unsigned char edges[] = {0x00, 0x28, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0,
                                         0xBF, 0xC0, 0xC2, 0xE0, 0xED, 0xF4, 0xFF};
   for (unsigned lead = 0; lead < 256; lead++) /* the bytes after the lead from its edges only: 256 *
@@ -183,9 +176,8 @@ static void check_replaced(const char *text, size_t bytes, const char *expected)
 
 /* The result of Python 3's bytes.decode("utf-8", "replace"). Table 3-8 of the Unicode Standard is
  * among the inputs. */
-static void test_utf8_replace(void **state)
+TEST(test_utf8_replace)
 {
-  (void)state;
   static const char *const cases[][2] = {
       {"", ""},
       {"plain", "plain"},
@@ -225,9 +217,8 @@ static size_t random_text(struct rng_key key, uint64_t number, char *out, size_t
   }
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-  (void)state;
   struct tokenizer *bytes = NULL, *gpt2 = trained();
   struct rng_key key = rng_key_make(1, "test text");
   char text[400];
@@ -245,9 +236,8 @@ static void test_round_trip(void **state)
 
 /* ---- bytes */
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-  (void)state;
   struct tokenizer *tokenizer = NULL;
   struct tokens tokens = {0};
   char *text = NULL;
@@ -277,9 +267,8 @@ static void test_bytes(void **state)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_unknown_name(void **state)
+TEST(test_unknown_name)
 {
-  (void)state;
   struct tokenizer *tokenizer = NULL;
   assert_status(STATUS_USAGE, tokenizer_create("gpt3", NULL, &tokenizer));
   assert_status(STATUS_USAGE, tokenizer_create("gpt2", NULL, &tokenizer));
@@ -317,9 +306,8 @@ static void check_line(struct tokenizer *tokenizer, struct split *split, char *l
   mem_free(tokens.id);
 }
 
-static void test_against_another_program(void **state)
+TEST(test_against_another_program)
 {
-  (void)state;
   struct tokenizer *tokenizer = trained();
   struct split *split = NULL;
   char path[512], *text = NULL, *rest = NULL;
@@ -422,9 +410,8 @@ static void check_word(struct tokenizer *tokenizer, const char *merges, const ch
   mem_free(tokens.id);
 }
 
-static void test_merging(void **state)
+TEST(test_merging)
 {
-  (void)state;
   static const char *const sets[] = {
       "a b\nab a\nb a\naba b\n",              /* occurrences that overlap */
       "a a\naa aa\naaaa a\nb b\nbb a\n",      /* runs */
@@ -455,9 +442,8 @@ static void test_merging(void **state)
 /* Two merges may give one piece: "abc" by the fifth line, while "abc a" is the fourth. It goes
  * first as soon as it is there, as in the reference library; GPT-2's own program would join all of
  * "a bc" before. */
-static void test_better_pair_of_worse(void **state)
+TEST(test_better_pair_of_worse)
 {
-  (void)state;
   static const char merges[] = "b c\na b\nab c\nabc a\na bc\n";
   char folder[64], path[128];
   struct tokenizer *tokenizer = NULL;
@@ -476,9 +462,8 @@ static void test_better_pair_of_worse(void **state)
   remove_folder(folder);
 }
 
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
-  (void)state;
   enum { BYTES = 3 << 20 };
   struct tokenizer *tokenizer = trained();
   char *text = NULL;
@@ -499,9 +484,8 @@ static void test_long_words(void **state)
   tokenizer_destroy(tokenizer);
 }
 
-static void test_no_allocation(void **state)
+TEST(test_no_allocation)
 {
-  (void)state;
   struct tokenizer *tokenizer = trained();
   char path[512], *text = NULL;
   size_t bytes = 0;
@@ -540,9 +524,8 @@ static void damage(const char *folder, const char *name, const char *from, const
   mem_free(text);
 }
 
-static void test_damaged_files(void **state)
+TEST(test_damaged_files)
 {
-  (void)state;
   /* vocab.json begins {"\u0100": 0, "\u0101": 1, ... : 14 bytes an entry while the id has one digit
    */
   static const struct {
@@ -603,9 +586,8 @@ static void test_damaged_files(void **state)
 }
 
 /* A file whose merges could spell the special token. */
-static void test_end_of_text_from_merges(void **state)
+TEST(test_end_of_text_from_merges)
 {
-  (void)state;
   static const char merges[] = "< |\n<| e\n<|e n\n<|en d\n<|end o\n<|endo f\n<|endof t\n<|endoft "
                                "e\n<|endofte x\n<|endoftex t\n<|endoftext |\n";
   struct tokenizer *tokenizer = NULL;
@@ -622,9 +604,8 @@ static void test_end_of_text_from_merges(void **state)
   remove_folder(folder);
 }
 
-static void test_checksum(void **state)
+TEST(test_checksum)
 {
-  (void)state;
   struct tokenizer *one = NULL, *two = NULL;
   char folder[64];
   write_folder("a b\nab c\n", folder);
@@ -634,7 +615,7 @@ static void test_checksum(void **state)
   const struct tokenizer_id first = tokenizer_id(one), second = tokenizer_id(two);
   assert_int_not_equal(first.crc32, second.crc32);
   assert_int_equal(tokenizer_compare(&first, &second),
-                   TOKENIZER_SAME);                /* other line ends, the same merges */
+                   TOKENIZER_SAME); /* other line ends, the same merges */
   assert_int_equal(tokenizer_compare(&first, &(struct tokenizer_id){.name = ""}),
                    TOKENIZER_UNKNOWN);
   check_word(two, "a b\nab c\n", "abcab");
@@ -669,29 +650,10 @@ static double seconds_to_fill(bool chosen)
 
 /* Oracle: as many other tokens. Without a seed the chosen ones share one slot, and take the square
  * of their number. */
-static void test_chosen_names(void **state)
+TEST(test_chosen_names)
 {
-  (void)state;
   const double plain = seconds_to_fill(false), chosen = seconds_to_fill(true);
   assert_true(chosen < 20 * plain + 0.05);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_utf8),
-                                     cmocka_unit_test(test_utf8_exhaustive),
-                                     cmocka_unit_test(test_utf8_replace),
-                                     cmocka_unit_test(test_round_trip),
-                                     cmocka_unit_test(test_bytes),
-                                     cmocka_unit_test(test_unknown_name),
-                                     cmocka_unit_test(test_against_another_program),
-                                     cmocka_unit_test(test_merging),
-                                     cmocka_unit_test(test_better_pair_of_worse),
-                                     cmocka_unit_test(test_long_words),
-                                     cmocka_unit_test(test_no_allocation),
-                                     cmocka_unit_test(test_damaged_files),
-                                     cmocka_unit_test(test_end_of_text_from_merges),
-                                     cmocka_unit_test(test_checksum),
-                                     cmocka_unit_test(test_chosen_names)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,15 +2,10 @@
 #ifndef SLUICE_TESTS_IO_TOKENS_CORPUS_H
 #define SLUICE_TESTS_IO_TOKENS_CORPUS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "io/tokens/prepare.h"
+#include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 void assert_status(enum status want, enum status got);

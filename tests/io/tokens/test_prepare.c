@@ -243,24 +243,21 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
   remove_on_root(one);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-  (void)state;
   check_corpus("bytes", NULL, 2 << 20);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-  (void)state;
   char bpe[600];
   snprintf(bpe, sizeof bpe, "%s/bpe", data);
   check_corpus("gpt2", bpe, 1 << 20);
 }
 
 /* Texts begin with a token here. */
-static void test_llama3(void **state)
+TEST(test_llama3)
 {
-  (void)state;
   char llama3[600];
   snprintf(llama3, sizeof llama3, "%s/tokenizers/llama3", data);
   check_corpus("json", llama3, 1 << 20);
@@ -295,9 +292,8 @@ static struct prepare_result prepare_text(const char *name, const char *text, si
 
 /* Whatever the seed, a share of validation that is not 0 gives some, and leaves some: of two plain
  * texts of several blocks each, one goes to either side, whole. One document alone is refused. */
-static void test_small_shares(void **state)
+TEST(test_small_shares)
 {
-  (void)state;
   enum { A = 40000, B = 70000 };
   char in[512], out[512], *text = corpus_text(12, B);
   int seen[2] = {0};
@@ -353,9 +349,8 @@ static void check_only_shard(const char *out, const char *name, const int32_t *t
 }
 
 /* Also the number of records that are left out, which a repeated call reads from the shards. */
-static void test_invalid(void **state)
+TEST(test_invalid)
 {
-  (void)state;
   static const int32_t plain[] = {'a', 0xEF, 0xBF, 0xBD, 'b', 0xEF, 0xBF, 0xBD, 256};
   static const int32_t two[] = {'a', 'b', 256, 'c', 'd', 256};
   static const struct {
@@ -405,9 +400,8 @@ static void test_invalid(void **state)
 
 /* A stranger's text gives no orders if it is not asked to; the folder of shards holds its
  * tokenizer. */
-static void test_special(void **state)
+TEST(test_special)
 {
-  (void)state;
   static const char text[] = "a<|im_end|>b";
   char in[512], out[512], qwen2[600];
   below(in, "in");
@@ -470,9 +464,8 @@ static void damage(const char *dir, const char *name, long at)
   assert_int_equal(fclose(file), 0);
 }
 
-static void test_repair(void **state)
+TEST(test_repair)
 {
-  (void)state;
   char corpus[512], out[512], one[512], path[1024];
   below(corpus, "corpus");
   below(out, "out");
@@ -513,9 +506,8 @@ static void test_repair(void **state)
 
 /* ---- refusals */
 
-static void test_other_settings(void **state)
+TEST(test_other_settings)
 {
-  (void)state;
   char in[512], out[512], bpe[600];
   below(in, "in");
   below(out, "out");
@@ -568,9 +560,8 @@ static void test_other_settings(void **state)
 }
 
 /* Two jobs would remove each other's unfinished shards. */
-static void test_one_job_at_a_time(void **state)
+TEST(test_one_job_at_a_time)
 {
-  (void)state;
   char corpus[512], out[512];
   below(corpus, "corpus");
   below(out, "out");
@@ -587,9 +578,8 @@ static void test_one_job_at_a_time(void **state)
     folder_unlock(out, &other);
 }
 
-static void test_foreign_folder(void **state)
+TEST(test_foreign_folder)
 {
-  (void)state;
   char corpus[512], out[512];
   below(corpus, "corpus");
   below(out, "out");
@@ -619,9 +609,8 @@ static void check_nothing_left(const struct prepare_config *config, enum status 
   everybody_waits();
 }
 
-static void test_broken_inputs(void **state)
+TEST(test_broken_inputs)
 {
-  (void)state;
   static const struct {
     const char *name, *content;
     size_t bytes;
@@ -651,9 +640,8 @@ static void test_broken_inputs(void **state)
 }
 
 /* The finished shards before the damaged byte are kept, whole. */
-static void test_broken_late(void **state)
+TEST(test_broken_late)
 {
-  (void)state;
   char in[512], out[512];
   below(in, "in");
   below(out, "out");
@@ -692,9 +680,8 @@ static void test_broken_late(void **state)
   remove_on_root(out);
 }
 
-static void test_empty_corpus(void **state)
+TEST(test_empty_corpus)
 {
-  (void)state;
   char in[512], out[512], file[600];
   below(in, "in");
   snprintf(file, sizeof file, "%s/c.jsonl", in);
@@ -728,9 +715,8 @@ static void test_empty_corpus(void **state)
   remove_on_root(in);
 }
 
-static void test_usage(void **state)
+TEST(test_usage)
 {
-  (void)state;
   char in[512], out[512], inside[520], file[600];
   below(in, "in");
   below(out, "out");
@@ -774,9 +760,8 @@ static void test_usage(void **state)
 }
 
 /* One file, a file and a folder, a trailing slash: names are recorded without the way to them. */
-static void test_names(void **state)
+TEST(test_names)
 {
-  (void)state;
   char in[512], slash[600], file[600], out[512], record[600], *text = NULL;
   size_t bytes;
   below(in, "in");
@@ -811,9 +796,8 @@ static void test_names(void **state)
   remove_on_root(out);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  (void)state;
   const char *top = getenv("top_srcdir");
   char corpus[512];
   snprintf(data, sizeof data, "%s/tests/io/data", top ? top : ".");
@@ -829,37 +813,21 @@ static int set_up(void **state)
   return 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  (void)state;
   remove_on_root(folder);
   return 0;
 }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),
-                                     cmocka_unit_test(test_gpt2),
-                                     cmocka_unit_test(test_llama3),
-                                     cmocka_unit_test(test_small_shares),
-                                     cmocka_unit_test(test_special),
-                                     cmocka_unit_test(test_invalid),
-                                     cmocka_unit_test(test_repair),
-                                     cmocka_unit_test(test_other_settings),
-                                     cmocka_unit_test(test_one_job_at_a_time),
-                                     cmocka_unit_test(test_foreign_folder),
-                                     cmocka_unit_test(test_broken_inputs),
-                                     cmocka_unit_test(test_broken_late),
-                                     cmocka_unit_test(test_empty_corpus),
-                                     cmocka_unit_test(test_usage),
-                                     cmocka_unit_test(test_names)};
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;
   }
   log_set_rank(comm_rank(job));
   log_set_level(LOG_ERROR);
-  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  int failed = test_run(set_up, tear_down);
   comm_destroy(alone);
   comm_destroy(job);
   return failed;

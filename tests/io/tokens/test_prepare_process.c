@@ -114,9 +114,8 @@ static bool run_and_kill(int shards, double delay)
   return !ended;
 }
 
-static void test_kill(void **state)
+TEST(test_kill)
 {
-  (void)state;
   struct report report;
   int kills = 0;
   run(part, whole, SHARD, &report);
@@ -135,9 +134,8 @@ static void test_kill(void **state)
 
 /* With one shard size, six times the input, 30 MB more: the same memory to a MiB (buffers grow in
  * steps). */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-  (void)state;
   const char *sanitizer = getenv("SANITIZER");
   enum { SMALL = 6 << 20, LARGE = 36 << 20, TOKENS = 2 << 20 };
   char in[160], path[200];
@@ -161,9 +159,8 @@ static void test_memory(void **state)
 }
 
 /* A shard that cannot be written: the sentence names it, and no half of it stays. */
-static void test_no_space(void **state)
+TEST(test_no_space)
 {
-  (void)state;
   int ends[2], code;
   char text[4096];
   assert_int_equal(pipe(ends), 0);
@@ -199,9 +196,8 @@ static void test_no_space(void **state)
   assert_false(file_exists(out));
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  (void)state;
   if (!mkdtemp(folder))
     return 1;
   snprintf(corpus, sizeof corpus, "%s/corpus", folder);
@@ -212,16 +208,10 @@ static int set_up(void **state)
   return 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  (void)state;
   folder_remove(folder);
   return 0;
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kill), cmocka_unit_test(test_memory),
-                                     cmocka_unit_test(test_no_space)};
-  return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

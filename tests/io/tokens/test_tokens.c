@@ -197,17 +197,15 @@ static void check_set(const struct plan *plan, enum token_split split)
   drop(dir);
 }
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
-  (void)state;
   check_set(&usual, SPLIT_TRAIN);
   check_set(&usual, SPLIT_VAL);
   check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{2}}, .vocab = 257}, SPLIT_TRAIN);
 }
 
-static void test_wide_tokens(void **state)
+TEST(test_wide_tokens)
 {
-  (void)state;
   check_set(&(struct plan){.groups = 2,
                            .parts = 2,
                            .length = {{3000, 9000, 5, 12000}, {20, 0, 0, 30}},
@@ -220,9 +218,8 @@ static void test_wide_tokens(void **state)
 }
 
 /* More shards than files that are kept open. */
-static void test_many_shards(void **state)
+TEST(test_many_shards)
 {
-  (void)state;
   enum { SHARDS = 150 };
   char dir[512];
   snprintf(dir, sizeof dir, "%s/many", folder);
@@ -262,9 +259,8 @@ static void test_many_shards(void **state)
 
 /* ---- order */
 
-static void test_order(void **state)
+TEST(test_order)
 {
-  (void)state;
   static const int64_t sizes[] = {1, 2, 3, 5, 64, 1000, 4097};
   static unsigned char seen[4097];
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -307,9 +303,8 @@ static void check_refused(const char *dir, enum token_split split, const char *s
   everybody_waits();
 }
 
-static void test_incomplete(void **state)
+TEST(test_incomplete)
 {
-  (void)state;
   char dir[512], path[600];
   make(&usual, dir);
   snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
@@ -328,9 +323,8 @@ static void test_incomplete(void **state)
 
 /* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by
  * verify, or the same tokens. Never other tokens unnoticed. */
-static void test_flipped_bytes(void **state)
+TEST(test_flipped_bytes)
 {
-  (void)state;
   char dir[512], path[600], *good = NULL;
   size_t bytes = 0;
   int64_t refused = 0, tries = 0;
@@ -395,9 +389,8 @@ static const char *wrong_size(int64_t is, int64_t should_be)
 }
 
 /* After the folder was opened. */
-static void test_damage_while_open(void **state)
+TEST(test_damage_while_open)
 {
-  (void)state;
   char dir[512], path[600];
   int32_t tokens[100], targets[100];
   struct token_set *set = NULL;
@@ -431,9 +424,8 @@ static void test_damage_while_open(void **state)
 /* ---- the index */
 
 /* An index is all that a start reads, and all that it believes: here no shard is left. */
-static void test_index_alone(void **state)
+TEST(test_index_alone)
 {
-  (void)state;
   char dir[512], path[600];
   int32_t tokens[100], targets[100];
   struct token_set *set = NULL;
@@ -462,9 +454,8 @@ static void test_index_alone(void **state)
 
 /* The properties of a shard that are checked when it is opened. Its tokens are checked on request
  * only. */
-static void test_changed_shards(void **state)
+TEST(test_changed_shards)
 {
-  (void)state;
   char dir[512], path[600];
   int32_t tokens[100], targets[100];
   struct token_set *set = NULL;
@@ -544,9 +535,8 @@ static void check_index_refused(const char *dir, const char *says)
   check_refused(dir, SPLIT_TRAIN, "; remove it, and run the same `sluice prepare` again");
 }
 
-static void test_wrong_index(void **state)
+TEST(test_wrong_index)
 {
-  (void)state;
   char dir[512], path[600], shard[600], *bytes = NULL;
   size_t n_bytes;
   int64_t n = 0;
@@ -611,9 +601,8 @@ static void test_wrong_index(void **state)
 }
 
 /* Each byte of an index in turn: refused, or the same rows. */
-static void test_flipped_index(void **state)
+TEST(test_flipped_index)
 {
-  (void)state;
   char dir[512], path[600], *good = NULL;
   size_t bytes = 0;
   int64_t refused = 0, tries = 0, n = 0, again = 0;
@@ -646,9 +635,8 @@ static void test_flipped_index(void **state)
   folder_remove(dir);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  (void)state;
   strcpy(folder, "/tmp/sluice-tokens-XXXXXX");
   root = comm_rank(job) == 0;
   if (root && !mkdtemp(folder))
@@ -657,29 +645,21 @@ static int set_up(void **state)
   return 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  (void)state;
   drop(folder);
   return 0;
 }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_windows),           cmocka_unit_test(test_wide_tokens),
-      cmocka_unit_test(test_many_shards),       cmocka_unit_test(test_order),
-      cmocka_unit_test(test_incomplete),        cmocka_unit_test(test_flipped_bytes),
-      cmocka_unit_test(test_damage_while_open), cmocka_unit_test(test_index_alone),
-      cmocka_unit_test(test_changed_shards),    cmocka_unit_test(test_wrong_index),
-      cmocka_unit_test(test_flipped_index)};
   if (comm_create_mpi(&argc, &argv, &job)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;
   }
   log_set_rank(comm_rank(job));
   log_set_level(LOG_ERROR);
-  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  int failed = test_run(set_up, tear_down);
   comm_destroy(job);
   return failed;
 }
