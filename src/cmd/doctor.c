@@ -149,13 +149,20 @@ static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
   return STATUS_OK;
 }
 
+/* NCCL and cuDNN take memory when they start, and their answers are the same on a node. So one rank
+ * asks, unless memory is short, because then the process would be killed without a page. */
+static bool may_ask(const struct doctor *doctor)
+{
+  return leads(doctor) && doctor->mine.finding[MEMORY].verdict != VERDICT_FAULT;
+}
+
 /* A job of one node has no use for a network, so there NCCL is asked only if it has a fast one. */
 static void look_at_nccl_net(const struct doctor *doctor, const struct doctor_gpus *gpus,
                              const struct comm_fabric *fabric, struct finding *finding)
 {
 #ifdef HAVE_NCCL
   struct gpu_net net;
-  if (!leads(doctor) || !doctor_uses_gpus(gpus) ||
+  if (!doctor_uses_gpus(gpus) ||
       (doctor->nodes == 1 && fabric->active == 0 && fabric->slingshot == 0))
     return;
   gpu_net_read(gpus->gpus > 0, &net);
@@ -165,17 +172,15 @@ static void look_at_nccl_net(const struct doctor *doctor, const struct doctor_gp
   (void)doctor, (void)gpus, (void)fabric, (void)finding;
 }
 
-/* One rank of each node asks, because the answer is the same and takes memory of the GPU. */
-static const char *ask_backward(const struct doctor *doctor, const struct doctor_gpus *gpus,
-                                char *lacks, size_t size)
+static const char *ask_backward(const struct doctor_gpus *gpus, char *lacks, size_t size)
 {
 #ifdef HAVE_CUDA
-  if (leads(doctor) && gpus->cudnn && gpus->gpus > 0) {
+  if (gpus->cudnn && gpus->gpus > 0) {
     gpu_backward_read(lacks, size);
     return lacks;
   }
 #endif
-  (void)doctor, (void)gpus, (void)lacks, (void)size;
+  (void)gpus, (void)lacks, (void)size;
   return NULL;
 }
 
@@ -192,8 +197,11 @@ static bool look_at_gpus(const struct doctor *doctor, const struct comm_fabric *
   gpus.card = doctor_has_card("/sys");
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
-  gpus.lacks_backward = ask_backward(doctor, &gpus, lacks, sizeof lacks);
-  look_at_nccl_net(doctor, &gpus, fabric, finding);
+  gpus.lacks_backward = NULL;
+  if (may_ask(doctor)) {
+    gpus.lacks_backward = ask_backward(&gpus, lacks, sizeof lacks);
+    look_at_nccl_net(doctor, &gpus, fabric, finding);
+  }
   finding[CUDNN] = judge_cudnn(&gpus);
   return doctor_uses_gpus(&gpus);
 }
@@ -230,10 +238,10 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   op_counters_destroy(counters);
 }
 
-static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus,
-                           struct finding *finding)
+static void look_at_memory(struct doctor *doctor)
 {
   const int ranks = comm_local_ranks(doctor->comm);
+  struct finding *finding = doctor->mine.finding;
   struct statvfs room;
   const bool there = statvfs("/dev/shm", &room) == 0;
   const int64_t block = there ? (int64_t)room.f_frsize : 0;
@@ -241,9 +249,9 @@ static void look_at_memory(const struct doctor *doctor, const struct comm_fabric
                                                there ? (int64_t)room.f_bavail * block : -1, ranks);
   finding[MEMORY] =
       judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
-  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), fabric, gpus);
 }
 
+/* Memory first: see may_ask(). */
 static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
@@ -252,10 +260,11 @@ static void look_here(struct doctor *doctor)
   finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER,
                                SLUICE_CONFIGURE_ARGS);
   finding[FABRIC] = judge_fabric(&fabric);
+  look_at_memory(doctor);
   const bool gpus = look_at_gpus(doctor, &fabric, finding);
+  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), &fabric, gpus);
   look_at_mpi(doctor, &fabric, gpus, finding);
   look_at_libraries(doctor, finding);
-  look_at_memory(doctor, &fabric, gpus, finding);
 }
 
 /* --- folders ------------------------------------------------------------- */
@@ -364,24 +373,30 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
 
 /* --- the deck ------------------------------------------------------------ */
 
-/* Checks whether sluice train would start with the deck, and reports its message if it would
- * not. */
+/* Checks whether sluice train would start with the deck, or continue its run, and reports its
+ * message if it would not. */
 static void look_at_deck(struct doctor *doctor)
 {
+  struct comm *comm = doctor->comm;
   const struct deck *deck = &doctor->deck;
   struct finding *finding = doctor->mine.finding;
-  int64_t tokens = 0, need = 0, free = 0;
-  enum status status = train_check_folder(doctor->comm, deck);
+  int64_t tokens = 0, need = 0, free = 0, stopped = 0;
+  char text[DOCTOR_TEXT];
+  enum status status = train_check_folder(comm, deck, &stopped);
   if (!status)
-    status = train_check_space(doctor->comm, deck, &need, &free);
-  finding[FOLDER] = judge_folder(status ? status_text() : NULL, deck->run.dir, need, free);
-  status = train_check_weights(doctor->comm, deck);
+    status = train_check_space(comm, deck, &need, &free);
+  finding[FOLDER] = judge_folder(status ? status_text() : NULL, deck->run.dir, need, free, stopped);
+  status = train_check_weights(comm, deck);
+  snprintf(text, sizeof text, "%.300s: those of the deck", deck->train.init);
   if (*deck->train.init)
-    finding[WEIGHTS] = judge_weights(status ? status_text() : NULL, deck->train.init);
-  status = train_check_data(doctor->comm, deck, &tokens);
-  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, tokens);
-  status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
-  finding[DECK] = judge_deck(status ? status_text() : NULL);
+    finding[WEIGHTS] = judge_refusal("weights", status ? status_text() : NULL, text);
+  status = train_check_data(comm, deck, &tokens);
+  snprintf(text, sizeof text, "%.160s: %lld tokens to train on", deck->data.train,
+           (long long)tokens);
+  finding[DATA] = judge_refusal("data", status ? status_text() : NULL, text);
+  status = job_check(comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  finding[DECK] = judge_refusal("deck", status ? status_text() : NULL,
+                                "valid for these ranks and devices, and fits into memory");
 }
 
 /* --- the page ------------------------------------------------------------ */
@@ -563,24 +578,23 @@ const struct command command_doctor = {
     .name = "doctor",
     .usage = "[DECK] [dir=FOLDER,...] [size=256Mi] [seconds=2] [key=value ...]",
     .summary = "report what the machine offers, what is wrong, and the cure",
-    .text =
-        "Start it as you start training: with the same launcher, nodes and ranks. Put its "
-        "output into a support ticket. It reports the build, MPI, GPUs, libraries, limits, "
-        "memory, clocks and folders of all nodes.\n"
-        "\n"
-        "With a deck it also says whether a new run would start here: device, ranks, memory, run "
-        "folder, weights (train.init) and data.\n"
-        "\n"
-        "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
-        "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
-        "nodes differ, the worst one is reported with its name.\n"
-        "\n"
-        "Every node writes and removes a file in each folder. User names are left out. The "
-        "only environment variables that may be shown are UCX_TLS, NCCL_NET_PLUGIN and "
-        "MPICH_GPU_SUPPORT_ENABLED.\n"
-        "\n"
-        "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
-        "then the numbers of faults and of warnings.",
+    .text = "Start it as you start training: with the same launcher, nodes and ranks. Put its "
+            "output into a support ticket. It reports the build, MPI, GPUs, libraries, limits, "
+            "memory, clocks and folders of all nodes.\n"
+            "\n"
+            "With a deck it also says whether a run would start here, or continue: device, ranks, "
+            "memory, run folder, weights (train.init) and data.\n"
+            "\n"
+            "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
+            "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
+            "nodes differ, the worst one is reported with its name.\n"
+            "\n"
+            "Every node writes and removes a file in each folder. User names are left out. The "
+            "only environment variables that may be shown are UCX_TLS, NCCL_NET_PLUGIN and "
+            "MPICH_GPU_SUPPORT_ENABLED.\n"
+            "\n"
+            "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
+            "then the numbers of faults and of warnings.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

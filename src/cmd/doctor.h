@@ -94,12 +94,12 @@ struct finding judge_shared_memory(int64_t size, int64_t free,
 struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks);
 
 /* Judges a deck. `refusal`: the reason why a run would not start, or could not use its data; NULL:
- * none. */
-struct finding judge_deck(const char *refusal);
-/* need: bytes of a checkpoint; free: for them. */
-struct finding judge_folder(const char *refusal, const char *dir, int64_t need, int64_t free);
-struct finding judge_weights(const char *refusal, const char *path);
-struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
+ * none, and then the text is `fine`. */
+struct finding judge_refusal(const char *what, const char *refusal, const char *fine);
+/* need: bytes of a checkpoint; free: for them. stopped: the step of the newest checkpoint of a run
+ * in this folder that can continue, 0: there is none. */
+struct finding judge_folder(const char *refusal, const char *dir, int64_t need, int64_t free,
+                            int64_t stopped);
 
 /* Facts of a folder. */
 struct doctor_disk {

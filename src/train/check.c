@@ -1,6 +1,7 @@
-/* For `sluice doctor`: would a new run start? The refusals come from the functions of train_run().
- * Nothing is left behind. */
+/* For `sluice doctor`: would a run start, or continue? The refusals come from the functions of
+ * train_run(). Nothing is left behind. */
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -12,7 +13,7 @@
 #include "train/evaluate.h"
 #include "train/private.h"
 
-static enum status check_folder(const struct deck *deck)
+static enum status check_folder(const struct deck *deck, bool *used)
 {
   struct train_run run = {.deck = deck};
   double end_s;
@@ -20,16 +21,41 @@ static enum status check_folder(const struct deck *deck)
   if (!status)
     status = train_folder_paths(&run);
   if (!status)
-    status = train_folder_check(&run);
+    status = train_folder_check(&run, used);
   mem_free(run.checkpoint_dir);
   mem_free(run.results_path);
   mem_free(run.learned_path);
   return status;
 }
 
-enum status train_check_folder(struct comm *comm, const struct deck *deck)
+/* The step of the newest checkpoint of the run folder, 0: there is none. Collective. */
+static enum status find_step(struct comm *comm, const struct deck *deck, int64_t *step)
 {
-  return comm_agree(comm, comm_rank(comm) == 0 ? check_folder(deck) : STATUS_OK);
+  static const char prefix[] = "/step-";
+  char *dir = mem_printf("%s/ckpt", deck->run.dir), *path = NULL;
+  enum status status = comm_agree(comm, dir ? STATUS_OK : STATUS_MEMORY);
+  if (!status)
+    status = checkpoint_find(comm, dir, false, &path);
+  *step = path ? strtoll(strrchr(path, '/') + sizeof prefix - 1, NULL, 10) : 0;
+  mem_free(path);
+  mem_free(dir);
+  return status;
+}
+
+enum status train_check_folder(struct comm *comm, const struct deck *deck, int64_t *stopped)
+{
+  bool used = false;
+  *stopped = 0;
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? check_folder(deck, &used) : STATUS_OK);
+  if (!status)
+    status = comm_broadcast(comm, &used, sizeof used, 0);
+  if (!status && used)
+    status = find_step(comm, deck, stopped);
+  if (status || !used || (*stopped > 0 && *stopped < deck->run.steps))
+    return status;
+  *stopped = 0;
+  return train_folder_refuse(deck);
 }
 
 enum status train_check_space(struct comm *comm, const struct deck *deck, int64_t *need,

@@ -65,18 +65,19 @@ static enum status look_for_run(const struct train_run *run, bool *used)
   return status;
 }
 
+enum status train_folder_refuse(const struct deck *deck)
+{
+  return status_set(
+      STATUS_USAGE,
+      "%s already holds a run: continue it with --resume auto, or choose another run.dir",
+      deck->run.dir);
+}
+
 static enum status refuse_used(const struct train_run *run)
 {
   bool used = false;
   const enum status status = look_for_run(run, &used);
-  if (status)
-    return status;
-  if (used)
-    return status_set(
-        STATUS_USAGE,
-        "%s already holds a run: continue it with --resume auto, or choose another run.dir",
-        run->deck->run.dir);
-  return STATUS_OK;
+  return status || !used ? status : train_folder_refuse(run->deck);
 }
 
 enum status train_folder_refuse_used(struct train_run *run)
@@ -104,7 +105,7 @@ static enum status check_files(const char *dir)
   return status;
 }
 
-enum status train_folder_check(const struct train_run *run)
+enum status train_folder_check(const struct train_run *run, bool *used)
 {
   const char *dir = run->deck->run.dir;
   enum status status = check_place(run);
@@ -114,7 +115,7 @@ enum status train_folder_check(const struct train_run *run)
   if (!status)
     status = folder_lock_check(run->checkpoint_dir, "run.dir, or remove the link");
   if (!status)
-    status = refuse_used(run);
+    status = look_for_run(run, used);
   return status ? status : check_files(dir);
 }
 

@@ -111,9 +111,11 @@ enum status train_folder_paths(struct train_run *run);
 /* Makes the folder and locks it, before anything is written to it, and an existing ckpt/, as
  * folder_lock() does. On rank 0. */
 enum status train_folder_take(struct train_run *run);
-/* The refusals of train_folder_take(), train_folder_refuse_used() and train_folder_open(), as far
- * as they are known before. Leaves nothing behind. On rank 0. */
-enum status train_folder_check(const struct train_run *run);
+/* The refusals of train_folder_take() and train_folder_open(), as far as they are known before, and
+ * whether train_folder_refuse_used() would refuse. Leaves nothing behind. On rank 0. */
+enum status train_folder_check(const struct train_run *run, bool *used);
+/* The refusal of a folder that holds a run. Local. */
+enum status train_folder_refuse(const struct deck *deck);
 /* Releases both locks, as folder_unlock() does. On any rank. */
 void train_folder_release(struct train_run *run);
 /* STATUS_USAGE if the folder holds a run already: a checkpoint, or results of a step. The folder of

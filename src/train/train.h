@@ -18,8 +18,10 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
                       enum train_end *end);
 
 /* Refuses what train_run() with `resume` "none" would refuse of the run folder, of train.init, and
- * of the data. Nothing is trained, and nothing is left behind. Collective. */
-enum status train_check_folder(struct comm *comm, const struct deck *deck);
+ * of the data. Nothing is trained, and nothing is left behind. If the folder holds a run of the
+ * deck that ended before run.steps and can continue, it is not refused: *stopped is the step of its
+ * newest checkpoint, otherwise 0. Collective. */
+enum status train_check_folder(struct comm *comm, const struct deck *deck, int64_t *stopped);
 /* Bytes of a checkpoint, if all parameters are trained, and those that are free for it. */
 enum status train_check_space(struct comm *comm, const struct deck *deck, int64_t *need,
                               int64_t *free);

@@ -106,8 +106,11 @@ test ! -e never || die "a refused deck left a run folder"
 
 # The folder: in use, a file's name, a link to nowhere, files that are links. Validation data.
 says ready.txt '^ok *run folder *run: free for a new run$'
-refuses 'run folder' 1 run.dir=run
-refuses 'run folder' 2 run.dir=run
+refuses 'run folder' 1 run.dir=run run.steps=1
+refuses 'run folder' 2 run.dir=run run.steps=1
+page stopped.txt 0 "$SLUICE" doctor tiny.yaml size=4Mi
+says stopped.txt \
+  '^ok *run folder *run: holds a run that stopped after step 1: continue it with --resume auto$'
 refuses 'run folder' 1 run.dir=/
 refuses 'run folder' 1 run.dir=//..
 refuses 'run folder' 1 run.dir=tiny.yaml

@@ -351,12 +351,16 @@ TEST(decks)
   char sentence[2 * DOCTOR_TEXT];
   memset(sentence, 'w', sizeof sentence - 1);
   sentence[sizeof sentence - 1] = '\0';
-  is(judge_deck(NULL), VERDICT_OK, "fits into memory");
-  is(judge_deck("this build has no CUDA"), VERDICT_FAULT, "this build has no CUDA");
-  is(judge_deck(sentence), VERDICT_FAULT, "wwww");
-  is(judge_data(NULL, "corpus", 12), VERDICT_OK, "corpus: 12 tokens");
-  is(judge_data("no such folder", "corpus", 0), VERDICT_FAULT, "no such folder");
-  assert_true(judge_deck(NULL).common && judge_data("none", "", 0).common);
+  is(judge_refusal("deck", NULL, "fits into memory"), VERDICT_OK, "fits into memory");
+  is(judge_refusal("deck", "this build has no CUDA", "fits"), VERDICT_FAULT,
+     "this build has no CUDA");
+  is(judge_refusal("deck", sentence, "fits"), VERDICT_FAULT, "wwww");
+  assert_true(judge_refusal("deck", NULL, "").common && judge_refusal("data", "none", "").common);
+  is(judge_folder(NULL, "run", 1, 2, 0), VERDICT_OK, "run: free for a new run");
+  is(judge_folder(NULL, "run", 3, 2, 0), VERDICT_WARNING, "make room, or choose another run.dir");
+  is(judge_folder(NULL, "run", 1, 2, 8), VERDICT_OK,
+     "run: holds a run that stopped after step 8: continue it with --resume auto");
+  is(judge_folder("run is in use", "run", 1, 2, 8), VERDICT_FAULT, "run is in use");
 }
 
 TEST(gpu_libraries)
