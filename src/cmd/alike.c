@@ -1,3 +1,4 @@
+/* Refuses a start in which ranks were given different words or values. */
 #include "cmd/alike.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* Reads command lines by the tables of commands, and opens the deck, run, model or checkpoint that
+ * a word names. Rank 0 reads files for all ranks. */
 #include <string.h>
 
 #include "base/append.h"

@@ -1,3 +1,4 @@
+/* sluice ckpt: lists, shows, verifies, compares, imports and exports checkpoints. */
 #include "io/checkpoint/checkpoint.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* sluice eval: the validation loss of a model. */
 #include "train/evaluate.h"
 
 #include "base/log.h"

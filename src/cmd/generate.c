@@ -1,3 +1,5 @@
+/* sluice generate: the tokenizer, the prompt and the ends of a text, on rank 0. train/generate.c
+ * generates. */
 #include "train/generate.h"
 
 #include <errno.h>

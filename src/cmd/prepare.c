@@ -1,3 +1,4 @@
+/* sluice prepare: turns text into token shards. */
 #include "io/tokens/prepare.h"
 
 #include <stdio.h>

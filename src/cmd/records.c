@@ -1,3 +1,4 @@
+/* Reads lines of results.jsonl as JSON objects. */
 #include "cmd/records.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Decks that a name stands for, and the defaults of a site. */
 #include "cmd/site.h"
 
 #include <dirent.h>

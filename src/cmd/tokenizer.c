@@ -1,3 +1,4 @@
+/* sluice tokenizer: trains, tries and shows a tokenizer. */
 #include "io/tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -85,7 +86,7 @@ static enum status train(const struct arguments *arguments)
                                           .min_count = values->min_count,
                                           .word_most = values->word_most};
   const enum status status = bpe_train_run(arguments->comm, &config, &result);
-  if (status == STATUS_OK && comm_rank(arguments->comm) == 0)
+  if (!status && comm_rank(arguments->comm) == 0)
     printable_print(stdout,
                     "%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
                     " files (%" PRId64 " records skipped), %.1f MB of text, %" PRId64
@@ -119,7 +120,7 @@ static enum status read_stream(FILE *stream, const char *name, char **out, size_
       room = 2 * room + (64 << 10);
       status = mem_resize(MEM_DATA, room, (void **)&text);
     }
-    if (status == STATUS_OK && n > TEXT_MOST)
+    if (!status && n > TEXT_MOST)
       status = status_set(STATUS_INPUT,
                           "%s holds more than %zu MiB; split it, or put documents into JSON Lines",
                           name, TEXT_MOST >> 20);
@@ -128,7 +129,7 @@ static enum status read_stream(FILE *stream, const char *name, char **out, size_
     got = fread(text + n, 1, room - n, stream);
     n += got;
   } while (got > 0);
-  if (status == STATUS_OK && ferror(stream))
+  if (!status && ferror(stream))
     status = status_set(STATUS_IO, "cannot read %s: %s", name, strerror(errno));
   if (status) {
     mem_free(text);
@@ -195,7 +196,7 @@ static enum status encode_documents(struct encoder *encoder, const char *path)
   struct text_document document;
   bool found = true;
   enum status status = text_open(path, (struct text_position){0, 0}, &text);
-  while (status == STATUS_OK) {
+  while (!status) {
     status = text_next(text, &document, &found);
     if (status || !found)
       break;
@@ -300,15 +301,15 @@ static enum status decode(const struct arguments *arguments)
   char *text = NULL;
   size_t bytes = 0;
   enum status status = open_folder(arguments->word[1], &decoder.tokenizer);
-  if (status == STATUS_OK)
+  if (!status)
     status = read_input(arguments, &name, &text, &bytes);
-  if (status == STATUS_OK)
+  if (!status)
     status =
         mem_resize(MEM_DATA, bytes + 1, (void **)&text); /* room for the end of the last line */
-  if (status == STATUS_OK)
+  if (!status)
     status =
         mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
-  if (status == STATUS_OK)
+  if (!status)
     status = decode_lines(&decoder, name, text, bytes);
   mem_free(text);
   mem_free(decoder.tokens);
@@ -345,7 +346,7 @@ static enum status show_added(const struct tokenizer *tokenizer, const struct js
     const char *content;
     int64_t id;
     enum status status = json_get_whole(json_find(added, "id"), 0, INT32_MAX, &id);
-    if (status == STATUS_OK)
+    if (!status)
       status = json_get_text(json_find(added, "content"), &content, NULL);
     if (status)
       return status;
@@ -387,13 +388,13 @@ static void show_patterns(const struct json_node *part)
   for (const struct json_node *inner = parts ? json_first(parts) : NULL; inner;
        inner = json_next(inner))
     show_patterns(inner);
-  if (!node || json_get_text(node, &type, NULL) != STATUS_OK)
+  if (!node || json_get_text(node, &type, NULL))
     return;
   if (strcmp(type, "ByteLevel") == 0 && is_said(part, "use_regex", true))
     show_pattern(split_pattern("gpt2"));
   else if (strcmp(type, "Digits") == 0)
     show_pattern(split_pattern(is_said(part, "individual_digits", false) ? "digit" : "digits"));
-  else if (pattern && json_get_text(pattern, &text, NULL) == STATUS_OK)
+  else if (pattern && !json_get_text(pattern, &text, NULL))
     show_pattern(text);
 }
 

@@ -1,3 +1,4 @@
+/* sluice train: a training run and its exit code. */
 #include "train/train.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Writes checkpoints, at once or next to the steps. Only one is written at a time. */
 #include "train/checkpoint_writer.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* Tokens of micro-batches. A sample depends on the seed and its number, not on the ranks. */
 #include "train/data.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The loss over validation data, the same on any number of ranks. */
 #include "train/evaluate.h"
 
 #include <math.h>

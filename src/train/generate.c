@@ -1,3 +1,4 @@
+/* Generates text token by token, with keys and values of earlier tokens in a cache. */
 #include "train/generate.h"
 
 #include <errno.h>

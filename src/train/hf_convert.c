@@ -1,3 +1,4 @@
+/* Converts between checkpoints and Hugging Face model folders, tensor by tensor. */
 #include "train/hf_convert.h"
 
 #include <stdio.h>

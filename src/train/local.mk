@@ -22,7 +22,6 @@ src_train_libtrain_a_SOURCES = \
 	src/train/record_start.c \
 	src/train/sample.c \
 	src/train/sample.h \
-	src/train/scalars.c \
 	src/train/signals.c \
 	src/train/signals.h \
 	src/train/stats.c \

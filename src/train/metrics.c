@@ -151,14 +151,12 @@ static enum status record_sample(struct train_run *run, int unit)
   m->cosine += cosine;
   if (!run->results)
     return STATUS_OK;
-  results_begin(run->results, "compression");
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
+  train_begin(run, "compression", false);
   results_text(run->results, "unit", plan_of(run)->input.model->unit[unit].name);
   results_real(run->results, "grad_rel_error", error);
   results_real(run->results, "grad_cos_sim", cosine);
   results_real(run->results, "residual_norm", feedback ? sqrt(residual) : NAN);
-  return results_end(run->results);
+  return train_end(run, "compression", false);
 }
 
 static void normalize(struct plan_sample *sample)
@@ -191,8 +189,12 @@ enum status train_measure_messages(struct train_run *run)
     status = record_sample(run, u);
   }
   const double n = (double)(m->samples - before.samples);
-  train_show_messages(run, (m->error - before.error) / n, (m->cosine - before.cosine) / n,
-                      deck_feedback(run->deck) ? sqrt(m->residual) : NAN);
+  train_begin(run, NULL, true);
+  train_put_known(run, NULL, "compression/grad_rel_error", (m->error - before.error) / n);
+  train_put_known(run, NULL, "compression/grad_cos_sim", (m->cosine - before.cosine) / n);
+  train_put_known(run, NULL, "compression/residual_norm",
+                  deck_feedback(run->deck) ? sqrt(m->residual) : NAN);
+  (void)train_end(run, NULL, true);
   return status;
 }
 

@@ -168,17 +168,14 @@ enum status train_tell_step(struct train_run *run);
 /* The largest magnitude of an operand in tiles of fp8. Local. */
 double train_fp8_amax(const struct train_step *step);
 
-/* Looks up memory every few seconds at most. Local. */
-const struct train_memory *train_look_at_memory(struct train_run *run);
-/* Share of the peak (run.peak) for a step of so many seconds. NAN: not known. */
-double train_mfu(const struct train_run *run, double seconds);
-
-/* Numbers for TensorBoard, which rank 0 writes; on other ranks nothing. Local. */
-void train_show_step(struct train_run *run, const struct train_step *step);
-void train_show_evaluation(struct train_run *run, const struct evaluation *e);
-/* Means over units of the last measured step, and the norm of all residuals. NAN: not known. */
-void train_show_messages(struct train_run *run, double error, double cosine, double residual);
-void train_show_lanes(struct train_run *run, const struct train_lanes *lanes);
+/* A record with time and step: begin, its numbers, end. kind NULL: no line of results.jsonl.
+ * `shown`: TensorBoard shows numbers of it. On ranks other than 0 nothing is written. Local. */
+void train_begin(struct train_run *run, const char *kind, bool shown);
+enum status train_end(struct train_run *run, const char *kind, bool shown);
+/* A number, by its key in results.jsonl and its name in TensorBoard. NULL: it is not there. */
+void train_put(struct train_run *run, const char *key, const char *scalar, double value);
+/* A number that is NAN if it is not known. TensorBoard does not show it then. */
+void train_put_known(struct train_run *run, const char *key, const char *scalar, double value);
 
 /* Starts the counts of the metrics. The steps' executor must be there. Local. */
 enum status train_metrics_create(struct train_run *run);

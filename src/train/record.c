@@ -1,11 +1,46 @@
-/* The records of a run: the lines of results.jsonl, and the line of progress. */
+/* The records of a run: the lines of results.jsonl, and the numbers that TensorBoard shows of them.
+ * Each number stands here once, with its key and its name in TensorBoard. */
 #include "train/private.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+
+static const double per_gb = 1e-9;
+
+void train_begin(struct train_run *run, const char *kind, bool shown)
+{
+  if (shown)
+    events_begin(run->events, run->step);
+  if (!run->results || !kind)
+    return;
+  results_begin(run->results, kind);
+  results_time(run->results);
+  results_int(run->results, "step", run->step);
+}
+
+void train_put(struct train_run *run, const char *key, const char *scalar, double value)
+{
+  if (key && run->results)
+    results_real(run->results, key, value);
+  if (scalar && run->events)
+    events_add(run->events, scalar, value);
+}
+
+void train_put_known(struct train_run *run, const char *key, const char *scalar, double value)
+{
+  train_put(run, key, isnan(value) ? NULL : scalar, value);
+}
+
+enum status train_end(struct train_run *run, const char *kind, bool shown)
+{
+  if (shown)
+    events_end(run->events);
+  return kind && run->results ? results_end(run->results) : STATUS_OK;
+}
 
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
 {
@@ -25,44 +60,73 @@ int64_t train_step_tokens(const struct train_run *run)
   return run->deck->data.batch * run->job->shape.sequence;
 }
 
-/* -1: not known. */
-static void record_bytes(struct results *results, const char *key, int64_t bytes)
+/* Share of the peak (run.peak) for a step of so many seconds. NAN: not known. */
+static double mfu(const struct train_run *run, double seconds)
 {
-  results_real(results, key, bytes >= 0 ? (double)bytes : NAN);
+  const double peak = 1e12 * run->deck->run.peak * comm_ranks(run->comm);
+  return peak > 0 ? job_step_flops(run->job) / seconds / peak : NAN;
 }
 
-static void record_memory(struct train_run *run)
+/* Looks memory up every few seconds at most. */
+static void look_at_memory(struct train_run *run)
 {
-  const struct train_memory *memory = train_look_at_memory(run);
+  static const double every_s = 5;
+  const double now = clock_s();
+  struct train_memory *memory = &run->memory;
+  struct device *device = run->job->device;
+  int64_t used = 0, all = 0;
+  if (memory->looked_s > 0 && now < memory->looked_s + every_s)
+    return;
+  memory->looked_s = now;
+  memory->host = mem_resident_bytes();
+  if (!device->ops->memory(device, &used, &all))
+    memory->device = used;
+  if (memory->host > memory->host_peak)
+    memory->host_peak = memory->host;
+  if (memory->device > memory->device_peak)
+    memory->device_peak = memory->device;
+}
+
+/* bytes -1: not known. `scalar`, in GB, may be NULL. */
+static void put_bytes(struct train_run *run, const char *key, const char *scalar, int64_t bytes)
+{
+  train_put(run, key, NULL, bytes >= 0 ? (double)bytes : NAN);
+  if (bytes >= 0)
+    train_put(run, NULL, scalar, per_gb * (double)bytes);
+}
+
+static void put_memory(struct train_run *run)
+{
+  const struct train_memory *memory = &run->memory;
   const bool apart = !run->job->device->model.host_memory;
-  record_bytes(run->results, "host_bytes", memory->host);
-  record_bytes(run->results, "host_peak_bytes", memory->host_peak);
-  record_bytes(run->results, "device_bytes", apart ? memory->device : -1);
-  record_bytes(run->results, "device_peak_bytes", apart ? memory->device_peak : -1);
+  look_at_memory(run);
+  put_bytes(run, "host_bytes", "memory/host_gb", memory->host);
+  put_bytes(run, "host_peak_bytes", NULL, memory->host_peak);
+  put_bytes(run, "device_bytes", "memory/device_gb", apart ? memory->device : -1);
+  put_bytes(run, "device_peak_bytes", NULL, apart ? memory->device_peak : -1);
 }
 
 static enum status record_step(struct train_run *run, const struct train_step *last)
 {
-  if (!run->results)
+  const double samples = (double)run->samples, tokens = (double)train_step_tokens(run);
+  if (!run->results && !run->events)
     return STATUS_OK;
-  results_begin(run->results, "step");
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
-  results_real(run->results, "loss", last->result.loss);
-  results_real(run->results, "train_loss", last->result.loss);
-  results_real(run->results, "grad_norm", last->result.grad_norm);
+  train_begin(run, "step", true);
+  train_put(run, "loss", "loss/train", last->result.loss);
+  train_put(run, "train_loss", NULL, last->result.loss);
+  train_put(run, "grad_norm", "optimizer/gradient_norm", last->result.grad_norm);
   if (last->result.fp8) {
-    results_real(run->results, "fp8_amax", train_fp8_amax(last));
-    results_int(run->results, "fp8_saturated", (int64_t)last->result.tally.saturated);
+    train_put(run, "fp8_amax", "fp8/amax", train_fp8_amax(last));
+    train_put(run, "fp8_saturated", "fp8/saturated", (double)last->result.tally.saturated);
   }
-  results_real(run->results, "lr", last->lr);
-  results_int(run->results, "samples", run->samples);
-  results_int(run->results, "tokens", run->samples * run->job->shape.sequence);
-  results_real(run->results, "seconds", last->seconds);
-  results_real(run->results, "tokens_per_s", (double)train_step_tokens(run) / last->seconds);
-  results_real(run->results, "mfu", train_mfu(run, last->seconds));
-  record_memory(run);
-  return results_end(run->results);
+  train_put(run, "lr", "optimizer/learning_rate", last->lr);
+  train_put(run, "samples", NULL, samples);
+  train_put(run, "tokens", NULL, samples * (double)run->job->shape.sequence);
+  train_put(run, "seconds", "speed/step_s", last->seconds);
+  train_put(run, "tokens_per_s", "speed/tokens_per_s", tokens / last->seconds);
+  train_put_known(run, "mfu", "speed/mfu", mfu(run, last->seconds));
+  put_memory(run);
+  return train_end(run, "step", true);
 }
 
 /* Over all ranks. */
@@ -92,7 +156,6 @@ enum status train_tell_step(struct train_run *run)
       run->last.result.fp8 ? merge_tally(run->comm, &run->last.result.tally) : STATUS_OK;
   if (!status)
     status = record_step(run, &run->last);
-  train_show_step(run, &run->last);
   if (!status)
     train_say_step(run, &run->last);
   return status;
@@ -100,42 +163,38 @@ enum status train_tell_step(struct train_run *run)
 
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e)
 {
-  train_show_evaluation(run, e);
-  if (!run->results)
-    return STATUS_OK;
-  results_begin(run->results, "eval");
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
-  results_real(run->results, "loss", e->loss);
-  results_real(run->results, "perplexity", e->perplexity);
-  results_real(run->results, "val_loss", e->loss);
-  results_real(run->results, "val_ppl", e->perplexity);
-  results_real(run->results, "bits_per_byte", e->bits_per_byte);
-  results_int(run->results, "tokens", e->tokens);
-  results_real(run->results, "seconds", e->seconds);
-  return results_end(run->results);
+  train_begin(run, "eval", true);
+  train_put(run, "loss", "loss/validation", e->loss);
+  train_put(run, "perplexity", "validation/perplexity", e->perplexity);
+  train_put(run, "val_loss", NULL, e->loss);
+  train_put(run, "val_ppl", NULL, e->perplexity);
+  train_put(run, "bits_per_byte", "validation/bits_per_byte", e->bits_per_byte);
+  train_put(run, "tokens", NULL, (double)e->tokens);
+  train_put(run, "seconds", NULL, e->seconds);
+  return train_end(run, "eval", true);
 }
 
 enum status train_record_lanes(struct train_run *run, const struct train_lanes *lanes)
 {
-  train_show_lanes(run, lanes);
-  if (!run->results)
-    return STATUS_OK;
-  results_begin(run->results, "lanes");
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
-  results_int(run->results, "steps", lanes->steps);
-  results_real(run->results, "seconds", lanes->seconds);
-  results_begin_object(run->results, "busy");
-  for (int lane = 0; lane < LANE_COUNT; lane++)
+  train_begin(run, "lanes", true);
+  train_put(run, "steps", NULL, (double)lanes->steps);
+  train_put(run, "seconds", NULL, lanes->seconds);
+  if (run->results)
+    results_begin_object(run->results, "busy");
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    const char *name = plan_lane_name((enum plan_lane)lane);
+    char scalar[64];
+    snprintf(scalar, sizeof scalar, "lanes_busy/%s", name);
     if (lanes->busy[lane] > 0)
-      results_real(run->results, plan_lane_name((enum plan_lane)lane), lanes->busy[lane]);
-  results_end_object(run->results);
-  results_int(run->results, "slowest_rank", lanes->slowest);
-  results_real(run->results, "slowest_seconds", lanes->slowest_s);
-  results_int(run->results, "fastest_rank", lanes->fastest);
-  results_real(run->results, "fastest_seconds", lanes->fastest_s);
-  return results_end(run->results);
+      train_put(run, name, scalar, lanes->busy[lane]);
+  }
+  if (run->results)
+    results_end_object(run->results);
+  train_put(run, "slowest_rank", NULL, lanes->slowest);
+  train_put(run, "slowest_seconds", NULL, lanes->slowest_s);
+  train_put(run, "fastest_rank", NULL, lanes->fastest);
+  train_put(run, "fastest_seconds", NULL, lanes->fastest_s);
+  return train_end(run, "lanes", true);
 }
 
 enum status train_record_run(struct train_run *run, const char *end, const char *reason,

@@ -1,3 +1,4 @@
+/* Draws a token from logits by temperature, top-k and top-p. */
 #include "train/sample.h"
 
 #include <math.h>

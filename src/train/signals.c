@@ -1,3 +1,4 @@
+/* Signals that ask a run to stop. */
 #include "train/signals.h"
 
 #include <errno.h>

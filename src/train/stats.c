@@ -1,3 +1,4 @@
+/* Times of steps in a ring, and mean and deviation over runs. */
 #include "train/stats.h"
 
 #include <math.h>

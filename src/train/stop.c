@@ -1,3 +1,4 @@
+/* Decides when a run must save and leave, from its limits and its costs. */
 #include "train/stop.h"
 
 #include <errno.h>
