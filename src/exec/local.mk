@@ -8,6 +8,12 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/exec.h \
 	src/exec/exec_memory.c \
 	src/exec/handlers.c \
+	src/exec/handlers.h \
+	src/exec/handlers_codec.c \
+	src/exec/handlers_model.c \
+	src/exec/handlers_move.c \
+	src/exec/handlers_update.c \
+	src/exec/handlers_window.c \
 	src/exec/op_counters.c \
 	src/exec/op_counters.h \
 	src/exec/times.c \

@@ -1,0 +1,325 @@
+/* Messages of codecs between ranks: gradients with error feedback, and parameters. */
+#include "base/hash.h"
+#include "compress/compress.h"
+#include "exec/handlers.h"
+
+/* Random bits are new in each step, and different on each rank, unless messages of a sum must share
+ * them. */
+static uint64_t codec_seed(const struct call *call)
+{
+  const struct attributes *attr = &call->instr->attr;
+  const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
+  const int64_t word[] = {(int64_t)attr->seed, call->args->step,
+                          attr->group,         call->instr->unit,
+                          call->instr->micro,  common ? -1 : call->exec->plan->input.rank};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* One part per member of the group, of so many elements each. */
+static struct codec_pass pass_of(const struct call *call, int64_t elements, void *work)
+{
+  return (struct codec_pass){.lane = call->lane,
+                             .n = elements,
+                             .parts = comm_group_size(group_of(call)),
+                             .seed = codec_seed(call),
+                             .work = work};
+}
+
+/* Elements of this rank's own part, so that all ranks together measure all parts. */
+struct sample {
+  int64_t n;
+  const float *x; /* in the gradient */
+  float *copy;
+  struct plan_sample *sums;
+};
+
+static struct sample sample_of(const struct call *call, const struct codec_pass *pass)
+{
+  const int64_t n = plan_sampled(pass->n),
+                before = use_bytes(call, ENCODE_WORK) - plan_sample_bytes(pass->n);
+  char *place = (char *)use(call, ENCODE_WORK) + before / 256 * 256;
+  return (struct sample){.n = n,
+                         .x = (float *)use(call, ENCODE_GRADS) +
+                              comm_group_index(group_of(call)) * pass->n,
+                         .copy = (float *)(place + sizeof(struct plan_sample)),
+                         .sums = (struct plan_sample *)place};
+}
+
+/* The gradient now holds the error of the messages. The copy minus this error is the decoded
+ * message. */
+static enum status measure_sample(const struct call *call, const struct codec_pass *pass,
+                                  const struct sample *s)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct plan_sample *out = call->exec->span[call->index].sample;
+  enum status status = ops->zero(call->lane, s->sums, sizeof *s->sums);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->elements);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->x, &s->sums->lost);
+  if (!status)
+    status = ops->subtract(call->lane, s->n, DTYPE_F32, s->x, s->copy);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->decoded);
+  if (!status && use(call, ENCODE_RESIDUAL))
+    status = ops->sum_squares(call->lane, pass->n * pass->parts, use(call, ENCODE_GRADS),
+                              &s->sums->residual);
+  return status ? status : ops->copy(call->lane, out, s->sums, sizeof *out);
+}
+
+/* Messages of x. If the error is kept or measured, x becomes the error. */
+static enum status encode(const struct call *call, const struct codec_pass *pass)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const int64_t every = call->exec->plan->unit[call->instr->unit].policy.sample;
+  const bool measures = every > 0 && exec_is_sampled(every, call->args->step);
+  float *x = use(call, ENCODE_GRADS);
+  void *messages = use(call, ENCODE_MESSAGES);
+  struct sample sample = {0};
+  enum status status = STATUS_OK;
+  if (measures) {
+    sample = sample_of(call, pass);
+    status = call->lane->device->ops->copy(call->lane, sample.copy, sample.x,
+                                           (size_t)sample.n * sizeof *sample.x);
+  }
+  if (!status)
+    status = codec->ops->encode(codec, pass, x, messages);
+  if (!status && (measures || use(call, ENCODE_RESIDUAL)))
+    status = codec->ops->subtract(codec, pass, messages, x);
+  return status || !measures ? status : measure_sample(call, pass, &sample);
+}
+
+/* The residual of earlier messages, added to the gradient. */
+static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
+                                void *work)
+{
+  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
+  const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
+  return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
+                               x);
+}
+
+enum status run_magnitude(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct comm_group *group = group_of(call);
+  const int64_t n = buffer_of(call, MAGNITUDE_GRADS)->elements;
+  float *x = use(call, MAGNITUDE_GRADS), *all = use(call, MAGNITUDE_ALL),
+        *mine = all + comm_group_index(group);
+  enum status status = STATUS_OK;
+  if (use(call, MAGNITUDE_RESIDUAL))
+    status = add_residual(call, x, n, MAGNITUDE_RESIDUAL, use(call, MAGNITUDE_WORK));
+  if (!status)
+    status = ops->max_magnitude(call->lane, n, x, mine);
+  if (!status)
+    status = comm_all_gather(group, call->lane, mine, sizeof *mine, all);
+  return status ? status
+                : ops->max_magnitude(call->lane, comm_group_size(group), all,
+                                     use(call, MAGNITUDE_LARGEST));
+}
+
+/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. The residual is the
+ * gradient minus its messages. */
+static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
+{
+  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
+  float *x = use(call, ENCODE_GRADS);
+  void *residual = use(call, ENCODE_RESIDUAL);
+  struct codec_pass whole = *pass;
+  whole.n *= whole.parts;
+  whole.parts = 1;
+  enum status status = STATUS_OK;
+  if (!pass->largest)
+    status = add_residual(call, x, whole.n, ENCODE_RESIDUAL, whole.work);
+  if (!status)
+    status = encode(call, pass);
+  return status ? status : lost->ops->encode(lost, &whole, x, residual);
+}
+
+enum status run_encode(const struct call *call)
+{
+  const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
+  struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  pass.largest = use(call, ENCODE_LARGEST);
+  return use(call, ENCODE_RESIDUAL) ? encode_with_feedback(call, &pass) : encode(call, &pass);
+}
+
+/* All gathers of a step send the same messages. Replicas of a shard do, too. */
+static uint64_t params_seed(const struct call *call)
+{
+  const struct attributes *attr = &call->instr->attr;
+  const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
+  const int64_t word[] = {(int64_t)attr->seed, call->args->update, attr->group, call->instr->unit,
+                          common ? -1 : comm_group_index(group_of(call))};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* The shard minus the copy: the difference that the other ranks do not have yet. */
+static enum status subtract_copy(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const struct plan_buffer *copy = buffer_of(call, ENCODE_PARAMS_COPY);
+  float *difference = use(call, ENCODE_PARAMS_DIFFERENCE);
+  const enum status status = ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
+                                       (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
+  return status ? status
+                : ops->subtract(call->lane, copy->elements, copy->dtype,
+                                use(call, ENCODE_PARAMS_COPY), difference);
+}
+
+enum status run_encode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = buffer_of(call, ENCODE_PARAMS_SHARD)->elements,
+                                  .parts = 1,
+                                  .seed = params_seed(call),
+                                  .work = use(call, ENCODE_PARAMS_WORK)};
+  const bool differs = use(call, ENCODE_PARAMS_DIFFERENCE) != NULL;
+  const enum status status = differs ? subtract_copy(call) : STATUS_OK;
+  return status ? status
+                : codec->ops->encode(
+                      codec, &pass,
+                      use(call, differs ? ENCODE_PARAMS_DIFFERENCE : ENCODE_PARAMS_SHARD),
+                      use(call, ENCODE_PARAMS_MESSAGE));
+}
+
+enum status run_gather_messages(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
+                         use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
+}
+
+/* A codec may turn zeros into other numbers. Zeros between parameters must stay, because masters
+ * and copies are encoded with them. `part`: elements [begin, end) of the trained part. */
+static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
+                             int64_t size)
+{
+  const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
+  enum status status = STATUS_OK;
+  int64_t at = 0;
+  for (int p = 0; p <= layout->params && !status; p++) {
+    if (p < layout->params && layout->frozen[p])
+      continue;
+    const int64_t next = p < layout->params ? layout->offset[p] : layout->trained,
+                  from = at > begin ? at : begin, to = next < end ? next : end;
+    if (from < to)
+      status = call->lane->device->ops->zero(call->lane, part + (from - begin) * size,
+                                             (size_t)((to - from) * size));
+    at = p < layout->params ? next + layout->elements[p] : next;
+  }
+  return status;
+}
+
+static enum status decode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
+  const int members = comm_group_size(group_of(call));
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = whole->elements / members,
+                                  .parts = members,
+                                  .seed = params_seed(call),
+                                  .work = use(call, DECODE_PARAMS_WORK)};
+  const bool copies = adds(call, DECODE_PARAMS_WHOLE);
+  const enum status status =
+      codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES), copies, whole->dtype,
+                         use(call, DECODE_PARAMS_WHOLE));
+  return status || !copies ? status
+                           : zero_gaps(call, use(call, DECODE_PARAMS_WHOLE), 0, whole->elements,
+                                       (int64_t)dtype_size(whole->dtype));
+}
+
+enum status run_decode_params(const struct call *call)
+{
+  const int window = call->instr->use[DECODE_PARAMS_WHOLE].buffer;
+  enum status status = open_window(call, window);
+  if (!status)
+    status = decode_params(call);
+  if (!status)
+    hold_window(call, window);
+  return status;
+}
+
+enum status run_exchange(const struct call *call)
+{
+  struct comm_group *group = group_of(call);
+  const int blocks = call->instr->attr.blocks;
+  const int64_t bytes = use_bytes(call, EXCHANGE_RECEIVED) / blocks;
+  const char *sent = use(call, EXCHANGE_SENT);
+  char *received = use(call, EXCHANGE_RECEIVED);
+  const bool varying = call->instr->attr.codec.ops->traits & CODEC_VARIABLE;
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = (varying ? comm_exchange_varying : comm_exchange)(
+        group, call->lane, sent + b * bytes, bytes / comm_group_size(group), received + b * bytes);
+  return status;
+}
+
+/* The flat element at which this member's part of an encoded sum begins. */
+static int64_t part_begin(const struct call *call, int64_t elements)
+{
+  const struct exec *exec = call->exec;
+  const int index = comm_group_index(group_of(call));
+  switch (call->instr->attr.group) {
+  case GROUP_REPLICAS: return exec->plan->unit[call->instr->unit].owned.begin + index * elements;
+  case GROUP_ACROSS:
+    return (index * (int64_t)comm_group_size(exec->group[GROUP_NODE]) +
+            comm_group_index(exec->group[GROUP_NODE])) *
+           elements;
+  default: return index * elements;
+  }
+}
+
+/* Messages from all members for `out`, which is `elements` of operand `shard`, `stride` bytes
+ * apart. */
+static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
+                              int shard, int64_t elements, float *out, void *work)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct codec_pass pass = pass_of(call, elements, work);
+  const enum status status =
+      codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
+  const int64_t begin = part_begin(call, elements);
+  return status || codec->ops->traits & CODEC_IDENTITY
+             ? status
+             : zero_gaps(call, (char *)out, begin, begin + elements, sizeof(float));
+}
+
+enum status run_decode_sum(const struct call *call)
+{
+  const int blocks = call->instr->attr.blocks, members = comm_group_size(group_of(call));
+  const int64_t bytes = use_bytes(call, DECODE_SUM_MESSAGES) / blocks,
+                elements = buffer_of(call, DECODE_SUM_SHARD)->elements / blocks;
+  const char *messages = use(call, DECODE_SUM_MESSAGES);
+  float *shard = use(call, DECODE_SUM_SHARD);
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = decode_sum(call, messages + b * bytes, bytes / members, DECODE_SUM_SHARD, elements,
+                        shard + b * elements, use(call, DECODE_SUM_WORK));
+  return status;
+}
+
+/* Messages are read in the senders' memory. After the first barrier all are complete. After the
+ * second one all have been read. */
+enum status run_sum_shared(const struct call *call)
+{
+  const struct exec_memory *memory = call->exec->config.memory;
+  struct comm_group *group = group_of(call);
+  const int64_t bytes = use_bytes(call, SUM_SHARED_SENT) / comm_group_size(group);
+  const char *mine = use(call, SUM_SHARED_SENT);
+  const char *first = (const char *)comm_shared_memory(memory->regions) +
+                      (mine - (char *)memory->transient[TIER_SHARED]);
+  enum status status = comm_group_barrier(group);
+  if (!status)
+    status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
+                        SUM_SHARED_SHARD, buffer_of(call, SUM_SHARED_SHARD)->elements,
+                        use(call, SUM_SHARED_SHARD), NULL);
+  return status ? status : comm_group_barrier(group);
+}
+
+enum status run_gather_grads(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE),
+                         use_bytes(call, GATHER_GRADS_PIECE), use(call, GATHER_GRADS_WHOLE));
+}

@@ -1,0 +1,262 @@
+/* Squares, metrics and updates. Speculative units are changed one step later than others. */
+#include <math.h>
+#include <stddef.h>
+
+#include "base/hash.h"
+#include "exec/handlers.h"
+
+_Static_assert(offsetof(struct plan_metrics, squares) == 0,
+               "SQUARES sum into metrics or into squares alone");
+_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum),
+               "squares and loss are summed as one array");
+
+enum status run_squares(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct plan_metrics *metrics = use(call, SQUARES_SUM);
+  enum status status = adds(call, SQUARES_SUM)
+                           ? STATUS_OK
+                           : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  return status ? status
+                : ops->sum_squares(call->lane, buffer_of(call, SQUARES_GRADS)->elements,
+                                   use(call, SQUARES_GRADS), &metrics->squares);
+}
+
+enum status run_accumulate(const struct call *call)
+{
+  const int64_t n = buffer_of(call, ACCUMULATE_GRADS)->elements;
+  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32,
+                                            use(call, ACCUMULATE_LANDED), n, true,
+                                            use(call, ACCUMULATE_GRADS));
+}
+
+/* The squares of gradients on the host. */
+static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const enum status status =
+      ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed);
+  return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
+}
+
+enum status run_metrics(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  const struct device_ops *ops = call->lane->device->ops;
+  struct plan_metrics *metrics = use(call, METRICS_OUT);
+  enum status status = STATUS_OK;
+  if (!adds(call, METRICS_OUT)) /* no SQUARES added to it before: an evaluation, or all of them on
+                                   the host */
+    status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  if (!status && use(call, METRICS_SQUARES))
+    status = add_landed(call, metrics);
+  if (!status)
+    status = ops->copy(call->lane, &metrics->loss, use(call, METRICS_LOSS), sizeof metrics->loss);
+  if (!status)
+    status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
+  if (!status)
+    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
+                           &metrics->outcome);
+  return status ? status
+                : ops->copy(call->lane, &exec->results[call->n % KEPT], metrics, sizeof *metrics);
+}
+
+_Static_assert((int)REPAIR_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
+
+_Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
+
+/* The host reads the results of METRICS. An update that waits for no other unit has no outcome. */
+static const struct outcome *outcome_of(const struct call *call)
+{
+  const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
+  if (metrics && call->exec->plan->on_host[call->instr->lane])
+    metrics = &call->exec->results[call->n % KEPT];
+  return metrics ? &metrics->outcome : NULL;
+}
+
+/* The random bits of a step and unit. */
+static uint64_t rounding_seed(const struct call *call)
+{
+  const int64_t word[] = {(int64_t)call->instr->attr.seed, call->args->update, call->instr->unit};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* The settings of a pass that do not depend on operands. */
+static struct update update_of(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct optim_settings *optim = &plan->input.optim;
+  return (struct update){
+      .rule = call->instr->attr.optimizer,
+      .lr = call->args->lr * call->instr->attr.lr_scale,
+      .beta1 = optim->beta1,
+      .beta2 = optim->beta2,
+      .momentum = optim->momentum,
+      .nesterov = optim->nesterov,
+      .eps = optim->eps,
+      .decay = optim->decay,
+      .grad_scale = 1,
+      .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
+      .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
+      .outcome = outcome_of(call),
+      .states = plan->unit[call->instr->unit].policy.state,
+      .stochastic = call->instr->attr.stochastic,
+      .seed = rounding_seed(call),
+  };
+}
+
+enum status run_direction(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const struct layout_range mine = plan->unit[unit].owned;
+  struct update op = update_of(call);
+  op.copy = buffer_of(call, DIRECTION_OUT)->dtype;
+  char *const out = use(call, DIRECTION_OUT);
+  void *const state[PLAN_MAX_STATE] = {use(call, DIRECTION_STATE)};
+  return optim_direction(call->lane, &plan->unit[unit].segments, mine, &op,
+                         use(call, DIRECTION_GRADS), state,
+                         out - mine.begin * (int64_t)dtype_size(op.copy));
+}
+
+enum status run_gather_direction(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
+                         use_bytes(call, GATHER_DIRECTION_PIECE),
+                         use(call, GATHER_DIRECTION_WHOLE));
+}
+
+static enum status update_matrices(const struct call *call, const struct update *elements)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct optim_segments *segments = &plan->unit[call->instr->unit].segments;
+  const struct layout_range mine = plan->unit[call->instr->unit].owned;
+  void *const direction = use(call, UPDATE_DIRECTION);
+  struct update op = *elements;
+  op.grad = buffer_of(call, UPDATE_DIRECTION)->dtype;
+  const enum status status =
+      optim_transform(call->lane, segments, mine, op.grad, direction, use(call, UPDATE_WORK));
+  return status ? status
+                : optim_apply(call->lane, segments, mine, &op, use(call, UPDATE_MASTER), direction,
+                              use(call, UPDATE_WORKING));
+}
+
+/* The same for the step before, whose gradient speculative units have not been changed by. */
+static struct update pending_update(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  const int64_t n = call->n - 1;
+  struct call before = *call;
+  before.n = n;
+  before.args = &exec->args[n % KEPT];
+  struct update op = update_of(&before);
+  op.outcome = &exec->results[n % KEPT].outcome;
+  return op;
+}
+
+static bool is_clipped(const struct outcome *outcome)
+{
+  return outcome->scale != 1; /* exactly 1 if the norm is not above optim.clip */
+}
+
+/* Whether UPDATE writes the working copy as if this step were not clipped. Equal on all ranks. */
+static bool guesses(const struct call *call)
+{
+  return call->n == 1 || !is_clipped(&call->exec->results[(call->n - 1) % KEPT].outcome);
+}
+
+/* This step's update changes the working copy alone, because it may be clipped: `next`. */
+static enum status speculate(const struct call *call, struct update next, void *const *state)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const bool waits = call->n - 1 > call->exec->settled;
+  const struct update known = waits ? pending_update(call) : (struct update){0};
+  if (!guesses(call))
+    return waits ? optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
+                                &known, use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state,
+                                NULL)
+                 : STATUS_OK;
+  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
+                         waits ? &known : NULL, use(call, UPDATE_PENDING), &next,
+                         use(call, UPDATE_GRADS), use(call, UPDATE_MASTER), state,
+                         use(call, UPDATE_WORKING));
+}
+
+enum status run_update(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  struct update op = update_of(call);
+  enum status status = STATUS_OK;
+  void *state[PLAN_MAX_STATE];
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(call, UPDATE_STATE + s);
+  if (use(call, UPDATE_WORKING))
+    op.copy = buffer_of(call, UPDATE_WORKING)->dtype;
+  if (use(call, UPDATE_PENDING))
+    return speculate(call, op, state);
+  if (use(call, UPDATE_DIRECTION))
+    status = update_matrices(call, &op);
+  return status ? status
+                : optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, &op,
+                               use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
+                               use(call, UPDATE_WORKING));
+}
+
+enum status run_repair(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  struct update op = update_of(call);
+  void *state[PLAN_MAX_STATE] = {NULL};
+  if (guesses(call) && op.outcome->finite && !is_clipped(op.outcome))
+    return STATUS_OK;
+  for (int s = 0; s < RULE_STATES; s++)
+    state[s] = use(call, REPAIR_STATE + s);
+  op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
+  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, NULL, NULL,
+                         &op, use(call, REPAIR_GRADS), use(call, REPAIR_MASTER), state,
+                         use(call, REPAIR_WORKING));
+}
+
+/* The gradient of the last step is the pending one of a step after it. */
+static enum status settle(struct exec *exec, int index)
+{
+  const struct plan *plan = exec->plan;
+  const struct instr *instr = &plan->instr[index];
+  const struct call call = {.exec = exec,
+                            .lane = exec->driver[instr->lane].lane,
+                            .instr = instr,
+                            .index = index,
+                            .n = exec->released + 1};
+  const struct update op = pending_update(&call);
+  void *state[PLAN_MAX_STATE];
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(&call, UPDATE_STATE + s);
+  return optim_update(call.lane, &plan->unit[instr->unit].segments, plan->unit[instr->unit].owned,
+                      &op, use(&call, UPDATE_MASTER), use(&call, UPDATE_PENDING), state, NULL);
+}
+
+enum status exec_settle(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plan->n && exec->settled < exec->released && !status; i++)
+    if (plan->instr[i].op == OP_UPDATE && plan->instr[i].use[UPDATE_PENDING].buffer >= 0)
+      status = settle(exec, i);
+  exec->settled = exec->released;
+  return status;
+}
+
+/* The products of an update of whole matrices, which change no parameter. */
+enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
+{
+  const struct plan *plan = exec->plan;
+  const struct instr *instr = &plan->instr[index];
+  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
+  const struct layout_range all = {0, plan->unit[instr->unit].layout.trained};
+  const enum dtype type = buffer_of(&call, UPDATE_DIRECTION)->dtype;
+  return optim_transform(lane, &plan->unit[instr->unit].segments, all, type,
+                         use(&call, UPDATE_DIRECTION), use(&call, UPDATE_WORK));
+}
