@@ -229,23 +229,17 @@ static enum status read_alone(const struct command *command, int argc, char **ar
   return status ? status : take_all(command, argc, argv, first, files, out);
 }
 
-/* `text`, which is freed, with the words after it. */
-static char *join(char *text, int n, char *const words[])
+/* 'sluice eval deck.yaml' */
+static char *join_words(const struct command *command, const struct arguments *arguments)
 {
-  for (int i = 0; i < n && text; i++) {
-    char *more = mem_printf("%s %s", text, words[i]);
+  char *text = mem_printf("'sluice %s%s", command->name, arguments->words ? "" : "'");
+  for (int i = 0; i < arguments->words && text; i++) {
+    const bool last = i == arguments->words - 1;
+    char *more = mem_printf("%s %s%s", text, arguments->word[i], last ? "'" : "");
     mem_free(text);
     text = more;
   }
   return text;
-}
-
-static char *join_words(const struct command *command, const struct arguments *arguments)
-{
-  char *text = join(mem_printf("sluice %s", command->name), arguments->words, arguments->word);
-  char *quoted = text ? mem_printf("'%s'", text) : NULL;
-  mem_free(text);
-  return quoted;
 }
 
 /* The deck's keys are compared once the deck is read. Collective. */
@@ -315,6 +309,13 @@ static enum status read_text(read_file *read, const char *word, char **path, cha
   return STATUS_OK;
 }
 
+static enum status load_deck(const struct arguments *arguments, const char *path, const char *text,
+                             struct deck *out)
+{
+  return deck_load_site(out, arguments->site, arguments->site_text, path, text,
+                        arguments->assignments, arguments->assignment);
+}
+
 /* With train.init the deck is not checked yet: it may lack the model. */
 static enum status read_deck(const struct arguments *arguments, read_file *read, const char *word,
                              struct deck *out)
@@ -328,9 +329,7 @@ static enum status read_deck(const struct arguments *arguments, read_file *read,
   if (!status)
     status = comm_broadcast_text(comm, &text, 0);
   if (!status)
-    status = comm_agree(arguments->comm,
-                        deck_load_site(out, arguments->site, arguments->site_text, path, text,
-                                       arguments->assignments, arguments->assignment));
+    status = comm_agree(comm, load_deck(arguments, path, text, out));
   mem_free(path);
   mem_free(text);
   return status;
@@ -344,11 +343,8 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
 
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
 {
-  enum status status =
-      path ? read_deck(arguments, file_read_stream, path, out)
-           : comm_agree(arguments->comm,
-                        deck_load_site(out, arguments->site, arguments->site_text, NULL, NULL,
-                                       arguments->assignments, arguments->assignment));
+  enum status status = path ? read_deck(arguments, file_read_stream, path, out)
+                            : comm_agree(arguments->comm, load_deck(arguments, NULL, NULL, out));
   if (!status && path && *out->train.init)
     status = model_source_resolve(arguments->comm, out->train.init, out);
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);

@@ -9,24 +9,28 @@
 
 enum { RATES_MOST_BYTES = 1 << 20 };
 
-// clang-format off: one row a key
+/* clang-format off */
 #define OPTION(key, field, unit_, most_, text_, otherwise)                                         \
-  {key,           OPTION_REAL,  offsetof(struct plan_rates, field), "0", .most = most_,            \
-   .unit = unit_, .text = text_},
+  {key, OPTION_REAL, offsetof(struct plan_rates, field), "0", .most = most_, .unit = unit_,        \
+   .text = text_},
 #define ENCODE(id, kind, title, source) RATE_ENCODE(OPTION, #id, CODEC_##id)
 #define DECODE(id, kind, title, source) RATE_DECODE(OPTION, #id, CODEC_##id)
 #define ENCODE_LATENCY(id, kind, title, source) RATE_ENCODE_LATENCY(OPTION, #id, CODEC_##id)
 #define DECODE_LATENCY(id, kind, title, source) RATE_DECODE_LATENCY(OPTION, #id, CODEC_##id)
 const struct option rates_table[] = {
-    RATE_ROWS(OPTION) CODEC_ROWS(ENCODE) CODEC_ROWS(DECODE) CODEC_ROWS(ENCODE_LATENCY)
-        CODEC_ROWS(DECODE_LATENCY){.name = NULL},
+    RATE_ROWS(OPTION)
+    CODEC_ROWS(ENCODE)
+    CODEC_ROWS(DECODE)
+    CODEC_ROWS(ENCODE_LATENCY)
+    CODEC_ROWS(DECODE_LATENCY)
+    {.name = NULL},
 };
 #undef DECODE_LATENCY
 #undef ENCODE_LATENCY
 #undef DECODE
 #undef ENCODE
 #undef OPTION
-// clang-format on
+/* clang-format on */
 
 const struct option *rates_find(const char *key)
 {

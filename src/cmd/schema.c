@@ -9,15 +9,18 @@
 
 #define NUMBER_PATTERN "^[-+]?[0-9]+(\\.[0-9]*)?([eE][-+]?[0-9]+)?"
 
-static void write_type(struct json_writer *json, const char *type)
+static void write_texts(struct json_writer *json, const char *key, const char *const *texts)
 {
-  json_write_text(json, "type", type);
+  json_write_open(json, key, '[');
+  for (; *texts; texts++)
+    json_write_text(json, NULL, *texts);
+  json_write_close(json, ']');
 }
 
-static void open_choice(struct json_writer *json, const char *type)
+static void open_type(struct json_writer *json, const char *type)
 {
   json_write_open(json, NULL, '{');
-  write_type(json, type);
+  json_write_text(json, "type", type);
 }
 
 static void write_range(struct json_writer *json, const struct option *option)
@@ -29,23 +32,20 @@ static void write_range(struct json_writer *json, const struct option *option)
     json_write_real(json, "maximum", option->most);
 }
 
-static void write_scalars(struct json_writer *json, const char *key)
+static void write_scalars(struct json_writer *json)
 {
-  static const char *const types[] = {"string", "number", "boolean", "null"};
-  json_write_open(json, key, '[');
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    json_write_text(json, NULL, types[i]);
-  json_write_close(json, ']');
+  static const char *const types[] = {"string", "number", "boolean", "null", NULL};
+  write_texts(json, "type", types);
 }
 
 /* A number, or a text such as 8M. */
 static void write_number(struct json_writer *json, const struct option *option, bool whole)
 {
   json_write_open(json, "anyOf", '[');
-  open_choice(json, whole ? "integer" : "number");
+  open_type(json, whole ? "integer" : "number");
   write_range(json, option);
   json_write_close(json, '}');
-  open_choice(json, "string");
+  open_type(json, "string");
   json_write_text(json, "pattern", whole ? NUMBER_PATTERN "([kKMGT]i?)?B?$" : NUMBER_PATTERN "$");
   json_write_close(json, '}');
   json_write_close(json, ']');
@@ -64,32 +64,32 @@ static void write_choices(struct json_writer *json, const char *const *choices)
 
 static void write_bool(struct json_writer *json)
 {
-  static const char *const words[] = {"yes", "no", "on", "off", NULL};
   json_write_open(json, "enum", '[');
   json_write_bool(json, NULL, true);
   json_write_bool(json, NULL, false);
-  for (int i = 0; words[i]; i++)
-    json_write_text(json, NULL, words[i]);
+  for (const char *const *word = (const char *const[]){"yes", "no", "on", "off", NULL}; *word;
+       word++)
+    json_write_text(json, NULL, *word);
   json_write_close(json, ']');
 }
 
-static void write_items(struct json_writer *json, const struct option *option)
+static void write_item(struct json_writer *json, const struct option *option)
 {
-  json_write_open(json, "items", '{');
   if (option->choices)
     write_choices(json, option->choices);
   else if (option->type == OPTION_STRINGS)
-    write_scalars(json, "type");
+    write_scalars(json);
   else
     write_number(json, option, option->type == OPTION_INTS);
-  json_write_close(json, '}');
 }
 
 /* A list of `least` to `most` items; most -1: any number. */
 static void write_list(struct json_writer *json, const struct option *option, int least, int most)
 {
-  open_choice(json, "array");
-  write_items(json, option);
+  open_type(json, "array");
+  json_write_open(json, "items", '{');
+  write_item(json, option);
+  json_write_close(json, '}');
   json_write_int(json, "minItems", least);
   if (most >= 0)
     json_write_int(json, "maxItems", most);
@@ -98,20 +98,16 @@ static void write_list(struct json_writer *json, const struct option *option, in
 
 static void write_lists(struct json_writer *json, const struct option *option)
 {
+  const bool any = option->type == OPTION_STRINGS;
   json_write_open(json, "anyOf", '[');
-  if (option->type == OPTION_STRINGS) {
-    write_list(json, option, 0, -1);
-    json_write_open(json, NULL, '{'); /* one item */
-    if (option->choices)
-      write_choices(json, option->choices);
-    else
-      write_scalars(json, "type");
+  write_list(json, option, any ? 0 : option->count, any ? -1 : option->count);
+  if (any) { /* or one item */
+    json_write_open(json, NULL, '{');
+    write_item(json, option);
     json_write_close(json, '}');
-  } else {
-    write_list(json, option, option->count, option->count);
-    if (option->type == OPTION_INTS)
-      write_list(json, option, 0, 0);
   }
+  if (option->type == OPTION_INTS)
+    write_list(json, option, 0, 0);
   json_write_close(json, ']');
 }
 
@@ -121,7 +117,7 @@ static void write_kind(struct json_writer *json, const struct option *option)
   case OPTION_INT: write_number(json, option, true); return;
   case OPTION_REAL: write_number(json, option, false); return;
   case OPTION_BOOL: write_bool(json); return;
-  case OPTION_STRING: write_scalars(json, "type"); return;
+  case OPTION_STRING: write_scalars(json); return;
   case OPTION_CHOICE: write_choices(json, option->choices); return;
   case OPTION_REALS:
   case OPTION_INTS:
@@ -172,13 +168,10 @@ static void write_key(struct json_writer *json, const char *key, const struct op
   json_write_close(json, '}');
 }
 
-static void open_mapping(struct json_writer *json, const char *key)
+static void write_mapping(struct json_writer *json)
 {
-  json_write_open(json, key, '{');
-  json_write_open(json, "type", '[');
-  json_write_text(json, NULL, "object");
-  json_write_text(json, NULL, "null");
-  json_write_close(json, ']');
+  static const char *const types[] = {"object", "null", NULL};
+  write_texts(json, "type", types);
   json_write_bool(json, "additionalProperties", false);
   json_write_open(json, "properties", '{');
 }
@@ -211,7 +204,8 @@ static void write_section(struct json_writer *json, const char *section, size_t 
     if (!dot) {
       write_key(json, name, option);
     } else if (is_first(option, inner)) {
-      open_mapping(json, name);
+      json_write_open(json, name, '{');
+      write_mapping(json);
       write_section(json, option->name, inner);
       close_mapping(json);
     }
@@ -224,12 +218,7 @@ void schema_print(void)
   json_write_open(&json, NULL, '{');
   json_write_text(&json, "$schema", "http://json-schema.org/draft-07/schema#");
   json_write_text(&json, "title", "Deck of Sluice");
-  json_write_open(&json, "type", '[');
-  json_write_text(&json, NULL, "object");
-  json_write_text(&json, NULL, "null");
-  json_write_close(&json, ']');
-  json_write_bool(&json, "additionalProperties", false);
-  json_write_open(&json, "properties", '{');
+  write_mapping(&json);
   write_section(&json, "", 0);
   close_mapping(&json);
 }
