@@ -259,7 +259,7 @@ static enum status measure(void *part)
   enum status status = comm_max_i64(adam->bench.comm, &least, 1);
   adam->n = -least;
   if (!status)
-    status = bench_take_host(&adam->bench);
+    status = bench_take_place(&adam->bench, "host", "mpi");
   if (!status)
     status = set_up(adam);
   if (!status && comm_rank(adam->bench.comm) == 0)

@@ -6,7 +6,6 @@
 
 #include "base/append.h"
 #include "base/clock.h"
-#include "job/job.h"
 
 const struct update bench_update = {.lr = 1e-3,
                                     .beta1 = 0.9,
@@ -34,21 +33,36 @@ enum status bench_run(const struct bench_part *steps, const struct arguments *ar
   if (!status)
     status = steps->measure(part);
   steps->tear_down(part);
-  device_destroy(bench->host);
-  topo_destroy(bench->topo);
+  device_destroy(bench->job.device);
+  device_destroy(bench->job.host);
+  topo_destroy(bench->job.topo);
+  deck_destroy(&bench->deck);
   return status;
 }
 
-enum status bench_take_host(struct bench *bench)
+static enum status set_place(struct bench *bench, const char *device, const char *backend)
 {
-  const struct topo_options options = {.bind = true, .threads = (int)bench->values->threads};
-  enum status status = job_create_topo(bench->comm, &(struct job_buses){0}, &options, &bench->topo);
-  if (status)
-    return status;
-  bench->threads = topo_threads(bench->topo);
-  status = topo_bind(bench->topo);
-  return comm_agree(bench->comm,
-                    status ? status : device_create("host", 0, DTYPE_F32, &bench->host));
+  char text[3][64];
+  snprintf(text[0], sizeof *text, "run.device=%s", device);
+  snprintf(text[1], sizeof *text, "comm.backend=%s", backend);
+  snprintf(text[2], sizeof *text, "run.threads=%lld", (long long)bench->values->threads);
+  enum status status = options_create(deck_table, &bench->deck, &bench->deck.set);
+  for (int i = 0; i < 3 && !status; i++)
+    status = options_assign(bench->deck.set, text[i]);
+  return comm_agree(bench->comm, status);
+}
+
+enum status bench_take_place(struct bench *bench, const char *device, const char *backend)
+{
+  struct job *job = &bench->job;
+  enum status status = set_place(bench, device, backend);
+  job->comm = bench->comm;
+  job->deck = &bench->deck;
+  if (!status)
+    status = job_take_place(job);
+  bench->threads = job->threads;
+  bench->host = job->host ? job->host : job->device;
+  return status;
 }
 
 static enum status time_work(struct bench *bench, enum status (*run)(void *part, int work),

@@ -8,7 +8,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "io/results/results.h"
-#include "topo/topo.h"
+#include "job/job.h"
 #include "train/stats.h"
 
 /* Parts of `sluice bench`, one file each. */
@@ -36,8 +36,9 @@ struct bench_values {
 struct bench {
   struct comm *comm;
   const struct bench_values *values;
-  struct topo *topo;
-  struct device *host; /* computes on `threads` threads */
+  struct deck deck;    /* defaults, except where and with how many threads to compute */
+  struct job job;      /* its place alone */
+  struct device *host; /* of the job, or its device if that is the host */
   int threads;
 };
 
@@ -52,9 +53,9 @@ struct bench_part {
 enum status bench_run(const struct bench_part *steps, const struct arguments *arguments,
                       void *part);
 
-/* Takes this rank's cores, as a training run does, and makes the host device on them. Collective.
- */
-enum status bench_take_host(struct bench *bench);
+/* Takes device, cores and transport, as a run with these values of run.device and comm.backend
+ * does. Collective. */
+enum status bench_take_place(struct bench *bench, const char *device, const char *backend);
 
 /* Runs the works 0 to n - 1 one after the other, again and again for bench->values->seconds, and at
  * least `least` times. seconds[i]: the times of work i, each that of the slowest rank. The first

@@ -17,7 +17,6 @@
 #include "device/lane.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
-#include "job/job.h"
 
 enum {
   ROUNDS = 3,
@@ -37,9 +36,8 @@ struct values {
   int device, backend;
 };
 
-enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
-static const char *const backends[] = {"auto", "mpi", "nccl", NULL}; /* by enum deck_backend */
+static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 
 /* clang-format off */
 static const struct option table[] = {
@@ -74,8 +72,8 @@ struct rates {
   struct bench bench;
   const struct values *values;
   enum status status;    /* of the first failure, after which nothing is measured */
-  struct device *device; /* bench.host if the host computes */
-  enum dtype type;       /* that `device` computes in */
+  struct device *device; /* that computes */
+  enum dtype type;       /* in which it does */
   struct lane *lane[LANES];
   struct comm_group *link, *hosts;
   struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
@@ -497,64 +495,6 @@ static enum status check(void *part)
                                               : STATUS_OK;
 }
 
-/* Local; *gpus are those that this rank sees and uses. */
-static enum status count_gpus(const struct rates *rates, int *gpus)
-{
-  const int where = rates->values->device, local_ranks = comm_local_ranks(rates->bench.comm);
-  *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
-  if (*gpus < 0)
-    return STATUS_LIBRARY; /* its error text is set */
-  if (where == WHERE_CUDA && *gpus == 0)
-    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or this "
-                                          "process sees no GPU: request one, or use device=host");
-  if (local_ranks > *gpus && *gpus > 1)
-    return status_set(STATUS_USAGE,
-                      "this node has %d ranks, but they see %d GPUs and each rank needs one: start "
-                      "at most that many per node, or set device=host",
-                      local_ranks, *gpus);
-  return STATUS_OK;
-}
-
-static const char *transport_of(const struct rates *rates)
-{
-  return job_device_transport((enum deck_backend)rates->values->backend);
-}
-
-static enum status create_gpu(struct rates *rates, int gpus)
-{
-  struct comm *comm = rates->bench.comm;
-  const enum status status =
-      device_create("cuda", comm_local_rank(comm) % gpus, DTYPE_BF16, &rates->device);
-  if (status)
-    return status;
-  rates->device->plain_memory = strcmp(transport_of(rates), "nccl") != 0;
-  comm_set_device(comm, rates->device);
-  return STATUS_OK;
-}
-
-/* The same on all ranks. Collective. */
-static enum status create_device(struct rates *rates)
-{
-  struct comm *comm = rates->bench.comm;
-  int gpus = 0;
-  enum status status = comm_agree(comm, count_gpus(rates, &gpus));
-  int64_t some[2] = {gpus > 0, gpus == 0};
-  if (!status)
-    status = comm_max_i64(comm, some, 2);
-  if (!status && some[0] && some[1])
-    status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
-                                      "where GPUs are, or set device=host");
-  if (!status && gpus == 0 && rates->values->backend == DECK_BACKEND_NCCL)
-    status = status_set(STATUS_USAGE, "backend=nccl moves data between GPUs, but this run measures "
-                                      "the host: leave out backend, or set device=cuda");
-  if (status)
-    return status;
-  rates->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
-  rates->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
-  rates->device = gpus > 0 ? NULL : rates->bench.host;
-  return comm_agree(comm, gpus > 0 ? create_gpu(rates, gpus) : STATUS_OK);
-}
-
 static enum status create_lanes(struct rates *rates)
 {
   const int threads = rates->bench.threads;
@@ -634,17 +574,17 @@ static enum status create_node(struct rates *rates)
 static enum status create_groups(struct rates *rates)
 {
   struct comm *comm = rates->bench.comm;
-  const bool apart = rates->device != rates->bench.host;
   const int ranks = comm_ranks(comm);
   if (ranks == 1)
-    return apart && rates->values->backend == DECK_BACKEND_NCCL ? comm_set_transport(comm, "nccl")
-                                                                : STATUS_OK;
-  enum status status = comm_group_create(comm, COMM_WORLD, ranks, &rates->hosts);
-  if (!status && apart)
-    status = comm_set_transport(comm, transport_of(rates));
+    return STATUS_OK;
+  enum status status = comm_set_transport(comm, "mpi");
+  if (!status)
+    status = comm_group_create(comm, COMM_WORLD, ranks, &rates->hosts);
+  if (!status)
+    status = comm_set_transport(comm, rates->bench.job.place.transport);
   if (!status)
     status = comm_group_create(comm, COMM_WORLD, ranks, &rates->link);
-  if (!status && apart)
+  if (!status && rates->device != rates->bench.host)
     status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
   return status ? status : create_node(rates);
 }
@@ -652,11 +592,15 @@ static enum status create_groups(struct rates *rates)
 static enum status set_up(struct rates *rates)
 {
   struct comm *comm = rates->bench.comm;
-  enum status status = bench_take_host(&rates->bench);
-  if (!status)
-    status = create_device(rates);
-  if (!status)
-    status = comm_agree(comm, create_lanes(rates));
+  const struct values *values = rates->values;
+  enum status status =
+      bench_take_place(&rates->bench, wheres[values->device], backends[values->backend]);
+  if (status)
+    return status;
+  rates->device = rates->bench.job.device;
+  rates->type = rates->bench.job.place.compute;
+  rates->matrix = rates->device->model.host_memory ? HOST_MATRIX : CUDA_MATRIX;
+  status = comm_agree(comm, create_lanes(rates));
   if (!status)
     status = comm_agree(comm, allocate(rates));
   if (!status)
@@ -684,8 +628,6 @@ static void tear_down(void *part)
   for (int i = 0; i < LANES; i++)
     if (rates->lane[i])
       rates->lane[i]->device->ops->lane_destroy(rates->lane[i]);
-  if (rates->device != rates->bench.host)
-    device_destroy(rates->device);
 }
 
 /* ---- results ---- */

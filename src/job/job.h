@@ -76,6 +76,10 @@ struct job {
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };
 
+/* Fills topo, place, device, host and threads of a job whose comm and deck are set, as the keys
+ * run, topo and comm say, and sets the transport. Collective. */
+enum status job_take_place(struct job *job);
+
 /* The plans that a job needs. Training evaluates too. JOB_BENCH: training steps without loading and
  * saving. JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at
  * most 8; model.context). JOB_GENERATE: one sequence. data.sequence tokens fit into the cache (0:

@@ -10,9 +10,6 @@ struct job_cited {
 /* "run.device (quickstart.yaml:12) is cuda" */
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value);
 
-/* The device of the job, the cores of this rank, and the transport. Collective. */
-enum status job_take_place(struct job *job);
-
 /* Lists the plans that exist. Returns their number. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 

@@ -161,9 +161,9 @@ fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8
 '4096'" "$SLUICE" bench rates bytes=4096
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
-fails 2 "backend=nccl moves data between GPUs" on 2 "$SLUICE" bench rates backend=nccl \
+fails 2 "is nccl, which moves data between GPUs" on 2 "$SLUICE" bench rates backend=nccl \
   device=host
-fails 8 "device=cuda, but this build has no CUDA, or this process sees no GPU" \
+fails 8 "run.device (command line) is cuda, but this " \
   on 2 "$SLUICE" bench rates device=cuda
 
 # All ranks detect an output that cannot be written before anything is measured. If the command
@@ -187,8 +187,8 @@ for what in "tiny.yaml steps=1 warmup=0" "adam n=64 seconds=0" \
   early "nowhere/results.jsonl" "$SLUICE" bench $what results=nowhere/results.jsonl
 done
 for kept in kept.yaml kept.jsonl; do echo old > $kept; done
-fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=kept.yaml results=kept.jsonl
-fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=fresh.yaml results=fresh.jsonl
+fails 8 "is cuda, but " "$SLUICE" bench rates device=cuda out=kept.yaml results=kept.jsonl
+fails 8 "is cuda, but " "$SLUICE" bench rates device=cuda out=fresh.yaml results=fresh.jsonl
 for kept in kept.yaml kept.jsonl; do
   test "$(cat $kept)" = old || die "$kept is not what it was"
 done
