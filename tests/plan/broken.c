@@ -7,64 +7,19 @@
 
 enum { BLOCKS = 2 };
 
-const struct point broken_full_shard = {.mode = PLAN_TRAIN,
-                                        .strategy = STRATEGY_FULL_SHARD,
-                                        .ranks = 4,
-                                        .group = 4,
-                                        .prefetch = 1,
-                                        .recompute = 2,
-                                        .micros = 2,
-                                        .reduce_every_micro = true};
-const struct point broken_shard_optim = {.mode = PLAN_TRAIN,
-                                         .strategy = STRATEGY_SHARD_OPTIM,
-                                         .ranks = 3,
-                                         .group = 3,
-                                         .prefetch = 1,
-                                         .micros = 1};
-const struct point broken_no_shard = {.mode = PLAN_TRAIN,
-                                      .strategy = STRATEGY_NO_SHARD,
-                                      .ranks = 3,
-                                      .group = 3,
-                                      .prefetch = 1,
-                                      .micros = 1};
+const char broken_full_shard[] = "full_shard ranks=4 prefetch=1 recompute=2 micros=2 each_micro";
+const char broken_shard_optim[] = "shard_optim ranks=3 prefetch=1";
+const char broken_no_shard[] = "no_shard ranks=3 prefetch=1";
 
-const struct point broken_no_shard_micros = {.mode = PLAN_TRAIN,
-                                             .strategy = STRATEGY_NO_SHARD,
-                                             .ranks = 3,
-                                             .group = 3,
-                                             .prefetch = 1,
-                                             .micros = 2};
-const struct point broken_host_device = {.strategy = STRATEGY_FULL_SHARD,
-                                         .ranks = 2,
-                                         .group = 2,
-                                         .prefetch = 1,
-                                         .micros = 2,
-                                         .host = true,
-                                         .keep = KEEP_INPUT_HOST};
-const struct point broken_host_shared = {.strategy = STRATEGY_FULL_SHARD,
-                                         .ranks = 2,
-                                         .group = 2,
-                                         .micros = 2,
-                                         .half = true,
-                                         .host = true,
-                                         .params_full = true,
-                                         .cpu_reduce = true,
-                                         .nvme_state = 1,
-                                         .moments = DTYPE_BF16,
-                                         .keep = KEEP_INPUT_NVME};
+const char broken_no_shard_micros[] = "no_shard ranks=3 prefetch=1 micros=2";
+const char broken_host_device[] = "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host";
+const char broken_host_shared[] = "full_shard ranks=2 micros=2 bf16 host params_full cpu_reduce "
+                                  "nvme_state=1 moments=bf16 keep=input_nvme";
 
-const struct point broken_host_one_node = {.strategy = STRATEGY_FULL_SHARD,
-                                           .ranks = 3,
-                                           .group = 3,
-                                           .prefetch = 1,
-                                           .micros = 2,
-                                           .host = true,
-                                           .params_full = true,
-                                           .cpu_reduce = true,
-                                           .one_node = true};
+const char broken_host_one_node[] =
+    "full_shard ranks=3 prefetch=1 micros=2 host params_full cpu_reduce one_node";
 
-const struct point broken_hybrid_shard = {
-    .strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2};
+const char broken_hybrid_shard[] = "hybrid_shard ranks=4 group=2 prefetch=1 micros=2";
 
 static struct model model;
 

@@ -4,10 +4,10 @@
 
 #include "fixture.h"
 
-extern const struct point broken_full_shard, broken_shard_optim, broken_hybrid_shard,
-    broken_no_shard, broken_no_shard_micros;
-extern const struct point broken_host_device, broken_host_shared,
-    broken_host_one_node; /* masters in host memory */
+/* For fixture_point(). Those of `host` have masters in host memory. */
+extern const char broken_full_shard[], broken_shard_optim[], broken_hybrid_shard[],
+    broken_no_shard[], broken_no_shard_micros[], broken_host_device[], broken_host_shared[],
+    broken_host_one_node[];
 
 /* A sound plan of the last rank. Its model is that of the last call: one plan at a time. */
 struct plan *broken_start(const struct point *point);

@@ -213,45 +213,162 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .resident = point->resident}};
 }
 
+/* ---- a point as text ---- */
+
+/* A word of a point's text: a flag, or "key=value". The values of some keys are words themselves,
+ * in the order of their numbers, and each of these may also stand alone if the key is empty. */
+struct word {
+  const char *key;
+  enum { FLAG, NUMBER, LONG, REAL, STRING, CHOICE } kind;
+  size_t at;
+  const char *const *values;
+};
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define AT(field) offsetof(struct point, field)
+#define NAME(name, ...) #name,
+#define OPTIMS(ROW) OPTIM_ELEMENTWISE(ROW) OPTIM_MATRIX(ROW)
+/* clang-format off */
+static const struct word words[] = {
+    {"mode", CHOICE, AT(mode), LIST("train", "eval", "generate")},
+    {"strategy", CHOICE, AT(strategy),
+     LIST("full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard")},
+    {"ranks", NUMBER, AT(ranks), NULL},
+    {"group", NUMBER, AT(group), NULL},
+    {"prefetch", NUMBER, AT(prefetch), NULL},
+    {"recompute", NUMBER, AT(recompute), NULL},
+    {"micros", NUMBER, AT(micros), NULL},
+    {"each_micro", FLAG, AT(reduce_every_micro), NULL},
+    {"untied", NUMBER, AT(head), NULL},
+    {"freeze", CHOICE, AT(freeze), LIST("nothing", "odd", "low", "middle", "but_head")},
+    {"bf16", FLAG, AT(half), NULL},
+    {"fp8", FLAG, AT(fp8), NULL},
+    {"tight", FLAG, AT(tight), NULL},
+    {"host", FLAG, AT(host), NULL},
+    {"params_full", FLAG, AT(params_full), NULL},
+    {"cpu_reduce", FLAG, AT(cpu_reduce), NULL},
+    {"one_node", FLAG, AT(one_node), NULL},
+    {"immediate", FLAG, AT(immediate), NULL},
+    {"speculative", FLAG, AT(speculative), NULL},
+    {"nvme_state", REAL, AT(nvme_state), NULL},
+    {"moments", CHOICE, AT(moments), LIST("fp32", "bf16", "fp16")},
+    {"keep_working", FLAG, AT(keep_working), NULL},
+    {"gathered", NUMBER, AT(gathered), NULL},
+    {"resident", NUMBER, AT(resident), NULL},
+    {"keep", CHOICE, AT(keep),
+     LIST("activations", "input", "input_host", "input_nvme", "activations_host")},
+    {"codec", STRING, AT(codec), NULL},
+    {"sample", LONG, AT(sample), NULL},
+    {"feedback", STRING, AT(feedback), NULL},
+    {"weights", STRING, AT(weights), NULL},
+    {"difference", FLAG, AT(difference), NULL},
+    {"residual", CHOICE, AT(residual), LIST("device", "host", "nvme")},
+    {"mixed", FLAG, AT(mixed), NULL},
+    {"optim", CHOICE, AT(optim), (const char *const[]){OPTIMS(NAME) NULL}},
+    {"local_ranks", NUMBER, AT(local_ranks), NULL},
+    {"lr_scale", STRING, AT(lr_scale), NULL},
+};
+/* clang-format on */
+enum { WORDS = sizeof words / sizeof *words };
+
+/* Strings of all points, each once. */
+static const char *keep_string(const char *text)
+{
+  static char *kept[64];
+  int k = 0;
+  while (kept[k] && strcmp(kept[k], text) != 0)
+    k++;
+  if (!kept[k])
+    kept[k] = strdup(text); /* until the process ends */
+  return kept[k];
+}
+
+/* Points to the number that `value` names, or sets it. */
+static int number_of(const struct word *word, const char *value)
+{
+  for (int v = 0; word->values && word->values[v]; v++)
+    if (strcmp(word->values[v], value) == 0)
+      return v;
+  char *end;
+  const long number = strtol(value, &end, 10);
+  if (*value == '\0' || *end)
+    fail_msg("a point has no %s '%s'", word->key, value);
+  return (int)number;
+}
+
+static void set_word(struct point *point, const struct word *word, const char *value)
+{
+  void *const at = (char *)point + word->at;
+  switch (word->kind) {
+  case FLAG: *(bool *)at = number_of(word, value); break;
+  case LONG: *(int64_t *)at = number_of(word, value); break;
+  case REAL: *(double *)at = strtod(value, NULL); break;
+  case STRING: *(const char **)at = keep_string(value); break;
+  default: *(int *)at = number_of(word, value);
+  }
+}
+
+/* A word alone is a flag, a mode or a strategy. */
+static void add_word(struct point *point, char *text)
+{
+  char *const value = strchr(text, '=');
+  if (value)
+    *value = '\0';
+  for (int w = 0; w < WORDS; w++) {
+    if (strcmp(words[w].key, text) == 0) {
+      set_word(point, &words[w], value ? value + 1 : "1");
+      return;
+    }
+    for (int v = 0; w < 2 && words[w].values[v] && !value; v++)
+      if (strcmp(words[w].values[v], text) == 0) {
+        set_word(point, &words[w], text);
+        return;
+      }
+  }
+  fail_msg("a point has no word '%s'", text);
+}
+
+const struct point *fixture_point(const char *format, ...)
+{
+  static struct point points[16];
+  static int next;
+  struct point *const point = &points[next++ % 16];
+  char text[400], *rest = text;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  *point = (struct point){.ranks = 1, .group = -1, .micros = 1};
+  for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    add_word(point, word);
+  if (point->group < 0)
+    point->group = point->ranks;
+  return point;
+}
+
+static void print_word(FILE *to, const struct point *point, const struct word *word)
+{
+  const void *const at = (const char *)point + word->at;
+  if (word->kind == FLAG && *(const bool *)at)
+    fprintf(to, " %s", word->key);
+  if (word->kind == NUMBER && *(const int *)at)
+    fprintf(to, " %s=%d", word->key, *(const int *)at);
+  if (word->kind == CHOICE && *(const int *)at)
+    fprintf(to, " %s=%s", word->key, word->values[*(const int *)at]);
+  if (word->kind == LONG && *(const int64_t *)at)
+    fprintf(to, " %s=%lld", word->key, (long long)*(const int64_t *)at);
+  if (word->kind == REAL && *(const double *)at > 0)
+    fprintf(to, " %s=%g", word->key, *(const double *)at);
+  if (word->kind == STRING && *(const char *const *)at)
+    fprintf(to, " %s=%s", word->key, *(const char *const *)at);
+}
+
 const char *fixture_name(const struct point *point)
 {
-  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard",
-                                           "hybrid_shard"};
-  static const char *const modes[] = {"train", "eval", "generate"};
-  static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
-  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe",
-                                      "activations on the host"};
-  _Static_assert(sizeof keeps / sizeof *keeps == KEEP_ACTIVATIONS_HOST + 1, "a name for each");
-  static const char *const halves[] = {", bf16", ", bf16 in a copy that is kept"};
-  const char *const by_hosts = point->one_node ? "cpu_reduce on one node" : "cpu_reduce";
   static char name[400];
-  snprintf(name, sizeof name,
-           "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, "
-           "frozen: %s%s%s",
-           modes[point->mode], strategies[point->strategy], point->ranks, point->group,
-           point->prefetch, point->recompute, point->micros,
-           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied",
-           freezes[point->freeze], point->half ? halves[point->keep_working] : "",
-           point->fp8 ? ", fp8" : "");
-  size_t length = strlen(name);
-  snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
-           optim_ops(point->optim)->name, dtype_name(point->moments));
-  length = strlen(name);
-  if (point->local_ranks > 0)
-    length +=
-        (size_t)snprintf(name + length, sizeof name - length, ", nodes of %d", point->local_ranks);
-  if (point->weights)
-    snprintf(name + length, sizeof name - length, ", parameters in %s%s", point->weights,
-             point->difference ? " of differences" : "");
-  length = strlen(name);
-  if (point->host)
-    snprintf(name + length, sizeof name - length,
-             ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
-             point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce",
-             point->immediate     ? "immediate"
-             : point->speculative ? "speculative"
-                                  : "deferred",
-             point->nvme_state, point->resident);
+  FILE *const to = fmemopen(name, sizeof name, "w");
+  for (int w = 0; w < WORDS; w++)
+    print_word(to, point, &words[w]);
+  fclose(to);
   return name;
 }
 

@@ -74,7 +74,12 @@ int fixture_find(const struct plan *plan, enum op op, int unit, int micro);
 int fixture_count(const struct plan *plan, enum op op);
 /* Bytes of all parameters, in fp32. */
 int64_t fixture_flat_bytes(const struct plan *plan);
-/* "full_shard ranks 4 group 4 prefetch 1 ..." for messages. Static storage. */
+/* The point that a line of words describes: "full_shard ranks=4 group=2 micros=2 bf16 host
+ * codec=int8". Each word is a flag or a key of words[] in fixture.c, a mode or a strategy. Without
+ * them there is one rank, one group of all ranks, and one micro-batch. The line is a format of
+ * printf. Static storage, for the next 15 calls. */
+const struct point *fixture_point(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Such words, for messages. Static storage. */
 const char *fixture_name(const struct point *point);
 
 /* Calls visit(arg, point) for every training point: strategies x ranks 1..6 (hybrid: every group

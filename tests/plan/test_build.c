@@ -61,13 +61,14 @@ TEST(there_is_room_for_any_number)
 /* Wherever memory is out, and nothing is kept. */
 TEST(no_memory_is_no_plan)
 {
-  const struct point points[] = {
-      {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
-      {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 1, 1, 2, true, TIED, FREEZE_NOTHING, .half = true,
-       .host = true, .nvme_state = 0.5, .keep = KEEP_INPUT_NVME},
+  static const char *const points[] = {
+      "full_shard ranks=4 prefetch=1 recompute=1 micros=2 each_micro",
+      "hybrid_shard ranks=4 group=2 prefetch=1 recompute=1 micros=2 each_micro bf16 host "
+      "nvme_state=0.5 keep=input_nvme",
   };
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
-    const struct plan_input input = fixture_input(&fixture_small, &points[p], 0);
+    const struct plan_input input =
+        fixture_input(&fixture_small, fixture_point("%s", points[p]), 0);
     const int64_t before = mem_usage(MEM_META).bytes;
     struct plan *plan = NULL;
     enum status status = STATUS_MEMORY;

@@ -1141,145 +1141,59 @@ TEST(masters_in_host_memory_too)
 
 TEST(any_order_that_heeds_lanes_and_waits_will_do)
 {
-  static const struct point on_host[] = {
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 2,
-       .group = 2,
-       .prefetch = 1,
-       .micros = 2,
-       .host = true,
-       .keep = KEEP_INPUT_HOST},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 2,
-       .group = 2,
-       .micros = 2,
-       .keep = KEEP_ACTIVATIONS_HOST},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 3,
-       .group = 3,
-       .micros = 1,
-       .half = true,
-       .host = true,
-       .params_full = true,
-       .cpu_reduce = true,
-       .nvme_state = 1,
-       .moments = DTYPE_F16,
-       .keep = KEEP_INPUT_NVME},
-      {.strategy = STRATEGY_HYBRID_SHARD,
-       .ranks = 6,
-       .group = 3,
-       .prefetch = 1,
-       .micros = 2,
-       .host = true,
-       .params_full = true,
-       .cpu_reduce = true,
-       .one_node = true,
-       .immediate = true},
-      {.strategy = STRATEGY_HYBRID_SHARD,
-       .ranks = 4,
-       .group = 2,
-       .prefetch = 1,
-       .micros = 2,
-       .half = true,
-       .host = true,
-       .params_full = true,
-       .immediate = true,
-       .nvme_state = 0.5,
-       .keep = KEEP_INPUT},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 1,
-       .group = 1,
-       .prefetch = 2,
-       .micros = 3,
-       .head = UNTIED,
-       .freeze = FREEZE_ODD,
-       .half = true,
-       .host = true,
-       .immediate = true},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 2,
-       .group = 2,
-       .prefetch = 1,
-       .micros = 1,
-       .half = true,
-       .host = true,
-       .speculative = true,
-       .keep = KEEP_INPUT},
-      {.strategy = STRATEGY_HYBRID_SHARD,
-       .ranks = 4,
-       .group = 2,
-       .prefetch = 1,
-       .micros = 2,
-       .head = UNTIED,
-       .host = true,
-       .speculative = true,
-       .resident = 1,
-       .moments = DTYPE_BF16},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .ranks = 3,
-       .group = 3,
-       .micros = 2,
-       .half = true,
-       .host = true,
-       .params_full = true,
-       .cpu_reduce = true,
-       .one_node = true,
-       .speculative = true,
-       .nvme_state = 0.5},
+  static const char *const on_host[] = {
+      "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host",
+      "full_shard ranks=2 micros=2 keep=activations_host",
+      "full_shard ranks=3 bf16 host params_full cpu_reduce nvme_state=1 moments=fp16 "
+      "keep=input_nvme",
+      "hybrid_shard ranks=6 group=3 prefetch=1 micros=2 host params_full cpu_reduce one_node "
+      "immediate",
+      "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16 host params_full immediate "
+      "nvme_state=0.5 keep=input",
+      "full_shard prefetch=2 micros=3 untied freeze=odd bf16 host immediate",
+      "full_shard ranks=2 prefetch=1 bf16 host speculative keep=input",
+      "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 untied host speculative resident=1 "
+      "moments=bf16",
+      "full_shard ranks=3 micros=2 bf16 host params_full cpu_reduce one_node speculative "
+      "nvme_state=0.5",
   };
   for (int how = 1; how <= 25; how++) {
+    check_point(fixture_point("full_shard ranks=3 prefetch=1 recompute=2 micros=2 each_micro"),
+                how);
+    check_point(fixture_point("hybrid_shard ranks=4 group=2 prefetch=2 micros=2"), how);
+    check_point(fixture_point("no_shard ranks=2 recompute=1 micros=3 each_micro"), how);
     check_point(
-        &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true, TIED, FREEZE_NOTHING},
-        how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false, TIED,
-                                FREEZE_NOTHING},
+        fixture_point("full_shard ranks=3 prefetch=1 micros=2 each_micro untied freeze=odd"), how);
+    check_point(fixture_point("shard_optim ranks=2 prefetch=1 recompute=1 micros=2 freeze=odd"),
                 how);
     check_point(
-        &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true, TIED, FREEZE_NOTHING},
+        fixture_point("hybrid_shard ranks=4 group=2 micros=2 each_micro untied freeze=middle"),
         how);
-    check_point(
-        &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 0, 2, true, UNTIED, FREEZE_ODD},
-        how);
-    check_point(
-        &(struct point){PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 1, 2, false, TIED, FREEZE_ODD},
-        how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 0, 0, 2, true, UNTIED,
-                                FREEZE_MIDDLE},
-                how);
     for (size_t h = 0; h < sizeof on_host / sizeof *on_host; h++)
-      check_point(&on_host[h], how);
+      check_point(fixture_point("%s", on_host[h]), how);
   }
 }
 
 /* Ranks of a node add up their gradients before they are encoded. */
 TEST(nodes_may_add_up_first)
 {
-  static const struct point points[] = {
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .local_ranks = 2},
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 6, .group = 6, .head = UNTIED, .local_ranks = 3},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 6, .group = 6, .prefetch = 2, .local_ranks = 2},
-      {.strategy = STRATEGY_SHARD_OPTIM,
-       .ranks = 4,
-       .group = 4,
-       .freeze = FREEZE_ODD,
-       .local_ranks = 2},
-      {.strategy = STRATEGY_NO_SHARD, .ranks = 6, .group = 6, .prefetch = 1, .local_ranks = 2},
-      {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .local_ranks = 1},
-      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3, .half = true, .local_ranks = 3},
-      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 1, .prefetch = 1, .local_ranks = 1},
-      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 4, .half = true, .local_ranks = 2},
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .host = true, .local_ranks = 2},
-      {.strategy = STRATEGY_HYBRID_SHARD,
-       .ranks = 6,
-       .group = 2,
-       .host = true,
-       .immediate = true,
-       .local_ranks = 2},
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .local_ranks = 4},
+  static const char *const points[] = {
+      "full_shard ranks=4 prefetch=1 micros=0 local_ranks=2",
+      "full_shard ranks=6 micros=0 untied local_ranks=3",
+      "shard_grad_op ranks=6 prefetch=2 micros=0 local_ranks=2",
+      "shard_optim ranks=4 micros=0 freeze=odd local_ranks=2",
+      "no_shard ranks=6 prefetch=1 micros=0 local_ranks=2",
+      "no_shard ranks=3 micros=0 local_ranks=1",
+      "hybrid_shard ranks=6 group=3 micros=0 bf16 local_ranks=3",
+      "hybrid_shard ranks=4 group=1 prefetch=1 micros=0 local_ranks=1",
+      "hybrid_shard ranks=4 micros=0 bf16 local_ranks=2",
+      "full_shard ranks=4 micros=0 host local_ranks=2",
+      "hybrid_shard ranks=6 group=2 micros=0 host immediate local_ranks=2",
+      "full_shard ranks=4 micros=0 local_ranks=4",
   };
   for (size_t i = 0; i < sizeof points / sizeof *points; i++)
     for (int how = 0; how < 12; how++) {
-      struct point point = points[i];
+      struct point point = *fixture_point("%s", points[i]);
       point.micros = 1 + how / 2 % 3;
       point.reduce_every_micro = how % 4 < 2;
       check_point(&point, how);
@@ -1289,8 +1203,7 @@ TEST(nodes_may_add_up_first)
 /* Evidence that the comparison can fail: without its waits a plan computes something else. */
 TEST(without_waits_the_result_is_another)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false,
-                              TIED,       FREEZE_NOTHING};
+  const struct point point = *fixture_point("full_shard ranks=2 prefetch=1");
   struct machine m;
   struct truth t;
   machine_create(&m, &point);

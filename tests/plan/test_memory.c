@@ -66,10 +66,9 @@ TEST(memory_is_packed_tightly_and_aligned)
 TEST(full_sharding_keeps_exactly_its_part)
 {
   for (int ranks = 1; ranks <= 6; ranks++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks,
-                                                     1, 0, 2, true, TIED, FREEZE_NOTHING},
-                                     ranks - 1);
+    struct plan *plan = fixture_plan(
+        &fixture_small, fixture_point("full_shard ranks=%d prefetch=1 micros=2 each_micro", ranks),
+        ranks - 1);
     assert_int_equal(
         plan->persistent_bytes[TIER_DEVICE] * ranks,
         (ranks > 1 ? 3 : 4) *
@@ -110,16 +109,9 @@ TEST(residuals_leave_the_device)
   struct model tower;
   fixture_model(&tower, 12);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 3,
-                                .group = 3,
-                                .prefetch = 1,
-                                .micros = 2,
-                                .reduce_every_micro = true,
-                                .half = true,
-                                .codec = "bf16",
-                                .feedback = "fp32",
-                                .residual = (enum deck_residual)residual};
+    const struct point point = *fixture_point("full_shard ranks=3 prefetch=1 micros=2 each_micro "
+                                              "bf16 codec=bf16 feedback=fp32 residual=%d",
+                                              residual);
     struct plan *plan = fixture_plan(&tower, &point, 1);
     const int64_t block = plan->unit[12].layout.trained * 4;
     int64_t most = 0;
@@ -150,11 +142,7 @@ TEST(each_optimizer_keeps_its_own_states)
   const int64_t matrices = FIXTURE_BLOCKS * (24 * 72 + 24 * 24);
   for (int optim = 0; optim < OPTIM_COUNT; optim++)
     for (int ranks = 1; ranks <= 4; ranks++) {
-      const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                  .ranks = ranks,
-                                  .group = ranks,
-                                  .micros = 1,
-                                  .optim = (enum optimizer)optim};
+      const struct point point = *fixture_point("full_shard ranks=%d optim=%d", ranks, optim);
       struct plan *plan = fixture_plan(&fixture_small, &point, ranks - 1);
       const int64_t all = fixture_flat_bytes(plan) / 4;
       int64_t used = 0; /* all but the padding at the end of a unit */
@@ -187,10 +175,11 @@ TEST(other_strategies_keep_what_they_do_not_shard)
       {STRATEGY_HYBRID_SHARD, 1, 4, 0},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group,
-                                                     1, 0, 2, false, TIED, FREEZE_NOTHING},
-                                     5);
+    struct plan *plan =
+        fixture_plan(&fixture_small,
+                     fixture_point("strategy=%d ranks=6 group=%d prefetch=1 micros=2",
+                                   row[r].strategy, row[r].group),
+                     5);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
                      row[r].whole * fixture_flat_bytes(plan) +
                          row[r].shards * fixture_flat_bytes(plan) / row[r].group);
@@ -203,10 +192,10 @@ TEST(owned_ranges_are_those_of_the_masters)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
-      struct plan *plan = fixture_plan(&fixture_small,
-                                       &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6,
-                                                       group, 1, 0, 1, true, TIED, FREEZE_NOTHING},
-                                       rank);
+      struct plan *plan = fixture_plan(
+          &fixture_small,
+          fixture_point("strategy=%d ranks=6 group=%d prefetch=1 each_micro", strategy, group),
+          rank);
       for (int u = 0; u <= BLOCKS; u++) {
         int64_t flat = plan->unit[u].layout.flat,
                 part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
@@ -246,16 +235,9 @@ TEST(frozen_parameters_have_neither_gradients_nor_moments)
   };
   for (int variant = 2; variant < 2 * FREEZES; variant++)
     for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-      const struct point point = {PLAN_TRAIN,
-                                  row[r].strategy,
-                                  4,
-                                  row[r].group,
-                                  1,
-                                  0,
-                                  1,
-                                  true,
-                                  variant % 2 ? UNTIED : TIED,
-                                  (enum freeze)(variant / 2)};
+      const struct point point =
+          *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 each_micro untied=%d freeze=%d",
+                         row[r].strategy, row[r].group, variant % 2 ? UNTIED : TIED, (variant / 2));
       struct model mine;
       int64_t trained, frozen;
       fixture_model_of(&mine, BLOCKS, &point);
@@ -303,9 +285,9 @@ TEST(the_backward_pass_goes_as_far_as_somebody_learns)
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++)
     for (int untied = 0; untied < 2; untied++) {
-      const struct point point = {
-          PLAN_TRAIN,   STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, untied ? UNTIED : TIED,
-          row[r].freeze};
+      const struct point point =
+          *fixture_point("full_shard ranks=2 prefetch=1 each_micro untied=%d freeze=%d",
+                         untied ? UNTIED : TIED, row[r].freeze);
       struct model mine;
       int saved = 0;
       fixture_model_of(&mine, 3, &point);
@@ -327,8 +309,7 @@ TEST(the_backward_pass_goes_as_far_as_somebody_learns)
  * them. */
 TEST(blocks_below_keep_no_activations)
 {
-  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true,
-                        TIED,       FREEZE_BUT_HEAD};
+  struct point point = *fixture_point("full_shard ranks=2 prefetch=1 each_micro freeze=but_head");
   for (int recompute = 0; recompute < 2; recompute++) {
     struct model mine;
     int streams;
@@ -346,8 +327,7 @@ TEST(blocks_below_keep_no_activations)
 
 TEST(a_head_of_its_own_is_gathered_and_reduced_by_itself)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true,
-                              UNTIED,     FREEZE_NOTHING};
+  const struct point point = *fixture_point("full_shard ranks=4 micros=2 each_micro untied");
   struct model mine;
   int windows, gradients;
   fixture_model_of(&mine, BLOCKS, &point);
@@ -378,11 +358,11 @@ TEST(windows_do_not_grow_with_depth)
       for (int deep = 0; deep < 2; deep++) {
         struct model tower;
         fixture_model(&tower, deep ? 24 : 6);
-        struct plan *plan =
-            fixture_plan(&tower,
-                         &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros,
-                                         true, TIED, FREEZE_NOTHING},
-                         0);
+        struct plan *plan = fixture_plan(
+            &tower,
+            fixture_point("full_shard ranks=4 prefetch=%d recompute=1 micros=%d each_micro",
+                          prefetch, micros),
+            0);
         int windows, gradients, work;
         bytes[deep][0] = most_live(plan, PURPOSE_WINDOW, &windows);
         bytes[deep][1] = most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
@@ -461,11 +441,8 @@ TEST(backward_passes_are_tight_where_memory_is_full)
   struct model tower;
   fixture_model(&tower, 6);
   for (int tight = 0; tight < 2; tight++) {
-    struct plan *plan = fixture_plan(
-        &tower,
-        &(struct point){
-            .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .tight = tight},
-        0);
+    struct plan *plan =
+        fixture_plan(&tower, fixture_point("full_shard ranks=2 tight=%d", tight), 0);
     const int64_t best = room_of_backward(plan, 1);
     assert_int_equal(7 * room_of_backward(plan, 6), (tight ? 6 : 7) * best);
     for (int u = 2; u < 6; u++)
@@ -479,17 +456,10 @@ TEST(the_device_does_not_grow_with_depth)
 {
   for (int prefetch = 0; prefetch < 4; prefetch++)
     for (int choice = 0; choice < 32; choice++)
-      check_depth(&(struct point){.strategy = STRATEGY_FULL_SHARD,
-                                  .ranks = 2,
-                                  .group = 2,
-                                  .prefetch = prefetch,
-                                  .micros = choice & 1 ? 2 : 1,
-                                  .half = choice & 1,
-                                  .host = true,
-                                  .params_full = choice & 2,
-                                  .cpu_reduce = choice & 4,
-                                  .immediate = choice & 8,
-                                  .keep = choice & 16 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST});
+      check_depth(fixture_point("full_shard ranks=2 prefetch=%d micros=%d bf16=%d host "
+                                "params_full=%d cpu_reduce=%d immediate=%d keep=%d",
+                                prefetch, choice & 1 ? 2 : 1, choice & 1, choice & 2, choice & 4,
+                                choice & 8, choice & 16 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST));
 }
 
 /* The size of a buffer outside the device, where buffers begin at pages. */
@@ -503,15 +473,9 @@ static int64_t pages(int64_t bytes)
 TEST(tiers_hold_what_they_should)
 {
   for (int choice = 0; choice < 8; choice++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .micros = 1,
-                                .half = choice & 1,
-                                .host = true,
-                                .params_full = choice & 2,
-                                .nvme_state = choice & 4 ? 0.5 : 0,
-                                .moments = choice & 4 ? DTYPE_BF16 : DTYPE_F32};
+    const struct point point = *fixture_point(
+        "full_shard ranks=2 bf16=%d host params_full=%d nvme_state=%g moments=%d", choice & 1,
+        choice & 2, choice & 4 ? 0.5 : 0, choice & 4 ? DTYPE_BF16 : DTYPE_F32);
     struct plan *plan = fixture_plan(&fixture_small, &point, 1);
     const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
     int64_t host = 0, shared = 0, disk = 0;
@@ -537,15 +501,9 @@ TEST(tiers_hold_what_they_should)
 TEST(gradients_land_where_all_members_reach_them)
 {
   for (int full = 0; full < 2; full++) {
-    const struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
-                                .ranks = 6,
-                                .group = 3,
-                                .prefetch = 1,
-                                .micros = 2,
-                                .host = true,
-                                .params_full = full,
-                                .cpu_reduce = true,
-                                .one_node = true};
+    const struct point point = *fixture_point(
+        "hybrid_shard ranks=6 group=3 prefetch=1 micros=2 host params_full=%d cpu_reduce one_node",
+        full);
     struct plan *first = fixture_plan(&fixture_small, &point, 0),
                 *last = fixture_plan(&fixture_small, &point, 5);
     int64_t shared = 0, most = 0;
@@ -582,13 +540,10 @@ TEST(gradients_land_where_all_members_reach_them)
 TEST(messages_take_no_more_than_gradients)
 {
   for (int choice = 0; choice < 8; choice++) {
-    struct point point = {.strategy = choice & 1 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD,
-                          .ranks = 6,
-                          .group = choice & 1 ? 3 : 6,
-                          .micros = 2,
-                          .host = choice & 2,
-                          .cpu_reduce = choice & 4,
-                          .reduce_every_micro = true};
+    struct point point =
+        *fixture_point("strategy=%d ranks=6 group=%d micros=2 host=%d cpu_reduce=%d each_micro",
+                       choice & 1 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD, choice & 1 ? 3 : 6,
+                       choice & 2, choice & 4);
     struct plan *plan[2];
     for (int coded = 0; coded < 2; coded++) {
       point.codec = coded ? "bf16" : NULL;
@@ -602,13 +557,7 @@ TEST(messages_take_no_more_than_gradients)
     plan_destroy(plan[0]);
     plan_destroy(plan[1]);
   }
-  struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                        .ranks = 4,
-                        .group = 4,
-                        .micros = 1,
-                        .host = true,
-                        .cpu_reduce = true,
-                        .one_node = true};
+  struct point point = *fixture_point("full_shard ranks=4 host cpu_reduce one_node");
   struct plan *plain = fixture_plan(&fixture_small, &point, 0);
   point.codec = "bf16";
   struct plan *coded = fixture_plan(&fixture_small, &point, 0);
@@ -627,13 +576,7 @@ TEST(activations_wait_where_the_deck_says)
   struct model tower;
   fixture_model(&tower, 8);
   for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_ACTIVATIONS_HOST; keep++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .prefetch = 1,
-                                .micros = 1,
-                                .host = true,
-                                .keep = (enum deck_keep)keep};
+    const struct point point = *fixture_point("full_shard ranks=2 prefetch=1 host keep=%d", keep);
     struct plan *plan = fixture_plan(&tower, &point, 0);
     bool leaves = keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
     assert_int_equal(fixture_count(plan, OP_SAVE_ACT),
@@ -656,11 +599,8 @@ TEST(activations_wait_where_the_deck_says)
 TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
 {
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point = {PLAN_TRAIN, (enum deck_strategy)strategy,
-                          4,          strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
-                          1,          0,
-                          3,          false,
-                          TIED,       FREEZE_NOTHING};
+    struct point point = *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3",
+                                        strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
     struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
@@ -692,13 +632,9 @@ TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
 TEST(copies_that_are_kept_are_found_there_too)
 {
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point = {.strategy = (enum deck_strategy)strategy,
-                          .ranks = 4,
-                          .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
-                          .prefetch = 1,
-                          .micros = 3,
-                          .half = true,
-                          .keep_working = true};
+    struct point point =
+        *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3 bf16 keep_working",
+                       strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
     struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
@@ -729,15 +665,9 @@ TEST(copies_that_are_kept_are_found_there_too)
 TEST(masters_in_host_memory_are_found_there_too)
 {
   for (int choice = 0; choice < 8; choice++) {
-    struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
-                          .ranks = 4,
-                          .group = 2,
-                          .prefetch = 1,
-                          .micros = 2,
-                          .half = choice & 1,
-                          .host = true,
-                          .params_full = choice & 2,
-                          .cpu_reduce = choice & 4};
+    struct point point = *fixture_point("hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16=%d "
+                                        "host params_full=%d cpu_reduce=%d",
+                                        choice & 1, choice & 2, choice & 4);
     struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       int kept = 0;
@@ -769,9 +699,7 @@ TEST(masters_in_host_memory_are_found_there_too)
 TEST(purposes_add_up_to_what_lives_at_the_peak)
 {
   struct plan *plan = fixture_plan(
-      &fixture_small,
-      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING},
-      0);
+      &fixture_small, fixture_point("full_shard ranks=2 prefetch=1 micros=2 each_micro"), 0);
   int64_t kept = 0, passing = 0, peak = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);

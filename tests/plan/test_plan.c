@@ -37,9 +37,9 @@ TEST(every_rank_has_a_sound_plan_with_the_same_collectives)
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
       for (int prefetch = 0; prefetch < 9; prefetch++)
-        check_ranks(NULL, &(struct point){(enum plan_mode)mode, (enum deck_strategy)strategy, 6,
-                                          strategy == STRATEGY_HYBRID_SHARD ? 3 : 6, prefetch, 0, 1,
-                                          true, TIED, FREEZE_NOTHING});
+        check_ranks(
+            NULL, fixture_point("mode=%d strategy=%d ranks=6 group=%d prefetch=%d each_micro", mode,
+                                strategy, strategy == STRATEGY_HYBRID_SHARD ? 3 : 6, prefetch));
 }
 
 TEST(with_masters_in_host_memory_too)
@@ -48,25 +48,17 @@ TEST(with_masters_in_host_memory_too)
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int choice = 0; choice < 8; choice++)
       for (int prefetch = 0; prefetch < 4; prefetch++)
-        check_ranks(NULL, &(struct point){.mode = (enum plan_mode)mode,
-                                          .strategy = STRATEGY_HYBRID_SHARD,
-                                          .ranks = 4,
-                                          .group = 2,
-                                          .prefetch = prefetch,
-                                          .micros = 1,
-                                          .freeze = choice & 4 ? FREEZE_ODD : FREEZE_NOTHING,
-                                          .half = choice & 1,
-                                          .host = true,
-                                          .params_full = choice & 2,
-                                          .cpu_reduce = choice & 1,
-                                          .nvme_state = 1,
-                                          .keep = KEEP_INPUT_NVME});
+        check_ranks(NULL, fixture_point(
+                              "mode=%d hybrid_shard ranks=4 group=2 prefetch=%d freeze=%d bf16=%d "
+                              "host params_full=%d cpu_reduce=%d nvme_state=1 keep=input_nvme",
+                              mode, prefetch, choice & 4 ? FREEZE_ODD : FREEZE_NOTHING, choice & 1,
+                              choice & 2, choice & 1));
 }
 
 TEST(building_is_deterministic)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true,
-                              TIED,       FREEZE_NOTHING};
+  const struct point point =
+      *fixture_point("hybrid_shard ranks=6 group=3 prefetch=1 recompute=2 micros=3 each_micro");
   struct plan *one = fixture_plan(&fixture_small, &point, 3),
               *two = fixture_plan(&fixture_small, &point, 3);
   assert_int_equal(one->n, two->n);
@@ -79,8 +71,7 @@ TEST(building_is_deterministic)
 
 TEST(the_hash_sees_what_peers_must_agree_on)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
-                              TIED,       FREEZE_NOTHING};
+  const struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro");
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
   uint64_t hash = plan_collective_hash(plan);
   struct instr *first = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)], kept = *first;
@@ -157,8 +148,7 @@ static void expect_refusal(struct plan_input input, enum status status, const ch
 
 TEST(impossible_plans_are_refused)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
-                              TIED,       FREEZE_NOTHING};
+  const struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro");
   const struct plan_input good = fixture_input(&fixture_small, &point, 0);
   struct device_model half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
@@ -250,8 +240,7 @@ TEST(impossible_plans_are_refused)
 /* The first pattern counts. Settings are for the codecs that have them. */
 TEST(units_have_codecs_of_their_own)
 {
-  const struct point point = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .feedback = "bf16"};
+  const struct point point = *fixture_point("full_shard ranks=2 feedback=bf16");
   struct plan_input input = fixture_input(&fixture_small, &point, 0);
   struct plan *plan = NULL;
   input.policy.grads = (struct deck_codec){.codec = "int8", .block = 512, .density = 0.25};
@@ -295,7 +284,7 @@ TEST(units_have_codecs_of_their_own)
 /* The first pattern counts. A plan for evaluation is refused for the same reason. */
 TEST(units_have_learning_rates_of_their_own)
 {
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
+  const struct point point = *fixture_point("full_shard ranks=2");
   struct plan_input input = fixture_input(&fixture_small, &point, 0);
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
   const uint64_t hash = plan_collective_hash(plan);
@@ -337,8 +326,7 @@ static int64_t offset_of(const struct plan *plan, const char *name)
  * it writes lies where residuals are kept. */
 TEST(a_warmup_has_no_codec)
 {
-  const struct point point = {
-      .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2};
+  const struct point point = *fixture_point("no_shard ranks=2 prefetch=1 micros=2");
   struct plan_input input = fixture_input(&fixture_small, &point, 1);
   struct plan *none = NULL, *warmup = NULL, *coded = NULL;
   assert_int_equal(plan_create(&input, &none), STATUS_OK);
@@ -369,7 +357,8 @@ TEST(a_warmup_has_no_codec)
 
 TEST(frozen_models_are_packed_for_their_ranks)
 {
-  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, UNTIED, FREEZE_LOW};
+  struct point point =
+      *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro untied freeze=low");
   struct model mine;
   fixture_model_of(&mine, BLOCKS, &point);
   point.ranks = point.group = 2;
@@ -398,10 +387,9 @@ TEST(a_large_plan_is_quick_and_small)
   fixture_model(&tower, 32);
   int64_t peak = mem_usage(MEM_META).peak_bytes;
   clock_t start = clock();
-  struct plan *plan = fixture_plan(&tower,
-                                   &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1,
-                                                   2, 8, true, TIED, FREEZE_NOTHING},
-                                   4095);
+  struct plan *plan = fixture_plan(
+      &tower, fixture_point("full_shard ranks=4096 prefetch=1 recompute=2 micros=8 each_micro"),
+      4095);
   assert_true(plan->n > 2000);
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5); /* some 0.1 s, without a sanitizer */
   assert_true(mem_usage(MEM_META).peak_bytes - peak < 16 << 20);
@@ -411,14 +399,8 @@ TEST(a_large_plan_is_quick_and_small)
 
 static double seconds_of(struct model *tower, int micros)
 {
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                              .ranks = 8,
-                              .group = 8,
-                              .prefetch = 1,
-                              .micros = micros,
-                              .half = true,
-                              .host = true,
-                              .keep = KEEP_INPUT_HOST};
+  const struct point point =
+      *fixture_point("full_shard ranks=8 prefetch=1 micros=%d bf16 host keep=input_host", micros);
   const clock_t start = clock();
   struct plan *plan = fixture_plan(tower, &point, 0);
   const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
@@ -458,11 +440,8 @@ TEST(three_hundred_million_parameters_on_4096_ranks_need_no_memory)
   assert_int_equal(device_model_find("host", DTYPE_F32, &host), STATUS_OK);
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
-  struct plan_input input =
-      fixture_input(gpt2,
-                    &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true,
-                                    TIED, FREEZE_NOTHING},
-                    17);
+  struct plan_input input = fixture_input(
+      gpt2, fixture_point("full_shard ranks=4096 prefetch=1 micros=4 each_micro"), 17);
   input.device = &host;
   input.shape.sequence = 1024;
   int64_t arenas = mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls;

@@ -11,10 +11,8 @@ enum { BLOCKS = FIXTURE_BLOCKS };
 TEST(one_rank_has_nobody_to_talk_to)
 {
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1,
-                                                     1, 0, 2, true, TIED, FREEZE_NOTHING},
-                                     0);
+    struct plan *plan = fixture_plan(
+        &fixture_small, fixture_point("strategy=%d prefetch=1 micros=2 each_micro", strategy), 0);
     for (int op = 0; op < OP_COUNT; op++)
       if (op_rows[op].collective != COLLECTIVE_NONE)
         assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
@@ -30,10 +28,8 @@ TEST(the_turn_around_keeps_its_window_where_that_is_free)
 {
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4,
-                                                     prefetch, 0, 1, true, TIED, FREEZE_NOTHING},
-                                     0);
+    struct plan *plan = fixture_plan(
+        &fixture_small, fixture_point("full_shard ranks=4 prefetch=%d each_micro", prefetch), 0);
     assert_int_equal(fixture_count(plan, OP_GATHER), gathers[prefetch]);
     assert_int_equal(fixture_count(plan, OP_RELEASE), gathers[prefetch]);
     plan_destroy(plan);
@@ -74,11 +70,11 @@ TEST(gathers_stand_prefetch_visits_ahead_of_their_use)
 {
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
-      struct plan *plan =
-          fixture_plan(&fixture_small,
-                       &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1,
-                                       2, true, TIED, FREEZE_NOTHING},
-                       0);
+      struct plan *plan = fixture_plan(
+          &fixture_small,
+          fixture_point("strategy=%d ranks=4 prefetch=%d recompute=1 micros=2 each_micro", strategy,
+                        prefetch),
+          0);
       for (int i = 0; i < plan->n; i++) {
         if (plan->instr[i].op != OP_GATHER)
           continue;
@@ -95,17 +91,14 @@ TEST(gathers_stand_prefetch_visits_ahead_of_their_use)
 TEST(gather_once_strategies_gather_once_a_step)
 {
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4,
-                                                     1, 0, 3, false, TIED, FREEZE_NOTHING},
-                                     0);
+    struct plan *plan = fixture_plan(
+        &fixture_small, fixture_point("strategy=%d ranks=4 prefetch=1 micros=3", strategy), 0);
     assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
     assert_int_equal(fixture_count(plan, OP_EXCHANGE), BLOCKS + 1);
     plan_destroy(plan);
   }
   struct plan *plan = fixture_plan(
-      &fixture_small,
-      &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
+      &fixture_small, fixture_point("no_shard ranks=4 prefetch=1 micros=3 each_micro"), 0);
   assert_int_equal(fixture_count(plan, OP_GATHER), 0);
   assert_int_equal(fixture_count(plan, OP_EXCHANGE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -125,8 +118,7 @@ static void assert_same_order(const struct plan *a, const struct plan *b)
 /* Oracle: shard_grad_op, which gathers each unit once. */
 TEST(units_can_stay_gathered)
 {
-  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 3, false,
-                        TIED,       FREEZE_NOTHING};
+  struct point point = *fixture_point("full_shard ranks=4 micros=3");
   int before = 0;
   for (point.gathered = 0; point.gathered <= BLOCKS + 1; point.gathered++) {
     struct plan *plan = fixture_plan(&fixture_small, &point, 0);
@@ -155,10 +147,9 @@ static int count_over(const struct plan *plan, enum plan_group group)
 
 TEST(replicas_meet_once_a_step)
 {
-  struct plan *plan = fixture_plan(
-      &fixture_small,
-      &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING},
-      4);
+  struct plan *plan =
+      fixture_plan(&fixture_small,
+                   fixture_point("hybrid_shard ranks=6 group=2 prefetch=1 micros=3 each_micro"), 4);
   assert_int_equal(count_over(plan, GROUP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(count_over(plan, GROUP_REPLICAS), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -178,10 +169,9 @@ TEST(replicas_meet_once_a_step)
 TEST(blocks_are_recomputed_every_kth)
 {
   for (int every = 0; every < 4; every++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1,
-                                                     every, 1, true, TIED, FREEZE_NOTHING},
-                                     0);
+    struct plan *plan = fixture_plan(
+        &fixture_small,
+        fixture_point("full_shard ranks=2 prefetch=1 recompute=%d each_micro", every), 0);
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
       int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0),
@@ -199,10 +189,8 @@ TEST(blocks_are_recomputed_every_kth)
 
 TEST(updates_come_in_the_order_of_their_next_use)
 {
-  struct plan *plan = fixture_plan(
-      &fixture_small,
-      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
-      0);
+  struct plan *plan =
+      fixture_plan(&fixture_small, fixture_point("full_shard ranks=2 prefetch=1 each_micro"), 0);
   int metrics = fixture_find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
     assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1), metrics + 1 + u);
@@ -234,10 +222,9 @@ static bool depends(const struct plan *plan, int later, int earlier)
 TEST(communication_may_overlap_what_it_stands_beside)
 {
   for (int micros = 1; micros <= 2; micros++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0,
-                                                     micros, true, TIED, FREEZE_NOTHING},
-                                     0);
+    struct plan *plan = fixture_plan(
+        &fixture_small, fixture_point("full_shard ranks=4 prefetch=1 micros=%d each_micro", micros),
+        0);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
         int reduce = fixture_find(plan, OP_EXCHANGE, u, micros > 1 ? m : -1);
@@ -261,25 +248,19 @@ TEST(communication_may_overlap_what_it_stands_beside)
 /* A unit arrives as messages or as codes during the visit before its use. */
 TEST(encoded_units_may_arrive_beside_compute)
 {
-  static const struct point points[] = {
-      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .weights = "int8"},
-      {.ranks = 3, .group = 3, .prefetch = 2, .micros = 1, .weights = "int4"},
-      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .weights = "int8", .host = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP,
-       .ranks = 2,
-       .group = 2,
-       .prefetch = 1,
-       .micros = 2,
-       .weights = "int4",
-       .difference = true},
-      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .fp8 = true},
-      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .fp8 = true, .host = true},
+  static const char *const points[] = {
+      "ranks=2 prefetch=1 micros=2 weights=int8",
+      "ranks=3 prefetch=2 weights=int4",
+      "ranks=2 prefetch=1 weights=int8 host",
+      "shard_grad_op ranks=2 prefetch=1 micros=2 weights=int4 difference",
+      "ranks=2 prefetch=1 bf16 fp8",
+      "ranks=2 prefetch=1 micros=2 bf16 fp8 host",
   };
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
     struct model tower;
     int gathers = 0;
-    fixture_model_of(&tower, 6, &points[p]);
-    struct plan *plan = fixture_plan(&tower, &points[p], 0);
+    fixture_model_of(&tower, 6, fixture_point("%s", points[p]));
+    struct plan *plan = fixture_plan(&tower, fixture_point("%s", points[p]), 0);
     for (int i = 0; i < plan->n; i++) {
       const enum op op = plan->instr[i].op;
       if ((op != OP_GATHER && op != OP_DECODE_PARAMS) || visits_ahead(plan, i) == 0)
@@ -306,18 +287,11 @@ static bool independent(const struct plan *plan, int a, int b)
 TEST(transfers_and_updates_may_overlap_compute)
 {
   for (int choice = 0; choice < 16; choice++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .prefetch = 1,
-                                .micros = 1,
-                                .host = true,
-                                .params_full = choice & 1,
-                                .cpu_reduce = choice & 2,
-                                .one_node = choice & 8,
-                                .immediate = true,
-                                .nvme_state = choice & 4 ? 1 : 0,
-                                .keep = choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST};
+    const struct point point =
+        *fixture_point("full_shard ranks=2 prefetch=1 host params_full=%d cpu_reduce=%d "
+                       "one_node=%d immediate nvme_state=%g keep=%d",
+                       choice & 1, choice & 2, choice & 8, choice & 4 ? 1.0 : 0.0,
+                       choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST);
     struct model tower;
     fixture_model(&tower, 6);
     struct plan *plan = fixture_plan(&tower, &point, 0);
@@ -355,14 +329,7 @@ TEST(transfers_and_updates_may_overlap_compute)
 /* However many blocks there are before it. */
 TEST(a_head_of_its_own_is_updated_at_once)
 {
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                              .ranks = 2,
-                              .group = 2,
-                              .prefetch = 1,
-                              .micros = 1,
-                              .head = UNTIED,
-                              .host = true,
-                              .immediate = true};
+  const struct point point = *fixture_point("full_shard ranks=2 prefetch=1 untied host immediate");
   for (int blocks = 5; blocks <= 8; blocks++) {
     struct model tower;
     fixture_model_of(&tower, blocks, &point);
@@ -378,15 +345,9 @@ TEST(a_head_of_its_own_is_updated_at_once)
 TEST(the_next_step_begins_while_updates_go_on)
 {
   for (int full = 0; full < 2; full++) {
-    struct plan *plan = fixture_plan(&fixture_small,
-                                     &(struct point){.strategy = STRATEGY_FULL_SHARD,
-                                                     .ranks = 2,
-                                                     .group = 2,
-                                                     .prefetch = 1,
-                                                     .micros = 1,
-                                                     .host = true,
-                                                     .params_full = full},
-                                     0);
+    struct plan *plan =
+        fixture_plan(&fixture_small,
+                     fixture_point("full_shard ranks=2 prefetch=1 host params_full=%d", full), 0);
     for (int u = 0; u <= BLOCKS; u++) {
       const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
       int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_UPDATE, u, -1);
@@ -405,21 +366,15 @@ TEST(the_next_step_begins_while_updates_go_on)
 TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
 {
   struct model tower;
-  fixture_model_of(&tower, 6, &(struct point){.ranks = 2, .head = UNTIED});
+  fixture_model_of(&tower, 6, fixture_point("ranks=2 group=0 micros=0 untied"));
   for (int choice = 0; choice < 7;
        choice++) { /* on the device, there in tight room, and on the host reduced by devices, by
                       hosts, by hosts in memory that they share; also alone */
     const bool host = choice >= 2, alone = choice == 5, cut = choice == 6;
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = alone ? 1 : 2,
-                                .group = alone ? 1 : 2,
-                                .prefetch = 1,
-                                .micros = cut ? 2 : 1,
-                                .head = UNTIED,
-                                .tight = choice == 1,
-                                .host = host,
-                                .cpu_reduce = choice == 3 || choice == 4,
-                                .one_node = choice == 4};
+    const struct point point = *fixture_point("full_shard ranks=%d prefetch=1 micros=%d untied "
+                                              "tight=%d host=%d cpu_reduce=%d one_node=%d",
+                                              alone ? 1 : 2, cut ? 2 : 1, choice == 1, host,
+                                              choice == 3 || choice == 4, choice == 4);
     struct plan *plan = fixture_plan(&tower, &point, 0);
     for (int m = 0; m < point.micros; m++) {
       const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
@@ -443,13 +398,8 @@ TEST(activations_leave_and_come_back_beside_compute)
   struct model tower;
   fixture_model(&tower, 8);
   for (int host = 0; host < 2; host++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .prefetch = 1,
-                                .micros = 1,
-                                .host = host,
-                                .keep = KEEP_ACTIVATIONS_HOST};
+    const struct point point =
+        *fixture_point("full_shard ranks=2 prefetch=1 host=%d keep=activations_host", host);
     struct plan *plan = fixture_plan(&tower, &point, 0);
     for (int u = 1; u <= 6; u++) {
       const int save = fixture_find(plan, OP_SAVE_ACT, u, 0),
@@ -472,15 +422,8 @@ TEST(residuals_come_and_go_beside_compute)
   struct model tower;
   fixture_model(&tower, 8);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .prefetch = 1,
-                                .micros = 1,
-                                .half = true,
-                                .codec = "bf16",
-                                .feedback = "fp32",
-                                .residual = (enum deck_residual)residual};
+    const struct point point = *fixture_point(
+        "full_shard ranks=2 prefetch=1 bf16 codec=bf16 feedback=fp32 residual=%d", residual);
     struct plan *plan = fixture_plan(&tower, &point, 0);
     for (int u = 6; u >= 2; u--) {
       const int fetch = fixture_find(plan, OP_FETCH_RESIDUAL, u, -1),
@@ -501,16 +444,9 @@ TEST(residuals_come_and_go_beside_compute)
 TEST(the_next_step_begins_without_the_host)
 {
   for (int immediate = 0; immediate < 2; immediate++) {
-    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                                .ranks = 2,
-                                .group = 2,
-                                .prefetch = 1,
-                                .micros = 2,
-                                .head = UNTIED,
-                                .half = true,
-                                .host = true,
-                                .resident = 2,
-                                .immediate = immediate};
+    const struct point point = *fixture_point(
+        "full_shard ranks=2 prefetch=1 micros=2 untied bf16 host resident=2 immediate=%d",
+        immediate);
     struct plan *plan = fixture_plan(&fixture_small, &point, 0);
     const struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
     const int adam = fixture_find(plan, OP_UPDATE, 0, -1);

@@ -49,9 +49,9 @@ static int64_t flat_bytes(int unit, int ranks)
 
 TEST(a_rate_of_zero_costs_nothing)
 {
-  struct plan_forecast f = forecast(
-      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
-      &(struct plan_rates){0});
+  struct plan_forecast f =
+      forecast(fixture_point("full_shard ranks=4 prefetch=1 recompute=1 micros=2 each_micro"),
+               &(struct plan_rates){0});
   assert_true(f.step_s == 0 && f.exposed_comm_s == 0);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     assert_true(f.busy_s[lane] == 0);
@@ -65,20 +65,17 @@ TEST(compute_alone_takes_its_operations)
     for (int recompute = 0; recompute <= 1; recompute++) {
       double want = micros * ((3 + recompute) * BLOCKS * block_s(1e9) + 3 * head_s(1e9));
       struct plan_forecast f =
-          forecast(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, recompute, micros,
-                                   true, TIED, FREEZE_NOTHING},
+          forecast(fixture_point("full_shard ranks=4 prefetch=1 recompute=%d micros=%d each_micro",
+                                 recompute, micros),
                    &rates);
       expect_near(f.step_s, want);
       expect_near(f.busy_s[LANE_COMPUTE], want);
       assert_true(fabs(f.exposed_comm_s) < 1e-12);
     }
-  struct plan_forecast f = forecast(
-      &(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING},
-      &rates);
+  struct plan_forecast f =
+      forecast(fixture_point("eval full_shard ranks=4 prefetch=1 each_micro"), &rates);
   expect_near(f.step_s, BLOCKS * block_s(1e9) + head_s(1e9));
-  f = forecast(&(struct point){PLAN_GENERATE, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED,
-                               FREEZE_NOTHING},
-               &rates);
+  f = forecast(fixture_point("generate full_shard ranks=4 prefetch=1 each_micro"), &rates);
   expect_near(f.step_s, BLOCKS * block_s(1e9) + head_s(1e9) / 16);
 }
 
@@ -96,8 +93,8 @@ TEST(frozen_parameters_cost_less)
   const struct plan_rates rates = {.gemm_flops = 1e9};
   struct model tied = model;
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true,
-                                UNTIED,     row[r].freeze};
+    const struct point point =
+        *fixture_point("full_shard ranks=4 prefetch=1 each_micro untied freeze=%d", row[r].freeze);
     fixture_model_of(&model, BLOCKS, &point);
     struct plan_forecast f = forecast(&point, &rates);
     expect_near(f.busy_s[LANE_COMPUTE], row[r].blocks * block_s(1e9) + row[r].heads * head_s(1e9));
@@ -116,9 +113,8 @@ TEST(without_prefetch_a_forward_pass_is_a_chain)
     gathers += (u == 0 ? 2 : 1) *
                ((double)flat_bytes(u, ranks) * (ranks - 1) / ranks / 1e8 + 3e-6 * (ranks - 1));
   double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e8 + 3e-6);
-  struct plan_forecast f = forecast(&(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, ranks, ranks, 0,
-                                                    0, 1, true, TIED, FREEZE_NOTHING},
-                                    &rates);
+  struct plan_forecast f =
+      forecast(fixture_point("eval full_shard ranks=%d each_micro", ranks), &rates);
   expect_near(f.busy_s[LANE_GATHER], gathers);
   expect_near(f.busy_s[LANE_REDUCE], metrics);
   expect_near(f.busy_s[LANE_COMPUTE], BLOCKS * block_s(1e9) + head_s(1e9));
@@ -136,8 +132,8 @@ TEST(a_step_lies_between_its_busiest_lane_and_the_sum_of_all)
     for (int prefetch = 0; prefetch < 3; prefetch++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4;
       struct plan_forecast f =
-          forecast(&(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, group, prefetch, 0,
-                                   2, true, TIED, FREEZE_NOTHING},
+          forecast(fixture_point("strategy=%d ranks=4 group=%d prefetch=%d micros=2 each_micro",
+                                 strategy, group, prefetch),
                    &rates);
       double sum = 0;
       for (int lane = 0; lane < LANE_COUNT; lane++) {
@@ -155,7 +151,7 @@ TEST(prefetch_hides_gathers_behind_compute)
   /* a gather takes half as long as a block */
   const struct plan_rates rates = {
       .gemm_flops = 1e9, .link_bytes = (double)flat_bytes(1, 4) * 3 / 4 / (0.5 * block_s(1e9))};
-  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 1, true, TIED, FREEZE_NOTHING};
+  struct point point = *fixture_point("full_shard ranks=4 each_micro");
   struct plan_forecast none = forecast(&point, &rates);
   point.prefetch = 1;
   struct plan_forecast one = forecast(&point, &rates);
@@ -171,9 +167,8 @@ TEST(prefetch_hides_gathers_behind_compute)
 TEST(updates_and_norms_take_their_traffic)
 {
   const struct plan_rates rates = {.memory_bytes = 1e9};
-  struct plan_forecast f = forecast(
-      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
-      &rates);
+  struct plan_forecast f =
+      forecast(fixture_point("full_shard ranks=2 prefetch=1 each_micro"), &rates);
   double shards = 0;
   for (int u = 0; u <= BLOCKS; u++)
     shards += (double)flat_bytes(u, 2) / 2;
@@ -197,12 +192,10 @@ struct hand {
 static void hand_make(struct hand *hand, int ranks)
 {
   *hand = (struct hand){0};
-  hand->plan =
-      (struct plan){.input = fixture_input(
-                        &model, &(struct point){.ranks = ranks, .group = ranks, .micros = 1}, 0),
-                    .instr = hand->instr,
-                    .buffer = hand->buffer,
-                    .buffers = PLAN_MAX_USE};
+  hand->plan = (struct plan){.input = fixture_input(&model, fixture_point("ranks=%d", ranks), 0),
+                             .instr = hand->instr,
+                             .buffer = hand->buffer,
+                             .buffers = PLAN_MAX_USE};
   hand->plan.input.device = &fixture_half;
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < PLAN_MAX_USE; b++)
@@ -358,8 +351,8 @@ TEST(a_step_in_bf16_reduces_half_the_bytes)
   const struct plan_rates rates = {.link_bytes = 1e6};
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     const int group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4;
-    struct point point = {
-        PLAN_TRAIN, (enum deck_strategy)strategy, 4, group, 1, 0, 2, true, TIED, FREEZE_NOTHING};
+    struct point point = *fixture_point(
+        "strategy=%d ranks=4 group=%d prefetch=1 micros=2 each_micro", strategy, group);
     const struct plan_forecast wide = forecast(&point, &rates);
     point.codec = "bf16";
     const struct plan_forecast narrow = forecast(&point, &rates);
@@ -384,8 +377,7 @@ TEST(a_step_in_bf16_reduces_half_the_bytes)
 TEST(exponents_travel_without_what_they_leave_free)
 {
   const struct plan_rates rates = {.link_bytes = 1e6};
-  struct point point = {
-      .strategy = STRATEGY_NO_SHARD, .ranks = 4, .group = 4, .micros = 1, .prefetch = 1};
+  struct point point = *fixture_point("no_shard ranks=4 prefetch=1");
   const double wide = forecast(&point, &rates).busy_s[LANE_REDUCE];
   double sent = 0; /* in fp32, with the buffers of messages */
   point.codec = "exponent";
@@ -409,12 +401,7 @@ TEST(hops_in_a_node_take_its_link)
                              .across_link_bytes = 2e6,
                              .link_latency_s = 1e-6,
                              .node_latency_s = 1e-7};
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                              .ranks = 4,
-                              .group = 4,
-                              .micros = 1,
-                              .codec = "bf16",
-                              .local_ranks = 2};
+  const struct point point = *fixture_point("full_shard ranks=4 codec=bf16 local_ranks=2");
   struct plan_input input = fixture_input(&model, &point, 0);
   struct plan *plan;
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
@@ -490,12 +477,7 @@ TEST(working_copies_are_not_cast)
 TEST(a_copy_that_is_kept_moves_work_from_gathers_to_updates)
 {
   const struct plan_rates rates = {.memory_bytes = 1e6};
-  struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                        .ranks = 4,
-                        .group = 4,
-                        .prefetch = 1,
-                        .micros = 2,
-                        .half = true};
+  struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2 bf16");
   double elements = 0;
   for (int u = 0; u <= BLOCKS; u++)
     elements += (double)flat_bytes(u, 4) / 4 / 4;
@@ -706,12 +688,7 @@ TEST(codecs_and_passes_share_the_device)
   struct plan_rates rates = {.gemm_flops = 1e6};
   for (int c = 0; c < CODECS; c++)
     rates.encode_bytes[c] = rates.decode_bytes[c] = 1e5;
-  struct point point = {.strategy = STRATEGY_NO_SHARD,
-                        .ranks = 4,
-                        .group = 4,
-                        .micros = 1,
-                        .prefetch = 1,
-                        .codec = "int8"};
+  struct point point = *fixture_point("no_shard ranks=4 prefetch=1 codec=int8");
   const struct plan_forecast f = forecast(&point, &rates);
   assert_true(f.busy_s[LANE_REDUCE] > 0.01 * f.busy_s[LANE_COMPUTE]);
   assert_true(f.step_s >= (f.busy_s[LANE_COMPUTE] + f.busy_s[LANE_REDUCE]) * (1 - 1e-9));
@@ -829,8 +806,8 @@ enum { RANKS = 4 };
 static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enum dtype moments,
                                           const struct plan_rates *rates)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, RANKS, RANKS, 1, 1, 1, true,
-                              TIED,       FREEZE_NOTHING,      true};
+  const struct point point =
+      *fixture_point("full_shard ranks=%d prefetch=1 recompute=1 each_micro bf16", RANKS);
   struct plan_input input = fixture_input(&model, &point, 0);
   input.policy.host_state = true;
   input.policy.params_full = params_full;
@@ -936,12 +913,7 @@ TEST(shared_memory_keeps_a_step_between_its_bounds)
 /* Without masters on the host the rate of host memory slows nothing. */
 TEST(on_the_device_the_host_s_memory_does_not_matter)
 {
-  const struct point point = {.mode = PLAN_TRAIN,
-                              .strategy = STRATEGY_FULL_SHARD,
-                              .ranks = 4,
-                              .group = 4,
-                              .prefetch = 1,
-                              .micros = 2};
+  const struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2");
   struct plan_rates rates = tier_rates;
   const struct plan_forecast with = forecast(&point, &rates);
   rates.host_bytes = 1;

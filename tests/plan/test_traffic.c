@@ -195,11 +195,8 @@ TEST(nodes_that_add_up_send_less)
                {STRATEGY_HYBRID_SHARD, 8, 4, 4}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     const struct traffic_model by = {.local_ranks = known[i].local};
-    struct point point = {.strategy = known[i].strategy,
-                          .ranks = known[i].ranks,
-                          .group = known[i].group,
-                          .micros = 1,
-                          .codec = "bf16"};
+    struct point point = *fixture_point("strategy=%d ranks=%d group=%d codec=bf16",
+                                        known[i].strategy, known[i].ranks, known[i].group);
     const struct traffic_bytes all = check(&point, &by);
     point.local_ranks = known[i].local;
     const struct traffic_bytes across = check(&point, &by);
@@ -213,13 +210,14 @@ TEST(nodes_that_add_up_send_less)
 /* Four bytes from each member to each other one for the largest magnitude of a unit. */
 TEST(a_scale_for_all_ranks_is_counted)
 {
-  static const struct point points[] = {
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8},
-      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3},
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .local_ranks = 4}};
+  static const char *const points[] = {
+      "full_shard ranks=8 micros=0",
+      "hybrid_shard ranks=6 group=3 micros=0",
+      "full_shard ranks=8 micros=0 local_ranks=4",
+  };
   for (size_t i = 0; i < sizeof points / sizeof *points; i++)
     for (int ring = 0; ring < 2; ring++) {
-      struct point point = points[i];
+      struct point point = *fixture_point("%s", points[i]);
       point.micros = 1;
       point.codec = "int8_global";
       check(&point, &(struct traffic_model){.local_ranks = 4, .ring = ring});
@@ -231,18 +229,9 @@ TEST(a_scale_for_all_ranks_is_counted)
 TEST(hybrid_sharding_spares_the_wire)
 {
   const struct traffic_model by = {.local_ranks = 4};
-  const struct traffic_bytes full = check(&(struct point){.strategy = STRATEGY_FULL_SHARD,
-                                                          .ranks = 8,
-                                                          .group = 8,
-                                                          .micros = 1,
-                                                          .reduce_every_micro = true},
-                                          &by);
-  const struct traffic_bytes hybrid = check(&(struct point){.strategy = STRATEGY_HYBRID_SHARD,
-                                                            .ranks = 8,
-                                                            .group = 4,
-                                                            .micros = 1,
-                                                            .reduce_every_micro = true},
-                                            &by);
+  const struct traffic_bytes full = check(fixture_point("full_shard ranks=8 each_micro"), &by);
+  const struct traffic_bytes hybrid =
+      check(fixture_point("hybrid_shard ranks=8 group=4 each_micro"), &by);
   assert_true(full.gather > 0 && full.reduce > 0 && full.replicas == 0);
   assert_true(hybrid.gather == 0 && hybrid.reduce == 0 && hybrid.replicas > 0);
   assert_int_equal(full.sums, hybrid.sums);
@@ -256,12 +245,10 @@ TEST(hybrid_sharding_spares_the_wire)
 TEST(messages_of_parameters_are_smaller)
 {
   for (int i = 0; i < 3; i++) {
-    struct point point = {.strategy =
-                              (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
-                                                     STRATEGY_SHARD_OPTIM}[i],
-                          .ranks = 4,
-                          .group = 4,
-                          .micros = 2};
+    struct point point =
+        *fixture_point("strategy=%d ranks=4 micros=2",
+                       (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                              STRATEGY_SHARD_OPTIM}[i]);
     for (int ring = 0; ring < 2; ring++) {
       const struct traffic_model by = {.local_ranks = 2, .ring = ring};
       point.weights = NULL;
@@ -283,13 +270,11 @@ TEST(messages_of_parameters_are_smaller)
 TEST(codes_of_parameters_are_smaller)
 {
   for (int i = 0; i < 4; i++) {
-    struct point point = {.strategy =
-                              (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
-                                                     STRATEGY_HYBRID_SHARD, STRATEGY_NO_SHARD}[i],
-                          .ranks = 4,
-                          .group = i == 2 ? 2 : 4,
-                          .micros = 2,
-                          .half = true};
+    struct point point =
+        *fixture_point("strategy=%d ranks=4 group=%d micros=2 bf16",
+                       (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                              STRATEGY_HYBRID_SHARD, STRATEGY_NO_SHARD}[i],
+                       i == 2 ? 2 : 4);
     const struct traffic_model by = {.local_ranks = 1};
     const struct traffic_bytes half = check(&point, &by);
     point.fp8 = true;
@@ -317,8 +302,7 @@ TEST(indices_are_counted)
 {
   static const char *const names[] = {"topk", "randomk"};
   for (int c = 0; c < 2; c++) {
-    const struct point point = {
-        .strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .micros = 1};
+    const struct point point = *fixture_point("full_shard ranks=4");
     struct plan_input input = fixture_input(&model, &point, 0);
     input.policy.grads = (struct deck_codec){.codec = names[c], .block = 512, .density = 1. / 32};
     struct plan *plan;

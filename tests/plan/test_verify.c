@@ -12,65 +12,65 @@
 
 TEST(form_is_held_against_the_table)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].lane = LANE_COMPUTE;
   broken_refused(plan, "wrong lane");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_WORK].buffer = -1;
   broken_refused(plan, "has no operand work");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_RELEASE, -1, -1)].use[RELEASE_PARAMS + 1] =
       (struct plan_use){plan->loss, ACCESS_READ};
   broken_refused(plan, "has a superfluous operand loss");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_D].access = ACCESS_READ;
   broken_refused(plan, "reads d, which its operation does not do");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[0].buffer = plan->buffers;
   broken_refused(plan, "does not exist");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer =
       plan->unit[1].state[0];
   broken_refused(plan, "another unit");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[3].op = OP_COUNT;
   broken_refused(plan, "unknown operation");
 }
 
 TEST(waits_must_be_possible)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
   forward->wait[0] = (struct plan_wait){fixture_find(plan, OP_METRICS, -1, -1), 0};
   broken_refused(plan, "does not come before it");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
   forward->wait[0] = (struct plan_wait){plan->n, 0};
   broken_refused(plan, "does not exist");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)].n_wait = PLAN_MAX_WAIT + 1;
   broken_refused(plan, "more waits than fit");
 }
 
 TEST(buffers_must_lie_where_they_belong)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->loss].offset = plan->transient_bytes[TIER_DEVICE];
   broken_refused(plan, "loss does not lie inside its arena");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->unit[1].state[0]].offset = plan->buffer[plan->unit[2].state[0]].offset;
   broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -=
       PLAN_ALIGN;
   broken_refused(plan, "which it is a part of");
@@ -78,7 +78,7 @@ TEST(buffers_must_lie_where_they_belong)
 
 TEST(one_instruction_may_not_meet_itself)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   const struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
   plan->buffer[forward->use[2].buffer].offset = plan->buffer[forward->use[1].buffer].offset;
   assert_int_equal(plan_order(plan), STATUS_OK);
@@ -87,25 +87,26 @@ TEST(one_instruction_may_not_meet_itself)
 
 TEST(windows_are_gathered_used_and_released)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   broken_delete(plan, fixture_find(plan, OP_RELEASE, -1, -1));
   broken_refused(plan, "params.root is gathered and never released");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   broken_delete(plan, fixture_find(plan, OP_GATHER, -1, -1));
   broken_refused(plan, "params.root, which is not gathered");
 
-  plan = broken_start(&broken_shard_optim); /* where the bytes are there all the time, only older */
+  plan = broken_start(fixture_point(
+      "%s", broken_shard_optim)); /* where the bytes are there all the time, only older */
   broken_delete(plan, fixture_find(plan, OP_GATHER, -1, -1));
   broken_refused(plan, "params.root, which is not gathered");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   int release = fixture_find(plan, OP_RELEASE, -1, -1);
   plan->instr[release] = plan->instr[fixture_find(plan, OP_GATHER, -1, -1)];
   broken_settle(plan);
   broken_refused(plan, "gathers params.root, which has not been released");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   int forward = fixture_find(plan, OP_FORWARD, -1, -1);
   struct instr early = plan->instr[forward + 1], late = plan->instr[forward];
   assert_int_equal(early.op, OP_RELEASE);
@@ -117,11 +118,11 @@ TEST(windows_are_gathered_used_and_released)
 
 TEST(a_value_must_be_written_in_its_step)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   broken_delete(plan, fixture_find(plan, OP_LOAD, -1, -1));
   broken_refused(plan, "reads tokens before anything has written it in this step");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   broken_delete(plan, fixture_find(plan, OP_EMBED, -1, -1));
   broken_refused(plan, "x.root before anything has written it in this step");
 }
@@ -131,7 +132,7 @@ TEST(a_value_must_be_written_in_its_step)
 /* Each rank must have whole matrices, of this step, in an order that the ranks share. */
 TEST(matrices_are_whole)
 {
-  struct point point = broken_full_shard;
+  struct point point = *fixture_point("%s", broken_full_shard);
   point.optim = OPTIM_muon;
   broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
   broken_without(&point, OP_DIRECTION, 1, "reads direction_mine, but");
@@ -152,28 +153,28 @@ TEST(matrices_are_whole)
 
 TEST(missing_instructions_are_reported)
 {
-  const struct point *hybrid = &broken_hybrid_shard;
-  broken_without(&broken_full_shard, OP_UPDATE, 1,
+  const struct point *hybrid = fixture_point("%s", broken_hybrid_shard);
+  broken_without(fixture_point("%s", broken_full_shard), OP_UPDATE, 1,
                  "h.0 has no UPDATE: its parameters would never change");
-  broken_without(&broken_full_shard, OP_SQUARES, 1,
+  broken_without(fixture_point("%s", broken_full_shard), OP_SQUARES, 1,
                  "h.0 has no SQUARES: the gradient norm would lack a part");
-  broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0,
+  broken_without(fixture_point("%s", broken_full_shard), OP_EMBED_BACKWARD, 0,
                  "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
-  broken_without(&broken_full_shard, OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
-  broken_without(&broken_full_shard, OP_DECODE_SUM, 2,
+  broken_without(fixture_point("%s", broken_full_shard), OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
+  broken_without(fixture_point("%s", broken_full_shard), OP_DECODE_SUM, 2,
                  "changes grads.h.1 before anything has written it in this step");
-  broken_without(&broken_no_shard, OP_DECODE_SUM, 2,
+  broken_without(fixture_point("%s", broken_no_shard), OP_DECODE_SUM, 2,
                  "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part");
-  broken_without(&broken_no_shard, OP_EXCHANGE, 2,
+  broken_without(fixture_point("%s", broken_no_shard), OP_EXCHANGE, 2,
                  "DECODE_SUM h.1 (#7, reduce) reads staging, but");
-  broken_without(&broken_no_shard, OP_EXCHANGE, 1,
+  broken_without(fixture_point("%s", broken_no_shard), OP_EXCHANGE, 1,
                  "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
-  broken_without(&broken_no_shard, OP_GATHER_GRADS, 1,
+  broken_without(fixture_point("%s", broken_no_shard), OP_GATHER_GRADS, 1,
                  "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
-  broken_without(&broken_no_shard, OP_BACKWARD, 1,
+  broken_without(fixture_point("%s", broken_no_shard), OP_BACKWARD, 1,
                  "grads.h.0 before anything has written it in this step");
   broken_without(
-      &broken_full_shard, OP_METRICS, -1,
+      fixture_point("%s", broken_full_shard), OP_METRICS, -1,
       "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
   broken_without(hybrid, OP_EXCHANGE, 1,
                  "h.0 has 1 EXCHANGE for the whole step where there must be 2");
@@ -189,19 +190,19 @@ TEST(missing_instructions_are_reported)
 
 TEST(repeated_instructions_are_reported)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] =
       plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has no UPDATE");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] =
       plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
 
-  struct point coded = broken_no_shard;
+  struct point coded = *fixture_point("%s", broken_no_shard);
   coded.codec = "bf16";
   plan = broken_start(&coded);
   plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] =
@@ -209,26 +210,26 @@ TEST(repeated_instructions_are_reported)
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 ENCODE for the whole step where there must be 1");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[3].micro = 2;
   broken_refused(plan, "unknown operation, unit or micro-batch");
 }
 
 TEST(states_are_those_of_the_optimizer)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->input.optim.name = OPTIM_lion;
   broken_refused(plan, "the plan's 2 states are not the 1 of lion");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->state[1].row = plan->state[0].row;
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->state[1].dtype = DTYPE_BF16;
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   struct plan_buffer *buffer = &plan->buffer[plan->unit[1].state[1]];
   buffer->elements -= 64;
   buffer->bytes -= 64 * (int64_t)sizeof(float);
@@ -250,10 +251,10 @@ static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
 
 TEST(every_buffer_has_one_scope)
 {
-  const struct point frozen = {
-      .strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
-  const struct point *const points[] = {&frozen, &broken_full_shard, &broken_no_shard,
-                                        &broken_hybrid_shard, &broken_host_shared};
+  const struct point frozen = *fixture_point("shard_optim ranks=2 freeze=odd");
+  const struct point *const points[] = {
+      &frozen, fixture_point("%s", broken_full_shard), fixture_point("%s", broken_no_shard),
+      fixture_point("%s", broken_hybrid_shard), fixture_point("%s", broken_host_shared)};
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
     struct plan *plan = broken_start(points[p]);
     for (int b = 0; b < plan->buffers; b++)
@@ -266,36 +267,36 @@ TEST(every_buffer_has_one_scope)
 
 TEST(scopes_are_held_against_the_elements)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->unit[1].master].scope = SCOPE_GROUP;
   broken_refused(plan, "master.h.0 is planned as the same in the whole group, but it has another "
                        "number of elements");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->unit[1].master].scope = SCOPE_RANK;
   broken_refused(plan, "master.h.0 is planned as each rank's own, but members share a unit's "
                        "parameters");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->buffer[plan->unit[1].master].scope = SCOPE_SHARD;
   broken_refused(plan, "params.h.0 is planned as one shard per member, but nothing is sharded");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->metrics].scope = SCOPE_GROUP;
   broken_refused(plan, "metrics is planned as the same in the whole group, but other ranks have "
                        "other values");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->buffer[plan->metrics].purpose = PURPOSE_WINDOW;
   plan->buffer[plan->metrics].scope = SCOPE_GROUP;
   broken_refused(plan, "but it belongs to no unit");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->state[1].scope = SCOPE_RANK;
   broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take "
                        "it for another scope");
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->state[1].scope = SCOPE_RANK;
   for (int u = 0; u < plan->input.model->units; u++)
     plan->buffer[plan->unit[u].state[1]].scope = SCOPE_RANK;
@@ -304,20 +305,20 @@ TEST(scopes_are_held_against_the_elements)
 
 TEST(buffers_have_their_roles)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   adam->use[UPDATE_STATE].buffer = plan->unit[1].state[1];
   adam->use[UPDATE_STATE + 1].buffer = plan->unit[1].state[0];
   broken_settle(plan);
   broken_refused(plan, "changes exp_avg_sq.h.0 in the place of exp_avg.h.0");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   struct instr *squares = &plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)];
   squares->use[0].buffer = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer;
   broken_settle(plan);
   broken_refused(plan, "of grads.h.0 where");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use[DECODE_SUM_SHARD].access = ACCESS_ADD;
   broken_settle(plan);
   broken_refused(plan, "adds to shard.h.0, which is not the sum"); /* but a part of what was sent */
@@ -326,14 +327,14 @@ TEST(buffers_have_their_roles)
 /* Each part of a collective has its size, and there is room for the received parts. */
 TEST(collectives_have_their_sizes)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   const struct plan_use *use = plan->instr[fixture_find(plan, OP_EXCHANGE, 0, -1)].use;
   broken_resize(plan, use[EXCHANGE_RECEIVED].buffer,
                 plan->buffer[use[EXCHANGE_RECEIVED].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "elements of staging where there must be");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   use = plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use;
   broken_resize(plan, use[DECODE_SUM_SHARD].buffer,
                 plan->buffer[use[DECODE_SUM_SHARD].buffer].elements - 1);
@@ -345,7 +346,7 @@ TEST(collectives_have_their_sizes)
 
 TEST(every_part_of_a_sum_is_written_and_no_other)
 {
-  const struct point alone = {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2};
+  const struct point alone = *fixture_point("full_shard micros=2");
   struct point point = alone;
   struct plan *plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)].use[BACKWARD_GRADS].buffer = -1;
@@ -379,16 +380,14 @@ TEST(every_part_of_a_sum_is_written_and_no_other)
 
 TEST(frozen_parameters_stay)
 {
-  const struct point odd = {
-      .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point odd = *fixture_point("no_shard ranks=2 freeze=odd");
   struct plan *plan = broken_start(&odd);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer =
       plan_root(plan, plan->unit[1].master, NULL);
   broken_settle(plan);
   broken_refused(plan, "changes params.h.0, but frozen.h.0 never changes");
 
-  const struct point shards = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point shards = *fixture_point("full_shard ranks=2 freeze=odd");
   plan = broken_start(&shards);
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   adam->use[2].buffer = plan->unit[1].frozen;
@@ -399,8 +398,7 @@ TEST(frozen_parameters_stay)
 TEST(each_part_is_gathered_to_its_place)
 {
   /* so many ranks that padding makes both parts equal */
-  const struct point point = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point point = *fixture_point("full_shard ranks=16 freeze=odd");
   struct plan *plan = broken_start(&point);
   struct instr *trained = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)], *frozen = trained + 1;
   assert_int_equal(plan->unit[1].layout.flat, 2 * plan->unit[1].layout.trained);
@@ -432,13 +430,8 @@ static void keep_no_copies(struct plan *plan)
  * each step. */
 TEST(the_copy_that_is_kept_is_written_and_gathered)
 {
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
-                              .ranks = 2,
-                              .group = 2,
-                              .prefetch = 1,
-                              .micros = 2,
-                              .half = true,
-                              .keep_working = true};
+  const struct point point =
+      *fixture_point("full_shard ranks=2 prefetch=1 micros=2 bf16 keep_working");
   struct plan *plan = broken_start(&point);
   const int adam = fixture_find(plan, OP_UPDATE, 1, -1),
             gather = fixture_find(plan, OP_GATHER, 1, -1);
@@ -480,8 +473,7 @@ TEST(the_copy_that_is_kept_is_written_and_gathered)
 
 TEST(keys_and_values_have_their_place)
 {
-  const struct point point = {
-      .mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
+  const struct point point = *fixture_point("generate full_shard ranks=2");
   struct plan *plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->unit[1].master;
   broken_settle(plan);
@@ -505,19 +497,19 @@ TEST(keys_and_values_have_their_place)
 
 TEST(attributes_are_the_inputs)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr.clip = 1;
   broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_FORWARD, 1, -1)].attr.fp8 = FP8_PRODUCTS;
   broken_refused(plan, "has other products in fp8 than its unit");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
   broken_refused(plan, "updates by another optimizer than the plan's");
 
-  struct point point = broken_shard_optim;
+  struct point point = *fixture_point("%s", broken_shard_optim);
   point.optim = OPTIM_muon;
   point.lr_scale = "0.5";
   plan = broken_start(&point);
@@ -533,15 +525,15 @@ TEST(attributes_are_the_inputs)
   plan->instr[fixture_find(plan, OP_DIRECTION, 2, -1)].attr.lr_scale = 0.5;
   broken_refused(plan, "updates at 0.5 of the learning rate, where 0 is asked for");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.stochastic = true;
   broken_refused(plan, "rounds in another way, or with another seed");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.seed = 5;
   broken_refused(plan, "rounds in another way, or with another seed");
 
-  plan = broken_start(&broken_no_shard);
+  plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.seed = 5;
   broken_refused(plan, "rounds in another way, or with another seed");
 }
@@ -551,18 +543,18 @@ TEST(attributes_are_the_inputs)
 TEST(gradients_travel_by_one_codec)
 {
   struct codec_ops other = codec_bf16;
-  struct plan *plan = broken_start(&broken_hybrid_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_hybrid_shard));
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &codec_bf16;
   broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
 
-  struct point point = broken_host_one_node;
+  struct point point = *fixture_point("%s", broken_host_one_node);
   point.codec = "bf16";
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
   broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
 
   /* A unit without a codec next to units that have one. */
-  point = broken_full_shard;
+  point = *fixture_point("%s", broken_full_shard);
   point.codec = "bf16";
   point.mixed = true;
   plan = broken_start(&point);
@@ -571,7 +563,7 @@ TEST(gradients_travel_by_one_codec)
 
   static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
   for (int r = 0; r < 2; r++) {
-    point = broken_full_shard;
+    point = *fixture_point("%s", broken_full_shard);
     point.codec = "bf16";
     plan = broken_start(&point);
     plan->instr[fixture_find(plan, r ? OP_DECODE_SUM : OP_ENCODE, 1, 0)].attr.codec.ops = &other;
@@ -582,50 +574,45 @@ TEST(gradients_travel_by_one_codec)
     broken_refused(plan, "messages of another codec than its own");
   }
 
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.codec.ops = NULL;
   broken_refused(plan, "sends gradients by codec (absent)");
-  plan = broken_start(&broken_full_shard);
+  plan = broken_start(fixture_point("%s", broken_full_shard));
   plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].attr.codec.ops = &codec_none;
   broken_refused(plan, "has a codec and no messages");
 }
 
-static const struct point codes = {.strategy = STRATEGY_FULL_SHARD,
-                                   .ranks = 2,
-                                   .group = 2,
-                                   .micros = 2,
-                                   .freeze = FREEZE_ODD,
-                                   .half = true,
-                                   .fp8 = true};
+static const char codes[] = "full_shard ranks=2 micros=2 freeze=odd bf16 fp8";
 
 /* Codes by the scales of other parameters would be other numbers. */
 TEST(codes_are_of_their_scales)
 {
-  broken_without(&codes, OP_MEASURE, 1, "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
-  broken_without(&codes, OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
+  broken_without(fixture_point("%s", codes), OP_MEASURE, 1,
+                 "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
+  broken_without(fixture_point("%s", codes), OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
 
-  struct plan *plan = broken_start(&codes);
+  struct plan *plan = broken_start(fixture_point("%s", codes));
   plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_TRAINED].buffer =
       plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_FROZEN].buffer;
   broken_settle(plan);
   broken_refused(plan, "reads frozen.h.0 in the place of master.h.0");
 
-  plan = broken_start(&codes);
+  plan = broken_start(fixture_point("%s", codes));
   const int received =
       plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_RECEIVED].buffer;
   plan->instr[fixture_find(plan, OP_BACKWARD, 1, -1)].use[BACKWARD_SCALES].buffer = received;
   broken_spread(plan);
   broken_settle(plan);
   broken_refused(plan, "reads magnitudes in the place of scales.h.0");
-  plan = broken_start(&codes);
+  plan = broken_start(fixture_point("%s", codes));
   broken_resize(plan, plan->unit[1].scales, plan->buffer[plan->unit[1].scales].elements - 64);
   broken_refused(plan, "elements of scales.h.0 where there must be");
-  plan = broken_start(&codes);
+  plan = broken_start(fixture_point("%s", codes));
   plan->unit[1].policy.window = plan->unit[1].policy.compute;
   broken_refused(plan, "superfluous operand scales");
 
   /* With copies, a GATHER reads the codes, and no master. */
-  struct point point = codes;
+  struct point point = *fixture_point("%s", codes);
   point.keep_working = true;
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[GATHER_SHARD].buffer = plan->unit[1].master;
@@ -633,7 +620,7 @@ TEST(codes_are_of_their_scales)
   broken_refused(plan, "reads master.h.0 in the place of codes.h.0");
 
   /* From host memory, a shard is fetched before it is measured. */
-  point = codes;
+  point = *fixture_point("%s", codes);
   point.host = true;
   plan = broken_start(&point);
   struct instr *measure = &plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)];
@@ -644,58 +631,49 @@ TEST(codes_are_of_their_scales)
   broken_refused(plan, "which nothing has fetched");
 }
 
-static const struct point windows = {.strategy = STRATEGY_FULL_SHARD,
-                                     .ranks = 2,
-                                     .group = 2,
-                                     .micros = 1,
-                                     .freeze = FREEZE_ODD,
-                                     .weights = "int8"};
-static const struct point differences = {.strategy = STRATEGY_SHARD_OPTIM,
-                                         .ranks = 2,
-                                         .group = 2,
-                                         .micros = 1,
-                                         .weights = "int8",
-                                         .difference = true};
+static const char windows[] = "full_shard ranks=2 freeze=odd weights=int8";
+static const char differences[] = "shard_optim ranks=2 weights=int8 difference";
 
 /* Ranks whose copies get different differences would compute with different parameters. */
 TEST(copies_get_every_difference)
 {
-  broken_without(&differences, OP_DECODE_PARAMS, 1, "reads copy.h.0, which is not gathered");
-  struct plan *plan = broken_start(&differences);
+  broken_without(fixture_point("%s", differences), OP_DECODE_PARAMS, 1,
+                 "reads copy.h.0, which is not gathered");
+  struct plan *plan = broken_start(fixture_point("%s", differences));
   plan->instr[plan->n - 1] = plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "message.h.0 has messages that are never decoded");
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   const int first = fixture_find(plan, OP_ENCODE_PARAMS, 1, -1),
             next = fixture_find(plan, OP_ENCODE_PARAMS, 2, -1);
   memcpy(&plan->instr[next], &plan->instr[first], 3 * sizeof *plan->instr);
   broken_settle(plan);
   broken_refused(plan, "decodes into copy.h.0, which has not been released");
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
   for (int i = 2; i >= 0; i--)
     broken_delete(plan, fixture_find(plan, ops[i], 1, -1));
   broken_refused(plan, "reads copy.h.0, which is not gathered");
 
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)].use[DECODE_PARAMS_WHOLE].access =
       ACCESS_WRITE;
   broken_settle(plan);
   broken_refused(plan, "differences are added to a copy, other messages write a window");
 
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   plan->buffer[plan->unit[1].copy].scope = SCOPE_RANK;
   broken_refused(plan, "copy.h.0 is planned as each rank's own");
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   plan->buffer[plan->unit[1].copy].scope = SCOPE_SHARD;
   broken_refused(plan, "copy.h.0 is planned as one shard per member");
 
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   plan->buffer[plan->unit[1].copy_mine].parent_offset = 0;
   plan->buffer[plan->unit[1].copy_mine].offset = plan->buffer[plan->unit[1].copy].offset;
   broken_refused(plan, "reads copy_mine.h.0, which is not at its place in the unit");
 
-  plan = broken_start(&differences);
+  plan = broken_start(fixture_point("%s", differences));
   plan->buffer[plan->unit[1].master].parent = plan->unit[1].copy;
   plan->buffer[plan->unit[1].master].parent_offset =
       plan->buffer[plan->unit[1].copy_mine].parent_offset;
@@ -708,17 +686,17 @@ TEST(parameters_travel_by_one_codec)
 {
   static const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
   for (int i = 0; i < 3; i++) {
-    struct plan *plan = broken_start(&windows);
+    struct plan *plan = broken_start(fixture_point("%s", windows));
     plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.codec.ops = &codec_e4m3;
     broken_refused(plan, "has parameters in codec e4m3, and its unit's travel in codec int8");
-    plan = broken_start(&windows);
+    plan = broken_start(fixture_point("%s", windows));
     plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.seed = 5;
     broken_refused(plan, "rounds in another way, or with another seed");
-    plan = broken_start(&windows);
+    plan = broken_start(fixture_point("%s", windows));
     plan->unit[1].policy.weights.ops = NULL;
     broken_refused(plan, "has parameters in codec int8, and its unit's travel in codec none");
   }
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   const struct codec int8 = {.ops = &codec_int8, .values = &codec_none, .set = {.block = 256}};
   plan->unit[1].policy.weights = int8;
   broken_refused(plan, "gathers parameters as they are, and its unit's travel in codec int8");
@@ -727,7 +705,7 @@ TEST(parameters_travel_by_one_codec)
 /* Messages are of this rank's part, at its place among the others, and go to the part's place. */
 TEST(messages_have_their_places)
 {
-  struct plan *plan = broken_start(&windows);
+  struct plan *plan = broken_start(fixture_point("%s", windows));
   struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
   struct plan_buffer *mine = &plan->buffer[gather->use[GATHER_MESSAGES_MINE].buffer];
   mine->parent_offset = 0;
@@ -735,13 +713,13 @@ TEST(messages_have_their_places)
   broken_settle(plan);
   broken_refused(plan, "which is not at its place among the messages");
 
-  plan = broken_start(&windows);
+  plan = broken_start(fixture_point("%s", windows));
   gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
   gather->use[GATHER_MESSAGES_MINE].buffer = (gather + 3)->use[GATHER_MESSAGES_MINE].buffer;
   broken_settle(plan);
   broken_refused(plan, "which is no message of the unit's parameters");
 
-  plan = broken_start(&windows);
+  plan = broken_start(fixture_point("%s", windows));
   struct instr *decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
   assert_int_equal((decode + 3)->op, OP_DECODE_PARAMS);
   const struct plan_use trained = decode->use[DECODE_PARAMS_WHOLE];
@@ -750,26 +728,26 @@ TEST(messages_have_their_places)
   broken_settle(plan);
   broken_refused(plan, "to the wrong place in the unit");
 
-  plan = broken_start(&windows);
+  plan = broken_start(fixture_point("%s", windows));
   decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
   *(decode - 1) = *decode;
   broken_settle(plan);
   broken_refused(plan, "which does not hold the messages of all members");
 
-  plan = broken_start(&windows);
+  plan = broken_start(fixture_point("%s", windows));
   plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_SHARD].buffer =
       plan->unit[1].state[0];
   broken_settle(plan);
   broken_refused(plan, "in the place of the unit's parameters");
 
-  plan = broken_start(&windows);
+  plan = broken_start(fixture_point("%s", windows));
   broken_resize(
       plan,
       plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_MESSAGE].buffer,
       1);
   broken_refused(plan, "where there must be");
 
-  struct point host = windows;
+  struct point host = *fixture_point("%s", windows);
   host.host = true;
   plan = broken_start(&host);
   broken_delete(plan, fixture_find(plan, OP_FETCH, 1, -1));
@@ -802,7 +780,7 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
 TEST(encoded_gradients_are_spent)
 {
   for (int spent = 0; spent < 3; spent++) {
-    struct point point = broken_no_shard;
+    struct point point = *fixture_point("%s", broken_no_shard);
     point.codec = "bf16";
     point.feedback = spent == 1 ? "fp32" : NULL;
     point.sample = spent == 2 ? 7 : 0;
@@ -821,7 +799,7 @@ TEST(encoded_gradients_are_spent)
  * the sum before. */
 TEST(residuals_come_back_as_they_went)
 {
-  struct point point = broken_full_shard;
+  struct point point = *fixture_point("%s", broken_full_shard);
   point.codec = "bf16";
   point.feedback = "fp32";
   point.residual = DECK_RESIDUAL_HOST;
@@ -859,18 +837,19 @@ TEST(residuals_come_back_as_they_went)
 
 TEST(messages_stay_in_their_group)
 {
-  struct plan *plan = broken_start(&broken_no_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
   broken_refused(plan, "meets another group than its own");
 
-  struct point point = broken_hybrid_shard; /* two replicas of groups of two */
+  struct point point =
+      *fixture_point("%s", broken_hybrid_shard); /* two replicas of groups of two */
   point.codec = fixed.name;
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
   broken_refused(plan, "reads sent.h.0, messages of another group than its own");
 
-  plan = broken_start(
-      &broken_hybrid_shard); /* what only this rank has would be added up over replicas */
+  plan = broken_start(fixture_point(
+      "%s", broken_hybrid_shard)); /* what only this rank has would be added up over replicas */
   int first = fixture_find(plan, OP_EXCHANGE, 1, -1), second = first + 1;
   while (plan->instr[second].op != OP_EXCHANGE)
     second++;
@@ -882,13 +861,7 @@ TEST(messages_stay_in_their_group)
 }
 
 /* Two nodes of two ranks. */
-static const struct point nodes = {.strategy = STRATEGY_FULL_SHARD,
-                                   .ranks = 4,
-                                   .group = 4,
-                                   .prefetch = 1,
-                                   .micros = 1,
-                                   .codec = "bf16",
-                                   .local_ranks = 2};
+static const char nodes[] = "full_shard ranks=4 prefetch=1 codec=bf16 local_ranks=2";
 
 static int find_in(const struct plan *plan, enum op op, enum plan_group group)
 {
@@ -902,27 +875,27 @@ static int find_in(const struct plan *plan, enum op op, enum plan_group group)
  * there. */
 TEST(nodes_add_up_first)
 {
-  struct plan *plan = broken_start(&nodes);
+  struct plan *plan = broken_start(fixture_point("%s", nodes));
   broken_delete(plan, find_in(plan, OP_EXCHANGE, GROUP_NODE));
   broken_refused(plan, "h.0 has 1 EXCHANGE for the whole step where there must be 2");
 
-  plan = broken_start(&nodes);
+  plan = broken_start(fixture_point("%s", nodes));
   plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_NODE)].attr.blocks = 1;
   broken_refused(plan, "adds up 1 blocks where there must be 2");
 
-  plan = broken_start(&nodes);
+  plan = broken_start(fixture_point("%s", nodes));
   plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_ACROSS)].attr.blocks = 2;
   broken_refused(plan, "adds up 2 blocks where there must be 1");
 
-  plan = broken_start(&nodes);
+  plan = broken_start(fixture_point("%s", nodes));
   plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].attr.codec = plan->unit[1].policy.grads;
   broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
 
-  plan = broken_start(&nodes);
+  plan = broken_start(fixture_point("%s", nodes));
   plan->instr[find_in(plan, OP_ENCODE, GROUP_ACROSS)].attr.group = GROUP_REDUCE;
   broken_refused(plan, "meets another group than its own");
 
-  plan = broken_start(&nodes); /* what only this rank has */
+  plan = broken_start(fixture_point("%s", nodes)); /* what only this rank has */
   const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
             encode = find_in(plan, OP_ENCODE, GROUP_ACROSS),
             half = broken_view(plan, own, plan->unit[1].layout.trained / 2);
@@ -934,7 +907,7 @@ TEST(nodes_add_up_first)
 /* A scale for all ranks is of the largest magnitude of what they encode. */
 TEST(one_scale_is_of_the_gradient)
 {
-  struct point point = nodes;
+  struct point point = *fixture_point("%s", nodes);
   point.codec = "int8_global";
   point.feedback = "fp32";
   broken_without(&point, OP_MAGNITUDE, 1,
@@ -968,7 +941,8 @@ TEST(one_scale_is_of_the_gradient)
   broken_spread(plan);
   broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
 
-  point = broken_hybrid_shard; /* the groups' largest, where replicas exchange */
+  point =
+      *fixture_point("%s", broken_hybrid_shard); /* the groups' largest, where replicas exchange */
   point.codec = "int8_global";
   plan = broken_start(&point);
   const int first = find_in(plan, OP_MAGNITUDE, GROUP_REDUCE);
@@ -983,7 +957,7 @@ TEST(one_scale_is_of_the_gradient)
  * window. */
 TEST(parameters_around_a_master_are_old)
 {
-  struct plan *plan = broken_start(&broken_shard_optim);
+  struct plan *plan = broken_start(fixture_point("%s", broken_shard_optim));
   struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
   gather->use[0].buffer = gather->use[1].buffer;
   broken_settle(plan);

@@ -51,14 +51,11 @@ TEST(no_wait_can_be_spared)
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
       for (int variant = 0; variant < 2 * FREEZES; variant++)
-        remove_each_wait(NULL, &(struct point){.mode = (enum plan_mode)mode,
-                                               .strategy = (enum deck_strategy)strategy,
-                                               .ranks = 4,
-                                               .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
-                                               .prefetch = 1,
-                                               .micros = 1,
-                                               .head = variant % 2 ? UNTIED : TIED,
-                                               .freeze = (enum freeze)(variant / 2)});
+        remove_each_wait(
+            NULL,
+            fixture_point("mode=%d strategy=%d ranks=4 group=%d prefetch=1 untied=%d freeze=%d",
+                          mode, strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
+                          variant % 2 ? UNTIED : TIED, (variant / 2)));
   assert_true(waits_removed > 10000);
   waits_removed = 0;
   fixture_host(307, remove_each_wait, NULL);
@@ -67,7 +64,7 @@ TEST(no_wait_can_be_spared)
 
 TEST(both_instructions_and_buffers_are_named)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_FORWARD && plan->instr[i].unit == 1 && plan->instr[i].micro == 0)
       plan->instr[i].n_wait = 0;
@@ -81,7 +78,7 @@ TEST(both_instructions_and_buffers_are_named)
 
 TEST(a_race_with_the_step_before_is_said_to_be_one)
 {
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   int gather = 0;
   while (plan->instr[gather].op != OP_GATHER)
     gather++;
@@ -237,12 +234,12 @@ TEST(no_lifetime_can_be_shortened)
 TEST(reuse_of_bytes_is_seen_without_lifetimes)
 {
   int seen = 0, buffers;
-  struct plan *plan = broken_start(&broken_full_shard);
+  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
   buffers = plan->buffers;
   plan_destroy(plan);
   for (int b = 0; b < buffers; b++) {
     int before, last;
-    plan = broken_start(&broken_full_shard);
+    plan = broken_start(fixture_point("%s", broken_full_shard));
     last_uses(plan, b, &before, &last);
     if (before >= 0 && is_transient(&plan->buffer[b]) && plan->buffer[b].last == last) {
       plan->buffer[b].last = before;
