@@ -32,12 +32,13 @@ def documented(page):
     fields, kind = {}, None
     for line in open(page, encoding="utf-8"):
         heading = re.fullmatch(r"## (\w+)\n", line)
-        row = re.match(r"\| `(\w+)` \|", line)
+        row = re.match(r"\| (`\w+`(?:, `\w+`)*) \|", line)
         if heading:
             kind = heading[1]
         elif row:
-            assert row[1] not in fields.setdefault(kind, set()), f"{kind}.{row[1]} is there twice"
-            fields[kind].add(row[1])
+            for name in re.findall(r"\w+", row[1]):
+                assert name not in fields.setdefault(kind, {"time"}), f"{kind}.{name} twice"
+                fields[kind].add(name)
     return fields
 
 
