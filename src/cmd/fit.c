@@ -1,6 +1,8 @@
-#include "cmd/fit.h"
+/* The verdict of `sluice plan`: what a plan needs of each memory, and what would fit. */
+#include "cmd/plan.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -82,26 +84,6 @@ bool fit_is_sized(const struct fit_room *room)
   return room->gpu_bytes > 0 || room->host_bytes > 0 || room->nvme_bytes > 0;
 }
 
-struct fit_count fit_count(int64_t n)
-{
-  struct fit_count count;
-  char digits[24];
-  const size_t length = (size_t)snprintf(digits, sizeof digits, "%lld", (long long)n);
-  char *to = count.text;
-  for (size_t i = 0; i < length; i++) {
-    if (i > 0 && (length - i) % 3 == 0)
-      *to++ = ',';
-    *to++ = digits[i];
-  }
-  *to = '\0';
-  return count;
-}
-
-static bool is_apart(const struct plan *plan)
-{
-  return !plan->input.device->host_memory;
-}
-
 static double known(int64_t bytes)
 {
   return bytes > 0 ? (double)bytes : -1;
@@ -114,15 +96,11 @@ static double gpu_room(const struct plan_input *input, const struct fit_room *ro
              : -1;
 }
 
-static struct job_need need_of(const struct fit_room *room, int n, const struct plan *const plans[])
-{
-  return job_need(n, plans, room->local_ranks, true);
-}
-
-void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
+void fit_judge(const void *arg, int local_ranks, int n, const struct plan *const plans[],
+               struct rooms *out)
 {
   const struct fit_room *room = arg;
-  const struct job_need need = need_of(room, n, plans);
+  const struct job_need need = job_need(n, plans, local_ranks, true);
   *out = (struct rooms){.have = {[ROOM_DEVICE] = gpu_room(&plans[0]->input, room),
                                  [ROOM_HOST] = known(room->host_bytes),
                                  [ROOM_SHARED] = -1,
@@ -143,9 +121,7 @@ static const struct {
 } tiers[] = {{ROOM_DEVICE, "GPU"}, {ROOM_HOST, "host"}, {ROOM_DISK, "NVMe"}};
 enum { TIERS = sizeof tiers / sizeof *tiers };
 
-/* In GiB with three digits, so that all numbers of a verdict have one unit. Smaller sizes than
- * 0.001 GiB are those of tests. */
-static struct mem_amount gib(double bytes)
+struct mem_amount fit_gib(double bytes)
 {
   const double all = bytes / 0x1p30, size = fabs(all);
   struct mem_amount out;
@@ -156,6 +132,11 @@ static struct mem_amount gib(double bytes)
   return out;
 }
 
+static struct job_need need_of(const struct plan_facts *facts)
+{
+  return job_need(facts->job.n, facts->job.plans, facts->job.local_ranks, true);
+}
+
 static void print_short(const struct rooms *rooms)
 {
   const char *between = ": ";
@@ -163,132 +144,210 @@ static void print_short(const struct rooms *rooms)
   for (int t = 0; t < TIERS; t++)
     if (rooms_is_short(rooms, tiers[t].room)) {
       const double missing = rooms->need[tiers[t].room] - rooms->have[tiers[t].room];
-      printf("%s%s %s short", between, tiers[t].name, gib(missing).text);
+      printf("%s%s %s short", between, tiers[t].name, fit_gib(missing).text);
       between = ", ";
     }
   putchar('\n');
 }
 
-static void print_owner(enum room room, const struct advise_case *job)
+static const struct choice *find_deck(const struct plan_facts *facts)
 {
-  const struct fit_room *sizes = job->arg;
-  const bool moves = room == ROOM_HOST && need_of(sizes, job->n, job->plans).state > 0;
+  for (int i = 0; i < facts->n; i++)
+    if (!*facts->setting[i].changes)
+      return &facts->setting[i];
+  return NULL;
+}
+
+/* Without rates: whether a setting only spends memory to save work. */
+static bool saves_work(const struct choice *choice)
+{
+  static const char *const savers[] = {
+      "tiers.preset=", "tiers.activations=", "tiers.resident=", "data.micro_batch="};
+  bool saves = false;
+  for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
+    saves |= strncmp(choice->changes, savers[i], strlen(savers[i])) == 0;
+  return saves;
+}
+
+/* The next setting that uses the room that is left. The list has the best one first. */
+static void print_faster(const struct plan_facts *facts)
+{
+  const struct choice *deck = find_deck(facts);
+  const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;
+  for (int i = 0; i < facts->n && deck; i++) {
+    const struct choice *choice = &facts->setting[i];
+    const bool better =
+        facts->rates ? choice->step_s < 0.995 * deck->step_s
+                     : choice->rooms.need[room] > deck->rooms.need[room] && saves_work(choice);
+    if (!choice->fits || !better)
+      continue;
+    printf("%s, and fits: %s, %s", facts->rates ? "faster" : "less work", choice->changes,
+           fit_gib(choice->rooms.need[room]).text);
+    if (facts->rates)
+      printf(", step %.2fx", choice->step_s / deck->step_s);
+    putchar('\n');
+    return;
+  }
+}
+
+static void print_owner(enum room room, const struct plan_facts *facts)
+{
+  const int local = facts->job.local_ranks;
+  const bool moves = room == ROOM_HOST && need_of(facts).state > 0;
   if (room == ROOM_DEVICE)
     printf("of a rank");
   else
-    printf("of a node of %d rank%s%s", sizes->local_ranks, plural(sizes->local_ranks),
+    printf("of a node of %d rank%s%s", local, plural(local),
            moves ? ", with loading and saving" : "");
 }
 
-static void print_tier(int tier, const struct rooms *rooms, const struct advise_case *job)
+static void print_tier(int tier, const struct rooms *rooms, const struct plan_facts *facts)
 {
   const enum room room = tiers[tier].room;
   const double need = rooms->need[room], have = rooms->have[room];
   if (need <= 0 && have < 0)
     return;
-  printf("  %-5s %10s", tiers[tier].name, gib(need).text);
+  printf("  %-5s %10s", tiers[tier].name, fit_gib(need).text);
   if (have >= 0)
-    printf(" %10s %10s  ", gib(have).text, gib(have - need).text);
+    printf(" %10s %10s  ", fit_gib(have).text, fit_gib(have - need).text);
   else
     printf(" %10s %10s  ", "?", "?");
-  print_owner(room, job);
+  print_owner(room, facts);
   putchar('\n');
 }
 
-static void print_verdict(const struct rooms *rooms, const struct advise_case *job)
+static void print_verdict(const struct rooms *rooms, const struct plan_facts *facts)
 {
-  const struct fit_room *sizes = job->arg;
-  const struct plan *plan = job->plans[0];
+  const struct fit_room *sizes = facts->room;
+  const struct plan *plan = facts->job.plans[0];
   if (!fit_is_sized(sizes))
     puts("no verdict: gpu=NAME, gpu=SIZE, host=SIZE or nvme=SIZE says whether it fits");
   else if (rooms_fit(rooms))
     puts("fits");
   else
     print_short(rooms);
+  if (fit_is_sized(sizes) && rooms_fit(rooms))
+    print_faster(facts);
   printf("  %-5s %10s %10s %10s\n", "", "needs", "has", "left");
   for (int t = 0; t < TIERS; t++)
-    print_tier(t, rooms, job);
+    print_tier(t, rooms, facts);
   if (sizes->gpu_bytes > 0)
     printf("  %s has %s, %s of it for %s\n", sizes->gpu ? sizes->gpu : "a GPU",
-           gib((double)sizes->gpu_bytes).text, gib(fit_reserve(plan)).text,
+           fit_gib((double)sizes->gpu_bytes).text, fit_gib(fit_reserve(plan)).text,
            device_model_reserve_name(plan->input.ranks));
 }
 
 /* ---- cures ---- */
 
+/* "ranks=16 local_ranks=4 tiers.activations=recompute". */
+static void print_changes(const struct search *job, const struct choice *choice)
+{
+  const int usual = choice->ranks < job->node_ranks ? choice->ranks : job->node_ranks;
+  char name[sizeof choice->changes + 64] = "";
+  search_append_changes(choice, name, sizeof name);
+  fputs("with", stdout);
+  if (choice->ranks != job->plans[0]->input.ranks)
+    printf(" ranks=%d", choice->ranks);
+  if (choice->local_ranks != usual)
+    printf(" local_ranks=%d", choice->local_ranks);
+  printf("%s%s", *name ? " " : "", name);
+}
+
 /* Prints a line: changes, the resulting need of each memory that was too small, and whether all
- * fits. `arg`: the rooms of the plan that does not fit. */
-static void print_advice(void *arg, const struct advice *advice)
+ * fits. */
+static void print_cure(const struct search *job, const struct choice *choice,
+                       const struct rooms *now)
 {
-  const struct rooms *now = arg;
-  const double *need = advice->measure.rooms.need;
+  const double *need = choice->rooms.need;
   const bool device = rooms_is_short(now, ROOM_DEVICE), host = rooms_is_short(now, ROOM_HOST);
-  char name[sizeof advice->name + 64] = "";
-  advise_append_name(advice, name, sizeof name);
-  printf("with %s", name);
+  print_changes(job, choice);
   if (device)
-    printf(" a rank needs %s of its GPU", gib(need[ROOM_DEVICE]).text);
+    printf(" a rank needs %s of its GPU", fit_gib(need[ROOM_DEVICE]).text);
   else if (host)
-    printf(" a node needs %s", gib(need[ROOM_HOST]).text);
+    printf(" a node needs %s", fit_gib(need[ROOM_HOST]).text);
   else
-    printf(" a node needs %s of its NVMe", gib(need[ROOM_DISK]).text);
+    printf(" a node needs %s of its NVMe", fit_gib(need[ROOM_DISK]).text);
   if (device && (now->have[ROOM_HOST] >= 0 || need[ROOM_HOST] > now->need[ROOM_HOST]))
-    printf(", and a node %s", gib(need[ROOM_HOST]).text);
-  printf(": %s\n", advice->fits ? "fits" : "does not fit either");
+    printf(", and a node %s", fit_gib(need[ROOM_HOST]).text);
+  printf(": %s\n", choice->fits ? "fits" : "does not fit either");
 }
 
-/* Cures other than keys. */
-static void print_hopes(const struct advise_hopes *hopes, const struct rooms *rooms, bool fits)
+/* The host memory that only a job needs that loads or saves. */
+static void print_at_rest(const struct plan_facts *facts, const struct rooms *rooms)
 {
-  const char *use = fits ? "or use" : "use";
-  const bool gpu = rooms->have[ROOM_DEVICE] >= 0;
-  const char *more = !gpu                               ? "more nodes"
-                     : rooms_is_short(rooms, ROOM_HOST) ? "more ranks on more nodes"
-                                                        : "more ranks";
-  char needs[128] = "";
-  advise_append_hopes(hopes, "the keys above", needs, sizeof needs);
-  if (hopes->ranks)
-    printf("%s %s%s\n", use, more, needs);
-  else if (!fits)
-    printf("neither %s nor a much shorter data.sequence is enough: use %s with more memory\n", more,
-           gpu ? "GPUs" : "nodes");
-}
-
-static void print_besides_on_node(const struct advise_case *job, bool fits)
-{
-  const struct fit_room *room = job->arg;
-  const struct job_need need = need_of(room, job->n, job->plans);
+  const struct job_need need = need_of(facts);
   const double at_rest = need.room[ROOM_HOST] - need.state * need.local;
-  printf("%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
-  if (need.state > 0 && at_rest <= (double)room->host_bytes)
+  if (need.state > 0 && at_rest <= rooms->have[ROOM_HOST])
     printf("or neither load nor save: without train.init, with checkpoint.every=0 and "
            "checkpoint.at_end=false, a node needs %s\n",
-           gib(at_rest).text);
+           fit_gib(at_rest).text);
 }
 
-static enum status print_cures(const struct advise_case *job, struct rooms *rooms)
+static enum status print_cures(const struct plan_facts *facts, const struct rooms *rooms)
 {
-  const bool host = rooms_is_short(rooms, ROOM_HOST), apart = is_apart(job->plans[0]);
-  struct advise_hopes hopes;
-  bool fits;
-  putchar('\n');
-  const enum status status = advise_fit(job, print_advice, rooms, &fits, &hopes);
+  const struct search *job = &facts->job;
+  const bool device = rooms_is_short(rooms, ROOM_DEVICE), host = rooms_is_short(rooms, ROOM_HOST);
+  struct cures cures;
+  const enum status status = search_cures(job, &cures);
   if (status)
     return status;
-  if (rooms_is_short(rooms, ROOM_DEVICE) || (host && !apart))
-    print_hopes(&hopes, rooms, fits);
-  else if (host)
-    print_besides_on_node(job, fits);
-  else
+  const bool fits = cures.n > 0 && cures.of[0].fits;
+  putchar('\n');
+  for (int c = 0; c < cures.n; c++)
+    print_cure(job, &cures.of[c], rooms);
+  if (host && !device)
+    print_at_rest(facts, rooms);
+  if (!device && !host)
     printf("%s a larger disk\n", fits ? "or use" : "use");
+  else if (!fits)
+    printf("neither more ranks nor a much shorter data.sequence is enough: use %s with more "
+           "memory\n",
+           device ? "GPUs" : "nodes");
   return STATUS_OK;
 }
 
-enum status fit_print(const struct advise_case *job, bool *fits)
+enum status fit_print(const struct plan_facts *facts, bool *fits)
 {
+  const struct search *job = &facts->job;
   struct rooms rooms;
-  fit_judge(job->arg, job->n, job->plans, &rooms);
-  print_verdict(&rooms, job);
+  job->judge(job->arg, job->local_ranks, job->n, job->plans, &rooms);
+  print_verdict(&rooms, facts);
   *fits = rooms_fit(&rooms);
-  return *fits ? STATUS_OK : print_cures(job, &rooms);
+  return *fits ? STATUS_OK : print_cures(facts, &rooms);
+}
+
+/* ---- settings ---- */
+
+static void print_setting(const struct plan_facts *facts, const struct choice *choice,
+                          const bool used[TIERS])
+{
+  if (facts->rates)
+    printf("  %11.4f s", choice->step_s);
+  for (int t = 0; t < TIERS; t++)
+    if (used[t])
+      printf("  %11s", mem_amount(choice->rooms.need[tiers[t].room]).text);
+  if (facts->job.links)
+    printf("  %11s", mem_amount(choice->sent).text);
+  if (fit_is_sized(facts->room))
+    printf("  %-9s", choice->fits ? "fits" : "too large");
+  printf("  %s\n", *choice->changes ? choice->changes : "(this deck)");
+}
+
+void fit_print_settings(const struct plan_facts *facts)
+{
+  bool used[TIERS] = {false};
+  for (int i = 0; i < facts->n; i++)
+    for (int t = 0; t < TIERS; t++)
+      used[t] |= facts->setting[i].rooms.need[tiers[t].room] > 0;
+  if (facts->n == 0)
+    return;
+  putchar('\n');
+  if (facts->rates)
+    printf("  %13s", "step");
+  for (int t = 0; t < TIERS; t++)
+    if (used[t])
+      printf("  %11s", tiers[t].name);
+  printf("%s\n", facts->job.links ? "   node sends" : "");
+  for (int i = 0; i < facts->n; i++)
+    print_setting(facts, &facts->setting[i], used);
 }

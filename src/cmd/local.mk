@@ -25,18 +25,15 @@ sluice_SOURCES = \
 	src/cmd/doctor_judge.c \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
-	src/cmd/fit.h \
 	src/cmd/forecast.c \
-	src/cmd/forecast.h \
-	src/cmd/forecast_nodes.c \
 	src/cmd/generate.c \
 	src/cmd/help.c \
 	src/cmd/help.h \
 	src/cmd/help_man.c \
 	src/cmd/main.c \
 	src/cmd/plan.c \
+	src/cmd/plan.h \
 	src/cmd/plan_json.c \
-	src/cmd/plan_json.h \
 	src/cmd/prepare.c \
 	src/cmd/rates.c \
 	src/cmd/rates.h \

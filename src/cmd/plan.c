@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "cmd/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -6,11 +6,7 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "cmd/fit.h"
-#include "cmd/forecast.h"
-#include "cmd/plan_json.h"
 #include "cmd/rates.h"
-#include "job/job.h"
 #include "model/model.h"
 
 struct values {
@@ -166,38 +162,6 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
                           input->rank, other.rank);
 }
 
-/* Prints the time of a step, or what it lacks. */
-static enum status print_time(const struct plan *plan, const struct plan_rates *rates,
-                              double *step_s)
-{
-  if (rates->gemm_flops > 0)
-    return forecast_print_step(plan, rates, step_s);
-  if (has_rates(rates))
-    printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
-  return STATUS_OK;
-}
-
-/* Prints the effect of other keys. */
-static enum status print_choices(const struct advise_case *job, const struct plan_rates *rates,
-                                 double step_s)
-{
-  const bool timed = rates->gemm_flops > 0;
-  enum status status = STATUS_OK;
-  if (timed)
-    status = forecast_print(job, rates, step_s);
-  if (!status && timed)
-    status = forecast_print_nodes(job, rates);
-  if (!status && (timed || fit_is_sized(job->arg)))
-    status = forecast_print_presets(job, timed ? rates : NULL);
-  return status;
-}
-
-static struct traffic_model links_of(const struct advise_case *job, const struct target *target)
-{
-  return (struct traffic_model){.local_ranks = job->local_ranks,
-                                .ring = strcmp(target->place.transport, "mpi") != 0};
-}
-
 static bool is_estimated(const struct target *target)
 {
   return !target->device && !target->model.host_memory;
@@ -211,12 +175,6 @@ static void print_memory(const struct plan *plan)
       "\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks "
       "agree on %016llx\n",
       plan->n, (unsigned long long)plan_collective_hash(plan));
-}
-
-static void print_schedule(const struct plan *plan)
-{
-  putchar('\n');
-  plan_print(plan, stdout);
 }
 
 static bool evaluates(const struct deck *deck, const struct plan_input *input)
@@ -254,59 +212,103 @@ static void print_warmup(const struct deck *deck, const struct plan *plan)
          mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
 }
 
-static void print_head(const struct plan_input *input, const struct target *target)
+/* 8030261248 as "8,030,261,248". */
+struct count {
+  char text[32];
+};
+static struct count with_commas(int64_t n)
 {
+  struct count count;
+  char digits[24];
+  const size_t length = (size_t)snprintf(digits, sizeof digits, "%lld", (long long)n);
+  char *to = count.text;
+  for (size_t i = 0; i < length; i++) {
+    if (i > 0 && (length - i) % 3 == 0)
+      *to++ = ',';
+    *to++ = digits[i];
+  }
+  *to = '\0';
+  return count;
+}
+
+static void print_head(const struct plan_facts *facts)
+{
+  const struct plan_input *input = &facts->job.plans[0]->input;
   const struct model *model = input->model;
-  struct fit_count all = fit_count(model->parameters),
-                   trained = fit_count(model->parameters - model->frozen),
-                   frozen = fit_count(model->frozen);
   char groups[48] = "";
   if (input->strategy == STRATEGY_HYBRID_SHARD)
     snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
              plural(input->shape.replicas), input->shape.group);
   printf("\n%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
-         all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
+         with_commas(model->parameters).text, with_commas(model->parameters - model->frozen).text,
+         with_commas(model->frozen).text, input->ranks, plural(input->ranks),
          deck_strategy_name(input->strategy), groups);
-  printf("device %s, computing in %s with gradients in %s and masters in fp32\n",
-         target->place.device, target->place.precision, dtype_name(input->device->gradient));
+  printf("device %s, computing in %s with gradients in %s and masters in fp32\n", facts->device,
+         facts->precision, dtype_name(input->device->gradient));
+}
+
+static void print_traffic(const struct plan_facts *facts)
+{
+  const struct plan *plan = facts->job.plans[0];
+  const int local = facts->links.local_ranks, nodes = traffic_nodes(plan->input.ranks, local);
+  const struct traffic_bytes traffic = plan_traffic(plan, &facts->links);
+  printf(
+      "\neach of %d nodes of %d rank%s sends %s to others in a step: parameters %s, gradients %s, "
+      "replicas %s; %s\n",
+      nodes, local, plural(local), mem_amount((double)(traffic.all / nodes)).text,
+      mem_amount((double)(traffic.gather / nodes)).text,
+      mem_amount((double)(traffic.reduce / nodes)).text,
+      mem_amount((double)(traffic.replicas / nodes)).text,
+      facts->links.ring ? "all-gathers go round in a ring"
+                        : "in an all-gather each member sends its part to every other one");
 }
 
 /* The verdict comes first, then the time of a step, then details. */
-static enum status print_text(const struct values *values, const struct advise_case *job,
-                              const struct target *target, bool *fits)
+static enum status print_text(const struct values *values, const struct plan_facts *facts,
+                              bool *fits)
 {
-  const struct traffic_model links = links_of(job, target);
+  const struct search *job = &facts->job;
   const struct plan *plan = job->plans[0];
-  const struct plan_rates *rates = &values->measured;
-  double step_s = 0;
-  enum status status = fit_print(job, fits);
-  if (!status)
-    status = print_time(plan, rates, &step_s);
+  enum status status = fit_print(facts, fits);
+  if (!status && facts->rates)
+    status = forecast_print_step(facts);
+  else if (!status && has_rates(&values->measured))
+    printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
   if (status)
     return status;
-  print_head(&plan->input, target);
+  print_head(facts);
   print_memory(plan);
   if (warms_up(job->deck, &plan->input))
     print_warmup(job->deck, job->plans[job->n - 1]);
-  status = forecast_print_traffic(job, &links);
-  if (!status)
-    status = print_choices(job, rates, step_s);
-  if (!status && values->list)
-    print_schedule(plan);
+  if (job->links)
+    print_traffic(facts);
+  if (facts->rates)
+    status = forecast_print(facts);
+  fit_print_settings(facts);
+  if (!status && values->list) {
+    putchar('\n');
+    plan_print(plan, stdout);
+  }
   return status;
 }
 
-static enum status print_json(const struct values *values, const struct advise_case *job,
-                              const struct target *target, bool *fits)
+/* Prints the plans, and what other settings would do if anything is known that they change. */
+static enum status print_facts(const struct values *values, struct plan_facts *facts, bool *fits)
 {
-  const struct traffic_model links = links_of(job, target);
-  const struct plan_facts facts = {.job = job,
-                                   .rates = &values->measured,
-                                   .links = &links,
-                                   .device = target->place.device,
-                                   .precision = target->place.precision,
-                                   .estimated = is_estimated(target)};
-  return plan_json_print(&facts, fits);
+  struct search *job = &facts->job;
+  const struct plan_input *input = &job->plans[0]->input;
+  const bool trains = input->mode == PLAN_TRAIN;
+  enum status status = STATUS_OK;
+  if (trains && traffic_nodes(input->ranks, job->local_ranks) > 1)
+    job->links = &facts->links;
+  job->rates = facts->rates;
+  job_warn_without_effect(job->deck, job->use, 1, job->plans);
+  if (trains && (facts->rates || job->links || fit_is_sized(facts->room)))
+    status = search_settings(job, &facts->n, &facts->setting);
+  if (!status)
+    status = values->json ? plan_json_print(facts, fits) : print_text(values, facts, fits);
+  mem_free(facts->setting);
+  return status;
 }
 
 static enum status print_plan(const struct values *values, const struct deck *deck,
@@ -320,20 +322,25 @@ static enum status print_plan(const struct values *values, const struct deck *de
     status = plan_eval(values, deck, input->model, target, &plan[n++]);
   if (!status && warms_up(deck, input))
     status = plan_warmup(input, &plan[n++]);
-  const struct advise_case job = {.deck = deck,
-                                  .use = uses[input->mode],
-                                  .local_ranks = ranks_on_node(values),
-                                  .n = n,
-                                  .plans = (const struct plan *const *)plan,
-                                  .judge = fit_judge,
-                                  .arg = room};
+  struct plan_facts facts = {.job = {.deck = deck,
+                                     .use = uses[input->mode],
+                                     .local_ranks = ranks_on_node(values),
+                                     .node_ranks = (int)values->local_ranks,
+                                     .n = n,
+                                     .plans = (const struct plan *const *)plan,
+                                     .judge = fit_judge,
+                                     .arg = room},
+                             .room = room,
+                             .rates = values->measured.gemm_flops > 0 ? &values->measured : NULL,
+                             .links = {.local_ranks = ranks_on_node(values),
+                                       .ring = strcmp(target->place.transport, "mpi") != 0},
+                             .device = target->place.device,
+                             .precision = target->place.precision,
+                             .estimated = is_estimated(target)};
   if (!status)
     status = check_ranks_agree(plan[0], input);
   if (!status)
-    job_warn_without_effect(deck, job.use, 1, job.plans);
-  if (!status)
-    status = values->json ? print_json(values, &job, target, fits)
-                          : print_text(values, &job, target, fits);
+    status = print_facts(values, &facts, fits);
   for (int i = 0; i < n; i++)
     plan_destroy(plan[i]);
   return status;
@@ -341,7 +348,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
 
 static enum status check_values(const struct values *values, struct fit_room *room)
 {
-  *room = (struct fit_room){.local_ranks = ranks_on_node(values)};
+  *room = (struct fit_room){0};
   if (values->rank >= values->ranks)
     return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank,
                       (long long)values->ranks - 1);
@@ -397,15 +404,17 @@ const struct command command_plan = {
         "and purpose, the result of the verification, and other settings. With --list, the "
         "instructions and their waits come last.\n"
         "\n"
-        "With more ranks than a node has, it also prints the bytes that a node sends to other "
-        "nodes per step, for each strategy. With measured rates it also predicts the time of "
-        "a step and the exposed parts, ranks the strategies, and shows the efficiency with more "
-        "nodes and the knee. With tiers.params=host it then names the fastest "
-        "transfer.params and transfer.grads, and predicts steps for each optim.update (also one "
-        "that is clipped) and for several values of tiers.resident. With compress.feedback it "
-        "predicts the step for "
-        "each tiers.residual. With sharded parameters it predicts the step and the memory for "
-        "several values of shard.gathered.\n"
+        "If the plan does not fit, the last setting that would fit is the smallest number of "
+        "ranks, "
+        "or of nodes. If it fits, the second line names the next faster setting that fits too. "
+        "Without rates it is one that spends memory to save work.\n"
+        "\n"
+        "The last table shows what other settings would do, one change per row: memory, whether "
+        "they fit, with rates the predicted step, and with several nodes the bytes that a node "
+        "sends to others. Settings that fit come first, the fastest one at the top. Settings that "
+        "change the results are left out. With rates and several nodes another table shows the "
+        "efficiency with more nodes. With a codec of gradients the links are named on which it "
+        "makes the step shorter.\n"
         "\n"
         "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
         "compared with gpu=, host= and nvme= holds both plans, and with eval.every also that of "
@@ -416,10 +425,6 @@ const struct command command_plan = {
         "\n"
         "gpu= and run.device=cuda plan for GPUs even if this machine has none. Without the name of "
         "a GPU they assume an H100's kernels.\n"
-        "\n"
-        "With gpu=, host=, nvme= or rates it ranks the presets of tiers.preset: memory per "
-        "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "
-        "come first, the fastest one at the top.\n"
         "\n"
         "Rows of the memory table. Persistent bytes stay from step to step. Transient bytes "
         "are those in use when the shared arena is fullest.\n"
@@ -456,9 +461,9 @@ const struct command command_plan = {
         "that have lacks; fits\n"
         "  forecast  with rates: step_s, exposed_comm_s, exposed_copy_s, exposed_update_s, "
         "exposed_disk_s, and busy_s per lane\n"
-        "  presets  with gpu=, host=, nvme= or rates: objects with name, possible, device, host, "
-        "nvme, "
-        "step_s and fits",
+        "  settings  with gpu=, host=, nvme=, rates or several nodes: objects with changes (as "
+        "they "
+        "are typed), device, host, nvme, node_sends, step_s and fits",
     .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",

@@ -1,9 +1,9 @@
-#include "cmd/plan_json.h"
+/* `sluice plan --json`: the needs of the plan, for programs. */
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cmd/fit.h"
+#include "cmd/plan.h"
 #include "io/text/json_write.h"
 
 static const char *const tier_names[TIER_COUNT] = {
@@ -88,16 +88,17 @@ static void write_room(struct json_writer *json, const char *name, const struct 
   json_write_close(json, '}');
 }
 
-static bool write_fit(struct json_writer *json, const struct advise_case *job)
+static bool write_fit(struct json_writer *json, const struct plan_facts *facts)
 {
+  const struct search *job = &facts->job;
   struct rooms rooms;
-  job->judge(job->arg, job->n, job->plans, &rooms);
+  job->judge(job->arg, job->local_ranks, job->n, job->plans, &rooms);
   const bool fits = rooms_fit(&rooms);
   json_write_open(json, "fit", '{');
   write_room(json, "device", &rooms, ROOM_DEVICE, fit_reserve(job->plans[0]));
   write_room(json, "host", &rooms, ROOM_HOST, 0);
   write_room(json, "nvme", &rooms, ROOM_DISK, 0);
-  if (fit_is_sized(job->arg))
+  if (fit_is_sized(facts->room))
     json_write_bool(json, "fits", fits);
   json_write_close(json, '}');
   return fits;
@@ -124,51 +125,30 @@ static enum status write_forecast(struct json_writer *json, const struct plan *p
   return STATUS_OK;
 }
 
-static void write_preset(struct json_writer *json, const char *name, const struct advice *advice,
-                         bool timed, bool sized)
+static void write_settings(struct json_writer *json, const struct plan_facts *facts)
 {
-  const struct advise_measure *measure = &advice->measure;
-  json_write_open(json, NULL, '{');
-  json_write_text(json, "name", name);
-  json_write_bool(json, "possible", advice->possible);
-  if (advice->possible) {
-    json_write_real(json, "device", measure->tier[TIER_DEVICE]);
-    json_write_real(json, "host", measure->tier[TIER_HOST]);
-    json_write_real(json, "nvme", measure->tier[TIER_DISK]);
-  }
-  if (advice->possible && timed)
-    json_write_real(json, "step_s", measure->forecast.step_s);
-  if (advice->possible && sized)
-    json_write_bool(json, "fits", advice->fits);
-  json_write_close(json, '}');
-}
-
-static enum status write_presets(struct json_writer *json, const struct advise_case *job,
-                                 const struct plan_rates *rates, bool sized)
-{
-  enum status status = STATUS_OK;
-  json_write_open(json, "presets", '[');
-  for (int preset = DECK_PRESET_NONE + 1; preset < DECK_PRESETS && !status; preset++) {
-    const char *name = deck_preset_name((enum deck_preset)preset);
-    struct advice advice;
-    char set[48];
-    snprintf(set, sizeof set, "tiers.preset=%s", name);
-    status = advise_try(job, set, rates, &advice);
-    if (!status)
-      write_preset(json, name, &advice, rates != NULL, sized);
+  json_write_open(json, "settings", '[');
+  for (int i = 0; i < facts->n; i++) {
+    const struct choice *choice = &facts->setting[i];
+    json_write_open(json, NULL, '{');
+    json_write_text(json, "changes", choice->changes);
+    json_write_real(json, "device", choice->rooms.need[ROOM_DEVICE]);
+    json_write_real(json, "host", choice->rooms.need[ROOM_HOST]);
+    json_write_real(json, "nvme", choice->rooms.need[ROOM_DISK]);
+    json_write_real(json, "node_sends", choice->sent);
+    if (facts->rates)
+      json_write_real(json, "step_s", choice->step_s);
+    if (fit_is_sized(facts->room))
+      json_write_bool(json, "fits", choice->fits);
+    json_write_close(json, '}');
   }
   json_write_close(json, ']');
-  return status;
 }
 
 enum status plan_json_print(const struct plan_facts *facts, bool *fits)
 {
   struct json_writer json = {.to = stdout};
-  const struct advise_case *job = facts->job;
-  const struct plan *plan = job->plans[0];
-  const struct plan_rates *rates = facts->rates->gemm_flops > 0 ? facts->rates : NULL;
-  const bool sized = fit_is_sized(job->arg);
-  const bool trains = plan->input.mode == PLAN_TRAIN;
+  const struct plan *plan = facts->job.plans[0];
   enum status status = STATUS_OK;
   char hash[24];
   snprintf(hash, sizeof hash, "%016" PRIx64, plan_collective_hash(plan));
@@ -181,13 +161,13 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   json_write_int(&json, "instructions", plan->n);
   json_write_text(&json, "hash", hash);
   write_memory(&json, plan);
-  if (trains)
-    write_traffic(&json, plan, facts->links);
-  *fits = write_fit(&json, job);
-  if (rates)
-    status = write_forecast(&json, plan, rates);
-  if (!status && trains && (rates || sized))
-    status = write_presets(&json, job, rates, sized);
+  if (plan->input.mode == PLAN_TRAIN)
+    write_traffic(&json, plan, &facts->links);
+  *fits = write_fit(&json, facts);
+  if (facts->rates)
+    status = write_forecast(&json, plan, facts->rates);
+  if (facts->n > 0)
+    write_settings(&json, facts);
   json_write_close(&json, '}');
   return status;
 }

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/mpi_info.h"
-#include "job/advise.h"
 #include "job/private.h"
+#include "job/search.h"
 #include "job/state.h"
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
@@ -99,28 +99,35 @@ struct need {
   bool no_folder; /* the disk's */
 };
 
-static struct need need_of(const struct site *site, int n, const struct plan *const plans[])
+/* On nodes of `local` ranks. Several ranks have less of a GPU than one. */
+static struct need need_of(const struct site *site, int local, int n,
+                           const struct plan *const plans[])
 {
   const struct job *job = site->job;
   const struct job_limits *limits = site->limits;
-  const int local = comm_local_ranks(job->comm);
+  const struct device_model *model = &job->device->model;
+  const int ranks = plans[0]->input.ranks;
+  const int64_t grows =
+      device_model_reserve(model, ranks) - device_model_reserve(model, comm_ranks(job->comm));
   struct need need = {.job = job,
                       .of = job_need(n, plans, local, !site->at_rest),
-                      .on_disk = limits->disk_shared ? comm_ranks(job->comm) : local,
+                      .on_disk = limits->disk_shared ? ranks : local,
                       .no_folder = limits->no_folder};
-  need.rooms = (struct rooms){
-      .have = {[ROOM_DEVICE] = job->device->model.host_memory ? -1 : (double)limits->device,
-               [ROOM_HOST] = (double)limits->host,
-               [ROOM_SHARED] = (double)limits->shared,
-               [ROOM_DISK] = (double)limits->disk}};
+  need.rooms = (struct rooms){.have = {[ROOM_DEVICE] = model->host_memory || limits->device < 0
+                                                           ? -1
+                                                           : (double)(limits->device - grows),
+                                       [ROOM_HOST] = (double)limits->host,
+                                       [ROOM_SHARED] = (double)limits->shared,
+                                       [ROOM_DISK] = (double)limits->disk}};
   memcpy(need.rooms.need, need.of.room, sizeof need.of.room);
   need.rooms.need[ROOM_DISK] = both(need.of.disk) * need.on_disk;
   return need;
 }
 
-static void judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
+static void judge(const void *arg, int local, int n, const struct plan *const plans[],
+                  struct rooms *out)
 {
-  *out = need_of(arg, n, plans).rooms;
+  *out = need_of(arg, local, n, plans).rooms;
 }
 
 /* ---- messages ---- */
@@ -175,69 +182,56 @@ static void describe(const struct need *need, enum room room, struct words *word
   }
 }
 
-/* words: advice that fits. last: keys of the last advice that does not fit. */
-struct cures {
-  struct words words, last;
-};
-
-/* Prints cures that need more hardware, with their keys, if one memory is too small. */
-static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
-                        struct cures *all)
+/* "tiers.activations=recompute", or "16 ranks on 2 nodes with tiers.activations=recompute". */
+static void say_choice(const struct job *job, const struct choice *choice, struct words *words)
 {
-  struct words *cures = &all->words;
-  const char *between = *cures->text ? ", or " : "";
-  const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
+  const int nodes = choice->ranks / choice->local_ranks;
+  if (choice->ranks != comm_ranks(job->comm) || choice->local_ranks != comm_local_ranks(job->comm))
+    say(words, "%d ranks on %d node%s%s", choice->ranks, nodes, plural(nodes),
+        *choice->changes ? " with " : "");
+  search_append_changes(choice, words->text, sizeof words->text);
+}
+
+/* The cure for the one memory that is too small, if neither keys nor ranks are one. */
+static void say_hardware(enum room room, struct words *words)
+{
   if (room == ROOM_SHARED)
-    say(cures, "%sa larger %s (mount -o remount,size=..., or a container's --shm-size)", between,
-        comm_shared_folder());
+    say(words, "%sa larger %s (mount -o remount,size=..., or a container's --shm-size)",
+        *words->text ? ", or " : "", comm_shared_folder());
   else if (room == ROOM_DISK)
-    say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
-  else if (room == ROOM_HOST && !need->job->device->model.host_memory)
-    say(cures, "%smore nodes with fewer ranks on each", between);
-  else if (hopes->ranks) {
-    say(cures, "%s%s", between, more);
-    advise_append_hopes(hopes, all->last.text, cures->text, sizeof cures->text);
-  }
+    say(words, "%stiers.nvme=FOLDER on a larger disk", *words->text ? ", or " : "");
 }
 
-static void say_advice(void *to, const struct advice *advice)
-{
-  struct cures *cures = to;
-  char name[sizeof advice->name + 64] = "";
-  advise_append_name(advice, name, sizeof name);
-  if (advice->fits)
-    say(&cures->words, "%s%s", *cures->words.text ? ", or " : "", name);
-  else
-    say(&cures->last, "%s", name);
-}
-
-/* The keys that make all of it fit. */
+/* What makes all of it fit. */
 static enum status say_cures(const struct site *site, const struct need *need, int n,
                              const struct plan *const plans[], struct words *words)
 {
-  const struct advise_case job = {.deck = site->job->deck,
-                                  .use = site->use,
-                                  .local_ranks = comm_local_ranks(site->job->comm),
-                                  .n = n,
-                                  .plans = plans,
-                                  .judge = judge,
-                                  .arg = site};
-  struct cures cures = {{""}, {""}};
-  struct advise_hopes hopes;
-  bool fits;
+  const struct search search = {.deck = site->job->deck,
+                                .use = site->use,
+                                .local_ranks = comm_local_ranks(site->job->comm),
+                                .n = n,
+                                .plans = plans,
+                                .judge = judge,
+                                .arg = site};
+  struct words use = {""};
+  struct cures cures;
   int is_short = 0, last = 0;
-  const enum status status = advise_fit(&job, say_advice, &cures, &fits, &hopes);
+  const enum status status = search_cures(&search, &cures);
+  if (status)
+    return status;
+  for (int c = 0; c < cures.n && cures.of[c].fits; c++) {
+    say(&use, "%s", c > 0 ? ", or " : "");
+    say_choice(site->job, &cures.of[c], &use);
+  }
   for (int room = 0; room < ROOMS; room++)
     if (rooms_is_short(&need->rooms, (enum room)room)) {
       is_short++;
       last = room;
     }
-  if (status)
-    return status;
   if (is_short == 1)
-    say_besides(need, (enum room)last, &hopes, &cures);
-  if (*cures.words.text)
-    say(words, ": use %s", cures.words.text);
+    say_hardware((enum room)last, &use);
+  if (*use.text)
+    say(words, ": use %s", use.text);
   else
     say(words, ": none of the keys that were tried makes it fit; use %s with more memory",
         last == ROOM_DEVICE ? "GPUs" : "nodes");
@@ -304,7 +298,9 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
 {
   const struct site moving = {job, use, limits, .at_rest = false},
                     at_rest = {job, use, limits, .at_rest = true};
-  const struct need need = need_of(&moving, n, plans), need_at_rest = need_of(&at_rest, n, plans);
+  const int local = comm_local_ranks(job->comm);
+  const struct need need = need_of(&moving, local, n, plans),
+                    need_at_rest = need_of(&at_rest, local, n, plans);
   if (rooms_fit(&need.rooms)) {
     warn_lock(&need, limits);
     return STATUS_OK;
@@ -364,7 +360,7 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n,
   struct rooms rooms;
   const struct site site = {job, use, &limits, .at_rest = false};
   const enum status status = read_limits(job, n, plans, &limits);
-  judge(&site, n, plans, &rooms);
+  judge(&site, comm_local_ranks(job->comm), n, plans, &rooms);
   const int64_t mine =
       !status && !rooms_fit(&rooms) ? comm_ranks(job->comm) - comm_rank(job->comm) : 0;
   int64_t most = mine;

@@ -1,8 +1,6 @@
 noinst_LIBRARIES += src/job/libjob.a
 layers += src/job/libjob.a
 src_job_libjob_a_SOURCES = \
-	src/job/advise.c \
-	src/job/advise.h \
 	src/job/deck.c \
 	src/job/disk.c \
 	src/job/fits.c \
@@ -16,6 +14,8 @@ src_job_libjob_a_SOURCES = \
 	src/job/prefetch.c \
 	src/job/prefetch.h \
 	src/job/private.h \
+	src/job/search.c \
+	src/job/search.h \
 	src/job/start.c \
 	src/job/state.c \
 	src/job/state.h \

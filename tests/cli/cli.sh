@@ -101,7 +101,7 @@ fails 2 "train.trace (command line) is [3, 3], which holds no step" "$SLUICE" tr
 fails 2 "peak must be a number from 0" "$SLUICE" bench tiny.yaml peak=-1
 printf 'run: {steps: 5}\nmodel: {width: wide}\n' > bad.yaml
 fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
-fails 5 "use more nodes" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
+fails 5 "use nodes with more memory" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
 test ! -e run || die "a refused deck left a run folder"
 
 # The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words.

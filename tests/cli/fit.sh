@@ -62,7 +62,7 @@ fit 1 "a GPU has 1.25 GiB, 1.25 GiB of it for the CUDA context and libraries" gp
 fit 0 " 0 GiB  of a rank" gpu=$((bytes + alone))B
 first "fits"
 fit 1 " -1 B  of a rank" gpu=$((bytes + alone - 1))B
-if grep 'use more ranks' fit.out; then die "several ranks have less of a GPU"; fi
+if grep 'with ranks=' fit.out; then die "several ranks have less of a GPU"; fi
 fit 1 "verified" gpu=$((bytes + alone - 1))B host=1KiB
 grep -Eq '^does not fit: GPU 1 B short, host [0-9.]+ [KM]iB short$' fit.out || {
   cat fit.out >&2; die "not all that is short is named first"; }
@@ -171,8 +171,8 @@ for key in shard.strategy=full_shard data.micro_batch=1 tiers.params=host; do
 done
 fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
 least=$(need device)
-fit 1 "or use more ranks" --ranks 2 gpu=$((least + several - 1))B tiers.activations=recompute \
-  data.micro_batch=1
+fit 1 "with ranks=3 a rank needs" --ranks 2 gpu=$((least + several - 1))B \
+  tiers.activations=recompute data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
 fit 1 "iB of its GPU: fits" --ranks 2 gpu=$((least + several))B shard.strategy=no_shard \
   data.micro_batch=3
@@ -257,18 +257,17 @@ grep -q '^neither more ranks nor a much shorter data.sequence is enough' fit.out
 # not lower the need of a node. full_shard does, but it gathers whole units, and a unit must fit.
 big="model.vocab=2147483647 model.width=4800"
 # shellcheck disable=SC2086 # words
-fit 1 "neither more nodes nor a much shorter data.sequence is enough" host=492GiB \
+fit 1 "neither more ranks nor a much shorter data.sequence is enough" host=492GiB \
   shard.strategy=no_shard data.micro_batch=2 $big
-fit 1 "use more nodes with shard.strategy=full_shard" host=8MiB shard.strategy=no_shard \
-  model.layers=60
-fit 1 "use more nodes with the keys above and shard.strategy=full_shard" host=4MiB \
+fit 1 "shard.strategy=full_shard a node needs" host=8MiB shard.strategy=no_shard model.layers=60
+fit 1 "shard.strategy=full_shard (which changes the numbers) a node needs" host=4MiB \
   shard.strategy=no_shard model.layers=60
 # Twelve nodes fit with full_shard and the keys that the advice named.
 fit 0 "fits" --ranks 12 --local_ranks 1 host=4MiB shard.strategy=full_shard model.layers=60 \
   data.batch=24 tiers.activations=recompute
 fit 1 "full_shard" --ranks 4 gpu=$((several / 1024 + 2500))Ki \
   shard.strategy=hybrid_shard shard.group=2 model.vocab=4000
-grep -q '^or use more ranks$' fit.out && die "more replicas need less"
+grep -q '^with ranks=[0-9]* a rank' fit.out && die "more replicas need less"
 least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 \
 data.micro_batch=1 shard.prefetch=0"
 # shellcheck disable=SC2086 # words
@@ -305,7 +304,7 @@ llama() { # CODE TEXT [key=value ...]
 }
 order() { # KEY...: what is advised, in this order
   for key; do echo "$key"; done > expected
-  sed -n 's/^with \([^ ]*\).*/\1/p' fit.out | cmp -s - expected || {
+  sed -n '/^with ranks=/d; s/^with \([^ ]*\).*/\1/p' fit.out | cmp -s - expected || {
     cat fit.out >&2; die "not advised: $*"; }
 }
 without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
@@ -328,16 +327,22 @@ GiB: fits" gpu=76GiB tiers.activations=keep
 order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
 llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB \
   tiers.activations=keep_host:2
-grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
+# The number of ranks is the smallest that fits.
+grep -q "^with ranks=8 a rank needs 28.0 GiB of its GPU, and a node .*: fits$" fit.out || {
+  cat fit.out >&2; die "more ranks would do"; }
 without 'data.sequence|nodes'
+llama 1 "does not fit" gpu=40GiB tiers.activations=keep_host:2 ranks=4
 llama 0 "GPU     37.3 GiB   37.8 GiB  0.424 GiB" gpu=40GiB tiers.activations=recompute ranks=4
-llama 1 "or use more ranks" gpu=70GiB data.sequence=65536
+llama 1 "with ranks=16 a rank needs 14.9 GiB of its GPU: fits" gpu=20GiB
+llama 1 "does not fit" gpu=20GiB ranks=8
+llama 1 "with ranks=4 a rank needs 63.5 GiB of its GPU: fits" gpu=70GiB data.sequence=65536
 llama 0 " 72.0 GiB, 2.25 GiB of it for " gpu=72GiB data.sequence=8192
-llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
+llama 1 "with ranks=16 a rank needs 14.9 GiB of its GPU, and a node 44.9 GiB: fits" gpu=20GiB \
+  host=50GiB
 # The memory that is short.
 llama 1 "does not fit: host 92.3 GiB short" gpu=h200 tiers.activations=keep_host:2 host=8GiB
 without 'of its GPU|data.sequence'
-grep -qx "use more nodes with fewer ranks on each" fit.out || {
+grep -qx "with ranks=64 local_ranks=1 a node needs 6.66 GiB: fits" fit.out || {
   cat fit.out >&2; die "more nodes would do"; }
 llama 1 "with tiers.activations=keep a node needs 89.7 GiB: fits" gpu=h200 \
   tiers.activations=keep_host:2 host=98GiB
@@ -382,7 +387,11 @@ predict() { # RATES [key=value ...]
   fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host "$file" \
     "$@"
 }
-fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; }
+# fastest: the first of the rows of transfers, which names what differs from the deck.
+fastest() {
+  awk '/transfer\.|\(this deck\)/ { print /params=full/ ? "full" : "shard",
+    /grads=cpu_reduce/ ? "cpu_reduce" : "gpu_reduce"; exit }' fit.out
+}
 predict "h2d=1e-6"
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
 grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
@@ -403,31 +412,42 @@ grep -q 'not given' fit.out && die "all is given"
 # Units that stay on the device, of three. Oracle: where the host's memory takes all the time each
 # saves the time of its update.
 predict "link=1000 h2d=1000 d2h=1000 host_memory=1e-5" tiers.resident=1
-awk '/^  tiers.resident/ { on = 1; next } on && NF == 0 { on = 0 } on {
+sed -n 's/^ *\([0-9.]* s .*\)  tiers.resident=\([02]\)$/\2 \1/p
+  s/^ *\(.*\)  (this deck)$/1 \1/p' fit.out | sort | awk '{
     bytes = $4 * ($5 == "MiB" ? 1024 : 1)
-    if (n++ && ($2 >= step || bytes < room)) bad = 1
-    step = $2; room = bytes; own += /this deck/ && $1 == 1 }
-  END { exit bad || n != 3 || own != 1 }' fit.out || {
+    if (NR > 1 && ($2 >= step || bytes < room)) bad = 1
+    step = $2; room = bytes } END { exit bad || NR != 3 }' || {
     cat fit.out >&2; die "what resident units win"; }
 predict "link=1000 h2d=1000 d2h=1000" transfer.grads=cpu_reduce
-grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
+grep -q ' tiers.resident=[1-9]' fit.out && die "resident units where hosts reduce"
 predict "h2d=1e-6 d2h=1e-6" --ranks 6 --local_ranks 4
-test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
-# Oracle: each line equals the forecast of a deck that has the keys of this line. The lines do not
-# depend on these keys in the given deck.
-rm -f told
-for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_reduce"; do
-  predict "link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4" \
-    transfer.params="${keys% *}" transfer.grads="${keys#* }"
-  awk '$2 ~ /_reduce$/ { print $1, $2, $3 }' fit.out > lines
-  test ! -f told || cmp lines told || {
-    cat lines told >&2; die "the deck with $keys is told other times"; }
-  mv lines told
-  grep -qx "$keys $(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out)" told || {
-    cat fit.out >&2; die "$keys: not what the deck is told of itself"; }
-done
-test "$(awk '{ print $3 }' told | sort -u | wc -l)" = 4 || {
-  cat told >&2; die "ways that cannot be told apart"; }
+grep -q 'transfer.params=full' fit.out && die "groups span nodes"
+# settings COMMAND...: each row of the table is what a deck with these keys gets. Oracle: the
+# verdict and the prediction of this deck.
+settings() {
+  awk '$2 == "s" && $NF ~ /=/ {
+      says = /  fits  / ? "fits" : /  too large  / ? "too large" : ""
+      step = $1; sub(/.*(B|fits|large)  +/, ""); print step ":" says ":" $0 }' fit.out > rows
+  test "$(wc -l < rows)" -ge 8 || { cat fit.out >&2; die "few settings"; }
+  while IFS=: read -r step says typed; do
+    status=0
+    # shellcheck disable=SC2086 # keys
+    "$SLUICE" plan "$@" $typed > row.out 2> row.err || status=$?
+    grep -q "^predicted step $step s" row.out || {
+      cat fit.out row.out row.err >&2; die "$typed: not $step s"; }
+    case "$says $status" in
+    " 0" | "fits 0" | "too large 1") ;;
+    *) cat fit.out row.out >&2; die "$typed: not '$says', but exit $status" ;;
+    esac
+  done < rows
+}
+sed 's/threads: 1/threads: 1, device: cuda/
+  $a tiers: {params: host, optimizer: host}
+  $a transfer: {grads: cpu_reduce}' tiny.yaml > hosted.yaml
+rates=$(with_rates gemm=1e9 link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4)
+"$SLUICE" plan hosted.yaml --ranks 2 "$rates" > fit.out
+settings hosted.yaml --ranks 2 "$rates"
+test "$(grep -c 'transfer\.' rows)" -ge 3 || { cat rows >&2; die "few transfers"; }
 predict "disk_write=1e-6 disk_read=1e-6" optim.state=nvme
 awk '/^predicted step/ { step = $3;
     for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > '\
@@ -436,31 +456,22 @@ awk '/^predicted step/ { step = $3;
 fit 0 "predicted step" --ranks 2 "$(with_rates gemm=1)"
 grep -q 'transfer.params' fit.out && die "a choice where there is none"
 
-# Presets: those that fit first, then the fastest. Oracles: the plans of decks that have them, in
-# which the ranked table is the same.
-presets() {
-  sed -n '/^  tiers.preset/,$s/^  \(device\|recompute\|offload[a-z_]*\) .*/\1/p' fit.out |
-    tr '\n' ' '
-}
+# Settings: those that fit first, then the fastest. The verdict names the fastest one that fits.
 rates=$(with_rates gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 \
   disk_read=1.1)
-llama 0 "verified" gpu=h100 "$rates"
-test "$(presets)" = "recompute offload_resident offload offload_nvme device " || {
-  cat fit.out >&2; die "presets in this order: $(presets)"; }
-sed -n '/^  tiers.preset/,$p' fit.out > ranked
-for preset in $(presets); do
-  code=0
-  test $preset != device || code=1
-  llama $code "verified" gpu=h100 "$rates" tiers.preset=$preset
-  step=$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) \
-    device=$(sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]*\) GiB$/\1/p' fit.out)
-  grep -Eq "^  $preset +$step s +$device GiB .* (too large|fits)$" ranked || {
-    cat ranked >&2; die "$preset: $step s, $device GiB"; }
-  sed -n '/^  tiers.preset/,$p' fit.out | sed 's/  (tiers.preset of this deck)//' |
-    cmp -s - ranked || die "the deck with $preset is told something else"
+llama 0 "faster, and fits: tiers.activations=recompute:2, 72.5 GiB, step 0." gpu=h100 "$rates"
+settings "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 gpu=h100 "$rates"
+awk -F: '{ late = $2 != "fits"; if (late < was || (late == was && $1 + 0 < step)) exit 1
+    was = late; step = $1 + 0 }' rows || { cat rows >&2; die "the best is not the first"; }
+for preset in offload_resident offload offload_nvme; do
+  grep -q "fits:tiers.preset=$preset$" rows || { cat rows >&2; die "no preset $preset"; }
 done
+llama 0 "less work, and fits: tiers.activations=keep, 77.8 GiB" gpu=h200
+grep -q "^faster" fit.out && die "a step of unknown rates is called faster"
+llama 0 "fits" gpu=h200 tiers.activations=keep "$rates"
+grep -q "^faster.*activations" fit.out && die "no activations are faster than those kept"
 fit 0 "verified" tiers.preset=offload run.device=cuda
-grep -q "tiers.preset  " fit.out && die "presets that nobody asked for"
+grep -q "(this deck)" fit.out && die "settings that nobody asked for"
 
 # A file may have some of the keys, and later files take precedence. Oracle: one file of all.
 printf '# measured\ngemm: 1e9\nh2d: 1000\nlink: 5\n' > all.yaml
@@ -526,4 +537,4 @@ chmod -R u+w big
 sed 's/"vocab_size": 61/"vocab_size": 2147483647/; s/"head_dim": 8/"head_dim": 800/;
     s/"hidden_size": 48/"hidden_size": 4800/' \
   "$top_srcdir/tests/model/data/llama/config.json" > big/config.json
-fails 5 ": use more nodes" "$SLUICE" generate big ids=1
+fails 5 "use nodes with more memory" "$SLUICE" generate big ids=1

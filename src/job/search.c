@@ -1,0 +1,590 @@
+#include "job/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/append.h"
+#include "base/mem.h"
+
+bool rooms_is_short(const struct rooms *rooms, enum room room)
+{
+  return rooms->have[room] >= 0 && rooms->need[room] > rooms->have[room];
+}
+
+bool rooms_fit(const struct rooms *rooms)
+{
+  bool fit = true;
+  for (int room = 0; room < ROOMS; room++)
+    fit &= !rooms_is_short(rooms, (enum room)room);
+  return fit;
+}
+
+/* ---- one variant ---- */
+
+struct changes {
+  char text[640];
+};
+
+static bool is_key(const char *word, const char *key)
+{
+  return strncmp(word, key, strlen(key)) == 0 && word[strlen(key)] == '=';
+}
+
+/* In generation the sequence is the capacity of the cache. */
+static int64_t value_of(const struct plan_input *input, const char *word)
+{
+  if (is_key(word, "data.micro_batch"))
+    return input->shape.micro_batch;
+  return input->mode == PLAN_GENERATE ? input->capacity : input->shape.sequence;
+}
+
+static void expand_word(const struct plan_input *input, const char *word, struct changes *out)
+{
+  const char *value = strchr(word, '=') + 1;
+  const long long factor = strtoll(value + (*value == '*' || *value == '/'), NULL, 10);
+  const long long now = *value == '*' || *value == '/' ? value_of(input, word) : 0;
+  append_text(out->text, sizeof out->text, "%s%.*s", *out->text ? " " : "", (int)(value - word),
+              word);
+  if (*value == '*')
+    append_text(out->text, sizeof out->text, "%lld", now * factor);
+  else if (*value == '/')
+    append_text(out->text, sizeof out->text, "%lld", (now + factor - 1) / factor);
+  else if (strcmp(value, "units") == 0)
+    append_text(out->text, sizeof out->text, "%d", input->model->units);
+  else
+    append_text(out->text, sizeof out->text, "%s", value);
+}
+
+static struct changes expand(const struct plan_input *input, const char *changes)
+{
+  struct changes words, out = {""};
+  char *rest = NULL;
+  snprintf(words.text, sizeof words.text, "%s", changes);
+  for (char *word = strtok_r(words.text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    expand_word(input, word, &out);
+  return out;
+}
+
+static bool changes_numbers(const char *changes)
+{
+  for (const struct option *option = deck_table; option->name; option++) {
+    const char *at = strstr(changes, option->name);
+    if (option->effect == EFFECT_MATH && at && is_key(at, option->name))
+      return true;
+  }
+  return false;
+}
+
+/* The same as `plan`, of the job itself, but with another deck on other ranks. Only predicted times
+ * need waits (`ordered`). */
+static enum status plan_deck(const struct search *job, const struct plan *plan,
+                             const struct deck *deck, int ranks, int local_ranks, bool ordered,
+                             struct plan **out)
+{
+  const struct plan_input *now = &plan->input;
+  const bool same = ranks == now->ranks && local_ranks == job->local_ranks;
+  struct plan_input input = {.mode = now->mode,
+                             .rank = same ? now->rank : 0,
+                             .ranks = ranks,
+                             .model = now->model,
+                             .device = now->device,
+                             .threads = now->threads};
+  enum status status = job_shape(deck, job->use, local_ranks, &input);
+  if (status)
+    return status;
+  input.policy.warmup = now->policy.warmup;
+  if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
+    input.policy.one_node = now->policy.one_node;
+  status = plan_build(&input, out);
+  if (!status)
+    status = plan_place(*out);
+  return status || !ordered ? status : plan_order(*out);
+}
+
+enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s)
+{
+  struct plan_rates step = *rates;
+  struct plan_forecast forecast;
+  step.step_only = true;
+  const enum status status = plan_simulate(plan, &step, &forecast);
+  if (!status)
+    *step_s = forecast.step_s;
+  return status;
+}
+
+static enum status measure(const struct search *job, const struct deck *deck, struct choice *out)
+{
+  struct plan *plan[JOB_PLANS] = {NULL};
+  enum status status = STATUS_OK;
+  for (int p = 0; p < job->n && !status; p++)
+    status = plan_deck(job, job->plans[p], deck, out->ranks, out->local_ranks, p == 0 && job->rates,
+                       &plan[p]);
+  if (!status)
+    job->judge(job->arg, out->local_ranks, job->n, (const struct plan *const *)plan, &out->rooms);
+  if (!status && job->links)
+    out->sent = (double)(plan_traffic(plan[0], job->links).all /
+                         traffic_nodes(out->ranks, job->links->local_ranks));
+  if (!status && job->rates)
+    status = search_price(plan[0], job->rates, &out->step_s);
+  for (int p = 0; p < job->n; p++)
+    plan_destroy(plan[p]);
+  return status;
+}
+
+/* Keys that contradict each other, or that this build does not support, are no failure of the
+ * search. */
+static enum status unless_impossible(enum status status)
+{
+  return status == STATUS_USAGE || status == STATUS_UNSUPPORTED ? STATUS_OK : status;
+}
+
+enum status search_try(const struct search *job, const char *changes, int ranks, int local_ranks,
+                       struct choice *out)
+{
+  const struct plan_input *input = &job->plans[0]->input;
+  const struct changes set = expand(input, changes);
+  struct deck deck;
+  *out = (struct choice){.ranks = ranks > 0 ? ranks : input->ranks,
+                         .local_ranks = ranks > 0 ? local_ranks : job->local_ranks};
+  enum status status = deck_vary(job->deck, set.text, &deck, out->changes, sizeof out->changes);
+  if (status)
+    return unless_impossible(status);
+  status = measure(job, &deck, out);
+  deck_destroy(&deck);
+  out->possible = !status;
+  out->fits = !status && rooms_fit(&out->rooms);
+  out->changes_numbers = changes_numbers(out->changes);
+  return unless_impossible(status);
+}
+
+enum status search_plan(const struct search *job, const char *changes, struct plan **out)
+{
+  struct deck deck;
+  struct changes differ;
+  *out = NULL;
+  enum status status = deck_vary(job->deck, changes, &deck, differ.text, sizeof differ.text);
+  if (status)
+    return unless_impossible(status);
+  status =
+      plan_deck(job, job->plans[0], &deck, job->plans[0]->input.ranks, job->local_ranks, true, out);
+  deck_destroy(&deck);
+  if (status) {
+    plan_destroy(*out);
+    *out = NULL;
+  }
+  return unless_impossible(status);
+}
+
+void search_append_changes(const struct choice *choice, char *text, size_t size)
+{
+  append_text(text, size, "%s%s", choice->changes,
+              choice->changes_numbers ? " (which changes the numbers)" : "");
+}
+
+/* ---- one change ---- */
+
+/* In each section the cheapest first. */
+#define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group " shard.reduce=auto"
+#define TRANSFERS(params, grads) "transfer.params=" params " transfer.grads=" grads
+static const char *const settings[] = {
+    "",
+    "tiers.activations=keep",
+    "tiers.activations=recompute:2",
+    "tiers.activations=recompute",
+    "tiers.activations=keep_host:2",
+    "tiers.activations=host",
+    "tiers.preset=device",
+    "tiers.preset=recompute",
+    "tiers.preset=offload_resident",
+    "tiers.preset=offload",
+    "tiers.preset=offload_nvme",
+    "data.micro_batch=*2",
+    "data.micro_batch=/2",
+    "tiers.working=keep",
+    "tiers.working=gather",
+    "shard.gathered=units",
+    "shard.gathered=4",
+    "shard.gathered=1",
+    "shard.gathered=0",
+    STRATEGY("no_shard", "auto"),
+    STRATEGY("shard_optim", "auto"),
+    STRATEGY("shard_grad_op", "auto"),
+    STRATEGY("full_shard", "auto"),
+    STRATEGY("hybrid_shard", "node"),
+    TRANSFERS("shard", "gpu_reduce"),
+    TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
+    TRANSFERS("full", "gpu_reduce") " tiers.resident=0",
+    TRANSFERS("full", "cpu_reduce") " tiers.resident=0",
+    "tiers.resident=8",
+    "tiers.resident=4",
+    "tiers.resident=2",
+    "tiers.resident=1",
+    "tiers.resident=0",
+    "optim.update=deferred",
+    "optim.update=immediate",
+    "optim.update=speculative",
+    "tiers.residual=device",
+    "tiers.residual=host",
+    "tiers.residual=nvme",
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+static bool is_alike(const struct choice *a, const struct choice *b)
+{
+  return a->step_s == b->step_s && a->sent == b->sent &&
+         !memcmp(a->rooms.need, b->rooms.need, sizeof a->rooms.need);
+}
+
+static bool is_better(const struct choice *a, const struct choice *b)
+{
+  return a->fits != b->fits ? a->fits : a->step_s < b->step_s;
+}
+
+static void insert(const struct choice *new, int *n, struct choice *list)
+{
+  int at = *n;
+  for (int i = 0; i < *n; i++)
+    if (is_alike(&list[i], new))
+      return;
+  for (; at > 0 && is_better(new, &list[at - 1]); at--)
+    list[at] = list[at - 1];
+  list[at] = *new;
+  ++*n;
+}
+
+enum status search_settings(const struct search *job, int *n, struct choice **out)
+{
+  struct choice *list;
+  enum status status = mem_new(MEM_META, SETTINGS, &list);
+  *n = 0;
+  if (status)
+    return status;
+  for (int i = 0; i < SETTINGS && !status; i++) {
+    struct choice choice;
+    status = search_try(job, settings[i], 0, 0, &choice);
+    const bool differs = i == 0 || *choice.changes;
+    if (!status && choice.possible && differs && !choice.changes_numbers)
+      insert(&choice, n, list);
+  }
+  if (status)
+    mem_free(list);
+  else
+    *out = list;
+  return status;
+}
+
+/* ---- keys that make it fit ---- */
+
+/* Cheapest first. Only one value of a key is advised. A change that does not lower the need for a
+ * memory that is short is never advised, so one list serves all memories. */
+static const char *const cures[] = {"tiers.working=gather",
+                                    "tiers.resident=0",
+                                    "shard.gathered=0",
+                                    "tiers.workspace=tight",
+                                    "tiers.residual=host",
+                                    "tiers.activations=keep",
+                                    "tiers.activations=keep_host:2",
+                                    "data.micro_batch=1",
+                                    "shard.strategy=full_shard",
+                                    "shard.strategy=full_shard shard.group=auto",
+                                    "shard.reduce=micro",
+                                    "transfer.params=shard",
+                                    "transfer.grads=gpu_reduce",
+                                    "tiers.activations=recompute",
+                                    "tiers.params=host tiers.optimizer=host",
+                                    "tiers.activations=host",
+                                    "tiers.activations=nvme",
+                                    "optim.update=deferred",
+                                    "tiers.residual=nvme",
+                                    "optim.state_share=0.5",
+                                    "optim.state=host optim.state_share=1",
+                                    "optim.state=nvme",
+                                    "optim.state_share=1",
+                                    "shard.prefetch=0",
+                                    "optim.moments=bf16"};
+enum { CURES = sizeof cures / sizeof *cures, MOST_KEYS = SEARCH_CURES - 1 };
+
+struct hunt {
+  const struct search *job;
+  struct rooms now;   /* of the plans */
+  struct choice same; /* of the deck, measured as its variants are */
+  bool idle[CURES];   /* changes nothing in this deck */
+  bool with[CURES];   /* changes together */
+  struct choice together;
+  struct cures *out;
+};
+
+static bool same_key(const char *a, const char *b)
+{
+  const size_t length = strcspn(a, "=");
+  return length == strcspn(b, "=") && strncmp(a, b, length) == 0;
+}
+
+/* Whether a memory that is too small in `now` is needed less than in `than`. */
+static bool lowers(const struct rooms *now, const struct choice *than, const struct choice *choice)
+{
+  bool lower = false;
+  for (int room = 0; room < ROOMS; room++)
+    lower |=
+        rooms_is_short(now, (enum room)room) && choice->rooms.need[room] < than->rooms.need[room];
+  return lower && choice->possible;
+}
+
+/* Adds a choice that fits, and that lowers what is too large. */
+static bool advise(struct hunt *h, const struct choice *choice)
+{
+  const bool good = choice->fits && lowers(&h->now, &h->same, choice);
+  if (good)
+    h->out->of[h->out->n++] = *choice;
+  return good;
+}
+
+static enum status try_alone(struct hunt *h)
+{
+  bool told[CURES] = {false};
+  enum status status = STATUS_OK;
+  for (int c = 0; c < CURES && !status && h->out->n < MOST_KEYS; c++) {
+    struct choice choice;
+    bool again = false;
+    for (int other = 0; other < c; other++)
+      again |= told[other] && same_key(cures[other], cures[c]);
+    if (again)
+      continue;
+    status = search_try(h->job, cures[c], 0, 0, &choice);
+    h->idle[c] = choice.possible && is_alike(&choice, &h->same);
+    told[c] = !status && advise(h, &choice);
+  }
+  return status;
+}
+
+/* The changes that were chosen, and one more. */
+static enum status try_with(const struct hunt *h, const char *more, struct choice *out)
+{
+  struct changes set = {""};
+  for (int c = 0; c < CURES; c++)
+    if (h->with[c] && !same_key(cures[c], more))
+      append_text(set.text, sizeof set.text, "%s ", cures[c]);
+  append_text(set.text, sizeof set.text, "%s", more);
+  return search_try(h->job, set.text, 0, 0, out);
+}
+
+/* Adds one change after the other, each of which lowers a need that is too large, until all
+ * fits. */
+static enum status add_changes(struct hunt *h)
+{
+  enum status status = STATUS_OK;
+  const struct rooms *now = &h->now;
+  h->together = h->same;
+  h->together.fits = false;
+  for (int c = 0; c < CURES && !status && !h->together.fits; c++) {
+    struct choice choice;
+    if (h->idle[c])
+      continue;
+    status = try_with(h, cures[c], &choice);
+    if (status || !lowers(now, &h->together, &choice))
+      continue;
+    for (int other = 0; other < CURES; other++)
+      h->with[other] &= !same_key(cures[other], cures[c]);
+    h->with[c] = true;
+    h->together = choice;
+    now = &h->together.rooms;
+  }
+  return status;
+}
+
+/* Drops superfluous changes. */
+static enum status drop_changes(struct hunt *h)
+{
+  enum status status = STATUS_OK;
+  for (int c = CURES - 1; c >= 0 && !status; c--) {
+    struct choice choice;
+    if (!h->with[c])
+      continue;
+    h->with[c] = false;
+    status = try_with(h, "", &choice);
+    h->with[c] = !choice.fits;
+    if (choice.fits)
+      h->together = choice;
+  }
+  return status;
+}
+
+static enum status try_together(struct hunt *h)
+{
+  enum status status = add_changes(h);
+  if (!status && h->together.fits)
+    status = drop_changes(h);
+  if (!status)
+    advise(h, &h->together);
+  return status;
+}
+
+static enum status try_lengths(struct hunt *h)
+{
+  static const char *const lengths[] = {"data.sequence=/2", "data.sequence=/8"};
+  enum status status = STATUS_OK;
+  struct choice choice;
+  for (int i = 0; i < 2 && !status && h->out->n == 0; i++) {
+    status = search_try(h->job, lengths[i], 0, 0, &choice);
+    if (!status)
+      advise(h, &choice);
+  }
+  if (status || h->out->n > 0)
+    return status;
+  status = try_with(h, lengths[1], &choice);
+  if (!status)
+    advise(h, &choice);
+  return status;
+}
+
+/* ---- more ranks that make it fit ---- */
+
+enum { MOST_RANKS = 4096 };
+
+/* Numbers of ranks with which the batch can be split, or grows to a sequence per micro-batch. A
+ * node has `local` ranks, or all of them. */
+struct counts {
+  int n, local, ranks[MOST_RANKS];
+};
+
+/* Sequences of a batch that `ranks` ranks can share; 0: none. */
+static int64_t batch_for(const struct search *job, int ranks)
+{
+  const struct deck *deck = job->deck;
+  const int64_t micro = deck->data.micro_batch > 0 ? deck->data.micro_batch : 1,
+                each = micro * ranks;
+  if (job->use == JOB_EVAL || job->use == JOB_GENERATE || deck->data.batch % each == 0)
+    return deck->data.batch;
+  return each > deck->data.batch ? each : 0;
+}
+
+static void list_counts(const struct search *job, int local, struct counts *out)
+{
+  const int now = job->plans[0]->input.ranks;
+  const bool fewer = local < job->local_ranks;
+  out->n = 0;
+  out->local = local;
+  for (int ranks = fewer ? now : now + 1; ranks <= MOST_RANKS; ranks++)
+    if ((ranks <= local || ranks % local == 0) && batch_for(job, ranks) > 0)
+      out->ranks[out->n++] = ranks;
+}
+
+/* Fewer nodes, or as many nodes with fewer ranks. */
+static bool is_smaller(const struct choice *a, const struct choice *b)
+{
+  const int of_a = (a->ranks + a->local_ranks - 1) / a->local_ranks,
+            of_b = (b->ranks + b->local_ranks - 1) / b->local_ranks;
+  return of_a != of_b ? of_a < of_b : a->ranks < b->ranks;
+}
+
+static enum status try_count(const struct search *job, const char *changes,
+                             const struct counts *counts, int i, struct choice *out)
+{
+  const int ranks = counts->ranks[i], local = ranks < counts->local ? ranks : counts->local;
+  struct changes set = {""};
+  append_text(set.text, sizeof set.text, "%s data.batch=%lld", changes,
+              (long long)batch_for(job, ranks));
+  return search_try(job, set.text, ranks, local, out);
+}
+
+/* The first of the next larger numbers that fits, in steps of a factor of four, and the last one
+ * before it. Far too many ranks may need more, because their parts are padded. */
+static enum status bracket(const struct search *job, const char *changes,
+                           const struct counts *counts, int *low, int *high, struct choice *out)
+{
+  enum { FACTOR = 4 };
+  enum status status = STATUS_OK;
+  *low = -1;
+  for (int i = 0; i < counts->n && !status && !out->fits; *low = *high) {
+    *high = i;
+    status = try_count(job, changes, counts, i, out);
+    if (out->fits)
+      break;
+    for (const int next = FACTOR * counts->ranks[i]; i < counts->n && counts->ranks[i] < next; i++)
+      ;
+  }
+  return status;
+}
+
+/* Bisects for the smallest number that fits. *best: the smallest so far, or what the most ranks
+ * need. */
+static enum status bisect(const struct search *job, const char *changes,
+                          const struct counts *counts, struct choice *best)
+{
+  struct choice choice = {.fits = false};
+  int low, high = 0;
+  enum status status = bracket(job, changes, counts, &low, &high, &choice);
+  while (high - low > 1 && choice.fits && !status) {
+    struct choice other;
+    const int middle = low + (high - low) / 2;
+    status = try_count(job, changes, counts, middle, &other);
+    *(other.fits ? &high : &low) = middle;
+    if (other.fits)
+      choice = other;
+  }
+  if (!best->fits || (choice.fits && is_smaller(&choice, best)))
+    *best = choice;
+  return status;
+}
+
+/* Nodes with fewer ranks have more host memory for each, which matters only if it is short. */
+static enum status try_ranks(const struct hunt *h, const char *changes, struct choice *best)
+{
+  const struct search *job = h->job;
+  const bool apart = !job->plans[0]->input.device->host_memory;
+  struct counts *counts;
+  enum status status = mem_alloc(MEM_META, sizeof *counts, (void **)&counts);
+  *best = (struct choice){.fits = false};
+  for (int local = apart && job->node_ranks > 0 ? job->node_ranks : job->local_ranks;
+       local > 0 && !status; local /= 2) {
+    list_counts(job, local, counts);
+    status = bisect(job, changes, counts, best);
+    if (!rooms_is_short(&h->now, ROOM_HOST) && !rooms_is_short(&best->rooms, ROOM_HOST))
+      break;
+  }
+  mem_free(counts);
+  return status;
+}
+
+/* full_shard splits all that ranks can split. */
+static enum status try_more_ranks(struct hunt *h)
+{
+  static const char *const more[] = {"", "shard.strategy=full_shard shard.group=auto",
+                                     "data.sequence=/8",
+                                     "shard.strategy=full_shard shard.group=auto data.sequence=/8"};
+  enum status status = STATUS_OK;
+  const int most = h->out->n == 0 ? 4 : 2;
+  for (int i = 0; i < most; i++)
+    for (int keys = 0; keys <= (h->out->n == 0); keys++) {
+      struct choice best;
+      struct changes set = {""};
+      append_text(set.text, sizeof set.text, "%s %s", keys ? h->together.changes : "", more[i]);
+      status = try_ranks(h, set.text, &best);
+      if (status || best.fits) {
+        if (!status)
+          h->out->of[h->out->n++] = best;
+        return status;
+      }
+    }
+  return status;
+}
+
+enum status search_cures(const struct search *job, struct cures *out)
+{
+  struct hunt h = {.job = job, .out = out};
+  out->n = 0;
+  job->judge(job->arg, job->local_ranks, job->n, job->plans, &h.now);
+  enum status status = search_try(job, "", 0, 0, &h.same);
+  if (!status)
+    status = try_alone(&h);
+  if (!status && out->n == 0)
+    status = try_together(&h);
+  if (!status && out->n == 0)
+    status = try_lengths(&h);
+  if (!status && (rooms_is_short(&h.now, ROOM_DEVICE) || rooms_is_short(&h.now, ROOM_HOST)))
+    status = try_more_ranks(&h);
+  if (!status && out->n == 0 && *h.together.changes)
+    out->of[out->n++] = h.together;
+  return status;
+}

@@ -1,0 +1,95 @@
+/* The settings with which a job fits, and what they cost. A variant is a deck with other values. It
+ * is resolved, planned and priced as if a user had typed them. The advice of a job that does not
+ * fit, the verdict of `sluice plan` and its forecasts read the variants from here.
+ *
+ * Changes are assignments with blanks between them, as they are typed. `key=*2` and `key=/2` stand
+ * for a multiple or a part of the job's own micro-batch or sequence, `key=units` for the number of
+ * the model's units. */
+#ifndef SLUICE_JOB_SEARCH_H
+#define SLUICE_JOB_SEARCH_H
+
+#include "job/job.h"
+#include "plan/arenas.h"
+#include "plan/traffic.h"
+
+enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
+/* Bytes of a node, or of a rank for device memory. They are doubles because a need may exceed
+ * 2^63. */
+struct rooms {
+  double need[ROOMS], have[ROOMS]; /* have < 0: unknown, and so enough */
+};
+bool rooms_is_short(const struct rooms *rooms, enum room room);
+bool rooms_fit(const struct rooms *rooms);
+
+/* Memory that the plans of a job need. */
+struct job_need {
+  int local; /* ranks of the node */
+  struct plan_arenas device, host, shared,
+      disk;     /* of a rank, except shared.persistent, which is of a group */
+  double state; /* host memory of a rank that moves the state between the device and files */
+  double boxes; /* in the node's shared memory, for data exchange between its ranks. ROOM_SHARED
+                   does not count them, because messages can replace them */
+  double room[ROOMS]; /* ROOM_DEVICE of a rank, the others of the node */
+};
+/* On a node of `local` ranks. Plans of the host device have all in host memory. `moves`: the job
+ * loads or saves its state. Local. */
+struct job_need job_need(int n, const struct plan *const plans[], int local, bool moves);
+
+/* A job, and a function that judges the needs of its plans, or of those of a variant. */
+struct search {
+  const struct deck *deck;
+  enum job_use use;
+  int local_ranks; /* of a node */
+  int node_ranks;  /* that a node can have; 0: local_ranks */
+  int n;           /* plans of the deck, of which the first has the job's shape */
+  const struct plan *const *plans;
+  const struct plan_rates *rates;    /* NULL: steps are not predicted */
+  const struct traffic_model *links; /* NULL: traffic between nodes is not counted */
+  void (*judge)(const void *arg, int local_ranks, int n, const struct plan *const plans[],
+                struct rooms *out);
+  const void *arg;
+};
+
+struct choice {
+  char changes[640]; /* the assignments that differ from the deck; "": none */
+  int ranks, local_ranks;
+  bool possible;        /* the keys are consistent, and the rest is set */
+  bool changes_numbers; /* of the training */
+  bool fits;
+  struct rooms rooms;
+  double step_s; /* predicted; 0 without rates */
+  double sent;   /* bytes of a node to others in a step; 0 without links */
+};
+
+/* One variant. ranks 0: as many ranks on as many nodes as the job. Local. */
+enum status search_try(const struct search *job, const char *changes, int ranks, int local_ranks,
+                       struct choice *out);
+/* The first plan of a variant, with waits. Free with plan_destroy. NULL: the keys contradict each
+ * other. Local. */
+enum status search_plan(const struct search *job, const char *changes, struct plan **out);
+
+/* The predicted step of a plan with waits. Local. */
+enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s);
+
+/* The deck itself and what one change would do: those that fit first, then the fastest, then in the
+ * order of their cost. Variants that need the same and take as long are listed once. None of them
+ * changes the numbers. Free *out with mem_free. Local. */
+enum status search_settings(const struct search *job, int *n, struct choice **out);
+
+/* The ways to make a job fit. Single changes come first, in the order of their cost, and changes of
+ * the numbers last. If no single change is enough, several together are tried, and none of them is
+ * superfluous. If they are not enough, shorter sequences are tried. The last way is the smallest
+ * number of nodes with which it fits, if more nodes help. If nothing helps, the only choice has all
+ * changes together, or there is none, and the first one does not fit. Local. */
+enum { SEARCH_CURES = 4 };
+struct cures {
+  int n;
+  struct choice of[SEARCH_CURES];
+};
+enum status search_cures(const struct search *job, struct cures *out);
+
+/* "tiers.activations=recompute", with a note if it changes the numbers. Adds to `text` of `size`
+ * bytes. Local. */
+void search_append_changes(const struct choice *choice, char *text, size_t size);
+
+#endif
