@@ -317,14 +317,14 @@ static enum status record(struct results *results, void *arg)
       return status;
   }
   const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
-  bench_begin(results, "bench", job->comm, job->threads);
+  results_begin(results, "bench");
   if (m->row)
     results_text(results, "row", m->row);
-  results_int(results, "parameters", job->model->parameters);
+  results_time(results);
+  results_origin(results);
+  train_record_job(results, job);
   results_int(results, "batch", job->deck->data.batch);
   results_int(results, "sequence", job->shape.sequence);
-  results_text(results, "device", job->place.device);
-  results_text(results, "compute", job->place.precision);
   results_int(results, "device_bytes", m->device_used);
   results_int(results, "planned_bytes", job_planned_bytes(job));
   train_record_tiers(results, job->plan[PLAN_TRAIN]);

@@ -55,6 +55,8 @@ static const struct option table[] = {
 /* The lines of the page to which every rank contributes. */
 enum line {
   BUILD,
+  START, /* of rank 0 alone, as are NODES and CLOCKS */
+  NODES,
   MPI,
   CUDA_AWARE,
   TRANSPORT,
@@ -69,6 +71,7 @@ enum line {
   MEMLOCK,
   SHARED_MEMORY,
   MEMORY,
+  CLOCKS,
   DECK,
   FOLDER,
   WEIGHTS,
@@ -458,20 +461,15 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
   struct json_writer json = {.to = stdout};
   struct page page = {.json = doctor->values->json ? &json : NULL};
   const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
-  const struct finding start = judge_start(all->ranks, launch_read());
-  const struct finding nodes = judge_nodes(all->ranks, all->node, host);
-  const struct finding clocks = judge_clocks(all->offset, all->ranks, host);
+  struct finding *mine = all->report[0].finding;
+  mine[START] = judge_start(all->ranks, launch_read());
+  mine[NODES] = judge_nodes(all->ranks, all->node, host);
+  mine[CLOCKS] = judge_clocks(all->offset, all->ranks, host);
   begin_page(&page);
   for (int line = 0; line < PLACES + doctor->places; line++) {
     const struct finding merged =
-        doctor_merge(&all->report[0].finding[line], all->ranks, sizeof(struct report), host);
+        doctor_merge(&mine[line], all->ranks, sizeof(struct report), host);
     print_line(&page, &merged);
-    if (line == BUILD) {
-      print_line(&page, &start);
-      print_line(&page, &nodes);
-    }
-    if (line == MEMORY)
-      print_line(&page, &clocks);
   }
   end_page(&page);
   *doctor->exit_code = page.faults > 0;
@@ -488,16 +486,15 @@ static void free_everyone(struct everyone *all)
 
 static enum status make_everyone(struct comm *comm, struct everyone *all)
 {
-  const size_t ranks = (size_t)comm_ranks(comm);
-  all->ranks = comm_ranks(comm);
+  const int ranks = all->ranks = comm_ranks(comm);
   if (comm_rank(comm) != 0)
     return STATUS_OK;
-  enum status status = mem_alloc(MEM_META, ranks * sizeof *all->report, (void **)&all->report);
+  enum status status = mem_new(MEM_META, ranks, &all->report);
   if (!status)
-    status = mem_alloc(MEM_META, ranks * sizeof *all->offset, (void **)&all->offset);
+    status = mem_new(MEM_META, ranks, &all->offset);
   if (!status)
-    status = mem_alloc(MEM_META, ranks * sizeof *all->host, (void **)&all->host);
-  return status ? status : mem_alloc(MEM_META, ranks * sizeof *all->node, (void **)&all->node);
+    status = mem_new(MEM_META, ranks, &all->host);
+  return status ? status : mem_new(MEM_META, ranks, &all->node);
 }
 
 /* Collective. */

@@ -222,16 +222,10 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   if (isfinite(left_s))
     results_real(run->results, "left_seconds", left_s);
   results_origin(run->results);
-  results_text(run->results, "mpi", comm_description(run->comm));
+  train_record_job(run->results, run->job);
   results_text(run->results, "deck", hash);
   results_int(run->results, "seed", run->deck->run.seed);
-  results_int(run->results, "ranks", comm_ranks(run->comm));
-  results_int(run->results, "threads", run->job->threads);
-  results_text(run->results, "device", run->job->place.device);
-  results_text(run->results, "compute", run->job->place.precision);
-  results_text(run->results, "transport", run->job->place.transport);
   results_int(run->results, "device_bytes", device_bytes);
-  results_int(run->results, "parameters", run->job->model->parameters);
   results_int(run->results, "first_step", run->first);
   results_int(run->results, "step", run->step);
   results_int(run->results, "skipped", run->skipped);

@@ -75,6 +75,17 @@ static enum status record_deck(struct results *results, const struct deck *deck)
   return status;
 }
 
+void train_record_job(struct results *results, const struct job *job)
+{
+  results_int(results, "ranks", comm_ranks(job->comm));
+  results_int(results, "threads", job->threads);
+  results_text(results, "device", job->place.device);
+  results_text(results, "compute", job->place.precision);
+  results_text(results, "mpi", comm_description(job->comm));
+  results_text(results, "transport", job->place.transport);
+  results_int(results, "parameters", job->model->parameters);
+}
+
 void train_record_tiers(struct results *results, const struct plan *plan)
 {
   for (int tier = 0; tier < TIER_COUNT; tier++) {
@@ -99,14 +110,8 @@ static enum status record_start(struct train_run *run, const struct place *place
   results_int(results, "step_tokens", train_step_tokens(run));
   record_names(results, "hosts", ranks, place, offsetof(struct place, host), list);
   record_names(results, "gpus", ranks, place, offsetof(struct place, gpu), list);
-  results_int(results, "ranks", ranks);
   results_int(results, "ranks_per_host", comm_local_ranks(run->comm));
-  results_int(results, "threads", job->threads);
-  results_text(results, "device", job->place.device);
-  results_text(results, "compute", job->place.precision);
-  results_text(results, "mpi", comm_description(run->comm));
-  results_text(results, "transport", job->place.transport);
-  results_int(results, "parameters", job->model->parameters);
+  train_record_job(results, job);
   train_record_tiers(results, job->plan[PLAN_TRAIN]);
   results_text(results, "resumed_from", run->from ? run->from : "");
   results_text(results, "deck_hash", hash);

@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "deck/deck.h"
 #include "io/results/results.h"
-#include "plan/plan.h"
+#include "job/job.h"
 
 /* The end of a run. */
 enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
@@ -28,6 +28,8 @@ enum status train_check_space(struct comm *comm, const struct deck *deck, int64_
 enum status train_check_weights(struct comm *comm, const struct deck *deck);
 enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens);
 
+/* Fields of a record: where a job runs, and its size. Local. */
+void train_record_job(struct results *results, const struct job *job);
 /* Fields of a record: bytes of a plan on this rank, per tier. Local. */
 void train_record_tiers(struct results *results, const struct plan *plan);
 

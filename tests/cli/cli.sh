@@ -424,7 +424,7 @@ on 2 "$SLUICE" bench adam n=100000 seconds=0 kernel=all grad=bf16 moments=fp16 r
   results=adam.jsonl > adam.out 2>&1 || { cat adam.out >&2; die "bench adam"; }
 grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out || {
   cat adam.out >&2; die "bench adam says no speed"; }
-grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' \
+grep -q '"ranks": *2,.*"kernel": *"generic".*"parameters": *200000,.*"bytes_a_parameter": *20,' \
   adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
 test "$(grep -c '^generic' adam.out)" = 1 || { cat adam.out >&2; die "several ranks print"; }
 fails 8 "no kernels 'abacus': use generic" "$SLUICE" bench adam n=64 kernel=abacus
