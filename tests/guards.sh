@@ -24,9 +24,9 @@ leaves 1 yes
 # refuses SCRIPT FILE LINE [WORDS]: the tree with LINE in FILE must be refused, naming FILE, with
 # WORDS in the output.
 refuses() {
-  rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
+  rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/tools" "$tree/README.md"
   mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" \
-    "$tree/bench" "$tree/inputs" "$tree/tests" "$tree/.ci"
+    "$tree/bench" "$tree/inputs" "$tree/tests" "$tree/tools" "$tree/.ci"
   cat > "$tree/doc/layers.txt" << 'EOF'
 src/base:
 src/device: src/base
@@ -100,6 +100,7 @@ refuses lint.sh tests/test_a.c 'int i; '
 refuses lint.sh src/base/a.c '// TODO'
 refuses lint.sh src/base/a.c "// $(printf '%098d' 0)" 'columns\|a\.c:2:'
 refuses lint.sh tests/a.sh "# $(printf '%099d' 0)"
+refuses lint.sh tools/a.py "pass" "is in no local.mk"
 refuses lint.sh tests/a.sh 'pkill -n sluice'
 refuses lint.sh src/base/b.c 'int in_no_fragment;'
 refuses lint.sh README.md 'See [a page](doc/nowhere.md).'

@@ -28,4 +28,8 @@ test "$steps" = 10 || fail "$steps steps, not 10"
 awk -F '"loss":' \
   '/"kind":"step"/ { split($2, part, ","); n++; if (n == 1) first = part[1]; last = part[1] }
   END { exit !(last < first) }' runs/first/results.jsonl || fail "the loss does not fall"
+if command -v python3 > /dev/null; then
+  "$sluice" report runs/first > log 2>&1 || fail "sluice report"
+  grep -q '</html>' report.html || fail "sluice report writes no page"
+fi
 echo "make installcheck: ten steps of sluice train first, and the loss falls"

@@ -56,10 +56,10 @@ for file in $scripts; do
 done
 
 # A file that no fragment lists, by its name or its folder, is neither built nor shipped.
-shipped=$(find bench doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' \
+shipped=$(find bench doc gpu inputs io src tests tools \( -name '*.[ch]' -o -name '*.cpp' \
   -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' \
-  -o -name '*.yaml' \) -type f)
-fragments=$(find bench doc gpu inputs io src tests -name local.mk)
+  -o -name '*.yaml' -o -path 'tools/*.py' \) -type f)
+fragments=$(find bench doc gpu inputs io src tests tools -name local.mk)
 # shellcheck disable=SC2086
 listed=$(cat $fragments | tr -s '[:blank:]' '\n')
 for file in $shipped; do
@@ -96,7 +96,7 @@ narrow=$(find . \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c
   -o -name '*.yaml' -o -name '*.sbatch' -o -name '*.example' -o -name '*.supp' \
   -o -name configure.ac -o -name Makefile.am -o -path ./doc/layers.txt -o -path ./tests/run \
   -o -path ./.ci/run \) |
-  grep -E '^\./((\.ci|bench|doc|gpu|inputs|io|m4|slurm|src|tests)/|[^/]*$)' | grep -vE \
+  grep -E '^\./((\.ci|bench|doc|gpu|inputs|io|m4|slurm|src|tests|tools)/|[^/]*$)' | grep -vE \
     -e '^\./(aclocal\.m4|config\.h)$' \
     -e '^\./(doc/measured|tests/fixtures|tests/fuzz/seeds|tests/io/data|tests/model/data)/')
 # shellcheck disable=SC2086

@@ -66,7 +66,7 @@ static const char environment_text[] =
     "for its network, except if the second is set.\n"
     "  OPENBLAS_CORETYPE  kernels that OpenBLAS uses. If it is unset and OpenBLAS has chosen slow "
     "ones, Sluice sets it and restarts.\n"
-    "  SLUICE_DATADIR  folder that holds inputs/, otherwise " SLUICE_PKGDATADIR "\n"
+    "  SLUICE_DATADIR  folder that holds inputs/ and tools/, otherwise " SLUICE_PKGDATADIR "\n"
     "  SLUICE_SITE_CONF  defaults of the site, otherwise " SLUICE_SYSCONFDIR "/sluice/site.conf. "
     "Empty: none.\n"
     "  SLURM_JOB_END_TIME  end of the job, in seconds since 1970. A run saves and exits with code "
@@ -101,6 +101,8 @@ static const char files_text[] =
     "\n"
     "Of the installation:\n"
     "  " SLUICE_PKGDATADIR "/inputs/  decks that a name stands for; sluice deck lists them\n"
+    "  " SLUICE_PKGDATADIR "/tools/  scripts that show results, and sluice_results.py, a module "
+    "for scripts of your own\n"
     "  " SLUICE_SYSCONFDIR "/sluice/site.conf  defaults of the site: a YAML file of deck keys. The "
     "deck and the command line take precedence over them.";
 

@@ -39,14 +39,9 @@ sluice_SOURCES = \
 	src/cmd/rates.h \
 	src/cmd/records.c \
 	src/cmd/records.h \
-	src/cmd/report.c \
-	src/cmd/report.h \
-	src/cmd/report_chart.c \
-	src/cmd/report_groups.c \
-	src/cmd/report_page.c \
-	src/cmd/report_read.c \
-	src/cmd/report_series.c \
 	src/cmd/schema.c \
+	src/cmd/script.c \
+	src/cmd/script.h \
 	src/cmd/site.c \
 	src/cmd/site.h \
 	src/cmd/tokenizer.c \

@@ -16,14 +16,15 @@
 
 static const char extension[] = ".yaml";
 
-static const char *from_environment(const char *value, const char *otherwise)
+const char *site_data_folder(void)
 {
-  return value && *value ? value : otherwise;
+  const char *given = getenv("SLUICE_DATADIR");
+  return given && *given ? given : SLUICE_PKGDATADIR;
 }
 
 static char *inputs_folder(void)
 {
-  return mem_printf("%s/inputs", from_environment(getenv("SLUICE_DATADIR"), SLUICE_PKGDATADIR));
+  return mem_printf("%s/inputs", site_data_folder());
 }
 
 /* ---- names */

@@ -9,6 +9,9 @@
 
 enum { SITE_MOST_BYTES = 1 << 20 }; /* of a deck */
 
+/* The folder of the installation that holds inputs/ and tools/. Local. */
+const char *site_data_folder(void);
+
 /* The file of a deck that a user names. It is a path if there is such a file, otherwise NAME.yaml
  * in the decks of the installation. *path is mem_free()d. STATUS_INPUT: a name without a file. The
  * message lists the nearest names. The reader of the deck reports a missing path. Local. */

@@ -3,11 +3,13 @@
 report.py cell PAGE TABLE ROW COLUMN   the text of a cell, by the names of its row and column
 report.py exact PAGE TABLE ROW COLUMN  the same with more digits
 report.py rows PAGE TABLE              the names of its rows
+report.py head PAGE TABLE              the names of its columns
+report.py loose PAGE                   the number of tables that widen a narrow window
 report.py count PAGE ELEMENT           how many elements there are
 report.py text PAGE ELEMENT            their texts, one per line
 report.py curve PAGE TITLE RUN RESULTS KIND KEY [FACTOR]
-    checks that the points of a curve are the values of a key, times the factor, by the numbers at
-    the axes
+    checks that the points of a curve are the values of a key, times the factor: those that the page
+    shows under the pointer, and where they are by the numbers at the axes
 report.py top PAGE TITLE RUN           the largest value that a curve or its band reaches
 report.py pieces PAGE TITLE RUN        pieces of a curve, which gaps separate
 report.py parts PAGE ROW               lengths of the parts of a bar, in ms, by the axis
@@ -71,9 +73,17 @@ def inverse(ticks):
     return lambda place: a + (place - p) * (b - a) / (q - p), abs((b - a) / (q - p))
 
 
+def paths_of(group):
+    return [p.get("d") for p in group.findall(SVG + "path") if p.get("class") != "dots"]
+
+
 def points_of(group):
-    path = [p for p in group.findall(SVG + "path") if p.get("class") != "band"][0].get("d")
-    return [(float(x), float(y)) for x, y in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", path)]
+    """Values of a curve, and their places."""
+    a, b, c, d, e, f = map(float, re.findall(r"[-+.e0-9]*[0-9]", group.get("transform")))
+    assert (b, c) == (0, 0), group.get("transform")
+    values = [(float(x), float(y)) for x, y in
+              re.findall(r"[ML]([^ ]+) ([-+.e0-9]*[0-9])", paths_of(group)[-1])]
+    return values, [(a * x + e, d * y + f) for x, y in values]
 
 
 def check_curve(page, title, run, results, kind, key, factor=1):
@@ -83,9 +93,11 @@ def check_curve(page, title, run, results, kind, key, factor=1):
     records = [json.loads(line) for line in open(results, encoding="utf-8")]
     data = [(r["step"], r[key] * float(factor))
             for r in records if r["kind"] == kind and r[key] is not None]
-    points = points_of(find_group(figure, run))
+    values, points = points_of(find_group(figure, run))
     assert len(points) == len(data) > 1, (len(points), len(data))
-    for (x, y), (step, value) in zip(points, data):  # places have one digit after the point
+    for (x, y), (step, value) in zip(values, data):
+        assert x == step and abs(y - value) <= 1e-6 * abs(value), (x, y, step, value)
+    for (x, y), (step, value) in zip(points, data):  # ticks have one digit after the point
         assert abs(x_at(x) - step) < 0.3 * x_unit, (x_at(x), step)
         assert abs(y_at(y) - value) < 0.3 * y_unit, (y_at(y), value)
 
@@ -99,6 +111,11 @@ def main(verb, path, *words):
         print(find_cell(page, *words).get("title"))
     elif verb == "rows":
         print("\n".join(text_of(row[0]) for row in find_rows(page, words[0])[1:]))
+    elif verb == "head":
+        print("\n".join(text_of(cell) for cell in find_rows(page, words[0])[0]))
+    elif verb == "loose":
+        boxes = [e for e in page.iter(HTML + "div") if e.get("class") == "wide"]
+        print(len(list(page.iter(HTML + "table"))) - sum(len(box) for box in boxes))
     elif verb == "count":
         print(sum(element.tag.split("}")[1] == words[0] for element in page.iter()))
     elif verb == "text":
@@ -106,13 +123,10 @@ def main(verb, path, *words):
     elif verb == "curve":
         check_curve(page, *words)
     elif verb == "top":
-        figure = find_figure(page, words[0])
-        paths = " ".join(p.get("d") for p in find_group(figure, words[1]).findall(SVG + "path"))
-        places = re.findall(r"(?:V|[ML][-\d.]+ )([-\d.]+)", paths)
-        print("%.9g" % inverse(find_axes(figure)["y"])[0](min(map(float, places))))
+        paths = " ".join(paths_of(find_group(find_figure(page, words[0]), words[1])))
+        print("%.9g" % max(map(float, re.findall(r"(?:V|[ML][^ ]+ )([-+.e0-9]*[0-9])", paths))))
     elif verb == "pieces":
-        group = find_group(find_figure(page, words[0]), words[1])
-        print(group.find(SVG + "path").get("d").count("M"))
+        print(paths_of(find_group(find_figure(page, words[0]), words[1]))[-1].count("M"))
     elif verb == "parts":
         figure = find_figure(page, "Mean step")
         unit = inverse(find_axes(figure)["x"])[1]

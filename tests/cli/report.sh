@@ -1,6 +1,7 @@
 #!/bin/sh
 # sluice report: the page and the table. Oracles: awk over results.jsonl; an XML parser; the numbers
 # at the axes of a chart, by which its points are the recorded values; formulas on made-up records.
+# tools/sluice_results.py: tables of the same records.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
 make_data
@@ -87,7 +88,13 @@ done | awk 'NR % 6 > 2 || NR % 6 == 0 { s += $1 } END { printf "%.2f", 1000 * s 
 grep -q "^tiny-2-int8  *2  *6  *[0-9]*  *$mean " report.out ||
   { cat report.out >&2; die "ms/step is not the mean $mean"; }
 sed 's/http:..www.w3.org[^"]*//g' report.html > stripped
-if grep 'script\|src=\|href=\|@import\|://' stripped; then die "the page needs another file"; fi
+if grep 'src=\|href=\|@import\|url(\|://' stripped; then die "the page needs another file"; fi
+page rows report.html summary > names
+test "$(head -n 2 names | tr '\n' ' ')" = "tiny-1-none tiny-2-none " ||
+  die "the methods that others are compared with are not first"
+page head report.html summary > names
+grep -qx sent names || die "no bytes of a codec"
+test "$(page loose report.html)" = 0 || die "a table widens the window"
 
 # One run: the page has the recorded values, and curves go through them.
 run=lab/tiny-1-none-4
@@ -107,6 +114,10 @@ for title in "GPU memory of rank 0, GB" "Model FLOP/s utilization, percent"; do
   page text report.html figcaption > titles
   ! grep -qx "$title" titles || die "a chart without numbers: $title"
 done
+page head report.html summary > names
+for column in ratio sent "gradient error" "perplexity change"; do
+  ! grep -qx "$column" names || die "without a codec there is a column $column"
+done
 cp report.html first.html
 report $run $run/ ./$run lab/../$run
 cmp report.html first.html || die "a folder that is named twice is read twice"
@@ -121,6 +132,21 @@ near summary tiny-2-none "train loss" \
   "$(values lab/tiny-2-none-4/results.jsonl step loss | tail -n 1)"
 report lab/tiny-2-none-5
 cell summary tiny-2-none-5 steps 3
+cell events tiny-2-none-5 end running
+has div "lab/tiny-2-none-5: running, step 3 of 6."
+says "warning: lab/tiny-2-none-5: running, step 3 of 6."
+sed 's/"time":[0-9]*/"time":1780000000/' lab/tiny-2-none-5/results.jsonl > results.new
+mv results.new lab/tiny-2-none-5/results.jsonl
+report lab/tiny-2-none-5
+cell events tiny-2-none-5 end "no record"
+says "tiny-2-none-5: stopped after step 3 of 6 without a record of the end, and no record"
+
+# The method that others are compared with is first. One seed has no spread.
+report lab/tiny-2-int8-4 lab/tiny-1-int8-4 lab/tiny-2-none-4
+page rows report.html summary > names
+test "$(head -n 1 names)" = tiny-2-none-4 || die "the base is not first"
+page text report.html figcaption > titles
+! grep -qx "Validation perplexity" titles || die "one seed of a method has a spread"
 
 # A resumed run has two starts.
 train 2 resumed run.steps=3
@@ -128,6 +154,37 @@ train 2 resumed run.steps=6 --resume auto
 report resumed
 cell events resumed resumes "1, at step 3"
 cell events resumed end finished
+sed 's/"end":"finished","reason":"[^"]*"/"end":"unfinished","reason":"SIGTERM"/' \
+  resumed/results.jsonl > results.new
+cp results.new resumed/results.jsonl
+report resumed
+cell events resumed end unfinished
+has div "resumed: unfinished after step 6 of 6: SIGTERM."
+
+# The module for scripts: starts, a torn line, values that are not known.
+printf '{"kind":"step","step":7,' >> resumed/results.jsonl
+echo '{"kind":"step","step":1,"loss":null,"busy":{"a":0.5},"unit":"h.0"}' > some.jsonl
+echo '{"kind":"step","step":2,"loss":NaN,"unit":null}' >> some.jsonl
+PYTHONPATH=$top_srcdir/tools python3 -B - <<'END' || die "sluice_results.py"
+import ast, glob, json, math, os
+from sluice_results import read, table
+rows = read("resumed")
+lines = open("resumed/results.jsonl").read().split("\n")[:-1]
+starts = [row.pop("start") for row in rows]
+assert rows == [json.loads(line) for line in lines]
+assert starts == sorted(starts) and starts[0] == 1 and starts[-1] == 2, starts
+steps = table(read("resumed"), "step")
+assert steps["step"] == [1, 2, 3, 4, 5, 6] and steps["start"] == [1, 1, 1, 2, 2, 2], steps
+assert steps["loss"] == [row["loss"] for row in rows if row["kind"] == "step"]
+assert all(math.isnan(value) for value in steps["mfu"])
+some = table(read("some.jsonl"), "step")
+assert list(some) == ["kind", "step", "loss", "busy.a", "unit", "start"], list(some)
+assert math.isnan(some["loss"][0]) and math.isnan(some["loss"][1]) and some["busy.a"][0] == 0.5
+assert some["unit"] == ["h.0", None]
+assert table(rows, "nothing") == {}
+for path in glob.glob(os.environ["top_srcdir"] + "/tools/*.py"):  # Python 3.8 reads them
+    ast.parse(open(path).read(), path, feature_version=(3, 8))
+END
 
 # MFU, lanes, and the errors of codecs: one point per step, the mean over units.
 train 2 more compress.grads.codec=int8 compress.sample=2 eval.every=2 eval.batches=1 run.peak=0.001
@@ -144,22 +201,30 @@ page curve report.html "Compute lane of rank 0, percent busy" more busy.jsonl bu
 # Made-up runs: fake DIR CODEC, with steps of one second. RANKS is in the environment.
 fake() {
   mkdir -p "$1"
-  sed "s/^\( *\)codec: none/\1codec: $2/" lab/tiny-2-none-4/deck.yaml > "$1/deck.yaml"
+  : > "$1/deck.yaml"
+  sed -n 's/"compress.grads.codec":"none"/"compress.grads.codec":"'"$2"'"/
+    s/"ranks":2/"ranks":'"${RANKS:-2}"'/; /"kind":"start"/p' lab/tiny-2-none-4/results.jsonl \
+    > "$1/results.jsonl"
   for step in 1 2 3 4 5 6 7 8 9 10; do
-    echo '{"kind":"step","step":'$step',"loss":'$((20 - step))',"grad_norm":1,"lr":0.1,"seconds":1,'
-  done | sed 's/$/"tokens_per_s":100}/' > "$1/results.jsonl"
+    echo '{"kind":"step","step":'$step',"loss":'$((20 - step))',"grad_norm":1,"lr":1e-'$step','
+  done | sed 's/$/"seconds":1,"tokens_per_s":100}/' >> "$1/results.jsonl"
   printf '{"kind":"run","end":"finished","ranks":%d,"first_step":0,"step":10,"skipped":0,%s}\n' \
     "${RANKS:-2}" "$3" >> "$1/results.jsonl"
 }
-grep -q 'codec: none' lab/tiny-2-none-4/deck.yaml || die "the deck names no codec"
+grep -q '"compress.grads.codec":"none"' lab/tiny-2-none-4/results.jsonl ||
+  die "the deck names no codec"
 bytes='"bytes_raw_total":80000000,"bytes_compressed_total":20000000'
 by_op='"comm_time_ms_by_op":{"EXCHANGE":30,"GATHER":10}'
 fake a-none none \
-  '"bytes_raw_total":8,"bytes_compressed_total":8,"comm_ratio":0.5,"overlap_ratio":0.2,'"$by_op"
-fake a-int8 int8 "$bytes,"'"comm_ratio":0.25,"overlap_ratio":0,'\
+  '"grad_rel_error":0,"bytes_raw_total":8,"bytes_compressed_total":8,"comm_ratio":0.5,'\
+'"overlap_ratio":0.2,'"$by_op"
+fake a-int8 int8 "$bytes,"'"comm_ratio":0.25,"overlap_ratio":0,"grad_rel_error":0.01,'\
 '"compress_time_ms":40,"decompress_time_ms":20'
 RANKS=1 fake one none '"comm_ratio":0,"overlap_ratio":null'
 report a-none a-int8 one
+page curve report.html "Learning rate" one one/results.jsonl step lr
+cell summary a-none "gradient error" -
+cell summary a-int8 "gradient error" "1.00 %"
 # Saved: 60 MB over 10 steps and 2 ranks. In 60 ms.
 near breakeven a-int8 break-even 5e7
 cell breakeven a-int8 break-even "0.4 Gbit/s"
@@ -213,7 +278,7 @@ sed 's/"kind":"run"/&,'"$text/" \
   one/results.jsonl > "$odd/results.jsonl"
 cp one/results.jsonl "$(printf 'bad\377\001')"
 report "$odd"
-test "$(page count report.html script)" = 0 || die "a text of a record became a script"
+test "$(page count report.html script)" = 1 || die "a text of a record became a script"
 has td "<script>alert(1)</script>$(printf '\357\277\275')"
 has td "n&1, <n2>"
 has title "$odd"
@@ -223,13 +288,14 @@ grep -qF 'bad' report.out || die "the table has no name"
 
 # A run that goes on: any part of the file makes a page. The last line is not damaged but torn.
 mkdir cut
-size=$(wc -c < a-int8/results.jsonl)
+tail -n 11 a-int8/results.jsonl > short.jsonl # without the deck of the start
+size=$(wc -c < short.jsonl)
 for at in $(seq 0 37 "$size"); do
-  head -c "$at" a-int8/results.jsonl > cut/results.jsonl
+  head -c "$at" short.jsonl > cut/results.jsonl
   report cut
   ! grep -q damaged report.err || die "cut at byte $at: $(cat report.err)"
 done
-head -c 200 a-int8/results.jsonl > cut/results.jsonl
+head -c 200 short.jsonl > cut/results.jsonl
 report cut
 says "cut/results.jsonl: the last line is incomplete."
 : > cut/results.jsonl
@@ -251,21 +317,16 @@ has div "cut: no step was completed."
   sed -n '3,$p' one/results.jsonl
 } > cut/results.jsonl
 report cut
-says "cut/results.jsonl: 5 of 16 lines are damaged and left out, the first in line 3."
+says "cut/results.jsonl: 5 of 17 lines are damaged and left out, the first in line 3."
 near summary cut steps 10
 for byte in $(seq 1 97 "$size"); do # a byte that is another one
-  head -c "$byte" a-int8/results.jsonl > cut/results.jsonl
-  { printf '\042'; tail -c +$((byte + 2)) a-int8/results.jsonl; } >> cut/results.jsonl
+  head -c "$byte" short.jsonl > cut/results.jsonl
+  { printf '\042'; tail -c +$((byte + 2)) short.jsonl; } >> cut/results.jsonl
   report cut
 done
 
-# A deck of another version: the run is there, without its deck.
-echo 'run: {stepps: 5}' > cut/deck.yaml
-report cut
-says "The deck is not used: cut/deck.yaml"
-
 # Numbers that no run has fit into their columns.
-for number in 1e300 -1e300 1e15; do
+for number in 1e300 -1e300 1e15 1e999 5e-324 1234567890123456789012; do
   mkdir -p cut
   sed "s/\"\(seconds\|loss\|tokens_per_s\|grad_norm\)\": *[0-9.e+-]*/\"\1\":$number/g
     s/\"tokens\": *[0-9]*/\"tokens\":9007199254740993/" a-int8/results.jsonl > cut/results.jsonl
@@ -282,4 +343,18 @@ fails 3 "there is no folder nowhere" "$SLUICE" report lab nowhere
 fails 3 "pipe/results.jsonl" timeout 20 "$SLUICE" report pipe
 fails 4 "nowhere" "$SLUICE" report one out=nowhere/page.html
 fails 2 "usage" "$SLUICE" report
+fails 4 "cannot write to standard output" sh -c '"$1" report one > /dev/full' - "$SLUICE"
+
+# The script needs Python, no variables and no modules of the user, and a whole installation.
+fails 8 "report needs python3, which cannot be started (No such file or directory): install" \
+  env PATH="$PWD/empty" "$SLUICE" report one
+mkdir evil
+echo 'raise SystemExit(9)' | tee json.py evil/json.py > evil/re.py
+PYTHONPATH=$PWD/evil PYTHONHOME=$PWD/evil "$SLUICE" report one > report.out 2>&1 ||
+  die "a module of the user was run"
+cp "$SLUICE" evil/sluice
+fails 3 "there is no script empty/tools/report.py: install all of Sluice" \
+  env SLUICE_DATADIR=empty evil/sluice report one
+SLUICE_DATADIR=$top_srcdir evil/sluice report one > report.out 2>&1 ||
+  die "the script of the installation"
 rm -rf pipe

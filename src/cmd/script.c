@@ -1,0 +1,138 @@
+/* Starts the scripts of tools/. The commands that are a script alone stand here with their options,
+ * so that help, man pages and completion know them. */
+#include "cmd/script.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/open.h"
+#include "cmd/site.h"
+#include "io/text/file.h"
+
+static enum status find_script(const char *name, char **path)
+{
+  char program[4096] = "";
+  if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+    return open_failed(errno, "read", "/proc/self/exe");
+  char *slash = strrchr(program, '/');
+  char *near = mem_printf("%.*s/tools/%s.py", (int)(slash - program), program, name);
+  if (near && file_exists(near)) {
+    *path = near;
+    return STATUS_OK;
+  }
+  mem_free(near);
+  char *installed = mem_printf("%s/tools/%s.py", site_data_folder(), name);
+  if (!near || !installed)
+    return STATUS_MEMORY;
+  if (file_exists(installed)) {
+    *path = installed;
+    return STATUS_OK;
+  }
+  const enum status status =
+      status_set(STATUS_INPUT, "there is no script %s: install all of Sluice", installed);
+  mem_free(installed);
+  return status;
+}
+
+/* The words of the command, of which the list owns each. */
+static enum status list_words(const char *name, const struct option *table,
+                              const struct option_set *set, int words, char *const word[],
+                              char **argv)
+{
+  /* UTF-8 in any locale; no cache files; no variables or packages of the user. */
+  static const char *const first[] = {"python3", "-X", "utf8", "-BEs"};
+  const int n_first = (int)(sizeof first / sizeof *first);
+  int n = 0;
+  for (int i = 0; i < n_first; i++)
+    if (!(argv[n++] = mem_strdup(first[i])))
+      return STATUS_MEMORY;
+  enum status status = find_script(name, &argv[n++]);
+  for (const struct option *o = table; o->name && !status; o++) {
+    char *value = NULL;
+    status = options_print_named(set, o->name, &value);
+    if (!status && !(argv[n++] = mem_printf("%s=%s", o->name, value)))
+      status = STATUS_MEMORY;
+    mem_free(value);
+  }
+  for (int i = -1; i < words && !status; i++)
+    if (!(argv[n++] = mem_strdup(i < 0 ? "--" : word[i])))
+      status = STATUS_MEMORY;
+  return status;
+}
+
+enum status script_become(const char *name, const struct option *table,
+                          const struct option_set *set, int words, char *const word[])
+{
+  enum { OTHERS = 8 }; /* words that are no option and no word of the user, and a NULL at the end */
+  int options = 0;
+  while (table[options].name)
+    options++;
+  char **argv = NULL;
+  enum status status = mem_new(MEM_META, options + words + OTHERS, &argv);
+  if (!status)
+    status = list_words(name, table, set, words, word, argv);
+  if (!status) {
+    execvp(argv[0], argv);
+    status = status_set(STATUS_UNSUPPORTED,
+                        "sluice %s needs %s, which cannot be started (%s): install Python 3.8 or "
+                        "later (Debian and Ubuntu: apt install python3)",
+                        name, argv[0], strerror(errno));
+  }
+  for (int i = 0; argv && i < options + words + OTHERS; i++)
+    mem_free(argv[i]);
+  mem_free(argv);
+  return status;
+}
+
+struct values {
+  char *out;
+  int64_t warmup;
+};
+
+// clang-format off: one row an option
+static const struct option report_table[] = {
+    {"out", OPTION_STRING, AT(out), "report.html", .path = true, .text = "File of the page."},
+    {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     .text = "Steps that times and tokens/s leave out after each start of a run."},
+    {.name = NULL},
+};
+// clang-format on
+
+static enum status run_report(const struct arguments *arguments)
+{
+  return script_become("report", report_table, arguments->set, arguments->words, arguments->word);
+}
+
+const struct command command_report = {
+    .name = "report",
+    .usage = "DIR... [out=FILE] [warmup=N]",
+    .summary = "write a page with tables and charts of runs",
+    .text =
+        "Reads results.jsonl of run folders, and writes one HTML page that needs no other file. "
+        "It needs Python 3.8 or later. DIR is a run folder, or the folder of the runs of sluice "
+        "compare. A run that is still going on can be read. A table of the runs is printed.\n"
+        "\n"
+        "Runs that differ only in seed and folder are one method. Its numbers are means over the "
+        "finished runs, or over all runs if none is finished. The page also has the standard "
+        "deviation.\n"
+        "\n"
+        "The page has a summary, curves of loss, evaluation, learning rate, gradient norm, "
+        "tokens/s, MFU, memory and the compute lane, events, and the settings. If the records have "
+        "them, it also shows where the "
+        "time of a step goes, quality against compression ratio, and the break-even bandwidth "
+        "of each codec. Uncompressed runs of the same deck and rank count are the reference of "
+        "a codec.\n"
+        "\n"
+        "A damaged line of results.jsonl is reported and left out.",
+    .examples = "  sluice report runs/quickstart\n"
+                "  sluice report runs/a runs/b out=ab.html\n"
+                "  sluice report runs/compare out=compare.html\n",
+    .options = report_table,
+    .values_size = sizeof(struct values),
+    .least_words = 1,
+    .most_words = -1,
+    .run = run_report,
+};

@@ -1,0 +1,5 @@
+# sluice NAME starts NAME.py. A build finds them by the links that configure makes.
+toolsdir = $(pkgdatadir)/tools
+dist_tools_DATA = \
+	tools/report.py \
+	tools/sluice_results.py
