@@ -531,17 +531,23 @@ static enum status prevent_shared_pointers(void)
   return status ? status : set_default("OMPI_MCA_sharedfp_sm_priority", "-1");
 }
 
-/* Open MPI 5 makes a file in /dev/shm that only a launcher removes. A process without launcher
- * shares nothing, so it needs none. Jobs that it starts itself do. */
+/* A process without launcher has no peers, so it needs no transport. Looking for one takes up
+ * to 1.2 seconds, and Open MPI 5 makes a file in /dev/shm that only a launcher removes. Jobs that
+ * the process starts itself need transports. */
 static enum status init_mpi(int *argc, char ***argv, int *provided)
 {
-  const bool alone = !launch_read().launched && !getenv("OMPI_MCA_btl");
-  const enum status status = alone ? set_default("OMPI_MCA_btl", "^sm") : STATUS_OK;
-  if (status)
-    return status;
+  static const char *const none[][2] = {{"OMPI_MCA_btl", "self"}, {"OMPI_MCA_pml", "ob1"}};
+  enum { NONE = sizeof none / sizeof *none };
+  bool is_set[NONE];
+  for (int i = 0; i < NONE; i++) {
+    is_set[i] = launch_read().launched || getenv(none[i][0]);
+    if (!is_set[i] && set_default(none[i][0], none[i][1]))
+      return STATUS_MEMORY;
+  }
   const int error = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
-  if (alone)
-    (void)unsetenv("OMPI_MCA_btl");
+  for (int i = 0; i < NONE; i++)
+    if (!is_set[i])
+      (void)unsetenv(none[i][0]);
   return comm_mpi_check(error, "MPI_Init_thread");
 }
 
