@@ -28,6 +28,19 @@ static void on_signal(int signal_number)
   errno = error;
 }
 
+/* Whether the program was started with SIGHUP ignored, as nohup does. Libraries of UCX catch SIGHUP
+ * when they are loaded, so this looks before any library starts. */
+static bool ignores_hangup;
+
+static void look_at_hangup(void)
+{
+  struct sigaction before;
+  ignores_hangup = !sigaction(SIGHUP, NULL, &before) && before.sa_handler == SIG_IGN;
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const first_look)(void) =
+    look_at_hangup;
+
 enum status signals_install(bool speaks)
 {
   static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
@@ -37,9 +50,9 @@ enum status signals_install(bool speaks)
   if (sigaction(SIGPIPE, &ignore, NULL))
     return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
   for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-    if (caught[i] == SIGHUP && !sigaction(SIGHUP, NULL, &before) && before.sa_handler == SIG_IGN)
-      continue; /* nohup */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    if (caught[i] == SIGHUP && ignores_hangup)
+      action = ignore;
     if (caught[i] == SIGINT)
       action.sa_flags |= (int)SA_RESETHAND;
     if (sigaction(caught[i], &action, NULL))
