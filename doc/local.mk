@@ -76,7 +76,6 @@ images = \
 	doc/images/report.png \
 	doc/images/scale.svg \
 	doc/images/scaling.svg \
-	doc/images/site.png \
 	doc/images/speed.svg \
 	doc/images/step.svg \
 	doc/images/tensorboard.png \
