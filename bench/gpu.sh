@@ -1,7 +1,7 @@
 #!/bin/bash
 # bench/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank per
 # GPU, bf16 compute with fp32 masters, moments and gradients. For each run of Sluice it appends a
-# line with the row's name and the result of `sluice bench` to RESULTS. gpu_table.py makes tables of
+# line with the row's name and the result of `sluice bench` to RESULTS. tables.py makes tables of
 # them.
 #
 # Rows, by default the first four:

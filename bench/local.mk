@@ -5,7 +5,6 @@ EXTRA_DIST += \
 	bench/adam.sh \
 	bench/bpe_train.py \
 	bench/bpe_train.sh \
-	bench/codec_table.py \
 	bench/codecs.yaml \
 	bench/codecs_seeds.yaml \
 	bench/corpus.sh \
@@ -18,16 +17,15 @@ EXTRA_DIST += \
 	bench/fsdp2.py \
 	bench/gpt2_cpu.py \
 	bench/gpu.sh \
-	bench/gpu_table.py \
 	bench/matrix.sh \
 	bench/offload.sh \
-	bench/offload_table.py \
 	bench/optimizers.sh \
 	bench/pays.sh \
 	bench/plots.py \
 	bench/rows.sh \
 	bench/scale.py \
 	bench/scaling.sh \
+	bench/tables.py \
 	bench/tokenizer.py \
 	bench/tokenizer.sh \
 	bench/transports.sh

@@ -14,7 +14,7 @@
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
 #   sent_bytes                       all bytes that a rank sends in a step
 #   refused                          the reason, if the combination is none; no numbers then
-# bench/codec_table.py makes the page of such a file. key=value are more keys of the deck, for
+# bench/tables.py makes a table of such a file. key=value are more keys of the deck, for
 # example model.layers=2.
 # Environment:
 #   DECK        deck (inputs/gpt2-62m.yaml with the keys below, which make steps short)

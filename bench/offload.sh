@@ -2,7 +2,7 @@
 # bench/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory,
 # one rank per GPU. For each run it appends lines to RESULTS: the row's name, the result of `sluice
 # bench` with the exposed times of a trace, and the prediction of `sluice plan`. The script
-# offload_table.py makes tables of them.
+# tables.py makes tables of them.
 #
 # Rows, on Qwen2.5 7B with T 1024 and B 16. The first block of them runs by default:
 #   qwen7b-memory            Everything on the GPU, with recomputation. It is the reference.

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Checks the forecasts of `sluice plan` against published training runs.
 
-  scale.py SLUICE        predicts every row, into doc/measured/scale-predicted.txt
-  scale.py --check       exits with 1 if pages or plot of doc/measurements differ from the files
-  scale.py --sample SLUICE   predicts some rows again, and exits with 1 if they differ
-  scale.py               writes doc/measurements/scale.md, tables/scale.md and the plot
+  bench/scale.py SLUICE            predicts every row, into doc/measured/scale-predicted.txt
+  bench/scale.py --sample SLUICE   predicts some rows again, and exits with 1 if they differ
 
-The rows are in doc/measured/scale-published.csv. Only rows of one node calibrate, and a third of
-all rows is never seen by calibration. The rule is hidden(). Rates of links, latencies, contention
-and the spread of GPUs come from the documents that CONSTANTS names, not from rows.
+The rows are in doc/measured/scale-published.csv, and tables.py makes the page. Only rows of one
+node calibrate, and a third of all rows is never seen by calibration. The rule is hidden(). Rates of
+links, latencies, contention and the spread of GPUs come from documents, not from rows.
 """
 
 import csv
@@ -22,21 +20,16 @@ import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
-sys.dont_write_bytecode = True  # nothing is left beside the source
-import plots
-from gpu_table import MARKED, table, write_or_check
-
 TOP = pathlib.Path(__file__).resolve().parents[1]
 ROWS = TOP / "doc/measured/scale-published.csv"
 PREDICTED = TOP / "doc/measured/scale-predicted.txt"
-PAGES = [TOP / "doc/measurements/scale.md", TOP / "doc/measurements/tables/scale.md"]
-PLOT = TOP / "doc/images/scale.svg"
 
-# CONTENTION was set after a trial that had shown errors of rows of several nodes.
 LATENCY_US = {"node": 3.4, "net": 14.0}  # NCCL 2.19 src/graph/tuning.cc, hwLat: ring, Simple
+# arXiv 2507.03114: a collective slows products that run at the same time by up to 40 %. It was set
+# after a trial that had shown errors of rows of several nodes.
 CONTENTION = 1 - 1 / 1.4
-SPREAD = 0.08 / 5.4
-REACHED = {"memory": 0.866, "link": 0.83}
+SPREAD = 0.08 / 5.4  # arXiv 2208.11035: 8 % from whisker to whisker, 5.4 standard deviations
+REACHED = {"memory": 0.866, "link": 0.83}  # of the data sheet, measured on H200
 # Memory, NVLink in one direction, and network of a node's 8 GPUs, GB/s.
 GPUS = {
     "A100 40GB": (1555, 300, 200),
@@ -45,22 +38,6 @@ GPUS = {
     "H100 96GB": (2400, 450, 400),
     "H200": (4800, 450, 400),
 }
-CONSTANTS = [
-    ("latency", "14 us between nodes, 3.4 us inside", "NCCL 2.19, `src/graph/tuning.cc`, `hwLat`"),
-    (
-        "contention",
-        "1 - 1 / 1.4",
-        "arXiv 2507.03114: a collective slows products that run at the same time by up to 40 %",
-    ),
-    (
-        "spread",
-        "0.08 / 5.4",
-        "arXiv 2208.11035: 8 % from whisker to whisker, which are 5.4 standard deviations",
-    ),
-    ("memory", "86.6 % of the data sheet", "[measured on H200](prediction.md)"),
-    ("link, node_link", "83 % of the data sheet", "[measured on H200](prediction.md)"),
-    ("network of a node", "as the row states, or 400 Gbit/s per H100", "data sheet of DGX H100"),
-]
 MPT = {
     "125m": (12, 768, 12),
     "350m": (24, 1024, 16),
@@ -83,7 +60,6 @@ STRATEGIES = {
 }
 NODE = 8  # GPUs
 NEIGHBOURS = 3
-NEAR = 0.15  # points that are further off are hollow
 
 
 class Row:
@@ -329,152 +305,11 @@ def near_enough(sluice, deck, row, line):
     return abs(predict(sluice, deck, row, line["gemm"]) / line["step_s"] - 1) < 0.005
 
 
-# ---- the page
-
-
-def mean_error(pairs):
-    return sum(abs(p / m - 1) for p, m in pairs) / len(pairs)
-
-
-def percent(x, digits=1):
-    return f"{100 * x:.{digits}f}%"
-
-
-def errors(rows, lines):
-    role, _ = roles(rows)
-
-    def line(name, wanted):
-        pairs = [
-            (lines[r.number]["step_s"], r.step_s)
-            for r in rows
-            if r.number in lines and wanted(r)
-        ]
-        if not pairs:
-            return None
-        worst = max(abs(p / m - 1) for p, m in pairs)
-        return [name, str(len(pairs)), percent(mean_error(pairs)), percent(worst)]
-
-    def several(row):
-        return row.nodes > 1
-
-    found = [
-        line("several nodes", several),
-        line("several nodes, hidden third", lambda r: several(r) and role[r.number] == "hidden"),
-        line("one node, hidden third", lambda r: r.nodes == 1),
-    ]
-    found += [
-        line(f"several nodes, {gpu}", lambda r, gpu=gpu: several(r) and r.gpu() == gpu)
-        for gpu in GPUS
-    ]
-    return table(["rows", "number", "mean error", "largest error"], [f for f in found if f])
-
-
-def losses(rows, lines):
-    """Of efficiency from 128 to 512 GPUs, for each model that has both."""
-    cells, off = [], []
-    for last in rows:
-        first = next(
-            (
-                r
-                for r in rows
-                if r.ranks == 128
-                and last.ranks == 512
-                and all(
-                    r.cells[k] == last.cells[k]
-                    for k in ("source", "gpu", "model", "seq", "micro_batch", "precision")
-                )
-            ),
-            None,
-        )
-        if not first or first.number not in lines or last.number not in lines:
-            continue
-        measured = 1 - first.step_s / last.step_s
-        said = 1 - lines[first.number]["step_s"] / lines[last.number]["step_s"]
-        off.append(said - measured)
-        cells.append(
-            [
-                last.cells["model"],
-                last.cells["strategy"],
-                percent(measured),
-                percent(said),
-                f"{100 * (said - measured):+.1f}",
-            ]
-        )
-    mean = sum(abs(x) for x in off) / len(off)
-    cells.append(["mean", "", "", "", f"{100 * mean:.1f}"])
-    return table(["model", "strategy", "measured", "predicted", "points off"], cells)
-
-
-def all_rows(rows, lines):
-    role, _ = roles(rows)
-    cells = []
-    for r in rows:
-        c, said = r.cells, lines.get(r.number)
-        cells.append(
-            [
-                str(r.number),
-                c["source"].split()[0],
-                c["gpu"],
-                c["model"],
-                c["seq"].split()[0] if c["seq"] else "–",
-                c["gpus"] or "–",
-                c["strategy"],
-                f"{c['micro_batch'] or '–'} x {c['grad_accum'] or '–'}",
-                c["precision"],
-                c["step_s"] or "–",
-                f"{said['step_s']:.3f}" if said else "–",
-                f"{said['step_s'] / r.step_s:.2f}" if said else "–",
-                role[r.number],
-            ]
-        )
-    head = "row source GPU model T GPUs strategy batch precision measured predicted ratio role"
-    return table(head.split(), cells)
-
-
-def plot(rows, lines):
-    role, _ = roles(rows)
-    points = [
-        (
-            lines[r.number]["step_s"],
-            r.step_s,
-            ("several nodes" if r.nodes > 1 else "one node")
-            + (", hidden" if role[r.number] == "hidden" else ""),
-        )
-        for r in rows
-        if r.number in lines
-    ]
-
-    def inside(predicted, measured):
-        return abs(predicted / measured - 1) <= NEAR
-
-    count = sum(inside(x, y) for x, y, _ in points)
-    title = f"Time of a step: {count} of {len(points)} predictions within {NEAR:.0%}"
-    ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
-    return plots.scatter(title, "predicted, s", "measured, s", points, inside, ticks)
-
-
-def make_pages(check):
-    rows = read_rows()
-    commit, lines = read_predicted()
-    parts = {
-        "constants": table(["rate", "value", "source"], [list(c) for c in CONSTANTS]),
-        "commit": f"Predicted by commit {commit}.\n",
-        "errors": errors(rows, lines),
-        "losses": losses(rows, lines),
-        "rows": all_rows(rows, lines),
-    }
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        write_or_check(page, MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old), check)
-    write_or_check(PLOT, plot(rows, lines), check)
-    return 0
-
-
 def main(words):
-    if words[:1] == ["--sample"]:
+    if words[:1] == ["--sample"] and len(words) == 2:
         return sample(words[1])
-    if words[:1] == ["--check"] or not words:
-        return make_pages(bool(words))
+    if len(words) != 1:
+        sys.exit("usage: bench/scale.py [--sample] SLUICE")
     predict_all(words[0])
     return 0
 

@@ -24,28 +24,15 @@ pages = \
 	doc/howto/troubleshoot.md \
 	doc/howto/watch-a-run.md \
 	doc/index.md \
-	doc/measurements/attention.md \
 	doc/measurements/compression.md \
 	doc/measurements/fp8.md \
-	doc/measurements/gpu-limits.md \
-	doc/measurements/host.md \
 	doc/measurements/index.md \
-	doc/measurements/memory.md \
-	doc/measurements/method.md \
 	doc/measurements/offload.md \
 	doc/measurements/prediction.md \
 	doc/measurements/scale.md \
 	doc/measurements/scaling.md \
 	doc/measurements/speed.md \
 	doc/measurements/step.md \
-	doc/measurements/tables/compression.md \
-	doc/measurements/tables/index.md \
-	doc/measurements/tables/memory.md \
-	doc/measurements/tables/offload.md \
-	doc/measurements/tables/prediction.md \
-	doc/measurements/tables/scale.md \
-	doc/measurements/tables/speed.md \
-	doc/measurements/tables/step.md \
 	doc/reference/checkpoint.md \
 	doc/reference/commands.md \
 	doc/reference/deck-keys.md \
@@ -64,12 +51,8 @@ pages = \
 	doc/tutorials/pretrain-300m.md \
 	doc/tutorials/quickstart.md
 images = \
-	doc/images/attention.svg \
 	doc/images/compression.svg \
 	doc/images/fp8.svg \
-	doc/images/gpu-limits.svg \
-	doc/images/host.svg \
-	doc/images/memory.svg \
 	doc/images/offload.svg \
 	doc/images/prediction.svg \
 	doc/images/pretrain-300m.svg \
@@ -80,100 +63,46 @@ images = \
 	doc/images/step.svg \
 	doc/images/tensorboard.png \
 	doc/images/top.png
-# The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
+# Records, and the tables that bench/tables.py makes of them. Pages link to both.
 measured = \
-	doc/measured/adam-h200.txt \
-	doc/measured/adam-h200x2-second.txt \
-	doc/measured/adam-h200x2.txt \
-	doc/measured/adam-h200x4.txt \
-	doc/measured/codecs-h200.txt \
-	doc/measured/compression-matrix-h200x2.txt \
-	doc/measured/compression-pays-h100x2.txt \
-	doc/measured/compression-pays-h200x2-second.txt \
-	doc/measured/compression-pays-h200x2.txt \
-	doc/measured/compression-pays-h200x4.txt \
-	doc/measured/compression-pays-mpi-h200x4.txt \
-	doc/measured/compression-quality-h100x2.txt \
-	doc/measured/compression-quality-h200x2.txt \
-	doc/measured/compression-quality-h200x4.txt \
+	doc/measured/compression-h200x2.txt \
+	doc/measured/curve-300m.txt \
+	doc/measured/fp8-loss-h200x2.txt \
 	doc/measured/fuzz.txt \
-	doc/measured/h200x2-gpt2.txt \
-	doc/measured/h200x2-llama8b.txt \
-	doc/measured/h200x2-qwen0.5b.txt \
-	doc/measured/h200x2-qwen7b.txt \
-	doc/measured/h200x2-second.jsonl \
-	doc/measured/h200x2-third.jsonl \
-	doc/measured/h200x2.jsonl \
-	doc/measured/h200x4-fifth-passes.yaml \
-	doc/measured/h200x4-fifth.jsonl \
-	doc/measured/h200x4-fourth.jsonl \
-	doc/measured/h200x4-second.jsonl \
-	doc/measured/h200x4-third.jsonl \
-	doc/measured/h200x4-weak.jsonl \
 	doc/measured/h200x4.jsonl \
 	doc/measured/hosts.txt \
-	doc/measured/io-h200.txt \
 	doc/measured/kills.txt \
 	doc/measured/mutations.txt \
-	doc/measured/offload-h200-rates.yaml \
-	doc/measured/offload-h200x2-fifth.jsonl \
-	doc/measured/offload-h200x2-fourth.jsonl \
-	doc/measured/offload-h200x2-predicted.jsonl \
-	doc/measured/offload-h200x2-rates-before.yaml \
-	doc/measured/offload-h200x2-rates-fifth.yaml \
-	doc/measured/offload-h200x2-rates-fourth.yaml \
-	doc/measured/offload-h200x2-rates-second.yaml \
-	doc/measured/offload-h200x2-rates.yaml \
-	doc/measured/offload-h200x2-second.jsonl \
-	doc/measured/offload-h200x2-sixth.jsonl \
-	doc/measured/offload-h200x2-third.jsonl \
-	doc/measured/offload-h200x2.jsonl \
-	doc/measured/offload-h200x4-fourth.jsonl \
-	doc/measured/offload-h200x4-rates-fourth.yaml \
-	doc/measured/offload-h200x4-rates-resident.yaml \
-	doc/measured/offload-h200x4-rates-sweep.yaml \
-	doc/measured/offload-h200x4-rates-third.yaml \
-	doc/measured/offload-h200x4-rates.yaml \
-	doc/measured/offload-h200x4-resident.jsonl \
-	doc/measured/offload-h200x4-third.jsonl \
 	doc/measured/offload-h200x4.jsonl \
-	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
-	doc/measured/optimizers-h100.txt \
-	doc/measured/compression-cpu-2cores-second.txt \
-	doc/measured/compression-cpu-2cores.txt \
-	doc/measured/compression-eighth-h100x2.txt \
-	doc/measured/compression-levels-h100x2.txt \
-	doc/measured/compression-matrix-h100x2.txt \
-	doc/measured/codecs-h100.txt \
-	doc/measured/curve-300m.txt \
-	doc/measured/curve-gpt2-124m-early.txt \
-	doc/measured/curve-gpt2-124m.txt \
-	doc/measured/fp8-cosine-host.txt \
-	doc/measured/fp8-h100.txt \
-	doc/measured/fp8-h200.txt \
-	doc/measured/fp8-quality-gpt2-124m-once.txt \
-	doc/measured/fp8-quality-gpt2-124m-whole.txt \
-	doc/measured/fp8-quality-qwen2.5-0.5b-once.txt \
-	doc/measured/fp8-quality-qwen2.5-0.5b.txt \
-	doc/measured/sanitize-second-h200.txt \
-	doc/measured/fp8-quality-h100x1.txt \
-	doc/measured/h100.jsonl \
-	doc/measured/sanitize-fp8-h100.txt \
-	doc/measured/fp8-quality-gpt2-124m.txt \
-	doc/measured/fp8-quality-h100x2.txt \
-	doc/measured/fp8-quality-h200x4.txt \
-	doc/measured/gathered-h100x2.txt \
-	doc/measured/optimizers-h200.txt \
-	doc/measured/sanitize-fp8-h200.txt \
-	doc/measured/sanitize-h200.txt \
+	doc/measured/perplexity-h200.txt \
+	doc/measured/rates-h200x4-passes.yaml \
+	doc/measured/rates-h200x4.yaml \
 	doc/measured/sanitizers.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \
 	doc/measured/soak.txt \
+	doc/measured/step-h200x2.txt \
 	doc/measured/storage-faults.txt \
-	doc/measured/tests-h200.txt \
-	doc/measured/transports-h200x2.jsonl
+	doc/measured/transports-h200x2.jsonl \
+	doc/measurements/tables/accuracy.csv \
+	doc/measurements/tables/attention.csv \
+	doc/measurements/tables/campaigns.csv \
+	doc/measurements/tables/compression.csv \
+	doc/measurements/tables/curve.csv \
+	doc/measurements/tables/errors.csv \
+	doc/measurements/tables/fp8.csv \
+	doc/measurements/tables/graphs.csv \
+	doc/measurements/tables/host.csv \
+	doc/measurements/tables/kills.csv \
+	doc/measurements/tables/losses.csv \
+	doc/measurements/tables/offload.csv \
+	doc/measurements/tables/prediction.csv \
+	doc/measurements/tables/scale.csv \
+	doc/measurements/tables/scaling.csv \
+	doc/measurements/tables/speed.csv \
+	doc/measurements/tables/step.csv \
+	doc/measurements/tables/transports.csv
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	slurm/README.md $(pages) $(images) $(measured)
 EXTRA_DIST += doc/conf.py doc/layers.txt

@@ -6,7 +6,6 @@ check_scripts += \
 	tests/cli/completion.sh \
 	tests/cli/compress.sh \
 	tests/cli/compress_weights.sh \
-	tests/cli/codec_tables.sh \
 	tests/cli/compare.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
@@ -31,14 +30,13 @@ check_scripts += \
 	tests/cli/help.sh \
 	tests/cli/hybrid.sh \
 	tests/cli/json.sh \
+	tests/cli/matrix.sh \
 	tests/cli/memory.sh \
 	tests/cli/metrics.sh \
 	tests/cli/mixups.sh \
 	tests/cli/nodes.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_clip.sh \
-	tests/cli/offload_tables.sh \
-	tests/cli/performance.sh \
 	tests/cli/quickstart.sh \
 	tests/cli/rates.sh \
 	tests/cli/report.sh \
@@ -46,12 +44,12 @@ check_scripts += \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
-	tests/cli/scale_tables.sh \
 	tests/cli/schema.sh \
 	tests/cli/site.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \
 	tests/cli/stopping.sh \
+	tests/cli/tables.sh \
 	tests/cli/tensorboard.sh \
 	tests/cli/tokenizer.sh \
 	tests/cli/top.sh \
@@ -64,7 +62,6 @@ EXTRA_DIST += \
 	tests/campaign/faults.sh \
 	tests/campaign/kills.sh \
 	tests/campaign/soak.sh \
-	tests/campaign/reliability.py \
 	tests/cli/common.sh \
 	tests/cli/huggingface.py \
 	tests/cli/lustre.c \

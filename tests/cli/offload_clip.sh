@@ -161,9 +161,9 @@ same end-deferred end-speculative
   done
 }
 # Forecasts see that early updates are hidden, and that clipped steps are not slower than before.
-"$SLUICE" plan "$top_srcdir/inputs/qwen2.5-7b.yaml" run.device=cuda ranks=2 local_ranks=2 $host \
-  data.sequence=1024 data.micro_batch=16 data.batch=32 \
-  rates="$top_srcdir/doc/measured/offload-h200x2-rates-fourth.yaml" > plan.out ||
+"$SLUICE" plan "$top_srcdir/inputs/qwen2.5-7b.yaml" run.device=cuda ranks=4 local_ranks=4 $host \
+  data.sequence=1024 data.micro_batch=16 data.batch=64 \
+  rates="$top_srcdir/doc/measured/rates-h200x4.yaml" > plan.out ||
   { cat plan.out >&2; die "no forecast"; }
 awk '$1 == "deferred" && NF == 7 { step = $2; clipped = $4 }
   $1 == "speculative" { good = $2 < 0.8 * step && $4 < clipped && $4 > $2 && /[(]this deck[)]$/ }

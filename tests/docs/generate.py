@@ -167,7 +167,7 @@ def rates(sluice):
             "`sluice bench rates out=FILE` measures the rates of a machine, and `sluice bench DECK "
             "rates=FILE` adds those of a model's passes. `sluice plan DECK rates=FILE` predicts a "
             "step from them. The directory `doc/measured` of the source has files of some "
-            "machines, such as `offload-h200x2-rates-fifth.yaml`."
+            "machines, such as `rates-h200x4.yaml`."
         )
         + "\n"
     )
