@@ -154,8 +154,8 @@ summed_up "un saved" "finished: 1 step in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s"
   "384; $(trained "un saved")" none "sluice report 'un saved'"
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
-grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", '\
-'*"device_bytes": *[1-9]' first/results.jsonl ||
+grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32",.*"transport": *"mpi",.*'\
+'"device_bytes": *[1-9]' first/results.jsonl ||
   { cat first/results.jsonl >&2; die "the summary does not say where it was computed"; }
 # The head of the log: what the run does. Facts of the machine are in log.txt alone.
 # tokens PART: those of training or validation, from what prepare said.
