@@ -546,7 +546,8 @@ def as_markdown(name):
     rows = [row for row in made(name) if chosen(row)]
     heads = list(rows[0])[:columns]
     units = {"times": None, "loss": None}
-    lines = [[cell(head, row[head]) or "–" for head in heads] for row in rows]
+    cells = [[cell(head, row[head]) or "–" for head in heads] for row in rows]
+    lines = [[f"{int(c):,}" if c.isdigit() and len(c) > 3 else c for c in line] for line in cells]
     shown = []
     for head in heads:
         start, _, unit = head.rpartition(", ")

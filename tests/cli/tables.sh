@@ -47,10 +47,10 @@ measured/mutations.txt 1s/"wrong.data":0/"wrong data":1/
 measured/fuzz.txt 1s/"findings":0/"findings":1/
 measured/sanitizers.txt $s/"passed"/"finding"/
 measured/soak.txt $s/"exit":75/"exit":1/
-measurements/speed.md s/13462/13463/
+measurements/speed.md s/13,462/13,463/
 measurements/scale.md s/mean.error.of/mean error below/
 measurements/tables/scale.csv s/18.278/18.279/
-reference/reliability.md s/1225/1226/
+reference/reliability.md s/1,225/1,226/
 images/speed.svg s/fill=/fill =/
 END
 python3 bench/tables.py
