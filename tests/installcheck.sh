@@ -30,6 +30,7 @@ awk -F '"loss":' \
   END { exit !(last < first) }' runs/first/results.jsonl || fail "the loss does not fall"
 if command -v python3 > /dev/null; then
   "$sluice" report runs/first > log 2>&1 || fail "sluice report"
+  "$sluice" top runs/first > log 2>&1 || fail "sluice top"
   grep -q '</html>' report.html || fail "sluice report writes no page"
 fi
 echo "make installcheck: ten steps of sluice train first, and the loss falls"

@@ -2,4 +2,5 @@
 toolsdir = $(pkgdatadir)/tools
 dist_tools_DATA = \
 	tools/report.py \
-	tools/sluice_results.py
+	tools/sluice_results.py \
+	tools/top.py

@@ -32,7 +32,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("zstd")
     depends_on("papi", when="+papi")
     depends_on("nccl@2.19:", when="+cuda")
-    # Python 3.8 or later is suggested: `sluice report` starts it. Training needs none.
+    # Python 3.8 or later is suggested: `sluice report` and `top` start it. Training needs none.
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")
 
     def configure_args(self):

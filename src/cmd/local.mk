@@ -46,7 +46,6 @@ sluice_SOURCES = \
 	src/cmd/site.h \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
-	src/cmd/top.c \
 	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)
 sluice_CPPFLAGS = $(AM_CPPFLAGS) -DSLUICE_PKGDATADIR='"$(pkgdatadir)"' \

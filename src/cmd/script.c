@@ -90,6 +90,8 @@ enum status script_become(const char *name, const struct option *table,
 struct values {
   char *out;
   int64_t warmup;
+  double interval;
+  bool once;
 };
 
 // clang-format off: one row an option
@@ -99,11 +101,24 @@ static const struct option report_table[] = {
      .text = "Steps that times and tokens/s leave out after each start of a run."},
     {.name = NULL},
 };
+static const struct option top_table[] = {
+    {"interval", OPTION_REAL, AT(interval), "1", .least = 0.1, .most = 3600, .unit = "s",
+     .text = "Time between two frames."},
+    {"once", OPTION_BOOL, AT(once), "false",
+     .text =
+         "Print one frame without escape codes, and leave. So does output that is no terminal."},
+    {.name = NULL},
+};
 // clang-format on
 
 static enum status run_report(const struct arguments *arguments)
 {
   return script_become("report", report_table, arguments->set, arguments->words, arguments->word);
+}
+
+static enum status run_top(const struct arguments *arguments)
+{
+  return script_become("top", top_table, arguments->set, arguments->words, arguments->word);
 }
 
 const struct command command_report = {
@@ -135,4 +150,27 @@ const struct command command_report = {
     .least_words = 1,
     .most_words = -1,
     .run = run_report,
+};
+
+const struct command command_top = {
+    .name = "top",
+    .usage = "RUN [--once] [interval=SECONDS]",
+    .summary = "watch a run in a terminal",
+    .text =
+        "Shows a run while it trains: progress, time left, loss, speed, memory, how busy lanes "
+        "are, the slowest rank and the last event. It only reads results.jsonl in the run "
+        "folder, so it needs no contact with the job and does not slow it down. It works on any "
+        "host that sees the folder. It needs Python 3.8 or later.\n"
+        "\n"
+        "q or Ctrl-C leaves. When the run ends, the last frame stays and the command leaves. A run "
+        "that was killed has no end in its records: the first line then says for how long there "
+        "was no record.",
+    .examples = "  sluice top runs/quickstart\n"
+                "  sluice top runs/quickstart --once\n"
+                "  sluice top runs/quickstart interval=10\n",
+    .options = top_table,
+    .values_size = sizeof(struct values),
+    .least_words = 1,
+    .most_words = 1,
+    .run = run_top,
 };

@@ -1,20 +1,24 @@
 """Runs sluice top in a terminal of its own, for tests/cli/top.sh.
 
-top.py KEYS COMMAND...  types KEYS after the second frame, and prints the last frame. It fails if
-                        the command does not leave within 20 s, or leaves a terminal that does not
-                        echo, a hidden cursor, or an exit status other than 0.
+top.py KEYS COMMAND...  in a terminal of $COLUMNS columns, types KEYS after the second frame, and
+                        prints the last frame. It fails if the command does not leave within
+                        20 s, or leaves a terminal that does not echo, a hidden cursor, or an exit
+                        status other than 0.
 """
 import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import sys
 import termios
 import time
 
 keys, command = sys.argv[1].encode(), sys.argv[2:]
 ours, theirs = pty.openpty()
+fcntl.ioctl(theirs, termios.TIOCSWINSZ,
+            struct.pack("4H", 24, int(os.environ.pop("COLUMNS", 80)), 0, 0))
 before = termios.tcgetattr(theirs)
 child = os.fork()
 if child == 0:

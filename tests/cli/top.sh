@@ -92,6 +92,9 @@ fake "$odd" 1
 in_terminal q "$SLUICE" top "$odd" interval=0.1
 ! grep -q "$(printf '\033')" frame || die "a name reaches the terminal as an escape code"
 shows 'step 5/100'
+COLUMNS=40 in_terminal q "$SLUICE" top "$odd" interval=0.1
+awk 'length > 39 { bad = 1 } END { exit bad || NR < 8 }' frame ||
+  { cat frame >&2; die "a wide line"; }
 
 # Numbers that no run has: no column overflows, and no time is made up.
 for number in 1e300 1e18 9223372036854775807 -1e300 1e12; do
@@ -145,4 +148,6 @@ fails 3 "there is no folder nowhere" "$SLUICE" top nowhere
 fails 3 "empty holds no results.jsonl: name the folder of a run" "$SLUICE" top empty
 fails 3 "pipe/results.jsonl" timeout 20 "$SLUICE" top pipe
 fails 2 "usage" "$SLUICE" top
+fails 8 "sluice top needs python3, which cannot be started" \
+  env PATH="$PWD/empty" "$SLUICE" top live
 rm -rf pipe
