@@ -13,7 +13,7 @@ struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list, json;
-  char *gpu, *host, *nvme;
+  char *gpu, *host, *nvme, *follow;
   struct option_strings rates; /* files */
   struct plan_rates measured;  /* the values of these files */
 };
@@ -39,6 +39,8 @@ static const struct option table[] = {
      .text = "Files of rates; their keys: sluice bench rates --help. Later files take precedence. "
              "With gemm, the rate of products, the time of a step is predicted."},
     {"list", OPTION_BOOL, AT(list), "false", .text = "Print the instructions."},
+    {"follow", OPTION_STRING, AT(follow), "",
+     .text = "Print each instruction that uses this buffer, such as grads.h.3."},
     {"json", OPTION_BOOL, AT(json), "false",
      .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
     {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
@@ -289,6 +291,10 @@ static enum status print_text(const struct values *values, const struct plan_fac
     putchar('\n');
     plan_print(plan, stdout);
   }
+  if (!status && *values->follow) {
+    putchar('\n');
+    status = plan_print_uses(plan, values->follow, stdout);
+  }
   return status;
 }
 
@@ -402,7 +408,8 @@ const struct command command_plan = {
         "If the plan does not fit, the exit code is 1, and the settings that would fit come next. "
         "With rates, the predicted time of a step follows. Then come details: the memory by tier "
         "and purpose, the result of the verification, and other settings. With --list, the "
-        "instructions and their waits come last.\n"
+        "instructions and their waits come last. With --follow BUFFER, only those that use the "
+        "buffer.\n"
         "\n"
         "If the plan does not fit, the last setting that would fit is the smallest number of "
         "ranks, "

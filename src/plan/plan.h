@@ -453,6 +453,9 @@ uint64_t plan_collective_hash(const struct plan *plan);
  * lines with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
+/* The buffers of that name, and each instruction that uses some of their bytes. STATUS_USAGE: there
+ * is no such buffer. */
+enum status plan_print_uses(const struct plan *plan, const char *buffer, FILE *to);
 /* Bytes of both arenas of a tier. */
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 /* Bytes of TIER_SHARED of all members of a shard group together. */

@@ -68,6 +68,19 @@ static void print_waits(const struct plan *plan, const struct instr *instr, FILE
   }
 }
 
+static void print_instr(const struct plan *plan, int i, FILE *to)
+{
+  const struct instr *instr = &plan->instr[i];
+  char micro[16] = "";
+  if (instr->micro >= 0)
+    snprintf(micro, sizeof micro, "m%d", instr->micro);
+  fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane),
+          plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
+  print_uses(plan, instr, to);
+  print_waits(plan, instr, to);
+  fputc('\n', to);
+}
+
 void plan_print(const struct plan *plan, FILE *to)
 {
   const struct plan_input *input = &plan->input;
@@ -81,17 +94,47 @@ void plan_print(const struct plan *plan, FILE *to)
           input->shape.group, (long long)input->shape.micros, input->shape.micros == 1 ? "" : "es",
           (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache,
           input->prefetch, plan->n);
-  for (int i = 0; i < plan->n; i++) {
-    const struct instr *instr = &plan->instr[i];
-    char micro[16] = "";
-    if (instr->micro >= 0)
-      snprintf(micro, sizeof micro, "m%d", instr->micro);
-    fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane),
-            plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
-    print_uses(plan, instr, to);
-    print_waits(plan, instr, to);
-    fputc('\n', to);
+  for (int i = 0; i < plan->n; i++)
+    print_instr(plan, i, to);
+}
+
+/* Whether an instruction uses bytes of a buffer with this name: the buffer, a part, or the whole.
+ */
+static bool touches(const struct plan *plan, const struct instr *instr, const char *name)
+{
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    const int used = instr->use[k].buffer;
+    for (int b = 0; b < plan->buffers && used >= 0; b++) {
+      const struct plan_buffer *one = &plan->buffer[b], *other = &plan->buffer[used];
+      if (strcmp(one->name, name) == 0 && plan_root(plan, b, NULL) == plan_root(plan, used, NULL) &&
+          one->offset < other->offset + other->bytes && other->offset < one->offset + one->bytes)
+        return true;
+    }
   }
+  return false;
+}
+
+enum status plan_print_uses(const struct plan *plan, const char *name, FILE *to)
+{
+  int found = 0;
+  for (int b = 0; b < plan->buffers; b++) {
+    const struct plan_buffer *buffer = &plan->buffer[b];
+    if (strcmp(buffer->name, name) != 0)
+      continue;
+    fprintf(to, "%s: %s, %s, %lld %s, bytes %lld to %lld, #%d to #%d\n", name,
+            plan_purpose_name(buffer->purpose), tier_names[buffer->tier],
+            (long long)buffer->elements, dtype_name(buffer->dtype), (long long)buffer->offset,
+            (long long)(buffer->offset + buffer->bytes), buffer->first, buffer->last);
+    found++;
+  }
+  for (int i = 0; i < plan->n; i++)
+    if (touches(plan, &plan->instr[i], name))
+      print_instr(plan, i, to);
+  return found > 0 ? STATUS_OK
+                   : status_set(STATUS_USAGE,
+                                "the plan has no buffer '%s'; --list prints their "
+                                "names in the lines of instructions",
+                                name);
 }
 
 static bool is_first_with_codec(const struct plan *plan, int u)

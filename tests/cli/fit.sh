@@ -375,6 +375,13 @@ cmp -s fit.out false.out || die "--list false"
 grep -q '^#0 ' true.out || die "--list, alone"
 if grep '^#0 ' fit.out; then die "the schedule is printed without --list"; fi
 fails 2 "'perhaps' is one word too many" "$SLUICE" plan tiny.yaml --list perhaps
+
+# A gradient is written, squared and read by the update, and nothing else uses it.
+"$SLUICE" plan tiny.yaml --follow grads.h.0 > follow.out
+grep -q '^grads.h.0: gradients, device memory, [0-9]* fp32, bytes ' follow.out || die "no buffer"
+used=$(sed -n 's/^#[0-9]* *[a-z]* *\([A-Z]*\) .*/\1/p' follow.out | uniq | tr '\n' ' ')
+test "$used" = "BACKWARD SQUARES UPDATE " || die "--follow prints $used"
+fails 2 "the plan has no buffer 'grads.h.99'" "$SLUICE" plan tiny.yaml --follow grads.h.99
 "$SLUICE" plan --help | grep -q '^  gathered parameters  *whole units in' ||
   die "rows that nobody explains"
 
