@@ -43,6 +43,17 @@ SLUICE_PACKAGE([utf8proc], [utf8proc], [required], [pc:libutf8proc plain], [-lut
 if (utf8proc_iterate((const utf8proc_uint8_t *)"\xC3\xA9", 2, &code) != 2 || code != 0xE9) return 1;
 fprintf(out, "%s", utf8proc_version());])
 
+# Whole JSON files: jansson 2.11 is the first one that tells the kind of an error.
+SLUICE_PACKAGE([jansson], [jansson], [required], [pc:jansson plain], [-ljansson], [libjansson-dev],
+[#include <jansson.h>
+#if JANSSON_VERSION_HEX < 0x020b00
+#error this jansson is older than 2.11
+#endif],
+[json_error_t error;
+if (json_loads("[1, NaN]", JSON_REJECT_DUPLICATES, &error)) return 1;
+if (json_error_code(&error) != json_error_invalid_syntax) return 1;
+fprintf(out, "%s", JANSSON_VERSION);])
+
 SLUICE_PACKAGE([zlib], [zlib], [required], [pc:zlib plain], [-lz], [zlib1g-dev],
 [#include <zlib.h>],
 [if (crc32(0, (const unsigned char *)"123456789", 9) != 0xcbf43926) return 1;

@@ -102,6 +102,10 @@ static enum status refuse_absent(const char *dir, const char *name)
   return status_set(STATUS_INPUT, "%s lacks %s, a part of the model: download it", dir, name);
 }
 
+#define SAVE "load the model in transformers and save it with save_pretrained()"
+#define MERGE "merge it into its base model with merge_and_unload() of PEFT, and save that model"
+#define DOWNLOAD "download the model's safetensors files"
+
 /* Names that tell what a folder is, and what to do. The first one that is there counts. */
 static const struct {
   const char *name;
@@ -109,27 +113,20 @@ static const struct {
 } hints[] = {
     {"model*-of-*.safetensors",
      "but no model.safetensors.index.json, which names the file of each tensor: download it too"},
-    {"adapter_model*", "a LoRA adapter: merge it into its base model with merge_and_unload() of "
-                       "PEFT, and save that model"},
-    {"adapter_config.json", "the settings of a LoRA adapter: merge it into its base model with "
-                            "merge_and_unload() of PEFT, and save that model"},
+    {"adapter_model*", "a LoRA adapter: " MERGE},
+    {"adapter_config.json", "the settings of a LoRA adapter: " MERGE},
     {"consolidated*", "weights in the format of Mistral or Meta: download the files for "
                       "transformers, model*.safetensors with config.json"},
     {"*.safetensors", "but no model.safetensors: if the file has all weights, rename it"},
-    {"pytorch_model*", "weights of PyTorch: load the model in transformers and save it with "
-                       "save_pretrained()"},
-    {"*.bin", "a file of PyTorch: load the model in transformers and save it with "
-              "save_pretrained()"},
-    {"*.pt", "a file of PyTorch: load the model in transformers and save it with "
-             "save_pretrained()"},
-    {"*.pth", "a file of PyTorch: load the model in transformers and save it with "
-              "save_pretrained()"},
-    {"*.ckpt", "a file of PyTorch: load the model in transformers and save it with "
-               "save_pretrained()"},
-    {"*.gguf", "a file of llama.cpp: download the model's safetensors files"},
-    {"tf_model.h5", "weights of TensorFlow: download the model's safetensors files"},
-    {"*.msgpack", "weights of Flax: download the model's safetensors files"},
-    {"*.onnx", "a file of ONNX: download the model's safetensors files"},
+    {"pytorch_model*", "weights of PyTorch: " SAVE},
+    {"*.bin", "a file of PyTorch: " SAVE},
+    {"*.pt", "a file of PyTorch: " SAVE},
+    {"*.pth", "a file of PyTorch: " SAVE},
+    {"*.ckpt", "a file of PyTorch: " SAVE},
+    {"*.gguf", "a file of llama.cpp: " DOWNLOAD},
+    {"tf_model.h5", "weights of TensorFlow: " DOWNLOAD},
+    {"*.msgpack", "weights of Flax: " DOWNLOAD},
+    {"*.onnx", "a file of ONNX: " DOWNLOAD},
     {"snapshots", "so it is a cache of downloads: name the folder in its snapshots"},
     {"checkpoint-[0-9]*", "so it is a folder of checkpoints: name one of them"},
 };
@@ -158,75 +155,65 @@ static const char *base_name(const char *path)
 }
 
 /* An index has far fewer files than tensors, and neighbouring tensors are mostly in one file.
- */
-static enum status file_of(struct safetensors_folder *folder, const char *dir,
-                           const struct json_node *entry, struct safetensors **out)
+ * NULL after a failure. */
+static const struct safetensors *file_of(struct safetensors_folder *folder, const char *dir,
+                                         struct json_node entry)
 {
-  const char *name = NULL;
-  size_t bytes = 0;
-  enum status status = json_get_text(entry, &name, &bytes);
-  if (status)
-    return status;
-  if (bytes == 0 || bytes > 255 || name[0] == '.' || strchr(name, '/'))
-    return json_fail(entry, "is no name of a file of this folder");
+  struct safetensors *file = NULL;
+  const char *name = json_get_text(entry);
+  if (!*name || strlen(name) > 255 || *name == '.' || strchr(name, '/'))
+    json_fail(entry, "is no name of a file of this folder");
+  if (entry.file->status)
+    return NULL;
   for (int64_t i = folder->files - 1; i >= 0; i--)
-    if (!strcmp(base_name(folder->file[i]->path), name)) {
-      *out = folder->file[i];
-      return STATUS_OK;
-    }
-  if (!is_there(dir, name))
-    return refuse_absent(dir, name);
-  return add_file(folder, dir, name, out);
+    if (!strcmp(base_name(folder->file[i]->path), name))
+      return folder->file[i];
+  json_keep(entry.file,
+            is_there(dir, name) ? add_file(folder, dir, name, &file) : refuse_absent(dir, name));
+  return file;
 }
 
-/* Every tensor of the index is in the file that it names, and the files hold no others. */
-static enum status check_index(const struct safetensors_folder *folder, const struct json_node *map)
+/* Every tensor of a file is in the index, and not in another file. */
+static enum status check_tensor(const struct safetensors *file, const char *tensor,
+                                struct json_node map)
 {
-  for (int64_t i = 0; i < folder->files; i++) {
-    const struct safetensors *file = folder->file[i];
-    for (int64_t t = 0; t < file->n; t++) {
-      const char *name = NULL;
-      const struct json_node *entry = json_find(map, file->tensor[t].name);
-      if (!entry)
-        return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
-                          ST_NAME_SHOWN, file->tensor[t].name);
-      enum status status = json_get_text(entry, &name, NULL);
-      if (!status && strcmp(name, base_name(file->path)) != 0)
-        status = status_set(STATUS_INPUT,
-                            "%s: tensor %.*s is in this file, but the folder's index says %.*s",
-                            file->path, ST_NAME_SHOWN, file->tensor[t].name, ST_NAME_SHOWN, name);
-      if (status)
-        return status;
-    }
-  }
+  const char *name = json_string_value(json_find(map, tensor).value);
+  if (!name)
+    return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
+                      ST_NAME_SHOWN, tensor);
+  if (strcmp(name, base_name(file->path)) != 0)
+    return status_set(STATUS_INPUT,
+                      "%s: tensor %.*s is in this file, but the folder's index says %.*s",
+                      file->path, ST_NAME_SHOWN, tensor, ST_NAME_SHOWN, name);
   return STATUS_OK;
 }
 
 static enum status read_index(struct safetensors_folder *folder, const char *dir,
-                              const struct json_node *root)
+                              struct json_node root)
 {
-  const struct json_node *map = json_find(root, "weight_map");
-  if (!map || json_kind(map) != JSON_OBJECT || json_length(map) == 0)
+  const struct json_node map = json_find(root, "weight_map");
+  if (!json_is_object(map.value) || json_length(map) == 0)
     return json_fail(root, "has no object weight_map that names tensors");
-  enum status status = STATUS_OK;
-  for (const struct json_node *entry = json_first(map); entry && !status;
-       entry = json_next(entry)) {
-    struct safetensors *file = NULL;
-    status = file_of(folder, dir, entry, &file);
-    if (!status && !safetensors_find(file, json_key(entry, NULL)))
-      status = json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
+  for (struct json_node entry = json_first(map); json_more(entry); entry = json_next(entry)) {
+    const struct safetensors *file = file_of(folder, dir, entry);
+    if (file && !safetensors_find(file, entry.key))
+      json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
   }
-  return status ? status : check_index(folder, map);
+  enum status status = root.file->status;
+  for (int64_t i = 0; i < folder->files && !status; i++)
+    for (int64_t t = 0; t < folder->file[i]->n && !status; t++)
+      status = check_tensor(folder->file[i], folder->file[i]->tensor[t].name, map);
+  return status;
 }
 
 static enum status open_index(struct safetensors_folder *folder, const char *dir)
 {
-  struct json_tree *index = NULL;
+  struct json_file index = {0};
   char *path = mem_printf("%s/%s", dir, index_name);
-  enum status status = path ? json_tree_read(path, INDEX_MOST, &index) : STATUS_MEMORY;
+  enum status status = path ? json_read(path, INDEX_MOST, &index) : STATUS_MEMORY;
   if (!status)
-    status = read_index(folder, dir, json_tree_root(index));
-  json_tree_free(index);
+    status = read_index(folder, dir, json_root(&index));
+  json_close(&index);
   mem_free(path);
   return status;
 }

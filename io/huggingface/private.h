@@ -3,7 +3,7 @@
 #define SLUICE_IO_HUGGINGFACE_PRIVATE_H
 
 #include "io/huggingface/safetensors.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 
 enum { ST_NAME_SHOWN = 200 };
 
@@ -11,7 +11,7 @@ struct safetensors {
   char *path;
   int fd;
   int64_t bytes;
-  struct json_tree *header; /* names and type names lie in it */
+  struct json_file header; /* names lie in it */
   int64_t n;
   struct st_tensor *tensor;
   const struct st_tensor **by_name;

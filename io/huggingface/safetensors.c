@@ -1,3 +1,4 @@
+/* Reading safetensors: the header is checked whole when a file is opened, data on demand. */
 #include "io/huggingface/private.h"
 
 #include <errno.h>
@@ -41,109 +42,91 @@ static const struct st_type {
 
 /* --- the header ---------------------------------------------------------- */
 
-static enum status read_type(const struct json_node *node, struct st_tensor *tensor, int *bits)
+static int read_type(struct json_node node, struct st_tensor *tensor)
 {
-  const char *name = NULL;
-  enum status status = json_get_text(node, &name, NULL);
-  if (status)
-    return status;
+  const char *name = json_get_text(node);
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (!strcmp(name, types[i].name)) {
       tensor->type_name = types[i].name;
       tensor->type = types[i].type;
       tensor->known = types[i].known;
-      *bits = types[i].bits;
-      return STATUS_OK;
+      return types[i].bits;
     }
-  return json_fail(node, "is \"%.40s\", which is no type of a tensor", name);
+  json_fail(node, "is \"%.40s\", which is no type of a tensor", name);
+  return 0;
 }
 
-static enum status read_shape(const struct json_node *node, struct st_tensor *tensor)
+static void read_shape(struct json_node node, struct st_tensor *tensor)
 {
-  if (json_kind(node) != JSON_ARRAY)
-    return json_fail(node, "is not an array of lengths");
   tensor->elements = 1;
-  for (const struct json_node *item = json_first(node); item; item = json_next(item)) {
-    int64_t length = 0;
-    enum status status = json_get_whole(item, 0, INT64_MAX, &length);
-    if (status)
-      return status;
+  json_get_array(node);
+  for (struct json_node item = json_first(node); json_more(item); item = json_next(item)) {
+    const int64_t length = json_get_whole(item, 0, INT64_MAX);
     if (layout_mul(tensor->elements, length, &tensor->elements))
-      return json_fail(node, "gives more than 2^62 elements");
+      json_fail(node, "gives more than 2^62 elements");
     if (tensor->ndim < LAYOUT_MAX_DIMS)
       tensor->shape[tensor->ndim] = length;
     tensor->ndim++;
   }
   if (tensor->ndim > LAYOUT_MAX_DIMS)
     tensor->known = false;
-  return STATUS_OK;
 }
 
 /* Offsets may lie after the end of the file, which is truncated then: check_places(). */
-static enum status read_offsets(const struct json_node *node, const struct safetensors *file,
-                                int64_t data_bytes, struct st_tensor *tensor)
+static void read_offsets(struct json_node node, const struct safetensors *file, int64_t data_bytes,
+                         struct st_tensor *tensor)
 {
-  int64_t begin = 0, end = 0;
-  const struct json_node *first = json_first(node);
-  if (json_kind(node) != JSON_ARRAY || json_length(node) != 2)
-    return json_fail(node, "is not an array of two offsets");
-  enum status status = json_get_whole(first, 0, most_bytes, &begin);
-  if (!status)
-    status = json_get_whole(json_next(first), begin, most_bytes, &end);
+  const struct json_node first = json_first(node);
+  if (!json_is_array(node.value) || json_length(node) != 2) {
+    json_fail(node, "is not an array of two offsets");
+    return;
+  }
+  const int64_t begin = json_get_whole(first, 0, most_bytes),
+                end = json_get_whole(json_next(first), begin, most_bytes);
   tensor->bytes = end - begin;
   tensor->at = file->bytes - data_bytes + begin;
-  return status;
 }
 
-static enum status check_size(const struct json_node *node, const struct st_tensor *tensor,
-                              int bits)
+static void read_tensor(struct json_node node, const struct safetensors *file, int64_t data_bytes,
+                        struct st_tensor *tensor)
 {
+  const struct json_node type = json_find(node, "dtype"), shape = json_find(node, "shape"),
+                         offsets = json_find(node, "data_offsets");
   int64_t all = 0;
+  *tensor = (struct st_tensor){.name = node.key, .file = file->path, .fd = file->fd};
+  if (!type.value || !shape.value || !offsets.value) {
+    json_fail(node, "is no object of dtype, shape and data_offsets");
+    return;
+  }
+  const int bits = read_type(type, tensor);
+  read_shape(shape, tensor);
+  read_offsets(offsets, file, data_bytes, tensor);
   if (layout_mul(tensor->elements, bits, &all) || all % 8 || all / 8 != tensor->bytes)
-    return json_fail(node, "has %lld elements of type %s and %lld bytes, which do not match",
-                     (long long)tensor->elements, tensor->type_name, (long long)tensor->bytes);
-  return STATUS_OK;
+    json_fail(node, "has %lld elements of type %s and %lld bytes, which do not match",
+              (long long)tensor->elements, tensor->type_name, (long long)tensor->bytes);
 }
 
-static enum status read_tensor(const struct json_node *node, const struct safetensors *file,
-                               int64_t data_bytes, struct st_tensor *tensor)
+static void check_metadata(struct json_node node)
 {
-  const struct json_node *type = json_find(node, "dtype"), *shape = json_find(node, "shape"),
-                         *offsets = json_find(node, "data_offsets");
-  int bits = 0;
-  *tensor = (struct st_tensor){.name = json_key(node, NULL), .file = file->path, .fd = file->fd};
-  if (!type || !shape || !offsets)
-    return json_fail(node, "is no object of dtype, shape and data_offsets");
-  enum status status = read_type(type, tensor, &bits);
-  if (!status)
-    status = read_shape(shape, tensor);
-  if (!status)
-    status = read_offsets(offsets, file, data_bytes, tensor);
-  return status ? status : check_size(node, tensor, bits);
-}
-
-static enum status check_metadata(const struct json_node *node)
-{
-  const char *text = NULL;
-  enum status status = json_kind(node) == JSON_OBJECT || json_kind(node) == JSON_NULL
-                           ? STATUS_OK
-                           : json_fail(node, "is not an object");
-  for (const struct json_node *item = json_first(node); item && !status; item = json_next(item))
-    status = json_get_text(item, &text, NULL);
-  return status;
+  if (!json_is_null(node.value))
+    json_get_object(node);
+  for (struct json_node item = json_first(node); json_more(item); item = json_next(item))
+    json_get_text(item);
 }
 
 static enum status read_tensors(struct safetensors *file, int64_t data_bytes)
 {
-  const struct json_node *root = json_tree_root(file->header);
+  const struct json_node root = json_root(&file->header);
   enum status status = mem_new(MEM_META, json_length(root), &file->tensor);
-  for (const struct json_node *node = json_first(root); node && !status; node = json_next(node)) {
-    if (!strcmp(json_key(node, NULL), "__metadata__"))
-      status = check_metadata(node);
+  if (status)
+    return status;
+  for (struct json_node node = json_first(root); json_more(node); node = json_next(node)) {
+    if (!strcmp(node.key, "__metadata__"))
+      check_metadata(node);
     else
-      status = read_tensor(node, file, data_bytes, &file->tensor[file->n++]);
+      read_tensor(node, file, data_bytes, &file->tensor[file->n++]);
   }
-  return status;
+  return file->header.status;
 }
 
 static int compare_places(const void *a, const void *b)
@@ -259,7 +242,7 @@ static enum status parse_header(struct safetensors *file, const char *text, size
   if (text[strspn(text, " \t\r\n")] != '{')
     return refuse_other(file);
   const int64_t data_bytes = file->bytes - LENGTH_BYTES - (int64_t)length;
-  enum status status = json_tree_parse(file->path, text, length, &file->header);
+  enum status status = json_parse(file->path, text, length, &file->header);
   if (!status)
     status = read_tensors(file, data_bytes);
   return status ? status : sort_tensors(file, data_bytes);
@@ -327,7 +310,7 @@ void safetensors_close(struct safetensors *file)
     return;
   if (file->fd >= 0)
     close(file->fd); /* was only read: nothing can be lost */
-  json_tree_free(file->header);
+  json_close(&file->header);
   mem_free(file->by_name);
   mem_free(file->tensor);
   mem_free(file->path);

@@ -18,7 +18,7 @@
 #include "base/open.h"
 #include "config.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "io/text/utf8.h"
 
 enum { FIRST_ROOM = 8192 };
@@ -317,14 +317,11 @@ enum status results_check(const char *path)
 /* A line that is not strict JSON has no step; *damaged. */
 static bool is_later(const char *line, size_t bytes, int64_t last_step, bool *damaged)
 {
-  struct json_tree *tree = NULL;
-  int64_t step;
-  *damaged = json_tree_parse("results", line, bytes, &tree) != STATUS_OK;
-  if (*damaged)
-    return false;
-  const struct json_node *node = json_find(json_tree_root(tree), "step");
-  const bool later = node && !json_get_whole(node, 0, INT64_MAX, &step) && step > last_step;
-  json_tree_free(tree);
+  struct json_file record = {0};
+  *damaged = json_parse("results", line, bytes, &record) != STATUS_OK;
+  const json_t *step = json_object_get(record.root, "step");
+  const bool later = json_is_integer(step) && json_integer_value(step) > last_step;
+  json_close(&record);
   return later;
 }
 

@@ -1,401 +1,285 @@
+/* Values know the object or array that holds them, but not its place: jansson's trees have no way
+ * up, and true, false and null are one value each. A message searches the place from the root. */
 #include "io/text/json.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { DEPTH_MOST = 1000 };
+#include "base/append.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+#include "io/text/file_kind.h"
 
-/* The next byte, white space or not; -1 at the end of the file. */
-static enum status look(struct text_input *input, int *byte)
+enum { BYTES_MOST = 1 << 27, VALUES_MOST = 1 << 23, BOM_BYTES = 3, SHOWN_MOST = 80 };
+
+/* --- reading ------------------------------------------------------------- */
+
+static enum status refuse_text(const char *path, const json_error_t *error, size_t skipped)
 {
-  if (input->at == input->end) {
-    enum status status = text_input_fill(input, 1);
-    if (status)
-      return status;
+  const enum json_error_code code = json_error_code(error);
+  if (code == json_error_out_of_memory)
+    return status_set(STATUS_MEMORY, "%s: no memory for its values", path);
+  return status_set(STATUS_INPUT, "%s, line %d, byte %zu: broken JSON: %s%s", path, error->line,
+                    (size_t)error->position + skipped, error->text,
+                    code == json_error_premature_end_of_input ? "; the file is truncated" : "");
+}
+
+/* An upper bound: each value follows one of these bytes, except the first one. An object takes the
+ * memory of four other values. */
+static bool has_too_many(const char *text, size_t bytes)
+{
+  size_t values = 1;
+  for (size_t i = 0; i < bytes; i++)
+    values += text[i] == '{' ? 4 : text[i] == ',' || text[i] == '[';
+  return values > VALUES_MOST;
+}
+
+enum status json_parse(const char *path, const char *text, size_t bytes, struct json_file *out)
+{
+  json_error_t error;
+  if (bytes > BYTES_MOST)
+    return status_set(STATUS_INPUT, "%s: %zu bytes of JSON, %d are allowed", path, bytes,
+                      BYTES_MOST);
+  if (has_too_many(text, bytes))
+    return status_set(STATUS_INPUT, "%s: more than %d values", path, VALUES_MOST);
+  const bool mark = bytes >= BOM_BYTES && !memcmp(text, "\xEF\xBB\xBF", BOM_BYTES);
+  const size_t skipped = mark ? BOM_BYTES : 0;
+  json_t *root =
+      json_loadb(text + skipped, bytes - skipped, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+  if (!root)
+    return refuse_text(path, &error, skipped);
+  char *copy = mem_strdup(path);
+  if (!copy) {
+    json_decref(root);
+    return STATUS_MEMORY;
   }
-  *byte = input->at < input->end ? (unsigned char)input->buffer[input->at] : -1;
+  *out = (struct json_file){.path = copy, .root = root};
   return STATUS_OK;
 }
 
-enum status json_peek(struct text_input *input, int *byte)
+enum status json_read(const char *path, int64_t most, struct json_file *out)
 {
-  for (;;) {
-    enum status status = look(input, byte);
-    if (status || (*byte != ' ' && *byte != '\n' && *byte != '\r' && *byte != '\t') ||
-        (*byte == '\n' && input->one_line))
-      return status;
-    input->at++;
-  }
-}
-
-enum status json_unexpected(struct text_input *input, const char *expected)
-{
-  int byte = -1;
-  enum status status = look(input, &byte);
+  char *text = NULL;
+  size_t bytes = 0;
+  if (!file_exists(path))
+    return status_set(STATUS_INPUT, "there is no file %s", path);
+  enum status status = file_read_all(path, (size_t)most, &text, &bytes);
   if (status)
     return status;
-  int64_t where = text_input_offset(input);
-  if (byte < 0)
-    return text_input_fail(
-        input, where, "the JSON text ends where %s is expected; the file is truncated", expected);
-  if (byte > ' ' && byte < 0x7F)
-    return text_input_fail(input, where, "broken JSON: %s is expected, found '%c'", expected, byte);
-  return text_input_fail(input, where, "broken JSON: %s is expected, found the byte 0x%02X",
-                         expected, byte);
+  status = file_kind_refuse(path, "JSON", text, bytes);
+  if (!status)
+    status = json_parse(path, text, bytes, out);
+  mem_free(text);
+  return status;
 }
 
-enum status json_expect(struct text_input *input, char byte, const char *expected)
+void json_close(struct json_file *file)
 {
-  int found = -1;
-  enum status status = json_peek(input, &found);
-  if (status)
-    return status;
-  if (found != byte)
-    return json_unexpected(input, expected);
-  input->at++;
-  return STATUS_OK;
+  json_decref(file->root);
+  mem_free(file->path);
+  *file = (struct json_file){0};
 }
 
-enum status json_enter(struct text_input *input, char closing, bool *more)
+/* --- looking ------------------------------------------------------------- */
+
+struct json_node json_root(struct json_file *file)
 {
-  int byte = -1;
-  enum status status = json_peek(input, &byte);
-  if (status)
-    return status;
-  *more = byte != closing;
-  if (byte == closing)
-    input->at++;
-  return STATUS_OK;
+  return (struct json_node){.value = file->root, .file = file};
 }
 
-enum status json_more(struct text_input *input, char closing, bool *more)
+struct json_node json_find(struct json_node object, const char *key)
 {
-  int byte = -1;
-  enum status status = json_peek(input, &byte);
-  if (status)
-    return status;
-  if (byte != ',' && byte != closing)
-    return json_unexpected(input, closing == '}' ? "',' or '}'" : "',' or ']'");
-  input->at++;
-  *more = byte == ',';
-  return STATUS_OK;
+  return (struct json_node){.value = json_object_get(object.value, key),
+                            .in = object.value,
+                            .key = key,
+                            .file = object.file};
 }
 
-static enum status append(struct text_input *input, int64_t begin, struct text_buffer *out,
-                          const char *data, size_t bytes)
+struct json_node json_find_set(struct json_node object, const char *key)
 {
-  enum status status = out ? text_buffer_append(out, data, bytes) : STATUS_OK;
-  return status == STATUS_INPUT ? text_input_prefix(input, begin, status) : status;
+  struct json_node node = json_find(object, key);
+  if (json_is_null(node.value))
+    node.value = NULL;
+  return node;
 }
 
-static int hex_digit(int byte)
+size_t json_length(struct json_node node)
 {
-  if (byte >= '0' && byte <= '9')
-    return byte - '0';
-  byte |= 0x20;
-  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+  return json_is_array(node.value) ? json_array_size(node.value) : json_object_size(node.value);
 }
 
-/* The four digits of \uXXXX. */
-static enum status hex4(struct text_input *input, unsigned *out)
+/* The member that an iterator of jansson stands at. */
+static struct json_node member_at(struct json_node member, void *iterator)
 {
-  unsigned value = 0;
-  for (int i = 0; i < 4; i++) {
-    int byte = -1;
-    enum status status = look(input, &byte);
-    if (status)
-      return status;
-    int digit = hex_digit(byte);
-    if (digit < 0)
-      return json_unexpected(input, "a hexadecimal digit of \\uXXXX");
-    value = value << 4 | (unsigned)digit;
-    input->at++;
-  }
-  *out = value;
-  return STATUS_OK;
+  member.key = json_object_iter_key(iterator);
+  member.value = json_object_iter_value(iterator);
+  return member;
 }
 
-static size_t utf8_from(unsigned code, char *out)
+struct json_node json_first(struct json_node node)
 {
-  if (code < 0x80) {
-    out[0] = (char)code;
-    return 1;
-  }
-  size_t bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  for (size_t i = bytes - 1; i > 0; i--, code >>= 6)
-    out[i] = (char)(0x80 | (code & 0x3F));
-  out[0] = (char)((0xF00 >> bytes) | code);
-  return bytes;
+  const struct json_node member = {.in = node.value, .file = node.file};
+  if (json_is_object(node.value))
+    return member_at(member, json_object_iter(node.value));
+  return (struct json_node){
+      .in = node.value, .file = node.file, .value = json_array_get(node.value, 0)};
 }
 
-/* The second half of a pair, \uDC00 .. \uDFFF, is taken if it is the next escape. */
-static enum status take_low_half(struct text_input *input, unsigned *out)
+struct json_node json_next(struct json_node member)
 {
-  enum { ESCAPE = 6 };
-  unsigned value = 0;
-  enum status status = text_input_fill(input, ESCAPE);
-  const char *next = input->buffer + input->at;
-  if (status || input->end - input->at < ESCAPE || next[0] != '\\' || next[1] != 'u')
-    return status;
-  for (int i = 2; i < ESCAPE; i++) {
-    const int digit = hex_digit((unsigned char)next[i]);
-    if (digit < 0)
-      return STATUS_OK;
-    value = value << 4 | (unsigned)digit;
-  }
-  if (value < 0xDC00 || value > 0xDFFF)
-    return STATUS_OK;
-  input->at += ESCAPE;
-  *out = value;
-  return STATUS_OK;
+  if (member.key)
+    return member_at(member, json_object_iter_next(member.in, json_object_key_to_iter(member.key)));
+  member.value = json_array_get(member.in, ++member.index);
+  return member;
 }
 
-/* After \u. `replaces`: U+FFFD for what is no character. */
-static enum status unicode_escape(struct text_input *input, int64_t escape, bool replaces,
-                                  unsigned *out)
+bool json_more(struct json_node member)
 {
-  unsigned code = 0, low = 0;
-  enum status status = hex4(input, &code);
-  if (!status && code >= 0xD800 && code <= 0xDBFF)
-    status = take_low_half(input, &low);
-  if (status)
-    return status;
-  const bool half = code >= 0xD800 && code <= 0xDFFF && !low;
-  if (!replaces && code == 0)
-    return text_input_fail(input, escape, "\\u0000: a text holds no NUL");
-  if (!replaces && half)
-    return text_input_fail(input, escape,
-                           "a \\u escape of half a surrogate pair, which is no character");
-  input->replaced = input->replaced || half || code == 0;
-  *out = half || code == 0 ? 0xFFFD
-         : low             ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
-                           : code;
-  return STATUS_OK;
+  return member.value && !member.file->status;
 }
 
-/* After the backslash. `begin` is the byte of the string. */
-static enum status escape_sequence(struct text_input *input, int64_t begin, bool replaces,
-                                   struct text_buffer *out)
+/* --- messages ------------------------------------------------------------ */
+
+static void put_step(struct json_place *way, const char *key, size_t index)
 {
-  static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-  int64_t escape = text_input_offset(input) - 1;
-  int byte = -1;
-  enum status status = look(input, &byte);
-  if (status)
-    return status;
-  if (byte == 'u') {
-    unsigned code = 0;
-    char character[4];
-    input->at++;
-    status = unicode_escape(input, escape, replaces, &code);
-    return status ? status : append(input, begin, out, character, utf8_from(code, character));
-  }
-  const char *name = byte > 0 ? strchr(names, byte) : NULL;
-  if (!name)
-    return json_unexpected(input, "an escape, one of \"\\/bfnrtu,");
-  input->at++;
-  return append(input, begin, out, values + (name - names), 1);
+  if (key)
+    append_text(way->text, sizeof way->text, "%s%.*s", *way->text ? "." : "", SHOWN_MOST, key);
+  else
+    append_text(way->text, sizeof way->text, "[%zu]", index);
 }
 
-/* Bytes before the next quote, backslash or control character. */
-static size_t plain_run(const char *text, size_t bytes)
+/* "rope_scaling.factor", "layer_types[3]": the way from `from` to an object or array, added to
+ * `way`. */
+static bool find_way(struct json_node from, const json_t *to, struct json_place *way)
 {
-  size_t i = 0;
-  while (i < bytes && text[i] != '"' && text[i] != '\\' && (unsigned char)text[i] >= 0x20)
-    i++;
-  return i;
-}
-
-static enum status string(struct text_input *input, bool replaces, struct text_buffer *out)
-{
-  int byte = -1;
-  enum status status = json_expect(input, '"', "a string");
-  int64_t begin = text_input_offset(input) - 1;
-  while (status == STATUS_OK) {
-    status = look(input, &byte);
-    if (status)
-      return status;
-    if (byte < 0)
-      return text_input_fail(
-          input, text_input_offset(input),
-          "the file ends inside the string that begins at byte %lld; it is truncated",
-          (long long)begin);
-    size_t run = plain_run(input->buffer + input->at, input->end - input->at);
-    status = append(input, begin, out, input->buffer + input->at, run);
-    input->at += run;
-    if (status || input->at == input->end)
+  if (from.value == to)
+    return true;
+  const size_t used = strlen(way->text);
+  for (struct json_node m = json_first(from); m.value; m = json_next(m)) {
+    if (!json_is_object(m.value) && !json_is_array(m.value))
       continue;
-    byte = (unsigned char)input->buffer[input->at];
-    if (byte == 0 && input->invalid != TEXT_REFUSE) {
-      status = append(input, begin, out, "", 1);
-      input->at++;
-      continue;
-    }
-    if (byte < 0x20)
-      return text_input_fail(input, text_input_offset(input),
-                             "the control character 0x%02X in a string; JSON asks for an escape",
-                             byte);
-    input->at++;
-    if (byte == '"')
-      return STATUS_OK;
-    status = escape_sequence(input, begin, replaces, out);
+    put_step(way, m.key, m.index);
+    if (find_way(m, to, way))
+      return true;
+    way->text[used] = '\0';
   }
-  return status;
+  return false;
 }
 
-enum status json_string(struct text_input *input, struct text_buffer *out)
+static struct json_place way_to_holder(struct json_node node)
 {
-  const bool replaced = input->replaced;
-  const enum status status = string(input, !out || input->invalid != TEXT_REFUSE, out);
-  input->replaced = out ? input->replaced : replaced;
-  return status;
+  struct json_place way = {""};
+  if (node.in)
+    find_way(json_root(node.file), node.in, &way);
+  return way;
 }
 
-enum status json_loose_string(struct text_input *input, struct text_buffer *out)
+static struct json_place way_to(struct json_node node)
 {
-  const bool replaced = input->replaced;
-  const enum status status = string(input, true, out);
-  input->replaced = replaced;
-  return status;
+  struct json_place way = way_to_holder(node);
+  if (node.in)
+    put_step(&way, node.key, node.index);
+  return way;
 }
 
-static enum status digits(struct text_input *input)
+struct json_place json_place(struct json_node node)
 {
-  int byte = -1, count = 0;
-  for (;; count++) {
-    enum status status = look(input, &byte);
-    if (status)
-      return status;
-    if (byte < '0' || byte > '9')
-      return count ? STATUS_OK : json_unexpected(input, "a digit");
-    input->at++;
-  }
+  struct json_place place = {""};
+  append_text(place.text, sizeof place.text, "%s: %s", node.file->path, way_to(node).text);
+  return place;
 }
 
-enum status json_number(struct text_input *input)
+enum status json_keep(struct json_file *file, enum status status)
 {
-  int byte = -1;
-  enum status status = look(input, &byte);
-  if (status == STATUS_OK && byte == '-') {
-    input->at++;
-    status = look(input, &byte);
-  }
-  if (status == STATUS_OK && byte == '0')
-    input->at++; /* only a point or an exponent may follow: "01" ends here, and the caller finds the
-                    1 */
-  else if (status == STATUS_OK)
-    status = digits(input);
-  if (status == STATUS_OK)
-    status = look(input, &byte);
-  if (status == STATUS_OK && byte == '.') {
-    input->at++;
-    status = digits(input);
-  }
-  if (status == STATUS_OK)
-    status = look(input, &byte);
-  if (status || (byte != 'e' && byte != 'E'))
-    return status;
-  input->at++;
-  status = look(input, &byte);
-  if (status == STATUS_OK && (byte == '+' || byte == '-'))
-    input->at++;
-  return status ? status : digits(input);
+  if (!file->status)
+    file->status = status;
+  return file->status;
 }
 
-enum status json_whole(struct text_input *input, int64_t most, int64_t *out)
+static enum status fail_at(struct json_file *file, struct json_place way, const char *text)
 {
-  int byte = -1;
-  int64_t value = 0;
-  enum status status = json_peek(input, &byte);
-  int64_t begin = text_input_offset(input);
-  for (int count = 0; status == STATUS_OK; count++) {
-    status = look(input, &byte);
-    if (status)
-      break;
-    if (byte < '0' || byte > '9') {
-      if (count == 0)
-        return json_unexpected(input, "a whole number");
-      *out = value;
-      break;
-    }
-    if (value > (most - (byte - '0')) / 10)
-      return text_input_fail(input, begin, "a number above %lld", (long long)most);
-    value = value * 10 + (byte - '0');
-    input->at++;
-  }
-  return status;
+  return json_keep(file, status_set(STATUS_INPUT, "%s: %s%s%s", file->path, way.text,
+                                    *way.text ? " " : "", text));
 }
 
-enum status json_literal(struct text_input *input, const char *word)
+enum status json_fail(struct json_node node, const char *format, ...)
 {
-  int byte = -1;
-  for (const char *c = word; *c; c++) {
-    enum status status = look(input, &byte);
-    if (status)
-      return status;
-    if (byte != *c)
-      return json_unexpected(input, word);
-    input->at++;
-  }
-  return STATUS_OK;
+  char text[1024];
+  if (node.file->status)
+    return node.file->status;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return fail_at(node.file, way_to(node), text);
 }
 
-static enum status skip(struct text_input *input, int depth);
+/* --- typed access -------------------------------------------------------- */
 
-/* After the opening bracket. */
-static enum status skip_members(struct text_input *input, bool object, int depth)
+/* The node is not of a wanted type. */
+static void refuse_type(struct json_node node, const char *wanted)
 {
-  const char closing = object ? '}' : ']';
-  bool more = false;
-  enum status status = json_enter(input, closing, &more);
-  while (status == STATUS_OK && more) {
-    if (object) {
-      status = json_string(input, NULL);
-      if (status == STATUS_OK)
-        status = json_expect(input, ':', "':'");
-    }
-    if (status == STATUS_OK)
-      status = skip(input, depth);
-    if (status == STATUS_OK)
-      status = json_more(input, closing, &more);
-  }
-  return status;
-}
-
-static enum status skip(struct text_input *input, int depth)
-{
-  int byte = -1;
-  enum status status = json_peek(input, &byte);
-  if (status)
-    return status;
-  switch (byte) {
-  case '{':
-  case '[':
-    if (depth == DEPTH_MOST)
-      return text_input_fail(input, text_input_offset(input), "values nested more than %d deep",
-                             DEPTH_MOST);
-    input->at++;
-    return skip_members(input, byte == '{', depth + 1);
-  case '"': return json_string(input, NULL);
-  case 't': return json_literal(input, "true");
-  case 'f': return json_literal(input, "false");
-  case 'n': return json_literal(input, "null");
-  case 'N': return json_literal(input, "NaN");
-  case 'I': return json_literal(input, "Infinity");
-  default:
-    if (byte == '-') {
-      status = text_input_fill(input, 2);
-      if (status)
-        return status;
-      if (input->end - input->at > 1 && input->buffer[input->at + 1] == 'I')
-        return json_literal(input, "-Infinity");
-    }
-    if (byte == '-' || (byte >= '0' && byte <= '9'))
-      return json_number(input);
-    return json_unexpected(input, "a value");
+  static const char *const names[] = {
+      [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a text",
+      [JSON_INTEGER] = "a number", [JSON_REAL] = "a number",  [JSON_TRUE] = "true",
+      [JSON_FALSE] = "false",      [JSON_NULL] = "null"};
+  char text[SHOWN_MOST + 20] = "";
+  if (node.value) {
+    json_fail(node, "is %s, where %s belongs", names[json_typeof(node.value)], wanted);
+  } else if (!node.file->status) {
+    append_text(text, sizeof text, "has no \"%.*s\"", SHOWN_MOST, node.key ? node.key : "0");
+    fail_at(node.file, way_to_holder(node), text);
   }
 }
 
-enum status json_skip(struct text_input *input)
+const char *json_get_text(struct json_node node)
 {
-  return skip(input, 0);
+  if (!json_is_string(node.value))
+    refuse_type(node, "a text");
+  return node.file->status ? "" : json_string_value(node.value);
+}
+
+int64_t json_get_whole(struct json_node node, int64_t least, int64_t most)
+{
+  const json_int_t value = json_integer_value(node.value);
+  char shown[SHOWN_MOST];
+  if (!json_is_number(node.value)) {
+    refuse_type(node, "a whole number");
+  } else if (!json_is_integer(node.value) || value < least || value > most) {
+    const size_t bytes =
+        json_dumpb(node.value, shown, sizeof shown, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_fail(node, "is %.*s, where a whole number from %" PRId64 " to %" PRId64 " belongs",
+              (int)bytes, shown, least, most);
+  }
+  return node.file->status ? 0 : value;
+}
+
+double json_get_real(struct json_node node)
+{
+  if (!json_is_number(node.value))
+    refuse_type(node, "a number");
+  return node.file->status ? 0 : json_number_value(node.value);
+}
+
+bool json_get_bool(struct json_node node)
+{
+  if (!json_is_boolean(node.value))
+    refuse_type(node, "true or false");
+  return !node.file->status && json_is_true(node.value);
+}
+
+struct json_node json_get_object(struct json_node node)
+{
+  if (!json_is_object(node.value))
+    refuse_type(node, "an object");
+  return node;
+}
+
+struct json_node json_get_array(struct json_node node)
+{
+  if (!json_is_array(node.value))
+    refuse_type(node, "an array");
+  return node;
 }

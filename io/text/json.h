@@ -1,40 +1,74 @@
-/* A reader of JSON (RFC 8259) from a file's bytes. It builds no tree and holds only the string
- * being read, so files of any size can be read value by value. In strings that it hands out it
- * refuses \u0000 and escapes that are no character (half surrogate pairs), unless input->invalid
- * says otherwise. Values that it skips may have them, and may be NaN, Infinity or -Infinity, which
- * Python writes. Errors name file and byte. Private to io/. */
+/* A whole JSON file as a tree of jansson, with limits on bytes and values: config.json,
+ * tokenizer.json, an index of tensors, the header of a safetensors file. Strict (RFC 8259): a key
+ * that occurs twice in an object is refused, too. Errors of the text name file, line and byte.
+ * Errors of a value name file and place: "config.json: rope_scaling.factor is a text, where a
+ * number belongs". Corpora are read by io/text/jsonl.h.
+ *
+ * The first failure stays in the file: later calls fail without a message, and json_more() is
+ * false. So a reader may get many values and look at file->status once. */
 #ifndef SLUICE_IO_TEXT_JSON_H
 #define SLUICE_IO_TEXT_JSON_H
 
-#include "io/text/input.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* The next byte that is not white space, not taken; -1 at the end of the file. */
-enum status json_peek(struct text_input *input, int *byte);
-/* Take `byte` after white space. `where` ends the error message. For "expected ',' or ']' after
- * ..." the caller uses json_unexpected(). */
-enum status json_expect(struct text_input *input, char byte, const char *expected);
-/* STATUS_INPUT: "expected EXPECTED, found ..." (or "the file ends where EXPECTED should be") at the
- * next byte. */
-enum status json_unexpected(struct text_input *input, const char *expected);
+#include "base/status.h"
 
-/* The members of an object (`closing` '}') or the elements of an array (']'). Call it after the
- * opening bracket, and after each member or element. *more: another one follows; otherwise it takes
- * the closing bracket. */
-enum status json_enter(struct text_input *input, char closing, bool *more);
-enum status json_more(struct text_input *input, char closing, bool *more);
+struct json_file {
+  char *path;
+  json_t *root;
+  enum status status; /* the first failure */
+};
 
-/* A string, appended to *out; out NULL: only checked. U+FFFD in place of an escape sets
- * input->replaced. */
-enum status json_string(struct text_input *input, struct text_buffer *out);
-/* A string that is only compared: U+FFFD in place of any such escape. */
-enum status json_loose_string(struct text_input *input, struct text_buffer *out);
-/* A whole number in 0 .. most. */
-enum status json_whole(struct text_input *input, int64_t most, int64_t *out);
-/* A number at the next byte, checked and skipped. */
-enum status json_number(struct text_input *input);
-/* Exactly `word` ("true", "false", "null") at the next byte. */
-enum status json_literal(struct text_input *input, const char *word);
-/* Any value, checked and skipped. */
-enum status json_skip(struct text_input *input);
+/* A value, and its place for messages. Lives as long as its file. */
+struct json_node {
+  json_t *value; /* NULL: not there */
+  json_t *in;    /* object or array that holds it; NULL: the file */
+  const char *key;
+  size_t index; /* in an array */
+  struct json_file *file;
+};
+
+/* Read all of a file of at most `most` bytes. A missing, damaged or too large file: STATUS_INPUT
+ * (STATUS_IO where the system failed) naming it. Local. */
+enum status json_read(const char *path, int64_t most, struct json_file *out);
+/* From memory; `path` names it in messages. */
+enum status json_parse(const char *path, const char *text, size_t bytes, struct json_file *out);
+void json_close(struct json_file *file); /* takes a zeroed one */
+struct json_node json_root(struct json_file *file);
+
+/* A member of an object. A value that is not there, or in no object, is NULL. */
+struct json_node json_find(struct json_node object, const char *key);
+/* The same, and NULL for a member that is null. */
+struct json_node json_find_set(struct json_node object, const char *key);
+size_t json_length(struct json_node node); /* members of an array or object, 0 of others */
+/* Members in the file's order: for (m = json_first(node); json_more(m); m = json_next(m)). */
+struct json_node json_first(struct json_node node);
+struct json_node json_next(struct json_node member);
+bool json_more(struct json_node member); /* false after the last one, and after a failure */
+
+/* Typed access. Zero or "" after a failure: the value is not there ("has no \"rope\""), has another
+ * type, or is out of range. */
+const char *json_get_text(struct json_node node);
+int64_t json_get_whole(struct json_node node, int64_t least, int64_t most); /* "7"; not "7.0" */
+double json_get_real(struct json_node node);
+bool json_get_bool(struct json_node node);
+/* Fails unless the node is an object, or an array. Returns the node. */
+struct json_node json_get_object(struct json_node node);
+struct json_node json_get_array(struct json_node node);
+
+/* A failure for values of the right type that are wrong: "FILE: PLACE <text>". Returns the status
+ * of the file. */
+enum status json_fail(struct json_node node, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Keeps a failure of another call, unless there was one before. Returns the status of the file. */
+enum status json_keep(struct json_file *file, enum status status);
+/* "FILE: PLACE", for warnings. */
+struct json_place {
+  char text[1024];
+};
+struct json_place json_place(struct json_node node);
 
 #endif

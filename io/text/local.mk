@@ -13,8 +13,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/input_files.h \
 	io/text/json.c \
 	io/text/json.h \
-	io/text/json_tree.c \
-	io/text/json_tree.h \
+	io/text/jsonl.c \
+	io/text/jsonl.h \
 	io/text/json_write.c \
 	io/text/json_write.h \
 	io/text/lock.c \

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/text/json.h"
+#include "io/text/jsonl.h"
 #include "io/text/utf8.h"
 
 enum text_format { TEXT_PLAIN, TEXT_JSON_LINES, TEXT_JSON_ARRAY };
@@ -310,13 +310,13 @@ static enum status read_string(struct text *text, bool is_title, int64_t begin, 
   *has = true;
   struct text_buffer *out = is_title ? &text->title : &text->body;
   if (byte == '"')
-    return json_string(input, *text->problem ? NULL : out);
+    return jsonl_string(input, *text->problem ? NULL : out);
   if (!is)
-    return json_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
+    return jsonl_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
   if (!is_title || byte != 'n')
     set_problem(text, text_input_offset(input), "\"%s\" is %s, where a string belongs%s", name, is,
                 is_title ? "" : "; invalid=skip leaves such records out");
-  return json_skip(input);
+  return jsonl_skip(input);
 }
 
 /* One member of a document's object. */
@@ -324,23 +324,23 @@ static enum status read_member(struct text *text)
 {
   struct text_input *input = text->input;
   int byte = -1;
-  enum status status = json_peek(input, &byte);
+  enum status status = jsonl_peek(input, &byte);
   if (status)
     return status;
   int64_t begin = text_input_offset(input);
   text->key.bytes = 0;
-  status = json_loose_string(input, &text->key);
+  status = jsonl_loose_string(input, &text->key);
   if (status == STATUS_OK)
-    status = json_expect(input, ':', "':'");
+    status = jsonl_expect(input, ':', "':'");
   if (status == STATUS_OK)
-    status = json_peek(input, &byte);
+    status = jsonl_peek(input, &byte);
   if (status)
     return status;
   const bool is_text = is_key(&text->key, text->wanted);
   if (is_text || is_key(&text->key, "title"))
     return read_string(text, !is_text, begin, byte);
   note_key(text, byte);
-  return json_skip(input);
+  return jsonl_skip(input);
 }
 
 static void explain_missing(struct text *text, int64_t begin)
@@ -369,14 +369,14 @@ static enum status read_object(struct text *text)
   text->has_title = text->has_text = input->replaced = false;
   text->likely = text->chat = NULL;
   *text->seen = *text->problem = '\0';
-  enum status status = json_expect(input, '{', "an object, '{',");
+  enum status status = jsonl_expect(input, '{', "an object, '{',");
   int64_t begin = text_input_offset(input) - 1;
   if (status == STATUS_OK)
-    status = json_enter(input, '}', &more);
+    status = jsonl_enter(input, '}', &more);
   while (status == STATUS_OK && more) {
     status = read_member(text);
     if (status == STATUS_OK)
-      status = json_more(input, '}', &more);
+      status = jsonl_more(input, '}', &more);
   }
   if (!status && !text->has_text)
     explain_missing(text, begin);
@@ -418,7 +418,7 @@ static enum status next_line(struct text *text, bool *found)
     input->at++;
   }
   *found = byte >= 0;
-  return byte >= 0 && !line_ended ? json_unexpected(input, "the end of the line") : STATUS_OK;
+  return byte >= 0 && !line_ended ? jsonl_unexpected(input, "the end of the line") : STATUS_OK;
 }
 
 /* Moves to the next object of an array; after the last one, to the end of the file. */
@@ -430,20 +430,20 @@ static enum status next_element(struct text *text, bool *found)
   *found = false;
   if (text->array_closed)
     return STATUS_OK;
-  enum status status = first ? json_expect(input, '[', "an array, '[',") : STATUS_OK;
+  enum status status = first ? jsonl_expect(input, '[', "an array, '[',") : STATUS_OK;
   if (status == STATUS_OK)
-    status = json_peek(input, &byte);
+    status = jsonl_peek(input, &byte);
   if (status)
     return status;
   if (byte != ']') {
     *found = true;
-    return first ? STATUS_OK : json_expect(input, ',', "',' or ']'");
+    return first ? STATUS_OK : jsonl_expect(input, ',', "',' or ']'");
   }
   input->at++;
   text->array_closed = true;
-  status = json_peek(input, &byte);
+  status = jsonl_peek(input, &byte);
   return status == STATUS_OK && byte >= 0
-             ? json_unexpected(input, "the end of the file after the array")
+             ? jsonl_unexpected(input, "the end of the file after the array")
              : status;
 }
 
@@ -473,9 +473,9 @@ static enum status read_line(struct text *text, bool *usable)
   int byte = -1;
   enum status status = read_object(text);
   if (!status)
-    status = json_peek(text->input, &byte);
+    status = jsonl_peek(text->input, &byte);
   if (!status && byte >= 0 && byte != '\n')
-    status = json_unexpected(text->input, "the end of the line");
+    status = jsonl_unexpected(text->input, "the end of the line");
   *usable = !status;
   return status == STATUS_INPUT ? leave_line(text->input) : status;
 }
@@ -484,7 +484,7 @@ static enum status read_line(struct text *text, bool *usable)
 static enum status read_element(struct text *text, int byte, bool *usable)
 {
   *usable = byte == '{';
-  return *usable ? read_object(text) : json_skip(text->input);
+  return *usable ? read_object(text) : jsonl_skip(text->input);
 }
 
 static enum status read_or_skip(struct text *text, int64_t begin, int byte,
@@ -506,7 +506,7 @@ static enum status next_json(struct text *text, struct text_document *out, bool 
       text->format == TEXT_JSON_ARRAY ? next_element(text, found) : next_line(text, found);
   if (status || !*found)
     return status;
-  status = json_peek(text->input, &byte);
+  status = jsonl_peek(text->input, &byte);
   int64_t begin = text_input_offset(text->input);
   if (status == STATUS_OK && text->invalid == TEXT_SKIP) {
     status = read_or_skip(text, begin, byte, out, usable);

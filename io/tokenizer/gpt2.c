@@ -15,91 +15,40 @@ static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
 struct loader {
   struct tokenizer_bpe *t;
   const char *vocab_path, *merges_path;
-  struct text_input *input;
-  struct text_buffer key, pool;
+  struct text_buffer bytes; /* of a token, or of the two pieces of a merge */
 };
 
 /* ---- vocab.json */
 
-struct entry {
-  size_t begin, length; /* in the pool */
-  int32_t id;
-  int64_t byte;
-};
-
-static enum status read_entry(struct loader *loader, struct entry *out)
+/* The ids are 0 .. n - 1, each once. */
+static void load_word(struct loader *loader, struct json_node word, int64_t n)
 {
-  struct text_input *input = loader->input;
-  int found;
-  int64_t id;
-  size_t length;
-  enum status status = json_peek(input, &found);
-  out->byte = text_input_offset(input);
-  out->begin = loader->pool.bytes;
-  loader->key.bytes = 0;
-  if (status == STATUS_OK)
-    status = json_string(input, &loader->key);
-  if (status == STATUS_OK)
-    status = json_expect(input, ':', "':'");
-  if (status == STATUS_OK)
-    status = json_whole(input, BPE_VOCAB_MOST - 1, &id);
-  if (status)
-    return status;
-  if (loader->key.bytes == 0)
-    return text_input_fail(input, out->byte, "a token without bytes");
-  if (!bpe_unspell(loader->key.data, loader->key.bytes, loader->key.data, &length))
-    return text_input_fail(input, out->byte,
-                           "a token with a character that stands for no byte; GPT-2's vocab.json "
-                           "spells bytes as U+0021 to U+0143");
-  out->length = length;
-  out->id = (int32_t)id;
-  return text_buffer_append(&loader->pool, loader->key.data, length);
-}
-
-/* The object up to its closing brace. */
-static enum status read_entries(struct loader *loader, struct entry **entries, int64_t *n)
-{
-  struct text_input *input = loader->input;
-  int64_t room = 0;
-  int byte = -1;
-  bool more = true; /* one token at least */
-  enum status status = json_expect(input, '{', "an object, '{',");
-  while (status == STATUS_OK && more) {
-    status = mem_grow(MEM_DATA, (void **)entries, &room, *n + 1, sizeof **entries);
-    if (status == STATUS_OK)
-      status = read_entry(loader, &(*entries)[*n]);
-    if (status == STATUS_OK)
-      status = json_more(input, '}', &more);
-    if (status == STATUS_OK)
-      ++*n;
-  }
-  if (status == STATUS_OK)
-    status = json_peek(input, &byte);
-  return status == STATUS_OK && byte >= 0 ? json_unexpected(input, "the end of the file") : status;
-}
-
-/* Every id of 0 .. n - 1 once, no token twice. */
-static enum status place_entries(struct loader *loader, const struct entry *entries, int64_t n)
-{
-  enum status status = bpe_create(n, &loader->t->bpe);
   struct bpe *bpe = loader->t->bpe;
-  for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
-    const struct entry *entry = &entries[i];
-    size_t taken = 0;
-    if (entry->id < n)
-      (void)bpe_token(bpe, entry->id, &taken);
-    if (entry->id >= n || taken)
-      return text_input_fail(loader->input, entry->byte,
-                             "the id %d %s; %lld tokens have the ids 0 to %lld, each once",
-                             entry->id, entry->id >= n ? "is too big" : "is given twice",
-                             (long long)n, (long long)n - 1);
-    const char *bytes = loader->pool.data + entry->begin;
-    if (bpe_find(bpe, bytes, entry->length) >= 0)
-      return text_input_fail(loader->input, entry->byte, "a token that was given before");
-    status = bpe_set_token(bpe, entry->id, bytes, entry->length, true);
-  }
-  loader->t->base.vocab = n;
-  return status;
+  const int32_t id = (int32_t)json_get_whole(word, 0, n - 1);
+  size_t taken = 0, length = strlen(word.key);
+  (void)bpe_token(bpe, id, &taken);
+  if (taken)
+    json_fail(word, "is the id %d, which another token has", id);
+  if (length == 0)
+    json_fail(word, "is a token without bytes");
+  loader->bytes.bytes = 0;
+  if (json_keep(word.file, text_buffer_append(&loader->bytes, word.key, length)))
+    return;
+  if (!bpe_unspell(word.key, length, loader->bytes.data, &length))
+    json_fail(word, "has a character that stands for no byte; GPT-2's vocab.json spells bytes as "
+                    "U+0021 to U+0143");
+  else
+    json_keep(word.file, bpe_set_token(bpe, id, loader->bytes.data, length, true));
+}
+
+static enum status load_words(struct loader *loader, struct json_node root)
+{
+  const int64_t n = loader->t->base.vocab = (int64_t)json_length(json_get_object(root));
+  if (!root.file->status)
+    json_keep(root.file, bpe_create(n, &loader->t->bpe));
+  for (struct json_node word = json_first(root); json_more(word); word = json_next(word))
+    load_word(loader, word, n);
+  return root.file->status;
 }
 
 static enum status find_known_tokens(struct loader *loader)
@@ -119,16 +68,13 @@ static enum status find_known_tokens(struct loader *loader)
 
 static enum status load_vocab(struct loader *loader)
 {
-  struct entry *entries = NULL;
-  int64_t n = 0;
-  enum status status = text_input_open(loader->vocab_path, TEXT_REFUSE, false, &loader->input);
-  if (status == STATUS_OK)
-    status = read_entries(loader, &entries, &n);
-  if (status == STATUS_OK)
-    status = place_entries(loader, entries, n);
-  if (status == STATUS_OK)
+  struct json_file file = {0};
+  enum status status = json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file);
+  if (!status)
+    status = load_words(loader, json_root(&file));
+  if (!status)
     status = find_known_tokens(loader);
-  mem_free(entries);
+  json_close(&file);
   return status;
 }
 
@@ -148,11 +94,11 @@ static enum status read_merge(struct loader *loader, const char *text, size_t by
   size_t left = space ? (size_t)(space - text) : 0, right = 0;
   if (left == 0 || left + 1 == bytes || memchr(space + 1, ' ', bytes - left - 1))
     return line_fail(loader, line, "not two pieces with one space between them");
-  loader->key.bytes = 0;
-  enum status status = text_buffer_append(&loader->key, text, bytes);
+  loader->bytes.bytes = 0;
+  enum status status = text_buffer_append(&loader->bytes, text, bytes);
   if (status)
     return status;
-  char *joined = loader->key.data;
+  char *joined = loader->bytes.data;
   if (!bpe_unspell(text, left, joined, &left) ||
       !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
     return line_fail(loader, line, "a character that stands for no byte");
@@ -178,7 +124,7 @@ static enum status read_merges(struct loader *loader, const char *text, size_t b
   for (size_t i = 0; i < bytes; i++)
     lines += text[i] == '\n';
   enum status status = bpe_reserve_merges(loader->t->bpe, lines);
-  for (const char *at = text, *end = text + bytes; status == STATUS_OK && at < end; line++) {
+  for (const char *at = text, *end = text + bytes; !status && at < end; line++) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     if (!stop)
       stop = end;
@@ -215,18 +161,16 @@ static enum status load(struct loader *loader)
 {
   struct tokenizer_bpe *t = loader->t;
   enum status status = tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum);
-  if (status == STATUS_OK)
+  if (!status)
     status = load_vocab(loader);
-  if (status == STATUS_OK)
+  if (!status)
     status = load_merges(loader);
-  if (status == STATUS_OK)
+  if (!status)
     status = tokenizer_bpe_checksum(t, merges_name, &t->base.checksum);
-  if (status == STATUS_OK)
+  if (!status)
     status = tokenizer_bpe_add_step(t, loader->vocab_path, STEP_SPLIT,
                                     &(struct split_rule){.pattern = split_pattern("gpt2")});
-  text_input_close(loader->input);
-  text_buffer_free(&loader->pool);
-  text_buffer_free(&loader->key);
+  text_buffer_free(&loader->bytes);
   return status;
 }
 
@@ -257,7 +201,7 @@ static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *fold
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
   enum status status = tokenizer_bpe_copy_file(t, vocab_name, folder, false);
-  return status == STATUS_OK ? tokenizer_bpe_copy_file(t, merges_name, folder, false) : status;
+  return status ? status : tokenizer_bpe_copy_file(t, merges_name, folder, false);
 }
 
 const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",

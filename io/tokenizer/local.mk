@@ -17,6 +17,10 @@ io_tokenizer_libtokenizer_a_SOURCES = \
 	io/tokenizer/bytes.c \
 	io/tokenizer/gpt2.c \
 	io/tokenizer/json.c \
+	io/tokenizer/json_added.c \
+	io/tokenizer/json_loader.h \
+	io/tokenizer/json_model.c \
+	io/tokenizer/json_parts.c \
 	io/tokenizer/nfc.c \
 	io/tokenizer/nfc.h \
 	io/tokenizer/ops.h \

@@ -27,6 +27,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("openblas")
     depends_on("libyaml")
     depends_on("pcre2")
+    depends_on("jansson@2.11:")
     depends_on("utf8proc")
     depends_on("zlib-api")
     depends_on("zstd")

@@ -4,7 +4,7 @@
 #define SLUICE_CMD_COMPARE_H
 
 #include "cmd/cmd.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "plan/plan.h"
 
 /* Keys of a matrix, in its file and on the command line. */
@@ -62,7 +62,7 @@ struct matrix_metrics {
   char model[256], dataset[256], codec[64], config[200], commit[64];
 };
 /* From the record of one more start. Local. */
-void matrix_metrics_take(struct matrix_metrics *metrics, const struct json_node *record);
+void matrix_metrics_take(struct matrix_metrics *metrics, const json_t *record);
 const char *matrix_metric_key(int metric);
 /* NAN: no record has it. Pure. */
 double matrix_metric_value(const struct matrix_metrics *metrics, int metric);

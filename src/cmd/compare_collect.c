@@ -21,13 +21,13 @@ struct reading {
   struct matrix_result result;
 };
 
-static void take_step(struct reading *reading, const struct json_node *record)
+static void take_step(struct reading *reading, const json_t *record)
 {
   struct matrix_result *r = &reading->result;
-  const struct json_node *step = json_find_said(record, "step");
+  const json_t *step = json_object_get(record, "step");
   const double seconds = record_real(record, "seconds");
-  if (step)
-    (void)json_get_whole(step, 0, INT64_MAX, &r->steps);
+  if (json_is_integer(step))
+    r->steps = json_integer_value(step);
   r->train_loss = record_real(record, "loss");
   r->seconds += isfinite(seconds) ? seconds : 0;
   *r->end = '\0';
@@ -35,7 +35,7 @@ static void take_step(struct reading *reading, const struct json_node *record)
     stats_add(&reading->stats, seconds);
 }
 
-static void take_evaluation(struct reading *reading, const struct json_node *record)
+static void take_evaluation(struct reading *reading, const json_t *record)
 {
   struct matrix_result *r = &reading->result;
   r->val_step = record_real(record, "step");
@@ -53,7 +53,7 @@ static void take_evaluation(struct reading *reading, const struct json_node *rec
   }
 }
 
-static void take_record(struct reading *reading, const struct json_node *record)
+static void take_record(struct reading *reading, const json_t *record)
 {
   struct matrix_result *r = &reading->result;
   const char *kind = record_text(record, "kind");
@@ -75,11 +75,11 @@ static enum status take_lines(struct reading *reading, const char *text)
   const char *end;
   enum status status = STATUS_OK;
   for (; (end = strchr(text, '\n')) && !status; text = end + 1) {
-    struct json_tree *tree = NULL;
-    status = json_tree_parse(reading->run->results, text, (size_t)(end - text), &tree);
+    struct json_file file = {0};
+    status = json_parse(reading->run->results, text, (size_t)(end - text), &file);
     if (!status)
-      take_record(reading, json_tree_root(tree));
-    json_tree_free(tree);
+      take_record(reading, file.root);
+    json_close(&file);
   }
   return status;
 }

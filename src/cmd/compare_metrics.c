@@ -57,7 +57,7 @@ double matrix_metric_value(const struct matrix_metrics *m, int metric)
   return metrics[metric].how == MEAN ? sum->value / sum->weight : sum->value;
 }
 
-static double weight_of(const struct json_node *record, enum weight weight)
+static double weight_of(const json_t *record, enum weight weight)
 {
   const double steps = record_real(record, "timed_steps");
   switch (weight) {
@@ -82,16 +82,16 @@ static void add(struct matrix_sum *sum, const struct metric *metric, double valu
   sum->known = true;
 }
 
-static void take_ops(struct matrix_metrics *m, const struct json_node *record)
+static void take_ops(struct matrix_metrics *m, const json_t *record)
 {
-  const struct json_node *ops = json_find_said(record, "comm_time_ms_by_op");
+  const json_t *ops = json_object_get(record, "comm_time_ms_by_op");
   for (int op = 0; op < OP_COUNT && ops; op++) {
     const double ms = record_real(ops, plan_op_name((enum op)op));
     m->op_ms[op] += isfinite(ms) ? ms : 0;
   }
 }
 
-void matrix_metrics_take(struct matrix_metrics *m, const struct json_node *record)
+void matrix_metrics_take(struct matrix_metrics *m, const json_t *record)
 {
   for (int i = 0; i < MATRIX_METRICS; i++) {
     const struct metric *metric = &metrics[i];

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "job/model_source.h"
 #include "job/weights.h"
 #include "train/data.h"
@@ -137,33 +137,31 @@ static enum status check_tokenizer(const struct values *values, const struct sou
              : compare(values, tokenizer, &data);
 }
 
-static enum status add_end(const struct json_node *node, struct language *language)
+static void add_end(struct json_node node, struct language *language)
 {
-  int64_t id;
-  const enum status status = json_get_whole(node, 0, INT32_MAX, &id);
-  if (status)
-    return status;
+  const int64_t id = json_get_whole(node, 0, INT32_MAX);
   if (language->n_end == ENDS)
-    return json_fail(node, "has more than %d ids", ENDS);
-  language->end[language->n_end++] = (int32_t)id;
-  return STATUS_OK;
+    json_fail(node, "has more than %d ids", ENDS);
+  else
+    language->end[language->n_end++] = (int32_t)id;
 }
 
 /* eos_token_id of one of a model folder's files: an id, several, or none. */
-static enum status add_ends(const char *folder, const char *file, struct language *language)
+static enum status add_ends(const char *folder, const char *name, struct language *language)
 {
-  struct json_tree *tree = NULL;
-  if (!model_source_holds(folder, file))
+  struct json_file file = {0};
+  if (!model_source_holds(folder, name))
     return STATUS_OK;
-  char *path = mem_printf("%s/%s", folder, file);
-  enum status status = path ? json_tree_read(path, CONFIG_MOST_BYTES, &tree) : STATUS_MEMORY;
-  const struct json_node *ends = status ? NULL : json_find(json_tree_root(tree), "eos_token_id");
-  if (ends && json_kind(ends) == JSON_ARRAY)
-    for (const struct json_node *node = json_first(ends); node && !status; node = json_next(node))
-      status = add_end(node, language);
-  else if (ends && json_kind(ends) != JSON_NULL)
-    status = add_end(ends, language);
-  json_tree_free(tree);
+  char *path = mem_printf("%s/%s", folder, name);
+  enum status status = path ? json_read(path, CONFIG_MOST_BYTES, &file) : STATUS_MEMORY;
+  const struct json_node ends = json_find_set(json_root(&file), "eos_token_id");
+  for (struct json_node node = json_first(ends); json_more(node); node = json_next(node))
+    add_end(node, language);
+  if (ends.value && !json_is_array(ends.value))
+    add_end(ends, language);
+  if (!status)
+    status = file.status;
+  json_close(&file);
   mem_free(path);
   return status;
 }

@@ -150,13 +150,13 @@ void version_print(void)
   static const struct {
     const char *what, *version;
   } parts[] = {
-      {"MPI", SLUICE_VERSION_MPI},           {"HDF5", SLUICE_VERSION_HDF5},
-      {"hwloc", SLUICE_VERSION_HWLOC},       {"OpenBLAS", SLUICE_VERSION_BLAS},
-      {"libyaml", SLUICE_VERSION_YAML},      {"PCRE2", SLUICE_VERSION_PCRE2},
-      {"utf8proc", SLUICE_VERSION_UTF8PROC}, {"zlib", SLUICE_VERSION_ZLIB},
-      {"Zstandard", SLUICE_VERSION_ZSTD},    {"CUDA", SLUICE_VERSION_CUDA},
-      {"NCCL", SLUICE_VERSION_NCCL},         {"cuDNN", SLUICE_VERSION_CUDNN},
-      {"PAPI", SLUICE_VERSION_PAPI},
+      {"MPI", SLUICE_VERSION_MPI},      {"HDF5", SLUICE_VERSION_HDF5},
+      {"hwloc", SLUICE_VERSION_HWLOC},  {"OpenBLAS", SLUICE_VERSION_BLAS},
+      {"libyaml", SLUICE_VERSION_YAML}, {"jansson", SLUICE_VERSION_JANSSON},
+      {"PCRE2", SLUICE_VERSION_PCRE2},  {"utf8proc", SLUICE_VERSION_UTF8PROC},
+      {"zlib", SLUICE_VERSION_ZLIB},    {"Zstandard", SLUICE_VERSION_ZSTD},
+      {"CUDA", SLUICE_VERSION_CUDA},    {"NCCL", SLUICE_VERSION_NCCL},
+      {"cuDNN", SLUICE_VERSION_CUDNN},  {"PAPI", SLUICE_VERSION_PAPI},
   };
   printf("sluice %s\n", PACKAGE_VERSION);
   printf("  %-10s %s\n", "commit", sluice_commit);

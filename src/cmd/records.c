@@ -13,31 +13,22 @@
 
 enum { LINE_MOST_BYTES = 1 << 20 };
 
-double record_real(const struct json_node *record, const char *key)
+double record_real(const json_t *record, const char *key)
 {
-  const struct json_node *node = json_find_said(record, key);
-  double value = NAN;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_real(node, &value);
-  return value;
+  const json_t *value = json_object_get(record, key);
+  return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-int64_t record_whole(const struct json_node *record, const char *key)
+int64_t record_whole(const json_t *record, const char *key)
 {
-  const struct json_node *node = json_find_said(record, key);
-  int64_t value = 0;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_whole(node, 0, INT64_MAX, &value);
-  return value;
+  const json_int_t value = json_integer_value(json_object_get(record, key));
+  return value < 0 ? 0 : value;
 }
 
-const char *record_text(const struct json_node *record, const char *key)
+const char *record_text(const json_t *record, const char *key)
 {
-  const struct json_node *node = json_find_said(record, key);
-  const char *text = "";
-  if (node && json_kind(node) == JSON_STRING)
-    (void)json_get_text(node, &text, NULL);
-  return text;
+  const char *text = json_string_value(json_object_get(record, key));
+  return text ? text : "";
 }
 
 struct reading {
@@ -50,17 +41,17 @@ struct reading {
 static enum status take_line(const struct reading *reading, const char *line, size_t bytes)
 {
   struct records *records = reading->records;
-  struct json_tree *tree = NULL;
+  struct json_file file = {0};
   records->lines++;
   enum status status =
-      bytes <= LINE_MOST_BYTES ? json_tree_parse(reading->path, line, bytes, &tree) : STATUS_INPUT;
+      bytes <= LINE_MOST_BYTES ? json_parse(reading->path, line, bytes, &file) : STATUS_INPUT;
   if (status == STATUS_MEMORY)
     return status;
-  const bool whole = !status && json_kind(json_tree_root(tree)) == JSON_OBJECT;
+  const bool whole = json_is_object(file.root);
   if (!whole && records->damaged++ == 0)
     records->first_damaged = records->lines;
-  status = whole ? reading->take(reading->arg, json_tree_root(tree)) : STATUS_OK;
-  json_tree_free(tree);
+  status = whole ? reading->take(reading->arg, file.root) : STATUS_OK;
+  json_close(&file);
   return status;
 }
 

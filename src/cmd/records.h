@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 
 /* Where the reader is in a file. Start with zeros. */
 struct records {
@@ -18,13 +18,13 @@ struct records {
  * counted as damaged and left out. If the file was replaced or became shorter, it is read from its
  * start, after one call with a record of NULL. Stops at the first failure of `take`. STATUS_IO or
  * STATUS_INPUT if the file cannot be read. Local. */
-typedef enum status records_take(void *arg, const struct json_node *record);
+typedef enum status records_take(void *arg, const json_t *record);
 enum status records_read(const char *path, struct records *records, records_take *take, void *arg);
 
 /* A field of a record: a number, a number from 0 on without fraction, a text. NAN, 0 and "" if the
  * field is missing, null or of another type. Local. */
-double record_real(const struct json_node *record, const char *key);
-int64_t record_whole(const struct json_node *record, const char *key);
-const char *record_text(const struct json_node *record, const char *key);
+double record_real(const json_t *record, const char *key);
+int64_t record_whole(const json_t *record, const char *key);
+const char *record_text(const json_t *record, const char *key);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "io/text/text.h"
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/split.h"
@@ -339,25 +339,17 @@ static void print_quoted(const char *text)
   }
 }
 
-static enum status show_added(const struct tokenizer *tokenizer, const struct json_node *root)
+static void show_added(const struct tokenizer *tokenizer, struct json_node list)
 {
-  for (const struct json_node *added = json_first(json_find(root, "added_tokens")); added;
-       added = json_next(added)) {
-    const char *content;
-    int64_t id;
-    enum status status = json_get_whole(json_find(added, "id"), 0, INT32_MAX, &id);
-    if (!status)
-      status = json_get_text(json_find(added, "content"), &content, NULL);
-    if (status)
-      return status;
+  for (struct json_node added = json_first(list); json_more(added); added = json_next(added)) {
+    const int64_t id = json_get_whole(json_find(added, "id"), 0, INT32_MAX);
     printf("  %8" PRId64 "  ", id);
-    print_quoted(content);
+    print_quoted(json_get_text(json_find(added, "content")));
     puts(id == tokenizer_end_of_text(tokenizer)         ? "  (end of text)"
          : id == tokenizer_begin_of_text(tokenizer)     ? "  (beginning of text)"
          : tokenizer_is_special(tokenizer, (int32_t)id) ? ""
                                                         : "  (not special)");
   }
-  return STATUS_OK;
 }
 
 static void show_pattern(const char *pattern)
@@ -371,57 +363,53 @@ static void show_pattern(const char *pattern)
   putchar('\n');
 }
 
-static bool is_said(const struct json_node *object, const char *key, bool otherwise)
+static bool is_set(const json_t *part, const char *key, bool otherwise)
 {
-  const struct json_node *node = json_find_said(object, key);
-  if (node)
-    (void)json_get_bool(node, &otherwise);
-  return otherwise;
+  const json_t *value = json_object_get(part, key);
+  return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
 /* A line for each part that splits, in their order. ByteLevel may split by GPT-2's pattern. */
-static void show_patterns(const struct json_node *part)
+static void show_patterns(struct json_node part)
 {
-  const struct json_node *parts = json_find(part, "pretokenizers"), *node = json_find(part, "type"),
-                         *pattern = json_first(json_find(part, "pattern"));
-  const char *type = "", *text = "";
-  for (const struct json_node *inner = parts ? json_first(parts) : NULL; inner;
-       inner = json_next(inner))
+  const struct json_node parts = json_find(part, "pretokenizers");
+  const char *type = json_string_value(json_find(part, "type").value),
+             *pattern = json_string_value(json_first(json_find(part, "pattern")).value);
+  for (struct json_node inner = json_first(parts); json_more(inner); inner = json_next(inner))
     show_patterns(inner);
-  if (!node || json_get_text(node, &type, NULL))
-    return;
-  if (strcmp(type, "ByteLevel") == 0 && is_said(part, "use_regex", true))
+  if (type && strcmp(type, "ByteLevel") == 0 && is_set(part.value, "use_regex", true))
     show_pattern(split_pattern("gpt2"));
-  else if (strcmp(type, "Digits") == 0)
-    show_pattern(split_pattern(is_said(part, "individual_digits", false) ? "digit" : "digits"));
-  else if (pattern && !json_get_text(pattern, &text, NULL))
-    show_pattern(text);
+  else if (type && strcmp(type, "Digits") == 0)
+    show_pattern(
+        split_pattern(is_set(part.value, "individual_digits", false) ? "digit" : "digits"));
+  else if (type && pattern)
+    show_pattern(pattern);
 }
 
-static bool has_nfc(const struct json_node *normalizer)
+static bool has_nfc(struct json_node normalizer)
 {
-  const struct json_node *parts = json_find(normalizer, "normalizers");
-  for (const struct json_node *part = parts ? json_first(parts) : NULL; part;
-       part = json_next(part))
+  const struct json_node parts = json_find(normalizer, "normalizers");
+  for (struct json_node part = json_first(parts); json_more(part); part = json_next(part))
     if (has_nfc(part))
       return true;
-  return normalizer && json_kind(normalizer) == JSON_OBJECT && !parts;
+  return json_is_object(normalizer.value) && !parts.value;
 }
 
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
 {
-  struct json_tree *tree = NULL;
+  struct json_file file = {0};
   char *path = mem_printf("%s/tokenizer.json", folder);
-  enum status status = path ? json_tree_read(path, JSON_MOST, &tree) : STATUS_MEMORY;
+  enum status status = path ? json_read(path, JSON_MOST, &file) : STATUS_MEMORY;
   mem_free(path);
   if (status)
     return status;
-  const struct json_node *root = json_tree_root(tree);
+  const struct json_node root = json_root(&file);
   printf("normal form %s\n", has_nfc(json_find(root, "normalizer")) ? "NFC" : "none");
   show_patterns(json_find(root, "pre_tokenizer"));
   puts("added tokens");
-  status = show_added(tokenizer, root);
-  json_tree_free(tree);
+  show_added(tokenizer, json_find(root, "added_tokens"));
+  status = file.status;
+  json_close(&file);
   return status;
 }
 

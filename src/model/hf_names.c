@@ -7,60 +7,22 @@
 
 #include "base/append.h"
 
-// clang-format off: one row a family
+/* clang-format off */
 static const struct hf_family families[] = {
-    {.arch = "gpt2",
-     .bit = OF_GPT2,
-     .causal = "GPT2LMHeadModel",
-     .base = "GPT2Model",
-     .prefix = "transformer.",
-     .activation = "gelu_new",
-     .tied = true,
-     .context = 1024,
-     .norm_eps = 1e-5},
-    {.arch = "llama",
-     .bit = OF_LLAMA,
-     .causal = "LlamaForCausalLM",
-     .base = "LlamaModel",
-     .prefix = "model.",
-     .activation = "silu",
-     .context = 2048,
-     .norm_eps = 1e-6},
-    {.arch = "qwen2",
-     .bit = OF_QWEN2,
-     .causal = "Qwen2ForCausalLM",
-     .base = "Qwen2Model",
-     .prefix = "model.",
-     .activation = "silu",
-     .kv_heads = 32,
-     .context = 32768,
-     .window = 4096,
-     .window_from = 28,
-     .norm_eps = 1e-6},
-    {.arch = "qwen3",
-     .bit = OF_QWEN3,
-     .causal = "Qwen3ForCausalLM",
-     .base = "Qwen3Model",
-     .prefix = "model.",
-     .activation = "silu",
-     .kv_heads = 32,
-     .head_width = 128,
-     .context = 32768,
-     .window = 4096,
-     .window_from = 28,
-     .norm_eps = 1e-6},
-    {.arch = "mistral",
-     .bit = OF_MISTRAL,
-     .causal = "MistralForCausalLM",
-     .base = "MistralModel",
-     .prefix = "model.",
-     .activation = "silu",
-     .kv_heads = 8,
-     .context = 131072,
-     .window = 4096,
-     .norm_eps = 1e-6},
+    /* arch, bit, causal, base, prefix, activation, */
+    /*   tied, kv_heads, head_width, context, window, window_from, norm_eps */
+    {"gpt2", OF_GPT2, "GPT2LMHeadModel", "GPT2Model", "transformer.", "gelu_new",
+     true, 0, 0, 1024, 0, 0, 1e-5},
+    {"llama", OF_LLAMA, "LlamaForCausalLM", "LlamaModel", "model.", "silu",
+     false, 0, 0, 2048, 0, 0, 1e-6},
+    {"qwen2", OF_QWEN2, "Qwen2ForCausalLM", "Qwen2Model", "model.", "silu",
+     false, 32, 0, 32768, 4096, 28, 1e-6},
+    {"qwen3", OF_QWEN3, "Qwen3ForCausalLM", "Qwen3Model", "model.", "silu",
+     false, 32, 128, 32768, 4096, 28, 1e-6},
+    {"mistral", OF_MISTRAL, "MistralForCausalLM", "MistralModel", "model.", "silu",
+     false, 8, 0, 131072, 4096, 0, 1e-6},
 };
-// clang-format on
+/* clang-format on */
 
 const struct hf_family *hf_family_find(const char *arch)
 {

@@ -1,10 +1,10 @@
 /* Shared by the parts that read config.json. The files are hf_read.c (the whole), hf_keys.c (the
  * table of keys), hf_names.c (families), hf_rope.c (rotary positions) and hf_window.c (windows).
- * Private to src/model/hf*.c. Errors are STATUS_INPUT naming file and key. */
+ * Private to src/model/hf*.c. Failures stay in the file (io/text/json.h). */
 #ifndef SLUICE_MODEL_HF_PRIVATE_H
 #define SLUICE_MODEL_HF_PRIVATE_H
 
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "model/hf.h"
 
 /* Properties of Hugging Face's configurations of one architecture. */
@@ -39,21 +39,18 @@ struct hf_names {
 };
 struct hf_names hf_family_names(void);
 
-enum status hf_read_real(const struct json_node *node, double least, double most, double *out);
-enum status hf_read_tokens(const struct json_node *node,
-                           struct hf_tokens *out);      /* an id, or a list of them */
-enum status hf_check_one(const struct json_node *node); /* the number 1 */
+double hf_read_real(struct json_node node, double least, double most);
+struct hf_tokens hf_read_tokens(struct json_node node); /* an id, or a list of them */
+void hf_check_one(struct json_node node);               /* the number 1 */
 
 /* Reads all keys of the family's table. */
-enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family,
-                           struct hf_config *out);
-/* Keys that are not used: they are refused, or a warning names them. `path`: for the warning. */
-enum status hf_check_unknown(const char *path, const struct json_node *root,
-                             const struct hf_family *family);
+void hf_apply_rules(struct json_node root, const struct hf_family *family, struct hf_config *out);
+/* Keys that are not used: they are refused, or a warning names them. */
+void hf_check_unknown(struct json_node root, const struct hf_family *family);
 
-enum status hf_read_rope(const struct json_node *root, struct rope_config *out);
+struct rope_config hf_read_rope(struct json_node root);
 /* `out` has its layers. */
-enum status hf_read_windows(const struct json_node *root, const struct hf_family *family,
-                            struct model_config *out);
+void hf_read_windows(struct json_node root, const struct hf_family *family,
+                     struct model_config *out);
 
 #endif

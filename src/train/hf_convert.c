@@ -12,7 +12,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "io/text/lock.h"
 #include "io/tokenizer/tokenizer.h"
 #include "job/model_source.h"
@@ -227,18 +227,17 @@ static bool has_tokenizer(const char *dir)
  * most models refuses. A file that is no JSON object stays as it is. */
 static enum status name_inputs(const char *path, char **text, size_t *bytes)
 {
-  struct json_tree *tree = NULL;
-  if (json_tree_parse(path, *text, *bytes, &tree))
+  struct json_file file = {0};
+  if (json_parse(path, *text, *bytes, &file))
     return STATUS_OK;
-  const struct json_node *root = json_tree_root(tree);
   enum status status = STATUS_OK;
   char *named = NULL;
-  if (json_kind(root) == JSON_OBJECT && !json_find(root, "model_input_names")) {
+  if (json_is_object(file.root) && !json_object_get(file.root, "model_input_names")) {
     named = mem_printf("{\n  \"model_input_names\": [\"input_ids\", \"attention_mask\"]%s%s",
-                       json_length(root) > 0 ? "," : "", strchr(*text, '{') + 1);
+                       json_object_size(file.root) > 0 ? "," : "", strchr(*text, '{') + 1);
     status = named ? STATUS_OK : STATUS_MEMORY;
   }
-  json_tree_free(tree);
+  json_close(&file);
   if (!named)
     return status;
   mem_free(*text);

@@ -9,7 +9,7 @@ make_deck
 "$SLUICE" --version > version.txt
 grep -q '^  licence  *MIT$' version.txt || die "--version does not name the licence"
 grep -qE '^  CUDA +no$|^  kernels +[0-9]' version.txt || die "--version does not name the kernels"
-for library in HDF5 libyaml PCRE2 utf8proc zlib; do
+for library in HDF5 libyaml jansson PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
 for word in -V -v version; do

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "exec/trace.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
 #include "reopen.h"
@@ -105,11 +105,21 @@ static void summary_says(const char *line)
   mem_free(text);
 }
 
-static double field(const struct json_tree *tree, const char *key)
+static struct json_file open_json(const char *path)
 {
-  double number = 0;
-  check(json_get_real(json_find(json_tree_root(tree), key), &number));
-  return number;
+  struct json_file file;
+  check(json_read(path, 1 << 24, &file));
+  return file;
+}
+
+static struct json_node first_event(struct json_file *file)
+{
+  return json_first(json_find(json_root(file), "traceEvents"));
+}
+
+static double field(struct json_file *file, const char *key)
+{
+  return json_get_real(json_find(json_root(file), key));
 }
 
 /* Oracle: the summary, number by number. */
@@ -119,24 +129,24 @@ static void expect_record(const struct trace_summary *sum)
       [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   char path[320], key[32];
   struct results *results;
-  struct json_tree *tree;
   snprintf(path, sizeof path, "%s/trace/results.jsonl", folder);
   check(results_open(path, &results));
   check(trace_record(results, sum));
   check(results_close(results));
-  check(json_tree_read(path, 1 << 16, &tree));
-  assert_true(field(tree, "first") == (double)sum->first &&
-              field(tree, "steps") == (double)sum->steps);
-  assert_true(field(tree, "steady_steps") == (double)sum->steady_steps &&
-              field(tree, "step_s") == sum->step_s);
-  assert_true(field(tree, "exposed_idle_s") == sum->idle_s);
+  struct json_file file = open_json(path);
+  assert_true(field(&file, "first") == (double)sum->first &&
+              field(&file, "steps") == (double)sum->steps);
+  assert_true(field(&file, "steady_steps") == (double)sum->steady_steps &&
+              field(&file, "step_s") == sum->step_s);
+  assert_true(field(&file, "exposed_idle_s") == sum->idle_s);
   for (int part = 0; part < PART_NOTHING; part++) {
     snprintf(key, sizeof key, "busy_%s_s", names[part]);
-    assert_true(field(tree, key) == sum->beside[part].seconds);
+    assert_true(field(&file, key) == sum->beside[part].seconds);
     snprintf(key, sizeof key, "exposed_%s_s", names[part]);
-    assert_true(field(tree, key) == sum->beside[part].exposed_s);
+    assert_true(field(&file, key) == sum->beside[part].exposed_s);
   }
-  json_tree_free(tree);
+  check(file.status);
+  json_close(&file);
   unlink(path);
 }
 
@@ -236,20 +246,14 @@ static void sums(const struct plan *plan)
 /* An attribute of the first instruction of this operation in the timeline. */
 static void timeline_says(const char *op, const char *key, const char *expected)
 {
-  struct json_tree *tree;
-  const char *text = "";
-  check(json_tree_read(timeline, 1 << 20, &tree));
-  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
-  for (; event; event = json_next(event))
-    if (json_find(event, "cat")) {
-      check(json_get_text(json_find(event, "cat"), &text, NULL));
-      if (strcmp(text, op) == 0)
-        break;
-    }
-  assert_non_null(event);
-  check(json_get_text(json_find(json_find(event, "args"), key), &text, NULL));
-  assert_string_equal(text, expected);
-  json_tree_free(tree);
+  struct json_file file = open_json(timeline);
+  struct json_node event = first_event(&file);
+  while (json_more(event) && (!json_find(event, "cat").value ||
+                              strcmp(json_get_text(json_find(event, "cat")), op) != 0))
+    event = json_next(event);
+  assert_non_null(event.value);
+  assert_string_equal(json_get_text(json_find(json_find(event, "args"), key)), expected);
+  json_close(&file);
 }
 
 /* Two bytes an element between ranks: gathers, of parameters in fp32, stay as they are. */
@@ -401,10 +405,7 @@ static void spans(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
-  struct json_tree *tree;
   char name[96];
-  const char *text = NULL;
-  int64_t whole;
   const int gather = find_op(plan, OP_GATHER);
   plan_instr_name(plan, gather, name, sizeof name);
   open_trace(plan, 0, &run);
@@ -414,25 +415,24 @@ static void spans(const struct plan *plan)
   summary_says("link: n/a\n");
   summary_does_not_say("operations"); /* none was measured */
 
-  check(json_tree_read(timeline, 1 << 20, &tree));
-  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
-  while (json_next(event))
+  struct json_file file = open_json(timeline);
+  struct json_node event = first_event(&file);
+  while (json_more(json_next(event)))
     event = json_next(event);
-  check(json_get_text(json_find(event, "name"), &text, NULL));
-  assert_string_equal(text, name);
-  check(json_get_text(json_find(event, "cat"), &text, NULL));
-  assert_string_equal(text, "GATHER");
-  check(json_get_whole(json_find(event, "pid"), 1, 1, &whole));
-  check(json_get_whole(json_find(event, "tid"), LANE_GATHER, LANE_GATHER, &whole));
-  assert_string_equal(json_number_text(json_find(event, "ts")), "2000.000");
-  assert_string_equal(json_number_text(json_find(event, "dur")), "1000.000");
-  const struct json_node *args = json_find(event, "args");
-  check(json_get_whole(json_find(args, "step"), 5, 5, &whole));
-  check(json_get_text(json_find(args, "unit"), &text, NULL));
-  assert_string_equal(text, plan->input.model->unit[plan->instr[gather].unit].name);
+  const struct json_node args = json_find(event, "args");
+  assert_string_equal(json_get_text(json_find(event, "name")), name);
+  assert_string_equal(json_get_text(json_find(event, "cat")), "GATHER");
+  assert_int_equal(json_get_whole(json_find(event, "pid"), 1, 1), 1);
+  assert_int_equal(json_get_whole(json_find(event, "tid"), 0, LANE_COUNT), LANE_GATHER);
+  assert_true(json_get_real(json_find(event, "ts")) == 2000);
+  assert_true(json_get_real(json_find(event, "dur")) == 1000);
+  assert_int_equal(json_get_whole(json_find(args, "step"), 5, 5), 5);
+  assert_string_equal(json_get_text(json_find(args, "unit")),
+                      plan->input.model->unit[plan->instr[gather].unit].name);
   const int64_t bytes = plan->buffer[plan->instr[gather].use[1].buffer].bytes;
-  check(json_get_whole(json_find(args, "bytes"), bytes, bytes, &whole));
-  json_tree_free(tree);
+  assert_int_equal(json_get_whole(json_find(args, "bytes"), 0, INT64_MAX), bytes);
+  check(file.status);
+  json_close(&file);
 }
 
 static char faults[] = "page_faults", switches[] = "context_switches",
@@ -456,8 +456,6 @@ static void counted_events(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
-  struct json_tree *tree;
-  int64_t whole;
   const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD),
             gather = find_op(plan, OP_GATHER);
   struct op_counters *counters = open_counters();
@@ -478,17 +476,18 @@ static void counted_events(const struct plan *plan)
   summary_says("\nBACKWARD               500000                0\n");
   summary_says("\ncompute                500056              3.5\n");
 
-  check(json_tree_read(timeline, 1 << 20, &tree));
-  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
-  while (json_next(event) && !json_find(json_find(event, "args"), "page_faults"))
+  struct json_file file = open_json(timeline);
+  struct json_node event = first_event(&file);
+  while (json_more(json_next(event)) && !json_find(json_find(event, "args"), "page_faults").value)
     event = json_next(event);
-  check(json_get_whole(json_find(json_find(event, "args"), "page_faults"), 100, 100, &whole));
-  check(json_get_whole(json_find(json_find(event, "args"), "context_switches"), 3, 3, &whole));
-  while (json_next(event))
+  assert_int_equal(json_get_whole(json_find(json_find(event, "args"), "page_faults"), 0, 999), 100);
+  assert_int_equal(json_get_whole(json_find(json_find(event, "args"), "context_switches"), 0, 9),
+                   3);
+  while (json_more(json_next(event)))
     event = json_next(event);
-  assert_non_null(json_find(json_find(event, "args"), "step"));
-  assert_null(json_find(json_find(event, "args"), "page_faults"));
-  json_tree_free(tree);
+  assert_non_null(json_find(json_find(event, "args"), "step").value);
+  assert_null(json_find(json_find(event, "args"), "page_faults").value);
+  json_close(&file);
   op_counters_destroy(counters);
 }
 
@@ -644,7 +643,6 @@ TEST(every_instruction_of_a_traced_run)
   struct witness witness;
   struct trace_summary sum;
   struct class_total total[CLASS_COUNT];
-  struct json_tree *tree;
   job_open(&job, world, &setup);
   witness_create(&witness, job.plan, 2);
   struct op_counters *counters = open_counters();
@@ -679,10 +677,10 @@ TEST(every_instruction_of_a_traced_run)
   assert_true(communication->exposed_s <= communication->seconds &&
               communication->seconds <= sum.step_s);
   assert_int_equal(communication->seconds == 0, comm_ranks(world) == 1);
-  check(json_tree_read(timeline, 1 << 24, &tree));
-  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")),
+  struct json_file file = open_json(timeline);
+  assert_int_equal(json_length(json_find(json_root(&file), "traceEvents")),
                    1 + 2 * LANE_COUNT + 2 * job.plan->n);
-  json_tree_free(tree);
+  json_close(&file);
 
   remove_files();
   witness_free(&witness);

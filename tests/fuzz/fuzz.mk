@@ -28,7 +28,8 @@ $(out)/libsluice.a: $(objects)
 # on another machine.
 archive = $(or $(shell f=lib$(1).a; p=`$(CC) -print-file-name=$$f`; \
   test "$$p" = "$$f" || echo "$$p"),-l$(1))
-libraries := $(foreach lib,$(libs),$(if $(filter -lyaml -lpcre2-8 -lz -lzstd -lutf8proc,$(lib)),\
+small := -lyaml -ljansson -lpcre2-8 -lz -lzstd -lutf8proc
+libraries := $(foreach lib,$(libs),$(if $(filter $(small),$(lib)),\
   $(call archive,$(patsubst -l%,%,$(lib))),$(lib)))
 
 $(programs): $(out)/fuzz_%: $(out)/obj/tests/fuzz/fuzz_%.o $(out)/obj/tests/fuzz/fuzz.o \

@@ -11,7 +11,7 @@
 
 #include "engine.h"
 #include "io/huggingface/safetensors.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "model/hf.h"
 #include "tests/test.h"
 
@@ -221,32 +221,31 @@ struct series {
   double loss[MOST_STEPS + 1];
 };
 
-static double real_of(const struct json_node *object, const char *key)
+static double real_of(struct json_node object, const char *key)
 {
-  double value;
-  must(json_get_real(json_find(object, key), &value));
-  return value;
+  return json_get_real(json_find(object, key));
 }
 
 static void read_series(const struct fixture *f, const char *key, struct series *out)
 {
   char path[1024];
-  struct json_tree *tree;
-  must(json_tree_read(path_of(f->name, "adamw.json", path, sizeof path), 1 << 20, &tree));
-  const struct json_node *root = json_tree_root(tree), *betas = json_find(root, "betas"),
-                         *losses = json_find(root, key);
+  struct json_file file;
+  must(json_read(path_of(f->name, "adamw.json", path, sizeof path), 1 << 20, &file));
+  const struct json_node root = json_root(&file), betas = json_find(root, "betas"),
+                         losses = json_find(root, key);
   *out = (struct series){.adamw = {.lr = real_of(root, "lr"),
                                    .eps = real_of(root, "eps"),
                                    .decay = real_of(root, "weight_decay")},
-                         .steps = json_length(losses) - 1};
+                         .steps = (int64_t)json_length(losses) - 1};
   out->adamw.grad_scale = (float)scale_of(f);
-  must(json_get_real(json_first(betas), &out->adamw.beta1));
-  must(json_get_real(json_next(json_first(betas)), &out->adamw.beta2));
+  out->adamw.beta1 = json_get_real(json_first(betas));
+  out->adamw.beta2 = json_get_real(json_next(json_first(betas)));
   assert_in_range(out->steps, 10, MOST_STEPS);
   int64_t i = 0;
-  for (const struct json_node *loss = json_first(losses); loss; loss = json_next(loss))
-    must(json_get_real(loss, &out->loss[i++]));
-  json_tree_free(tree);
+  for (struct json_node loss = json_first(losses); json_more(loss); loss = json_next(loss))
+    out->loss[i++] = json_get_real(loss);
+  must(file.status);
+  json_close(&file);
 }
 
 static void update(struct fixture *f, const struct update *op, unsigned exempt, float **m,

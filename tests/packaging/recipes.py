@@ -23,6 +23,7 @@ NAMES = {
     "libhwloc-dev": ("libhwloc-dev", "hwloc", "hwloc"),
     "libopenblas-dev": ("libopenblas-dev", "openblas", "OpenBLAS"),
     "libyaml-dev": ("libyaml-dev", "libyaml", "libyaml"),
+    "libjansson-dev": ("libjansson-dev", "jansson", "Jansson"),
     "libpcre2-dev": ("libpcre2-dev", "pcre2", "PCRE2"),
     "libutf8proc-dev": ("libutf8proc-dev", "utf8proc", "utf8proc"),
     "zlib1g-dev": ("zlib1g-dev", "zlib-api", "zlib"),

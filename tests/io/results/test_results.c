@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "tests/test.h"
 
 static char path[256];
@@ -34,19 +34,17 @@ static void expect(const char *text)
   mem_free(found);
 }
 
-/* The only line of the file, which stays in *text and *tree until both are freed. */
-static const struct json_node *read_line(char **text, size_t *bytes, struct json_tree **tree)
+/* The only line of the file, which stays in *text and *file until both are freed. */
+static struct json_node read_line(char **text, size_t *bytes, struct json_file *file)
 {
   assert_int_equal(file_read_all(path, 1 << 20, text, bytes), STATUS_OK);
-  assert_int_equal(json_tree_parse(path, *text, *bytes, tree), STATUS_OK);
-  return json_tree_root(*tree);
+  assert_int_equal(json_parse(path, *text, *bytes, file), STATUS_OK);
+  return json_root(file);
 }
 
-static const char *text_of(const struct json_node *object, const char *key)
+static const char *text_of(struct json_node object, const char *key)
 {
-  const char *text = NULL;
-  assert_int_equal(json_get_text(json_find(object, key), &text, NULL), STATUS_OK);
-  return text;
+  return json_get_text(json_find(object, key));
 }
 
 TEST(lines)
@@ -98,7 +96,7 @@ TEST(numbers_come_back)
       0, 1, -1.5, 1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -1e-300, 123456789012345678.0};
   static const int64_t ints[] = {0, -1, INT64_MAX, INT64_MIN};
   struct results *results = NULL;
-  struct json_tree *tree = NULL;
+  struct json_file file = {0};
   char *text = NULL;
   size_t bytes;
   unlink(path);
@@ -113,22 +111,19 @@ TEST(numbers_come_back)
   results_real(results, "minus", -INFINITY);
   assert_int_equal(results_end(results), STATUS_OK);
   assert_int_equal(results_close(results), STATUS_OK);
-  const struct json_node *object = read_line(&text, &bytes, &tree);
+  const struct json_node object = read_line(&text, &bytes, &file);
   assert_non_null(strstr(text, "\"nan\":null,\"inf\":null,\"minus\":null}"));
   for (int i = 0; i < 9; i++) {
-    double back;
     const char key[] = {'r', (char)('0' + i), 0};
-    assert_int_equal(json_get_real(json_find(object, key), &back), STATUS_OK);
+    const double back = json_get_real(json_find(object, key));
     assert_memory_equal(&back, &reals[i], sizeof back);
   }
   for (int i = 0; i < 4; i++) {
-    int64_t back;
     const char key[] = {'i', (char)('0' + i), 0};
-    assert_int_equal(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX, &back),
-                     STATUS_OK);
-    assert_true(back == ints[i]);
+    assert_true(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX) == ints[i]);
   }
-  json_tree_free(tree);
+  assert_int_equal(file.status, STATUS_OK);
+  json_close(&file);
   mem_free(text);
 }
 
@@ -137,7 +132,7 @@ TEST(text_is_escaped)
   static const char hard[] = "quote \" back \\ slash / tab \t line \n feed \f back \b return \r "
                              "bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
   struct results *results = NULL;
-  struct json_tree *tree = NULL;
+  struct json_file file = {0};
   char *text = NULL;
   size_t bytes;
   unlink(path);
@@ -149,13 +144,14 @@ TEST(text_is_escaped)
   results_text(results, "empty", "");
   assert_int_equal(results_end(results), STATUS_OK);
   assert_int_equal(results_close(results), STATUS_OK);
-  const struct json_node *object = read_line(&text, &bytes, &tree);
+  const struct json_node object = read_line(&text, &bytes, &file);
   assert_ptr_equal(strchr(text, '\n'), text + bytes - 1); /* one line, whatever is in it */
   assert_string_equal(text_of(object, "key \" \n"), hard);
   assert_string_equal(text_of(object, "latin1"), "caf\xef\xbf\xbd!");
   assert_non_null(strstr(text_of(object, "cut"), "\xef\xbf\xbd"));
   assert_string_equal(text_of(object, "empty"), "");
-  json_tree_free(tree);
+  assert_int_equal(file.status, STATUS_OK);
+  json_close(&file);
   mem_free(text);
 }
 

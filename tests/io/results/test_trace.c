@@ -1,4 +1,4 @@
-/* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json_tree.h) gives
+/* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json.h) gives
  * back; the trace-event format's description; the kernel, whose /dev/full takes nothing. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "io/results/trace.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "tests/base/full.h"
 #include "tests/test.h"
 
@@ -20,38 +20,27 @@ static struct trace *create(void)
   return trace;
 }
 
-static const struct json_node *read_events(struct json_tree **tree)
+static struct json_node read_events(struct json_file *file)
 {
-  *tree = NULL;
-  if (json_tree_read(path, 1 << 20, tree))
+  *file = (struct json_file){0};
+  if (json_read(path, 1 << 20, file))
     fail_msg("%s", status_text());
-  const struct json_node *events = json_find(json_tree_root(*tree), "traceEvents");
-  assert_int_equal(json_kind(events), JSON_ARRAY);
-  return events;
+  return json_get_array(json_find(json_root(file), "traceEvents"));
 }
 
-static void has_text(const struct json_node *object, const char *key, const char *expected)
+static void has_text(struct json_node object, const char *key, const char *expected)
 {
-  const char *text = NULL;
-  assert_int_equal(json_get_text(json_find(object, key), &text, NULL), STATUS_OK);
-  assert_string_equal(text, expected);
+  assert_string_equal(json_get_text(json_find(object, key)), expected);
 }
 
-static void has_whole(const struct json_node *object, const char *key, int64_t expected)
+static void has_number(struct json_node object, const char *key, double expected)
 {
-  int64_t whole = 0;
-  assert_int_equal(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX, &whole), STATUS_OK);
-  assert_true(whole == expected);
-}
-
-static void has_number(const struct json_node *object, const char *key, const char *expected)
-{
-  assert_string_equal(json_number_text(json_find(object, key)), expected);
+  assert_true(json_get_real(json_find(object, key)) == expected);
 }
 
 TEST(trace_reads_back_as_written)
 {
-  struct json_tree *tree;
+  struct json_file file;
   struct trace *trace = create();
   trace_process(trace, 7, "rank 7");
   trace_lane(trace, 7, 2, "gather");
@@ -70,67 +59,68 @@ TEST(trace_reads_back_as_written)
                  .name = "LOAD", .category = "LOAD", .pid = 7, .tid = 4, .begin_s = 0, .end_s = 0});
   assert_int_equal(trace_close(trace), STATUS_OK);
 
-  const struct json_node *event = json_first(read_events(&tree));
+  struct json_node event = json_first(read_events(&file));
   has_text(event, "ph", "M");
   has_text(event, "name", "process_name");
-  has_whole(event, "pid", 7);
+  has_number(event, "pid", 7);
   has_text(json_find(event, "args"), "name", "rank 7");
   event = json_next(event);
   has_text(event, "ph", "M");
   has_text(event, "name", "thread_name");
-  has_whole(event, "pid", 7);
-  has_whole(event, "tid", 2);
+  has_number(event, "pid", 7);
+  has_number(event, "tid", 2);
   has_text(json_find(event, "args"), "name", "gather");
   event = json_next(event);
   has_text(event, "name", "thread_sort_index");
-  has_whole(json_find(event, "args"), "sort_index", 2);
+  has_number(json_find(event, "args"), "sort_index", 2);
   event = json_next(event);
   has_text(event, "ph", "X");
   has_text(event, "name", "GATHER h.3");
   has_text(event, "cat", "GATHER");
-  has_whole(event, "pid", 7);
-  has_whole(event, "tid", 2);
-  has_number(event, "ts", "1500000.000");
-  has_number(event, "dur", "1.234");
+  has_number(event, "pid", 7);
+  has_number(event, "tid", 2);
+  has_number(event, "ts", 1500000);
+  has_number(event, "dur", 1.234);
   assert_int_equal(json_length(json_find(event, "args")), 3);
-  has_whole(json_find(event, "args"), "step", 12);
+  has_number(json_find(event, "args"), "step", 12);
   has_text(json_find(event, "args"), "unit", "h.3");
-  has_whole(json_find(event, "args"), "bytes", INT64_C(1) << 40);
+  has_number(json_find(event, "args"), "bytes", 0x1p40);
   event = json_next(event);
   has_text(event, "name", "LOAD");
-  has_number(event, "dur", "0.000");
+  has_number(event, "dur", 0);
   assert_int_equal(json_length(json_find(event, "args")), 0);
-  assert_null(json_next(event));
-  json_tree_free(tree);
+  assert_false(json_more(json_next(event)));
+  assert_int_equal(file.status, STATUS_OK);
+  json_close(&file);
 }
 
 TEST(names_are_escaped)
 {
   static const char hard[] =
       "quote \" back \\ slash / tab \t line \n bell \a unit \x1f del \x7f clef \xf0\x9d\x84\x9e";
-  struct json_tree *tree;
+  struct json_file file;
   struct trace *trace = create();
   trace_span(trace, &(struct trace_span){.name = hard,
                                          .category = "caf\xe9!",
                                          .args = 1,
                                          .arg = {{"a\"b", "\xf0\x9d\x84", 0}}});
   assert_int_equal(trace_close(trace), STATUS_OK);
-  const struct json_node *event = json_first(read_events(&tree));
+  struct json_node event = json_first(read_events(&file));
   has_text(event, "name", hard);
   has_text(event, "cat", "caf\xef\xbf\xbd!");
-  const char *text = NULL;
-  assert_int_equal(json_get_text(json_find(json_find(event, "args"), "a\"b"), &text, NULL),
-                   STATUS_OK);
-  assert_int_equal(strncmp(text, "\xef\xbf\xbd", 3), 0);
-  json_tree_free(tree);
+  assert_int_equal(
+      strncmp(json_get_text(json_find(json_find(event, "args"), "a\"b")), "\xef\xbf\xbd", 3), 0);
+  assert_int_equal(file.status, STATUS_OK);
+  json_close(&file);
 }
 
 TEST(a_trace_of_nothing)
 {
-  struct json_tree *tree;
+  struct json_file file;
   assert_int_equal(trace_close(create()), STATUS_OK);
-  assert_int_equal(json_length(read_events(&tree)), 0);
-  json_tree_free(tree);
+  assert_int_equal(json_length(read_events(&file)), 0);
+  assert_int_equal(file.status, STATUS_OK);
+  json_close(&file);
   assert_int_equal(trace_close(NULL), STATUS_OK);
 }
 

@@ -1,6 +1,6 @@
 check_PROGRAMS += \
 	tests/io/text/test_file \
-	tests/io/text/test_json_tree \
+	tests/io/text/test_json \
 	tests/io/text/test_json_write \
 	tests/io/text/test_text
 tests_io_text_test_file_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=fsync

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
+#include "io/text/json.h"
 #include "io/text/lock.h"
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_merge.h"
@@ -49,51 +49,43 @@ static struct bpe_train_config config_for(char *const *input, const char *out)
       .inputs = 1, .input = input, .out = out, .pattern = "gpt2", .vocab = 1400, .min_count = 2};
 }
 
-static struct json_tree *open_json(const char *out, const char *name)
+static struct json_file open_json(const char *out, const char *name)
 {
-  struct json_tree *tree = NULL;
+  struct json_file file;
   char *path = mem_printf("%s/%s", out, name);
-  OK(json_tree_read(path, 64 << 20, &tree));
+  OK(json_read(path, 64 << 20, &file));
   mem_free(path);
-  return tree;
+  return file;
 }
 
-static const struct json_node *way_to(const struct json_node *node, const char *a, const char *b)
+static struct json_node in_model(struct json_file *file, const char *key)
 {
-  const struct json_node *at = json_find(json_find(node, a), b);
-  assert_non_null(at);
-  return at;
+  return json_find(json_find(json_root(file), "model"), key);
 }
 
-static int64_t id_in(const struct json_node *vocab, const char *token)
+static int64_t id_in(struct json_node vocab, const char *token)
 {
-  int64_t id = -1;
-  const struct json_node *node = json_find(vocab, token);
-  if (node)
-    OK(json_get_whole(node, 0, INT32_MAX, &id));
-  return id;
+  const struct json_node node = json_find(vocab, token);
+  return node.value ? json_get_whole(node, 0, INT32_MAX) : -1;
 }
 
 /* ---- the reference's merges */
 
-static void check_merges(const struct json_node *root_node, char *expected)
+static void check_merges(struct json_file *file, char *expected)
 {
-  const struct json_node *merge = json_first(way_to(root_node, "model", "merges")),
-                         *vocab = way_to(root_node, "model", "vocab");
+  struct json_node merge = json_first(in_model(file, "merges")), vocab = in_model(file, "vocab");
   char *rest = NULL;
   int64_t n = 0;
   for (char *line = strtok_r(expected, "\n", &rest); line;
        line = strtok_r(NULL, "\n", &rest), n++) {
-    const char *text;
-    assert_non_null(merge);
-    OK(json_get_text(merge, &text, NULL));
-    assert_string_equal(text, line);
+    assert_string_equal(json_get_text(merge), line);
     char *space = strchr(line, ' ');
     memmove(space, space + 1, strlen(space));
     assert_int_equal(id_in(vocab, line), 256 + n);
     merge = json_next(merge);
   }
-  assert_null(merge);
+  assert_null(merge.value);
+  OK(file->status);
   assert_int_equal(json_length(vocab), 256 + n);
 }
 
@@ -112,11 +104,11 @@ static void check_against_reference(const char *pattern)
   assert_int_equal(result.vocab, 1400);
   assert_true(result.words > result.distinct_words && result.distinct_words > 1000);
   if (root) {
-    struct json_tree *tree = open_json(out, "tokenizer.json");
+    struct json_file file = open_json(out, "tokenizer.json");
     snprintf(path, sizeof path, "%s/merges.%s.txt", data, pattern);
     OK(file_read_all(path, 1 << 20, &expected, &bytes));
-    check_merges(json_tree_root(tree), expected);
-    json_tree_free(tree);
+    check_merges(&file, expected);
+    json_close(&file);
     mem_free(expected);
   }
   remove_on_root(out);
@@ -388,31 +380,27 @@ TEST(test_specials)
   config.special = (char *[]){"<|\"end\\|>", "endless", "\xE6\xB0\xB4 \x01"};
   OK(bpe_train_run(job, &config, &result));
   if (root) {
-    struct json_tree *tree = open_json(out, "tokenizer.json"),
-                     *settings = open_json(out, "tokenizer_config.json");
-    const struct json_node *vocab = way_to(json_tree_root(tree), "model", "vocab");
-    const struct json_node *added = json_first(json_find(json_tree_root(tree), "added_tokens"));
-    const char *text;
+    struct json_file file = open_json(out, "tokenizer.json"),
+                     settings = open_json(out, "tokenizer_config.json");
+    const struct json_node vocab = in_model(&file, "vocab");
+    struct json_node added = json_first(json_find(json_root(&file), "added_tokens"));
     assert_int_equal(id_in(vocab, "endless"), -1); /* text does not make a special token */
     assert_true(id_in(vocab, "\xC4\xA0"
                              "endless") > 255);
     assert_int_equal(result.vocab, json_length(vocab) + 3);
     for (int i = 0; i < 3; i++, added = json_next(added)) {
       assert_int_equal(id_in(added, "id"), json_length(vocab) + i);
-      OK(json_get_text(json_find(added, "content"), &text, NULL));
-      assert_string_equal(text, config.special[i]);
+      assert_string_equal(json_get_text(json_find(added, "content")), config.special[i]);
     }
-    assert_null(added);
-    OK(json_get_text(json_find(json_tree_root(settings), "eos_token"), &text, NULL));
-    assert_string_equal(text, config.special[0]);
-    const struct json_node *inputs = json_find(json_tree_root(settings), "model_input_names");
+    assert_null(added.value);
+    assert_string_equal(json_get_text(json_find(json_root(&settings), "eos_token")),
+                        config.special[0]);
+    const struct json_node inputs = json_find(json_root(&settings), "model_input_names");
     assert_int_equal(json_length(inputs), 2); /* no token_type_ids */
-    OK(json_get_text(json_first(inputs), &text, NULL));
-    assert_string_equal(text, "input_ids");
-    OK(json_get_text(json_next(json_first(inputs)), &text, NULL));
-    assert_string_equal(text, "attention_mask");
-    json_tree_free(tree);
-    json_tree_free(settings);
+    assert_string_equal(json_get_text(json_first(inputs)), "input_ids");
+    assert_string_equal(json_get_text(json_next(json_first(inputs))), "attention_mask");
+    json_close(&file);
+    json_close(&settings);
   }
   remove_on_root(in);
   remove_on_root(out);
