@@ -32,7 +32,7 @@ static enum status sync_folder_of(const char *path)
   } else {
     if (fsync(fd) != 0 && errno != EINVAL)
       status = failed("flush the folder", folder); /* EINVAL: this file system has no such thing */
-    if (close(fd) != 0 && status == STATUS_OK)
+    if (close(fd) != 0 && !status)
       status = failed("close the folder", folder);
   }
   mem_free(folder);
@@ -71,13 +71,12 @@ static enum status for_folders(const char *path, enum status (*act)(const char *
   if (!part)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
-  for (char *slash = strchr(part + 1, '/'); slash && status == STATUS_OK;
-       slash = strchr(slash + 1, '/')) {
+  for (char *slash = strchr(part + 1, '/'); slash && !status; slash = strchr(slash + 1, '/')) {
     *slash = '\0';
     status = act(part);
     *slash = '/';
   }
-  if (status == STATUS_OK)
+  if (!status)
     status = act(part);
   mem_free(part);
   return status;
@@ -114,7 +113,7 @@ enum status file_sync(const char *path)
   if (status)
     return status;
   status = fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", path);
-  if (close(fd) != 0 && status == STATUS_OK)
+  if (close(fd) != 0 && !status)
     status = failed("close", path);
   return status;
 }
@@ -122,7 +121,7 @@ enum status file_sync(const char *path)
 enum status file_sync_rename(const char *temporary, const char *final)
 {
   enum status status = file_sync(temporary);
-  if (status == STATUS_OK && rename(temporary, final) != 0)
+  if (!status && rename(temporary, final) != 0)
     status = failed("rename the finished file to", final);
   if (status != STATUS_OK) {
     unlink(temporary); /* the first failure is the one to report */
@@ -159,9 +158,9 @@ enum status file_write_all(const char *path, const void *data, size_t bytes)
   enum status status = open_regular(temporary, OPEN_NEW, &fd);
   if (!status) {
     status = write_to(fd, temporary, data, bytes);
-    if (close(fd) != 0 && status == STATUS_OK)
+    if (close(fd) != 0 && !status)
       status = failed("close", temporary);
-    if (status == STATUS_OK)
+    if (!status)
       status = file_sync_rename(temporary, path);
     else
       unlink(temporary);
@@ -192,7 +191,7 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
   char *text = NULL;
   size_t used = 0;
   enum status status = mem_resize(MEM_META, room + 1, (void **)&text);
-  while (status == STATUS_OK) {
+  while (!status) {
     if (used == room) {
       room = room < most / 2
                  ? room * 2
@@ -315,7 +314,7 @@ static enum status reserve(const char *path, enum open_as as, int64_t bytes)
   if (status)
     return status;
   status = file_reserve_open(fd, path, bytes);
-  if (close(fd) != 0 && status == STATUS_OK)
+  if (close(fd) != 0 && !status)
     status = failed("close", path);
   return status;
 }

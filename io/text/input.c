@@ -100,8 +100,7 @@ enum status text_input_seek(struct text_input *input, int64_t offset)
   if (offset != 0)
     return STATUS_OK;
   status = text_input_fill(input, BOM_BYTES);
-  if (status == STATUS_OK && input->end >= BOM_BYTES &&
-      memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
+  if (!status && input->end >= BOM_BYTES && memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
     input->at = BOM_BYTES;
   return status;
 }
@@ -119,7 +118,7 @@ static enum status make_room(struct text_input *input, size_t want)
     return STATUS_OK;
   size_t room = 4 * want; /* so that a sliding window of `want` bytes is seldom moved */
   enum status status = mem_resize(MEM_DATA, room, (void **)&input->buffer);
-  if (status == STATUS_OK)
+  if (!status)
     input->room = room;
   return status;
 }
@@ -158,7 +157,7 @@ enum status text_input_fill(struct text_input *input, size_t want)
   if (input->end - input->at >= want || (input->at_eof && input->end == input->filled))
     return STATUS_OK;
   enum status status = make_room(input, want);
-  while (status == STATUS_OK && input->end < want && !input->at_eof) {
+  while (!status && input->end < want && !input->at_eof) {
     size_t got = 0;
     status = text_source_read(input->source, input->buffer + input->filled,
                               input->room - input->filled, &got);

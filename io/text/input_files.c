@@ -59,7 +59,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
   } else {
     status = add_range(fd, path, 0, bytes < FINGERPRINT ? bytes : FINGERPRINT, piece, &crc);
     int64_t tail = bytes - FINGERPRINT > FINGERPRINT ? bytes - FINGERPRINT : FINGERPRINT;
-    if (status == STATUS_OK)
+    if (!status)
       status = add_range(fd, path, tail, bytes, piece, &crc);
     close(fd); /* was only read: nothing can be lost */
   }
@@ -103,7 +103,7 @@ static enum status walk_folder(struct walk *walk, const char *path, size_t prefi
   if (!folder)
     return open_unreadable(errno, path);
   enum status status = STATUS_OK;
-  while (status == STATUS_OK) {
+  while (!status) {
     errno = 0;
     const struct dirent *entry = readdir(folder);
     if (!entry) {
@@ -160,7 +160,7 @@ static enum status walk_input(struct walk *walk, const char *input)
                                           : 0,
                                   0);
   mem_free(path);
-  if (status == STATUS_OK && walk->inputs->count > first)
+  if (!status && walk->inputs->count > first)
     qsort(walk->inputs->file + first, (size_t)(walk->inputs->count - first),
           sizeof *walk->inputs->file, compare_paths);
   return status;
@@ -181,7 +181,7 @@ static enum status refuse_repeated(const struct input_files *inputs)
   for (int64_t i = 0; i < inputs->count; i++)
     sorted[i] = &inputs->file[i];
   qsort(sorted, (size_t)inputs->count, sizeof *sorted, compare_pointers);
-  for (int64_t i = 1; i < inputs->count && status == STATUS_OK; i++)
+  for (int64_t i = 1; i < inputs->count && !status; i++)
     if (strcmp(sorted[i - 1]->path, sorted[i]->path) == 0)
       status = status_set(STATUS_USAGE, "the input file %s is given twice", sorted[i]->path);
   mem_free(sorted);
@@ -219,24 +219,24 @@ void input_files_free(struct input_files *inputs)
 static enum status write_list(const struct input_files *inputs, struct text_buffer *out)
 {
   enum status status = STATUS_OK;
-  for (int64_t i = 0; i < inputs->count && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < inputs->count && !status; i++) {
     const struct input_file *file = &inputs->file[i];
     char numbers[64];
     snprintf(numbers, sizeof numbers, "%" PRId64 " %" PRIu32, file->bytes, file->crc32);
     status = text_buffer_append_line(out, file->path);
-    if (status == STATUS_OK)
+    if (!status)
       status = text_buffer_append_line(out, file->name);
-    if (status == STATUS_OK)
+    if (!status)
       status = text_buffer_append_line(out, numbers);
   }
-  return status == STATUS_OK ? text_buffer_append(out, "", 1) : status;
+  return status ? status : text_buffer_append(out, "", 1);
 }
 
 static enum status read_list(char *text, int64_t count, struct input_files *out)
 {
   char *rest = NULL;
   enum status status = mem_new(MEM_META, count, &out->file);
-  for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < count && !status; i++) {
     struct input_file *file = &out->file[out->count++];
     file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));
     file->name = mem_strdup(strtok_r(NULL, "\n", &rest));
@@ -257,13 +257,13 @@ static enum status share(struct comm *comm, struct input_files *inputs)
   int64_t count = inputs->count;
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_broadcast(comm, &count, sizeof count, 0);
-  if (status == STATUS_OK) {
+  if (!status) {
     list = text.data;
     status = comm_broadcast_text(comm, &list, 0);
   }
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : read_list(list, count, inputs));
   if (comm_rank(comm) != 0)
     mem_free(list);
@@ -277,7 +277,7 @@ enum status input_files_list(struct comm *comm, int n, char *const *path, const 
   struct input_files inputs = {0};
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? walk_all(n, path, folder, &inputs) : STATUS_OK);
-  if (status == STATUS_OK)
+  if (!status)
     status = share(comm, &inputs);
   if (status)
     input_files_free(&inputs);

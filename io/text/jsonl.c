@@ -210,7 +210,7 @@ static enum status string(struct text_input *input, bool replaces, struct text_b
   int byte = -1;
   enum status status = jsonl_expect(input, '"', "a string");
   int64_t begin = text_input_offset(input) - 1;
-  while (status == STATUS_OK) {
+  while (!status) {
     status = look(input, &byte);
     if (status)
       return status;
@@ -275,28 +275,28 @@ static enum status skip_number(struct text_input *input)
 {
   int byte = -1;
   enum status status = look(input, &byte);
-  if (status == STATUS_OK && byte == '-') {
+  if (!status && byte == '-') {
     input->at++;
     status = look(input, &byte);
   }
-  if (status == STATUS_OK && byte == '0')
+  if (!status && byte == '0')
     input->at++; /* only a point or an exponent may follow: "01" ends here, and the caller finds the
                     1 */
-  else if (status == STATUS_OK)
+  else if (!status)
     status = digits(input);
-  if (status == STATUS_OK)
+  if (!status)
     status = look(input, &byte);
-  if (status == STATUS_OK && byte == '.') {
+  if (!status && byte == '.') {
     input->at++;
     status = digits(input);
   }
-  if (status == STATUS_OK)
+  if (!status)
     status = look(input, &byte);
   if (status || (byte != 'e' && byte != 'E'))
     return status;
   input->at++;
   status = look(input, &byte);
-  if (status == STATUS_OK && (byte == '+' || byte == '-'))
+  if (!status && (byte == '+' || byte == '-'))
     input->at++;
   return status ? status : digits(input);
 }
@@ -323,15 +323,15 @@ static enum status skip_members(struct text_input *input, bool object, int depth
   const char closing = object ? '}' : ']';
   bool more = false;
   enum status status = jsonl_enter(input, closing, &more);
-  while (status == STATUS_OK && more) {
+  while (!status && more) {
     if (object) {
       status = jsonl_string(input, NULL);
-      if (status == STATUS_OK)
+      if (!status)
         status = jsonl_expect(input, ':', "':'");
     }
-    if (status == STATUS_OK)
+    if (!status)
       status = skip(input, depth);
-    if (status == STATUS_OK)
+    if (!status)
       status = jsonl_more(input, closing, &more);
   }
   return status;

@@ -134,9 +134,9 @@ enum status text_open_with(const char *path, struct text_position from,
   text->wanted = options->key ? options->key : "text";
   text->invalid = options->invalid;
   status = text_input_open(path, options->invalid, text_is_json_name(path), &text->input);
-  if (status == STATUS_OK)
+  if (!status)
     status = find_format(path, text->input, &text->format);
-  if (status == STATUS_OK)
+  if (!status)
     status = begin_at(text, from.byte);
   if (status)
     text_close(text);
@@ -330,9 +330,9 @@ static enum status read_member(struct text *text)
   int64_t begin = text_input_offset(input);
   text->key.bytes = 0;
   status = jsonl_loose_string(input, &text->key);
-  if (status == STATUS_OK)
+  if (!status)
     status = jsonl_expect(input, ':', "':'");
-  if (status == STATUS_OK)
+  if (!status)
     status = jsonl_peek(input, &byte);
   if (status)
     return status;
@@ -371,11 +371,11 @@ static enum status read_object(struct text *text)
   *text->seen = *text->problem = '\0';
   enum status status = jsonl_expect(input, '{', "an object, '{',");
   int64_t begin = text_input_offset(input) - 1;
-  if (status == STATUS_OK)
+  if (!status)
     status = jsonl_enter(input, '}', &more);
-  while (status == STATUS_OK && more) {
+  while (!status && more) {
     status = read_member(text);
-    if (status == STATUS_OK)
+    if (!status)
       status = jsonl_more(input, '}', &more);
   }
   if (!status && !text->has_text)
@@ -392,9 +392,9 @@ static enum status join(struct text *text, int64_t begin, struct text_document *
     return STATUS_OK;
   text->document.bytes = 0;
   enum status status = text_buffer_append(&text->document, text->title.data, text->title.bytes);
-  if (status == STATUS_OK)
+  if (!status)
     status = text_buffer_append(&text->document, "\n", 1);
-  if (status == STATUS_OK)
+  if (!status)
     status = text_buffer_append(&text->document, text->body.data, text->body.bytes);
   out->text = text->document.data;
   out->bytes = text->document.bytes;
@@ -431,7 +431,7 @@ static enum status next_element(struct text *text, bool *found)
   if (text->array_closed)
     return STATUS_OK;
   enum status status = first ? jsonl_expect(input, '[', "an array, '[',") : STATUS_OK;
-  if (status == STATUS_OK)
+  if (!status)
     status = jsonl_peek(input, &byte);
   if (status)
     return status;
@@ -442,9 +442,8 @@ static enum status next_element(struct text *text, bool *found)
   input->at++;
   text->array_closed = true;
   status = jsonl_peek(input, &byte);
-  return status == STATUS_OK && byte >= 0
-             ? jsonl_unexpected(input, "the end of the file after the array")
-             : status;
+  return !status && byte >= 0 ? jsonl_unexpected(input, "the end of the file after the array")
+                              : status;
 }
 
 static bool is_valid(const struct text_buffer *buffer)
@@ -508,13 +507,13 @@ static enum status next_json(struct text *text, struct text_document *out, bool 
     return status;
   status = jsonl_peek(text->input, &byte);
   int64_t begin = text_input_offset(text->input);
-  if (status == STATUS_OK && text->invalid == TEXT_SKIP) {
+  if (!status && text->invalid == TEXT_SKIP) {
     status = read_or_skip(text, begin, byte, out, usable);
-  } else if (status == STATUS_OK) {
+  } else if (!status) {
     status = read_object(text);
-    if (status == STATUS_OK && *text->problem)
+    if (!status && *text->problem)
       status = text_input_fail(text->input, text->problem_at, "%s", text->problem);
-    if (status == STATUS_OK)
+    if (!status)
       status = join(text, begin, out);
   }
   text->at.byte = text_input_offset(text->input);

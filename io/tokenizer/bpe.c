@@ -121,9 +121,9 @@ enum status bpe_create(int64_t vocab, struct bpe **out)
   bpe->seed = hash_seed();
   bpe->slot_count = slots_for(vocab);
   status = mem_new(MEM_DATA, vocab, &bpe->token);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, bpe->slot_count, &bpe->slots);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, CACHE_SLOTS, &bpe->cache);
   if (status) {
     bpe_destroy(bpe);
@@ -222,7 +222,7 @@ enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges)
 {
   bpe->pair_slots = slots_for(merges);
   enum status status = mem_new(MEM_DATA, bpe->pair_slots, &bpe->pairs);
-  if (status == STATUS_OK)
+  if (!status)
     for (uint64_t i = 0; i < bpe->pair_slots; i++)
       bpe->pairs[i].rank = NO_RANK;
   return status;
@@ -305,9 +305,9 @@ static enum status reserve_word(struct bpe *bpe, size_t bytes)
     return STATUS_OK;
   size_t room = 2 * bytes + 64;
   enum status status = mem_resize(MEM_DATA, room * sizeof *bpe->symbols, (void **)&bpe->symbols);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_resize(MEM_DATA, room * 3 * sizeof *bpe->heap, (void **)&bpe->heap);
-  if (status == STATUS_OK)
+  if (!status)
     bpe->word_room = room;
   return status;
 }

@@ -139,7 +139,7 @@ static enum status deal(struct counter *counter, int rank, int ranks)
 {
   int64_t *dealt = NULL, n = 0;
   enum status status = mem_new(MEM_META, ranks, &dealt);
-  if (status == STATUS_OK)
+  if (!status)
     status = cut(&counter->inputs, ranks, &counter->share, &n);
   for (int64_t i = 0; i < n; i++) {
     int least = 0;
@@ -160,9 +160,9 @@ static enum status count_words(struct counter *counter, const char *text, size_t
 {
   size_t most = counter->config->word_most ? (size_t)counter->config->word_most : SIZE_MAX;
   enum status status = STATUS_OK;
-  for (size_t at = 0, begin, end = 0; at < bytes && status == STATUS_OK; at = end) {
+  for (size_t at = 0, begin, end = 0; at < bytes && !status; at = end) {
     status = split_next(counter->split, text, bytes, at, &begin, &end);
-    if (status == STATUS_OK && end - at <= most) {
+    if (!status && end - at <= most) {
       status = bpe_words_add(&counter->words, text + at, end - at, 1, NULL);
       counter->n_words++;
     }
@@ -183,7 +183,7 @@ static enum status count_document(struct counter *counter, const struct text_doc
   size_t bytes = document->bytes;
   enum status status =
       counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  if (status == STATUS_OK)
+  if (!status)
     status = count_words(counter, text, bytes);
   return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path,
                                 (long long)document->number)
@@ -200,9 +200,9 @@ static enum status count_until(struct counter *counter, double end)
     if (!counter->text)
       status = text_open_with(counter->inputs.file[share->file].path, (struct text_position){0, 0},
                               &counter->config->text, &counter->text);
-    if (status == STATUS_OK)
+    if (!status)
       status = text_next(counter->text, &document, &found);
-    if (status == STATUS_OK && found)
+    if (!status && found)
       status = count_document(counter, &document);
     if (status)
       return status;
@@ -235,11 +235,11 @@ static enum status count_all(struct comm *comm, struct counter *counter)
     sums[DONE] = counter->bytes_done + counter->share_done;
     sums[LEFT] = counter->shares - counter->next;
     status = comm_sum_i64(comm, sums, SUMS);
-    if (status == STATUS_OK)
+    if (!status)
       log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s",
                    (double)sums[DONE] * 1e-6, (double)counter->inputs.bytes * 1e-6,
                    (double)sums[DONE] * 1e-6 / (clock_s() - start + 1e-9));
-  } while (status == STATUS_OK && sums[LEFT] > 0);
+  } while (!status && sums[LEFT] > 0);
   log_progress_end();
   return status;
 }
@@ -250,18 +250,18 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
   enum { DOCUMENTS, SKIPPED, BYTES, WORDS, DISTINCT, SUMS };
   const struct split_rule rule = {.pattern = split_pattern(counter->config->pattern)};
   enum status status = split_create("the split pattern", &rule, &counter->split);
-  if (status == STATUS_OK && strcmp(counter->config->pattern, "qwen2") == 0)
+  if (!status && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
-  if (status == STATUS_OK)
+  if (!status)
     status = deal(counter, comm_rank(comm), comm_ranks(comm));
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = count_all(comm, counter);
-  if (status == STATUS_OK)
+  if (!status)
     status = bpe_words_gather(comm, &counter->words);
   int64_t sums[] = {counter->documents, counter->skipped, counter->bytes, counter->n_words,
                     counter->words.n};
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_sum_i64(comm, sums, SUMS);
   if (status)
     return status;
@@ -286,7 +286,7 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
 static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
 {
   enum status status = STATUS_OK;
-  for (int i = 0; i < config->specials && status == STATUS_OK; i++) {
+  for (int i = 0; i < config->specials && !status; i++) {
     const char *special = config->special[i];
     size_t length = strlen(special), at = 0, n = 0;
     char *bytes = mem_strdup(special), spelled[BPE_SPELLED_MOST];
@@ -318,15 +318,15 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   struct bpe_vocabulary vocabulary = {0};
   struct bpe_words reserved = {0};
   enum status status = reserve_specials(config, &reserved);
-  if (status == STATUS_OK)
+  if (!status)
     status = bpe_merge_run(&counter->words, config->vocab - config->specials, config->min_count,
                            &reserved, &vocabulary);
   result->vocab = vocabulary.tokens.n + config->specials;
-  if (status == STATUS_OK && result->vocab < config->vocab)
+  if (!status && result->vocab < config->vocab)
     log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64
              " times after %" PRId64,
              config->vocab, config->min_count, result->vocab);
-  if (status == STATUS_OK)
+  if (!status)
     status = bpe_train_write(config, &vocabulary);
   bpe_vocabulary_free(&vocabulary);
   bpe_words_free(&reserved);
@@ -341,14 +341,14 @@ static enum status run_on_inputs(struct comm *comm, struct counter *counter,
   double start = clock_s();
   enum status status =
       input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs);
-  if (status == STATUS_OK)
+  if (!status)
     status = count_and_gather(comm, counter, &made);
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? make(counter, &made) : STATUS_OK);
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_broadcast(comm, &made.vocab, sizeof made.vocab, 0);
   made.seconds = clock_s() - start;
-  if (status == STATUS_OK)
+  if (!status)
     *result = made;
   return status;
 }
@@ -365,10 +365,10 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   struct counter counter = {.config = &full};
   struct folder_lock lock = {.fd = -1};
   enum status status = check_config(&full);
-  if (status == STATUS_OK && comm_rank(comm) == 0)
+  if (!status && comm_rank(comm) == 0)
     status = enter_folder(full.out, &lock);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = run_on_inputs(comm, &counter, result);
   folder_unlock(full.out, &lock);
   text_close(counter.text);

@@ -21,7 +21,7 @@ struct wire {
 static enum status send_bytes(const struct wire *wire, const void *data, int64_t bytes)
 {
   enum status status = STATUS_OK;
-  for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
+  for (int64_t at = 0; at < bytes && !status; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
     status = comm_mpi_check(
         MPI_Send((const char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi), "MPI_Send");
@@ -32,7 +32,7 @@ static enum status send_bytes(const struct wire *wire, const void *data, int64_t
 static enum status receive_bytes(const struct wire *wire, void *data, int64_t bytes)
 {
   enum status status = STATUS_OK;
-  for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
+  for (int64_t at = 0; at < bytes && !status; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
     status = comm_mpi_check(
         MPI_Recv((char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi, MPI_STATUS_IGNORE),
@@ -46,7 +46,7 @@ static enum status send_words(const struct wire *wire, const struct bpe_words *w
 {
   enum status status = STATUS_OK;
   struct batch batch = {.n = -1};
-  for (int64_t first = 0; batch.n != 0 && status == STATUS_OK; first += batch.n) {
+  for (int64_t first = 0; batch.n != 0 && !status; first += batch.n) {
     batch = (struct batch){0};
     while (first + batch.n < words->n &&
            batch.bytes + batch.n * (int64_t)sizeof *words->word < BATCH_BYTES)
@@ -55,7 +55,7 @@ static enum status send_words(const struct wire *wire, const struct bpe_words *w
     if (status || batch.n == 0)
       break;
     status = send_bytes(wire, &words->word[first], batch.n * (int64_t)sizeof *words->word);
-    if (status == STATUS_OK)
+    if (!status)
       status = send_bytes(wire, words->pool + words->word[first].begin, batch.bytes);
   }
   return status;
@@ -66,7 +66,7 @@ static enum status add_batch(const struct wire *wire, const struct batch *batch,
 {
   const char *text = wire->text;
   enum status status = STATUS_OK;
-  for (int64_t i = 0; i < batch->n && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < batch->n && !status; i++) {
     status = bpe_words_add(words, text, wire->word[i].bytes, wire->word[i].count, NULL);
     text += wire->word[i].bytes;
   }
@@ -84,7 +84,7 @@ static enum status receive_words(const struct wire *wire, struct bpe_words *word
     if (status || batch.n == 0)
       break;
     status = receive_bytes(wire, wire->word, batch.n * (int64_t)sizeof *wire->word);
-    if (status == STATUS_OK)
+    if (!status)
       status = receive_bytes(wire, wire->text, batch.bytes);
     if (status)
       break;
@@ -105,7 +105,7 @@ static enum status reserve(struct comm *comm, const struct bpe_words *words, str
   if (status)
     return status;
   status = mem_alloc(MEM_DATA, (size_t)BATCH_BYTES + sizeof *wire->word, (void **)&wire->word);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, BATCH_BYTES + longest, &wire->text);
   return comm_agree(comm, status);
 }
@@ -117,7 +117,7 @@ enum status bpe_words_gather(struct comm *comm, struct bpe_words *words)
     return STATUS_OK;
   struct wire wire = {.mpi = *(MPI_Comm *)comm_mpi(comm)};
   enum status status = reserve(comm, words, &wire);
-  for (int step = 1; step < ranks && status == STATUS_OK; step *= 2) {
+  for (int step = 1; step < ranks && !status; step *= 2) {
     if (rank % (2 * step) == step) {
       wire.peer = rank - step;
       status = send_words(&wire, words);

@@ -88,7 +88,7 @@ static enum status add_bytes(struct bpe_words *tokens, int32_t id_of[BPE_BYTES])
   enum status status = STATUS_OK;
   int32_t id = 0;
   for (int printable = 1; printable >= 0; printable--)
-    for (int byte = 0; byte < BPE_BYTES && status == STATUS_OK; byte++)
+    for (int byte = 0; byte < BPE_BYTES && !status; byte++)
       if (bpe_is_printable(byte) == (bool)printable) {
         id_of[byte] = id++;
         status = bpe_words_add(tokens, &(char){(char)byte}, 1, 0, NULL);
@@ -345,9 +345,9 @@ static enum status lay_out(struct trainer *t, struct bpe_words *words,
     counts += words->word[i].count != words->word[i - 1].count;
   t->slots = words->bytes + (uint64_t)words->n + 1;
   enum status status = mem_new(MEM_DATA, t->slots, &t->slot);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, counts + 1, &t->run);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, t->slots / BLOCK + 1, &t->run_of_block);
   if (status)
     return status;
@@ -404,11 +404,11 @@ static enum status find_first(struct trainer *t)
     return status;
   uint64_t pairs = count_first(t, first);
   status = reserve_pairs(t, pairs);
-  if (status == STATUS_OK)
+  if (!status)
     status = reserve_items(t, pairs);
-  if (status == STATUS_OK)
+  if (!status)
     status = reserve_lists(t, t->slots);
-  if (status == STATUS_OK)
+  if (!status)
     list_first(t, first);
   mem_free(first);
   return status;
@@ -496,7 +496,7 @@ static enum status merge_pair(struct trainer *t, const struct item *item, int32_
 {
   enum status status =
       mem_grow(MEM_DATA, (void **)&t->left, &t->left_room, item->n, sizeof *t->left);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_grow(MEM_DATA, (void **)&t->right, &t->right_room, item->n, sizeof *t->right);
   if (status)
     return status;
@@ -506,9 +506,9 @@ static enum status merge_pair(struct trainer *t, const struct item *item, int32_
     return status;
   change_counts(t, item->key, id);
   status = reserve_lists(t, t->left_n + t->right_n);
-  if (status == STATUS_OK)
+  if (!status)
     status = reserve_items(t, 2 * (uint64_t)t->touched_n);
-  if (status == STATUS_OK)
+  if (!status)
     push_pairs(t, id);
   return status;
 }
@@ -563,7 +563,7 @@ static enum status merge_all(struct trainer *t, int64_t tokens, int64_t min_coun
 {
   enum status status = STATUS_OK;
   double start = clock_s();
-  while (status == STATUS_OK && t->out->tokens.n < tokens && t->items > 0) {
+  while (!status && t->out->tokens.n < tokens && t->items > 0) {
     struct item top = t->heap[0];
     int32_t id;
     t->heap[0].count = count_of(t, top.key);
@@ -578,7 +578,7 @@ static enum status merge_all(struct trainer *t, int64_t tokens, int64_t min_coun
     if (status || id < 0)
       continue;
     status = put_down(t, top.key);
-    if (status == STATUS_OK)
+    if (!status)
       status = merge_pair(t, &top, id);
     show_progress(t, tokens, start);
   }
@@ -614,15 +614,15 @@ enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_c
   struct trainer t = {.out = &made};
   int32_t id_of[BPE_BYTES];
   enum status status = add_bytes(&made.tokens, id_of);
-  if (status == STATUS_OK)
+  if (!status)
     status = lay_out(&t, words, id_of);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, tokens, &t.beside);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_DATA, tokens, &t.touched);
-  if (status == STATUS_OK)
+  if (!status)
     status = find_first(&t);
-  if (status == STATUS_OK)
+  if (!status)
     status = merge_all(&t, tokens, min_count, reserved);
   trainer_free(&t);
   if (status)

@@ -170,7 +170,7 @@ enum status bpe_train_write(const struct bpe_train_config *config,
   put_added(&out, config, vocabulary->tokens.n);
   put_steps(&out, config->pattern);
   put_model(&out, vocabulary);
-  if (status == STATUS_OK)
+  if (!status)
     status = write_file(config->out, "tokenizer.json", &out);
   mem_free(out.data);
   return status;

@@ -7,7 +7,7 @@ static enum status bytes_create(const char *folder, struct tokenizer **out)
 {
   (void)folder;
   enum status status = mem_new(MEM_DATA, 1, out);
-  if (status == STATUS_OK)
+  if (!status)
     **out = (struct tokenizer){.ops = &tokenizer_bytes,
                                .vocab = TOKENIZER_BYTES_VOCAB,
                                .end_of_text = TOKENIZER_BYTES_END,

@@ -254,7 +254,7 @@ static enum status append_segment(struct nfc *nfc, const char *text, size_t byte
 {
   int64_t n = 0;
   enum status status = decompose(nfc, text, bytes, &n);
-  for (int64_t i = 0, end; i < n && status == STATUS_OK; i = end + 1) {
+  for (int64_t i = 0, end; i < n && !status; i = end + 1) {
     for (end = i; end < n && combining_class(nfc, nfc->codes[end]) != 0;)
       end++;
     status = end - i > 1 ? sort_marks(nfc, nfc->codes + i, end - i) : STATUS_OK;
@@ -263,7 +263,7 @@ static enum status append_segment(struct nfc *nfc, const char *text, size_t byte
     return status;
   n = utf8proc_normalize_utf32(nfc->codes, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   status = check(n);
-  for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < n && !status; i++) {
     char spelled[4];
     status = append(nfc, spelled,
                     (size_t)utf8proc_encode_char(nfc->codes[i], (utf8proc_uint8_t *)spelled));
@@ -279,7 +279,7 @@ enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char
   while (active < bytes) {
     size_t end = find_inert(nfc, text, bytes, active);
     enum status status = append(nfc, text + done, before - done);
-    if (status == STATUS_OK)
+    if (!status)
       status = append_segment(nfc, text + before, end - before);
     if (status)
       return status;

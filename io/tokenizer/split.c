@@ -314,9 +314,9 @@ static enum status translate(const char *where, const char *pattern, struct text
 {
   struct translation t = {.where = where, .pattern = pattern, .at = pattern};
   enum status status = STATUS_OK;
-  while (status == STATUS_OK && *t.at)
+  while (!status && *t.at)
     status = translate_next(&t);
-  if (status == STATUS_OK)
+  if (!status)
     status = text_buffer_append(&t.out, "", 1);
   if (status)
     text_buffer_free(&t.out);

@@ -71,11 +71,11 @@ static enum status rewrite(struct tokenizer_step *step, const char *text, size_t
   enum status status = STATUS_OK;
   if (step->kind == STEP_SPACE && *text != ' ')
     status = text_buffer_append(out, " ", 1);
-  if (status == STATUS_OK && step->kind != STEP_SPELL)
+  if (!status && step->kind != STEP_SPELL)
     status = text_buffer_append(out, text, bytes);
-  for (size_t i = 0; step->kind == STEP_SPELL && i < bytes && status == STATUS_OK; i++)
+  for (size_t i = 0; step->kind == STEP_SPELL && i < bytes && !status; i++)
     status = text_buffer_append(out, character, bpe_spell_byte((unsigned char)text[i], character));
-  if (status == STATUS_OK && step->kind == STEP_UNSPELL)
+  if (!status && step->kind == STEP_UNSPELL)
     (void)bpe_unspell(text, bytes, out->data, &out->bytes); /* of characters of STEP_SPELL only */
   return status;
 }
@@ -92,9 +92,9 @@ static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char 
     status = rewrite(step, text, bytes);
     return status ? status : encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
   }
-  for (size_t at = 0, begin, end; at < bytes && status == STATUS_OK; at = end) {
+  for (size_t at = 0, begin, end; at < bytes && !status; at = end) {
     status = split_next(step->split, text, bytes, at, &begin, &end);
-    if (status == STATUS_OK && begin < end)
+    if (!status && begin < end)
       status = encode_pieces(t, first + 1, text + begin, end - begin, out);
   }
   return status;
@@ -121,27 +121,25 @@ static enum status encode_around(struct tokenizer_bpe *t, const struct added_tok
   struct added_match match;
   enum status status = STATUS_OK;
   size_t taken = 0;
-  for (size_t from = 0; status == STATUS_OK && !out->plain &&
-                        added_tokens_find(added, text, bytes, from, taken, &match);
+  for (size_t from = 0;
+       !status && !out->plain && added_tokens_find(added, text, bytes, from, taken, &match);
        from = match.after) {
     if (match.begin > taken)
       status = encode(t, text + taken, match.begin - taken, out);
-    if (status == STATUS_OK)
+    if (!status)
       status = tokenizer_reserve_tokens(out->tokens, *out->n, 1, out->room);
-    if (status == STATUS_OK)
+    if (!status)
       (*out->tokens)[(*out->n)++] = match.id;
     taken = match.end;
   }
-  return status == STATUS_OK && taken < bytes ? encode(t, text + taken, bytes - taken, out)
-                                              : status;
+  return !status && taken < bytes ? encode(t, text + taken, bytes - taken, out) : status;
 }
 
 static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
                                      const struct output *out)
 {
   enum status status = t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  return status == STATUS_OK ? encode_around(t, &t->added_late, encode_words, text, bytes, out)
-                             : status;
+  return status ? status : encode_around(t, &t->added_late, encode_words, text, bytes, out);
 }
 
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -257,7 +255,7 @@ enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *
   step->kind = kind;
   t->pattern = plain ? hash : hash_bytes(hash, words, sizeof words);
   enum status status = kind == STEP_SPLIT ? split_create(path, rule, &step->split) : STATUS_OK;
-  t->steps += status == STATUS_OK;
+  t->steps += !status;
   return status;
 }
 
@@ -294,9 +292,9 @@ enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const
        *to = mem_printf("%s/%s", folder, name);
   size_t bytes = 0;
   enum status status = from && to ? STATUS_OK : STATUS_MEMORY;
-  if (status == STATUS_OK && (!may_miss || file_exists(from))) {
+  if (!status && (!may_miss || file_exists(from))) {
     status = file_read_all(from, TOKENIZER_FILE_MOST, &text, &bytes);
-    if (status == STATUS_OK)
+    if (!status)
       status = file_write_all(to, text, bytes);
   }
   mem_free(text);
