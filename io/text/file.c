@@ -1,3 +1,4 @@
+/* Files and folders: reading whole files, and files that exist only when they are complete. */
 #include "io/text/file.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* What statfs() tells about the file system of a folder that may not exist yet. */
 #include "io/text/file_system.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A window over a text file. Bytes are handed out only after their UTF-8 is checked. */
 #include "io/text/input.h"
 
 #include <stdarg.h>

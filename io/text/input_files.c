@@ -1,3 +1,4 @@
+/* Finds the files of a corpus and orders them by name, the same on all ranks. */
 #include "io/text/input_files.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* Numbers keep their digits, and no control character reaches a terminal. */
 #include "io/text/json_write.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* JSON value by value. Only the string being read is in memory, and nesting is bounded. */
 #include "io/text/jsonl.h"
 
 #include <string.h>

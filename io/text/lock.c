@@ -1,3 +1,4 @@
+/* The lock file holds the name of its job, for the message to the next one. */
 #include "io/text/lock.h"
 
 #include <errno.h>

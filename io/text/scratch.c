@@ -1,3 +1,4 @@
+/* The folder of an unfinished file, reached through its descriptor only. */
 #include "io/text/scratch.h"
 
 #include <ctype.h>

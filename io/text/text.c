@@ -1,3 +1,4 @@
+/* Cuts plain text into blocks and JSON into objects, and resumes at any of them. */
 #include "io/text/text.h"
 
 #include <stdarg.h>

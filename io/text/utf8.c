@@ -1,3 +1,4 @@
+/* UTF-8, of which long runs of ASCII are checked eight bytes at a time. */
 #include "io/text/utf8.h"
 
 #include <string.h>

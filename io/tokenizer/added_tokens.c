@@ -1,3 +1,4 @@
+/* The search goes through the sorted texts by binary search, byte by byte. */
 #include "io/tokenizer/added_tokens.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Tokens and merges in hash tables, and the joining of a word by ranks. */
 #include "io/tokenizer/bpe.h"
 
 #include <string.h>

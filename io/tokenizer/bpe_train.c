@@ -1,3 +1,4 @@
+/* Training: ranks share the input, count words, and rank 0 merges and writes. */
 #include "io/tokenizer/bpe_train.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* A binomial tree: half of the ranks send their words to the other half, until rank 0 has all. */
 #include <mpi.h>
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* An open hash table of byte strings in one buffer, with their counts. */
 #include "io/tokenizer/bpe_train_words.h"
 
 #include <string.h>

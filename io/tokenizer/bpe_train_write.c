@@ -1,3 +1,4 @@
+/* Writes a vocabulary as tokenizer.json and tokenizer_config.json. */
 #include "io/tokenizer/bpe_train_write.h"
 
 #include <inttypes.h>

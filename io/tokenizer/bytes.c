@@ -1,3 +1,4 @@
+/* The tokenizer `bytes`: a token is a byte, and one more ends a text. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/tokenizer/bpe_train_write.h"

@@ -1,3 +1,4 @@
+/* The changes of class in the order of code points, expanded to pages of 256. */
 #include "io/tokenizer/split_classes.h"
 
 #include <stdbool.h>

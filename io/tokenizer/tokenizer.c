@@ -1,3 +1,4 @@
+/* Calls of a tokenizer go to its kind; all text is checked to be UTF-8 first. */
 #include "io/tokenizer/tokenizer.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* A text becomes pieces by the steps of the pre-tokenizer, and pieces become tokens. */
 #include "io/tokenizer/tokenizer_bpe.h"
 
 #include <string.h>
