@@ -143,19 +143,15 @@ def commands(sluice):
     page = [NOTE, "# Commands\n"]
     page.append(
         wrap(
-            "An option is `key=value` or `--key value`. `sluice SUBCOMMAND -h` also has examples. "
-            "`sluice SUBCOMMAND --help` and the man page `sluice-SUBCOMMAND(1)` say all."
+            "`sluice SUBCOMMAND -h` lists the options, `key=value` or `--key value`, with two "
+            "examples. `sluice SUBCOMMAND --help` and the man page `sluice-SUBCOMMAND(1)` say all."
         )
         + "\n"
     )
-    page += ["```text", help_text.rstrip(), "```", ""]
+    page += ["```text", help_text.rstrip(), ""]
     for name in names:
-        usage, _, rest = ask(sluice, name, "-h").partition("\n\n")
-        options = re.search(r"^Options.*?:\n(.*?)\n\n", rest, re.M | re.S)
-        page += [f"## {name}", "", "```text", usage]
-        page += ["", options[1].rstrip()] if options else []
-        page += ["```", ""]
-    return "\n".join(page).rstrip() + "\n"
+        page += [ask(sluice, name, "-h").partition("\n\n")[0], ""]
+    return "\n".join(page).rstrip() + "\n```\n"
 
 
 def rates(sluice):
@@ -166,8 +162,7 @@ def rates(sluice):
         wrap(
             "`sluice bench rates out=FILE` measures the rates of a machine, and `sluice bench DECK "
             "rates=FILE` adds those of a model's passes. `sluice plan DECK rates=FILE` predicts a "
-            "step from them. The directory `doc/measured` of the source has files of some "
-            "machines, such as `rates-h200x4.yaml`."
+            "step from them."
         )
         + "\n"
     )
