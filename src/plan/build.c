@@ -597,8 +597,8 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
   bool ready = b->reduce_micros || m == b->micros - 1;
-  b->earlier = b->before;
-  b->before = b->plan->n;
+  b->end_of_visit[1] = b->end_of_visit[0];
+  b->end_of_visit[0] = b->plan->n;
   if (visit->op == OP_FORWARD)
     build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
@@ -608,9 +608,9 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
   }
   if (visit->op != OP_BACKWARD)
     return;
-  if (b->leaving >= 0)
-    b->plan->buffer[b->leaving].last = b->plan->n - 1;
-  b->leaving = -1;
+  if (b->head_gradient >= 0)
+    b->plan->buffer[b->head_gradient].last = b->plan->n - 1;
+  b->head_gradient = -1;
   build_reduce_pending(b, m);
   if (ready)
     build_add_pending(b, u, m);
@@ -712,7 +712,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   struct builder b = {.model = input->model,
                       .staging = -1,
                       .work = -1,
-                      .leaving = -1,
+                      .head_gradient = -1,
                       .magnitudes = -1,
                       .messages = -1};
   enum status status = build_check_input(input);

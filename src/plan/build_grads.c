@@ -87,7 +87,7 @@ static void use_work(struct builder *b, struct instr *instr, int k, int staging,
   if (bytes == 0)
     return;
   const int work = b->work >= 0 ? b->work : codec_work_at(b, instr->unit, staging, bytes);
-  build_use(b->status ? &b->nowhere : &b->plan->instr[at], k, work);
+  build_use(b->status ? &b->scrap : &b->plan->instr[at], k, work);
 }
 
 /* One staging buffer for all units: the reduce lane uses it for one collective after the other. It
@@ -118,7 +118,7 @@ static int staging_of(struct builder *b, enum plan_group group, int u, int64_t e
     return b->staging;
   const int staging = build_bytes(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING,
                                   build_staging_bytes(b, group, u, elements));
-  b->plan->buffer[staging].first = b->unit[u].since;
+  b->plan->buffer[staging].first = b->unit[u].reduce_from;
   return staging;
 }
 
@@ -414,7 +414,7 @@ void build_add_pending(struct builder *b, int u, int m)
   if (plan_is_on_host(b->plan, u))
     build_host_pending(b, u, m);
   else if (b->host)
-    b->unit[u].since = b->plan->n;
+    b->unit[u].reduce_from = b->plan->n;
   else if (b->staging < 0 && b->plan->input.ranks > 1)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];

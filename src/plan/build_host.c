@@ -130,7 +130,8 @@ static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
                 enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
   const int buffer = build_transient(b, name, u, tier, purpose, dtype, elements);
-  b->plan->buffer[buffer].first = tier == TIER_DEVICE ? b->unit[u].since : b->unit[u].landing;
+  b->plan->buffer[buffer].first =
+      tier == TIER_DEVICE ? b->unit[u].reduce_from : b->unit[u].host_room_from;
   return buffer;
 }
 
@@ -162,7 +163,7 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
 static void leave(struct builder *b, int u, int gradient)
 {
   if (u > b->model->blocks)
-    b->leaving = gradient;
+    b->head_gradient = gradient;
 }
 
 /* The whole gradient goes to the host. The ranks reduce it as their devices would, or, on one node,
@@ -293,10 +294,10 @@ static void update(struct builder *b, int u)
 void build_host_pending(struct builder *b, int u, int m)
 {
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
-  b->unit[u].since = b->plan->n;
-  b->unit[u].landing = b->before;
-  if (grads->first > b->earlier)
-    grads->first = b->earlier;
+  b->unit[u].reduce_from = b->plan->n;
+  b->unit[u].host_room_from = b->end_of_visit[0];
+  if (grads->first > b->end_of_visit[1])
+    grads->first = b->end_of_visit[1];
   if (m == b->micros - 1 && !b->plan->unit[u].policy.waits)
     read_state(b, u);
 }

@@ -77,7 +77,7 @@ void build_fetch_residuals(struct builder *b, int v)
   const struct visit *visit = &b->visit[v];
   const int micro = b->reduce_micros ? visit->micro : -1, last = b->model->blocks + 1,
             position = visit->op == OP_LOSS ? 0 : last - visit->unit;
-  b->now = v;
+  b->visit_now = v;
   hold_residuals(b, v);
   if (!b->reduce_micros && visit->micro < b->micros - 1)
     return;
@@ -105,14 +105,14 @@ void build_save_residual(struct builder *b, int u, int micro)
   if (!leaves_device(b, u))
     return;
   const int home = b->plan->unit[u].residual, here = b->unit[u].residual;
-  b->unit[u].residual_until = b->now + copy_visits(b, u);
+  b->unit[u].residual_until = b->visit_now + copy_visits(b, u);
   if (!is_on_disk(b, u)) {
     build_move(b, OP_SAVE_RESIDUAL, u, micro, here, home);
     return;
   }
   const int back = add_copy(b, u, "residual_back", TIER_HOST);
   b->plan->buffer[back].first =
-      b->earlier; /* not the memory of a residual that is still being fetched */
+      b->end_of_visit[1]; /* not the memory of a residual that is still being fetched */
   build_move(b, OP_SAVE_RESIDUAL, u, micro, here, back);
   build_move(b, OP_WRITE_RESIDUAL, u, micro, back, home);
 }

@@ -161,7 +161,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
   if (!b->status)
     b->status = grow_instructions(b);
-  struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
+  struct instr *instr = b->status ? &b->scrap : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){
       .op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;

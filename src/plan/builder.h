@@ -33,12 +33,10 @@ struct unit_buffers {
   int piece;   /* part that no other rank has */
   int dparams; /* written by the backward pass: `grads`, or a whole gradient before its reduction */
   int sent[GROUP_COUNT], received[GROUP_COUNT]; /* messages in a staging buffer, by group */
-  int since;     /* first instruction during which the gradient of the current micro-batch may be
-                  * reduced
-                  */
-  int landing;   /* first instruction at which the host has room for it */
-  int direction; /* of the update, of an optimizer of whole matrices */
-  int x, saved;  /* of the current micro-batch: output and activations */
+  int reduce_from;    /* first instruction that may reduce the current micro-batch's gradient */
+  int host_room_from; /* first instruction at which the host has room for it */
+  int direction;      /* of the update, of an optimizer of whole matrices */
+  int x, saved;       /* of the current micro-batch: output and activations */
   int act;   /* of the current micro-batch: the block's input or activations in host memory, or on
                 NVMe after they were written */
   int x_in;  /* of the current micro-batch: the block's input for its backward pass */
@@ -73,17 +71,17 @@ struct builder {
   int magnitudes;            /* that MEASURE receives; -1: none yet */
   int work;                  /* of codecs, next to `staging`; -1: none */
   int messages;              /* of encoded parameters, for all blocks; -1: none yet */
-  int leaving; /* a gradient that is copied to the host from before the first backward pass on, and
-                  keeps its memory during it; -1: none */
-  int before, earlier; /* number of instructions before the reductions of gradients that became
-                          ready one visit ago, and two visits ago */
+  int head_gradient;   /* copied to the host from before the first backward pass on, and keeps its
+                          memory during that pass; -1: none */
+  int end_of_visit[2]; /* number of instructions up to the end of the visit before this one, and of
+                          the one before that, without their reductions */
   int next_state;      /* units whose moments have been requested from NVMe */
-  int now;             /* the current visit */
+  int visit_now;
   bool squares, host_squares; /* a sum has been begun, in the metrics or in plan->squares */
   int64_t instr_room, buffer_room;
   enum status status; /* of the first instruction or buffer for which there was no memory; the walk
                          continues, and its further additions are dropped */
-  struct instr nowhere;
+  struct instr scrap; /* takes what is written after a failure */
 };
 
 /* ---- builder.c: sizes, buffers and instructions. Their arrays grow, so a pointer into one is
