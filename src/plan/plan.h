@@ -29,73 +29,49 @@
 /* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of
  * verify, the simulator and the executor. */
 enum op {
-  OP_LOAD,   /* tokens and targets of a micro-batch */
-  OP_GATHER, /* all-gather of a part of a unit over the shard group. A shard of another type
-              * is cast first, or coded by the unit's scales. */
-  /* Scales of a unit that is gathered in fp8, once per step, before its first GATHER. MEASURE finds
-   * the largest magnitudes of this rank's parts of blocks, and each member gets a share of all
-   * members'. GATHER_SCALES makes scales of them, and all-gathers the shares. Parameters other than
-   * weights travel with them. It may also make the codes of this rank's trained part, which all
-   * GATHERs of the step then read. */
+  OP_LOAD,
+  OP_GATHER,
   OP_MEASURE,
   OP_GATHER_SCALES,
-  /* GATHER by a codec. ENCODE_PARAMS makes one message of this rank's part, or of the difference to
-   * its part of the copy. DECODE_PARAMS writes the window, or adds to the copy. This rank's part is
-   * decoded too: all ranks compute with the same parameters. */
   OP_ENCODE_PARAMS,
   OP_GATHER_MESSAGES,
   OP_DECODE_PARAMS,
   OP_EMBED,
   OP_FORWARD,
-  OP_RECOMPUTE, /* the forward pass again, for the activations alone */
-  OP_LOSS,      /* with gradients in PLAN_TRAIN */
+  OP_RECOMPUTE,
+  OP_LOSS,
   OP_LOGITS,
-  OP_DECODE, /* new tokens after those in the cache (PLAN_GENERATE) */
+  OP_DECODE,
   OP_BACKWARD,
   OP_EMBED_BACKWARD,
-  OP_RELEASE, /* the gathered window ends here */
-  /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
-   * ENCODE is left out if the codec's message is the gradient itself. With ACROSS_NODES the
-   * reduce-scatter is two of these: over GROUP_NODE as it is, in a block for each node, and then
-   * over GROUP_ACROSS. */
-  OP_MAGNITUDE, /* the largest magnitude of what the group is about to encode, for
-                 * CODEC_NEEDS_MAX: an all-gather of the members' own */
-  OP_ENCODE,    /* one message per destination */
-  /* The residuals of messages, if a tier other than the device's memory keeps them between their
-   * uses. */
+  OP_RELEASE,
+  OP_MAGNITUDE,
+  OP_ENCODE,
   OP_READ_RESIDUAL,
   OP_FETCH_RESIDUAL,
   OP_SAVE_RESIDUAL,
   OP_WRITE_RESIDUAL,
-  OP_EXCHANGE,     /* messages between the members of the group */
-  OP_DECODE_SUM,   /* the sum of the received messages */
-  OP_GATHER_GRADS, /* all-gather of gradients over the replicas, or without sharding over the
-                    * shard group */
-  OP_SQUARES,      /* this rank's part of the squared global norm */
-  OP_METRICS,      /* exact sums over all ranks; clip factor; finite or not */
-  /* For an optimizer of whole matrices: */
-  OP_DIRECTION,        /* the momentum of this rank's range, in the compute type */
-  OP_GATHER_DIRECTION, /* all-gather of it over the shard group, because UPDATE needs whole
-                          matrices */
-  OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
-  OP_REPAIR, /* after METRICS, of a speculative unit: writes the working copy if UPDATE has
-                not, or if the gradient is clipped or not finite */
-  /* Parameters whose masters are in host memory. */
-  OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
-  OP_PUBLISH, /* all members of the shard group have written the copy that they share */
-  /* The data that a block keeps in another tier for its backward pass: its input, or all
-   * activations. */
+  OP_EXCHANGE,
+  OP_DECODE_SUM,
+  OP_GATHER_GRADS,
+  OP_SQUARES,
+  OP_METRICS,
+  OP_DIRECTION,
+  OP_GATHER_DIRECTION,
+  OP_UPDATE,
+  OP_REPAIR,
+  OP_FETCH,
+  OP_PUBLISH,
   OP_SAVE_ACT,
   OP_WRITE_ACT,
   OP_READ_ACT,
   OP_FETCH_ACT,
-  OP_FETCH_GRAD, /* a gradient to the host: the reduced shard, or the whole unit */
+  OP_FETCH_GRAD,
   OP_ACCUMULATE,
-  OP_READ_STATE, /* optimizer state from NVMe */
+  OP_READ_STATE,
   OP_WRITE_STATE,
-  OP_FETCH_LOSS, /* the loss to the host, where METRICS sums it */
-  OP_SUM_SHARED, /* EXCHANGE and DECODE_SUM in one, for messages in shared memory of a shard group:
-                    each member adds up the part that it owns */
+  OP_FETCH_LOSS,
+  OP_SUM_SHARED,
   OP_COUNT
 };
 
@@ -163,46 +139,26 @@ enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 
-/* An access is a read, a write of a new value, or a change of the old value. For the executor:
+/* An access is a read, a write of a new value, or a change of the old value. What an operation does
+ * with its operands stands at its row in ops.c.
  *
- * - Loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of a
- *   step, and METRICS if nothing was squared (PLAN_EVAL).
  * - Tokens and logits are in TIER_HOST if device memory is not host memory. So are masters, state
  *   and reduced gradients of units with policy.host, and metrics unless gradients are summed on the
  *   device.
  * - Operations of the lanes in plan->on_host work on host memory, all others on device memory, and
  *   copies on both.
- * - If gradients of several micro-batches add up on the host and metrics are on the device, SQUARES
- *   run on the host lane and sum into plan->squares. METRICS adds them.
- * - If only some units are on the host, the others differ in two points. Their UPDATE is on the
- *   reduce lane, and their gradients are reduced in staging buffers of their own.
- * - GATHER of a shard that is at its place in the window gathers in place.
- * - DECODE_PARAMS with ACCESS_ADD adds differences to plan_unit.copy. The sum is rounded to the
- * type of the copy.
- * - The model writes a new gradient up to the last parameter. The executor zeroes the elements
- *   after it, layout.used to layout.trained.
- * - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it. It leaves
- *   the error of the messages in the residual. Afterwards the gradient has no valid value.
- * - The same holds if ENCODE measures the error of its messages (policy.sample). For that the end
- *   of ENCODE_WORK has plan_sample_bytes().
- * - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. With ACCESS_WRITE it may be a
- *   part of the gradient that was sent, at its place. GATHER_SHARD and GATHER_GRADS_PIECE may be
- *   such parts too.
- * - UPDATE of a speculative unit (policy.timing) changes masters and states by the gradient of the
- *   step before. Its norm is known by now. Then it writes the working copy that the gradient of
- *   this step leads to if the step is not clipped. If the step before was clipped, it leaves the
- *   working copy to REPAIR. The gradient is kept for the next step: UPDATE_GRADS and UPDATE_PENDING
- *   exchange their memory after each step. exec_drain() changes masters and states by the gradients
- *   that still wait.
- * - The transient arena of TIER_SHARED has a region for each member of the group, with the same
- *   offsets. Other members read it only during SUM_SHARED, which waits for all members at its
- *   beginning and end.
+ * - A unit's window has a trained and a frozen part, each gathered from a shard of its own.
+ *   Gradients, states, reductions, SQUARES and UPDATE are of trained parts only. No BACKWARD runs
+ *   for a block if nothing in it and before it is trained.
  *
- * Frozen parameters: a unit's window has a trained and a frozen part, each gathered from a shard of
- * its own. Gradients, moments, reductions, SQUARES and UPDATE are of trained parts only. No
- * BACKWARD runs for a block if nothing in it and before it is trained.
+ * The lanes of a step, each in its order, and the arenas that they work on:
  *
- * RELEASE itself does nothing. */
+ *   io      LOAD ----.                    arenas per tier:  persistent           transient
+ *   gather  GATHER --+-.                    device  | masters, states, grads | windows, work |
+ *   compute          FORWARD .. BACKWARD    host    | the same, offloaded    | landed grads  |
+ *   reduce              ENCODE .. METRICS   shared  | one copy per group     | one per rank  |
+ *   host                        UPDATE      disk    | states, residuals      | activations   |
+ *   h2d d2h disk: FETCH, SAVE_ACT, READ_STATE: copies between tiers */
 enum plan_lane {
   LANE_COMPUTE,
   LANE_GATHER,
@@ -350,10 +306,10 @@ struct plan_state {
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
  *
- *   0                                  layout.trained                  layout.flat
+ *   0                                   layout.trained                      layout.flat
  *   | rank 0 | rank 1 | rank 2 | rank 3 | rank 0 | rank 1 | rank 2 | rank 3 |
- *   |<------ trained parameters ------->|<------ frozen parameters ------->|
- *            '--owned--'                        '-frozen_owned-'   (of rank 1)
+ *   |<------- trained parameters ------>|<------- frozen parameters ------->|
+ *            '-owned-'                           '-------' frozen_owned, of rank 1
  *
  * `master`, `working`, states and gradients of a rank are of `owned`. `frozen` is of
  * `frozen_owned`. A window, `copy` and `shared` are the whole line.

@@ -1,4 +1,4 @@
-/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h. No instruction of a step
+/* Verify: nothing can be spared or exchanged. Oracle: the rows of ops.c. No instruction of a step
  * is superfluous, no access may differ, and no two buffers may be exchanged. */
 #include <string.h>
 
