@@ -410,15 +410,6 @@ static bool gathers_once(const struct plan_input *input, int unit)
          (input->mode == PLAN_TRAIN && unit < input->policy.gathered);
 }
 
-/* Products of other units in fp8 code the weights that they read. Generation has too few rows for
- * fp8. */
-static bool gathers_codes(const struct plan_input *input, int unit,
-                          const struct unit_policy *policy)
-{
-  return input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE && !policy->apart &&
-         policy->working != WORKING_SHARED;
-}
-
 /* Updates as soon as gradients are complete: some wait until the backward pass is over, and run
  * during the next forward pass. Updates that keep up with the backward pass lose nothing by this.
  * If updates are slower, the forward pass hides a quarter of them, which is its share of a step
@@ -433,65 +424,119 @@ static bool waits_for_forward(const struct plan_input *input, int unit)
   return unit > 0 && unit <= blocks && (blocks - unit) % EVERY == 0;
 }
 
+/* full: the shard group shares whole parameters in host memory. */
+struct place {
+  bool host, disk, full;
+  enum sums sums;
+};
+
+static struct place place_of(const struct plan_input *input, int unit)
+{
+  const struct deck_policy *asked = &input->policy;
+  const bool meets = asked->host_state && group_of(input) > 1;
+  struct place place = {.full = meets && asked->params_full};
+  if (meets && asked->cpu_reduce)
+    place.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
+  place.host = is_on_host(asked, place.full || place.sums != SUMS_DEVICE, unit);
+  place.disk = place.host && is_on_disk(asked, unit);
+  return place;
+}
+
+struct codecs {
+  enum across across;
+  struct codec grads, residual, weights;
+  bool apart, difference;
+};
+
+/* unit_policy_check() has made the same codecs. */
+static struct codecs codecs_of(const struct plan_input *input, int unit)
+{
+  const struct deck_policy *asked = &input->policy;
+  const bool coded = asked->weights.codec && gathers(input);
+  struct codecs codecs = {.apart = coded, .difference = coded && asked->difference};
+  (void)unit_policy_codec(asked, input->model->unit[unit].name, &codecs.grads);
+  const bool encodes = !(codecs.grads.ops->traits & CODEC_IDENTITY);
+  if (encodes)
+    codecs.across = unit_policy_across(input);
+  if (codecs.across == ACROSS_NOTHING)
+    codecs.grads = codec_as_it_is;
+  else if (encodes)
+    (void)unit_policy_residual(asked->feedback, &codecs.residual);
+  if (coded && input->mode == PLAN_TRAIN)
+    (void)make_codec(&asked->weights, asked->difference, &codecs.weights);
+  return codecs;
+}
+
+struct moment {
+  enum timing timing;
+  bool waits;
+};
+
 /* State on NVMe would have to be read again for a repair. Parameters that are sent as messages of a
  * codec have no working copy. */
-static bool speculates(const struct plan_input *input, const struct unit_policy *policy, bool coded)
+static struct moment moment_of(const struct plan_input *input, int unit, const struct place *place,
+                               const struct codecs *codecs)
 {
-  return input->policy.speculative && policy->host && !policy->disk && !coded && !policy->waits;
+  const bool waits = waits_for_forward(input, unit);
+  if (input->policy.immediate)
+    return (struct moment){TIMING_IMMEDIATE, waits};
+  if (input->policy.speculative && place->host && !place->disk && !codecs->apart && !waits)
+    return (struct moment){TIMING_SPECULATIVE, false};
+  return (struct moment){TIMING_DEFERRED, true};
+}
+
+static enum working working_of(const struct plan_input *input, const struct place *place,
+                               const struct codecs *codecs, enum timing timing)
+{
+  const struct deck_policy *asked = &input->policy;
+  const bool narrow = input->device->compute != DTYPE_F32,
+             copied = place->host || (!asked->host_state && asked->keep_working);
+  if (place->full)
+    return WORKING_SHARED;
+  return (narrow && !codecs->apart && copied) || timing == TIMING_SPECULATIVE ? WORKING_OWN
+                                                                              : WORKING_NONE;
+}
+
+/* Units in fp8 are gathered as codes of the weights, and keep them instead of a working copy on the
+ * device. Products of other units code the weights that they read. Generation has too few rows for
+ * fp8. */
+static bool gathers_codes(const struct plan_input *input, int unit, const struct place *place,
+                          const struct codecs *codecs)
+{
+  return input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE && !codecs->apart &&
+         !place->full;
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
-  const int group = group_of(input);
-  const bool meets = asked->host_state && group > 1, full = meets && asked->params_full,
-             reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32,
-             coded = asked->weights.codec && gathers(input);
-  struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
-                               .compute = input->device->compute,
-                               .window = input->device->compute,
-                               .state = asked->moments,
-                               .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
-                               .each_micro =
-                                   asked->host_state || (group > 1 && asked->reduce_every_micro),
-                               .gather_once = gathers_once(input, unit),
-                               .residual_tier = asked->residual,
-                               .tight = asked->tight,
-                               .sample = asked->sample,
-                               .keep = keep_of(input, unit)};
-  (void)unit_policy_codec(asked, input->model->unit[unit].name,
-                          &policy.grads); /* see unit_policy_check() */
-  const bool encodes = !(policy.grads.ops->traits & CODEC_IDENTITY);
-  if (encodes)
-    policy.across = unit_policy_across(input);
-  if (policy.across == ACROSS_NOTHING)
-    policy.grads = codec_as_it_is;
-  else if (encodes)
-    (void)unit_policy_residual(asked->feedback, &policy.residual);
-  policy.apart = coded;
-  policy.difference = coded && asked->difference;
-  if (coded && input->mode == PLAN_TRAIN)
-    (void)make_codec(&asked->weights, asked->difference, &policy.weights);
-  policy.disk = policy.host && is_on_disk(asked, unit);
-  policy.waits = waits_for_forward(input, unit);
-  if (asked->immediate)
-    policy.timing = TIMING_IMMEDIATE;
-  else if (speculates(input, &policy, coded))
-    policy.timing = TIMING_SPECULATIVE;
-  else
-    policy.waits = true;
-  if (full)
-    policy.working = WORKING_SHARED;
-  else if (narrow && !coded && (policy.host || (!asked->host_state && asked->keep_working)))
-    policy.working = WORKING_OWN;
-  else if (policy.timing == TIMING_SPECULATIVE)
-    policy.working = WORKING_OWN;
-  if (gathers_codes(input, unit, &policy)) {
-    policy.window = DTYPE_F8_E4M3;
-    policy.keeps_codes = policy.working == WORKING_OWN && !policy.host && !policy.gather_once;
-    policy.working = policy.host ? policy.working : WORKING_NONE;
-  }
-  if (reduces)
-    policy.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
-  return policy;
+  const struct place place = place_of(input, unit);
+  const struct codecs codecs = codecs_of(input, unit);
+  const struct moment moment = moment_of(input, unit, &place, &codecs);
+  const enum working working = working_of(input, &place, &codecs, moment.timing);
+  const bool once = gathers_once(input, unit), codes = gathers_codes(input, unit, &place, &codecs);
+  return (struct unit_policy){
+      .host = place.host,
+      .disk = place.disk,
+      .compute = input->device->compute,
+      .window = codes ? DTYPE_F8_E4M3 : input->device->compute,
+      .keeps_codes = codes && working == WORKING_OWN && !place.host && !once,
+      .state = asked->moments,
+      .across = codecs.across,
+      .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
+      .grads = codecs.grads,
+      .residual = codecs.residual,
+      .weights = codecs.weights,
+      .difference = codecs.difference,
+      .apart = codecs.apart,
+      .residual_tier = asked->residual,
+      .sample = asked->sample,
+      .working = codes && !place.host ? WORKING_NONE : working,
+      .sums = place.sums,
+      .gather_once = once,
+      .each_micro = asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro),
+      .timing = moment.timing,
+      .waits = moment.waits,
+      .tight = asked->tight,
+      .keep = keep_of(input, unit)};
 }
