@@ -6,32 +6,8 @@
 
 #include "base/append.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "plan/arenas.h"
-
-/* Without a training step these keys have no effect. Such keys in a deck are for its training, so
- * they are no mistake. A key on the command line was meant for this job, so there is a warning. */
-static void warn_ignored(const struct deck *deck, enum job_use use)
-{
-  const struct {
-    const char *key;
-    bool other; /* information, not a warning */
-  } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
-              {"shard.group",
-               strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
-              {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
-              {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0},
-              {"tiers.working", deck->tiers.working != DECK_WORKING_GATHER},
-              {"transfer.grads", deck->transfer.grads != DECK_GPU_REDUCE},
-              {"optim.update", deck->optim.update != DECK_UPDATE_AUTO},
-              {"optim.state", deck->optim.state != DECK_STATE_HOST}};
-  if (use != JOB_EVAL && use != JOB_GENERATE)
-    return;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].other && options_is_typed(deck->set, keys[i].key))
-      log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no "
-               "activations are kept and nothing is updated",
-               keys[i].key);
-}
 
 static void warn_warmup(const struct deck *deck, enum job_use use)
 {
@@ -50,8 +26,6 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
-/* Keys that apply to tiers other than the chosen ones. A deck may say it, and have its tiers
- * changed by a key; what was typed is a mistake. */
 static bool speculates(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
@@ -60,67 +34,136 @@ static bool speculates(const struct plan *plan)
   return false;
 }
 
-void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
-                             const struct plan *const plans[])
+/* What makes a key useless. */
+enum fact {
+  TRAINS = 1 << 0,       /* there are training steps */
+  STEPLESS = 1 << 1,     /* the job is for evaluation or generation */
+  HOST = 1 << 2,         /* masters are in host memory */
+  DEVICE = 1 << 3,       /* masters are on the device */
+  ALONE = 1 << 4,        /* one rank trains */
+  GATHERS_ONCE = 1 << 5, /* the strategy shards no parameters */
+  FP32 = 1 << 6,
+  PLAIN = 1 << 7, /* gradients are not encoded */
+  UNTESTED = 1 << 8,
+  WAITING = 1 << 9, /* no unit is updated before the norm is known */
+  COPYLESS = 1 << 10,
+  DISKLESS = 1 << 11,
+  EXACT = 1 << 12, /* there are no residuals */
+  GROUPED = 1 << 13
+};
+
+static const char for_training[] =
+    "it is for training. Here parameters are sharded over all ranks, no activations are kept and "
+    "nothing is updated";
+static const char nothing_sent[] = "one rank sends no gradients",
+                  nothing_gathered[] = "one rank gathers no parameters",
+                  nothing_encoded[] = "gradients are not encoded (compress.grads.codec)";
+
+/* clang-format off: one row per reason. `value`: NULL: all but the default */
+static const struct {
+  const char *key, *value;
+  unsigned when; /* all of these facts */
+  const char *why;
+} useless[] = {
+    {"shard.strategy", NULL, STEPLESS, for_training},
+    {"shard.group", NULL, STEPLESS, for_training},
+    {"shard.reduce", NULL, STEPLESS, for_training},
+    {"tiers.activations", NULL, STEPLESS, for_training},
+    {"tiers.working", NULL, STEPLESS, for_training},
+    {"transfer.grads", NULL, STEPLESS, for_training},
+    {"optim.update", NULL, STEPLESS, for_training},
+    {"optim.state", NULL, STEPLESS, for_training},
+    {"shard.group", NULL, ALONE | GROUPED,
+     "one rank is a group of its own, and more ranks must be a multiple of it"},
+    {"shard.gathered", NULL, TRAINS | HOST,
+     "masters in host memory come to the device for each use (tiers.params)"},
+    {"shard.gathered", NULL, ALONE, nothing_gathered},
+    {"shard.gathered", NULL, TRAINS | GATHERS_ONCE,
+     "this strategy gathers no unit twice per step (shard.strategy)"},
+    {"transfer.params", NULL, DEVICE, "parameters are on the device (tiers.params)"},
+    {"tiers.working", NULL, TRAINS | HOST,
+     "masters in host memory always have a working copy, resident ones have none (tiers.params)"},
+    {"tiers.working", NULL, TRAINS | FP32,
+     "the compute type is fp32, so the masters need no working copy (run.compute)"},
+    {"compress.grads.codec", NULL, ALONE, nothing_sent},
+    {"compress.grads.units", NULL, ALONE, nothing_sent},
+    {"compress.weights.codec", NULL, ALONE, nothing_gathered},
+    {"compress.sample", NULL, ALONE, nothing_encoded},
+    {"compress.sample", NULL, TRAINS | PLAIN, nothing_encoded},
+    {"eval.target", NULL, TRAINS | UNTESTED, "there are no validations (eval.every)"},
+    {"optim.update", "speculative", TRAINS | WAITING,
+     "all units wait for the norm, because their moments are on NVMe (optim.state) or their "
+     "parameters are encoded (compress.weights.codec)"},
+    {"tiers.resident", NULL, DEVICE, "all masters are on the device (tiers.params)"},
+    {"transfer.rate", NULL, COPYLESS, "no copies between tiers are simulated on the host device"},
+    {"tiers.nvme", NULL, DISKLESS,
+     "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
+    {"tiers.residual", NULL, TRAINS | EXACT, "errors of messages are not kept (compress.feedback)"},
+};
+/* clang-format on */
+
+static unsigned facts_of(const struct deck *deck, enum job_use use, int n,
+                         const struct plan *const plans[])
 {
-  const struct device_model *device = plans[0]->input.device;
+  const struct plan *plan = plans[0];
+  const struct plan_input *input = &plan->input;
+  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
   bool copies = false, trains = false;
   for (int p = 0; p < n; p++) {
     copies |= uses_lane(plans[p], LANE_H2D) || uses_lane(plans[p], LANE_D2H);
     trains |= plans[p]->input.mode == PLAN_TRAIN;
   }
-  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
-  const bool host = deck->tiers.params == DECK_TIER_HOST,
-             alone = trains && plans[0]->input.ranks == 1;
-  static const char nothing_sent[] = "one rank sends no gradients";
-  const struct {
-    const char *key;
-    bool idle;
-    const char *why;
-  } keys[] = {
-      {"shard.group",
-       trains && plans[0]->input.ranks == 1 && strtol(deck->shard.group, NULL, 10) > 1,
-       "one rank is a group of its own, and more ranks must be a multiple of it"},
-      {"shard.gathered",
-       trains && deck->shard.gathered > 0 &&
-           (host || alone || !deck_shards_params((enum deck_strategy)deck->shard.strategy)),
-       host    ? "masters in host memory come to the device for each use (tiers.params)"
-       : alone ? "one rank gathers no parameters"
-               : "this strategy gathers no unit twice per step (shard.strategy)"},
-      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
-       "parameters are on the device (tiers.params)"},
-      {"tiers.working",
-       trains && deck->tiers.working == DECK_WORKING_KEEP &&
-           (host || plans[0]->input.model->config.compute == DTYPE_F32),
-       host ? "masters in host memory always have a working copy, resident ones have none "
-              "(tiers.params)"
-            : "the compute type is fp32, so the masters need no working copy (run.compute)"},
-      {"compress.grads.codec", alone && plans[0]->input.policy.grads.codec, nothing_sent},
-      {"compress.grads.units", alone && plans[0]->input.policy.units.n > 0, nothing_sent},
-      {"compress.weights.codec", alone && deck->compress.weights.codec != 0,
-       "one rank gathers no parameters"},
-      {"compress.sample", trains && deck->compress.sample > 0 && (alone || !plan_encodes(plans[0])),
-       "gradients are not encoded (compress.grads.codec)"},
-      {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,
-       "there are no validations (eval.every)"},
-      {"optim.update",
-       trains && deck->optim.update == DECK_UPDATE_SPECULATIVE && !speculates(plans[0]),
-       "all units wait for the norm, because their moments are on NVMe (optim.state) or their "
-       "parameters are encoded (compress.weights.codec)"},
-      {"tiers.resident", deck->tiers.resident > 0 && !host,
-       "all masters are on the device (tiers.params)"},
-      {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
-       "no copies between tiers are simulated on the host device"},
-      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
-       "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
-      {"tiers.residual",
-       trains && deck->tiers.residual != DECK_RESIDUAL_DEVICE && !plan_keeps_residuals(plans[0]),
-       "errors of messages are not kept (compress.feedback)"}};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].idle && options_is_typed(deck->set, keys[i].key))
-      log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
-    else if (keys[i].idle && use != JOB_EVAL && use != JOB_GENERATE)
-      log_info("%s is ignored: %s", keys[i].key, keys[i].why);
+  const bool facts[] = {trains,
+                        use == JOB_EVAL || use == JOB_GENERATE,
+                        deck->tiers.params == DECK_TIER_HOST,
+                        deck->tiers.params != DECK_TIER_HOST,
+                        trains && input->ranks == 1,
+                        !deck_shards_params((enum deck_strategy)deck->shard.strategy),
+                        input->model->config.compute == DTYPE_F32,
+                        !plan_encodes(plan),
+                        deck->eval.every == 0,
+                        !speculates(plan),
+                        !(copies && input->device->host_memory),
+                        disk.persistent + disk.transient == 0,
+                        !plan_keeps_residuals(plan),
+                        strtol(deck->shard.group, NULL, 10) > 1};
+  unsigned found = 0;
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+    found |= (unsigned)facts[i] << i;
+  return found;
+}
+
+/* Whether a key has this value, or one that is not the default. */
+static bool is_chosen(const struct deck *deck, const char *key, const char *value)
+{
+  const struct option *option = deck_table;
+  char *now = NULL;
+  while (strcmp(option->name, key) != 0)
+    option++;
+  const bool chosen = !options_print_value(option, deck, &now) &&
+                      (value ? !strcmp(now, value) : strcmp(now, option->value) != 0);
+  mem_free(now);
+  return chosen;
+}
+
+/* A deck may have keys for other tiers or for training. A key on the command line was meant for
+ * this job, so there is a warning. */
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
+                             const struct plan *const plans[])
+{
+  const unsigned facts = facts_of(deck, use, n, plans);
+  const char *last = "";
+  for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
+    const char *key = useless[i].key;
+    if ((facts & useless[i].when) != useless[i].when || !strcmp(key, last) ||
+        !is_chosen(deck, key, useless[i].value))
+      continue;
+    last = key;
+    if (options_is_typed(deck->set, key))
+      log_warn("%s is ignored: %s", key, useless[i].why);
+    else if (!(facts & STEPLESS))
+      log_info("%s is ignored: %s", key, useless[i].why);
+  }
 }
 
 /* The last unit tells it of all, except that some speculative plans defer a part of the units. */
@@ -226,7 +269,6 @@ void job_log(const struct job *job, enum job_use use)
   log_job(job, use);
   if (comm_rank(job->comm) != 0)
     return;
-  warn_ignored(job->deck, use);
   warn_warmup(job->deck, use);
   if (job_state_plan(job)->unit[0].policy.across == ACROSS_NOTHING)
     log_warn("compress.across is node, and all ranks are on one node: no gradients are encoded");
