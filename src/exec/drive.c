@@ -1,3 +1,5 @@
+/* The thread of a lane: issues each instruction after the tokens that it waits for, in the plan's
+ * order. After a failure it issues nothing more. */
 #include <stdio.h>
 
 #include "exec/engine.h"

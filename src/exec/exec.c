@@ -1,3 +1,5 @@
+/* The life of an executor: create, step, drain, destroy. It orders steps, and the drivers of
+ * drive.c order instructions. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

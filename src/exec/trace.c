@@ -1,3 +1,4 @@
+/* The trace of steps: a span per instruction, and a summary of what ran next to computing. */
 #include "exec/trace.h"
 
 #include <inttypes.h>

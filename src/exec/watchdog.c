@@ -1,3 +1,4 @@
+/* The thread of the watchdog: looks at this rank's lanes. If one stalls, rank 0 asks all ranks. */
 #include "exec/watchdog.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The report that ends a job: which ranks are suspected, and what each was doing. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* How far each lane has come. It only reads what drivers publish, so it never delays them. */
 #include "base/progress.h"
 #include "exec/watchdog_private.h"
 

@@ -1,3 +1,4 @@
+/* The place of a rank in its step, as text and as the message that rank 0 collects. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

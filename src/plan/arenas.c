@@ -1,3 +1,4 @@
+/* Sizes of a job's arenas: its plans share them, so each is as large as the largest of any plan. */
 #include "plan/arenas.h"
 
 struct plan_arenas plan_arenas(int n, const struct plan *const plans[], enum plan_tier tier)

@@ -1,3 +1,4 @@
+/* The tree that free_space.h describes. */
 #include "plan/free_space.h"
 
 #include <string.h>

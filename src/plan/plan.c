@@ -1,3 +1,5 @@
+/* What all parts of src/plan ask of a plan: names, lanes, groups, bytes, and the hash that ranks
+ * compare. It decides nothing. */
 #include "plan/plan.h"
 
 #include <string.h>

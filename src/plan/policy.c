@@ -1,3 +1,4 @@
+/* From the deck to the policy of each unit. No other file of src/plan reads deck_policy. */
 #include "plan/policy.h"
 
 #include <fnmatch.h>

@@ -1,3 +1,4 @@
+/* Bytes between nodes, counted for each pair of ranks that a collective connects. */
 #include "plan/traffic.h"
 
 #include "base/exactsum.h"
