@@ -188,52 +188,39 @@ static struct option_strings frozen_parts(void)
 
 TEST(ranks_compute_with_what_messages_say)
 {
+  // clang-format off
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8"},
       {.strategy = STRATEGY_FULL_SHARD, .weights = "bf16", .llama = true},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .prefetch = 1,
-       .weights = "int4",
-       .half = true,
+      {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int4", .half = true,
        .micros = 3},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .weights = "hadamard_int4",
-       .half = true,
-       .llama = true,
+      {.strategy = STRATEGY_FULL_SHARD, .weights = "hadamard_int4", .half = true, .llama = true,
        .freeze = frozen_parts()},
       {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "e4m3", .micros = 3},
       {.strategy = STRATEGY_SHARD_OPTIM, .weights = "e5m2", .half = true},
       {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8", .host = true},
-      {.strategy = STRATEGY_FULL_SHARD,
-       .weights = "int8",
-       .half = true,
-       .host = true,
-       .beside = true,
-       .freeze = frozen_parts()},
+      {.strategy = STRATEGY_FULL_SHARD, .weights = "int8", .half = true, .host = true,
+       .beside = true, .freeze = frozen_parts()},
   };
+  // clang-format on
   for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
     compare_with_hand(&setups[s]);
 }
 
 TEST(copies_get_what_differences_say)
 {
+  // clang-format off
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .weights = "int4", .difference = true},
       {.strategy = STRATEGY_SHARD_OPTIM, .weights = "int8", .half = true, .difference = true},
       {.strategy = STRATEGY_SHARD_OPTIM, .weights = "topk", .micros = 3, .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP,
-       .weights = "topk+int8",
-       .half = true,
-       .llama = true,
-       .freeze = frozen_parts(),
-       .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP,
-       .weights = "onebit",
-       .llama = true,
-       .freeze = frozen_parts(),
-       .difference = true},
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "topk+int8", .half = true, .llama = true,
+       .freeze = frozen_parts(), .difference = true},
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "onebit", .llama = true,
+       .freeze = frozen_parts(), .difference = true},
       {.strategy = STRATEGY_SHARD_OPTIM, .weights = "bf16", .difference = true},
   };
+  // clang-format on
   for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
     compare_with_hand(&setups[s]);
 }
@@ -303,22 +290,17 @@ static void expect_zeros(const struct job *job, int u, int buffer, struct layout
  * parameters. */
 TEST(nothing_gathers_between_parameters)
 {
+  // clang-format off
   const struct job_setup setups[] = {
-      {.strategy = STRATEGY_SHARD_OPTIM,
-       .codec = "onebit",
-       .weights = "onebit",
+      {.strategy = STRATEGY_SHARD_OPTIM, .codec = "onebit", .weights = "onebit",
        .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP,
-       .half = true,
-       .micros = 3,
-       .reduce_every_micro = true,
-       .codec = "hadamard_int4",
-       .weights = "hadamard_int4",
-       .freeze = frozen_parts(),
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .half = true, .micros = 3, .reduce_every_micro = true,
+       .codec = "hadamard_int4", .weights = "hadamard_int4", .freeze = frozen_parts(),
        .difference = true},
       {.strategy = STRATEGY_FULL_SHARD, .codec = "signsgd", .weights = "int8", .host = true},
       {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .codec = "onebit", .weights = "int8"},
   };
+  // clang-format on
   for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
     struct job job;
     if (setups[s].group == 2 && comm_ranks(comm) != 4)

@@ -9,48 +9,29 @@
 
 #include "base/mem.h"
 
+// clang-format off
 static const struct io_tensor shapes[] = {
-    {.group = "model",
-     .name = "transformer.wte.weight",
-     .type = DTYPE_F32,
-     .ndim = 2,
+    {.group = "model", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2,
      .shape = {97, 31}},
-    {.group = "model",
-     .name = "transformer.h.0.ln_1.bias",
-     .type = DTYPE_F32,
-     .ndim = 1,
+    {.group = "model", .name = "transformer.h.0.ln_1.bias", .type = DTYPE_F32, .ndim = 1,
      .shape = {31}},
-    {.group = "model",
-     .name = "transformer.h.0.attn.c_attn.weight",
-     .type = DTYPE_BF16,
-     .ndim = 2,
+    {.group = "model", .name = "transformer.h.0.attn.c_attn.weight", .type = DTYPE_BF16, .ndim = 2,
      .shape = {31, 93}},
     {.group = "model", .name = "one", .type = DTYPE_F64, .ndim = 1, .shape = {1}},
     {.group = "model", .name = "cube", .type = DTYPE_F16, .ndim = 3, .shape = {3, 5, 7}},
-    {.group = "model",
-     .name = "tesseract",
-     .type = DTYPE_F8_E4M3,
-     .ndim = 4,
+    {.group = "model", .name = "tesseract", .type = DTYPE_F8_E4M3, .ndim = 4,
      .shape = {3, 1, 5, 11}},
-    {.group = "exp_avg",
-     .name = "transformer.wte.weight",
-     .type = DTYPE_F32,
-     .ndim = 2,
+    {.group = "exp_avg", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2,
      .shape = {97, 31}},
     {.group = "exp_avg", .name = "ones", .type = DTYPE_F8_E5M2, .ndim = 4, .shape = {1, 1, 1, 1}},
-    {.group = "exp_avg_sq",
-     .name = "transformer.wte.weight",
-     .type = DTYPE_F32,
-     .ndim = 2,
+    {.group = "exp_avg_sq", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2,
      .shape = {97, 31}},
     {.group = "exp_avg_sq", .name = "counts", .type = DTYPE_I64, .ndim = 1, .shape = {13}},
     {.group = "exp_avg_sq", .name = "bytes", .type = DTYPE_U8, .ndim = 2, .shape = {2, 3}},
-    {.group = "model",
-     .name = "late",
-     .type = DTYPE_U16,
-     .ndim = 1,
-     .shape = {5}}, /* back to an earlier group */
+    /* back to an earlier group */
+    {.group = "model", .name = "late", .type = DTYPE_U16, .ndim = 1, .shape = {5}},
 };
+// clang-format on
 static const struct io_tensor big_shape = {
     .group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {101, 33, 257}};
 
