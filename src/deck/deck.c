@@ -785,38 +785,6 @@ static enum status check_model(const struct deck *deck)
   return STATUS_OK;
 }
 
-static enum status check_data(const struct deck *deck)
-{
-  if (deck->data.sequence > deck->model.context)
-    return status_set(
-        STATUS_USAGE,
-        "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context",
-        cite(deck, "data.sequence").text, (long long)deck->data.sequence,
-        cite(deck, "model.context").text, (long long)deck->model.context);
-  return STATUS_OK;
-}
-
-static enum status check_shard(const struct deck *deck)
-{
-  const char *given = deck->shard.group;
-  int group = parse_group(given);
-  if (group == GROUP_BAD)
-    return status_set(STATUS_USAGE, "%s must be auto, world, node or a number of ranks, not '%s'",
-                      cite(deck, "shard.group").text, given);
-  if (deck->shard.strategy == STRATEGY_HYBRID_SHARD && group == GROUP_WORLD)
-    return status_set(STATUS_USAGE,
-                      "%s is world, but %s is hybrid_shard, whose groups are smaller; leave it "
-                      "out, which means node, or set shard.group=N ranks",
-                      cite(deck, "shard.group").text, cite(deck, "shard.strategy").text);
-  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD && group != GROUP_WORLD && group != GROUP_AUTO)
-    return status_set(STATUS_USAGE,
-                      "%s is '%s', but %s is %s, which works on all ranks; leave it out, or use "
-                      "shard.strategy=hybrid_shard",
-                      cite(deck, "shard.group").text, given, cite(deck, "shard.strategy").text,
-                      strategies[deck->shard.strategy]);
-  return STATUS_OK;
-}
-
 static enum status check_tiers(const struct deck *deck)
 {
   struct deck_pattern pattern;
@@ -828,117 +796,12 @@ static enum status check_tiers(const struct deck *deck)
                       "may end in :K, for every K-th block (K is 1 to %lld). Or give up to %lld "
                       "words, which blocks take in turn, such as recompute,host",
                       cite(deck, "tiers.activations").text, deck->tiers.activations, most, most);
-  if (deck->tiers.params != deck->tiers.optimizer)
-    return status_set(
-        STATUS_USAGE,
-        "%s is %s and %s is %s, but parameters live where they are updated: set both to the same",
-        cite(deck, "tiers.params").text, tiers[deck->tiers.params],
-        cite(deck, "tiers.optimizer").text, tiers[deck->tiers.optimizer]);
-  return STATUS_OK;
-}
-
-/* Keys that need masters in host memory, if masters are on the device. (Keys of parameter transfers
- * have no effect there, so decks may set them.) */
-static enum status check_device_state(const struct deck *deck)
-{
-  const struct {
-    const char *key, *value;
-    bool given;
-  } keys[] = {{"transfer.grads", "cpu_reduce", deck->transfer.grads == DECK_CPU_REDUCE},
-              {"optim.update", "speculative", deck->optim.update == DECK_UPDATE_SPECULATIVE},
-              {"optim.state", "nvme", deck->optim.state == DECK_STATE_NVME}};
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-    if (keys[k].given)
-      return status_set(STATUS_USAGE,
-                        "%s is %s, which is for masters in host memory: set tiers.params=host and "
-                        "tiers.optimizer=host, or leave it out",
-                        cite(deck, keys[k].key).text, keys[k].value);
-  return STATUS_OK;
-}
-
-/* A unit that is updated as soon as its gradient is complete cannot use the norm of all
- * gradients. */
-static enum status check_immediate(const struct deck *deck)
-{
-  if (deck->optim.clip > 0)
-    return status_set(STATUS_USAGE,
-                      "%s is immediate, but %s = %g needs the norm of all gradients first: set "
-                      "optim.clip=0, or optim.update=deferred",
-                      cite(deck, "optim.update").text, cite(deck, "optim.clip").text,
-                      deck->optim.clip);
-  if (deck->optim.nonfinite != NONFINITE_STOP)
-    return status_set(STATUS_USAGE,
-                      "%s is immediate, but %s is skip, and a step whose units are updated already "
-                      "cannot be skipped: set optim.nonfinite=stop, or "
-                      "optim.update=deferred",
-                      cite(deck, "optim.update").text, cite(deck, "optim.nonfinite").text);
   return STATUS_OK;
 }
 
 bool deck_shards_params(enum deck_strategy strategy)
 {
   return strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD;
-}
-
-static enum status check_host_state(const struct deck *deck)
-{
-  if (!deck_shards_params((enum deck_strategy)deck->shard.strategy))
-    return status_set(STATUS_USAGE,
-                      "%s is host, which needs sharded parameters: use shard.strategy=full_shard "
-                      "or hybrid_shard, not %s",
-                      cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
-  if (deck->tiers.resident > 0 &&
-      (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE))
-    return status_set(STATUS_USAGE,
-                      "%s is %lld, but only devices gather and reduce units that they update: set "
-                      "transfer.params=shard and "
-                      "transfer.grads=gpu_reduce, or leave it out",
-                      cite(deck, "tiers.resident").text, (long long)deck->tiers.resident);
-  if (deck->shard.reduce == REDUCE_STEP)
-    return status_set(STATUS_USAGE,
-                      "%s is step, but with %s = host gradients go to the host after each "
-                      "micro-batch: set shard.reduce=micro or leave it out",
-                      cite(deck, "shard.reduce").text, cite(deck, "tiers.optimizer").text);
-  return STATUS_OK;
-}
-
-static enum status check_state(const struct deck *deck)
-{
-  if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
-    return status_set(STATUS_USAGE,
-                      "%s is stochastic, but %s is fp32, which needs no rounding: set "
-                      "optim.moments=bf16 or fp16, or leave it out",
-                      cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
-  if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
-    return status_set(STATUS_USAGE,
-                      "%s is %g, but %s is host, so all moments are in host memory: set "
-                      "optim.state=nvme, or leave it out",
-                      cite(deck, "optim.state_share").text, deck->optim.state_share,
-                      cite(deck, "optim.state").text);
-  const enum status status =
-      deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
-  return status || deck->optim.update != DECK_UPDATE_IMMEDIATE ? status : check_immediate(deck);
-}
-
-static enum status check_optim(const struct deck *deck)
-{
-  for (int i = 0; i < 2; i++)
-    if (deck->optim.betas[i] >= 1)
-      return status_set(
-          STATUS_USAGE,
-          "%s must be below 1: with 1, a moment stays 0; usual values are [0.9, 0.95]",
-          cite(deck, "optim.betas").text);
-  if (deck->optim.momentum >= 1)
-    return status_set(STATUS_USAGE,
-                      "%s must be below 1: the momentum would only grow; a usual value is 0.95",
-                      cite(deck, "optim.momentum").text);
-  if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld steps, longer than %s = %lld, which counts from the first step "
-                      "and includes it; shorten the warm-up",
-                      cite(deck, "optim.warmup").text, (long long)deck->optim.warmup,
-                      cite(deck, "optim.decay_steps").text, (long long)deck->optim.decay_steps);
-  return STATUS_OK;
 }
 
 /* "PATTERN=VALUE": the length of the pattern; 0: another form, or too long. */
@@ -1009,53 +872,11 @@ static enum status check_warmup(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* A step that is skipped because of a gradient that is not finite has already changed its
- * residuals. */
 static enum status check_compress(const struct deck *deck)
 {
-  enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
-                                   "PATTERN=CODEC", "h.1*=int8");
-  if (!status)
-    status = check_warmup(deck);
-  if (status || deck->compress.feedback == 0)
-    return status;
-  if (deck->optim.nonfinite != NONFINITE_STOP)
-    return status_set(
-        STATUS_USAGE,
-        "%s is %s, but %s is skip, and the residual of a step that is not finite would spoil all "
-        "later steps: set optim.nonfinite=stop, or compress.feedback=off",
-        cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
-        cite(deck, "optim.nonfinite").text);
-  if (encodes(deck))
-    return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
-                    "leave it out",
-                    cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
-                    cite(deck, "compress.grads.codec").text);
-}
-
-static enum status check_difference(const struct deck *deck)
-{
-  if (!deck->compress.difference || deck->compress.weights.codec != CHOICE_none)
-    return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
-      "%s is true, but %s is none, so whole parameters are sent: choose a codec, or leave "
-      "it out",
-      cite(deck, "compress.weights.delta").text, cite(deck, "compress.weights.codec").text);
-}
-
-static enum status check_trace(const struct deck *deck)
-{
-  const struct option_ints *trace = &deck->train.trace;
-  if (trace->n == 0 || trace->item[0] < trace->item[1])
-    return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "%s is [%lld, %lld], which holds no step: the first number is the first step, "
-                    "the second the step after the last",
-                    cite(deck, "train.trace").text, (long long)trace->item[0],
-                    (long long)trace->item[1]);
+  const enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
+                                         "PATTERN=CODEC", "h.1*=int8");
+  return status ? status : check_warmup(deck);
 }
 
 static enum status check_counters(const struct deck *deck)
@@ -1078,12 +899,7 @@ static enum status check_counters(const struct deck *deck)
 static enum status check_checkpoint(const struct deck *deck)
 {
   const int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
-  if (keep_every > 0 && every == 0)
-    return status_set(
-        STATUS_USAGE,
-        "%s is %lld, but no checkpoints are written during training; set checkpoint.every too",
-        cite(deck, "checkpoint.keep_every").text, (long long)keep_every);
-  if (keep_every > 0 && keep_every % every != 0)
+  if (keep_every > 0 && every > 0 && keep_every % every != 0)
     return status_set(STATUS_USAGE,
                       "%s is %lld, not a multiple of %s = %lld, so most of those checkpoints are "
                       "never written; use %s",
@@ -1093,13 +909,122 @@ static enum status check_checkpoint(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* Sets the status. In `text`, {key} is the key with its origin, and {key=} its value. */
+static enum status refuse(const struct deck *deck, const char *text)
+{
+  char out[2048] = "";
+  for (const char *open; (open = strchr(text, '{')); text = strchr(open, '}') + 1) {
+    const int length = (int)strcspn(open + 1, "=}");
+    char *key = mem_printf("%.*s", length, open + 1), *value = NULL;
+    if (!key || options_print_named(deck->set, key, &value)) {
+      mem_free(key);
+      return STATUS_MEMORY;
+    }
+    append_text(out, sizeof out, "%.*s%s", (int)(open - text), text,
+                open[1 + length] == '=' ? value : cite(deck, key).text);
+    mem_free(value);
+    mem_free(key);
+  }
+  return status_set(STATUS_USAGE, "%s%s", out, text);
+}
+
+/* Keys that contradict each other. */
+static enum status check_pairs(const struct deck *deck)
+{
+  const int group = parse_group(deck->shard.group);
+  const bool hybrid = deck->shard.strategy == STRATEGY_HYBRID_SHARD,
+             host = deck->tiers.optimizer == DECK_TIER_HOST,
+             nvme = deck->optim.state == DECK_STATE_NVME,
+             at_once = deck->optim.update == DECK_UPDATE_IMMEDIATE,
+             skips = deck->optim.nonfinite != NONFINITE_STOP,
+             feedback = deck->compress.feedback != 0,
+             hosts_reduce = deck->transfer.grads == DECK_CPU_REDUCE,
+             shared = deck->transfer.params == DECK_PARAMS_FULL || hosts_reduce;
+  const struct option_ints *trace = &deck->train.trace;
+#define FOR_HOST                                                                                   \
+  ", which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or "     \
+  "leave it out"
+  const struct {
+    bool wrong;
+    const char *text;
+  } rows[] = {
+      {deck->data.sequence > deck->model.context,
+       "{data.sequence} is {data.sequence=} tokens, more than {model.context} = {model.context=}; "
+       "shorten the sequence or lengthen the context"},
+      {group == GROUP_BAD, "{shard.group} must be auto, world, node or a number of ranks, not "
+                           "'{shard.group=}'"},
+      {hybrid && group == GROUP_WORLD,
+       "{shard.group} is world, but {shard.strategy} is hybrid_shard, whose groups are smaller; "
+       "leave it out, which means node, or set shard.group=N ranks"},
+      {!hybrid && group != GROUP_WORLD && group != GROUP_AUTO,
+       "{shard.group} is '{shard.group=}', but {shard.strategy} is {shard.strategy=}, which works "
+       "on all ranks; leave it out, or use shard.strategy=hybrid_shard"},
+      {deck->tiers.params != deck->tiers.optimizer,
+       "{tiers.params} is {tiers.params=} and {tiers.optimizer} is {tiers.optimizer=}, but "
+       "parameters live where they are updated: set both to the same"},
+      {deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32,
+       "{optim.rounding} is stochastic, but {optim.moments} is fp32, which needs no rounding: set "
+       "optim.moments=bf16 or fp16, or leave it out"},
+      {deck->optim.state_share < 1 && !nvme,
+       "{optim.state_share} is {optim.state_share=}, but {optim.state} is host, so all moments are "
+       "in host memory: set optim.state=nvme, or leave it out"},
+      {host && !deck_shards_params((enum deck_strategy)deck->shard.strategy),
+       "{tiers.optimizer} is host, which needs sharded parameters: use shard.strategy=full_shard "
+       "or hybrid_shard, not {shard.strategy=}"},
+      {host && deck->tiers.resident > 0 && shared,
+       "{tiers.resident} is {tiers.resident=}, but only devices gather and reduce units that they "
+       "update: set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
+      {host && deck->shard.reduce == REDUCE_STEP,
+       "{shard.reduce} is step, but with {tiers.optimizer} = host gradients go to the host after "
+       "each micro-batch: set shard.reduce=micro or leave it out"},
+      /* Keys of parameter transfers have no effect on the device, so decks may set them. */
+      {!host && hosts_reduce, "{transfer.grads} is cpu_reduce" FOR_HOST},
+      {!host && deck->optim.update == DECK_UPDATE_SPECULATIVE,
+       "{optim.update} is speculative" FOR_HOST},
+      {!host && nvme, "{optim.state} is nvme" FOR_HOST},
+      {at_once && deck->optim.clip > 0,
+       "{optim.update} is immediate, but {optim.clip} = {optim.clip=} needs the norm of all "
+       "gradients first: set optim.clip=0, or optim.update=deferred"},
+      {at_once && skips,
+       "{optim.update} is immediate, but {optim.nonfinite} is skip, and a step whose units are "
+       "updated already cannot be skipped: set optim.nonfinite=stop, or optim.update=deferred"},
+      {deck->optim.betas[0] >= 1 || deck->optim.betas[1] >= 1,
+       "{optim.betas} must be below 1: with 1, a moment stays 0; usual values are [0.9, 0.95]"},
+      {deck->optim.momentum >= 1,
+       "{optim.momentum} must be below 1: the momentum would only grow; a usual value is 0.95"},
+      {deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps,
+       "{optim.warmup} is {optim.warmup=} steps, longer than {optim.decay_steps} = "
+       "{optim.decay_steps=}, which counts from the first step and includes it; shorten the "
+       "warm-up"},
+      {trace->n > 0 && trace->item[0] >= trace->item[1],
+       "{train.trace} is {train.trace=}, which holds no step: the first number is the first step, "
+       "the second the step after the last"},
+      {deck->checkpoint.keep_every > 0 && deck->checkpoint.every == 0,
+       "{checkpoint.keep_every} is {checkpoint.keep_every=}, but no checkpoints are written during "
+       "training; set checkpoint.every too"},
+      {feedback && skips,
+       "{compress.feedback} is {compress.feedback=}, but {optim.nonfinite} is skip, and the "
+       "residual of a step that is not finite would spoil all later steps: set "
+       "optim.nonfinite=stop, or compress.feedback=off"},
+      {feedback && !encodes(deck),
+       "{compress.feedback} is {compress.feedback=}, but {compress.grads.codec} is none, whose "
+       "messages lose nothing: choose a codec, or leave it out"},
+      {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,
+       "{compress.weights.delta} is true, but {compress.weights.codec} is none, so whole "
+       "parameters are sent: choose a codec, or leave it out"},
+  };
+#undef FOR_HOST
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].wrong)
+      return refuse(deck, rows[i].text);
+  return STATUS_OK;
+}
+
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model,    check_data,       check_shard,
-                                  check_tiers,    check_state,      check_optim,
-                                  check_trace,    check_counters,   check_checkpoint,
-                                  check_compress, check_difference, check_lr_scale};
+  static check *const checks[] = {check_model,      check_tiers,    check_pairs,   check_counters,
+                                  check_checkpoint, check_compress, check_lr_scale};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first",
                       cite(deck, "run.dir").text);
