@@ -1,48 +1,58 @@
-/* The decoder of Llama and its relatives. Each of them has a file that lists its features. Private
- * to src/model. Functions as in struct model_ops. */
+/* The decoder of all architectures, which are descriptions of it: features and rows of parameters.
+ * Private to src/model. */
 #ifndef SLUICE_MODEL_DECODER_H
 #define SLUICE_MODEL_DECODER_H
 
 #include "model/parts.h"
 #include "model/unit.h"
 
-enum {
-  DECODER_FEATURES = FEATURE_GROUPS | FEATURE_HEAD_WIDTH | FEATURE_ROPE | FEATURE_UNTIED
-}; /* of all of them */
+/* Parameters by unit, in the order of the flat buffer. ROOT_NORM and what follows are in the root
+ * only with a tied head. */
+enum root_row { ROOT_TOKENS, ROOT_POSITIONS, ROOT_NORM, ROOT_NORM_BIAS, ROOT_ROWS };
+enum head_row { HEAD_NORM, HEAD_WEIGHT, HEAD_ROWS };
+/* Weights with the same input are adjacent, so that one product can use them all. So are their
+ * biases. A family with one matrix for q, k and v calls it Q_WEIGHT. */
+enum block_row {
+  NORM_1,
+  NORM_1_BIAS,
+  Q_WEIGHT,
+  K_WEIGHT,
+  V_WEIGHT,
+  Q_BIAS,
+  K_BIAS,
+  V_BIAS,
+  Q_NORM,
+  K_NORM,
+  PROJECTION,
+  PROJECTION_BIAS,
+  NORM_2,
+  NORM_2_BIAS,
+  GATE,
+  UP,
+  UP_BIAS,
+  DOWN,
+  DOWN_BIAS,
+  BLOCK_ROWS
+};
 
-enum status decoder_create(const struct model_config *config, struct model *model);
-size_t decoder_saved_bytes(const struct model *model, struct model_shape s);
-size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
-                          struct model_shape s, enum model_work what, int threads);
-double decoder_block_flops(
-    const struct model *model,
-    struct model_shape s); /* the mean over the blocks, of which some may have a window */
-enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
-                                  struct model_shape s, const struct model_cache *cache,
-                                  struct model_params params, const void *x_in, void *x_out,
-                                  void *saved, void *work);
-enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit,
-                                   struct model_shape s, struct model_params params,
-                                   const void *x_in, const void *saved, void *d, bool accumulate,
-                                   void *grads, void *work, int64_t work_bytes);
-extern const struct model_ends decoder_ends;
+/* Architectures with the same names of parameters. */
+struct family {
+  const char *block_prefix; /* "model.layers." makes "model.layers.N.ROW" */
+  struct unit_row root[ROOT_ROWS], head[HEAD_ROWS], block[BLOCK_ROWS];
+};
 
-#define DECODER(name, more_features)                                                               \
-  {                                                                                                \
-    .ops = {.arch = (name),                                                                        \
-            .create = decoder_create,                                                              \
-            .saved_bytes = decoder_saved_bytes,                                                    \
-            .work_bytes = decoder_work_bytes,                                                      \
-            .block_flops = decoder_block_flops,                                                    \
-            .head_flops = head_flops,                                                              \
-            .embed = embedding_forward,                                                            \
-            .block_forward = decoder_block_forward,                                                \
-            .block_backward = decoder_block_backward,                                              \
-            .head_loss = head_loss,                                                                \
-            .head_logits = head_logits,                                                            \
-            .embed_backward = embedding_backward,                                                  \
-            .cache_bytes = cache_bytes},                                                           \
-    .ends = &decoder_ends, .features = DECODER_FEATURES | (more_features)                          \
-  }
+struct architecture {
+  const char *name;
+  const struct family *family;
+  unsigned features; /* enum feature */
+};
+/* STATUS_USAGE, with the list of names, if there is none. */
+enum status architecture_find(const char *name, const struct architecture **out);
+
+/* Fills unit[] and inv_freq. */
+enum status decoder_create(struct model *model);
+extern const struct model_ops decoder_ops;
+
+int root_param(const struct model *model, enum root_row row); /* of unit 0; -1: none */
 
 #endif

@@ -1,5 +1,5 @@
-#include "model/parts.h"
-#include "model/unit.h"
+/* The embedding of tokens and, if the model has them, of positions. */
+#include "model/decoder.h"
 
 struct embedding {
   const void *tokens, *positions;
@@ -8,13 +8,14 @@ struct embedding {
 
 static struct embedding bind(const struct model *model, const void *root, void *grads)
 {
-  const struct model_ends *ends = model_ends(model);
   const struct flat flat = flat_of(model, 0, root, grads);
-  const bool has_positions = ends->positions >= 0;
-  return (struct embedding){.tokens = flat_param(&flat, ends->tokens),
-                            .positions = has_positions ? flat_param(&flat, ends->positions) : NULL,
-                            .dtokens = flat_grad(&flat, ends->tokens),
-                            .dpositions = has_positions ? flat_grad(&flat, ends->positions) : NULL};
+  const int tokens = root_param(model, ROOT_TOKENS), positions = root_param(model, ROOT_POSITIONS);
+  struct embedding e = {flat_param(&flat, tokens), NULL, flat_grad(&flat, tokens), NULL};
+  if (positions >= 0) {
+    e.positions = flat_param(&flat, positions);
+    e.dpositions = flat_grad(&flat, positions);
+  }
+  return e;
 }
 
 enum status embedding_forward(const struct model *model, struct lane *lane, struct model_shape s,

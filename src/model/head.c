@@ -1,5 +1,4 @@
-#include "model/parts.h"
-#include "model/unit.h"
+#include "model/decoder.h"
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.
  * 2024, arXiv:2410.10989). On a device that works by sequence, chunks are cut within one sequence.
@@ -66,12 +65,16 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
 
 struct head head_bind(const struct model *model, const void *params, void *grads)
 {
-  const struct model_ends *ends = model_ends(model);
-  const struct head_rows *rows = model->head ? &ends->untied : &ends->tied;
   const struct flat flat = flat_of(model, model->head, params, grads);
-  return (struct head){.norm = norm_bind(&flat, rows->norm, rows->bias, model->config.norm_eps),
-                       .linear = linear_bind(&flat, rows->weight, -1, true),
-                       .type = model->config.compute};
+  struct head head = {.type = model->config.compute};
+  if (model->head) {
+    head.norm = norm_bind(&flat, HEAD_NORM, -1);
+    head.linear = linear_bind(&flat, HEAD_WEIGHT, -1);
+  } else {
+    head.norm = norm_bind(&flat, root_param(model, ROOT_NORM), root_param(model, ROOT_NORM_BIAS));
+    head.linear = linear_bind(&flat, root_param(model, ROOT_TOKENS), -1);
+  }
+  return head;
 }
 
 double head_flops(const struct model *model, struct model_shape s)
@@ -125,7 +128,7 @@ static enum status clear_rest(const struct model *model, struct lane *lane, void
 {
   const struct model_unit *unit = &model->unit[model->head];
   const struct flat flat = flat_of(model, model->head, NULL, grads);
-  const int positions = model->head ? -1 : model_ends(model)->positions;
+  const int positions = model->head ? -1 : root_param(model, ROOT_POSITIONS);
   void *dpositions = positions < 0 ? NULL : flat_grad(&flat, positions);
   enum status status = unit_zero_gaps(unit, lane, grads);
   if (status == STATUS_OK && dpositions)

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += src/model/libmodel.a
 layers += src/model/libmodel.a
 src_model_libmodel_a_SOURCES = \
+	src/model/architecture.c \
 	src/model/block.c \
 	src/model/cache.c \
 	src/model/config.c \
@@ -9,7 +10,6 @@ src_model_libmodel_a_SOURCES = \
 	src/model/embedding.c \
 	src/model/fp8.c \
 	src/model/freeze.c \
-	src/model/gpt2.c \
 	src/model/head.c \
 	src/model/hf.h \
 	src/model/hf_keys.c \
@@ -19,13 +19,9 @@ src_model_libmodel_a_SOURCES = \
 	src/model/hf_read.c \
 	src/model/hf_rope.c \
 	src/model/hf_window.c \
-	src/model/llama.c \
-	src/model/mistral.c \
 	src/model/model.c \
 	src/model/model.h \
 	src/model/parts.c \
 	src/model/parts.h \
-	src/model/qwen2.c \
-	src/model/qwen3.c \
 	src/model/unit.c \
 	src/model/unit.h

@@ -1,42 +1,8 @@
+/* Creates models: resolves their keys, describes their units and counts their parameters. */
 #include "model/model.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/rng.h"
-#include "model/parts.h"
-#include "model/unit.h"
-
-static const struct architecture *const architectures[] = {
-    &model_gpt2, &model_llama, &model_mistral, &model_qwen2, &model_qwen3};
-enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
-
-static enum status find_architecture(const char *name, const struct architecture **out)
-{
-  char known[256] = "";
-  for (int i = 0; i < ARCHITECTURES; i++) {
-    if (strcmp(architectures[i]->ops.arch, name) == 0) {
-      *out = architectures[i];
-      return STATUS_OK;
-    }
-    size_t length = strlen(known);
-    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
-             architectures[i]->ops.arch);
-  }
-  return status_set(STATUS_USAGE,
-                    "model.arch: there is no architecture \"%s\"; this build knows: %s", name,
-                    known);
-}
-
-unsigned model_features(const struct model *model)
-{
-  return ((const struct architecture *)model->ops)->features;
-}
-
-const struct model_ends *model_ends(const struct model *model)
-{
-  return ((const struct architecture *)model->ops)->ends;
-}
+#include "model/decoder.h"
 
 static enum status count_parameters(struct model *model)
 {
@@ -50,12 +16,12 @@ static enum status count_parameters(struct model *model)
   return STATUS_OK;
 }
 
-static enum status fill(struct model *model, const struct architecture *architecture)
+static enum status fill(struct model *model)
 {
-  enum status status = config_resolve(architecture->features, &model->config);
-  if (status == STATUS_OK)
-    status = architecture->ops.create(&model->config, model);
-  if (status == STATUS_OK)
+  enum status status = config_resolve(model->architecture->features, &model->config);
+  if (!status)
+    status = decoder_create(model);
+  if (!status)
     status = count_parameters(model);
   return status;
 }
@@ -63,18 +29,19 @@ static enum status fill(struct model *model, const struct architecture *architec
 enum status model_create(const struct model_config *config, struct model **out)
 {
   const struct architecture *architecture;
-  enum status status = find_architecture(config->arch, &architecture);
+  enum status status = architecture_find(config->arch, &architecture);
   if (status)
     return status;
   struct model *model;
   status = mem_new(MEM_META, 1, &model);
   if (status)
     return status;
-  model->ops = &architecture->ops;
+  model->ops = &decoder_ops;
+  model->architecture = architecture;
   model->config = *config;
-  model->config.arch = architecture->ops.arch;
+  model->config.arch = architecture->name;
   model->ranks = 1;
-  status = fill(model, architecture);
+  status = fill(model);
   if (status)
     model_destroy(model);
   else

@@ -71,8 +71,10 @@ struct model_config {
   enum dtype compute; /* elements of parameters, activations and their gradients; zero: fp32 */
 };
 
+struct architecture;
 struct model {
   const struct model_ops *ops;
+  const struct architecture *architecture;
   struct model_config config; /* resolved: zeros replaced by their defaults */
   int blocks, units;          /* units = 1 + blocks + (head > 0) */
   int head;                   /* unit of final norm and head: 0 or blocks + 1 */
@@ -117,19 +119,15 @@ enum model_work {
   WORK_DECODE
 };
 
-/* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type,
- * gradient type). The forward pass keeps `saved` for the backward pass, in addition to the block's
- * input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=` also writes
- * zero between the parameters. The bytes after layout.used belong to the caller. Sizes that
- * overflow are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the other, so
- * results are bitwise identical to one call per sequence. Frozen parameters have no gradient: a
- * unit's gradient buffer ends with its trained part (layout.trained), and is NULL if the whole unit
- * is frozen. */
+/* The passes of all architectures. Pointers of parameters and gradients are the unit's flat buffer
+ * (compute type, gradient type). The forward pass keeps `saved` for the backward pass, in addition
+ * to the block's input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=`
+ * also writes zero between the parameters. The bytes after layout.used belong to the caller. Sizes
+ * that overflow are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the
+ * other, so results are bitwise identical to one call per sequence. Frozen parameters have no
+ * gradient: a unit's gradient buffer ends with its trained part (layout.trained), and is NULL if
+ * the whole unit is frozen. */
 struct model_ops {
-  const char *arch;
-  enum status (*create)(const struct model_config *config,
-                        struct model *model); /* fills unit[], blocks */
-
   size_t (*saved_bytes)(const struct model *model, struct model_shape s);
   size_t (*work_bytes)(const struct model *model, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);

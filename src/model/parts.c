@@ -1,6 +1,9 @@
+/* Products, norms and their gradients, as the blocks and the head call them. */
 #include "model/parts.h"
 
 #include <inttypes.h>
+
+#include "model/unit.h"
 
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element)
 {
@@ -91,8 +94,16 @@ void *flat_grad(const struct flat *flat, int p)
   return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * GRADIENT_BYTES;
 }
 
-struct linear linear_bind(const struct flat *flat, int weight, int bias, bool transposed)
+/* Of matrices only those of blocks may be [in, out]. */
+static bool is_transposed(const struct flat *flat)
 {
+  const int unit = (int)(flat->unit - flat->model->unit);
+  return unit == flat->model->head || !(model_features(flat->model) & FEATURE_CONV1D);
+}
+
+struct linear linear_bind(const struct flat *flat, int weight, int bias)
+{
+  const bool transposed = is_transposed(flat);
   const int64_t *shape = flat->unit->param[weight].shape;
   struct linear l = {.in = shape[transposed],
                      .out = shape[!transposed],
@@ -447,7 +458,7 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
   const struct model_unit *unit = flat->unit;
   struct fused f = {.parts = parts};
   for (int i = 0; i < parts; i++) {
-    f.part[i] = linear_bind(flat, weight[i], bias ? bias[i] : -1, true);
+    f.part[i] = linear_bind(flat, weight[i], bias ? bias[i] : -1);
     f.out += f.part[i].out;
   }
   for (int i = 0; i < parts; i++)
@@ -482,12 +493,12 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
 {
-  return !f->joined || one_scale(pass) || pass->lane->device->model.by_sequence;
+  return f->parts > 1 && (!f->joined || one_scale(pass) || pass->lane->device->model.by_sequence);
 }
 
 bool fused_gradients_apart(const struct pass *pass, const struct fused *f)
 {
-  return !f->gradients_joined || (one_scale(pass) && pass->fp8.use == FP8_ALL);
+  return f->parts > 1 && (!f->gradients_joined || (one_scale(pass) && pass->fp8.use == FP8_ALL));
 }
 
 bool fused_trains(const struct fused *f)
@@ -603,11 +614,13 @@ enum status fused_backward_input(const struct pass *pass, const struct fused *f,
   return STATUS_OK;
 }
 
-struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps)
+struct norm norm_bind(const struct flat *flat, int weight, int bias)
 {
+  if (weight < 0)
+    return (struct norm){0};
   struct norm n = {.rms = bias < 0,
                    .width = flat->unit->param[weight].shape[0],
-                   .eps = (float)eps,
+                   .eps = (float)flat->model->config.norm_eps,
                    .weight = flat_param(flat, weight),
                    .dweight = flat_grad(flat, weight)};
   if (bias >= 0) {

@@ -97,8 +97,7 @@ struct linear {
   const float *weight_scale;
   void *dweight, *dbias;
 };
-struct linear linear_bind(const struct flat *flat, int weight, int bias,
-                          bool transposed); /* bias -1: none */
+struct linear linear_bind(const struct flat *flat, int weight, int bias); /* bias -1: none */
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y);
 /* For linear_backward_input() alone, of a transposed layer: the layer with the inputs [first, first
  * + count). In fp8 they are multiples of FP8_TILE. */
@@ -123,11 +122,11 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
 enum status linear_backward(const struct pass *pass, const struct linear *l, const void *x,
                             const void *dy, const void *pre, void *dx);
 
-/* Layers with the same input, [out, in] each, whose outputs are adjacent in rows of `out` elements.
- * If their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
- * LAYOUT_ALIGN, one product computes them all, and one their gradients. Both ways give bitwise
- * identical results. With the device's fp8_tensor each layer has products of its own in fp8. Weight
- * gradients in bf16 stay joined. */
+/* Layers with the same input, [out, in] each if there are several, whose outputs are adjacent in
+ * rows of `out` elements. If their weights are adjacent in the flat buffer, which holds if their
+ * sizes are multiples of LAYOUT_ALIGN, one product computes them all, and one their gradients. Both
+ * ways give bitwise identical results. With the device's fp8_tensor each layer has products of its
+ * own in fp8. Weight gradients in bf16 stay joined. */
 enum { FUSED_MOST = 3 };
 struct fused {
   int parts;
@@ -168,8 +167,8 @@ struct norm {
 struct norm_stats {
   float *mean, *rstd;
 };
-struct norm norm_bind(const struct flat *flat, int weight, int bias,
-                      double eps); /* bias -1: RMSNorm */
+/* weight -1: no norm; bias -1: RMSNorm */
+struct norm norm_bind(const struct flat *flat, int weight, int bias);
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
 size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
                       int threads);

@@ -30,7 +30,7 @@ static enum status describe_param(const struct unit_description *description,
 
 static bool is_present(const struct unit_row *row, unsigned features)
 {
-  return (row->needs & features) == row->needs;
+  return row->name && (row->needs & features) == row->needs;
 }
 
 int unit_param(const struct unit_row *rows, unsigned features, int row)

@@ -16,7 +16,9 @@ enum feature {
   FEATURE_WINDOW = 1 << 5,      /* model.window */
   FEATURE_WINDOW_FROM = 1 << 6, /* model.window_from */
   FEATURE_QKV_BIAS = 1 << 7,    /* biases of the q, k and v projections */
-  FEATURE_QK_NORM = 1 << 8      /* RMSNorm of each head's query and key, before they are turned */
+  FEATURE_QK_NORM = 1 << 8,     /* RMSNorm of each head's query and key, before they are turned */
+  FEATURE_SWIGLU = 1 << 9,      /* a gate beside the up projection; otherwise tanh GELU */
+  FEATURE_CONV1D = 1 << 10      /* matrices of blocks are [in, out] */
 };
 
 /* Replaces zeros by defaults. config->arch names the architecture in messages. */
@@ -30,32 +32,17 @@ enum { UNIT_ROWS = 64 };
 _Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0,
                "rows of logits run over the room of the vocabulary");
 
-/* The parameters of the embedding and of the head: rows of the root, and of the head's unit if
- * there is one; -1: none. */
-struct model_ends {
-  int tokens, positions;
-  struct head_rows {
-    int norm, bias, weight;
-  } tied, untied;
-};
-
-/* A model's `ops` is always the first member of one of these. One explicit list of them is in
- * model.c. */
-struct architecture {
-  struct model_ops ops;
-  const struct model_ends *ends;
-  unsigned features; /* enum feature */
-};
 unsigned model_features(const struct model *model); /* of its architecture */
-const struct model_ends *model_ends(const struct model *model);
-extern const struct architecture model_gpt2, model_llama, model_mistral, model_qwen2, model_qwen3;
 
-/* A row of a unit's description. `dim` indexes the architecture's array of sizes; 0 ends it. */
+/* Sizes of parameters. QKV: the width of queries, keys and values together. */
+enum dim { DIM_END, DIM_C, DIM_HD, DIM_KD, DIM_QKV, DIM_D, DIM_F, DIM_T, DIM_V, DIMS };
+
+/* A row of a unit's description. */
 struct unit_row {
-  const char *name; /* after the unit's prefix */
+  const char *name; /* after the unit's prefix; NULL: no such parameter */
   enum param_kind kind;
   enum param_init init;
-  int dim[LAYOUT_MAX_DIMS];
+  enum dim dim[LAYOUT_MAX_DIMS]; /* DIM_END ends it */
   bool padded;    /* padded with zero rows to a multiple of UNIT_ROWS, because products with an odd
                      vocabulary are slow */
   bool residual;  /* projects into the residual stream: initialised with the smaller deviation */

@@ -55,7 +55,6 @@ static double head_flops(const struct model *model, struct model_shape s)
 }
 
 static const struct model_ops ops = {
-    .arch = "sizes",
     .saved_bytes = saved_bytes,
     .work_bytes = work_bytes,
     .cache_bytes = cache_bytes,
