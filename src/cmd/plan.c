@@ -45,9 +45,9 @@ static const struct option table[] = {
      .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
     {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
      .text = "Which plan: train, eval or generate."},
-    {"rank", OPTION_INT, AT(rank), "0", .least = 0, .most = 1e6,
+    {"rank", OPTION_INT, AT(rank), "0", .least = 0, .most = 1e6, .rare = true,
      .text = "Rank whose plan is printed."},
-    {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096,
+    {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096, .rare = true,
      .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
     {.name = NULL},
 };
