@@ -90,8 +90,12 @@ TEST(reads_the_library)
   assert_int_equal(mpi_info_read(&library), STATUS_OK);
   assert_int_equal(library.thread_level, 3); /* what comm_create_mpi() insists on */
   assert_true(*library.version && library.cuda >= -1 && library.cuda <= 1);
+#if defined(MPICH)
+  const char *pml = "";
+#else
   const char *pml = getenv("OMPI_MCA_pml");
-  if (pml && *pml)
+#endif
+  if (pml)
     assert_string_equal(library.messages, pml);
   if (!strcmp(library.messages, "ob1"))
     assert_non_null(strstr(library.transports, "self")); /* ob1 does nothing without */
