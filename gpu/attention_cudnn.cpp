@@ -1,3 +1,4 @@
+/* Builds graphs of cuDNN once per shape. The rest of the program sees a C header. */
 #include "gpu/attention_cudnn.h"
 
 #include <cudnn_frontend.h>

@@ -1,3 +1,4 @@
+/* A communicator per group. Its settings yield to the environment variables of NCCL. */
 #include "gpu/nccl.h"
 
 #include <nccl.h>

@@ -1,3 +1,4 @@
+/* Asks each library itself, and not the headers of the build. */
 #include "gpu/versions.h"
 
 #include <stdio.h>

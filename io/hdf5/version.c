@@ -1,3 +1,4 @@
+/* Asks libhdf5 itself. */
 #include "io/hdf5/version.h"
 
 #include <stdio.h>

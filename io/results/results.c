@@ -1,3 +1,4 @@
+/* A line is built in memory and written by one call, so that none is mixed. */
 #include "io/results/results.h"
 
 #include <errno.h>

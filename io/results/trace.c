@@ -1,3 +1,4 @@
+/* Events are written as they come. The file gets its name when it is complete. */
 #include "io/results/trace.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The index is removed first and written last, so it never describes other shards. */
 #include "io/tokens/index.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Groups of files go to the rank with the least work. Rank 0 writes record and index. */
 #include "io/tokens/prepare.h"
 
 #include <dirent.h>

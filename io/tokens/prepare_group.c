@@ -1,3 +1,4 @@
+/* Turns the documents of a group into shards, which a later run finds again. */
 #include "io/tokens/prepare_group.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Writes what a preparation read, so that another one knows whether it agrees. */
 #include "io/tokens/prepare_record.h"
 
 #include <inttypes.h>

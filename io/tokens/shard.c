@@ -1,3 +1,4 @@
+/* Writes a shard under a temporary name, and checks its head when it is read. */
 #include "io/tokens/shard.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Reads tokens at the offsets that the index has. */
 #include "io/tokens/tokens.h"
 
 #include <errno.h>

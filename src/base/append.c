@@ -1,3 +1,4 @@
+/* Appending to a text of fixed size. What does not fit is cut, and the text always ends. */
 #include "base/append.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Monotonic time, which no change of the wall clock moves. */
 #include "base/clock.h"
 
 #include <errno.h>

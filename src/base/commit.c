@@ -1,3 +1,4 @@
+/* The commit of the build, which make writes into build_commit.h. */
 #include "base/commit.h"
 
 #include "build_commit.h"

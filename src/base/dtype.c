@@ -1,3 +1,4 @@
+/* Conversions between number formats, bit by bit. GPUs and vector kernels give the same bits. */
 #include "base/dtype.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Digits of 32 bits in words of 64. A carry waits in its word until exactsum_normalize(). */
 #include "base/exactsum.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* FNV-1a. The seed of tables that are filled from files is random. */
 #include "base/hash.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* One lock orders all lines of a process. The progress line is cleared before another line. */
 #include "base/log.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A header before each block has its size and tag, so a release is counted too. */
 #include "base/mem.h"
 
 #include <errno.h>

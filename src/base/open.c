@@ -1,3 +1,4 @@
+/* Opening without following what another user may have put in place of a file. */
 #include "base/open.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Escapes for controls, unseen characters and invalid UTF-8. */
 #include "base/printable.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* One atomic counter. */
 #include "base/progress.h"
 
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* Wrapping of help texts to columns, and their escapes for man pages. */
 #include "base/prose.h"
 
 #include <stdbool.h>

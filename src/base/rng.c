@@ -1,3 +1,4 @@
+/* Philox with 10 rounds. A draw depends on nothing but its key and counter. */
 #include "base/rng.h"
 
 #include <math.h>

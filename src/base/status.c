@@ -1,3 +1,4 @@
+/* One sentence per thread. The first failure sets it, and callers forward the code. */
 #include "base/status.h"
 
 #include <stdarg.h>

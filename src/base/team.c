@@ -1,3 +1,4 @@
+/* Workers spin for a short time before they sleep, because loops follow one another closely. */
 #include "base/team.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Reads the results of finished runs into rows of a table. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>

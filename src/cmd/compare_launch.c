@@ -1,3 +1,4 @@
+/* Starts the ranks of one run, forwards signals, and waits for the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

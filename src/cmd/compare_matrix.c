@@ -1,3 +1,4 @@
+/* Reads a matrix of runs: methods, seeds, and the words of each run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* `sluice plan`: builds and verifies the plan of one rank without any peer or GPU. */
 #include "cmd/plan.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The clock of another node is estimated from the quickest of several echoes. */
 #include "comm/collect.h"
 
 #include <mpi.h>

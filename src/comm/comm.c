@@ -1,3 +1,4 @@
+/* Checks arguments and picks the transport. The work is in a table of operations. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

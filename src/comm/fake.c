@@ -1,3 +1,4 @@
+/* Rank r of P without peers: sizes are checked, and no data move. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Reads the environment of launchers before MPI starts. */
 #include "comm/launch.h"
 
 #include <stdlib.h>

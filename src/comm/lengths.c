@@ -1,3 +1,4 @@
+/* Lengths are copied from the heads of messages to the host, and then exchanged by MPI. */
 #include "comm/lengths.h"
 
 #include "comm/messages.h"

@@ -1,3 +1,4 @@
+/* Groups over MPI. A message above the limit of an int is sent in pieces. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>

@@ -1,3 +1,4 @@
+/* Reads Open MPI's variables through MPI_T, and the fabrics from /sys. */
 #include "comm/mpi_info.h"
 
 #include <dirent.h>

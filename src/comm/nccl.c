@@ -1,3 +1,4 @@
+/* Groups over NCCL. Calls are enqueued on the stream of a lane and return at once. */
 #include "gpu/nccl.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* Memory that the ranks of a node share, with each rank's pages near its cores. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdlib.h>

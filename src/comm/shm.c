@@ -1,3 +1,4 @@
+/* Boxes in two halves. A member overwrites a half after all peers have read it. */
 #include "comm/shm.h"
 
 #include <stdatomic.h>

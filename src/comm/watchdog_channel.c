@@ -1,3 +1,4 @@
+/* All calls poll, because a peer may never answer. */
 #include "comm/watchdog_channel.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* Finds a codec by its name and checks its settings. */
 #include "compress/compress.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The table of deck keys, and what must hold between them. */
 #include "deck/deck.h"
 
 #include <math.h>

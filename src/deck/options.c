@@ -1,3 +1,4 @@
+/* Finds, assigns and checks values of a table of options. */
 #include "deck/options.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Prints options as help, and values so that the parser reads them back exactly. */
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>

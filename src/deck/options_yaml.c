@@ -1,3 +1,4 @@
+/* Reads options from YAML events. Anchors, tags and repeated keys are refused. */
 #include <string.h>
 #include <yaml.h>
 

@@ -1,3 +1,4 @@
+/* Opens a kind of device by its name, and checks what all kinds share. */
 #include "config.h"
 
 #include "device/device.h"

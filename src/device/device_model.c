@@ -1,3 +1,4 @@
+/* One row per kind of device. Reserves are above the largest measured ones. */
 #include "device/device_model.h"
 
 #include <string.h>

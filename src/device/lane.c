@@ -1,3 +1,4 @@
+/* Tokens are flags that waiting threads spin on, then sleep on. */
 #include "device/lane.h"
 
 #include <pthread.h>

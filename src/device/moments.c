@@ -1,3 +1,4 @@
+/* Encodings of states in 16 bits, for host and CUDA. */
 #include "device/moments.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Counters belong to a thread, so each lane reads those of its own. */
 #include "exec/op_counters.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Sets up a job in the order deck, device, model, plans, memory, executors. */
 #include "job/private.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* Takes model.* from a Hugging Face folder or a checkpoint. Keys of the deck must agree. */
 #include "job/model_source.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* A thread reads one step ahead. Its order of samples is that of the executor. */
 #include "job/prefetch.h"
 
 #include <inttypes.h>

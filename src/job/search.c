@@ -1,3 +1,4 @@
+/* Variants are rows of text. Each is resolved, planned and priced as a deck. */
 #include "job/search.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Names the state's tensors, and finds each rank's range of them. */
 #include "base/mem.h"
 #include "base/progress.h"
 #include "job/state_private.h"

@@ -1,3 +1,4 @@
+/* Matches tensors of a file with parameters, and refuses what is missing or superfluous. */
 #include "job/weights.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Packs parameters into a unit, and intersects ranges of ranks. */
 #include "layout/layout.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* Keys and values of generated tokens, appended position by position. */
 #include "model/parts.h"
 
 size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)

@@ -1,3 +1,4 @@
+/* Checks a model's sizes, and fills in those that follow from others. */
 #include "model/unit.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* Marks the parameters that patterns of train.freeze name. */
 #include <fnmatch.h>
 
 #include "model/model.h"

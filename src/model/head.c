@@ -1,3 +1,4 @@
+/* The head in chunks of rows, so that the logits of all rows never exist at once. */
 #include "model/decoder.h"
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.

@@ -1,3 +1,4 @@
+/* Describes the parameters of units, and packs them into flat buffers. */
 #include "model/unit.h"
 
 #include <stdio.h>

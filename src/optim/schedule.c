@@ -1,3 +1,4 @@
+/* The learning rate of a step: warm-up, then constant, linear or cosine. */
 #include <math.h>
 
 #include "optim/optim.h"

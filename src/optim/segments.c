@@ -1,3 +1,4 @@
+/* Cuts a rank's range into segments with equal settings. */
 #include <string.h>
 
 #include "optim/optim.h"

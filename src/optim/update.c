@@ -1,3 +1,4 @@
+/* Hands the segments of a unit to the update of the device. */
 #include "device/lane.h"
 #include "optim/optim.h"
 

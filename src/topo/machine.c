@@ -1,3 +1,4 @@
+/* Opens this machine or a file of hwloc, and refuses files that hwloc would misread. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The quota of processor time of cgroups, versions 1 and 2. */
 #include <stdio.h>
 #include <string.h>
 

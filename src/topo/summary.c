@@ -1,3 +1,4 @@
+/* Counts of sockets, cores, memory and GPUs. */
 #include "topo/topo.h"
 
 #include <hwloc.h>

@@ -1,3 +1,4 @@
+/* Shares of ranks are computed from all ranks' records, alike on each rank. */
 #include "topo/topo.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Softmax and cross-entropy of rows of logits, with fp32 statistics. */
 #include <string.h>
 
 #include "device/host/host.h"

@@ -1,3 +1,4 @@
+/* Copies, casts, and sums of elements. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Rows of a table by token. Gradients of a token are added in the order of its positions. */
 #include <string.h>
 
 #include "device/host/host.h"

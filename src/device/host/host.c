@@ -1,3 +1,4 @@
+/* The table of the host device. A loop is split over the team without changing its bits. */
 #include "device/host/host.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Finds the variants that this processor runs. */
 #include "device/host/kernels.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* The loops of kernels_body.h for AVX2 with FMA. */
 #include <math.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* The loops of kernels_body.h for AVX-512. */
 #include <math.h>
 #include <string.h>
 

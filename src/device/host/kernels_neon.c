@@ -1,3 +1,4 @@
+/* The loops of kernels_body.h for NEON of Arm. */
 #include <math.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* LayerNorm and RMSNorm. Sums of gradients are added per tile, then in the order of tiles. */
 #include "device/host/host.h"
 
 enum { ROWS = 8, COLUMNS = STRIP }; /* what a worker takes at once */

@@ -1,3 +1,4 @@
+/* Rotary positions (Su et al. 2021, arXiv:2104.09864), halves of a head as in Llama. */
 #include "device/host/host.h"
 
 enum { TOKENS = 8, HALF = 128 }; /* positions that a worker takes at once; angles kept at once */

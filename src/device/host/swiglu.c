@@ -1,3 +1,4 @@
+/* SwiGLU (Shazeer 2020, arXiv:2002.05202): silu(gate) * up. */
 #include "device/host/host.h"
 
 enum { ELEMENTS = 1 << 14 }; /* of y that a worker takes at once */

@@ -1,3 +1,4 @@
+/* Optimizer updates over ranges of elements, for any types of gradient, state and copy. */
 #include <string.h>
 
 #include "device/host/host.h"
