@@ -11,8 +11,8 @@ enum matmul_way { MATMUL_WAY_ALL, MATMUL_WAY_BIAS, MATMUL_WAY_NONE };
 
 enum { MATMUL_MOST_ALIGN = 16 };
 
-/* fp8: a in tiles and b in blocks, or the other way round, or both with one scale. Tables of
- * earlier versions hold these numbers, so a new kind comes last. */
+/* fp8: a in tiles and b in blocks, or the other way round, or both with one scale. Cache
+ * files of choices hold these numbers. */
 enum matmul_operands {
   OPERANDS_FP32,
   OPERANDS_BF16,
