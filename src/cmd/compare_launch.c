@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "cmd/compare.h"
+#include "train/signals.h"
 
 static const char launcher[] = "mpirun --bind-to none"; /* ranks bind themselves */
 
@@ -90,7 +91,8 @@ static sigset_t awaited(void)
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP); /* after nohup none arrives */
+  if (!signals_ignore_hangup())
+    sigaddset(&set, SIGHUP);
   sigaddset(&set, SIGUSR1);
   sigaddset(&set, SIGUSR2);
   sigaddset(&set, SIGCHLD);

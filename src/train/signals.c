@@ -28,8 +28,7 @@ static void on_signal(int signal_number)
   errno = error;
 }
 
-/* Whether the program was started with SIGHUP ignored, as nohup does. Libraries of UCX catch SIGHUP
- * when they are loaded, so this looks before any library starts. */
+/* Libraries of UCX catch SIGHUP when they are loaded, so this looks before any library starts. */
 static bool ignores_hangup;
 
 static void look_at_hangup(void)
@@ -38,8 +37,15 @@ static void look_at_hangup(void)
   ignores_hangup = !sigaction(SIGHUP, NULL, &before) && before.sa_handler == SIG_IGN;
 }
 
-__attribute__((section(".preinit_array"), used)) static void (*const first_look)(void) =
-    look_at_hangup;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first_look)(void) = look_at_hangup;
+
+bool signals_ignore_hangup(void)
+{
+  if (ignores_hangup)
+    signal(SIGHUP, SIG_IGN);
+  return ignores_hangup;
+}
 
 enum status signals_install(bool speaks)
 {
@@ -51,8 +57,8 @@ enum status signals_install(bool speaks)
     return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
   for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (caught[i] == SIGHUP && ignores_hangup)
-      action = ignore;
+    if (caught[i] == SIGHUP && signals_ignore_hangup())
+      continue;
     if (caught[i] == SIGINT)
       action.sa_flags |= (int)SA_RESETHAND;
     if (sigaction(caught[i], &action, NULL))

@@ -12,6 +12,9 @@
 /* `speaks`: the handler writes one line to standard error. The step may take longer than a launcher
  * waits before it kills the ranks, and then this line is the last one. Local. */
 enum status signals_install(bool speaks);
+/* If the program was started with SIGHUP ignored, as nohup does, ignores it again, because
+ * libraries may have caught it. Returns whether it was. Local. */
+bool signals_ignore_hangup(void);
 int signals_pending(void);            /* the signal that was caught first, 0: none */
 const char *signals_name(int signal); /* "SIGTERM" */
 

@@ -82,6 +82,15 @@ start() {
   done
   { kill "-$1" $job && wait $job; } || status=$?
 }
+# After nohup, SIGHUP is ignored.
+# shellcheck disable=SC2086 # assignments
+nohup "$SLUICE" compare m.yaml $long out=hung ranks=1 run.steps=40 > nohup.log 2>&1 & job=$!
+until test -s hung/tiny-1-none-4/results.jsonl; do
+  kill -0 $job || { cat nohup.log >&2; die "compare ended early"; }
+  sleep 0.02
+done
+kill -HUP $job
+wait $job || { cat nohup.log >&2; die "SIGHUP after nohup stops a matrix"; }
 start HUP
 test $status = 75 || { cat compare.err >&2; die "a stopped matrix ends with $status"; }
 says "tiny-2-fast-4: stopped; the same command continues it"
