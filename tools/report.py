@@ -6,10 +6,9 @@ import json
 import math
 import os
 import re
-import sys
 import time
 
-from sluice_results import (CONTROL, NAN, Records, State, amount, clean, fail, inner, number,
+from sluice_results import (CONTROL, NAN, State, amount, clean, fail, inner, number,
                             run_records, say, start, text, whole)
 
 Column = collections.namedtuple("Column", "value unit digits name text")

@@ -61,6 +61,10 @@ struct matrix_metrics {
   double op_ms[OP_COUNT]; /* comm_time_ms_by_op */
   char model[256], dataset[256], codec[64], config[200], commit[64];
 };
+/* A field of a record: a number, a text. NAN and "" if the field is missing, null or of another
+ * type. Local. */
+double record_real(const json_t *record, const char *key);
+const char *record_text(const json_t *record, const char *key);
 /* From the record of one more start. Local. */
 void matrix_metrics_take(struct matrix_metrics *metrics, const json_t *record);
 const char *matrix_metric_key(int metric);

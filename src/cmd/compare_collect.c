@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "cmd/compare.h"
-#include "cmd/records.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
 #include "train/stats.h"

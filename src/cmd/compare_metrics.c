@@ -4,7 +4,18 @@
 #include <string.h>
 
 #include "cmd/compare.h"
-#include "cmd/records.h"
+
+double record_real(const json_t *record, const char *key)
+{
+  const json_t *value = json_object_get(record, key);
+  return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+const char *record_text(const json_t *record, const char *key)
+{
+  const char *text = json_string_value(json_object_get(record, key));
+  return text ? text : "";
+}
 
 /* How values of several starts are combined. */
 enum how { LAST, MOST, SUM, MEAN };

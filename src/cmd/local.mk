@@ -37,8 +37,6 @@ sluice_SOURCES = \
 	src/cmd/prepare.c \
 	src/cmd/rates.c \
 	src/cmd/rates.h \
-	src/cmd/records.c \
-	src/cmd/records.h \
 	src/cmd/schema.c \
 	src/cmd/script.c \
 	src/cmd/script.h \

@@ -186,7 +186,6 @@ void deck_destroy(struct deck *deck); /* takes a zeroed deck */
 enum status deck_vary(const struct deck *from, const char *assignments, struct deck *out,
                       char *changes, size_t size);
 
-const char *deck_preset_name(enum deck_preset preset); /* "offload" */
 /* Sets the keys of tiers.preset to its values. Keys that are set in the same place or on the
  * command line keep theirs, unless `all`. The functions above call it. Local. */
 enum status deck_apply_preset(struct deck *deck, bool all);

@@ -31,11 +31,6 @@ static const struct {
 
 static const char key[] = "tiers.preset";
 
-const char *deck_preset_name(enum deck_preset preset)
-{
-  return deck_presets[preset];
-}
-
 /* Whether the user chose the value. A value that another preset set does not count. If the user
  * chose a preset, a default of the site does not count either. */
 static bool is_users(const struct deck *deck, const char *name)
