@@ -1,4 +1,4 @@
-# What measures. Nothing here is built or installed by default.
+# Programs and scripts that measure. None of them is built or installed by default.
 EXTRA_PROGRAMS += bench/encode
 EXTRA_DIST += \
 	bench/adam.py \

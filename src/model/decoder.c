@@ -3,8 +3,8 @@
  * heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245), norms of each head's query and key, a
  * sliding window, a tied or untied head.
  *
- * What a block keeps from forward to backward, next to its input, in elements per token (N = (H +
- * 2K) D, HD heads' outputs):
+ * A block keeps these values from forward to backward, next to its input. The drawing counts
+ * elements per token; N = (H + 2K) D, and HD are the heads' outputs.
  *
  *     | qkv  N | attended  HD | lse  H, fp32 | middle  C | SwiGLU: gate and up  2F        |
  *     |        |              |              |           | GELU: pre  F, activation  F    |
