@@ -252,7 +252,7 @@ static void log_job(const struct job *job, enum job_use use)
            *job->device->product ? ")" : "", job->place.precision,
            job->model->fp8 && job->device->fp8_tensor ? " with one scale per operand" : "");
   log_note("%s", comm_description(job->comm));
-  log_note("rank 0 runs on %s", topo_description(job->topo));
+  log_note("rank 0 runs on %s", topo_own(job->topo)->description);
   if (ranks > 1)
     log_note("transport between ranks: %s", comm_transport_text(job->comm));
   log_groups(job);

@@ -45,7 +45,7 @@ static void say_where(const struct look *look)
     log_warn_alike("host memory: %.0f %% of the %s of this rank are on other NUMA nodes than its "
                    "cores (%s), which makes access slower: the rank's own "
                    "node had too little free memory (numactl -H), or memory could not be bound",
-                   far, all.text, topo_description(look->job->topo));
+                   far, all.text, topo_own(look->job->topo)->description);
   else if (comm_rank(look->job->comm) == 0)
     log_note("host memory: %s on rank 0, NUMA-local", all.text);
 }
@@ -53,7 +53,7 @@ static void say_where(const struct look *look)
 void job_say_where_memory_lies(const struct job *job)
 {
   struct look look = {.job = job};
-  if (!topo_is_bound(job->topo))
+  if (!topo_own(job->topo)->bound)
     return;
   const enum status status = look_at_arenas(&look);
   if (look.pages.near + look.pages.far > 0)

@@ -141,7 +141,9 @@ static enum status check_threads(const struct deck *deck, const struct topo *top
 {
   enum { TURNS = 4 };
   const int64_t threads = deck->run.threads;
-  const int own = topo_cpus(topo), all = topo_machine_cpus(topo);
+  struct topo_machine machine;
+  topo_read_machine(topo, &machine);
+  const int own = topo_own(topo)->cpus, all = machine.cpus;
   if (threads > (int64_t)TURNS * all)
     return status_set(STATUS_USAGE,
                       "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
@@ -199,9 +201,9 @@ static enum status take_cores(struct job *job)
     status = topo_bind(job->topo);
   if (status)
     return status;
-  job->threads = topo_threads(job->topo);
-  if (*topo_warning(job->topo))
-    log_warn_alike("%s", topo_warning(job->topo));
+  job->threads = topo_own(job->topo)->threads;
+  if (*topo_own(job->topo)->warning)
+    log_warn_alike("%s", topo_own(job->topo)->warning);
   return STATUS_OK;
 }
 
@@ -253,7 +255,7 @@ static enum status choose_fp8_scales(struct job *job)
 /* The device, and the transport of its data. Collective. */
 static enum status create_device(struct job *job)
 {
-  const int gpu = topo_gpu(job->topo);
+  const int gpu = topo_own(job->topo)->gpu;
   enum status status =
       device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
   if (!status && !job->device->model.host_memory)

@@ -56,8 +56,7 @@ static enum status open_counters(struct job *job)
 /* The common configuration of the executors of all plans. */
 static struct exec_config config_of(struct job *job, const struct plan *plan)
 {
-  const int *io_cores;
-  const int io_cpus = topo_io_cores(job->topo, &io_cores);
+  const struct topo_own *own = topo_own(job->topo);
   return (struct exec_config){.plan = plan,
                               .model = job->model,
                               .device = job->device,
@@ -66,9 +65,9 @@ static struct exec_config config_of(struct job *job, const struct plan *plan)
                               .memory = &job->memory,
                               .copy_rate = job->deck->transfer.rate * 1e9,
                               .threads = job->threads,
-                              .cores = topo_cores(job->topo),
-                              .io_cpus = io_cpus,
-                              .io_cores = io_cores,
+                              .cores = own->cores,
+                              .io_cpus = own->io_cpus,
+                              .io_cores = own->io_cores,
                               .timeout_s = job->deck->comm.timeout,
                               .start = job->start};
 }

@@ -14,7 +14,7 @@ enum status job_state_run_team(const struct job *job, team_task *task, void *arg
   struct team *team = NULL;
   const enum status status =
       team_create(job->threads > 0 ? job->threads : 1,
-                  job->host && job->topo ? topo_cores(job->topo) : NULL, &team);
+                  job->host && job->topo ? topo_own(job->topo)->cores : NULL, &team);
   if (!status)
     team_run(team, task, arg);
   team_destroy(team);

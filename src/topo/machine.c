@@ -20,7 +20,8 @@ enum {
 enum status topo_check(int result, const char *call)
 {
   return result >= 0 ? STATUS_OK
-                     : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
+                     : status_set(STATUS_LIBRARY, "hwloc: %.*s failed: %s", (int)strcspn(call, "("),
+                                  call, strerror(errno));
 }
 
 /* --- loading ------------------------------------------------------------- */
@@ -36,8 +37,7 @@ static enum status look_at_pci_only(hwloc_topology_t machine)
         machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
         others[i]); /* it fails for object types that are not built in */
 #endif
-  return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT),
-                    "hwloc_topology_set_io_types_filter");
+  return HWLOC(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT));
 }
 
 /* Whether the root element names a version beyond this hwloc's. */
@@ -85,26 +85,22 @@ static bool is_too_large(const char *synthetic)
 }
 
 /* A set reaches to its largest number, however few CPUs it has. */
-static bool has_number_beyond(const char *list, const char *end)
+static bool has_number_beyond(const char *list, size_t length)
 {
-  for (const char *at = list; at < end; at++)
-    if (isdigit((unsigned char)*at)) {
-      char *after;
-      if (strtoull(at, &after, 10) >= TOPO_CPUS)
-        return true;
-      at = after - 1;
-    }
+  const char *end = list + length;
+  char *after;
+  for (const char *at = list; at < end; at = isdigit((unsigned char)*at) ? after : at + 1)
+    if (isdigit((unsigned char)*at) && strtoull(at, &after, 10) >= TOPO_CPUS)
+      return true;
   return false;
 }
 
 static bool has_index_beyond(const char *synthetic)
 {
   static const char key[] = "indexes=";
-  for (const char *at = strstr(synthetic, key); at; at = strstr(at + 1, key)) {
-    const char *list = at + strlen(key);
-    if (has_number_beyond(list, list + strcspn(list, " )")))
+  for (const char *at = strstr(synthetic, key); at; at = strstr(at + 1, key))
+    if (has_number_beyond(at + strlen(key), strcspn(at + strlen(key), " )")))
       return true;
-  }
   return false;
 }
 
@@ -141,13 +137,12 @@ static enum status choose_source(hwloc_topology_t machine, const char *xml, cons
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out)
 {
   hwloc_topology_t machine;
-  enum status status = topo_check(hwloc_topology_init(&machine), "hwloc_topology_init");
+  enum status status = HWLOC(hwloc_topology_init(&machine));
   if (status)
     return status;
   status = choose_source(machine, xml, synthetic);
   if (!status)
-    status = topo_check(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),
-                        "hwloc_topology_set_flags");
+    status = HWLOC(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED));
   if (!status)
     status = look_at_pci_only(machine);
   if (!status && hwloc_topology_load(machine) != 0)
@@ -182,7 +177,7 @@ bool machine_is_described(hwloc_topology_t machine, char *out, size_t size)
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out)
 {
   const bool spelled = *list && strspn(list, "0123456789,-") == strlen(list);
-  if (spelled && has_number_beyond(list, list + strlen(list)))
+  if (spelled && has_number_beyond(list, strlen(list)))
     return status_set(STATUS_USAGE, "'%s'%s has a CPU beyond %d, the last that a machine can have",
                       list, what, TOPO_CPUS - 1);
   if (!spelled || hwloc_bitmap_list_sscanf(out, list) != 0)
@@ -224,8 +219,8 @@ enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t ma
   for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core && !status;
        core = machine_next_core(machine, mask, core), n++)
     if (n >= begin && n < end)
-      status = topo_check(hwloc_bitmap_or(out, out, core->cpuset), "hwloc_bitmap_or");
-  return status ? status : topo_check(hwloc_bitmap_and(out, out, mask), "hwloc_bitmap_and");
+      status = HWLOC(hwloc_bitmap_or(out, out, core->cpuset));
+  return status ? status : HWLOC(hwloc_bitmap_and(out, out, mask));
 }
 
 /* --- domains --------------------------------------------------------------------------------- */
@@ -286,17 +281,17 @@ static enum status add_to_domain(struct topo *topo, hwloc_obj_t core)
   struct domain *domain = &topo->domain[d];
   if (d == topo->domains) {
     *domain = wanted;
-    domain->cpus = hwloc_bitmap_alloc();
-    if (!domain->cpus)
-      return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
     topo->domains++;
+    const enum status status = set_create(&domain->cpus);
+    if (status)
+      return status;
   }
-  return topo_check(hwloc_bitmap_or(domain->cpus, domain->cpus, core->cpuset), "hwloc_bitmap_or");
+  return HWLOC(hwloc_bitmap_or(domain->cpus, domain->cpus, core->cpuset));
 }
 
 enum status machine_find_domains(struct topo *topo)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
+  hwloc_const_bitmap_t whole = machine_cpus(topo->machine);
   const size_t most = (size_t)machine_count_cores(topo->machine, whole);
   enum status status = mem_alloc(MEM_META, most * sizeof *topo->domain, (void **)&topo->domain);
   for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core && !status;
@@ -325,22 +320,18 @@ bool machine_read_bus(const char *text, int64_t *out)
 
 struct bus_text machine_bus_text(int64_t bus)
 {
-  struct bus_text text;
-  if (bus < 0)
-    snprintf(text.text, sizeof text.text, "assumed");
-  else
+  struct bus_text text = {"assumed"};
+  if (bus >= 0)
     snprintf(text.text, sizeof text.text, "%04x:%02x:%02x.%x", (unsigned)(bus >> 16),
              (unsigned)(bus >> 8 & 0xff), (unsigned)(bus >> 3 & 0x1f), (unsigned)(bus & 7));
   return text;
 }
 
-struct gpu_text machine_gpu_text(int64_t bus)
+struct bus_text machine_gpu_text(int64_t bus)
 {
-  struct gpu_text text;
-  if (bus < 0)
-    snprintf(text.text, sizeof text.text, "assumed GPU");
-  else
-    snprintf(text.text, sizeof text.text, "GPU %s", machine_bus_text(bus).text);
+  struct bus_text text = {"assumed GPU"};
+  if (bus >= 0)
+    snprintf(text.text, sizeof text.text, "GPU %.24s", machine_bus_text(bus).text);
   return text;
 }
 
@@ -361,8 +352,7 @@ static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t dev
 {
   hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
   const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
-  return append_gpu(topo, bus,
-                    found ? around->cpuset : hwloc_topology_get_topology_cpuset(topo->machine));
+  return append_gpu(topo, bus, found ? around->cpuset : machine_cpus(topo->machine));
 }
 
 static int64_t bus_of(hwloc_obj_t device)

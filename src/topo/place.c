@@ -6,38 +6,46 @@
 #include "base/mem.h"
 #include "topo/place.h"
 
+enum status set_create(hwloc_bitmap_t *out)
+{
+  *out = hwloc_bitmap_alloc();
+  return *out ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+}
+
 static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
 {
-  return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
+  return HWLOC(hwloc_bitmap_copy(out, from));
+}
+
+enum status topo_join_masks(const struct topo *topo, hwloc_bitmap_t *out)
+{
+  enum status status = set_create(out);
+  for (int k = 0; k < topo->ranks && !status; k++)
+    status = HWLOC(hwloc_bitmap_or(*out, *out, topo->share[k].mask));
+  return status;
 }
 
 /* --- a share ------------------------------------------------------------- */
 
 enum status share_create(struct share *share)
 {
-  hwloc_bitmap_t *const sets[] = {&share->mask, &share->near, &share->cpus, &share->controller,
-                                  &share->io,   &share->math, &share->nodes};
+  enum status status = STATUS_OK;
   share->ordinal = -1;
-  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-    *sets[i] = hwloc_bitmap_alloc();
-    if (!*sets[i])
-      return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  }
-  return STATUS_OK;
+  for (int i = 0; i < SHARE_SETS && !status; i++)
+    status = set_create(&share->set[i]);
+  return status;
 }
 
 void share_destroy(struct share *share)
 {
-  const hwloc_bitmap_t sets[] = {share->mask, share->near, share->cpus, share->controller,
-                                 share->io,   share->math, share->nodes};
-  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-    hwloc_bitmap_free(sets[i]);
+  for (int i = 0; i < SHARE_SETS; i++)
+    hwloc_bitmap_free(share->set[i]);
   mem_free(share->cpu);
   mem_free(share->io_cpu);
   mem_free(share->warning);
 }
 
-static const struct gpu *gpu_of(const struct topo *topo, const struct share *share)
+const struct gpu *share_gpu(const struct topo *topo, const struct share *share)
 {
   return share->ordinal < 0 ? NULL : &topo->gpu[share->sees[share->ordinal]];
 }
@@ -65,21 +73,19 @@ struct matching {
   int mover[TOPO_GPUS][TOPO_GPUS];   /* the row that moves; -1: none */
 };
 
-static void forget_moves(struct matching *m, int column)
+/* The cheapest moves of the rows before `row`. */
+static void find_moves(struct matching *m, int row)
 {
-  for (int c = 0; c < m->columns; c++)
-    m->mover[column][c] = -1;
-}
-
-static void add_moves(struct matching *m, int row)
-{
-  const int64_t *cost = &m->cost[(int64_t)row * m->columns];
-  const int at = m->column_of[row];
-  for (int c = 0; c < m->columns; c++)
-    if (m->mover[at][c] < 0 || cost[c] - cost[at] < m->way[at][c]) {
-      m->way[at][c] = cost[c] - cost[at];
-      m->mover[at][c] = row;
-    }
+  memset(m->mover, -1, sizeof m->mover);
+  for (int r = 0; r < row; r++) {
+    const int64_t *cost = &m->cost[(int64_t)r * m->columns];
+    const int at = m->column_of[r];
+    for (int c = 0; c < m->columns; c++)
+      if (m->mover[at][c] < 0 || cost[c] - cost[at] < m->way[at][c]) {
+        m->way[at][c] = cost[c] - cost[at];
+        m->mover[at][c] = r;
+      }
+  }
 }
 
 /* The cheapest column with room to end in. Moving other rows may help (Bellman-Ford, because a move
@@ -112,25 +118,13 @@ static int search(const struct matching *m, int row, int from[TOPO_GPUS])
 
 static void place_row(struct matching *m, int row)
 {
-  int from[TOPO_GPUS], column = search(m, row, from);
-  bool changed[TOPO_GPUS] = {false}, moved = from[column] >= 0;
+  int from[TOPO_GPUS], column;
+  find_moves(m, row);
+  column = search(m, row, from);
   m->placed[column]++;
-  for (; from[column] >= 0; column = from[column]) {
+  for (; from[column] >= 0; column = from[column])
     m->column_of[m->mover[from[column]][column]] = column;
-    changed[column] = true;
-  }
   m->column_of[row] = column;
-  if (!moved) {
-    add_moves(m, row);
-    return;
-  }
-  changed[column] = true;
-  for (int c = 0; c < m->columns; c++)
-    if (changed[c])
-      forget_moves(m, c);
-  for (int r = 0; r <= row; r++)
-    if (changed[m->column_of[r]])
-      add_moves(m, r);
 }
 
 /* Minimises the sum of costs: places one row after the other, each by the shortest path (Busacker
@@ -142,10 +136,17 @@ static void match(int rows, int columns, const int64_t *cost, int *column_of)
                        .room = (rows + columns - 1) / columns,
                        .cost = cost,
                        .column_of = column_of};
-  for (int c = 0; c < columns; c++)
-    forget_moves(&m, c);
   for (int r = 0; r < rows; r++)
     place_row(&m, r);
+}
+
+hwloc_obj_t topo_next_package(const struct topo *topo, hwloc_const_bitmap_t cpus,
+                              hwloc_obj_t package)
+{
+  do
+    package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package);
+  while (package && !hwloc_bitmap_intersects(package->cpuset, cpus));
+  return package;
 }
 
 /* 0: on the mask's CPUs; 1: on some of them; 2: in the same package; 3: elsewhere. */
@@ -153,12 +154,10 @@ static int distance(const struct topo *topo, hwloc_const_bitmap_t mask, hwloc_co
 {
   if (hwloc_bitmap_intersects(mask, near))
     return hwloc_bitmap_isincluded(mask, near) || hwloc_bitmap_isincluded(near, mask) ? 0 : 1;
-  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL);
-       package; package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
-    if (hwloc_bitmap_intersects(package->cpuset, mask) &&
-        hwloc_bitmap_intersects(package->cpuset, near))
-      return 2;
-  return 3;
+  hwloc_obj_t package = topo_next_package(topo, near, NULL);
+  while (package && !hwloc_bitmap_intersects(package->cpuset, mask))
+    package = topo_next_package(topo, near, package);
+  return package ? 2 : 3;
 }
 
 static int ordinal_of(const struct share *share, int gpu)
@@ -171,10 +170,7 @@ static int ordinal_of(const struct share *share, int gpu)
 
 static int package_of(const struct topo *topo, const struct gpu *gpu)
 {
-  hwloc_obj_t package = NULL;
-  do
-    package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package);
-  while (package && !hwloc_bitmap_intersects(package->cpuset, gpu->near));
+  hwloc_obj_t package = topo_next_package(topo, gpu->near, NULL);
   return package ? (int)package->logical_index : 0;
 }
 
@@ -320,7 +316,7 @@ static void judge_single_core(const struct topo *topo, struct share *share, cons
 static enum status find_near(const struct topo *topo, struct share *share,
                              hwloc_const_bitmap_t masks)
 {
-  const struct gpu *gpu = gpu_of(topo, share);
+  const struct gpu *gpu = share_gpu(topo, share);
   if (!gpu || topo->options.lists > 0 || !topo->options.bind)
     return set_copy(share->near, share->mask);
   const int near = count_cores(topo->machine, share->mask, gpu->near, NULL);
@@ -328,16 +324,13 @@ static enum status find_near(const struct topo *topo, struct share *share,
   if (!share->warning && machine_count_cores(topo->machine, share->mask) == 1)
     judge_single_core(topo, share, gpu, masks);
   return near == 0 ? set_copy(share->near, share->mask)
-                   : topo_check(hwloc_bitmap_and(share->near, share->mask, gpu->near),
-                                "hwloc_bitmap_and");
+                   : HWLOC(hwloc_bitmap_and(share->near, share->mask, gpu->near));
 }
 
 static enum status find_all_near(const struct topo *topo)
 {
-  hwloc_bitmap_t masks = hwloc_bitmap_alloc();
-  enum status status = masks ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  for (int k = 0; k < topo->ranks && !status; k++)
-    status = topo_check(hwloc_bitmap_or(masks, masks, topo->share[k].mask), "hwloc_bitmap_or");
+  hwloc_bitmap_t masks;
+  enum status status = topo_join_masks(topo, &masks);
   for (int k = 0; k < topo->ranks && !status; k++)
     status = find_near(topo, &topo->share[k], masks);
   hwloc_bitmap_free(masks);
@@ -366,7 +359,7 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
 {
   const bool gpu = share->ordinal >= 0, asked = topo->options.controller > 0;
   const int controller = controller_cores(topo, share);
-  if (!topo->options.bind || share->crowded || !(gpu || asked) || (share->cores == 1 && !asked))
+  if (!topo->options.bind || share->rivals || !(gpu || asked) || (share->cores == 1 && !asked))
     return keep_whole(share);
   if (controller >= share->cores)
     return status_set(STATUS_USAGE,
@@ -424,22 +417,17 @@ static int threads_of(const struct topo *topo, const struct share *share)
   return cores;
 }
 
-static enum status list_math(const struct topo *topo, struct share *share)
-{
-  share->threads = threads_of(topo, share);
-  const enum status status =
-      mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), (void **)&share->cpu);
-  if (!status)
-    list_cpus(topo, share);
-  return status;
-}
-
-static enum status list_io(struct share *share)
+static enum status list_parts(const struct topo *topo, struct share *share)
 {
   const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
-  const enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
+  share->threads = threads_of(topo, share);
+  enum status status =
+      mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), (void **)&share->cpu);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
   if (status)
     return status;
+  list_cpus(topo, share);
   for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n;
        cpu = hwloc_bitmap_next(share->io, cpu))
     share->io_cpu[share->io_cpus++] = cpu;
@@ -453,8 +441,7 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
   for (int d = 0; d < topo->domains && !status; d++) {
     const struct domain *domain = &topo->domain[d];
     if (domain->node && hwloc_bitmap_intersects(domain->cpus, share->cpus))
-      status =
-          topo_check(hwloc_bitmap_set(share->nodes, domain->node->os_index), "hwloc_bitmap_set");
+      status = HWLOC(hwloc_bitmap_set(share->nodes, domain->node->os_index));
   }
   return status;
 }
@@ -500,8 +487,8 @@ static enum status take_lists(struct topo *topo)
         STATUS_USAGE,
         "topo.cores has %d list%s of CPUs for the %d ranks of a node: give every one its own",
         options->lists, plural(options->lists), topo->ranks);
-  hwloc_bitmap_t list = hwloc_bitmap_alloc();
-  enum status status = list ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  hwloc_bitmap_t list;
+  enum status status = set_create(&list);
   for (int k = 0; k < topo->ranks && !status; k++)
     status = read_list(topo, k, " in topo.cores", list);
   hwloc_bitmap_free(list);
@@ -536,9 +523,7 @@ enum status place_ranks(struct topo *topo)
   for (int k = 0; k < topo->ranks && !status; k++) {
     status = split_share(topo, k, &topo->share[k]);
     if (!status)
-      status = list_math(topo, &topo->share[k]);
-    if (!status)
-      status = list_io(&topo->share[k]);
+      status = list_parts(topo, &topo->share[k]);
     if (!status)
       status = find_nodes(topo, &topo->share[k]);
   }

@@ -21,20 +21,26 @@ struct gpu {
   hwloc_bitmap_t near; /* CPUs near it; all if the machine does not report them */
 };
 
+enum { SHARE_SETS = 7 };
+
 /* The share of one rank. */
 struct share {
-  hwloc_bitmap_t mask;          /* CPUs that its launcher, or topo.cores, gave it */
+  union {
+    struct {
+      hwloc_bitmap_t mask;                 /* CPUs that its launcher, or topo.cores, gave it */
+      hwloc_bitmap_t near;                 /* of the mask, those near its GPU: it may have them */
+      hwloc_bitmap_t cpus;                 /* CPUs that it has */
+      hwloc_bitmap_t controller, io, math; /* parts of them; equal if `split` is false */
+      hwloc_bitmap_t nodes;                /* NUMA nodes that its cores allocate from */
+    };
+    hwloc_bitmap_t set[SHARE_SETS]; /* all of these */
+  };
   int visible, sees[TOPO_GPUS]; /* indices of GPUs, by the rank's own ordinals */
   int sharers;                  /* ranks with this mask */
 
-  int ordinal;                         /* of its GPU among those that it sees, -1: none */
-  hwloc_bitmap_t near;                 /* CPUs that it may have: of the mask, those near the GPU */
-  hwloc_bitmap_t cpus;                 /* CPUs that it has */
-  hwloc_bitmap_t controller, io, math; /* parts of them; equal if `split` is false */
-  hwloc_bitmap_t nodes;                /* NUMA nodes that its cores allocate from */
+  int ordinal; /* of its GPU among those that it sees, -1: none */
   int cores;
-  bool crowded;      /* too few cores: it shares one */
-  int rivals;        /* if crowded: ranks with too few cores together, itself included */
+  int rivals;        /* ranks on fewer cores together, itself included: it shares one; 0: no */
   bool split;        /* controller, I/O and math have cores of their own */
   int threads, *cpu; /* of the math */
   int io_cpus, *io_cpu;
@@ -52,11 +58,18 @@ struct topo {
   int ranks, self;
   struct share *share;
   char *description;
+  struct topo_own own;
   bool memory_bound;     /* by topo_bind() */
   hwloc_bitmap_t before; /* CPUs of the thread that called topo_bind(), NULL: not called */
 };
 
+/* The check of calls of hwloc. */
+#define HWLOC(call) topo_check(call, #call)
 enum status topo_check(int result, const char *call);
+enum status set_create(hwloc_bitmap_t *out);
+
+/* All CPUs of the masks of the ranks. The caller frees them, also after an error. */
+enum status topo_join_masks(const struct topo *topo, hwloc_bitmap_t *out);
 
 /* Whether a rank is bound, and whether its memory is: if its cores have one of several NUMA nodes
  * of the machine.
@@ -71,6 +84,11 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
 /* Whether a variable of hwloc put a description in place of this machine. `out`: a sentence, "" if
  * not. */
 bool machine_is_described(hwloc_topology_t machine, char *out, size_t size);
+/* All of them, disallowed ones included. */
+static inline hwloc_const_bitmap_t machine_cpus(hwloc_topology_t machine)
+{
+  return hwloc_topology_get_topology_cpuset(machine);
+}
 /* CPUs of a list. STATUS_USAGE names `what`, the source of the list. */
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
@@ -89,14 +107,11 @@ enum status machine_find_domains(struct topo *topo);
 /* "0000:1b:00.0" */
 bool machine_read_bus(const char *text, int64_t *out);
 struct bus_text {
-  char text[24];
+  char text[32];
 };
 struct bus_text machine_bus_text(int64_t bus);
 /* "GPU 0000:1b:00.0" or "assumed GPU", for a sentence */
-struct gpu_text {
-  char text[32];
-};
-struct gpu_text machine_gpu_text(int64_t bus);
+struct bus_text machine_gpu_text(int64_t bus);
 
 /* The GPU on this bus, by its place in topo->gpu, where it is added if it is new. */
 enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index);
@@ -107,13 +122,19 @@ enum status machine_assume_gpus(struct topo *topo, int n);
 
 /* --- cores (split.c) */
 
-/* Gives every rank CPUs of its set `near`: `cpus`, `cores`, `crowded`, `rivals`. Local. */
+/* Gives every rank CPUs of its set `near`: `cpus`, `cores`, `rivals`. STATUS_USAGE refuses masks
+ * that overlap without being equal. Local. */
 enum status split_cores(const struct topo *topo);
 
 /* --- the shares (place.c) */
 
 /* "0-3,8"; the caller frees it. NULL: status set. */
 char *list_text(hwloc_const_bitmap_t set);
+/* The next package with one of the CPUs, after `package` (NULL: the first). */
+hwloc_obj_t topo_next_package(const struct topo *topo, hwloc_const_bitmap_t cpus,
+                              hwloc_obj_t package);
+/* NULL: it has none. */
+const struct gpu *share_gpu(const struct topo *topo, const struct share *share);
 enum status share_create(struct share *share);
 void share_destroy(struct share *share); /* takes a zeroed one */
 /* Masks, visible GPUs and options are given; the rest is found. */

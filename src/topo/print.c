@@ -33,7 +33,7 @@ static int print_gpu(const struct topo *topo, const struct share *share, char *o
   if (share->ordinal < 0)
     return snprintf(out, size, "-");
   return snprintf(out, size, "%d %s", share->sees[share->ordinal],
-                  machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+                  machine_bus_text(share_gpu(topo, share)->bus).text);
 }
 
 int topo_print_cell(const struct topo *topo, int rank, enum topo_column column, char *out,
@@ -155,34 +155,25 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
   }
 }
 
-static enum status find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus,
-                                 hwloc_bitmap_t out)
+/* Indices of the packages of these CPUs. The caller frees it; NULL: status set. */
+static char *list_packages(const struct topo *topo, hwloc_const_bitmap_t cpus)
 {
-  enum status status = STATUS_OK;
-  hwloc_bitmap_zero(out);
-  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL);
-       package && !status;
-       package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
-    if (hwloc_bitmap_intersects(package->cpuset, cpus))
-      status = topo_check(hwloc_bitmap_set(out, package->logical_index), "hwloc_bitmap_set");
-  return status;
+  hwloc_bitmap_t packages;
+  enum status status = set_create(&packages);
+  for (hwloc_obj_t package = topo_next_package(topo, cpus, NULL); package && !status;
+       package = topo_next_package(topo, cpus, package))
+    status = HWLOC(hwloc_bitmap_set(packages, package->logical_index));
+  char *list = status ? NULL : list_text(packages);
+  hwloc_bitmap_free(packages);
+  return list;
 }
 
-static enum status print_packages(hwloc_const_bitmap_t packages, FILE *to)
-{
-  char *list = list_text(packages);
-  if (!list)
-    return STATUS_MEMORY;
-  if (*list)
-    fprintf(to, "package%s %s\n", plural(hwloc_bitmap_weight(packages)), list);
-  mem_free(list);
-  return STATUS_OK;
-}
-
-static void print_cores(const struct topo *topo, const struct domain *domain, const char *list,
-                        FILE *to)
+static enum status print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
 {
   const int cores = machine_count_cores(topo->machine, domain->cpus);
+  char *list = list_text(domain->cpus);
+  if (!list)
+    return STATUS_MEMORY;
   if (domain->node)
     fprintf(to, "  NUMA node %u: ", domain->node->os_index);
   else
@@ -192,14 +183,6 @@ static void print_cores(const struct topo *topo, const struct domain *domain, co
   if (domain->node && domain->node->attr->numanode.local_memory > 0)
     fprintf(to, ", %.1f GiB", (double)domain->node->attr->numanode.local_memory / (1 << 30));
   fputc('\n', to);
-}
-
-static enum status print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
-{
-  char *list = list_text(domain->cpus);
-  if (!list)
-    return STATUS_MEMORY;
-  print_cores(topo, domain, list, to);
   mem_free(list);
   for (hwloc_obj_t core = NULL; machine_next_core(topo->machine, domain->cpus, core);)
     core = print_row(topo, domain->cpus, core, to);
@@ -226,34 +209,21 @@ static void print_memory_alone(const struct topo *topo, FILE *to)
 }
 
 /* Domains of the same packages are shown under one line. */
-static enum status print_domains(const struct topo *topo, hwloc_bitmap_t last,
-                                 hwloc_bitmap_t packages, FILE *to)
-{
-  enum status status = STATUS_OK;
-  for (int d = 0; d < topo->domains && !status; d++) {
-    status = find_packages(topo, topo->domain[d].cpus, packages);
-    if (!status && !hwloc_bitmap_isequal(packages, last))
-      status = print_packages(packages, to);
-    if (!status)
-      status = topo_check(hwloc_bitmap_copy(last, packages), "hwloc_bitmap_copy");
-    if (!status)
-      status = print_domain(topo, &topo->domain[d], to);
-  }
-  return status;
-}
-
 static enum status print_picture(const struct topo *topo, FILE *to)
 {
-  hwloc_bitmap_t last = hwloc_bitmap_alloc(), packages = hwloc_bitmap_alloc();
-  const bool found = last && packages;
-  enum status status =
-      found ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of packages");
-  if (!status)
-    status = print_domains(topo, last, packages, to);
+  char *last = mem_strdup("");
+  enum status status = last ? STATUS_OK : STATUS_MEMORY;
+  for (int d = 0; d < topo->domains && !status; d++) {
+    char *packages = list_packages(topo, topo->domain[d].cpus);
+    if (packages && *packages && strcmp(packages, last) != 0)
+      fprintf(to, "package%s %s\n", strpbrk(packages, "-,") ? "s" : "", packages);
+    status = packages ? print_domain(topo, &topo->domain[d], to) : STATUS_MEMORY;
+    mem_free(last);
+    last = packages;
+  }
+  mem_free(last);
   if (!status)
     print_memory_alone(topo, to);
-  hwloc_bitmap_free(packages);
-  hwloc_bitmap_free(last);
   return status;
 }
 
@@ -269,7 +239,7 @@ const char *topo_rank_warning(const struct topo *topo, int rank)
 
 void topo_read_machine(const struct topo *topo, struct topo_machine *out)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
+  hwloc_const_bitmap_t whole = machine_cpus(topo->machine);
   *out =
       (struct topo_machine){.packages = hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_PACKAGE),
                             .nodes = hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE),
@@ -283,7 +253,7 @@ void topo_read_machine(const struct topo *topo, struct topo_machine *out)
 /* The machine's CPUs include withheld ones, but not offline ones. */
 static void print_unusable(hwloc_topology_t machine, FILE *to)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
+  hwloc_const_bitmap_t whole = machine_cpus(machine);
   hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(machine);
   const int cpus = hwloc_bitmap_weight(whole), withheld = cpus - hwloc_bitmap_weight(allowed);
   const int offline = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(machine)) - cpus;
@@ -305,69 +275,52 @@ static void print_machine(const struct topo *topo, FILE *to)
   fprintf(to, ", %d GPU%s\n\n", topo->gpus, plural(topo->gpus));
 }
 
-static void print_warnings(const struct topo *topo, FILE *to)
+/* For ranks with a GPU; without one, lanes share the rank's cores (exec.h). The location of memory
+ * is that of bound ranks, on a machine with several choices. */
+static void print_uses(const struct topo *topo, FILE *to)
 {
-  for (int k = 0; k < topo->ranks; k++)
-    if (topo->share[k].warning)
-      fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
-}
-
-/* For ranks with a GPU; without one, lanes share the rank's cores (exec.h). */
-static void print_workers(const struct topo *topo, FILE *to)
-{
-  int split = 0, own = 0;
+  int split = 0, own = 0, one = 0, several = 0, none = 0;
   for (int k = 0; k < topo->ranks; k++) {
     const struct share *share = &topo->share[k];
-    split += share->split && share->ordinal >= 0;
-    own +=
-        share->split && share->ordinal >= 0 && share->threads <= hwloc_bitmap_weight(share->math);
-  }
-  if (split > 0)
-    fputs(
-        own == split ? "Each optimizer worker is bound to its own CPU.\n"
-        : own > 0
-            ? "Each optimizer worker is bound to its own CPU, except on ranks with fewer CPUs for "
-              "math than threads.\n"
-            : "Optimizer workers share CPUs, because ranks have fewer CPUs for math than "
-              "threads.\n",
-        to);
-}
-
-/* The location of memory of bound ranks, on a machine with several choices. */
-static void print_memory(const struct topo *topo, FILE *to)
-{
-  int one = 0, several = 0, none = 0;
-  for (int k = 0; k < topo->ranks; k++) {
-    const struct share *share = &topo->share[k];
+    const bool parts = share->split && share->ordinal >= 0, bound = share_binds(topo, share);
+    split += parts;
+    own += parts && share->threads <= hwloc_bitmap_weight(share->math);
     one += share_binds_memory(topo, share);
-    several += share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) > 1;
-    none += share_binds(topo, share) && hwloc_bitmap_iszero(share->nodes);
+    several += bound && hwloc_bitmap_weight(share->nodes) > 1;
+    none += bound && hwloc_bitmap_iszero(share->nodes);
   }
-  if (one > 0)
-    fputs("Host memory of a rank comes from its NUMA node. If that is full, it comes from another "
-          "one.\n",
-          to);
-  if (several > 0)
-    fputs("Host memory of a rank with several NUMA nodes comes from the node of the thread that "
-          "touches it first.\n",
-          to);
-  if (none > 0)
-    fputs(
-        "Host memory of a rank without a NUMA node comes from the nodes that the kernel chooses.\n",
-        to);
+  const struct {
+    bool holds;
+    const char *sentence;
+  } uses[] = {
+      {split > 0 && own == split, "Each optimizer worker is bound to its own CPU."},
+      {own > 0 && own < split, "Each optimizer worker is bound to its own CPU, except on ranks "
+                               "with fewer CPUs for math than threads."},
+      {split > 0 && own == 0, "Optimizer workers share CPUs, because ranks have fewer CPUs for "
+                              "math than threads."},
+      {one > 0, "Host memory of a rank comes from its NUMA node. If that is full, it comes from "
+                "another one."},
+      {several > 0, "Host memory of a rank with several NUMA nodes comes from the node of the "
+                    "thread that touches it first."},
+      {none > 0, "Host memory of a rank without a NUMA node comes from the nodes that the kernel "
+                 "chooses."},
+      {!topo->options.bind, "topo.bind=false: nothing is bound."},
+  };
+  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+    if (uses[i].holds)
+      fprintf(to, "%s\n", uses[i].sentence);
 }
 
 /* Names the cores that are too few. */
 static enum status print_crowd(const struct topo *topo, FILE *to)
 {
-  hwloc_bitmap_t masks = hwloc_bitmap_alloc();
+  hwloc_bitmap_t masks;
   bool crowded = false, near = false;
-  enum status status = masks ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  for (int k = 0; k < topo->ranks && !status; k++) {
+  const enum status status = topo_join_masks(topo, &masks);
+  for (int k = 0; k < topo->ranks; k++) {
     const struct share *share = &topo->share[k];
-    crowded = crowded || share->crowded;
-    near = near || (share->crowded && !hwloc_bitmap_isequal(share->near, share->mask));
-    status = topo_check(hwloc_bitmap_or(masks, masks, share->mask), "hwloc_bitmap_or");
+    crowded = crowded || share->rivals;
+    near = near || (share->rivals && !hwloc_bitmap_isequal(share->near, share->mask));
   }
   if (!status && crowded)
     fprintf(
@@ -380,27 +333,20 @@ static enum status print_crowd(const struct topo *topo, FILE *to)
   return status;
 }
 
-static enum status print_legend(const struct topo *topo, FILE *to)
-{
-  fputs("\nc controller, i I/O, m math (optimizer workers), . unused, * shared by ranks\n", to);
-  print_workers(topo, to);
-  print_memory(topo, to);
-  if (!topo->options.bind)
-    fputs("topo.bind=false: nothing is bound.\n", to);
-  return print_crowd(topo, to);
-}
-
 enum status topo_print(const struct topo *topo, FILE *to)
 {
   print_machine(topo, to);
   enum status status = print_table(topo, to);
-  if (!status) {
-    fputc('\n', to);
+  fputc('\n', to);
+  if (!status)
     status = print_picture(topo, to);
-  }
   if (status)
     return status;
-  status = print_legend(topo, to);
-  print_warnings(topo, to);
+  fputs("\nc controller, i I/O, m math (optimizer workers), . unused, * shared by ranks\n", to);
+  print_uses(topo, to);
+  status = print_crowd(topo, to);
+  for (int k = 0; k < topo->ranks; k++)
+    if (topo->share[k].warning)
+      fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
   return status;
 }

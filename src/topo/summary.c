@@ -36,10 +36,10 @@ enum status topo_summary_read(struct topo_summary *out)
 {
   const unsigned version = hwloc_get_api_version();
   hwloc_topology_t machine;
-  enum status status = topo_check(hwloc_topology_init(&machine), "hwloc_topology_init");
+  enum status status = HWLOC(hwloc_topology_init(&machine));
   if (status)
     return status;
-  status = topo_check(hwloc_topology_load(machine), "hwloc_topology_load");
+  status = HWLOC(hwloc_topology_load(machine));
   if (status) {
     hwloc_topology_destroy(machine);
     return status;

@@ -106,8 +106,7 @@ static char *describe_parts(const struct share *share)
 static void describe_limits(const struct topo *topo, const struct share *share, char *out,
                             size_t size)
 {
-  const int total =
-      machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
+  const int total = machine_count_cores(topo->machine, machine_cpus(topo->machine));
   out[0] = '\0';
   if (share->cores < total)
     append_text(out, size, ", of %d cores in the machine", total);
@@ -115,38 +114,39 @@ static void describe_limits(const struct topo *topo, const struct share *share, 
     append_text(out, size, ", %d thread%s", share->threads, plural(share->threads));
   if (topo->quota > 0)
     append_text(out, size, ", CPU quota %.3g", topo->quota);
-  if (share->crowded)
+  if (share->rivals)
     append_text(out, size, ", %d ranks on fewer cores", share->rivals);
   if (share->ordinal >= 0)
-    append_text(out, size, ", %s",
-                machine_gpu_text(topo->gpu[share->sees[share->ordinal]].bus).text);
-}
-
-/* "of NUMA nodes 0-1" or "without local memory". The caller frees it; NULL: status set. */
-static char *describe_nodes(const struct share *share)
-{
-  const int n = hwloc_bitmap_weight(share->nodes);
-  if (n == 0)
-    return mem_strdup("without local memory");
-  char *nodes = list_text(share->nodes);
-  char *text = nodes ? mem_printf("of NUMA node%s %s", plural(n), nodes) : NULL;
-  mem_free(nodes);
-  return text;
+    append_text(out, size, ", %s", machine_gpu_text(share_gpu(topo, share)->bus).text);
 }
 
 static enum status describe(struct topo *topo)
 {
   const struct share *share = &topo->share[topo->self];
-  char limits[256], *nodes = describe_nodes(share), *cpus = list_text(share->cpus),
+  const int nodes = hwloc_bitmap_weight(share->nodes);
+  char limits[256], *node = list_text(share->nodes), *cpus = list_text(share->cpus),
                     *parts = describe_parts(share);
   describe_limits(topo, share, limits, sizeof limits);
-  if (nodes && cpus && parts)
-    topo->description =
-        mem_printf("%d core%s %s (CPU%s %s)%s%s", share->cores, plural(share->cores), nodes,
-                   plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
-  mem_free(nodes);
+  if (node && cpus && parts)
+    topo->description = mem_printf(
+        "%d core%s %s%s%s (CPU%s %s)%s%s", share->cores, plural(share->cores),
+        nodes == 0 ? "without local memory" : "of NUMA node",
+        nodes > 1    ? "s "
+        : nodes == 1 ? " "
+                     : "",
+        nodes ? node : "", plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
+  mem_free(node);
   mem_free(cpus);
   mem_free(parts);
+  topo->own = (struct topo_own){.threads = share->threads,
+                                .cpus = hwloc_bitmap_weight(share->math),
+                                .cores = topo->options.bind ? share->cpu : NULL,
+                                .io_cpus = share->io_cpus,
+                                .io_cores = share->io_cpu,
+                                .gpu = share->ordinal,
+                                .bound = share_binds(topo, share),
+                                .description = topo->description,
+                                .warning = share->warning ? share->warning : ""};
   return topo->description ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -171,6 +171,12 @@ static double own_quota(void)
 
 /* --- of a job ------------------------------------------------------------ */
 
+/* Keeps the CPUs of a mask that exist. A launcher may give others. */
+static enum status keep_existing(const struct topo *topo, hwloc_bitmap_t mask)
+{
+  return HWLOC(hwloc_bitmap_and(mask, mask, machine_cpus(topo->machine)));
+}
+
 /* Another machine may have none of the CPUs of this process. */
 static enum status read_record(struct topo *topo, struct share *share,
                                const struct topo_record *record)
@@ -179,15 +185,11 @@ static enum status read_record(struct topo *topo, struct share *share,
   const unsigned char *mask = (const unsigned char *)record->mask;
   for (int cpu = 0; cpu < (int)sizeof record->mask * 8 && !status; cpu++)
     if (mask[cpu / 8] >> cpu % 8 & 1)
-      status = topo_check(hwloc_bitmap_set(share->mask, (unsigned)cpu), "hwloc_bitmap_set");
+      status = HWLOC(hwloc_bitmap_set(share->mask, (unsigned)cpu));
   if (!status)
-    status = topo_check(hwloc_bitmap_and(share->mask, share->mask,
-                                         hwloc_topology_get_topology_cpuset(topo->machine)),
-                        "hwloc_bitmap_and");
+    status = keep_existing(topo, share->mask);
   if (!status && !hwloc_topology_is_thissystem(topo->machine) && hwloc_bitmap_iszero(share->mask))
-    status = topo_check(
-        hwloc_bitmap_copy(share->mask, hwloc_topology_get_topology_cpuset(topo->machine)),
-        "hwloc_bitmap_copy");
+    status = HWLOC(hwloc_bitmap_copy(share->mask, machine_cpus(topo->machine)));
   share->visible = (int)record->gpus;
   for (int g = 0; g < share->visible && !status; g++)
     status = machine_add_gpu(topo, record->gpu[g], &share->sees[g]);
@@ -234,8 +236,6 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   const int wanted = scene->gpus < 0 ? TOPO_GPUS : scene->gpus;
   enum status status = STATUS_OK;
   int index = 0;
-  if (wanted > TOPO_GPUS)
-    return status_set(STATUS_USAGE, "gpus is %d, and a machine has %d at most", wanted, TOPO_GPUS);
   for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
     int64_t bus;
     if (!machine_read_bus(scene->bus[g], &bus))
@@ -257,38 +257,29 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
 
 /* The CPUs that this process may use. An operating system that cannot report them restricts
  * nothing. */
-static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
+static enum status own_mask(const struct topo *topo, hwloc_bitmap_t mask)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
-  if (hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) != 0) {
-    if (errno == ENOSYS)
-      return topo_check(hwloc_bitmap_copy(mask, whole), "hwloc_bitmap_copy");
-    return topo_check(-1, "hwloc_get_cpubind");
-  }
-  return topo_check(hwloc_bitmap_and(mask, mask, whole), "hwloc_bitmap_and");
+  if (hwloc_get_cpubind(topo->machine, mask, HWLOC_CPUBIND_THREAD) == 0)
+    return keep_existing(topo, mask);
+  return errno == ENOSYS ? HWLOC(hwloc_bitmap_copy(mask, machine_cpus(topo->machine)))
+                         : topo_check(-1, "hwloc_get_cpubind");
 }
 
 static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank,
                               hwloc_bitmap_t mask)
 {
-  hwloc_topology_t machine = topo->machine;
-  if (scene->masks > 0) { /* a launcher may give CPUs that do not exist */
-    const enum status status =
-        machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
-    return status ? status
-                  : topo_check(
-                        hwloc_bitmap_and(mask, mask, hwloc_topology_get_topology_cpuset(machine)),
-                        "hwloc_bitmap_and");
-  }
-  if (!scene->xml && !scene->synthetic)
-    return own_mask(machine, mask);
-  if (!hwloc_bitmap_intersects(hwloc_topology_get_allowed_cpuset(machine),
-                               hwloc_topology_get_topology_cpuset(machine)))
-    return status_set(STATUS_INPUT, "%s allows its processes no CPU: give them some with mask=",
-                      scene->xml ? scene->xml : scene->synthetic);
-  return topo_check(hwloc_bitmap_and(mask, hwloc_topology_get_allowed_cpuset(machine),
-                                     hwloc_topology_get_topology_cpuset(machine)),
-                    "hwloc_bitmap_and");
+  hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topo->machine);
+  enum status status = STATUS_OK;
+  if (scene->masks > 0)
+    status = machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
+  else if (!scene->xml && !scene->synthetic)
+    status = own_mask(topo, mask);
+  else if (!hwloc_bitmap_intersects(allowed, machine_cpus(topo->machine)))
+    status = status_set(STATUS_INPUT, "%s allows its processes no CPU: give them some with mask=",
+                        scene->xml ? scene->xml : scene->synthetic);
+  else
+    status = HWLOC(hwloc_bitmap_copy(mask, allowed));
+  return status ? status : keep_existing(topo, mask);
 }
 
 static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
@@ -362,50 +353,14 @@ void topo_destroy(struct topo *topo)
 
 /* --- use ----------------------------------------------------------------- */
 
-int topo_threads(const struct topo *topo)
+const struct topo_own *topo_own(const struct topo *topo)
 {
-  return own_share(topo)->threads;
-}
-
-int topo_cpus(const struct topo *topo)
-{
-  return hwloc_bitmap_weight(own_share(topo)->math);
-}
-
-int topo_machine_cpus(const struct topo *topo)
-{
-  return hwloc_bitmap_weight(hwloc_topology_get_topology_cpuset(topo->machine));
-}
-
-const int *topo_cores(const struct topo *topo)
-{
-  return topo->options.bind ? own_share(topo)->cpu : NULL;
-}
-
-int topo_io_cores(const struct topo *topo, const int **out)
-{
-  *out = own_share(topo)->io_cpu;
-  return own_share(topo)->io_cpus;
-}
-
-int topo_gpu(const struct topo *topo)
-{
-  return own_share(topo)->ordinal;
-}
-
-const char *topo_description(const struct topo *topo)
-{
-  return topo->description;
-}
-
-const char *topo_warning(const struct topo *topo)
-{
-  return own_share(topo)->warning ? own_share(topo)->warning : "";
+  return &topo->own;
 }
 
 bool share_binds(const struct topo *topo, const struct share *share)
 {
-  return topo->options.bind && !share->crowded;
+  return topo->options.bind && !share->rivals;
 }
 
 bool share_binds_memory(const struct topo *topo, const struct share *share)
@@ -454,29 +409,21 @@ enum status topo_bind(struct topo *topo)
   if (!share_binds(topo, share))
     return STATUS_OK;
   if (!topo->before) {
-    topo->before = hwloc_bitmap_alloc();
-    const enum status status =
-        topo->before ? own_mask(topo->machine, topo->before) : topo_check(-1, "hwloc_bitmap_alloc");
+    enum status status = set_create(&topo->before);
+    if (!status)
+      status = own_mask(topo, topo->before);
     if (status)
       return status;
   }
   bind_memory(topo);
-  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS),
-                    "hwloc_set_cpubind");
-}
-
-bool topo_is_bound(const struct topo *topo)
-{
-  return share_binds(topo, own_share(topo));
+  return HWLOC(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS));
 }
 
 enum status topo_bind_io(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
-  return share->split
-             ? topo_check(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD),
-                          "hwloc_set_cpubind")
-             : STATUS_OK;
+  return share->split ? HWLOC(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD))
+                      : STATUS_OK;
 }
 
 enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes,
@@ -488,9 +435,8 @@ enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t
                 asked = all < MOST ? all : MOST;
   if (hwloc_bitmap_iszero(share->nodes))
     return status_set(STATUS_UNSUPPORTED, "the cores of this rank have no local memory");
-  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
-  enum status status =
-      nodes ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
+  hwloc_bitmap_t nodes;
+  enum status status = set_create(&nodes);
   for (int64_t i = 0; i < asked && !status; i++) {
     const char *at = (const char *)memory + i * all / asked * page;
     if (hwloc_get_area_memlocation(topo->machine, at, 1, nodes, HWLOC_MEMBIND_BYNODESET) != 0)

@@ -72,19 +72,19 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
  * the CPUs that this one found. */
 void topo_destroy(struct topo *topo);
 
-int topo_threads(const struct topo *topo);      /* math threads of this rank, at least 1 */
-int topo_cpus(const struct topo *topo);         /* hardware threads for math, of this rank */
-int topo_machine_cpus(const struct topo *topo); /* hardware threads of the machine */
-const int *topo_cores(
-    const struct topo *topo); /* the logical CPU of each; NULL: they are left to the scheduler */
-int topo_io_cores(
-    const struct topo *topo,
-    const int **out); /* CPUs for the thread that does I/O; 0: wherever this process may run */
-int topo_gpu(
-    const struct topo *topo); /* ordinal of this rank's GPU among those that it sees, -1: none */
-const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
-const char *topo_warning(
-    const struct topo *topo); /* warning about the mask of this rank, "" if it is right */
+/* The share of this rank, valid as long as `topo`. */
+struct topo_own {
+  int threads;      /* for math, at least 1 */
+  int cpus;         /* hardware threads for math */
+  const int *cores; /* the CPU of each thread; NULL: they are left to the scheduler */
+  int io_cpus;      /* CPUs for the thread that does I/O; 0: wherever this process may run */
+  const int *io_cores;
+  int gpu;                 /* ordinal of its GPU among those that it sees, -1: none */
+  bool bound;              /* whether topo_bind() binds anything */
+  const char *description; /* "2 cores of NUMA node 0 (CPUs 0-1)" */
+  const char *warning;     /* about its mask, "" if it is right */
+};
+const struct topo_own *topo_own(const struct topo *topo);
 
 /* Binds all threads of this process to its share, or to the controller's part if the share is
  * split. Memory is bound to the NUMA node of the share's cores. If the node is full, the rest comes
@@ -95,7 +95,6 @@ const char *topo_warning(
  * shares a core, because there are too few, is left to the scheduler. So is a rank of a job if a
  * variable of hwloc, such as HWLOC_XMLFILE, describes another machine; topo_create_job() warns. */
 enum status topo_bind(struct topo *topo);
-bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
 enum status topo_bind_io(const struct topo *topo);
 

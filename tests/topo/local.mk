@@ -1,5 +1,4 @@
 check_PROGRAMS += \
-	tests/topo/test_machines \
 	tests/topo/test_memory \
 	tests/topo/test_topo
 # Machines as hwloc writes them: one virtual machine's own, the others by make_machines.py.
@@ -24,6 +23,7 @@ EXTRA_DIST += \
 	tests/topo/machines/unequal.xml \
 	tests/topo/machines/vm.xml \
 	tests/topo/machines/withheld.xml \
+	tests/topo/machines.txt \
 	tests/topo/make_machines.py \
 	tests/topo/golden/1n8g.txt \
 	tests/topo/golden/2s4g.txt \
@@ -45,8 +45,6 @@ EXTRA_DIST += \
 	tests/topo/golden/masks-core.txt \
 	tests/topo/golden/masks-even.txt \
 	tests/topo/golden/masks-few.txt \
-	tests/topo/golden/masks-nested.txt \
-	tests/topo/golden/masks-overlap.txt \
 	tests/topo/golden/masks-siblings.txt \
 	tests/topo/golden/masks-socket.txt \
 	tests/topo/golden/masks-threads.txt \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the machines that test_machines.c places ranks on into the named folder, in the format of
+"""Writes the machines that topo.sh places ranks on into the named folder, in the format of
 hwloc 2 (lstopo machine.xml).
 
 The machines have the shapes of real nodes, with fewer cores: sockets, NUMA nodes, cores, Linux'

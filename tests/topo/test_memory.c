@@ -262,6 +262,8 @@ TEST(pages_are_found_near_far_and_nowhere)
   pages.error = 0;
   topo_destroy(topo);
   topo = create("bare", 0, 3, NULL, true); /* no page is far if no memory is local */
+  assert_string_equal(topo_own(topo)->description,
+                      "4 cores without local memory (CPUs 0-3), of 16 cores in the machine");
   assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "the cores of this rank have no local memory"));
   pages.node = NULL;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "tests/test.h"
 #include "topo/topo.h"
@@ -36,156 +37,52 @@ static enum status create_here(int index, int sharers, struct topo **out)
   return create_alike(NULL, NULL, 0, index, sharers, 0, out);
 }
 
-struct expected {
+/* clang-format off */
+static const struct {
   const char *mask;
   double quota;
   int index, sharers, threads;
-  const char *description;
-  int n, cpu[24];
+  const char *cpus, *description; /* a list of CPUs, one per thread */
+} shares[] = {
+    {NULL, 0, 0, 1, 0, "0,1,2,3,4,5,6,7,", "8 cores of NUMA nodes 0-1 (CPUs 0-15)"},
+    {NULL, 0, 0, 2, 0, "0,1,2,3,", "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8"},
+    {NULL, 0, 1, 2, 0, "4,5,6,7,", "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8"},
+    {NULL, 0, 1, 3, 0, "2,3,4,", "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8"},
+    {NULL, 0, 7, 8, 0, "7,", "1 core of NUMA node 1 (CPUs 7,15), of 8"},
+    /* a mask of its own: all of it, whatever its neighbours have */
+    {"4-7,12-15", 0, 0, 1, 0, "4,5,6,7,", "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8"},
+    {"2", 0, 0, 1, 0, "2,", "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine"},
+    /* a mask of second hardware threads, and a shared mask that is not all */
+    {"8-11", 0, 0, 1, 0, "8,9,10,11,", "4 cores of NUMA node 0 (CPUs 8-11), of 8"},
+    {"1,3,5,7", 0, 1, 2, 0, "5,7,", "2 cores of NUMA node 1 (CPUs 5,7), of 8"},
+    /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
+    {NULL, 0, 0, 1, 3, "0,1,2,", "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads"},
+    {NULL, 0, 1, 2, 6, "4,5,6,7,12,13,", "in the machine, 6 threads"},
+    {"0,8,1", 0, 0, 1, 8, "0,1,8,0,1,8,0,1,", "2 cores of NUMA node 0 (CPUs 0-1,8), of 8"},
+    /* more ranks than cores */
+    {"0-1", 0, 2, 3, 0, "1,", "(CPU 1), of 8 cores in the machine, 3 ranks on fewer cores"},
+    {"0-1", 0, 0, 3, 0, "0,", "(CPU 0), of 8 cores in the machine, 3 ranks on fewer cores"},
+    /* a control group that grants less time than there are cores */
+    {NULL, 2.5, 0, 1, 0, "0,1,", "(CPUs 0-15), 2 threads, CPU quota 2.5"},
+    {NULL, 2.5, 1, 2, 0, "4,", "in the machine, 1 thread, CPU quota 2.5"},
+    {NULL, 0.5, 0, 1, 0, "0,", "(CPUs 0-15), 1 thread, CPU quota 0.5"},
+    {NULL, 2.5, 0, 1, 4, "0,1,2,3,", "(CPUs 0-15), 4 threads, CPU quota 2.5"},
+    {NULL, 64, 0, 1, 0, "0,1,2,3,4,5,6,7,", "(CPUs 0-15), CPU quota 64"},
 };
+/* clang-format on */
 
 TEST(test_shares)
 {
-  static const struct expected known[] = {
-      {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {NULL,
-       0,
-       0,
-       2,
-       0,
-       "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine",
-       4,
-       {0, 1, 2, 3}},
-      {NULL,
-       0,
-       1,
-       2,
-       0,
-       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine",
-       4,
-       {4, 5, 6, 7}},
-      {NULL,
-       0,
-       1,
-       3,
-       0,
-       "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine",
-       3,
-       {2, 3, 4}},
-      {NULL, 0, 7, 8, 0, "1 core of NUMA node 1 (CPUs 7,15), of 8 cores in the machine", 1, {7}},
-      /* a mask of its own: all of it, whatever its neighbours have */
-      {"4-7,12-15",
-       0,
-       0,
-       1,
-       0,
-       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine",
-       4,
-       {4, 5, 6, 7}},
-      {"2", 0, 0, 1, 0, "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine", 1, {2}},
-      /* a mask of second hardware threads, and a shared mask that is not all */
-      {"8-11",
-       0,
-       0,
-       1,
-       0,
-       "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine",
-       4,
-       {8, 9, 10, 11}},
-      {"1,3,5,7",
-       0,
-       1,
-       2,
-       0,
-       "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine",
-       2,
-       {5, 7}},
-      /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
-      {NULL, 0, 0, 1, 3, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads", 3, {0, 1, 2}},
-      {NULL,
-       0,
-       1,
-       2,
-       6,
-       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads",
-       6,
-       {4, 5, 6, 7, 12, 13}},
-      {"0,8,1",
-       0,
-       0,
-       1,
-       8,
-       "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads",
-       8,
-       {0, 1, 8, 0, 1, 8, 0, 1}},
-      /* more ranks than cores */
-      {"0-1",
-       0,
-       2,
-       3,
-       0,
-       "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores",
-       1,
-       {1}},
-      {"0-1",
-       0,
-       0,
-       3,
-       0,
-       "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores",
-       1,
-       {0}},
-      /* a control group that grants less time than there are cores */
-      {NULL,
-       2.5,
-       0,
-       1,
-       0,
-       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5",
-       2,
-       {0, 1}},
-      {NULL,
-       2.5,
-       1,
-       2,
-       0,
-       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota "
-       "2.5",
-       1,
-       {4}},
-      {NULL,
-       0.5,
-       0,
-       1,
-       0,
-       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5",
-       1,
-       {0}},
-      {NULL,
-       2.5,
-       0,
-       1,
-       4,
-       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5",
-       4,
-       {0, 1, 2, 3}},
-      {NULL,
-       64,
-       0,
-       1,
-       0,
-       "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64",
-       8,
-       {0, 1, 2, 3, 4, 5, 6, 7}},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    const struct expected *e = &known[i];
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
     struct topo *topo;
-    if (create_alike(machine, e->mask, e->quota, e->index, e->sharers, e->threads, &topo))
-      fail_msg("%s", status_text());
-    assert_string_equal(topo_description(topo), e->description);
-    assert_int_equal(topo_threads(topo), e->n);
-    assert_memory_equal(topo_cores(topo), e->cpu, (size_t)e->n * sizeof(int));
+    char cpus[64] = "";
+    must(create_alike(machine, shares[i].mask, shares[i].quota, shares[i].index, shares[i].sharers,
+                      shares[i].threads, &topo));
+    for (int t = 0; t < topo_own(topo)->threads; t++)
+      append_text(cpus, sizeof cpus, "%d,", topo_own(topo)->cores[t]);
+    assert_string_equal(cpus, shares[i].cpus);
+    if (!strstr(topo_own(topo)->description, shares[i].description))
+      fail_msg("%s is not %s", topo_own(topo)->description, shares[i].description);
     topo_destroy(topo);
   }
 }
@@ -200,9 +97,9 @@ TEST(test_cover)
       struct topo *topo;
       assert_int_equal(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo),
                        STATUS_OK);
-      assert_true(topo_threads(topo) >= 1);
-      for (int t = 0; t < topo_threads(topo); t++)
-        assert_int_equal(topo_cores(topo)[t], next++);
+      assert_true(topo_own(topo)->threads >= 1);
+      for (int t = 0; t < topo_own(topo)->threads; t++)
+        assert_int_equal(topo_own(topo)->cores[t], next++);
       topo_destroy(topo);
     }
     assert_int_equal(next, 24);
@@ -214,13 +111,13 @@ TEST(test_odd_machines)
 {
   struct topo *topo;
   assert_int_equal(create_alike("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo), STATUS_OK);
-  assert_int_equal(topo_threads(topo), 3);
-  assert_int_equal(topo_cores(topo)[0], 3);
+  assert_int_equal(topo_own(topo)->threads, 3);
+  assert_int_equal(topo_own(topo)->cores[0], 3);
   topo_destroy(topo);
   assert_int_equal(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo),
                    STATUS_OK);
-  assert_int_equal(topo_threads(topo), 128);
-  assert_int_equal(topo_cores(topo)[127], 2047);
+  assert_int_equal(topo_own(topo)->threads, 128);
+  assert_int_equal(topo_own(topo)->cores[127], 2047);
   topo_destroy(topo);
 }
 
@@ -230,9 +127,9 @@ TEST(test_this_machine)
   struct topo *topo;
   assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
   assert_int_equal(create_here(0, 1, &topo), STATUS_OK);
-  assert_true(topo_threads(topo) >= 1 && topo_threads(topo) <= CPU_COUNT(&mask));
-  for (int t = 0; t < topo_threads(topo); t++)
-    assert_true(CPU_ISSET(topo_cores(topo)[t], &mask));
+  assert_true(topo_own(topo)->threads >= 1 && topo_own(topo)->threads <= CPU_COUNT(&mask));
+  for (int t = 0; t < topo_own(topo)->threads; t++)
+    assert_true(CPU_ISSET(topo_own(topo)->cores[t], &mask));
   topo_destroy(topo);
 
   int most =
@@ -240,8 +137,8 @@ TEST(test_this_machine)
   assert_int_equal(create_here(most - 1, most, &topo), STATUS_OK);
   assert_int_equal(topo_bind(topo), STATUS_OK);
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
-  if (!strstr(topo_description(topo), "on fewer cores"))
-    assert_true(CPU_ISSET(topo_cores(topo)[0], &bound));
+  if (!strstr(topo_own(topo)->description, "on fewer cores"))
+    assert_true(CPU_ISSET(topo_own(topo)->cores[0], &bound));
   topo_destroy(topo); /* binds the process to its CPUs again */
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
   assert_true(CPU_EQUAL(&bound, &mask));
@@ -277,8 +174,8 @@ static void make_record(const char *first, const char *second, struct topo_recor
 static void assert_gpus(const struct topo_record records[3], int first, int last)
 {
   struct topo *topo = create_job(records, 3, 0, &bound), *other = create_job(records, 3, 2, &bound);
-  assert_int_equal(topo_gpu(topo), first);
-  assert_int_equal(topo_gpu(other), last);
+  assert_int_equal(topo_own(topo)->gpu, first);
+  assert_int_equal(topo_own(other)->gpu, last);
   topo_destroy(topo);
   topo_destroy(other);
 }
@@ -313,8 +210,8 @@ TEST(test_job_cores)
   for (int r = 0; r < 3; r++) {
     struct topo *topo = create_job(records, 3, r, &bound), *known;
     assert_int_equal(create_here(r / 2, r == 1 ? 1 : 2, &known), STATUS_OK);
-    assert_string_equal(topo_description(topo), topo_description(known));
-    assert_string_equal(topo_warning(topo), "");
+    assert_string_equal(topo_own(topo)->description, topo_own(known)->description);
+    assert_string_equal(topo_own(topo)->warning, "");
     topo_destroy(topo);
     topo_destroy(known);
   }
@@ -323,11 +220,10 @@ TEST(test_job_cores)
 static void assert_affinity(const struct topo *topo, const cpu_set_t *mask, bool io)
 {
   cpu_set_t now, math;
-  const int *cores;
-  const int n = topo_io_cores(topo, &cores);
+  const int *cores = topo_own(topo)->io_cores, n = topo_own(topo)->io_cpus;
   CPU_ZERO(&math);
-  for (int t = 0; t < topo_threads(topo); t++)
-    CPU_SET(topo_cores(topo)[t], &math);
+  for (int t = 0; t < topo_own(topo)->threads; t++)
+    CPU_SET(topo_own(topo)->cores[t], &math);
   assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
   assert_true(CPU_COUNT(&now) > 0 && CPU_COUNT(&now) < CPU_COUNT(mask));
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
@@ -345,14 +241,14 @@ TEST(test_parts)
   assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
   make_record("0000:fe:1e.0", NULL, &record);
   struct topo *topo = create_job(&record, 1, 0, &(struct topo_options){.threads = 1});
-  assert_null(topo_cores(topo)); /* not bound: nothing happens */
+  assert_null(topo_own(topo)->cores); /* not bound: nothing happens */
   assert_int_equal(topo_bind(topo), STATUS_OK);
   assert_int_equal(topo_bind_io(topo), STATUS_OK);
   assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
   assert_true(CPU_EQUAL(&now, &mask));
   topo_destroy(topo);
   topo = create_job(&record, 1, 0, &bound);
-  if (strstr(topo_description(topo), "controller")) { /* a second core */
+  if (strstr(topo_own(topo)->description, "controller")) { /* a second core */
     assert_int_equal(topo_bind(topo), STATUS_OK);
     assert_affinity(topo, &mask, false);
     assert_int_equal(topo_bind_io(topo), STATUS_OK);
@@ -376,24 +272,135 @@ TEST(test_record_guards)
   assert_int_equal(record.gpus, 77);
 }
 
+/* hwloc itself fails to load. */
 TEST(test_guards)
 {
   struct topo *topo = NULL;
-  assert_int_equal(create_alike("bogus", NULL, 0, 0, 1, 0, &topo), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), "'bogus' is not a machine"));
-  assert_int_equal(create_alike(machine, "x-y", 0, 0, 1, 0, &topo), STATUS_USAGE);
-  assert_string_equal(status_text(), "'x-y' is not a list of CPUs, such as 0-7,16");
-  assert_int_equal(create_alike(machine, "100-200", 0, 0, 1, 0, &topo), STATUS_LIBRARY);
-  assert_non_null(strstr(status_text(), "no core among the CPUs"));
-  assert_null(topo);
-  topo_destroy(NULL);
-
-  setenv("HWLOC_XMLFILE", "/nowhere.xml", 1); /* hwloc itself fails to load */
+  setenv("HWLOC_XMLFILE", "/nowhere.xml", 1);
   setenv("HWLOC_COMPONENTS", "xml,stop", 1);
   assert_int_equal(create_here(0, 1, &topo), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "hwloc: hwloc_topology_load failed"));
+  assert_null(topo);
   unsetenv("HWLOC_XMLFILE");
   unsetenv("HWLOC_COMPONENTS");
+  topo_destroy(NULL);
+}
+
+/* --- the nearest GPU ----------------------------------------------------- */
+
+static struct topo *create_ranks(const char *synthetic, int gpus, int ranks, char *const *mask)
+{
+  struct topo *topo;
+  const struct topo_scene scene = {
+      .synthetic = synthetic, .gpus = gpus, .ranks = ranks, .masks = ranks, .mask = mask};
+  must(topo_create_scene(&scene, &(struct topo_options){.bind = true}, &topo));
+  return topo;
+}
+
+static int gpu_of(const struct topo *topo, int rank)
+{
+  char cell[64];
+  topo_print_cell(topo, rank, TOPO_GPU, cell, sizeof cell);
+  return (int)strtol(cell, NULL, 10);
+}
+
+/* The distances of 4 NUMA nodes, two per package. */
+static int cost(int node, int gpu)
+{
+  return node == gpu ? 0 : node / 2 == gpu / 2 ? 2 : 3;
+}
+
+static int least_cost(const int node[4])
+{
+  int least = INT32_MAX;
+  for (int p = 0; p < 256; p++) {
+    const int gpu[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
+    if (((1 << gpu[0]) | (1 << gpu[1]) | (1 << gpu[2]) | (1 << gpu[3])) != 15)
+      continue;
+    const int all = cost(node[0], gpu[0]) + cost(node[1], gpu[1]) + cost(node[2], gpu[2]) +
+                    cost(node[3], gpu[3]);
+    least = all < least ? all : least;
+  }
+  return least;
+}
+
+static char *const four_nodes[] = {"0-3", "4-7", "8-11", "12-15"};
+
+TEST(ranks_get_the_nearest_gpus)
+{
+  for (int p = 0; p < 256; p += 3) {
+    const int node[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
+    char *const mask[4] = {four_nodes[node[0]], four_nodes[node[1]], four_nodes[node[2]],
+                           four_nodes[node[3]]};
+    struct topo *topo = create_ranks("pack:2 numa:2 core:4 pu:1", 4, 4, mask);
+    int all = 0, seen = 0;
+    for (int k = 0; k < 4; k++) {
+      all += cost(node[k], gpu_of(topo, k));
+      seen |= 1 << gpu_of(topo, k);
+    }
+    assert_int_equal(seen, 15); /* each its own */
+    assert_int_equal(all, least_cost(node));
+    topo_destroy(topo);
+  }
+}
+
+static int least(int a, int b)
+{
+  return a < b ? a : b;
+}
+
+/* Thousands of ranks, most of them where few GPUs are. Oracle: with room for a quarter of them at
+ * each node, as many as can stay at theirs, then in their package. */
+TEST(thousands_of_ranks_get_the_nearest_gpus)
+{
+  enum { MANY = 4096, NODES = 4, ROOM = MANY / NODES, EACH = 8 };
+  static char *mask[MANY];
+  static int node[MANY];
+  int count[NODES] = {0}, taken[NODES * EACH] = {0}, at_home = 0, all = 0;
+  for (int k = 0; k < MANY; k++) {
+    node[k] = k * 7 % 16 < 9 ? 3 : k * 7 % 16 < 12 ? 0 : k * 7 % 16 < 14 ? 2 : 1;
+    mask[k] = four_nodes[node[k]];
+    count[node[k]]++;
+  }
+  struct topo *topo = create_ranks("pack:2 numa:2 core:4 pu:1", NODES * EACH, MANY, mask);
+  for (int k = 0; k < MANY; k++) {
+    const int gpu = gpu_of(topo, k);
+    assert_in_range(gpu, 0, NODES * EACH - 1);
+    all += cost(node[k], gpu / EACH);
+    taken[gpu]++;
+  }
+  for (int g = 0; g < NODES * EACH; g++)
+    assert_int_equal(taken[g], MANY / (NODES * EACH));
+  for (int n = 0; n < NODES; n++)
+    at_home += least(count[n], ROOM);
+  const int in_package =
+      least(count[0] + count[1], 2 * ROOM) + least(count[2] + count[3], 2 * ROOM);
+  assert_int_equal(all, 2 * (in_package - at_home) + 3 * (MANY - in_package));
+  topo_destroy(topo);
+}
+
+/* Lists of CPUs are printed in full, however long: in the table, a warning and the description. */
+TEST(long_lists_are_told_whole)
+{
+  char even[512] = "0", odd[512] = "1", math[512];
+  for (int cpu = 2; cpu < 128; cpu += 2) {
+    append_text(even, sizeof even, ",%d", cpu);
+    append_text(odd, sizeof odd, ",%d", cpu + 1);
+  }
+  struct topo *topo = create_ranks("pack:2 numa:1 core:128 pu:1", 2, 2, (char *[]){even, odd});
+  char *warning =
+      mem_printf("left this rank (CPUs %s) are near its assumed GPU (CPUs 128-255)", odd);
+  char *description =
+      mem_printf("64 cores of NUMA node 0 (CPUs %s), of 256 cores in the machine, 61 threads, "
+                 "assumed GPU: controller on CPUs 0,2, I/O on 4, math on %s",
+                 even, even + strlen("0,2,4,"));
+  topo_print_cell(topo, 1, TOPO_MATH, math, sizeof math);
+  assert_string_equal(math, odd + strlen("1,3,5,"));
+  assert_non_null(strstr(topo_rank_warning(topo, 1), warning));
+  assert_string_equal(topo_own(topo)->description, description);
+  topo_destroy(topo);
+  mem_free(description);
+  mem_free(warning);
 }
 
 /* --- CPU quota: control groups laid out in a folder ---------------------- */
