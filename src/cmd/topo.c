@@ -63,41 +63,32 @@ static enum status create_scene(const struct values *values, const struct deck *
 /* --- JSON ----------------------------------------------------------------------------------- */
 
 /* A cell that may be a number, a text, or nothing. */
-static enum status write_cell(struct json_writer *json, const char *key, const struct topo *topo,
-                              int rank, enum topo_column column)
+static void write_cell(struct json_writer *json, const char *key, const struct topo *topo, int rank,
+                       enum topo_column column)
 {
-  char *cell;
-  const int length = topo_print_cell(topo, rank, column, NULL, 0);
-  const enum status status = mem_alloc(MEM_META, (size_t)length + 1, (void **)&cell);
-  if (status)
-    return status;
-  topo_print_cell(topo, rank, column, cell, (size_t)length + 1);
+  char cell[TOPO_CELL];
+  topo_print_cell(topo, rank, column, cell, sizeof cell);
   if (column == TOPO_RANK || column == TOPO_CORES || column == TOPO_THREADS)
     json_write_int(json, key, strtol(cell, NULL, 10));
   else
     json_write_text(json, key, strcmp(cell, "-") != 0 ? cell : NULL);
-  mem_free(cell);
-  return STATUS_OK;
 }
 
-static enum status write_rank(struct json_writer *json, const struct topo *topo, int rank)
+static void write_rank(struct json_writer *json, const struct topo *topo, int rank)
 {
   static const char *const keys[TOPO_COLUMNS] = {"rank",       "gpu", "memory", "cores",
                                                  "controller", "io",  "math",   "threads"};
-  enum status status = STATUS_OK;
   json_write_open(json, NULL, '{');
-  for (int column = 0; column < TOPO_COLUMNS && !status; column++)
-    status = write_cell(json, keys[column], topo, rank, (enum topo_column)column);
+  for (int column = 0; column < TOPO_COLUMNS; column++)
+    write_cell(json, keys[column], topo, rank, (enum topo_column)column);
   json_write_text(json, "warning", topo_rank_warning(topo, rank));
   json_write_close(json, '}');
-  return status;
 }
 
-static enum status print_json(const struct topo *topo)
+static void print_json(const struct topo *topo)
 {
   struct json_writer json = {.to = stdout};
   struct topo_machine machine;
-  enum status status = STATUS_OK;
   topo_read_machine(topo, &machine);
   json_write_open(&json, NULL, '{');
   json_write_open(&json, "machine", '{');
@@ -108,16 +99,18 @@ static enum status print_json(const struct topo *topo)
   json_write_int(&json, "gpus", machine.gpus);
   json_write_close(&json, '}');
   json_write_open(&json, "ranks", '[');
-  for (int rank = 0; rank < topo_ranks(topo) && !status; rank++)
-    status = write_rank(&json, topo, rank);
+  for (int rank = 0; rank < topo_ranks(topo); rank++)
+    write_rank(&json, topo, rank);
   json_write_close(&json, ']');
   json_write_close(&json, '}');
-  return status;
 }
 
 static enum status print(const struct values *values, const struct topo *topo)
 {
-  return values->json ? print_json(topo) : topo_print(topo, stdout);
+  if (!values->json)
+    return topo_print(topo, stdout);
+  print_json(topo);
+  return STATUS_OK;
 }
 
 static enum status show(const struct arguments *arguments, const struct deck *deck)

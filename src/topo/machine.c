@@ -307,15 +307,16 @@ static int64_t pack_bus(unsigned domain, unsigned bus, unsigned device, unsigned
   return (int64_t)domain << 16 | bus << 8 | device << 3 | function;
 }
 
-bool machine_read_bus(const char *text, int64_t *out)
+enum status machine_read_bus(const char *text, int64_t *out)
 {
   unsigned domain, bus, device, function = 0;
   char end;
   const int n = sscanf(text, "%x:%x:%x.%x%c", &domain, &bus, &device, &function, &end);
   if ((n != 3 && n != 4) || bus > 0xff || device > 0x1f || function > 7)
-    return false;
+    return status_set(STATUS_INTERNAL,
+                      "'%s' is not the place of a PCI device, such as 0000:1b:00.0", text);
   *out = pack_bus(domain, bus, device, function);
-  return true;
+  return STATUS_OK;
 }
 
 struct bus_text machine_bus_text(int64_t bus)

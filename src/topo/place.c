@@ -246,15 +246,11 @@ static enum status choose_gpus(struct topo *topo)
 
 /* --- the near part of the mask ------------------------------------------- */
 
-char *list_text(hwloc_const_bitmap_t set)
+struct list_text list_text(hwloc_const_bitmap_t set)
 {
-  const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
-  char *text = NULL;
-  if (topo_check(length, "hwloc_bitmap_list_snprintf") ||
-      mem_alloc(MEM_META, (size_t)length + 1, (void **)&text))
-    return NULL;
-  hwloc_bitmap_list_snprintf(text, (size_t)length + 1, set);
-  return text;
+  struct list_text list;
+  hwloc_bitmap_list_snprintf(list.text, sizeof list.text, set);
+  return list;
 }
 
 /* Cores with a CPU in `set` and one in `within`, and none in `outside` unless that is NULL. */
@@ -285,18 +281,15 @@ static void judge_mask(const struct topo *topo, struct share *share, const struc
   if (count_cores(topo->machine, gpu->near, gpu->near, share->mask) == 0 || 2 * near >= given)
     return;
   const bool launcher = count_withheld(topo, gpu, share->mask) > 0;
-  char *left = list_text(share->mask), *wanted = list_text(gpu->near);
-  if (left && wanted)
-    share->warning = mem_printf(
-        "%d of the %d core%s that %s left this rank (CPU%s %s) %s near its %s (CPU%s %s). %s. %s",
-        near, given, plural(given), launcher ? "the launcher" : "a control group",
-        plural(hwloc_bitmap_weight(share->mask)), left, near == 1 ? "is" : "are",
-        machine_gpu_text(gpu->bus).text, plural(hwloc_bitmap_weight(gpu->near)), wanted,
-        near == 0 ? "Its data crosses between NUMA domains" : "The others stay idle",
-        launcher ? "Use mpirun --bind-to none or srun --cpu-bind=none, or set topo.cores"
-                 : "Ask the batch system or the container for cores near the GPU");
-  mem_free(left);
-  mem_free(wanted);
+  share->warning = mem_printf(
+      "%d of the %d core%s that %s left this rank (CPU%s %s) %s near its %s (CPU%s %s). %s. %s",
+      near, given, plural(given), launcher ? "the launcher" : "a control group",
+      plural(hwloc_bitmap_weight(share->mask)), list_text(share->mask).text,
+      near == 1 ? "is" : "are", machine_gpu_text(gpu->bus).text,
+      plural(hwloc_bitmap_weight(gpu->near)), list_text(gpu->near).text,
+      near == 0 ? "Its data crosses between NUMA domains" : "The others stay idle",
+      launcher ? "Use mpirun --bind-to none or srun --cpu-bind=none, or set topo.cores"
+               : "Ask the batch system or the container for cores near the GPU");
 }
 
 /* mpirun binds a rank to one core by default. masks: of all ranks. */
@@ -304,13 +297,12 @@ static void judge_single_core(const struct topo *topo, struct share *share, cons
                               hwloc_const_bitmap_t masks)
 {
   const int idle = count_withheld(topo, gpu, masks);
-  char *left = idle > 0 ? list_text(share->mask) : NULL;
-  if (left)
-    share->warning = mem_printf(
-        "the launcher left this rank one core (CPU%s %s), and no rank has the "
-        "other %d near its %s. Use mpirun --bind-to none or srun --cpu-bind=none",
-        plural(hwloc_bitmap_weight(share->mask)), left, idle, machine_gpu_text(gpu->bus).text);
-  mem_free(left);
+  if (idle > 0)
+    share->warning =
+        mem_printf("the launcher left this rank one core (CPU%s %s), and no rank has the "
+                   "other %d near its %s. Use mpirun --bind-to none or srun --cpu-bind=none",
+                   plural(hwloc_bitmap_weight(share->mask)), list_text(share->mask).text, idle,
+                   machine_gpu_text(gpu->bus).text);
 }
 
 static enum status find_near(const struct topo *topo, struct share *share,
@@ -448,19 +440,6 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
 
 /* --- all of it ----------------------------------------------------------- */
 
-static enum status refuse_list(const struct topo *topo, int rank)
-{
-  char *mask = list_text(topo->share[rank].mask);
-  if (!mask)
-    return STATUS_MEMORY;
-  status_set(STATUS_USAGE,
-             "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct "
-             "it, or let the launcher leave the cores alone",
-             rank, topo->options.list[rank], mask);
-  mem_free(mask);
-  return STATUS_USAGE;
-}
-
 static enum status read_list(struct topo *topo, int rank, const char *what, hwloc_bitmap_t list)
 {
   struct share *share = &topo->share[rank];
@@ -468,7 +447,10 @@ static enum status read_list(struct topo *topo, int rank, const char *what, hwlo
   if (status)
     return status;
   if (hwloc_bitmap_iszero(list) || !hwloc_bitmap_isincluded(list, share->mask))
-    return refuse_list(topo, rank);
+    return status_set(STATUS_USAGE,
+                      "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: "
+                      "correct it, or let the launcher leave the cores alone",
+                      rank, topo->options.list[rank], list_text(share->mask).text);
   for (int k = 0; k < rank; k++)
     if (hwloc_bitmap_intersects(topo->share[k].mask, list))
       return status_set(STATUS_USAGE,

@@ -105,7 +105,7 @@ bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node);
 enum status machine_find_domains(struct topo *topo);
 
 /* "0000:1b:00.0" */
-bool machine_read_bus(const char *text, int64_t *out);
+enum status machine_read_bus(const char *text, int64_t *out);
 struct bus_text {
   char text[32];
 };
@@ -128,8 +128,11 @@ enum status split_cores(const struct topo *topo);
 
 /* --- the shares (place.c) */
 
-/* "0-3,8"; the caller frees it. NULL: status set. */
-char *list_text(hwloc_const_bitmap_t set);
+/* "0-3,8" */
+struct list_text {
+  char text[TOPO_CELL];
+};
+struct list_text list_text(hwloc_const_bitmap_t set);
 /* The next package with one of the CPUs, after `package` (NULL: the first). */
 hwloc_obj_t topo_next_package(const struct topo *topo, hwloc_const_bitmap_t cpus,
                               hwloc_obj_t package);

@@ -16,7 +16,7 @@ enum { COLUMNS = TOPO_COLUMNS };
 static const char *const titles[COLUMNS] = {"rank",       "GPU", "memory", "cores",
                                             "controller", "I/O", "math",   "threads"};
 
-/* All of these return the length of the whole text, as snprintf does. */
+/* All of these return the length of the text, as snprintf does. */
 static int print_set(hwloc_const_bitmap_t set, char *out, size_t size)
 {
   return hwloc_bitmap_iszero(set) ? snprintf(out, size, "-")
@@ -52,36 +52,24 @@ int topo_print_cell(const struct topo *topo, int rank, enum topo_column column, 
   }
 }
 
-static void print_line(const struct topo *topo, int rank, const int width[COLUMNS], char *cell,
-                       size_t size, FILE *to)
+static void print_table(const struct topo *topo, FILE *to)
 {
-  for (int c = 0; c < COLUMNS; c++) {
-    if (rank >= 0)
-      topo_print_cell(topo, rank, (enum topo_column)c, cell, size);
-    fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], rank < 0 ? titles[c] : cell,
-            c == COLUMNS - 1 ? "\n" : "  ");
-  }
-}
-
-static enum status print_table(const struct topo *topo, FILE *to)
-{
-  int width[COLUMNS], widest = 0;
-  char *cell;
+  int width[COLUMNS];
+  char cell[TOPO_CELL];
   for (int c = 0; c < COLUMNS; c++) {
     width[c] = (int)strlen(titles[c]);
     for (int k = 0; k < topo->ranks; k++) {
-      const int length = topo_print_cell(topo, k, (enum topo_column)c, NULL, 0);
+      const int length = topo_print_cell(topo, k, (enum topo_column)c, cell, sizeof cell);
       width[c] = length > width[c] ? length : width[c];
     }
-    widest = width[c] > widest ? width[c] : widest;
   }
-  const enum status status = mem_alloc(MEM_META, (size_t)widest + 1, (void **)&cell);
-  if (status)
-    return status;
   for (int k = -1; k < topo->ranks; k++)
-    print_line(topo, k, width, cell, (size_t)widest + 1, to);
-  mem_free(cell);
-  return STATUS_OK;
+    for (int c = 0; c < COLUMNS; c++) {
+      if (k >= 0)
+        topo_print_cell(topo, k, (enum topo_column)c, cell, sizeof cell);
+      fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], k < 0 ? titles[c] : cell,
+              c == COLUMNS - 1 ? "\n" : "  ");
+    }
 }
 
 /* --- the picture --------------------------------------------------------- */
@@ -155,39 +143,33 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
   }
 }
 
-/* Indices of the packages of these CPUs. The caller frees it; NULL: status set. */
-static char *list_packages(const struct topo *topo, hwloc_const_bitmap_t cpus)
+/* Indices of the packages of these CPUs. */
+static enum status find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus,
+                                 hwloc_bitmap_t out)
 {
-  hwloc_bitmap_t packages;
-  enum status status = set_create(&packages);
+  enum status status = STATUS_OK;
+  hwloc_bitmap_zero(out);
   for (hwloc_obj_t package = topo_next_package(topo, cpus, NULL); package && !status;
        package = topo_next_package(topo, cpus, package))
-    status = HWLOC(hwloc_bitmap_set(packages, package->logical_index));
-  char *list = status ? NULL : list_text(packages);
-  hwloc_bitmap_free(packages);
-  return list;
+    status = HWLOC(hwloc_bitmap_set(out, package->logical_index));
+  return status;
 }
 
-static enum status print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
+static void print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
 {
   const int cores = machine_count_cores(topo->machine, domain->cpus);
-  char *list = list_text(domain->cpus);
-  if (!list)
-    return STATUS_MEMORY;
   if (domain->node)
     fprintf(to, "  NUMA node %u: ", domain->node->os_index);
   else
     fputs("  no local memory: ", to);
   fprintf(to, "%d core%s, CPU%s %s", cores, plural(cores),
-          plural(hwloc_bitmap_weight(domain->cpus)), list);
+          plural(hwloc_bitmap_weight(domain->cpus)), list_text(domain->cpus).text);
   if (domain->node && domain->node->attr->numanode.local_memory > 0)
     fprintf(to, ", %.1f GiB", (double)domain->node->attr->numanode.local_memory / (1 << 30));
   fputc('\n', to);
-  mem_free(list);
   for (hwloc_obj_t core = NULL; machine_next_core(topo->machine, domain->cpus, core);)
     core = print_row(topo, domain->cpus, core, to);
   print_gpus(topo, domain->cpus, to);
-  return STATUS_OK;
 }
 
 static bool has_cores(const struct topo *topo, hwloc_obj_t node)
@@ -211,19 +193,19 @@ static void print_memory_alone(const struct topo *topo, FILE *to)
 /* Domains of the same packages are shown under one line. */
 static enum status print_picture(const struct topo *topo, FILE *to)
 {
-  char *last = mem_strdup("");
-  enum status status = last ? STATUS_OK : STATUS_MEMORY;
+  struct list_text last = {""}, list;
+  hwloc_bitmap_t packages;
+  enum status status = set_create(&packages);
   for (int d = 0; d < topo->domains && !status; d++) {
-    char *packages = list_packages(topo, topo->domain[d].cpus);
-    if (packages && *packages && strcmp(packages, last) != 0)
-      fprintf(to, "package%s %s\n", strpbrk(packages, "-,") ? "s" : "", packages);
-    status = packages ? print_domain(topo, &topo->domain[d], to) : STATUS_MEMORY;
-    mem_free(last);
-    last = packages;
+    status = find_packages(topo, topo->domain[d].cpus, packages);
+    list = list_text(packages);
+    if (*list.text && strcmp(list.text, last.text) != 0)
+      fprintf(to, "package%s %s\n", plural(hwloc_bitmap_weight(packages)), list.text);
+    last = list;
+    print_domain(topo, &topo->domain[d], to);
   }
-  mem_free(last);
-  if (!status)
-    print_memory_alone(topo, to);
+  hwloc_bitmap_free(packages);
+  print_memory_alone(topo, to);
   return status;
 }
 
@@ -336,10 +318,9 @@ static enum status print_crowd(const struct topo *topo, FILE *to)
 enum status topo_print(const struct topo *topo, FILE *to)
 {
   print_machine(topo, to);
-  enum status status = print_table(topo, to);
+  print_table(topo, to);
   fputc('\n', to);
-  if (!status)
-    status = print_picture(topo, to);
+  enum status status = print_picture(topo, to);
   if (status)
     return status;
   fputs("\nc controller, i I/O, m math (optimizer workers), . unused, * shared by ranks\n", to);

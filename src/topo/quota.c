@@ -12,47 +12,37 @@ static double least_of(double a, double b)
   return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-/* Reads a file of one line. False if there is none. */
-static bool read_line(const char *folder, const char *name, char *line, size_t size)
+/* Appends a file of one line to `text`. False if there is none. */
+static bool add_line(const char *folder, const char *name, char *text, size_t size)
 {
   char path[PATH_SIZE + 64];
+  const size_t used = strlen(text);
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  return open_read_text(path, line, size);
+  return open_read_text(path, text + used, size - used);
 }
 
-static double quota_v2(const char *folder)
+/* "max 100000" and -1 are no limit. */
+static double quota_of(const char *folder, bool v2)
 {
-  char line[64];
+  char text[128] = "";
   double quota, period;
-  if (!read_line(folder, "cpu.max", line, sizeof line) ||
-      sscanf(line, "%lf %lf", &quota, &period) != 2 || period <= 0)
-    return 0; /* "max 100000" */
-  return quota / period;
-}
-
-static double quota_v1(const char *folder)
-{
-  char line[64];
-  double quota, period;
-  if (!read_line(folder, "cpu.cfs_quota_us", line, sizeof line) ||
-      sscanf(line, "%lf", &quota) != 1 || quota <= 0)
-    return 0; /* -1 */
-  if (!read_line(folder, "cpu.cfs_period_us", line, sizeof line) ||
-      sscanf(line, "%lf", &period) != 1 || period <= 0)
-    return 0;
-  return quota / period;
+  const bool found = v2 ? add_line(folder, "cpu.max", text, sizeof text)
+                        : add_line(folder, "cpu.cfs_quota_us", text, sizeof text) &&
+                              add_line(folder, "cpu.cfs_period_us", text, sizeof text);
+  const bool limits = found && sscanf(text, "%lf %lf", &quota, &period) == 2;
+  return limits && quota > 0 && period > 0 ? quota / period : 0;
 }
 
 /* Up from the group to the mount. Inside a container the group's own path may not exist, but the
  * mount shows the container's limit. */
-static double walk_up(const char *mount, const char *group, double (*quota_of)(const char *folder))
+static double walk_up(const char *mount, const char *group, bool v2)
 {
   char folder[PATH_SIZE];
   size_t base = strlen(mount);
   double least = 0;
   snprintf(folder, sizeof folder, "%s%s", mount, group);
   for (;;) {
-    least = least_of(quota_of(folder), least);
+    least = least_of(quota_of(folder, v2), least);
     char *slash = strrchr(folder, '/');
     if (!slash || (size_t)(slash - folder) < base)
       return least;
@@ -60,31 +50,21 @@ static double walk_up(const char *mount, const char *group, double (*quota_of)(c
   }
 }
 
-static int has_controller(const char *list, const char *name)
-{
-  size_t length = strlen(name);
-  for (const char *c = list; c; c = strchr(c, ','), c = c ? c + 1 : NULL)
-    if (strncmp(c, name, length) == 0 && (c[length] == ',' || c[length] == '\0'))
-      return 1;
-  return 0;
-}
-
 /* "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1) */
 static double quota_of_line(char *line, const char *root)
 {
-  char mount[256], *controllers = strchr(line, ':'),
-                   *group = controllers ? strchr(controllers + 1, ':') : NULL;
+  char mount[256], *name, *names = strchr(line, ':'),
+                          *group = names ? strchr(names + 1, ':') : NULL;
   if (!group)
     return 0;
   *group++ = '\0';
-  controllers++;
   group[strcspn(group, "\n")] = '\0';
-  if (!*controllers)
-    return walk_up(root, group, quota_v2);
-  if (!has_controller(controllers, "cpu"))
-    return 0;
+  if (!*++names)
+    return walk_up(root, group, true);
+  while ((name = strsep(&names, ",")) != NULL && strcmp(name, "cpu") != 0)
+    ;
   snprintf(mount, sizeof mount, "%s/cpu", root);
-  return walk_up(mount, group, quota_v1);
+  return name ? walk_up(mount, group, false) : 0;
 }
 
 double topo_cpu_quota(const char *groups, const char *root)

@@ -24,17 +24,12 @@ static enum status widen(const struct topo *topo, hwloc_const_bitmap_t mask)
 
 static enum status refuse(const struct topo *topo, int k, int other)
 {
-  char *one = list_text(topo->share[k].mask), *two = list_text(topo->share[other].mask);
-  const enum status status =
-      one && two ? status_set(STATUS_USAGE,
-                              "the masks of ranks %d and %d of a node overlap, but differ (CPUs %s "
-                              "and %s): give each rank its own CPUs, or all ranks the same "
-                              "(mpirun --bind-to none, srun --cpu-bind=none), or set topo.cores",
-                              k, other, one, two)
-                 : STATUS_MEMORY;
-  mem_free(one);
-  mem_free(two);
-  return status;
+  return status_set(STATUS_USAGE,
+                    "the masks of ranks %d and %d of a node overlap, but differ (CPUs %s and %s): "
+                    "give each rank its own CPUs, or all ranks the same (mpirun --bind-to none, "
+                    "srun --cpu-bind=none), or set topo.cores",
+                    k, other, list_text(topo->share[k].mask).text,
+                    list_text(topo->share[other].mask).text);
 }
 
 /* Without binding, cores are only counted. */

@@ -6,19 +6,13 @@
 
 #include "topo/place.h"
 
-static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
-{
-  const int n = hwloc_get_nbobjs_by_type(machine, type);
-  return n > 0 ? n : 0;
-}
-
 /* All CPUs if the operating system cannot report them. */
 static int count_own(hwloc_topology_t machine)
 {
   hwloc_bitmap_t mask = hwloc_bitmap_alloc();
   const bool told = mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0;
-  const int n =
-      told ? machine_count_cores(machine, mask) : count(machine, machine_core_type(machine));
+  const int n = told ? machine_count_cores(machine, mask)
+                     : hwloc_get_nbobjs_by_type(machine, machine_core_type(machine));
   hwloc_bitmap_free(mask);
   return n;
 }
@@ -44,10 +38,11 @@ enum status topo_summary_read(struct topo_summary *out)
     hwloc_topology_destroy(machine);
     return status;
   }
-  struct topo_summary summary = {.packages = count(machine, HWLOC_OBJ_PACKAGE),
+  struct topo_summary summary = {.packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE),
                                  .nodes = count_nodes(machine),
-                                 .cores = count(machine, machine_core_type(machine)),
-                                 .cpus = count(machine, HWLOC_OBJ_PU),
+                                 .cores =
+                                     hwloc_get_nbobjs_by_type(machine, machine_core_type(machine)),
+                                 .cpus = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU),
                                  .own_cores = count_own(machine),
                                  .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")};
   snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);

@@ -44,9 +44,8 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
         "this process sees %d GPUs, more than %d: let CUDA_VISIBLE_DEVICES name fewer", gpus,
         TOPO_GPUS);
   for (int g = 0; g < gpus; g++)
-    if (!machine_read_bus(bus[g], &record.gpu[g]))
-      return status_set(STATUS_INTERNAL,
-                        "'%s' is not the place of a PCI device, such as 0000:1b:00.0", bus[g]);
+    if (machine_read_bus(bus[g], &record.gpu[g]))
+      return STATUS_INTERNAL;
   read_mask(record.mask, sizeof record.mask);
   *out = record;
   return STATUS_OK;
@@ -85,23 +84,6 @@ static enum status create_shares(struct topo *topo, int ranks)
   return status;
 }
 
-/* "": there are none. The caller frees it; NULL: status set. */
-static char *describe_parts(const struct share *share)
-{
-  if (!share->split)
-    return mem_strdup("");
-  char *controller = list_text(share->controller), *io = list_text(share->io),
-       *math = list_text(share->math);
-  char *text =
-      controller && io && math
-          ? mem_printf(": controller on CPUs %s, I/O on %s, math on %s", controller, io, math)
-          : NULL;
-  mem_free(controller);
-  mem_free(io);
-  mem_free(math);
-  return text;
-}
-
 /* The limits of a rank's cores except their location, in words; "" if there are none. */
 static void describe_limits(const struct topo *topo, const struct share *share, char *out,
                             size_t size)
@@ -124,20 +106,18 @@ static enum status describe(struct topo *topo)
 {
   const struct share *share = &topo->share[topo->self];
   const int nodes = hwloc_bitmap_weight(share->nodes);
-  char limits[256], *node = list_text(share->nodes), *cpus = list_text(share->cpus),
-                    *parts = describe_parts(share);
+  char limits[256];
   describe_limits(topo, share, limits, sizeof limits);
-  if (node && cpus && parts)
-    topo->description = mem_printf(
-        "%d core%s %s%s%s (CPU%s %s)%s%s", share->cores, plural(share->cores),
-        nodes == 0 ? "without local memory" : "of NUMA node",
-        nodes > 1    ? "s "
-        : nodes == 1 ? " "
-                     : "",
-        nodes ? node : "", plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
-  mem_free(node);
-  mem_free(cpus);
-  mem_free(parts);
+  topo->description = mem_printf(
+      share->split ? "%d core%s %s%s%s (CPU%s %s)%s: controller on CPUs %s, I/O on %s, math on %s"
+                   : "%d core%s %s%s%s (CPU%s %s)%s",
+      share->cores, plural(share->cores), nodes == 0 ? "without local memory" : "of NUMA node",
+      nodes > 1    ? "s "
+      : nodes == 1 ? " "
+                   : "",
+      nodes ? list_text(share->nodes).text : "", plural(hwloc_bitmap_weight(share->cpus)),
+      list_text(share->cpus).text, limits, list_text(share->controller).text,
+      list_text(share->io).text, list_text(share->math).text);
   topo->own = (struct topo_own){.threads = share->threads,
                                 .cpus = hwloc_bitmap_weight(share->math),
                                 .cores = topo->options.bind ? share->cpu : NULL,
@@ -238,11 +218,9 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   int index = 0;
   for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
     int64_t bus;
-    if (!machine_read_bus(scene->bus[g], &bus))
-      return status_set(STATUS_INTERNAL,
-                        "'%s' is not the place of a PCI device, such as 0000:1b:00.0",
-                        scene->bus[g]);
-    status = machine_add_gpu(topo, bus, &index);
+    status = machine_read_bus(scene->bus[g], &bus);
+    if (!status)
+      status = machine_add_gpu(topo, bus, &index);
   }
   if (!status && scene->buses == 0)
     status = machine_find_gpus(topo, wanted);

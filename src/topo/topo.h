@@ -114,6 +114,7 @@ enum status topo_print(const struct topo *topo, FILE *to);
 /* The same as single facts. A cell is a text, as snprintf() writes it: sets of CPUs or NUMA nodes
  * such as "0-3,8", a GPU as its index on the machine and its bus, "-" for nothing. A warning of a
  * rank is NULL if nothing is wrong. Local. */
+enum { TOPO_CELL = 24576 }; /* bytes of any cell: every second CPU of 8,192 */
 enum topo_column {
   TOPO_RANK,
   TOPO_GPU,
