@@ -118,41 +118,17 @@ static int spins_for(int threads)
   return threads <= CPU_COUNT(&mask) ? SPINS : 0;
 }
 
-/* The set of this CPU alone; free it with CPU_FREE. */
-static cpu_set_t *make_mask(int core, size_t *size)
+/* Binds a thread from outside, so that a forbidden CPU is an error here. Returns an errno. */
+static int pin(pthread_t thread, int core)
 {
+  const size_t size = CPU_ALLOC_SIZE((size_t)core + 1);
   cpu_set_t *mask = CPU_ALLOC((size_t)core + 1);
-  *size = CPU_ALLOC_SIZE((size_t)core + 1);
-  if (mask) {
-    CPU_ZERO_S(*size, mask);
-    CPU_SET_S((size_t)core, *size, mask);
-  }
-  return mask;
-}
-
-/* Set at creation and not from within the thread, so that a forbidden CPU is an error here.
- */
-static int create_bound(struct worker *worker, int core)
-{
-  cpu_set_t *mask = NULL;
-  pthread_attr_t attr;
-  int error = pthread_attr_init(&attr);
-  if (error)
-    return error;
-  if (core >= 0) {
-    size_t size;
-    mask = make_mask(core, &size);
-    if (!mask) {
-      error = ENOMEM;
-      goto destroy_attr;
-    }
-    error = pthread_attr_setaffinity_np(&attr, size, mask);
-  }
-  if (!error)
-    error = pthread_create(&worker->thread, &attr, work, worker);
+  if (!mask)
+    return ENOMEM;
+  CPU_ZERO_S(size, mask);
+  CPU_SET_S((size_t)core, size, mask);
+  const int error = pthread_setaffinity_np(thread, size, mask);
   CPU_FREE(mask);
-destroy_attr:
-  pthread_attr_destroy(&attr);
   return error;
 }
 
@@ -181,9 +157,10 @@ enum status team_create(int threads, const int *cores, struct team **out)
   pthread_cond_init(&team->finish, NULL);
   for (int i = 1; i < threads; i++) {
     team->worker[i] = (struct worker){.team = team, .index = i};
-    int error = create_bound(&team->worker[i], cores ? cores[i] : -1);
+    const int unstarted = pthread_create(&team->worker[i].thread, NULL, work, &team->worker[i]);
+    const int error = unstarted || !cores ? unstarted : pin(team->worker[i].thread, cores[i]);
     if (error) {
-      stop_workers(team, i - 1);
+      stop_workers(team, unstarted ? i - 1 : i);
       team->size = 1;
       team_destroy(team);
       return cores
@@ -195,15 +172,6 @@ enum status team_create(int threads, const int *cores, struct team **out)
   }
   *out = team;
   return STATUS_OK;
-}
-
-static int pin(pthread_t thread, int core)
-{
-  size_t size;
-  cpu_set_t *mask = make_mask(core, &size);
-  const int error = mask ? pthread_setaffinity_np(thread, size, mask) : ENOMEM;
-  CPU_FREE(mask);
-  return error;
 }
 
 enum status team_pin(struct team *team, const int *cores)
