@@ -55,9 +55,9 @@ struct narrow {
   uint32_t nan;
 };
 
-static const struct narrow f16 = {5, 10, 0x7bff, 0x7c00, 0x7e00};
-static const struct narrow e4m3 = {4, 3, 0x7e, 0x7f, 0x7f};
-static const struct narrow e5m2 = {5, 2, 0x7b, 0x7c, 0x7e};
+static const struct narrow formats[DTYPE_COUNT] = {[DTYPE_F16] = {5, 10, 0x7bff, 0x7c00, 0x7e00},
+                                                   [DTYPE_F8_E4M3] = {4, 3, 0x7e, 0x7f, 0x7f},
+                                                   [DTYPE_F8_E5M2] = {5, 2, 0x7b, 0x7c, 0x7e}};
 
 static inline uint32_t encode(const struct narrow *to, float x)
 {
@@ -107,62 +107,43 @@ float f32_from_bf16(uint16_t x)
 
 uint16_t f16_from_f32(float x)
 {
-  return (uint16_t)encode(&f16, x);
+  return (uint16_t)encode(&formats[DTYPE_F16], x);
 }
 
 float f32_from_f16(uint16_t x)
 {
-  return decode(&f16, x);
+  return decode(&formats[DTYPE_F16], x);
 }
 
 static void widen(float *restrict dst, const void *restrict src, enum dtype from, size_t n)
 {
   const uint16_t *half = src;
   const uint8_t *byte = src;
-  switch (from) {
-  case DTYPE_BF16:
+  if (from == DTYPE_F32)
+    memcpy(dst, src, n * sizeof *dst);
+  else if (from == DTYPE_BF16)
     for (size_t i = 0; i < n; i++)
       dst[i] = float_of((uint32_t)half[i] << 16);
-    return;
-  case DTYPE_F16:
+  else
     for (size_t i = 0; i < n; i++)
-      dst[i] = decode(&f16, half[i]);
-    return;
-  case DTYPE_F8_E4M3:
-    for (size_t i = 0; i < n; i++)
-      dst[i] = decode(&e4m3, byte[i]);
-    return;
-  case DTYPE_F8_E5M2:
-    for (size_t i = 0; i < n; i++)
-      dst[i] = decode(&e5m2, byte[i]);
-    return;
-  default: memcpy(dst, src, n * sizeof *dst);
-  }
+      dst[i] = decode(&formats[from], dtype_size(from) == 2 ? half[i] : byte[i]);
 }
 
 static void narrow(void *restrict dst, enum dtype to, const float *restrict src, size_t n)
 {
   uint16_t *half = dst;
   uint8_t *byte = dst;
-  switch (to) {
-  case DTYPE_BF16:
+  if (to == DTYPE_F32)
+    memcpy(dst, src, n * sizeof *src);
+  else if (to == DTYPE_BF16)
     for (size_t i = 0; i < n; i++)
       half[i] = encode_bf16(src[i]);
-    return;
-  case DTYPE_F16:
+  else if (dtype_size(to) == 2)
     for (size_t i = 0; i < n; i++)
-      half[i] = (uint16_t)encode(&f16, src[i]);
-    return;
-  case DTYPE_F8_E4M3:
+      half[i] = (uint16_t)encode(&formats[to], src[i]);
+  else
     for (size_t i = 0; i < n; i++)
-      byte[i] = (uint8_t)encode(&e4m3, src[i]);
-    return;
-  case DTYPE_F8_E5M2:
-    for (size_t i = 0; i < n; i++)
-      byte[i] = (uint8_t)encode(&e5m2, src[i]);
-    return;
-  default: memcpy(dst, src, n * sizeof *src);
-  }
+      byte[i] = (uint8_t)encode(&formats[to], src[i]);
 }
 
 void dtype_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t n)
