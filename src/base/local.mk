@@ -3,6 +3,8 @@ layers += src/base/libbase.a
 src_base_libbase_a_SOURCES = \
 	src/base/append.c \
 	src/base/append.h \
+	src/base/cgroup.c \
+	src/base/cgroup.h \
 	src/base/clock.c \
 	src/base/clock.h \
 	src/base/commit.c \

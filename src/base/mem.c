@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/open.h"
 
 enum {
@@ -234,65 +235,9 @@ bool mem_total_grows(const char *proc)
   return access(path, F_OK) != 0;
 }
 
-static int64_t tighter(int64_t a, int64_t b)
-{
-  return b < 0 || (a >= 0 && a < b) ? a : b;
-}
-
-/* The limit of a group and of all groups above it, because a batch system limits the job and a
- * container the machine. A group that is not visible here (a container's, from inside) has none. */
-static int64_t limit_of_group(const char *mount, const char *group, int length, const char *file)
-{
-  static const int64_t none =
-      INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
-  int64_t limit = -1;
-  for (;;) {
-    char path[4096], text[64];
-    long long bytes;
-    while (length > 0 && group[length - 1] == '/')
-      length--;
-    snprintf(path, sizeof path, "%s%.*s/%s", mount, length, group, file);
-    if (open_read_text(path, text, sizeof text) && sscanf(text, "%lld", &bytes) == 1 &&
-        bytes < none)
-      limit = tighter(limit, bytes);
-    if (length == 0)
-      return limit;
-    while (length > 0 && group[length - 1] != '/')
-      length--;
-  }
-}
-
-/* A line of /proc/self/cgroup is "number:controllers:group". Version 2 has number 0 and no
- * controllers. Its files may be mounted next to those of version 1. */
-int64_t mem_limit_of(const char *root, const char *groups)
-{
-  int64_t limit = -1;
-  char mount[1024];
-  for (const char *line = groups; line && *line;
-       line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-    const int length = (int)strcspn(line, "\n");
-    const char *controllers = memchr(line, ':', (size_t)length);
-    const char *group =
-        controllers ? memchr(controllers + 1, ':', (size_t)(line + length - controllers - 1))
-                    : NULL;
-    if (!group)
-      continue;
-    const bool second = strncmp(line, "0::", 3) == 0,
-               memory = strncmp(controllers, ":memory:", 8) == 0;
-    snprintf(mount, sizeof mount, "%s%s", root, second ? "" : "/memory");
-    if (second || memory)
-      limit = tighter(limit, limit_of_group(mount, group + 1, (int)(line + length - group - 1),
-                                            second ? "memory.max" : "memory.limit_in_bytes"));
-  }
-  return limit;
-}
-
 int64_t mem_limit_bytes(void)
 {
-  char groups[4096];
-  return mem_limit_of("/sys/fs/cgroup", open_read_text("/proc/self/cgroup", groups, sizeof groups)
-                                            ? groups
-                                            : "0::/\n1:memory:/\n");
+  return cgroup_limits().bytes;
 }
 
 int64_t mem_lock_limit_bytes(void)

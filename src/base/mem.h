@@ -72,8 +72,4 @@ int64_t mem_lock_limit_bytes(
  * current one. */
 bool mem_total_grows(const char *proc);
 
-/* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads
- * `groups`. */
-int64_t mem_limit_of(const char *root, const char *groups);
-
 #endif

@@ -5,7 +5,6 @@ src_topo_libtopo_a_SOURCES = \
 	src/topo/place.c \
 	src/topo/place.h \
 	src/topo/print.c \
-	src/topo/quota.c \
 	src/topo/split.c \
 	src/topo/summary.c \
 	src/topo/topo.c \

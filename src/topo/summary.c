@@ -4,6 +4,7 @@
 #include <hwloc.h>
 #include <stdio.h>
 
+#include "base/cgroup.h"
 #include "topo/place.h"
 
 /* All CPUs if the operating system cannot report them. */
@@ -44,7 +45,7 @@ enum status topo_summary_read(struct topo_summary *out)
                                      hwloc_get_nbobjs_by_type(machine, machine_core_type(machine)),
                                  .cpus = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU),
                                  .own_cores = count_own(machine),
-                                 .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")};
+                                 .quota = cgroup_limits().cpus};
   snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);
   machine_is_described(machine, summary.described, sizeof summary.described);
   hwloc_topology_destroy(machine);

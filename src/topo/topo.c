@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/append.h"
+#include "base/cgroup.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -144,11 +145,6 @@ static enum status finish(struct topo *topo, enum status status, struct topo **o
   return status;
 }
 
-static double own_quota(void)
-{
-  return topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
-}
-
 /* --- of a job ------------------------------------------------------------ */
 
 /* Keeps the CPUs of a mask that exist. A launcher may give others. */
@@ -200,7 +196,7 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
   enum status status = create(NULL, NULL, options, &topo);
   if (status)
     return status;
-  topo->quota = own_quota();
+  topo->quota = cgroup_limits().cpus;
   char why[256];
   if (options->bind && machine_is_described(topo->machine, why, sizeof why)) {
     topo->options.bind = false;
@@ -290,7 +286,7 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
   if (status)
     return status;
   topo->self = scene->self;
-  topo->quota = scene->xml || scene->synthetic ? scene->quota : own_quota();
+  topo->quota = scene->xml || scene->synthetic ? scene->quota : cgroup_limits().cpus;
   return finish(topo, set_scene(topo, scene), out);
 }
 

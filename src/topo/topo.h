@@ -135,11 +135,6 @@ struct topo_machine {
 };
 void topo_read_machine(const struct topo *topo, struct topo_machine *out);
 
-/* CPU time, in CPUs, that control groups grant a process; 0: unlimited. The least value of the
- * group and its ancestors counts (v2 cpu.max, v1 cpu.cfs_quota_us). The file `groups` is, for
- * example, /proc/self/cgroup. Control groups are mounted at `root`. */
-double topo_cpu_quota(const char *groups, const char *root);
-
 /* This machine in one line, and how much of it this process may use: for `sluice doctor`. */
 struct topo_summary {
   char version[16];                 /* of the hwloc that is loaded */

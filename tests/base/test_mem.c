@@ -158,47 +158,6 @@ static void write_limit(const char *root, const char *folder, const char *file, 
   fclose(to);
 }
 
-/* Oracle: a tree of control groups made by hand; the tightest limit from a process' own group up is
- * its limit. */
-TEST(test_limit)
-{
-  char root[64], command[256];
-  snprintf(root, sizeof root, "%s/limitXXXXXX",
-           getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
-  assert_non_null(mkdtemp(root));
-  snprintf(command, sizeof command, "mkdir -p %s/slurm/job_7/step_0 %s/memory/slurm/job_7", root,
-           root);
-  assert_int_equal(system(command), 0);
-
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), -1);
-  write_limit(root, "/slurm/job_7/step_0", "memory.max", "max\n");
-  write_limit(root, "/slurm/job_7", "memory.max", "5000000000\n");
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 5000000000);
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/\n"), 5000000000);
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0/of/another/namespace"), 5000000000);
-  assert_int_equal(mem_limit_of(root, "0::/slurm\n"), -1);
-  write_limit(root, "", "memory.max", "6000000000\n");
-  assert_int_equal(mem_limit_of(root, "0::/\n"), 6000000000);
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 5000000000);
-  write_limit(root, "/slurm", "memory.max", "4000000000\n");
-  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 4000000000);
-
-  write_limit(root, "/memory/slurm/job_7", "memory.limit_in_bytes", "3000000000\n");
-  write_limit(root, "/memory", "memory.limit_in_bytes", "9223372036854771712\n");
-  assert_int_equal(
-      mem_limit_of(root, "9:name=systemd:/slurm/job_7\n4:memory:/slurm/job_7\n3:cpuset:/\n"),
-      3000000000);
-  assert_int_equal(mem_limit_of(root, "4:memory:/slurm\n"), -1);
-  assert_int_equal(mem_limit_of(root, "4:cpu,cpuacct:/slurm/job_7\n"), -1);
-  assert_int_equal(mem_limit_of(root, "4:memory:/slurm/job_7\n0::/slurm/job_7\n"), 3000000000);
-  assert_int_equal(mem_limit_of(root, "4:memory:/\n0::/slurm/job_7\n"), 4000000000);
-  assert_int_equal(mem_limit_of(root, ""), -1);
-  assert_int_equal(mem_limit_of(root, "nonsense\n:\n"), -1);
-
-  snprintf(command, sizeof command, "rm -r %s", root);
-  assert_int_equal(system(command), 0);
-}
-
 /* Oracle: a folder like Linux' /proc, and one like that of a kernel without pages. */
 TEST(test_memory_that_grows)
 {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -401,90 +400,6 @@ TEST(long_lists_are_told_whole)
   topo_destroy(topo);
   mem_free(description);
   mem_free(warning);
-}
-
-/* --- CPU quota: control groups laid out in a folder ---------------------- */
-
-static char root[] = "/tmp/sluice-topo-XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-  char full[256];
-  snprintf(full, sizeof full, "%s/%s", root, path);
-  for (char *slash = strchr(full + sizeof root, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    mkdir(full, 0700);
-    *slash = '/';
-  }
-  FILE *file = fopen(full, "w");
-  assert_non_null(file);
-  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
-static void assert_quota(const char *groups, double expected)
-{
-  char path[256];
-  put("self", groups);
-  snprintf(path, sizeof path, "%s/self", root);
-  double quota = topo_cpu_quota(path, root);
-  if (quota != expected)
-    fail_msg("%g, not %g, for %s", quota, expected, groups);
-}
-
-FIXTURE(make_folder)
-{
-  return mkdtemp(root) ? 0 : -1;
-}
-
-FIXTURE(remove_folder)
-{
-  static const char *const files[] = {"self",
-                                      "cpu.max",
-                                      "job/cpu.max",
-                                      "job/step/cpu.max",
-                                      "job/small/cpu.max",
-                                      "cpu/cpu.cfs_quota_us",
-                                      "cpu/cpu.cfs_period_us",
-                                      "cpu/docker/abc/cpu.cfs_quota_us",
-                                      "cpu/docker/abc/cpu.cfs_period_us",
-                                      "job/step",
-                                      "job/small",
-                                      "job",
-                                      "cpu/docker/abc",
-                                      "cpu/docker",
-                                      "cpu",
-                                      ""};
-  char path[256];
-  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-    snprintf(path, sizeof path, "%s/%s", root, files[i]);
-    if (remove(path) != 0)
-      return -1;
-  }
-  return 0;
-}
-
-TEST_WITH(test_quota, make_folder, remove_folder)
-{
-  put("cpu.max", "max 100000\n");
-  put("job/cpu.max", "400000 100000\n");
-  put("job/step/cpu.max", "max 100000\n");
-  put("job/small/cpu.max", "150000 100000\n");
-  put("cpu/cpu.cfs_quota_us", "-1\n");
-  put("cpu/cpu.cfs_period_us", "100000\n");
-  put("cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
-  put("cpu/docker/abc/cpu.cfs_period_us", "100000\n");
-  assert_quota("0::/\n", 0);
-  assert_quota("0::/job\n", 4);
-  assert_quota("0::/job/step\n", 4);         /* the group around it counts */
-  assert_quota("0::/job/small\n", 1.5);      /* the least of both */
-  assert_quota("0::/not/mounted/here\n", 0); /* a container that does not see its own path */
-  assert_quota("5:cpuset:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n", 2.5);
-  assert_quota("4:cpuacct,cpu:/docker/abc\n0::/job/small\n", 1.5);
-  assert_quota("4:cpuacct:/docker/abc\n", 0);
-  assert_quota("nonsense\n\n", 0);
-  put("cpu/cpu.cfs_quota_us", "300000\n");
-  assert_quota("4:cpu:/elsewhere\n", 3); /* the mount itself shows the container's limit */
-  assert_true(topo_cpu_quota("/nowhere", root) == 0);
 }
 
 int main(void)
