@@ -1,117 +1,28 @@
-# The pages keep their tree when installed, so links between them work there too.
-pages = \
-	doc/explanation/architecture.md \
-	doc/explanation/compression.md \
-	doc/explanation/decisions.md \
-	doc/explanation/fp8.md \
-	doc/explanation/index.md \
-	doc/explanation/memory-tiers.md \
-	doc/explanation/numerics.md \
-	doc/explanation/plan-and-verify.md \
-	doc/howto/choose-settings.md \
-	doc/howto/compare-runs.md \
-	doc/howto/containers.md \
-	doc/howto/extending.md \
-	doc/howto/fit-a-model.md \
-	doc/howto/index.md \
-	doc/howto/install.md \
-	doc/howto/mpi.md \
-	doc/howto/profile.md \
-	doc/howto/questions.md \
-	doc/howto/resume-and-recover.md \
-	doc/howto/slurm-admins.md \
-	doc/howto/slurm-users.md \
-	doc/howto/troubleshoot.md \
-	doc/howto/watch-a-run.md \
-	doc/index.md \
-	doc/measurements/compression.md \
-	doc/measurements/fp8.md \
-	doc/measurements/index.md \
-	doc/measurements/offload.md \
-	doc/measurements/prediction.md \
-	doc/measurements/scale.md \
-	doc/measurements/scaling.md \
-	doc/measurements/speed.md \
-	doc/measurements/step.md \
-	doc/reference/checkpoint.md \
-	doc/reference/commands.md \
-	doc/reference/deck-keys.md \
-	doc/reference/environment.md \
-	doc/reference/exit-codes.md \
-	doc/reference/glossary.md \
-	doc/reference/index.md \
-	doc/reference/limits.md \
-	doc/reference/models.md \
-	doc/reference/rates.md \
-	doc/reference/reliability.md \
-	doc/reference/results.md \
-	doc/reference/security.md \
-	doc/tutorials/finetune-7b-two-nodes.md \
-	doc/tutorials/index.md \
-	doc/tutorials/pretrain-300m.md \
-	doc/tutorials/quickstart.md
-images = \
-	doc/images/compression.svg \
-	doc/images/fp8.svg \
-	doc/images/offload.svg \
-	doc/images/prediction.svg \
-	doc/images/pretrain-300m.svg \
-	doc/images/report.png \
-	doc/images/scale.svg \
-	doc/images/scaling.svg \
-	doc/images/speed.svg \
-	doc/images/step.svg \
-	doc/images/tensorboard.png \
-	doc/images/top.png
-# Records, and the tables that bench/tables.py makes of them. Pages link to both.
-measured = \
-	doc/measured/compression-h200x2.txt \
-	doc/measured/curve-300m.txt \
-	doc/measured/fp8-loss-h200x2.txt \
-	doc/measured/fuzz.txt \
-	doc/measured/h200x4.jsonl \
-	doc/measured/hosts.txt \
-	doc/measured/kills.txt \
-	doc/measured/mutations.txt \
-	doc/measured/offload-h200x4.jsonl \
-	doc/measured/ops-h200.txt \
-	doc/measured/perplexity-h200.txt \
-	doc/measured/rates-h200x4-passes.yaml \
-	doc/measured/rates-h200x4.yaml \
-	doc/measured/sanitizers.txt \
-	doc/measured/scale-predicted.txt \
-	doc/measured/scale-published.csv \
-	doc/measured/soak.txt \
-	doc/measured/step-h200x2.txt \
-	doc/measured/storage-faults.txt \
-	doc/measured/transports-h200x2.jsonl \
-	doc/measurements/tables/accuracy.csv \
-	doc/measurements/tables/attention.csv \
-	doc/measurements/tables/campaigns.csv \
-	doc/measurements/tables/compression.csv \
-	doc/measurements/tables/curve.csv \
-	doc/measurements/tables/errors.csv \
-	doc/measurements/tables/fp8.csv \
-	doc/measurements/tables/graphs.csv \
-	doc/measurements/tables/host.csv \
-	doc/measurements/tables/kills.csv \
-	doc/measurements/tables/losses.csv \
-	doc/measurements/tables/offload.csv \
-	doc/measurements/tables/prediction.csv \
-	doc/measurements/tables/scale.csv \
-	doc/measurements/tables/scaling.csv \
-	doc/measurements/tables/speed.csv \
-	doc/measurements/tables/step.csv \
-	doc/measurements/tables/transports.csv
+# All files of these folders are shipped. They keep their tree when installed, so links between
+# pages work there too.
+shelves = doc/explanation doc/howto doc/images doc/measured doc/measurements doc/reference \
+  doc/tutorials
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
-	slurm/README.md $(pages) $(images) $(measured)
-EXTRA_DIST += doc/conf.py doc/layers.txt
+	doc/index.md slurm/README.md
+EXTRA_DIST += doc/conf.py doc/layers.txt $(shelves)
+.PHONY: install-shelves uninstall-shelves
+install-data-local: install-shelves
+install-shelves:
+	@(cd $(srcdir) && find $(shelves) -type f) | while read -r file; do \
+	  $(MKDIR_P) "$(DESTDIR)$(docdir)/$${file%/*}" && \
+	  $(INSTALL_DATA) "$(srcdir)/$$file" "$(DESTDIR)$(docdir)/$$file" || exit 1; \
+	done
+uninstall-local: uninstall-shelves
+uninstall-shelves:
+	@(cd $(srcdir) && find $(shelves) -type f) | while read -r file; do \
+	  rm -f "$(DESTDIR)$(docdir)/$$file"; \
+	done
 
 # The site, made of the pages by Sphinx. A release contains it if it was built before make dist.
 .PHONY: dist-site install-site uninstall-site uninstall-folders clean-site
 SPHINXFLAGS =
 if HAVE_SPHINX
-doc/html/index.html: doc/conf.py $(pages) $(images)
+doc/html/index.html: always
 	$(AM_V_GEN)rm -rf doc/html doc/html.part && $(MKDIR_P) doc && \
 	SLUICE_VERSION=$(PACKAGE_VERSION) $(SPHINX_BUILD) -q $(SPHINXFLAGS) -b html \
 	  -d doc/html.trees $(top_srcdir)/doc doc/html.part && mv doc/html.part doc/html

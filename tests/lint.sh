@@ -67,7 +67,11 @@ for file in $shipped; do
   bench/*.c | tests/*.c) name=${file%.c} ;;
   *) name=$file ;;
   esac
-  if ! printf '%s\n' "$listed" | grep -qxE "$name(\\.c)?|$(dirname "$file")"; then
+  names="$name(\\.c)?" folder=$file
+  while test "$folder" != "${folder%/*}"; do
+    folder=${folder%/*} names="$names|$folder"
+  done
+  if ! printf '%s\n' "$listed" | grep -qxE "$names"; then
     echo "$file is in no local.mk" >&2
     bad=1
   fi

@@ -1,7 +1,10 @@
-# A program in check_PROGRAMS is built from the C file of the same name and run by tests/run. It
-# needs a _SOURCES line only if it has more files.
+# A program in check_PROGRAMS is built from the C file of the same name and run by tests/run. What
+# several of them share is in the library of their folder, and every program may use all of these.
+# It needs a _SOURCES line only for other files.
 AM_DEFAULT_SOURCE_EXT = .c
-LDADD = $(sluice_libs) $(CMOCKA_LIBS)
+fixtures =
+check_LIBRARIES = $(fixtures)
+LDADD = $(fixtures) $(sluice_libs) $(CMOCKA_LIBS)
 
 # Every program is linked with every layer. To build a test while an upper layer does not compile:
 # make layers="src/layout/liblayout.a src/base/libbase.a" tests/layout/test_layout
@@ -44,9 +47,7 @@ include tests/base/local.mk
 include tests/deck/local.mk
 include tests/topo/local.mk
 include tests/layout/local.mk
-include tests/device/local.mk
 include tests/gpu/local.mk
-include tests/comm/local.mk
 include tests/io/local.mk
 include tests/model/local.mk
 include tests/optim/local.mk
@@ -57,6 +58,9 @@ include tests/job/local.mk
 include tests/train/local.mk
 include tests/cmd/local.mk
 include tests/campaign/local.mk
+# Their libraries come after those that use them.
+include tests/device/local.mk
+include tests/comm/local.mk
 else
 check-local:
 	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev)" \

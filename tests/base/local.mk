@@ -12,4 +12,4 @@ check_PROGRAMS += \
 	tests/base/test_rng \
 	tests/base/test_status \
 	tests/base/test_team
-tests_base_test_log_SOURCES = tests/base/test_log.c tests/base/full.h
+EXTRA_DIST += tests/base/full.h

@@ -37,7 +37,7 @@ int fixture_destroy(void **state)
   return 0;
 }
 
-int fixture_free(void **state)
+int fixture_release(void **state)
 {
   (void)state;
   while (arrays > 0)

@@ -15,11 +15,11 @@ extern struct lane *lanes[LANE_SIZES];
 
 int fixture_create(void **state); /* of a group of tests */
 int fixture_destroy(void **state);
-int fixture_free(void **state); /* after each test: arrays */
+int fixture_release(void **state); /* after each test: arrays */
 
-#define DEVICE_TEST(function) TEST_WITH(function, NULL, fixture_free)
+#define DEVICE_TEST(function) TEST_WITH(function, NULL, fixture_release)
 
-/* Arrays that fixture_free() frees. */
+/* Arrays that fixture_release() frees. */
 void *bytes(size_t size);
 float *nans(int64_t n); /* for outputs that are written with `=`: what stays unwritten shows */
 float *normals(int64_t n, float std); /* never the same twice */

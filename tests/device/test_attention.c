@@ -271,7 +271,7 @@ DEVICE_TEST(forward_and_backward_are_the_definition)
           assert_same(&p, &got, &first);
         }
     }
-    fixture_free(test_state);
+    fixture_release(test_state);
   }
   fixture_use(-1);
 }

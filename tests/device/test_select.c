@@ -170,7 +170,7 @@ DEVICE_TEST(the_choice_is_that_of_a_sort)
       const float *x = elements(PARTS * sizes[s]);
       const struct message m = select_all(&rules[r], sizes[s], x);
       check_messages(&rules[r], sizes[s], x, &m);
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 
@@ -189,7 +189,7 @@ DEVICE_TEST(extremes_are_chosen_as_numbers_are)
         x[i] = kinds[k][i % 3 == 1];
       const struct message m = select_all(&rules[r], 5000, x);
       check_messages(&rules[r], 5000, x, &m);
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 
@@ -238,7 +238,7 @@ DEVICE_TEST(values_go_back_to_their_places)
       check_scatter(&rules[r], sizes[s], &m, SCATTER_ADD);
       check_scatter(&rules[r], sizes[s], &m, SCATTER_SUBTRACT);
       check_scatter(&rules[r], sizes[s], &m, SCATTER_ADD_EACH);
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 
@@ -300,7 +300,7 @@ DEVICE_TEST(bits_say_what_indices_say)
   for (int r = 0; r < RULES; r++)
     for (int s = 0; s < SIZES && rules[r].rule != SELECT_randomk; s++) {
       check_bits(&rules[r], sizes[s]);
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 

@@ -1,7 +1,6 @@
 # A target is a program fuzz_NAME.c. `make check` replays tests/fuzz/seeds/NAME and
 # tests/fuzz/crashers/NAME through it, `make fuzz` looks for more.
 fuzz_targets = config corpus deck gpt2 json safetensors split tokenizer
-fuzz_common = tests/fuzz/fuzz.c tests/fuzz/fuzz.h tests/fuzz/replay.c
 check_PROGRAMS += \
 	tests/fuzz/fuzz_config \
 	tests/fuzz/fuzz_corpus \
@@ -11,14 +10,8 @@ check_PROGRAMS += \
 	tests/fuzz/fuzz_safetensors \
 	tests/fuzz/fuzz_split \
 	tests/fuzz/fuzz_tokenizer
-tests_fuzz_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c $(fuzz_common)
-tests_fuzz_fuzz_corpus_SOURCES = tests/fuzz/fuzz_corpus.c $(fuzz_common)
-tests_fuzz_fuzz_deck_SOURCES = tests/fuzz/fuzz_deck.c $(fuzz_common)
-tests_fuzz_fuzz_gpt2_SOURCES = tests/fuzz/fuzz_gpt2.c $(fuzz_common)
-tests_fuzz_fuzz_json_SOURCES = tests/fuzz/fuzz_json.c $(fuzz_common)
-tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(fuzz_common)
-tests_fuzz_fuzz_split_SOURCES = tests/fuzz/fuzz_split.c $(fuzz_common)
-tests_fuzz_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c $(fuzz_common)
+fixtures += tests/fuzz/libfuzz.a
+tests_fuzz_libfuzz_a_SOURCES = tests/fuzz/fuzz.c tests/fuzz/fuzz.h tests/fuzz/replay.c
 EXTRA_DIST += \
 	tests/fuzz/crashers \
 	tests/fuzz/dict \

@@ -19,12 +19,10 @@ tests/gpu/spy.so: tests/gpu/spy.c
 endif
 if HAVE_NCCL
 check_PROGRAMS += tests/gpu/test_nccl
-tests_gpu_test_nccl_SOURCES = tests/gpu/test_nccl.c $(comm_reduce)
 tests_gpu_test_nccl_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests/comm
 # The same tests of the code for NCCL 2.19
 check_PROGRAMS += tests/gpu/test_nccl_messages
-tests_gpu_test_nccl_messages_SOURCES = \
-	tests/gpu/test_nccl_messages.c $(comm_reduce) gpu/nccl.c
+tests_gpu_test_nccl_messages_SOURCES = tests/gpu/test_nccl_messages.c gpu/nccl.c
 tests_gpu_test_nccl_messages_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS) \
 	-I$(top_srcdir)/tests/comm -DNCCL_COPY_ENGINES=0
 endif

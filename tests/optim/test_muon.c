@@ -95,7 +95,7 @@ DEVICE_TEST(singular_values_follow_the_polynomial)
     for (double size = 1e-9; size < 1e7; size *= 1e5) {
       check_orthogonal(DTYPE_F32, shapes[i][0], shapes[i][1], size, 2e-5);
       check_orthogonal(DTYPE_BF16, shapes[i][0], shapes[i][1], size, 0.06);
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 

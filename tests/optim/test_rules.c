@@ -224,7 +224,7 @@ DEVICE_TEST(steps_are_the_formula_in_every_type)
           check_element(&op, &got, &start, i);
         start = got;
       }
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 
@@ -276,7 +276,7 @@ DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels)
       assert_same(&op, &got, &want, LONG);
     }
     fixture_use(-1);
-    fixture_free(NULL);
+    fixture_release(NULL);
   }
 }
 
@@ -316,7 +316,7 @@ DEVICE_TEST(stochastic_rounding_is_unbiased)
       assert_mean(a.master, op.master, DRAWS, e.p);
       for (int s = 0; s < optim_states(op.rule); s++)
         assert_mean(a.state[s], op.states, DRAWS, encoded(&op, s, e.state[s]));
-      fixture_free(NULL);
+      fixture_release(NULL);
     }
 }
 
@@ -368,7 +368,7 @@ static void check_speculation(const struct update *known, const struct update *n
   assert_ok(ops->speculate(lanes[2], n, known, pending, next, start.grad, got.master, got.state,
                            got.copy));
   assert_same(next, &got, &want, n);
-  fixture_free(NULL);
+  fixture_release(NULL);
 }
 
 DEVICE_TEST(speculation_is_two_updates)
