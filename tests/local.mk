@@ -39,6 +39,7 @@ EXTRA_DIST += \
 	tests/suppressions/lsan.supp \
 	tests/suppressions/tsan.supp \
 	tests/suppressions/ubsan.supp \
+	tests/rows.h \
 	tests/test.h \
 	$(check_scripts)
 

@@ -10,12 +10,10 @@
 #include "base/mem.h"
 #include "base/prose.h"
 #include "deck/deck.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
 enum { MOST = 8 };
-
-#define UNITS_8 "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
-#define UNITS_33 "[" UNITS_8 UNITS_8 UNITS_8 UNITS_8 "a=1]"
 
 /* `text` holds assignments separated by blanks. */
 static enum status load(struct deck *deck, const char *text)
@@ -28,306 +26,18 @@ static enum status load(struct deck *deck, const char *text)
   return deck_load(deck, n, assignment);
 }
 
+static void check_refused(const char *given, const char *sentence)
+{
+  struct deck deck;
+  if (load(&deck, given) != STATUS_USAGE)
+    fail_msg("%s is taken", given);
+  assert_string_equal(status_text(), sentence);
+  assert_null(deck.set);
+}
+
 TEST(test_impossible_combinations)
 {
-  static const struct {
-    const char *given, *sentence;
-  } known[] = {
-      {"run.dir=a\x1b[2J", "run.dir (command line) has a control character: 'a?[2J'; remove it"},
-      {"train.freeze=[a,b\u202ec]",
-       "train.freeze (command line) has a control character: 'b<U+202E>c'; remove it"},
-      {"run.dir=\u201cx\u201d",
-       "run.dir (command line) begins with the quotation mark U+201C, \u201cx\u201d: use \" or '"},
-      {"data.train=\u00abx\u00bb", "data.train (command line) begins with the quotation mark "
-                                   "U+00AB, \u00abx\u00bb: use \" or '"},
-      {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
-      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 "
-                          "does not divide; use 96 or 108, or give model.head_width"},
-      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does "
-                        "not divide; use 12, or give model.head_width"},
-      {"model.width=786444",
-       "model.width (command line) is 786444 and model.heads (default) is 12, so a head has more "
-       "than 65536 elements; use more heads, or model.head_width if model.arch is not gpt2"},
-      {"data.sequence=2048", "data.sequence (command line) is 2048 tokens, more than model.context "
-                             "(default) = 1024; shorten the sequence or lengthen the context"},
-      {"shard.group=4", "shard.group (command line) is '4', but shard.strategy (default) is "
-                        "full_shard, which works on all ranks; leave it out, or use "
-                        "shard.strategy=hybrid_shard"},
-      {"shard.strategy=no_shard shard.group=node",
-       "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which "
-       "works on all "
-       "ranks; leave it out, or use shard.strategy=hybrid_shard"},
-      {"shard.strategy=hybrid_shard shard.group=world",
-       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, "
-       "whose groups are smaller; leave it out, which means "
-       "node, or set shard.group=N ranks"},
-      {"shard.strategy=hybrid_shard shard.group=0",
-       "shard.group (command line) must be auto, world, node or a number of ranks, not '0'"},
-      {"shard.strategy=hybrid_shard shard.group=two",
-       "shard.group (command line) must be auto, world, node or a number of ranks, not 'two'"},
-      {"shard.group=",
-       "shard.group (command line) must be auto, world, node or a number of ranks, not ''"},
-      {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number "
-                                 "of ranks, not '9999999999'"},
-      {"tiers.activations=recompute:13",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'recompute:13'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give "
-       "up to 12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=recompute:0",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'recompute:0'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
-       "to 12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=recompute:",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'recompute:'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
-       "to 12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=offload",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'offload'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to "
-       "12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=keep:2",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'keep:2'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to "
-       "12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=host,",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'host,'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 "
-       "words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not ''. "
-       "All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 words, "
-       "which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=host:2,keep",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'host:2,keep'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
-       "to 12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=recompute,,host",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'recompute,,host'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or "
-       "give up to 12 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=nvmes",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'nvmes'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 "
-       "words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=keep,host,nvme model.layers=2",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'keep,host,nvme'. All but keep may end in :K, for every K-th block (K is 1 to 2). Or give "
-       "up to 2 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.activations=host:129 model.layers=200",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
-       "'host:129'. All but keep may end in :K, for every K-th block (K is 1 to 128). Or give up "
-       "to 128 words, which blocks take in turn, such as recompute,host"},
-      {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is "
-                            "device, but parameters live where they are "
-                            "updated: set both to the same"},
-      {"tiers.optimizer=host", "tiers.params (default) is device and tiers.optimizer (command "
-                               "line) is host, but parameters live where they are "
-                               "updated: set both to the same"},
-      {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for "
-                                    "masters in host memory: set tiers.params=host and "
-                                    "tiers.optimizer=host, or leave it out"},
-      {"tiers.params=host tiers.optimizer=host tiers.resident=2 transfer.params=full",
-       "tiers.resident (command line) is 2, but only devices gather and reduce units that they "
-       "update: set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
-      {"tiers.params=host tiers.optimizer=host tiers.resident=1 transfer.grads=cpu_reduce",
-       "tiers.resident (command line) is 1, but only devices gather and reduce units that they "
-       "update: set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
-      {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip "
-                                 "(default) = 1 needs the norm of all gradients first: set "
-                                 "optim.clip=0, or optim.update=deferred"},
-      {"optim.state=nvme",
-       "optim.state (command line) is nvme, which is for masters in host memory: set "
-       "tiers.params=host and tiers.optimizer=host, or leave it out"},
-      {"tiers.params=host tiers.optimizer=host optim.update=immediate",
-       "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of "
-       "all gradients first: set optim.clip=0, or "
-       "optim.update=deferred"},
-      {"tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 "
-       "optim.nonfinite=skip",
-       "optim.update (command line) is immediate, but optim.nonfinite (command line) is skip, and "
-       "a step whose units are updated already cannot be "
-       "skipped: set optim.nonfinite=stop, or optim.update=deferred"},
-      {"tiers.params=host tiers.optimizer=host shard.strategy=shard_grad_op",
-       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
-       "shard.strategy=full_shard or hybrid_shard, not shard_grad_op"},
-      {"tiers.params=host tiers.optimizer=host shard.strategy=shard_optim",
-       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
-       "shard.strategy=full_shard or hybrid_shard, not shard_optim"},
-      {"tiers.params=host tiers.optimizer=host shard.strategy=no_shard",
-       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
-       "shard.strategy=full_shard or hybrid_shard, not no_shard"},
-      {"tiers.params=host tiers.optimizer=host shard.reduce=step",
-       "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host "
-       "gradients go to the host after each micro-batch: set "
-       "shard.reduce=micro or leave it out"},
-      {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but "
-                                    "optim.moments (default) is fp32, which needs no rounding: "
-                                    "set optim.moments=bf16 or fp16, or leave it out"},
-      {"tiers.params=host tiers.optimizer=host optim.state_share=0.5",
-       "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
-       "so all moments are in host memory: set optim.state=nvme, or leave it out"},
-      {"tiers.optimizer=nvme",
-       "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
-      {"transfer.params=half",
-       "command line: transfer.params must be one of shard, full, not 'half'"},
-      {"transfer.grads=gpu",
-       "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
-      {"transfer.rate=-1",
-       "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
-      {"optim.moments=fp8",
-       "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
-      {"optim.rounding=up",
-       "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
-      {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, "
-                            "speculative, not 'late'"},
-      {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
-      {"optim.state_share=1.5",
-       "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},
-      {"checkpoint.background=maybe",
-       "command line: checkpoint.background must be true or false, not 'maybe'"},
-      {"optim.moment=bf16",
-       "command line: unknown key 'optim.moment'; the nearest known key is 'optim.moments'"},
-      {"tiers.nvmes=/x",
-       "command line: unknown key 'tiers.nvmes'; the nearest known key is 'tiers.nvme'"},
-      {"transfer.grad=gpu_reduce",
-       "command line: unknown key 'transfer.grad'; the nearest known key is 'transfer.grads'"},
-      {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the "
-                                     "nearest known key is 'checkpoint.background'"},
-      {"optim.momentum=1", "optim.momentum (command line) must be below 1: the momentum would only "
-                           "grow; a usual value is 0.95"},
-      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: with 1, a moment stays 0; "
-                            "usual values are [0.9, 0.95]"},
-      {"optim.warmup=50 optim.decay_steps=40",
-       "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = "
-       "40, which counts from "
-       "the first step and includes it; shorten the warm-up"},
-      {"checkpoint.keep_every=100",
-       "checkpoint.keep_every (command line) is 100, but no checkpoints are written during "
-       "training; set checkpoint.every too"},
-      {"checkpoint.every=30 checkpoint.keep_every=100",
-       "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command "
-       "line) = 30, so "
-       "most of those checkpoints are never written; use 90 or 120"},
-      {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
-      {"run.compute=fp16",
-       "command line: run.compute must be one of auto, fp32, bf16, fp8, not 'fp16'"},
-      {"compress.feedback=bf16",
-       "compress.feedback (command line) is bf16, but compress.grads.codec (default) is none, "
-       "whose messages lose nothing: choose a codec, or leave it out"},
-      {"compress.grads.codec=none compress.feedback=fp32",
-       "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
-       "whose messages lose nothing: choose a codec, or leave it out"},
-      {"compress.warmup=5",
-       "compress.warmup (command line) is 5, but compress.grads.codec (default) is none, so there "
-       "is no codec to warm up for: choose a codec, or leave it out"},
-      {"compress.grads.codec=bf16 compress.warmup=5 train.trace=4,6",
-       "train.trace (command line) begins at step 4, but steps of the warm-up are not traced: "
-       "begin at compress.warmup (command line) = 5 or later"},
-      {"compress.grads.units=[h.1]",
-       "compress.grads.units (command line) has 'h.1': an item is PATTERN=CODEC with at most 47 "
-       "letters each, such as h.1*=int8"},
-      {"compress.grads.units=[h.1=]",
-       "compress.grads.units (command line) has 'h.1=': an item is PATTERN=CODEC with at most 47 "
-       "letters each, such as h.1*=int8"},
-      {"compress.grads.units=[=int8]",
-       "compress.grads.units (command line) has '=int8': an item is PATTERN=CODEC with at most 47 "
-       "letters each, such as h.1*=int8"},
-      {"compress.grads.units=[h.1234567890123456789012345678901234567890123456=int8]",
-       "compress.grads.units (command line) has "
-       "'h.1234567890123456789012345678901234567890123456=int8': an item is PATTERN=CODEC with at "
-       "most 47 letters each, such as h.1*=int8"},
-      {"compress.grads.units=[a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,"
-       "a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b]",
-       "compress.grads.units (command line) has 33 items, and at most 32 are possible: use "
-       "patterns"},
-      {"optim.lr_scale=[0.5]",
-       "optim.lr_scale (command line) has '0.5': an item is PATTERN=FACTOR with at most 47 letters "
-       "each, such as root=0.5"},
-      {"optim.lr_scale=[root=1,h.1=0]",
-       "optim.lr_scale (command line) has 'h.1=0': a factor is a number above 0 and at most 1000 "
-       "(train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=-1]",
-       "optim.lr_scale (command line) has 'h.1=-1': a factor is a number above 0 and at most 1000 "
-       "(train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=1001]",
-       "optim.lr_scale (command line) has 'h.1=1001': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=nan]",
-       "optim.lr_scale (command line) has 'h.1=nan': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=inf]",
-       "optim.lr_scale (command line) has 'h.1=inf': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=1e999]",
-       "optim.lr_scale (command line) has 'h.1=1e999': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=half]",
-       "optim.lr_scale (command line) has 'h.1=half': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=0x1]",
-       "optim.lr_scale (command line) has 'h.1=0x1': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=[root=1,h.1=1=2]",
-       "optim.lr_scale (command line) has 'h.1=1=2': a factor is a number above 0 and at most "
-       "1000 (train.freeze is for parameters that are not trained)"},
-      {"optim.lr_scale=" UNITS_33,
-       "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
-      {"tiers.residual=disk",
-       "command line: tiers.residual must be one of device, host, nvme, not 'disk'"},
-      {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
-       "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
-       "the residual of a step that is not finite would spoil all later steps: set "
-       "optim.nonfinite=stop, or "
-       "compress.feedback=off"},
-      {"compress.weights.delta=true",
-       "compress.weights.delta (command line) is true, but compress.weights.codec (default) "
-       "is "
-       "none, so whole parameters are sent: choose a codec, or leave it out"},
-      {"compress.grads.density=2",
-       "command line: compress.grads.density must be a number from 0 to 1, not '2'"},
-      {"compress.grads.block=-1", "command line: compress.grads.block must be an integer from 0 to "
-                                  "1048576, not '-1'"},
-      {"compress.grads=bf16", "command line: unknown key 'compress.grads'; it is a section: name "
-                              "one of its keys, such as 'compress.grads.codec'"},
-      {"compress.grads.reduce_dtype=bf16", "command line: unknown key "
-                                           "'compress.grads.reduce_dtype': use "
-                                           "compress.grads.codec"},
-      {"comm.backend=gloo",
-       "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
-      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or "
-                        "an empty one, but 1 was given"},
-      {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, "
-                           "or an empty one, not '-1'"},
-      {"train.trace=7,7", "train.trace (command line) is [7, 7], which holds no step: the first "
-                          "number is the first step, the second the step after the last"},
-      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: give none "
-                                   "or auto alone, or names of events"},
-      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: give none or "
-                                 "auto alone, or names of events"},
-      {"run.counters=a,b,c,d,e,f,g,h,i", "run.counters (command line) names 9 events, and at most "
-                                         "8 are counted at a time: count the rest in another run"},
-      {"train.trace=[8,7]", "train.trace (command line) is [8, 7], which holds no step: the first "
-                            "number is the first step, the second the step after the last"},
-      {"optim.no_decay=norms",
-       "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
-      {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
-      {"run.steps=4294967297",
-       "command line: run.steps must be an integer from 1 to 4294967296, not '4294967297'"},
-      {"model.layers=65537",
-       "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
-      {"model.window_from=65537",
-       "command line: model.window_from must be an integer from 0 to 65536, not '65537'"},
-      {"model.layer=2",
-       "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
-      {"trainer.steps=2",
-       "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    assert_int_equal(load(&deck, known[i].given), STATUS_USAGE);
-    assert_string_equal(status_text(), known[i].sentence);
-    assert_null(deck.set);
-  }
+  rows_each("tests/deck/refused.txt", "loaded", check_refused);
 }
 
 /* As at a shell. Each key that is a path, in a deck and on the command line; "" is accepted. */
@@ -541,213 +251,81 @@ TEST(test_activations)
   assert_false(deck_parse_activations(longest, 1000, &pattern));
 }
 
-/* Resolved decks with masters in host memory, and with moments in 16 bits. */
-static void assert_codec(const struct deck_codec *got, const struct deck_codec *expected)
+static void add_codec(char *out, const char *what, const struct deck_codec *codec)
 {
-  assert_string_equal(got->codec ? got->codec : "", expected->codec ? expected->codec : "");
-  assert_string_equal(got->values ? got->values : "", expected->values ? expected->values : "");
-  assert_true(got->block == expected->block && got->levels == expected->levels &&
-              got->rank == expected->rank && got->density == expected->density &&
-              got->threshold == expected->threshold);
+  if (codec->codec || codec->block)
+    append_text(out, 512, " %s=%s/%s/%lld/%d/%d/%g/%g", what, codec->codec ? codec->codec : "-",
+                codec->values ? codec->values : "-", (long long)codec->block, codec->levels,
+                codec->rank, codec->density, codec->threshold);
 }
 
-TEST(test_tiers)
+static void add_units(char *out, const char *what, const struct deck_units *units)
 {
-  static const char host[] = "tiers.params=host tiers.optimizer=host";
-  static const struct {
-    bool on_host;
-    const char *given;
-    int ranks, local_ranks;
-    struct deck_policy policy;
-  } known[] = {
-      {true, "", 4, 4, {.host_state = true, .speculative = true}},
-      {true,
-       "transfer.params=full transfer.grads=cpu_reduce",
-       4,
-       4,
-       {.host_state = true, .params_full = true, .cpu_reduce = true}},
-      {true,
-       "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=2",
-       8,
-       4,
-       {.host_state = true, .cpu_reduce = true}},
-      {true,
-       "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=4",
-       8,
-       2,
-       {.host_state = true, .cpu_reduce = true}},
-      {true,
-       "transfer.params=full transfer.grads=cpu_reduce",
-       1,
-       1,
-       {.host_state = true}}, /* a single rank has no other rank to share or to add with */
-      {true,
-       "transfer.params=full shard.strategy=hybrid_shard shard.group=node",
-       8,
-       4,
-       {.host_state = true, .params_full = true, .speculative = true}},
-      {true,
-       "transfer.params=full shard.strategy=hybrid_shard shard.group=2",
-       8,
-       4,
-       {.host_state = true, .params_full = true, .speculative = true}},
-      {true, "transfer.grads=cpu_reduce", 8, 2, {.host_state = true, .cpu_reduce = true}},
-      {true, "optim.clip=0", 2, 2, {.host_state = true, .immediate = true}},
-      {true, "optim.clip=0 optim.update=immediate", 2, 2, {.host_state = true, .immediate = true}},
-      {true, "optim.clip=0 optim.update=deferred", 2, 2, {.host_state = true}},
-      {true, "optim.clip=0 optim.nonfinite=skip", 2, 2, {.host_state = true, .speculative = true}},
-      {true, "optim.clip=0.5", 2, 2, {.host_state = true, .speculative = true}},
-      {true, "optim.clip=0.5 optim.update=deferred", 2, 2, {.host_state = true}},
-      {true, "data.micro_batch=1", 2, 2, {.host_state = true}},
-      {true,
-       "data.micro_batch=1 optim.update=speculative",
-       2,
-       2,
-       {.host_state = true, .speculative = true}},
-      {true,
-       "transfer.grads=cpu_reduce optim.update=speculative",
-       2,
-       2,
-       {.host_state = true, .cpu_reduce = true, .speculative = true}},
-      {true,
-       "optim.moments=bf16",
-       2,
-       2,
-       {.host_state = true, .speculative = true, .moments = DTYPE_BF16}},
-      {true, "optim.state=nvme", 2, 2, {.host_state = true, .speculative = true, .nvme_state = 1}},
-      {true,
-       "optim.state=nvme optim.state_share=0.25",
-       2,
-       2,
-       {.host_state = true, .speculative = true, .nvme_state = 0.25}},
-      {true, "tiers.resident=3", 2, 2, {.host_state = true, .speculative = true, .resident = 3}},
-      {false, "tiers.resident=3", 2, 2, {.host_state = false}},
-      {false, "shard.gathered=3", 2, 2, {.gathered = 3}},
-      {false, "optim.clip=0", 2, 2, {.host_state = false}},
-      {false, "transfer.params=full", 8, 2, {.host_state = false}},
-      {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
-      {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
-      {false, "compress.grads.codec=bf16", 2, 2, {.grads.codec = "bf16"}},
-      {false, "compress.grads.codec=none", 2, 2, {.grads.codec = NULL}},
-      {false,
-       "compress.grads.codec=bf16 compress.grads.values=bf16 compress.feedback=fp32",
-       2,
-       2,
-       {.grads = {.codec = "bf16", .values = "bf16"}, .feedback = "fp32"}},
-      {false,
-       "compress.grads.codec=bf16 compress.grads.units=[root=none,h.1?=topk+int8] "
-       "tiers.residual=nvme compress.warmup=3",
-       2,
-       2,
-       {.grads.codec = "bf16",
-        .units = {2, {{"root", "none"}, {"h.1?", "topk+int8"}}},
-        .residual = DECK_RESIDUAL_NVME}},
-      {false,
-       "compress.grads.block=512 compress.grads.levels=3 compress.grads.density=0.5 "
-       "compress.grads.threshold=2 compress.grads.rank=4",
-       2,
-       2,
-       {.grads = {.block = 512, .levels = 3, .rank = 4, .density = 0.5, .threshold = 2}}},
-      {false,
-       "compress.weights.codec=topk compress.weights.values=int8 compress.weights.block=512 "
-       "compress.weights.density=0.5 compress.weights.delta=true",
-       2,
-       2,
-       {.weights = {.codec = "topk", .values = "int8", .block = 512, .density = 0.5},
-        .difference = true}},
-      {false,
-       "optim.lr_scale=[root=0.5,h.?=1e3]",
-       2,
-       2,
-       {.lr_scale = {2, {{"root", "0.5"}, {"h.?", "1e3"}}}}},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    struct deck_shape shape;
-    struct deck_policy policy;
-    const struct deck_policy *expected = &known[i].policy;
-    char given[256];
-    snprintf(given, sizeof given, "%s %s", known[i].on_host ? host : "", known[i].given);
-    assert_int_equal(load(&deck, given), STATUS_OK);
-    if (deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy))
-      fail_msg("%s: %s", given, status_text());
-    assert_int_equal(policy.host_state, expected->host_state);
-    assert_int_equal(policy.params_full, expected->params_full);
-    assert_int_equal(policy.resident, expected->resident);
-    assert_int_equal(policy.cpu_reduce, expected->cpu_reduce);
-    assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
-    assert_int_equal(policy.immediate, expected->immediate);
-    assert_int_equal(policy.speculative, expected->speculative);
-    assert_codec(&policy.grads, &expected->grads);
-    assert_codec(&policy.weights, &expected->weights);
-    assert_int_equal(policy.difference, expected->difference);
-    assert_string_equal(policy.feedback ? policy.feedback : "",
-                        expected->feedback ? expected->feedback : "");
-    assert_memory_equal(&policy.units, &expected->units, sizeof policy.units);
-    assert_memory_equal(&policy.lr_scale, &expected->lr_scale, sizeof policy.lr_scale);
-    assert_int_equal(policy.residual, expected->residual);
-    assert_false(policy.warmup);
-    assert_int_equal(policy.moments, expected->moments);
-    assert_true(policy.nvme_state == expected->nvme_state);
-    deck_destroy(&deck);
-  }
+  for (int i = 0; i < units->n; i++)
+    append_text(out, 512, " %s:%s=%s", what, units->of[i].pattern, units->of[i].value);
+}
+
+/* What is not zero, as text. */
+static void describe(const struct deck_shape *shape, const struct deck_policy *policy, char *out)
+{
+  static const char *const keeps[] = {"keep", "recompute", "host", "nvme", "keep_host"};
+  const struct {
+    const char *name;
+    double value;
+  } rows[] = {{"each_micro", policy->reduce_every_micro},
+              {"tight", policy->tight},
+              {"keep_working", policy->keep_working},
+              {"host_state", policy->host_state},
+              {"params_full", policy->params_full},
+              {"cpu_reduce", policy->cpu_reduce},
+              {"immediate", policy->immediate},
+              {"speculative", policy->speculative},
+              {"warmup", policy->warmup},
+              {"across_nodes", policy->across_nodes},
+              {"difference", policy->difference},
+              {"one_node", policy->one_node},
+              {"resident", (double)policy->resident},
+              {"gathered", (double)policy->gathered},
+              {"sample", (double)policy->sample},
+              {"nvme_state", policy->nvme_state},
+              {"residual", policy->residual}};
+  snprintf(out, 512, "%d in groups of %d x %d, %lld = %lld x %lld of %lld, %s", shape->ranks,
+           shape->group, shape->replicas, (long long)shape->rank_batch, (long long)shape->micros,
+           (long long)shape->micro_batch, (long long)shape->sequence, dtype_name(policy->moments));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].value == 1)
+      append_text(out, 512, " %s", rows[i].name);
+    else if (rows[i].value != 0)
+      append_text(out, 512, " %s=%g", rows[i].name, rows[i].value);
+  if (policy->feedback)
+    append_text(out, 512, " feedback=%s", policy->feedback);
+  add_codec(out, "grads", &policy->grads);
+  add_codec(out, "weights", &policy->weights);
+  add_units(out, "codec", &policy->units);
+  add_units(out, "lr", &policy->lr_scale);
+  for (int i = 0; i < policy->activations.n; i++)
+    append_text(out, 512, "%s%s", i ? "," : " ", keeps[policy->activations.of[i]]);
+}
+
+static void check_resolved(const char *given, const char *expected)
+{
+  struct deck deck;
+  struct deck_shape shape;
+  struct deck_policy policy;
+  char text[512];
+  int ranks, local_ranks, length;
+  assert_int_equal(sscanf(given, "%d %d %n", &ranks, &local_ranks, &length), 2);
+  must(load(&deck, given + length));
+  must(deck_resolve(&deck, ranks, local_ranks, &shape, &policy));
+  describe(&shape, &policy, text);
+  assert_string_equal(text, expected);
+  deck_destroy(&deck);
 }
 
 TEST(test_resolve)
 {
-  static const struct {
-    const char *given;
-    int local_ranks;
-    struct deck_shape shape; /* ranks, group, replicas, rank_batch, micro_batch, micros, sequence */
-    bool each_micro;
-    struct deck_pattern activations;
-  } known[] = {
-      {"data.batch=8", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {0}},
-      {"data.batch=12 data.micro_batch=2 data.sequence=64", 3, {3, 3, 1, 4, 2, 2, 64}, true, {0}},
-      {"shard.strategy=shard_grad_op", 2, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
-      {"shard.strategy=shard_optim", 2, {4, 4, 1, 2, 2, 1, 1024}, false, {0}},
-      {"shard.strategy=no_shard", 2, {4, 1, 4, 2, 2, 1, 1024}, false, {0}},
-      {"shard.strategy=no_shard shard.reduce=micro", 4, {4, 1, 4, 2, 2, 1, 1024}, true, {0}},
-      {"shard.reduce=step", 2, {2, 2, 1, 4, 4, 1, 1024}, false, {0}},
-      {"shard.strategy=hybrid_shard shard.group=2", 4, {8, 2, 4, 1, 1, 1, 1024}, true, {0}},
-      {"shard.strategy=hybrid_shard shard.group=node", 4, {8, 4, 2, 1, 1, 1, 1024}, true, {0}},
-      {"shard.strategy=hybrid_shard", 4, {8, 4, 2, 1, 1, 1, 1024}, true, {0}},
-      /* one node: full_shard */
-      {"shard.strategy=hybrid_shard", 4, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
-      /* a rank a node: nothing is sharded */
-      {"shard.strategy=hybrid_shard", 1, {2, 1, 2, 4, 4, 1, 1024}, true, {0}},
-      {"shard.group=world", 2, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
-      {"shard.strategy=hybrid_shard shard.group=4", 4, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
-      /* one rank: anything goes */
-      {"shard.strategy=hybrid_shard shard.group=2", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {0}},
-      {"tiers.activations=recompute", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {1, {KEEP_INPUT}}},
-      {"tiers.activations=recompute:3", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {3, {KEEP_INPUT}}},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    const struct deck_shape expected = known[i].shape;
-    struct deck_shape shape;
-    struct deck_policy policy;
-    struct deck_pattern activations = known[i].activations;
-    assert_int_equal(load(&deck, known[i].given), STATUS_OK);
-    assert_int_equal(deck_resolve(&deck, expected.ranks, known[i].local_ranks, &shape, &policy),
-                     STATUS_OK);
-    assert_int_equal(shape.ranks, expected.ranks);
-    assert_int_equal(shape.group, expected.group);
-    assert_int_equal(shape.replicas, expected.replicas);
-    assert_int_equal(shape.rank_batch, expected.rank_batch);
-    assert_int_equal(shape.micro_batch, expected.micro_batch);
-    assert_int_equal(shape.micros, expected.micros);
-    assert_int_equal(shape.sequence, expected.sequence);
-    if (activations.n == 0) /* unless said */
-      activations.n = 1;
-    check_pattern(&policy.activations, &activations);
-    assert_int_equal(policy.reduce_every_micro, known[i].each_micro);
-    assert_int_equal(policy.moments, DTYPE_F32);
-    assert_false(policy.host_state || policy.params_full || policy.cpu_reduce || policy.immediate);
-    assert_true(policy.nvme_state == 0);
-    deck_destroy(&deck);
-  }
+  rows_each("tests/deck/resolved.txt", "ranks", check_resolved);
+  rows_each("tests/deck/resolved.txt", "tiers", check_resolved);
 }
 
 /* A comma ends a plain word of YAML. */
@@ -765,82 +343,23 @@ TEST(test_patterns_are_echoed)
   deck_destroy(&again);
 }
 
+static void check_refused_ranks(const char *given, const char *sentence)
+{
+  struct deck deck;
+  struct deck_shape shape = {.ranks = -1};
+  struct deck_policy policy = {.resident = -1};
+  int ranks, local_ranks, length;
+  assert_int_equal(sscanf(given, "%d %d %n", &ranks, &local_ranks, &length), 2);
+  must(load(&deck, given + length));
+  assert_int_equal(deck_resolve(&deck, ranks, local_ranks, &shape, &policy), STATUS_USAGE);
+  assert_string_equal(status_text(), sentence);
+  assert_true(shape.ranks == -1 && policy.resident == -1); /* outputs are set on success only */
+  deck_destroy(&deck);
+}
+
 TEST(test_does_not_fit)
 {
-  static const struct {
-    const char *given;
-    int ranks, local_ranks;
-    const char *sentence;
-  } known[] = {
-      {"data.batch=64", 3, 3,
-       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use "
-       "data.batch=63 or 66, or a number of ranks that divides 64"},
-      {"", 9, 9,
-       "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use data.batch=9, "
-       "or a number of ranks that divides 8"},
-      {"data.batch=64", 128, 8,
-       "data.batch (command line) is 64 sequences, which 128 ranks cannot share evenly; use "
-       "data.batch=128, or a number of ranks that divides 64"},
-      {"data.batch=10 data.micro_batch=4", 1, 1,
-       "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command "
-       "line) = 4; use a batch of 8 or 12, or another "
-       "micro-batch"},
-      {"data.batch=12 data.micro_batch=4", 2, 2,
-       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 (data.batch "
-       "(command line) = 12), which is not a multiple of that; use a micro-batch that divides 6, "
-       "or a batch of 8 or 16"},
-      {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
-       "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; "
-       "start 6 or 9 ranks, or use a group that divides 8"},
-      {"shard.strategy=hybrid_shard shard.group=16", 8, 8,
-       "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; "
-       "start 16 ranks, or use a group that divides 8"},
-      {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
-       "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same "
-       "number of ranks on every node"},
-      {"shard.strategy=hybrid_shard", 8, 3,
-       "shard.group (default) is auto, which means node here, but 8 ranks do not fill nodes of 3; "
-       "start the same number of ranks on every node"},
-      {"tiers.params=host tiers.optimizer=host transfer.params=full", 8, 4,
-       "transfer.params (command line) is full, where the ranks of a shard group share the "
-       "parameters in the memory of a node, but a group has 8 "
-       "ranks and a node 4: set transfer.params=shard, or shard.strategy=hybrid_shard with "
-       "shard.group=node"},
-      {"tiers.params=host tiers.optimizer=host transfer.params=full shard.strategy=hybrid_shard "
-       "shard.group=2 data.batch=6",
-       6, 3,
-       "transfer.params (command line) is full, where the ranks of a shard group share the "
-       "parameters in the memory of a node, but a group has 2 "
-       "ranks and a node 3: set transfer.params=shard, or shard.strategy=hybrid_shard with "
-       "shard.group=node"},
-      {"", 0, 1,
-       "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
-      {"", 2, 4,
-       "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
-      /* With a train.init, loading does not check. */
-      {"train.init=folder optim.lr_scale=" UNITS_33, 1, 1,
-       "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
-      {"train.init=folder compress.grads.units=" UNITS_33, 1, 1,
-       "compress.grads.units (command line) has 33 items, and at most 32 are possible: use "
-       "patterns"},
-      {"train.init=folder shard.strategy=hybrid_shard shard.group=world", 2, 2,
-       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, "
-       "whose groups are smaller; leave it out, which means node, or set shard.group=N ranks"},
-      {"train.init=folder shard.strategy=hybrid_shard shard.group=x", 3, 3,
-       "shard.group (command line) must be auto, world, node or a number of ranks, not 'x'"},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    struct deck_shape shape = {.ranks = -1};
-    struct deck_policy policy = {.resident = -1};
-    assert_int_equal(load(&deck, known[i].given), STATUS_OK);
-    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy),
-                     STATUS_USAGE);
-    assert_string_equal(status_text(), known[i].sentence);
-    assert_int_equal(shape.ranks, -1); /* outputs are set on success only */
-    assert_int_equal(policy.resident, -1);
-    deck_destroy(&deck);
-  }
+  rows_each("tests/deck/refused.txt", "on ranks", check_refused_ranks);
 }
 
 TEST(test_hash)

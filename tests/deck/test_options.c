@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "deck/options.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
 struct values {
@@ -331,108 +332,26 @@ TEST_WITH(test_quotes, make, unmake)
 }
 
 /* Every way to go wrong, with its sentence. */
-TEST_WITH(test_refusals_of_assignments, make, unmake)
+static void check_assignment(const char *given, const char *sentence)
 {
-  static const struct {
-    const char *given, *sentence;
-  } known[] = {
-      {"run.stesp=1",
-       "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
-      {"steps=1", "command line: unknown key 'steps'; the nearest known key is 'run.steps'"},
-      {"list.colour=red",
-       "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
-      {"lists=1", "command line: unknown key 'lists'; the nearest known key is 'list'"},
-      {"run.steps", "command line: 'run.steps' is not of the form key=value, such as out=..."},
-      {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
-      {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
-      {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
-      {"list.pair=1", "command line: list.pair must be a list of 2 numbers, but 1 was given"},
-      {"list.pair=[1,2,3]",
-       "command line: list.pair must be a list of 2 numbers, but 3 were given"},
-      {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
-      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an "
-                      "empty one, but 1 was given"},
-      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, "
-                            "or an empty one, but 3 were given"},
-      {"list.span=1,2.5", "command line: list.span must be a list of 2 integers from 0 to 100, or "
-                          "an empty one, not '2.5'"},
-      {"list.span=-1,2", "command line: list.span must be a list of 2 integers from 0 to 100, or "
-                         "an empty one, not '-1'"},
-      {"list.kinds=red,blue",
-       "command line: list.kinds must be a list of any of red, green, not 'blue'"},
-      {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set "
-                       "the terminal to UTF-8"},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    assert_int_equal(options_assign(set, known[i].given), STATUS_USAGE);
-    assert_string_equal(status_text(), known[i].sentence);
-  }
+  assert_int_equal(options_assign(set, given), STATUS_USAGE);
+  assert_string_equal(status_text(), sentence);
 }
 
-#define ANCHOR(line)                                                                               \
-  "t.yaml:" line ": a deck has no anchors (&name); remove it, and put a text that begins with & "  \
-  "in quotes"
-#define TAG(line)                                                                                  \
-  "t.yaml:" line ": a deck has no tags (!name); remove it, and put a text that begins with ! in "  \
-  "quotes"
+TEST_WITH(test_refusals_of_assignments, make, unmake)
+{
+  rows_each("tests/deck/refused.txt", "assigned", check_assignment);
+}
+
+static void check_yaml(const char *given, const char *sentence)
+{
+  assert_int_equal(read_text(given), STATUS_USAGE);
+  assert_string_equal(status_text(), sentence);
+}
 
 TEST_WITH(test_refusals_of_yaml, make, unmake)
 {
-  static const struct {
-    const char *text, *sentence;
-  } known[] = {
-      {"run:\n  stesp: 1\n",
-       "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
-      {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
-      {"run:\n  steps: 10\n   dir: x\n",
-       "t.yaml:2: '10 dir' goes over several lines: indent the keys of a section alike (a comma "
-       "separates them inside {}), and put a text of several lines in quotes"},
-      {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
-      {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n",
-       "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
-      {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n",
-       "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
-      {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
-      {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping"},
-      {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
-      {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
-      {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping"},
-      {"out: x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out, "
-                                    "and put a text that begins with * in quotes"},
-      {"list: {names: [*wte*]}\n",
-       "t.yaml:1: not YAML: while scanning an alias, did not find expected alphabetic or numeric "
-       "character; put a text that begins with * in quotes"},
-      {"out: &o x\n", ANCHOR("1")},
-      {"run: &r {steps: 1}\n", ANCHOR("1")},
-      {"run:\n  &k steps: 1\n", ANCHOR("2")},
-      {"list: {names: &n [a]}\n", ANCHOR("1")},
-      {"list: {names: [a, &n b]}\n", ANCHOR("1")},
-      {"out: !!str x\n", TAG("1")},
-      {"out: ! x\n", TAG("1")},
-      {"--- !d\nrun: {steps: 1}\n", TAG("1")},
-      {"list:\n  names: !l [a]\n", TAG("2")},
-      {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
-      {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
-      {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
-      {"words\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
-      {"run: {steps: 1}\n---\nrun: {steps: 2}\n",
-       "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
-      {"run: {steps: 1\n",
-       "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
-      {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found "
-                             "character that cannot start any token; indent with blanks, not "
-                             "with tabs"},
-      {"out: x\f\n", "t.yaml: not YAML at byte 6 (0x0C): control characters are not allowed"},
-      {"run: {st\u0435ps: 1}\n", "t.yaml:1: unknown key 'run.st\u0435ps' (with U+0435); the "
-                                 "nearest known key is 'run.steps'"},
-      {"run: {rate: \u22120.5}\n",
-       "t.yaml:1: run.rate must be a number from -1 to 1, not '\u22120.5' (with U+2212)"},
-      {"out: \xff\n", "t.yaml: not YAML at byte 5 (0xFF): invalid leading UTF-8 octet"},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    assert_int_equal(read_text(known[i].text), STATUS_USAGE);
-    assert_string_equal(status_text(), known[i].sentence);
-  }
+  rows_each("tests/deck/refused.txt", "YAML", check_yaml);
 }
 
 /* Characters that come with a copied text and cannot be seen: as without them, except in quotes. */
@@ -820,24 +739,9 @@ TEST_WITH(test_nested_sections, make_deep, unmake)
 
 TEST_WITH(test_nested_mistakes, make_deep, unmake)
 {
-  static const struct {
-    const char *yaml, *says;
-  } cases[] = {
-      {"a: {b: {z: 1}}\n", "t.yaml:1: unknown key 'a.b.z'; the nearest known key is 'a.b.x'"},
-      {"a: {b: 5}\n", "t.yaml:1: 'a.b' is a section: expected its keys, such as 'a.b.x'"},
-      {"a: {b: {x: {y: 1}}}\n", "t.yaml:1: expected a value, found a mapping"},
-      {"a: {b: {x: 1}, b: {y: 1}}\n",
-       "t.yaml:1: the section 'a.b' was already opened at line 1; put its keys together"},
-      {"a: {before: 1}\na: {b: {x: 1}}\n",
-       "t.yaml:2: the section 'a' was already opened at line 1; put its keys together"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    assert_int_equal(read_text(cases[i].yaml), STATUS_USAGE);
-    assert_string_equal(status_text(), cases[i].says);
-  }
-  assert_int_equal(options_assign(set, "a.b=1"), STATUS_USAGE);
-  assert_string_equal(status_text(), "command line: unknown key 'a.b'; it is a section: name one "
-                                     "of its keys, such as 'a.b.x'");
+  rows_each("tests/deck/refused.txt", "sections in sections", check_yaml);
+  check_assignment("a.b=1", "command line: unknown key 'a.b'; it is a section: name one of its "
+                            "keys, such as 'a.b.x'");
 }
 
 int main(void)
