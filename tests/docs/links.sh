@@ -21,7 +21,7 @@ for link in c.md 'b.md#three' '#two-words'; do
 done
 
 $links "$top_srcdir" || exit 1
-make -s install-nobase_dist_docDATA DESTDIR="$dir/root" > "$dir/out" 2>&1 || {
+make -s install-nobase_dist_docDATA install-shelves DESTDIR="$dir/root" > "$dir/out" 2>&1 || {
   cat "$dir/out" >&2
   exit 1
 }
