@@ -211,29 +211,36 @@ void fixture_put(const struct io_tensor *tensor, const float *values)
     memcpy(tensor->data, values, range_bytes(tensor));
 }
 
+enum status fixture_load(struct deck *deck, const char *text)
+{
+  enum { MOST = 32 };
+  char copy[4096], *assignment[MOST], *rest;
+  int n = 0;
+  snprintf(copy, sizeof copy, "%s", text);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    assert_true(n < MOST);
+    assignment[n++] = word;
+  }
+  return deck_load(deck, n, assignment);
+}
+
+void fixture_assign(struct deck *deck, const char *text)
+{
+  char copy[4096], *rest;
+  snprintf(copy, sizeof copy, "%s", text);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    must(options_assign(deck->set, word));
+}
+
 void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group,
                   const char *freeze)
 {
-  char text[4][96], *assignment[] = {text[0],
-                                     text[1],
-                                     text[2],
-                                     text[3],
-                                     (char *)"model.layers=2",
-                                     (char *)"model.width=12",
-                                     (char *)"model.heads=2",
-                                     (char *)"model.context=10",
-                                     (char *)"model.vocab=31",
-                                     (char *)"data.batch=12",
-                                     (char *)"run.threads=1",
-                                     (char *)"model.ffn=0",
-                                     (char *)"model.tied=true"};
-  snprintf(text[0], sizeof text[0], "model.arch=%s", arch);
-  snprintf(text[1], sizeof text[1], "shard.strategy=%s", strategy);
-  snprintf(text[2], sizeof text[2], "shard.group=%s", group);
-  snprintf(text[3], sizeof text[3], "train.freeze=%s", freeze);
-  if (strcmp(arch, "llama") == 0) {
-    assignment[11] = (char *)"model.ffn=20";
-    assignment[12] = (char *)"model.tied=false";
-  }
-  must(deck_load(deck, (int)(sizeof assignment / sizeof assignment[0]), assignment));
+  char text[512];
+  snprintf(text, sizeof text,
+           "model.layers=2 model.width=12 model.heads=2 model.context=10 model.vocab=31 "
+           "data.batch=12 run.threads=1 model.arch=%s shard.strategy=%s shard.group=%s "
+           "train.freeze=%s %s",
+           arch, strategy, group, freeze,
+           strcmp(arch, "llama") ? "model.ffn=0 model.tied=true" : "model.ffn=20 model.tied=false");
+  must(fixture_load(deck, text));
 }

@@ -13,6 +13,9 @@ void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, i
 void fixture_set_nodes(int local_ranks);
 void fixture_close(struct job *job); /* leaves a comm that was given alone */
 
+/* A deck from assignments with blanks between them, and more of them for a deck. */
+enum status fixture_load(struct deck *deck, const char *text);
+void fixture_assign(struct deck *deck, const char *text);
 /* A deck of seconds: two blocks of a few kB, 12 sequences a step. */
 void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group,
                   const char *freeze);

@@ -9,5 +9,7 @@ check_PROGRAMS += \
 fixtures += tests/job/libjob.a
 tests_job_libjob_a_SOURCES = \
 	tests/job/fixture.c \
-	tests/job/fixture.h
+	tests/job/fixture.h \
+	tests/job/ranks.c \
+	tests/job/ranks.h
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp

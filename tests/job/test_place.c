@@ -14,19 +14,11 @@
 #include "job/search.h"
 #include "tests/test.h"
 
-enum { MOST = 4 };
-
-/* `text` holds assignments separated by blanks. */
 static enum status choose(const char *text, int ranks, int local_ranks, int gpus,
                           struct job_place *out)
 {
   struct deck deck;
-  char copy[256], *assignment[MOST], *rest;
-  int n = 0;
-  snprintf(copy, sizeof copy, "%s", text);
-  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-    assignment[n++] = word;
-  must(deck_load(&deck, n, assignment));
+  must(fixture_load(&deck, text));
   const enum status status = job_choose_place(&deck, ranks, local_ranks, gpus, out);
   deck_destroy(&deck);
   return status;
@@ -82,7 +74,7 @@ TEST(scales_of_fp8)
                     needs_any[] = "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or "
                                   "10.0 and later, which TPU is not: use run.compute=bf16";
   static const struct {
-    char *given;
+    const char *given;
     enum fp8_scales has;
     bool tensor;
     const char *refusal;
@@ -100,7 +92,7 @@ TEST(scales_of_fp8)
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
     bool tensor = false;
-    must(deck_load(&deck, 1, (char *[]){known[i].given}));
+    must(fixture_load(&deck, known[i].given));
     const enum status status = job_fp8_scales(&deck, known[i].has, "TPU", &tensor);
     assert_int_equal(status, known[i].refusal ? STATUS_UNSUPPORTED : STATUS_OK);
     if (known[i].refusal)
@@ -164,12 +156,22 @@ struct sized {
 
 enum { GI = 1 << 30 };
 
+/* `rank` of `ranks`, on nodes of `local`. Its plan is the real one. */
+static void open_rank(struct sized *sized, const char *keys, int rank, int ranks, int local,
+                      bool apart)
+{
+  struct comm *comm;
+  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
+  fixture_assign(&sized->deck, keys);
+  must(deck_check(&sized->deck));
+  must(comm_create_fake(rank, ranks, local, &comm));
+  fixture_open(&sized->job, &sized->deck, comm, rank, ranks, apart);
+  sized->plan = *sized->job.plan[PLAN_TRAIN];
+}
+
 static void sized_open(struct sized *sized, bool apart)
 {
-  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
-  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
-  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, apart);
-  sized->plan = *sized->job.plan[PLAN_TRAIN];
+  open_rank(sized, "checkpoint.at_end=false", 0, 2, 2, apart);
   assert_in_range(sized->job.model->units, 1, 8);
   memcpy(sized->unit, sized->plan.unit, (size_t)sized->job.model->units * sizeof *sized->unit);
   sized->plan.unit = sized->unit;
@@ -193,6 +195,25 @@ static enum status sized_check(const struct sized *sized, enum job_use use,
 static const struct job_limits no_limits = {
     .device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
 
+static void refused(const struct sized *sized, const struct job_limits *limits, const char *text)
+{
+  assert_int_equal(sized_check(sized, JOB_TRAIN, limits), STATUS_MEMORY);
+  check_text(text);
+}
+
+/* Against the memory of this machine. */
+static enum status check_here(const struct sized *sized)
+{
+  const struct plan *plans[] = {&sized->plan};
+  return job_check_fits(&sized->job, JOB_TRAIN, 1, plans);
+}
+
+static void refused_here(const struct sized *sized, enum status expected, const char *text)
+{
+  assert_int_equal(check_here(sized), expected);
+  check_text(text);
+}
+
 /* The arenas of a rank are compared with the memory that the reserve leaves. The context is in use
  * already, and counts once. */
 TEST(a_device_apart_is_asked_for_its_memory)
@@ -207,16 +228,14 @@ TEST(a_device_apart_is_asked_for_its_memory)
   limits.device = INT64_C(5) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device--;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: a rank needs 5.00 GiB of memory on its apart device (3.00 GiB "
-             "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.25 GiB for the CUDA context, "
-             "libraries and NCCL): use ");
-  const struct plan *plans[] = {&sized.plan};
+  refused(&sized, &limits,
+          "the job does not fit: a rank needs 5.00 GiB of memory on its apart device (3.00 GiB "
+          "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.25 GiB for the CUDA context, "
+          "libraries and NCCL): use ");
   apart_set_memory(GI / 2, INT64_C(7) * GI + GI / 4); /* and the device's own word is asked for */
-  must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+  must(check_here(&sized));
   apart_set_memory(GI / 2 + 1, INT64_C(7) * GI + GI / 4);
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("and has 5.00 GiB (and 2.25 GiB for");
+  refused_here(&sized, STATUS_MEMORY, "and has 5.00 GiB (and 2.25 GiB for");
   apart_set_memory(-1, 0);
   sized_close(&sized);
 }
@@ -230,10 +249,7 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
   sized.plan.transient_bytes[TIER_HOST] = INT64_C(4) * GI;
   sized.plan.persistent_bytes[TIER_SHARED] = INT64_C(6) * GI;
   struct deck_shape *shape = &sized.plan.input.shape;
-  static const char *const keys[] = {"tiers.params=host", "tiers.optimizer=host",
-                                     "transfer.params=full"};
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-    must(options_assign(sized.deck.set, keys[k]));
+  fixture_assign(&sized.deck, "tiers.params=host tiers.optimizer=host transfer.params=full");
   const int64_t state_bytes =
       job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
   struct job_limits limits = no_limits;
@@ -241,10 +257,10 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.host = INT64_C(34) * GI - 1;
   limits.shared = INT64_C(6) * GI;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: the 2 ranks of this node need 34.00 GiB of host memory (per "
-             "rank 10.00 GiB persistent, 4.00 GiB per step; 6.00 GiB shared by the ranks) and have "
-             "34.00 GiB: use ");
+  refused(&sized, &limits,
+          "the job does not fit: the 2 ranks of this node need 34.00 GiB of host memory (per "
+          "rank 10.00 GiB persistent, 4.00 GiB per step; 6.00 GiB shared by the ranks) and have "
+          "34.00 GiB: use ");
   check_text("; the ranks of this node need 6.00 GiB of shared memory in /dev/shm, which has 6.00 "
              "GiB (enough)");
   shape->group = 1; /* each rank with a copy of its own */
@@ -252,9 +268,9 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
   limits.shared = INT64_C(12) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: the ranks of this node need 12.00 GiB of shared memory in "
-             "/dev/shm, which has 12.00 GiB: use ");
+  refused(&sized, &limits,
+          "the job does not fit: the ranks of this node need 12.00 GiB of shared memory in "
+          "/dev/shm, which has 12.00 GiB: use ");
   check_text("transfer.params=shard, or a larger /dev/shm (mount");
 
   shape->group = 2; /* and what each has for itself */
@@ -262,55 +278,41 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
   limits.shared = INT64_C(8) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the ranks of this node need 8.00 GiB of shared memory in /dev/shm, which has 8.00 "
-             "GiB: use transfer.params=shard, or a larger /dev/shm");
+  refused(&sized, &limits,
+          "the ranks of this node need 8.00 GiB of shared memory in /dev/shm, which has 8.00 "
+          "GiB: use transfer.params=shard, or a larger /dev/shm");
   sized_close(&sized);
 }
 
 /* ---- cures ---- */
 
-enum { MOST_KEYS = 12 };
-
-static void open_with(struct sized *sized, int n, char *const key[])
+static void open_with(struct sized *sized, const char *keys)
 {
-  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
-  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
-  for (int k = 0; k < n; k++)
-    must(options_assign(sized->deck.set, key[k]));
-  must(deck_check(&sized->deck));
-  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, true);
-  sized->plan = *sized->job.plan[PLAN_TRAIN];
+  char all[4096];
+  snprintf(all, sizeof all, "checkpoint.at_end=false %s", keys);
+  open_rank(sized, all, 0, 2, 2, true);
 }
 
 /* `cure` holds keys with blanks between them, and perhaps a note. */
-static void check_cure(int n, char *const key[], const char *cure, const struct job_limits *limits)
+static void check_cure(const char *keys, const char *cure, const struct job_limits *limits)
 {
   struct sized sized;
-  char *keys[MOST_KEYS], copy[2048];
-  for (int k = 0; k < n; k++)
-    keys[k] = key[k];
-  snprintf(copy, sizeof copy, "%s", cure);
-  copy[strcspn(copy, "(")] = 0;
-  for (char *rest, *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-    assert_true(n < MOST_KEYS);
-    keys[n++] = word;
-  }
-  open_with(&sized, n, keys);
+  char all[2048];
+  snprintf(all, sizeof all, "%s %.*s", keys, (int)strcspn(cure, "("), cure);
+  open_with(&sized, all);
   if (sized_check(&sized, JOB_TRAIN, limits))
     fail_msg("'%s' is no cure: %s", cure, status_text());
   sized_close(&sized);
 }
 
 /* Oracle: decks with these keys, whose plans fit. How many there were. */
-static int check_cures(int n, char *const key[], const char *least, const struct job_limits *limits)
+static int check_cures(const char *keys, const char *least, const struct job_limits *limits)
 {
   struct sized sized;
   char text[2048];
   int cures = 0;
-  open_with(&sized, n, key);
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, limits), STATUS_MEMORY);
-  check_text(least);
+  open_with(&sized, keys);
+  refused(&sized, limits, least);
   const char *named = strstr(status_text(), ": use ");
   snprintf(text, sizeof text, "%s", named ? named + strlen(": use ") : "");
   sized_close(&sized);
@@ -321,7 +323,7 @@ static int check_cures(int n, char *const key[], const char *least, const struct
       * or = 0;
     if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 && !strstr(at, " ranks on ") &&
         !strstr(at, "FOLDER")) { /* not what no key does */
-      check_cure(n, key, at, limits);
+      check_cure(keys, at, limits);
       cures++;
     }
     at = or ? or +5 : NULL;
@@ -329,58 +331,54 @@ static int check_cures(int n, char *const key[], const char *least, const struct
   return cures;
 }
 
+/* Bytes that the node of these keys needs in a tier: the device's are of one rank. */
+static int64_t needs(const char *keys, enum plan_tier tier)
+{
+  struct sized sized;
+  open_with(&sized, keys);
+  const int64_t bytes = tier == TIER_SHARED   ? plan_shared_bytes(&sized.plan)
+                        : tier == TIER_DEVICE ? plan_tier_bytes(&sized.plan, tier)
+                                              : 2 * plan_tier_bytes(&sized.plan, tier);
+  sized_close(&sized);
+  return bytes;
+}
+
+#define HOST "tiers.params=host tiers.optimizer=host "
+
+/* One byte is missing, and the cheapest cures come first. */
 TEST(keys_that_are_named_make_it_fit)
 {
-  static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host",
-                                                                       "tiers.optimizer=host",
-                                                                       "optim.update=deferred"};
-  static char *const early[] = {"tiers.params=host", "tiers.optimizer=host", "tiers.nvme=/tmp"};
-  static char *const disk[] = {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme",
-                               "tiers.nvme=/tmp"};
-  static char *const shared[] = {"tiers.params=host", "tiers.optimizer=host",
-                                 "transfer.params=full"};
-  struct sized sized;
+  static const struct {
+    const char *keys;
+    enum plan_tier tier;
+    const char *cures;
+  } known[] = {
+      {"data.micro_batch=6", TIER_DEVICE,
+       ": use data.micro_batch=1, or tiers.activations=recompute, or tiers.params=host "
+       "tiers.optimizer=host"},
+      {HOST "optim.update=deferred", TIER_HOST,
+       ": use optim.moments=bf16 (which changes the numbers), or 2 ranks on 2 nodes"},
+      {HOST "tiers.nvme=/tmp", TIER_HOST, ": use optim.update=deferred, or "},
+      {HOST "optim.state=nvme tiers.nvme=/tmp", TIER_DISK, ": use optim.state_share=0.5, or "},
+      {HOST "transfer.params=full", TIER_SHARED, ": use transfer.params=shard, or a larger"},
+  };
   struct job_limits limits = no_limits;
   int named = 0;
-  open_with(&sized, 1, kept);
-  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE);
-  sized_close(&sized);
-  limits.device = device - 1;
-  assert_in_range(check_cures(1, kept,
-                              ": use data.micro_batch=1, or tiers.activations=recompute, or "
-                              "tiers.params=host tiers.optimizer=host",
-                              &limits),
-                  1, 3);
-  for (int64_t part = 9; part > 0;
-       part--) { /* less and less room: the cheap ones are named no more */
-    limits.device = device / 10 * part;
-    named += check_cures(1, kept, ": ", &limits);
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    const int64_t short_of = needs(known[i].keys, known[i].tier) - 1;
+    limits = no_limits;
+    *(known[i].tier == TIER_DEVICE   ? &limits.device
+      : known[i].tier == TIER_HOST   ? &limits.host
+      : known[i].tier == TIER_SHARED ? &limits.shared
+                                     : &limits.disk) = short_of;
+    assert_in_range(check_cures(known[i].keys, known[i].cures, &limits), 1, 3);
+  }
+  limits = no_limits;
+  for (int64_t part = 9; part > 0; part--) { /* less and less room: cheap cures disappear */
+    limits.device = needs(known[0].keys, TIER_DEVICE) / 10 * part;
+    named += check_cures(known[0].keys, ": ", &limits);
   }
   assert_true(named > 5);
-  open_with(&sized, 3, host);
-  limits = no_limits;
-  limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
-  sized_close(&sized);
-  assert_in_range(check_cures(3, host,
-                              ": use optim.moments=bf16 (which changes the numbers), or 2 ranks on "
-                              "2 nodes",
-                              &limits),
-                  1, 3);
-  open_with(&sized, 3, early);
-  limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
-  sized_close(&sized);
-  assert_in_range(check_cures(3, early, ": use optim.update=deferred, or ", &limits), 1, 3);
-  open_with(&sized, 4, disk);
-  limits = no_limits;
-  limits.disk = 2 * plan_tier_bytes(&sized.plan, TIER_DISK) - 1;
-  sized_close(&sized);
-  assert_in_range(check_cures(4, disk, ": use optim.state_share=0.5, or ", &limits), 1, 3);
-  open_with(&sized, 3, shared);
-  limits = no_limits;
-  limits.shared = plan_shared_bytes(&sized.plan) - 1;
-  sized_close(&sized);
-  assert_in_range(check_cures(3, shared, ": use transfer.params=shard, or a larger", &limits), 1,
-                  3);
 }
 
 /* And where none does, that is said; a rank that is not to look for them says what it needs alone.
@@ -389,12 +387,11 @@ TEST(no_key_is_named_that_does_not_help)
 {
   struct sized sized;
   struct job_limits limits = no_limits;
-  open_with(&sized, 0, NULL);
+  open_with(&sized, "");
   limits.device = 1;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(
-      "and has 1 B (and 2.25 GiB for the CUDA context, libraries and NCCL): none of the keys "
-      "that were tried makes it fit; use GPUs with more memory");
+  refused(&sized, &limits,
+          "and has 1 B (and 2.25 GiB for the CUDA context, libraries and NCCL): none of the keys "
+          "that were tried makes it fit; use GPUs with more memory");
   const struct plan *plans[] = {&sized.plan};
   assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false),
                    STATUS_MEMORY);
@@ -428,14 +425,13 @@ TEST(registered_memory_is_compared_with_the_limit)
     limits.lock--;
     check_warning(&sized, &limits, apart ? registers : "nothing");
 
-    const struct plan *plans[] = {&sized.plan}; /* and the process' own limit */
     struct rlimit usual;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &usual), 0);
     assert_int_equal(
         setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){.rlim_cur = 65536, .rlim_max = usual.rlim_max}),
         0);
     status_set(STATUS_OK, "nothing");
-    must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+    must(check_here(&sized));
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
     check_text(apart ? registers : "nothing");
     sized_close(&sized);
@@ -472,18 +468,17 @@ TEST(the_disk_is_asked_for_its_room)
   limits.disk = INT64_C(8) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.disk--;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: the 2 ranks of this node need 8.00 GiB on the disk of "
-             "/scratch/run, which has 8.00 GiB: use ");
+  refused(&sized, &limits,
+          "the job does not fit: the 2 ranks of this node need 8.00 GiB on the disk of "
+          "/scratch/run, which has 8.00 GiB: use ");
   check_text("tiers.nvme=FOLDER on a larger disk");
   sized.plan.input.policy.nvme_state = 0;
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
-  const struct plan *plans[] = {&sized.plan};
   char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];
   assert_non_null(mkdtemp(folder));
   snprintf(below, sizeof below, "%s/nvme", folder);
   sized.job.nvme = below;
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  assert_int_equal(check_here(&sized), STATUS_MEMORY);
   snprintf(words, sizeof words,
            "the 2 ranks of this node need 2.00 EiB on the disk of %s (a new folder), which has",
            below);
@@ -491,7 +486,7 @@ TEST(the_disk_is_asked_for_its_room)
   check_text("tiers.nvme=FOLDER on a larger disk");
   assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
   sized.job.nvme = folder;
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  assert_int_equal(check_here(&sized), STATUS_MEMORY);
   snprintf(words, sizeof words,
            "the 2 ranks of this node need 2.00 EiB on the disk of %s, which has", folder);
   check_text(words);
@@ -514,18 +509,16 @@ TEST(a_folder_that_cannot_be_is_not_a_full_disk)
   };
   struct sized sized;
   sized_open(&sized, false);
-  const struct plan *plans[] = {&sized.plan};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     for (int shift = 10; shift <= 60; shift += 50) {
       sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << shift;
       sized.job.nvme = (char *)known[i].folder;
-      assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_IO);
-      check_text(known[i].text);
+      refused_here(&sized, STATUS_IO, known[i].text);
       check_text("(tiers.nvme=FOLDER)");
       assert_null(strstr(status_text(), "iB")); /* no size */
     }
   sized.plan.persistent_bytes[TIER_DISK] = 0; /* who needs none is not asked for one */
-  must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+  must(check_here(&sized));
   sized.job.nvme = NULL;
   sized_close(&sized);
 }
@@ -559,19 +552,13 @@ char *__wrap_mkdtemp(char *path)
 static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
 {
   struct sized sized;
-  struct comm *comm;
-  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
-  must(options_assign(sized.deck.set, named ? "tiers.nvme=/tmp/nvme" : "run.dir=/tmp"));
-  must(comm_create_fake(rank, 4, local, &comm));
-  fixture_open(&sized.job, &sized.deck, comm, rank, 4, false);
-  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  open_rank(&sized, named ? "tiers.nvme=/tmp/nvme" : "run.dir=/tmp", rank, 4, local, false);
   sized.plan.persistent_bytes[TIER_DISK] = bytes;
   sized.job.nvme = job_nvme_folder(&sized.deck);
   assert_string_equal(sized.job.nvme, "/tmp/nvme");
   trials = 0;
   status_set(STATUS_OK, "nothing");
-  const struct plan *plans[] = {&sized.plan};
-  const enum status status = job_check_fits(&sized.job, JOB_TRAIN, 1, plans);
+  const enum status status = check_here(&sized);
   mem_free(sized.job.nvme);
   sized_close(&sized);
   return status;
@@ -647,20 +634,12 @@ TEST(a_shared_disk_is_asked_for_the_room_of_all_nodes)
 static bool names_nvme(int local, unsigned type)
 {
   struct sized sized;
-  struct comm *comm;
-  static const char *const keys[] = {"run.dir=/tmp", "tiers.params=host", "tiers.optimizer=host",
-                                     "tiers.activations=recompute", "data.micro_batch=1"};
-  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-    must(options_assign(sized.deck.set, keys[k]));
-  must(comm_create_fake(0, 4, local, &comm));
-  fixture_open(&sized.job, &sized.deck, comm, 0, 4, false);
-  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  open_rank(&sized, "run.dir=/tmp " HOST "tiers.activations=recompute data.micro_batch=1", 0, 4,
+            local, false);
   sized.plan.persistent_bytes[TIER_HOST] = INT64_C(1) << 55;
   sized.job.nvme = job_nvme_folder(&sized.deck);
   system_type = type;
-  const struct plan *plans[] = {&sized.plan};
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  assert_int_equal(check_here(&sized), STATUS_MEMORY);
   system_type = 0;
   check_text(": use ");
   const bool names = strstr(status_text(), "optim.state=nvme") != NULL;
@@ -738,14 +717,12 @@ TEST(the_host_device_is_asked_for_the_host_s_memory)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared = -1;
   limits.host--;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: the 2 ranks of this node need 12.01 GiB of host memory (per "
-             "rank 5.00 GiB persistent, 1.00 GiB per step; 8.00 MiB to exchange data) and have "
-             "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
-  const struct plan *plans[] = {&sized.plan};
+  refused(&sized, &limits,
+          "the job does not fit: the 2 ranks of this node need 12.01 GiB of host memory (per "
+          "rank 5.00 GiB persistent, 1.00 GiB per step; 8.00 MiB to exchange data) and have "
+          "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("the 2 ranks of this node need 2.00 EiB of host memory");
+  refused_here(&sized, STATUS_MEMORY, "the 2 ranks of this node need 2.00 EiB of host memory");
   sized_close(&sized);
 }
 
@@ -811,12 +788,7 @@ TEST(a_device_apart_refuses_what_it_does_not_do)
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
-    char copy[256], *assignment[MOST], *rest;
-    int n = 0;
-    snprintf(copy, sizeof copy, "%s", known[i].given);
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-      assignment[n++] = word;
-    must(deck_load(&deck, n, assignment));
+    must(fixture_load(&deck, known[i].given));
     struct device_model device = {.host_memory = !known[i].apart};
     struct plan_input input = {.mode = PLAN_TRAIN, .ranks = 1, .device = &device};
     assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);

@@ -40,18 +40,14 @@ static bool encodes(const struct encoded *encoded, int64_t trained, int rank, in
 static void open_job(struct job *job, struct deck *deck, int rank, const struct place *place,
                      const char *feedback, const char *tier, bool apart)
 {
-  char assignment[64];
+  char keys[256];
   fixture_set_nodes(place->local);
   fixture_deck(deck, "llama", place->replicas ? "hybrid_shard" : "full_shard",
                place->replicas ? "node" : "world", "[model.layers.0.*]");
-  must(options_assign(deck->set, "compress.grads.codec=bf16"));
-  if (place->local > 0)
-    must(options_assign(deck->set, "compress.across=node"));
-  snprintf(assignment, sizeof assignment, "compress.feedback=%s", feedback);
-  must(options_assign(deck->set, assignment));
-  snprintf(assignment, sizeof assignment, "tiers.residual=%s", tier);
-  must(options_assign(deck->set, assignment));
-  must(options_assign(deck->set, "tiers.nvme=/tmp"));
+  snprintf(keys, sizeof keys,
+           "compress.grads.codec=bf16 compress.feedback=%s tiers.residual=%s tiers.nvme=/tmp %s",
+           feedback, tier, place->local > 0 ? "compress.across=node" : "");
+  fixture_assign(deck, keys);
   fixture_open(job, deck, NULL, rank, place->ranks, apart);
 }
 

@@ -4,18 +4,12 @@
  * program if other code touches them. */
 /* ranks: 1 2 3 4 */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
-#include "fixture.h"
-#include "io/checkpoint/checkpoint.h"
 #include "job/weights.h"
+#include "ranks.h"
 #include "tests/test.h"
-
-static struct comm *comm;
 
 static const struct {
   const char *arch, *strategy, *freeze;
@@ -37,52 +31,6 @@ static void close_job(struct job *job, struct deck *deck)
   deck_destroy(deck);
 }
 
-/* Any bits for element e of a tensor, the same on every rank. */
-static float value_of(const struct io_tensor *t, int64_t e)
-{
-  uint32_t words[4];
-  rng_block(rng_key_make(7, t->name), (uint64_t)t->group[strlen(t->group) - 1], (uint64_t)e, words);
-  return (float)words[0] * 0x1p-31f - 1.0f;
-}
-
-static void fill(struct job *job)
-{
-  struct job_state *state = NULL;
-  must(job_state_open(job, true, false, true, &state));
-  for (int t = 0; t < state->n; t++)
-    for (int64_t e = state->tensor[t].range.begin; e < state->tensor[t].range.end; e++)
-      ((float *)state->tensor[t].data)[e - state->tensor[t].range.begin] =
-          value_of(&state->tensor[t], e);
-  must(job_state_commit(state));
-  job_state_close(state);
-}
-
-static void check_filled(struct job *job, bool unique)
-{
-  struct job_state *state = NULL;
-  int64_t seen = 0;
-  must(job_state_open(job, true, unique, false, &state));
-  for (int t = 0; t < state->n; t++)
-    for (int64_t e = state->tensor[t].range.begin; e < state->tensor[t].range.end; e++, seen++)
-      if (((const float *)state->tensor[t].data)[e - state->tensor[t].range.begin] !=
-          value_of(&state->tensor[t], e))
-        fail_msg("element %lld of %s %s", (long long)e, state->tensor[t].group,
-                 state->tensor[t].name);
-  assert_true(seen > 0 || comm_rank(comm) > 0); /* the last ranks may have but padding */
-  job_state_close(state);
-}
-
-static void read_buffer(const struct job *job, int buffer, char **out)
-{
-  const struct plan_buffer *b = &job->plan[PLAN_TRAIN]->buffer[buffer];
-  const char *from = (const char *)job->memory.persistent[b->tier] + b->offset;
-  must(mem_alloc(MEM_DATA, (size_t)b->bytes, (void **)out));
-  if (job->device->model.host_memory)
-    memcpy(*out, from, (size_t)b->bytes);
-  else
-    apart_read(from, (size_t)b->bytes, *out);
-}
-
 /* Padding included. */
 static void check_same_buffer(const struct job *a, const struct job *b, int in_a, int in_b)
 {
@@ -92,8 +40,8 @@ static void check_same_buffer(const struct job *a, const struct job *b, int in_a
     return;
   assert_int_equal(a->plan[PLAN_TRAIN]->buffer[in_a].bytes,
                    b->plan[PLAN_TRAIN]->buffer[in_b].bytes);
-  read_buffer(a, in_a, &left);
-  read_buffer(b, in_b, &right);
+  ranks_read(a, in_a, &left);
+  ranks_read(b, in_b, &right);
   assert_memory_equal(left, right, (size_t)a->plan[PLAN_TRAIN]->buffer[in_a].bytes);
   mem_free(left);
   mem_free(right);
@@ -120,12 +68,12 @@ TEST(the_device_holds_what_the_host_would)
     must(job_state_init(&job));
     must(job_state_init(&twin));
     check_same_state(&job, &twin);
-    fill(&job);
-    fill(&twin);
+    ranks_fill(&job, false);
+    ranks_fill(&twin, false);
     check_same_state(&job, &twin);
     for (int unique = 0; unique < 2; unique++) {
-      check_filled(&job, unique);
-      check_filled(&twin, unique);
+      ranks_check(&job, unique);
+      ranks_check(&twin, unique);
     }
     close_job(&job, &deck);
     close_job(&twin, &twin_deck);
@@ -169,8 +117,8 @@ TEST(nothing_is_copied_in_vain)
     close_job(&job, &deck);
 
     open_job(&job, &deck, which, false);
-    fill(&job);
-    check_filled(&job, true);
+    ranks_fill(&job, false);
+    ranks_check(&job, true);
     assert_int_equal(apart_counts().copies, 0);
     close_job(&job, &deck);
   }
@@ -194,23 +142,10 @@ TEST(a_rank_saves_the_state_of_its_own)
   close_job(&job, &deck);
 }
 
-static enum status save(const struct job *job, const char *path)
-{
-  struct checkpoint_meta meta = {
-      .step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
-  struct job_state *state = NULL;
-  must(options_print_yaml(job->deck->set, &meta.deck));
-  must(job_state_open(job, true, true, false, &state));
-  enum status status = checkpoint_write(comm, path, &meta, state->n, state->tensor);
-  job_state_close(state);
-  mem_free(meta.deck);
-  return status;
-}
-
 /* From memory apart to the host's and back, by way of a file each time. */
 TEST(either_device_goes_on_from_the_other_s_checkpoint)
 {
-  char *dir = *test_state, path[2][512];
+  char path[2][512];
   for (int which = 0; which < JOBS; which++) {
     struct deck deck[3];
     struct job job[3];
@@ -218,16 +153,15 @@ TEST(either_device_goes_on_from_the_other_s_checkpoint)
     snprintf(path[1], sizeof path[1], "%s/host-%d.h5", dir, which);
     for (int i = 0; i < 3; i++)
       open_job(&job[i], &deck[i], which, i != 1);
-    fill(&job[0]);
+    ranks_fill(&job[0], false);
     for (int i = 0; i < 2; i++) {
-      must(save(&job[i], path[i]));
+      ranks_save(&job[i], path[i]);
       must(weights_resume(&job[i + 1], path[i], &(bool){false}));
       check_same_state(&job[i], &job[i + 1]);
     }
-    check_filled(&job[2], true);
-    must(comm_barrier(comm));
-    if (comm_rank(comm) == 0)
-      assert_true(unlink(path[0]) == 0 && unlink(path[1]) == 0);
+    ranks_check(&job[2], true);
+    ranks_remove(path[0]);
+    ranks_remove(path[1]);
     for (int i = 0; i < 3; i++)
       close_job(&job[i], &deck[i]);
   }
@@ -264,34 +198,7 @@ TEST(auto_means_the_same_on_every_rank)
   deck_destroy(&deck);
 }
 
-static int start(void **state)
-{
-  const char *root = getenv("TMPDIR");
-  char *dir = NULL;
-  if (comm_rank(comm) == 0) {
-    dir = mem_printf("%s/sluice-state-XXXXXX", root && root[0] ? root : "/tmp");
-    if (!dir || !mkdtemp(dir))
-      return -1;
-  }
-  if (comm_broadcast_text(comm, &dir, 0))
-    return -1;
-  *state = dir;
-  return 0;
-}
-
-static int stop(void **state)
-{
-  char *dir = *state;
-  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && rmdir(dir) != 0);
-  mem_free(dir);
-  return failed;
-}
-
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &comm))
-    return 1;
-  const int failed = test_run(start, stop);
-  comm_destroy(comm);
-  return failed;
+  return ranks_main(argc, argv);
 }

@@ -136,12 +136,14 @@ TEST(each_element_is_written_once)
       check_job(ranks, "gpt2", strategies[s], "world", "[]", 0);
       check_job(ranks, "gpt2", strategies[s], "world", "[*.bias]", 13);
       check_job(ranks, "llama", strategies[s], "world",
-                "[model.embed_tokens.*, model.layers.0.*, lm_head.*]", 11);
+                "[model.embed_tokens.*,model.layers.0.*,lm_head.*]", 11);
     }
   check_job(4, "gpt2", "hybrid_shard", "2", "[*.bias]", 13);
   check_job(4, "llama", "hybrid_shard", "2", "[model.layers.*]", 18);
   check_job(2, "llama", "hybrid_shard", "1", "[model.layers.*.q_proj.*]", 2);
 }
+
+#define CONTEXT "model.context=4096 data.batch=12 "
 
 /* Oracle: what job.h says of the plans. */
 TEST(plans_without_a_batch_have_their_shapes)
@@ -149,22 +151,22 @@ TEST(plans_without_a_batch_have_their_shapes)
   static const struct {
     enum job_use use;
     enum plan_mode mode;
-    const char *sequence, *micro;
+    const char *deck;
     int64_t T, B, capacity;
   } row[] = {
-      {JOB_EVAL, PLAN_EVAL, "data.sequence=0", "data.micro_batch=0", 4096, 8, 0},
-      {JOB_EVAL, PLAN_EVAL, "data.sequence=64", "data.micro_batch=3", 64, 3, 0},
-      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=0", "data.micro_batch=3", 256, 1, 2048},
-      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=4096", "data.micro_batch=0", 256, 1, 4096},
-      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=100", "data.micro_batch=0", 100, 1, 100},
+      /* clang-format off */
+      {JOB_EVAL, PLAN_EVAL, CONTEXT "data.sequence=0 data.micro_batch=0", 4096, 8, 0},
+      {JOB_EVAL, PLAN_EVAL, CONTEXT "data.sequence=64 data.micro_batch=3", 64, 3, 0},
+      {JOB_GENERATE, PLAN_GENERATE, CONTEXT "data.sequence=0 data.micro_batch=3", 256, 1, 2048},
+      {JOB_GENERATE, PLAN_GENERATE, CONTEXT "data.sequence=4096 data.micro_batch=0", 256, 1, 4096},
+      {JOB_GENERATE, PLAN_GENERATE, CONTEXT "data.sequence=100 data.micro_batch=0", 100, 1, 100},
+      /* clang-format on */
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
     struct deck deck;
-    char *assignment[] = {(char *)row[r].sequence, (char *)row[r].micro,
-                          (char *)"model.context=4096", (char *)"data.batch=12"};
     struct plan_input input = {.mode = row[r].mode, .ranks = 5};
-    assert_int_equal(deck_load(&deck, 4, assignment), STATUS_OK);
-    assert_int_equal(job_shape(&deck, row[r].use, 5, &input), STATUS_OK);
+    must(fixture_load(&deck, row[r].deck));
+    must(job_shape(&deck, row[r].use, 5, &input));
     assert_int_equal(input.shape.sequence, row[r].T);
     assert_int_equal(input.shape.micro_batch, row[r].B);
     assert_int_equal(input.shape.group, 5);
@@ -176,25 +178,6 @@ TEST(plans_without_a_batch_have_their_shapes)
 /* Oracle: field by field what was written into the deck. */
 TEST(the_model_is_the_deck_s)
 {
-  char *assignment[] = {(char *)"model.arch=qwen2",
-                        (char *)"model.layers=3",
-                        (char *)"model.width=40",
-                        (char *)"model.heads=6",
-                        (char *)"model.kv_heads=2",
-                        (char *)"model.head_width=10",
-                        (char *)"model.ffn=50",
-                        (char *)"model.context=77",
-                        (char *)"model.vocab=101",
-                        (char *)"model.window=9",
-                        (char *)"model.window_from=1",
-                        (char *)"model.tied=false",
-                        (char *)"model.norm_eps=1e-6",
-                        (char *)"model.init_std=0.03",
-                        (char *)"model.rope_theta=5000",
-                        (char *)"model.rope_factor=8",
-                        (char *)"model.rope_low_freq=1.5",
-                        (char *)"model.rope_high_freq=4",
-                        (char *)"model.rope_original=33"};
   static const struct {
     const char *text;
     enum rope_scaling scaling;
@@ -203,10 +186,13 @@ TEST(the_model_is_the_deck_s)
                   {"model.rope_scaling=llama3", ROPE_LLAMA3}};
   for (int i = 0; i < 3; i++) {
     struct deck deck;
-    char *scaling[] = {(char *)scalings[i].text};
-    assert_int_equal(deck_load(&deck, sizeof assignment / sizeof assignment[0], assignment),
-                     STATUS_OK);
-    assert_int_equal(options_assign(deck.set, scaling[0]), STATUS_OK);
+    must(fixture_load(
+        &deck, "model.arch=qwen2 model.layers=3 model.width=40 model.heads=6 model.kv_heads=2 "
+               "model.head_width=10 model.ffn=50 model.context=77 model.vocab=101 model.window=9 "
+               "model.window_from=1 model.tied=false model.norm_eps=1e-6 model.init_std=0.03 "
+               "model.rope_theta=5000 model.rope_factor=8 model.rope_low_freq=1.5 "
+               "model.rope_high_freq=4 model.rope_original=33"));
+    fixture_assign(&deck, scalings[i].text);
     struct model_config c = job_model_config(&deck);
     assert_string_equal(c.arch, "qwen2");
     assert_true(c.layers == 3 && c.width == 40 && c.heads == 6 && c.kv_heads == 2 &&

@@ -1,0 +1,130 @@
+#include "ranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/checkpoint/checkpoint.h"
+#include "tests/test.h"
+
+struct comm *comm;
+char *dir;
+bool ranks_narrow;
+
+/* A narrow second moment is a square. */
+float ranks_value(const char *group, const char *name, int64_t e)
+{
+  uint32_t words[4];
+  rng_block(rng_key_make(7, name), (uint64_t)group[strlen(group) - 1], (uint64_t)e, words);
+  if (!ranks_narrow || strcmp(group, "model") == 0)
+    return (float)words[0] * 0x1p-31f - 1.0f;
+  const int first = (int)(words[0] % 255) - 127, root = (int)(words[0] % 16);
+  return strcmp(group, "exp_avg") == 0 ? (float)first / 64 : (float)(root * root) / 4096;
+}
+
+void ranks_fill(struct job *job, bool zeros)
+{
+  static float values[RANKS_MOST];
+  struct job_state *state = NULL;
+  must(job_state_open(job, true, false, true, &state));
+  for (int t = 0; t < state->n; t++) {
+    const struct io_tensor *tensor = &state->tensor[t];
+    assert_true(tensor->range.end - tensor->range.begin <= RANKS_MOST);
+    for (int64_t e = tensor->range.begin; e < tensor->range.end; e++)
+      values[e - tensor->range.begin] = zeros ? 0 : ranks_value(tensor->group, tensor->name, e);
+    fixture_put(tensor, values);
+  }
+  must(job_state_commit(state));
+  job_state_close(state);
+  must(job_state_share_copies(job));
+  must(comm_barrier(comm));
+}
+
+void ranks_check_tensor(const struct io_tensor *tensor, const char *what)
+{
+  static float values[RANKS_MOST];
+  fixture_get(tensor, values);
+  for (int64_t e = tensor->range.begin; e < tensor->range.end; e++)
+    if (values[e - tensor->range.begin] != ranks_value(tensor->group, tensor->name, e))
+      fail_msg("%s: element %lld of %s %s", what, (long long)e, tensor->group, tensor->name);
+}
+
+void ranks_check(const struct job *job, bool unique)
+{
+  struct job_state *state = NULL;
+  int64_t seen = 0;
+  must(job_state_open(job, true, unique, false, &state));
+  for (int t = 0; t < state->n; t++) {
+    ranks_check_tensor(&state->tensor[t], unique ? "to be saved" : "held");
+    seen += state->tensor[t].range.end > state->tensor[t].range.begin;
+  }
+  assert_true(seen > 0 || comm_rank(comm) > 0); /* the last ranks may have but padding */
+  job_state_close(state);
+}
+
+void ranks_read(const struct job *job, int buffer, char **out)
+{
+  const struct plan *plan = job->plan[PLAN_TRAIN];
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  must(mem_alloc(MEM_DATA, (size_t)b->bytes, (void **)out));
+  if (b->tier == TIER_DEVICE && !job->device->model.host_memory)
+    apart_read((const char *)job->memory.persistent[b->tier] + b->offset, (size_t)b->bytes, *out);
+  else
+    must(exec_memory_read(&job->memory, plan, buffer, 0, b->bytes, *out));
+}
+
+void ranks_save(const struct job *job, const char *path)
+{
+  struct checkpoint_meta meta = {
+      .step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
+  struct job_state *state = NULL;
+  must(options_print_yaml(job->deck->set, &meta.deck));
+  must(job_state_open(job, true, true, false, &state));
+  must(checkpoint_write(comm, path, &meta, state->n, state->tensor));
+  job_state_close(state);
+  mem_free(meta.deck);
+}
+
+void ranks_remove(const char *path)
+{
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0)
+    assert_int_equal(unlink(path), 0);
+  must(comm_barrier(comm));
+}
+
+FIXTURE(start)
+{
+  const char *root = getenv("TMPDIR");
+  if (comm_rank(comm) == 0) {
+    dir = mem_printf("%s/sluice-state-XXXXXX", root && root[0] ? root : "/tmp");
+    if (!dir || !mkdtemp(dir))
+      return -1;
+  }
+  return comm_broadcast_text(comm, &dir, 0) != STATUS_OK;
+}
+
+/* Nothing is left in the folder but, perhaps, an empty one for NVMe. */
+FIXTURE(stop)
+{
+  char *nvme = mem_printf("%s/nvme", dir);
+  const int failed =
+      comm_barrier(comm) != STATUS_OK ||
+      (comm_rank(comm) == 0 && ((rmdir(nvme) != 0 && errno != ENOENT) || rmdir(dir) != 0));
+  mem_free(nvme);
+  mem_free(dir);
+  return failed;
+}
+
+int ranks_main(int argc, char **argv)
+{
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = test_run(start, stop);
+  comm_destroy(comm);
+  return failed;
+}

@@ -1,0 +1,30 @@
+/* Tests of the state of jobs on the ranks of mpirun, in a folder of their own. */
+#ifndef SLUICE_TESTS_JOB_RANKS_H
+#define SLUICE_TESTS_JOB_RANKS_H
+
+#include "tests/job/fixture.h"
+
+extern struct comm *comm;
+extern char *dir;
+/* Whether moments are numbers that 16-bit types hold, too. */
+extern bool ranks_narrow;
+
+enum { RANKS_MOST = 4096 }; /* elements of a tensor */
+
+/* Runs the tests of the program. Returns its exit status. */
+int ranks_main(int argc, char **argv);
+
+/* Element e of a tensor, the same on every rank. It has any bits, unless it is a narrow moment. */
+float ranks_value(const char *group, const char *name, int64_t e);
+/* Sets all state to these values, or to zero. */
+void ranks_fill(struct job *job, bool zeros);
+/* All state that this rank holds, or that it alone saves, has these values. */
+void ranks_check(const struct job *job, bool unique);
+void ranks_check_tensor(const struct io_tensor *tensor, const char *what);
+
+/* The bytes of a buffer of any tier; the caller frees them. */
+void ranks_read(const struct job *job, int buffer, char **out);
+void ranks_save(const struct job *job, const char *path);
+void ranks_remove(const char *path); /* after all ranks have read it */
+
+#endif
