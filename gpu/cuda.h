@@ -128,7 +128,7 @@ enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
 #define OPERATION(name, parameters, arguments, kind, work)                                         \
   enum status cuda_##name parameters;                                                              \
   enum status cuda_timed_##name parameters;
-#include "gpu/operations.h"
+#include "device/operations.h"
 size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
                                 int threads);
 /* device_model.cudnn_workspace. Builds the graph, so that no later call must; 0 if cuDNN has none.

@@ -85,7 +85,7 @@ const struct device_ops cuda_ops = {
     .copy = cuda_copy,
     .copy_rows = cuda_copy_rows,
 #define OPERATION(name, parameters, arguments, kind, work) .name = cuda_timed_##name,
-#include "gpu/operations.h"
+#include "device/operations.h"
 };
 
 /* Without a driver, or if the driver sees no GPU, there is none. Any other failure is a fault of

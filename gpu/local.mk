@@ -52,7 +52,6 @@ gpu_sources = \
 	gpu/memory.c \
 	gpu/norm.cu \
 	gpu/operations.c \
-	gpu/operations.h \
 	gpu/select.cu \
 	gpu/optim.cu \
 	gpu/quantise.cu \

@@ -138,4 +138,4 @@ static size_t update_bytes(const struct update *op, const void *master, void *co
     const enum status status = begin(lane, kind, work);                                            \
     return status ? status : end(lane, cuda_##name arguments);                                     \
   }
-#include "gpu/operations.h"
+#include "device/operations.h"

@@ -48,4 +48,5 @@ src_device_libdevice_a_SOURCES = \
 	src/device/lane.h \
 	src/device/moments.c \
 	src/device/moments.h \
+	src/device/operations.h \
 	src/device/rounding.h

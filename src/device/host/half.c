@@ -4,8 +4,6 @@
  * engine. It is not fast. */
 #include "device/host/host.h"
 
-enum { MOST_OUTPUTS = 3 };
-
 /* `batch` pieces, `apart` elements apart, of `rows` rows of `columns` elements, `ld` apart. */
 struct extent {
   int64_t batch, apart, rows, columns, ld;
@@ -39,7 +37,17 @@ static void convert(const struct extent *e, void *dst, enum dtype to, const void
     }
 }
 
-/* A call: the bytes of the lane's room used so far, the outputs, and the first failure. */
+/* What a call does with an operand. NONE: it stays as it is. */
+enum use { NONE, IN, OUT, BOTH };
+
+/* `at` is the address of the pointer to the operand, which is set to fp32 room. */
+struct operand {
+  enum use use;
+  void *at;
+  struct extent e;
+};
+
+/* A call: the rooms of the lane used so far, the outputs, and the first failure. */
 struct call {
   struct lane *lane;
   int taken, outputs;
@@ -48,13 +56,13 @@ struct call {
     const float *wide;
     void *x;
     struct extent e;
-  } output[MOST_OUTPUTS];
+  } output[HOST_WIDENED];
 };
 
-/* fp32 room with the layout of x. NULL for NULL. */
-static float *blank(struct call *call, const void *x, struct extent e)
+/* fp32 room with the layout `e`. */
+static float *room(struct call *call, struct extent e)
 {
-  if (!x || call->status)
+  if (call->status)
     return NULL;
   struct widened *to = &((struct host_lane *)call->lane)->widened[call->taken++];
   int64_t need = elements(&e);
@@ -62,59 +70,153 @@ static float *blank(struct call *call, const void *x, struct extent e)
   return to->floats;
 }
 
-static float *widen(struct call *call, const void *x, struct extent e)
+/* Gives each operand up to the one without address its room. NULL stays. */
+static void widen(struct call *call, const struct operand *o)
 {
-  float *wide = blank(call, x, e);
-  if (wide && !call->status)
-    convert(&e, wide, DTYPE_F32, x, DTYPE_BF16);
-  return wide;
+  for (; o->at; o++) {
+    void *x;
+    memcpy(&x, o->at, sizeof x);
+    float *const wide = o->use == NONE || !x ? NULL : room(call, o->e);
+    if (!wide || call->status)
+      continue;
+    if (o->use != OUT)
+      convert(&o->e, wide, DTYPE_F32, x, DTYPE_BF16);
+    if (o->use != IN)
+      call->output[call->outputs++] = (typeof(call->output[0])){wide, x, o->e};
+    memcpy(o->at, &wide, sizeof wide);
+  }
 }
 
-/* Room for an output, which end_call() rounds to x. */
-static float *output(struct call *call, void *x, struct extent e)
-{
-  float *wide = blank(call, x, e);
-  if (wide)
-    call->output[call->outputs++] = (typeof(call->output[0])){wide, x, e};
-  return wide;
-}
-
-/* The same for an output that may accumulate. */
-static float *added(struct call *call, void *x, struct extent e, bool accumulate)
-{
-  float *wide = output(call, x, e);
-  if (wide && accumulate && !call->status)
-    convert(&e, wide, DTYPE_F32, x, DTYPE_BF16);
-  return wide;
-}
-
-static enum status end_call(const struct call *call, enum status status)
+/* Rounds the outputs. */
+static enum status narrow(const struct call *call, enum status status)
 {
   for (int i = 0; i < call->outputs && !status; i++)
     convert(&call->output[i].e, call->output[i].x, DTYPE_BF16, call->output[i].wide, DTYPE_F32);
   return status;
 }
 
+/* The operation `name` in fp32 on widened operands. */
+#define WIDENED(name, parameters, arguments, ...)                                                  \
+  static enum status name parameters                                                               \
+  {                                                                                                \
+    struct call call = {.lane = lane};                                                             \
+    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
+    return narrow(&call, call.status ? call.status : host_##name arguments);                       \
+  }
+/* The same for an operation of one struct, of which `op` is a copy. */
+#define WIDENED_OP(name, type, ...)                                                                \
+  static enum status name(struct lane *lane, const struct type *given)                             \
+  {                                                                                                \
+    struct type copy = *given, *const op = &copy;                                                  \
+    struct call call = {.lane = lane};                                                             \
+    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
+    return narrow(&call, call.status ? call.status : host_##name(lane, op));                       \
+  }
+
+/* The layout [batch, tokens, heads, head width] of queries, of new keys, and of all keys, which
+ * include the cache. */
+static struct extent queries(const struct attention *op, int64_t stride)
+{
+  return matrix(op->batch * op->tokens, op->heads * op->head_width, stride);
+}
+
+static struct extent new_keys(const struct attention *op, int64_t stride)
+{
+  return matrix(op->batch * op->tokens, op->kv_heads * op->head_width, stride);
+}
+
+static struct extent keys(const struct attention *op, int64_t stride)
+{
+  struct extent e = new_keys(op, stride);
+  e.batch = op->batch;
+  e.rows = op->past + op->tokens;
+  e.apart = op->kv_batch_stride ? op->kv_batch_stride : e.rows * stride;
+  return e;
+}
+
+/* clang-format off */
+WIDENED(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                        const void *d, bool accumulate, void *db),
+        (lane, rows, n, tile, ld, d, accumulate, db),
+        {IN, &d, matrix(rows, n, ld)})
+WIDENED(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
+        (lane, rows, F, gu, y),
+        {IN, &gu, vector(rows * 2 * F)},
+        {OUT, &y, vector(rows * F)})
+WIDENED(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                          const void *dy, void *dgu, void *y),
+        (lane, rows, F, gu, dy, dgu, y),
+        {IN, &gu, vector(rows * 2 * F)},
+        {IN, &dy, vector(rows * F)},
+        {OUT, &dgu, vector(rows * 2 * F)},
+        {OUT, &y, vector(rows * F)})
+WIDENED(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                    const int32_t *token, const void *wte, const void *wpe, void *x),
+        (lane, rows, T, C, V, token, wte, wpe, x),
+        {IN, &wte, vector(V * C)},
+        {IN, &wpe, vector((rows < T ? rows : T) * C)},
+        {OUT, &x, vector(rows * C)})
+WIDENED(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                             const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
+                             void *dwpe),
+        (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
+        {IN, &dx, vector(rows * C)})
+WIDENED(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                        const int32_t *target, float scale, bool gradient, double *loss),
+        (lane, rows, V, ld, logits, target, scale, gradient, loss),
+        {gradient ? BOTH : IN, &logits, matrix(rows, ld, ld)})
+WIDENED(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
+        (lane, n, a, b, out),
+        {IN, &a, vector(n)},
+        {IN, &b, vector(n)},
+        {OUT, &out, vector(n)})
+WIDENED_OP(rope, rope,
+           {BOTH, &op->x, matrix(op->rows, op->heads * op->D, op->stride)})
+WIDENED_OP(norm_backward, row_norm_backward,
+           {IN, &op->dy, matrix(op->rows, op->groups * op->C, op->dy_stride)},
+           {IN, &op->x, matrix(op->rows, op->groups * op->C, op->x_stride)},
+           {IN, &op->gamma, vector(op->C)},
+           {op->dx_accumulate ? BOTH : OUT, &op->dx,
+            matrix(op->rows, op->groups * op->C, op->dx_stride)})
+WIDENED_OP(attention, attention,
+           {IN, &op->q, queries(op, op->q_stride)},
+           {IN, &op->k, keys(op, op->k_stride)},
+           {IN, &op->v, keys(op, op->v_stride)},
+           {OUT, &op->out, queries(op, op->out_stride)})
+WIDENED_OP(attention_backward, attention_backward,
+           {IN, &op->forward.q, queries(&op->forward, op->forward.q_stride)},
+           {IN, &op->forward.k, keys(&op->forward, op->forward.k_stride)},
+           {IN, &op->forward.v, keys(&op->forward, op->forward.v_stride)},
+           {IN, &op->forward.out, queries(&op->forward, op->forward.out_stride)},
+           {IN, &op->dout, queries(&op->forward, op->forward.out_stride)},
+           {OUT, &op->dq, queries(&op->forward, op->dq_stride)},
+           {OUT, &op->dk, new_keys(&op->forward, op->dk_stride)},
+           {OUT, &op->dv, new_keys(&op->forward, op->dv_stride)})
+/* clang-format on */
+
 static const float *decode(struct call *call, int64_t n, int64_t k, bool blocks, const void *code,
                            const float *scale)
 {
-  float *wide = blank(call, code, vector(n * k));
-  if (wide && !call->status)
+  float *wide = room(call, vector(n * k));
+  if (!call->status)
     host_fp8_decode(n, k, blocks, call->lane->device->fp8_tensor, code, scale, wide);
   return wide;
 }
 
 /* Values of codes are exact, products and sums are those of fp32. A weight gradient
  * is added up one sequence after the other. */
-static enum status multiply_fp8(struct call *call, const struct matmul *op, struct matmul *wide)
+static enum status multiply_fp8(struct call *call, const struct matmul *op)
 {
   const int64_t tile = op->gradient && op->tile ? op->tile : op->k;
+  struct matmul wide = *op;
+  wide.a = decode(call, op->m, op->k, op->a_blocks, op->a, op->a_scale);
+  wide.b = decode(call, op->n, op->k, !op->a_blocks, op->b, op->b_scale);
+  wide.a_scale = wide.b_scale = NULL;
   enum status status = call->status;
-  wide->a_scale = wide->b_scale = NULL;
   for (int64_t from = 0; from < op->k && !status; from += tile) {
-    struct matmul part = *wide;
-    part.a = (const float *)wide->a + from;
-    part.b = (const float *)wide->b + from;
+    struct matmul part = wide;
+    part.a = (const float *)wide.a + from;
+    part.b = (const float *)wide.b + from;
     part.k = from + tile < op->k ? tile : op->k - from;
     part.accumulate = op->accumulate || from > 0;
     status = host_matmul(call->lane, &part);
@@ -123,39 +225,26 @@ static enum status multiply_fp8(struct call *call, const struct matmul *op, stru
 }
 
 /* A weight gradient (trans_a, gradient) is fp32, and so is what is added to it. */
-static enum status matmul(struct lane *lane, const struct matmul *op)
+static enum status matmul(struct lane *lane, const struct matmul *given)
 {
+  struct matmul copy = *given, *const op = &copy;
   struct call call = {.lane = lane};
   const struct extent c = matrix(op->m, op->n, op->ldc);
-  struct matmul wide = *op;
-  if (op->a_scale) {
-    wide.a = decode(&call, op->m, op->k, op->a_blocks, op->a, op->a_scale);
-    wide.b = decode(&call, op->n, op->k, !op->a_blocks, op->b, op->b_scale);
-  } else {
-    wide.a = widen(&call, op->a,
-                   op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
-    wide.b = widen(&call, op->b,
-                   op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
-  }
-  wide.bias = widen(&call, op->bias, vector(op->n));
-  wide.aux =
-      op->epilogue == EPILOGUE_BIAS_GELU ? output(&call, op->aux, c) : widen(&call, op->aux, c);
-  if (!op->trans_a && !op->gradient) {
-    wide.c = added(&call, op->c, c, op->accumulate);
-    wide.add = widen(&call, op->add, c);
-  }
+  const bool half = !op->trans_a && !op->gradient;
+  const enum use in = op->a_scale ? NONE : IN;
+  /* clang-format off */
+  widen(&call, (struct operand[]){
+      {in, &op->a, op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda)},
+      {in, &op->b, op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb)},
+      {IN, &op->bias, vector(op->n)},
+      {op->epilogue == EPILOGUE_BIAS_GELU ? OUT : IN, &op->aux, c},
+      {!half ? NONE : op->accumulate ? BOTH : OUT, &op->c, c},
+      {half ? IN : NONE, &op->add, c},
+      {0}});
+  /* clang-format on */
   if (op->a_scale)
-    return end_call(&call, multiply_fp8(&call, op, &wide));
-  return end_call(&call, call.status ? call.status : host_matmul(lane, &wide));
-}
-
-static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile,
-                                 int64_t ld, const void *d, bool accumulate, void *db)
-{
-  struct call call = {.lane = lane};
-  const float *wide = widen(&call, d, matrix(rows, n, ld));
-  return call.status ? call.status
-                     : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
+    return narrow(&call, multiply_fp8(&call, op));
+  return narrow(&call, call.status ? call.status : host_matmul(lane, op));
 }
 
 /* An output in bf16, in tiles along its rows. */
@@ -167,76 +256,37 @@ static enum status code_rows(struct lane *lane, int64_t rows, int64_t columns, c
   return host_fp8_quantise(lane, &op);
 }
 
-static enum status norm(struct lane *lane, const struct row_norm *op)
+static enum status norm(struct lane *lane, const struct row_norm *given)
 {
+  struct row_norm copy = *given, *const op = &copy;
   struct call call = {.lane = lane};
   const struct extent x = matrix(op->rows, op->groups * op->C, op->x_stride),
                       y = matrix(op->rows, op->groups * op->C, op->y_stride);
-  struct row_norm wide = *op;
-  wide.x = widen(&call, op->x, x);
-  wide.add = widen(&call, op->add, x);
-  wide.sum = output(&call, op->add ? op->sum : NULL, x);
-  wide.gamma = widen(&call, op->gamma, vector(op->C));
-  wide.beta = widen(&call, op->beta, vector(op->C));
-  void *const out = op->code ? blank(&call, op->code, y) : op->y;
-  wide.y = output(&call, out, y);
-  const enum status status = end_call(&call, call.status ? call.status : host_norm(lane, &wide));
+  void *const out = op->y = op->code ? room(&call, y) : op->y;
+  /* clang-format off */
+  widen(&call, (struct operand[]){
+      {IN, &op->x, x},
+      {IN, &op->add, x},
+      {op->add ? OUT : NONE, &op->sum, x},
+      {IN, &op->gamma, vector(op->C)},
+      {IN, &op->beta, vector(op->C)},
+      {OUT, &op->y, y},
+      {0}});
+  /* clang-format on */
+  const enum status status = narrow(&call, call.status ? call.status : host_norm(lane, op));
   return status || !op->code ? status : code_rows(lane, op->rows, op->C, out, op->code, op->scale);
-}
-
-static enum status norm_backward(struct lane *lane, const struct row_norm_backward *op)
-{
-  struct call call = {.lane = lane};
-  const int64_t columns = op->groups * op->C;
-  const struct extent dx = matrix(op->rows, columns, op->dx_stride);
-  struct row_norm_backward wide = *op;
-  wide.dy = widen(&call, op->dy, matrix(op->rows, columns, op->dy_stride));
-  wide.x = widen(&call, op->x, matrix(op->rows, columns, op->x_stride));
-  wide.gamma = widen(&call, op->gamma, vector(op->C));
-  wide.dx = added(&call, op->dx, dx, op->dx_accumulate);
-  return end_call(&call, call.status ? call.status : host_norm_backward(lane, &wide));
-}
-
-static enum status rope(struct lane *lane, const struct rope *op)
-{
-  struct call call = {.lane = lane};
-  const struct extent x = matrix(op->rows, op->heads * op->D, op->stride);
-  struct rope wide = *op;
-  wide.x = added(&call, op->x, x, true);
-  return end_call(&call, call.status ? call.status : host_rope(lane, &wide));
-}
-
-static enum status swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y)
-{
-  struct call call = {.lane = lane};
-  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F));
-  float *wide_y = output(&call, y, vector(rows * F));
-  return end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
 }
 
 static enum status swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                                 uint8_t *code, float *scale)
 {
   struct call call = {.lane = lane};
-  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F));
-  void *const y = blank(&call, code, vector(rows * F));
-  float *wide_y = output(&call, y, vector(rows * F));
+  void *const out = room(&call, vector(rows * F)), *y = out;
+  widen(&call,
+        (struct operand[]){{IN, &gu, vector(rows * 2 * F)}, {OUT, &y, vector(rows * F)}, {0}});
   const enum status status =
-      end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
-  return status ? status : code_rows(lane, rows, F, y, code, scale);
-}
-
-static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                                   const void *dy, void *dgu, void *y)
-{
-  struct call call = {.lane = lane};
-  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F)),
-              *wide_dy = widen(&call, dy, vector(rows * F));
-  float *wide_dgu = output(&call, dgu, vector(rows * 2 * F)),
-        *wide_y = output(&call, y, vector(rows * F));
-  return end_call(
-      &call, call.status ? call.status
-                         : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
+      narrow(&call, call.status ? call.status : host_swiglu(lane, rows, F, gu, y));
+  return status ? status : code_rows(lane, rows, F, out, code, scale);
 }
 
 /* Codes FP8_TILE columns of the gradient by g (half 0) or u (1), and puts them into the operand.
@@ -309,121 +359,35 @@ static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swi
   const enum status wrong = device_check_swiglu(op);
   if (wrong)
     return wrong;
-  uint16_t *const half_gu = (uint16_t *)blank(&call, op->gu, vector(2 * n));
+  uint16_t *const half_gu = (uint16_t *)room(&call, vector(2 * n));
   for (int64_t r = 0; r < 2 * op->rows && !call.status; r++)
     memcpy(half_gu + r * op->count, (const uint16_t *)op->gu + r * op->F + op->first,
            (size_t)op->count * sizeof *half_gu);
-  const float *gu = widen(&call, half_gu, vector(2 * n)), *dy = widen(&call, op->dy, vector(n));
-  void *const dgu = blank(&call, op->code, vector(2 * n)), *const y =
-                                                               blank(&call, op->code, vector(n));
-  float *room = blank(&call, op->code, vector(op->rows * FP8_TILE)),
-        *wide_dgu = output(&call, dgu, vector(2 * n)), *wide_y = output(&call, y, vector(n));
+  const void *gu = half_gu, *dy = op->dy;
+  void *const half_dgu = room(&call, vector(2 * n)), *dgu = half_dgu;
+  void *const half_y = room(&call, vector(n)), *y = half_y;
+  float *const work = room(&call, vector(op->rows * FP8_TILE));
+  /* clang-format off */
+  widen(&call, (struct operand[]){
+      {IN, &gu, vector(2 * n)},
+      {IN, &dy, vector(n)},
+      {OUT, &dgu, vector(2 * n)},
+      {OUT, &y, vector(n)},
+      {0}});
+  /* clang-format on */
   const enum status status =
-      end_call(&call, call.status ? call.status
-                                  : host_swiglu_backward(lane, op->rows, op->count, gu, dy,
-                                                         wide_dgu, wide_y));
-  return status ? status : code_swiglu(lane, op, dgu, y, room);
+      narrow(&call, call.status ? call.status
+                                : host_swiglu_backward(lane, op->rows, op->count, gu, dy, dgu, y));
+  return status ? status : code_swiglu(lane, op, half_dgu, half_y, work);
 }
 
-/* The layout [batch, tokens, heads, head width] of the queries, and of the keys, which include the
- * cache. */
-static struct extent queries(const struct attention *op, int64_t stride)
-{
-  return matrix(op->batch * op->tokens, op->heads * op->head_width, stride);
-}
-
-static struct extent keys(const struct attention *op, int64_t stride)
-{
-  const int64_t rows = op->past + op->tokens;
-  return (struct extent){.batch = op->batch,
-                         .apart = op->kv_batch_stride ? op->kv_batch_stride : rows * stride,
-                         .rows = rows,
-                         .columns = op->kv_heads * op->head_width,
-                         .ld = stride};
-}
-
-static void widen_attention(struct call *call, const struct attention *op, struct attention *wide)
-{
-  wide->q = widen(call, op->q, queries(op, op->q_stride));
-  wide->k = widen(call, op->k, keys(op, op->k_stride));
-  wide->v = widen(call, op->v, keys(op, op->v_stride));
-}
-
-static enum status attention(struct lane *lane, const struct attention *op)
-{
-  struct call call = {.lane = lane};
-  struct attention wide = *op;
-  widen_attention(&call, op, &wide);
-  wide.out = output(&call, op->out, queries(op, op->out_stride));
-  return end_call(&call, call.status ? call.status : host_attention(lane, &wide));
-}
-
-static enum status attention_backward(struct lane *lane, const struct attention_backward *op)
-{
-  struct call call = {.lane = lane};
-  const struct attention *forward = &op->forward;
-  const struct extent dq = queries(forward, op->dq_stride);
-  const struct extent dk = matrix(forward->batch * forward->tokens,
-                                  forward->kv_heads * forward->head_width, op->dk_stride);
-  const struct extent dv = matrix(forward->batch * forward->tokens,
-                                  forward->kv_heads * forward->head_width, op->dv_stride);
-  struct attention_backward wide = *op;
-  widen_attention(&call, forward, &wide.forward);
-  wide.forward.out = widen(&call, forward->out, queries(forward, forward->out_stride));
-  wide.dout = widen(&call, op->dout, queries(forward, forward->out_stride));
-  wide.dq = output(&call, op->dq, dq);
-  wide.dk = output(&call, op->dk, dk);
-  wide.dv = output(&call, op->dv, dv);
-  return end_call(&call, call.status ? call.status : host_attention_backward(lane, &wide));
-}
-
-static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                             const int32_t *token, const void *wte, const void *wpe, void *x)
-{
-  struct call call = {.lane = lane};
-  const float *words = widen(&call, wte, vector(V * C)),
-              *positions = widen(&call, wpe, vector((rows < T ? rows : T) * C));
-  float *wide = output(&call, x, vector(rows * C));
-  return end_call(&call, call.status
-                             ? call.status
-                             : host_embedding(lane, rows, T, C, V, token, words, positions, wide));
-}
-
-static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
-                                      int64_t V, const int32_t *token, const void *dx, void *dwte,
-                                      bool wpe_accumulate, void *dwpe)
-{
-  struct call call = {.lane = lane};
-  const float *wide = widen(&call, dx, vector(rows * C));
-  return call.status ? call.status
-                     : host_embedding_backward(lane, rows, T, C, V, token, wide, dwte,
-                                               wpe_accumulate, dwpe);
-}
-
-static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld,
-                                 void *logits, const int32_t *target, float scale, bool gradient,
-                                 double *loss)
-{
-  struct call call = {.lane = lane};
-  const struct extent all = matrix(rows, ld, ld);
-  float *wide = gradient ? added(&call, logits, all, true) : widen(&call, logits, all);
-  return end_call(&call, call.status ? call.status
-                                     : host_cross_entropy(lane, rows, V, ld, wide, target, scale,
-                                                          gradient, loss));
-}
-
-static enum status add(struct lane *lane, int64_t n, const void *a, const void *b, void *out)
-{
-  struct call call = {.lane = lane};
-  const float *wide_a = widen(&call, a, vector(n)), *wide_b = widen(&call, b, vector(n));
-  float *wide = output(&call, out, vector(n));
-  return end_call(&call, call.status ? call.status : host_add(lane, n, wide_a, wide_b, wide));
-}
-
+/* Slots of host_half_ops that differ from those in fp32. */
+#pragma GCC diagnostic ignored "-Woverride-init"
 const struct device_ops host_half_ops = {
-    HOST_COMMON_OPS,
+    HOST_DEVICE_OPS,
+#define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
+#include "device/operations.h"
     .matmul = matmul,
-    .fp8_quantise = host_fp8_quantise,
     .bias_gradient = bias_gradient,
     .norm = norm,
     .norm_backward = norm_backward,

@@ -187,43 +187,36 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes)
   return STATUS_OK;
 }
 
-static enum status refuse_fp8(struct lane *lane, const struct fp8_quantise *op)
+static enum status refuse_fp8(void)
 {
-  (void)lane, (void)op;
   return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
 }
 
-static enum status refuse_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                                 uint8_t *code, float *scale)
+enum status host_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                              uint8_t *code, float *scale)
 {
-  (void)rows, (void)F, (void)gu, (void)code, (void)scale;
-  return refuse_fp8(lane, NULL);
+  (void)lane, (void)rows, (void)F, (void)gu, (void)code, (void)scale;
+  return refuse_fp8();
 }
 
-static enum status refuse_swiglu_backward(struct lane *lane, const struct fp8_swiglu *op)
+enum status host_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
-  (void)op;
-  return refuse_fp8(lane, NULL);
+  (void)lane, (void)op;
+  return refuse_fp8();
 }
 
+static enum status refuse_quantise(struct lane *lane, const struct fp8_quantise *op)
+{
+  (void)lane, (void)op;
+  return refuse_fp8();
+}
+
+#pragma GCC diagnostic ignored "-Woverride-init" /* host_fp8_quantise() serves bf16 alone */
 const struct device_ops host_ops = {
-    HOST_COMMON_OPS,
-    .matmul = host_matmul,
-    .fp8_quantise = refuse_fp8,
-    .bias_gradient = host_bias_gradient,
-    .norm = host_norm,
-    .norm_backward = host_norm_backward,
-    .rope = host_rope,
-    .swiglu = host_swiglu,
-    .swiglu_coded = refuse_swiglu,
-    .swiglu_backward = host_swiglu_backward,
-    .swiglu_backward_coded = refuse_swiglu_backward,
-    .attention = host_attention,
-    .attention_backward = host_attention_backward,
-    .embedding = host_embedding,
-    .embedding_backward = host_embedding_backward,
-    .cross_entropy = host_cross_entropy,
-    .add = host_add,
+    HOST_DEVICE_OPS,
+#define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
+#include "device/operations.h"
+    .fp8_quantise = refuse_quantise,
 };
 
 int host_device_count(void)

@@ -117,94 +117,31 @@ bool host_mark_reached(struct mark *mark);
 enum status host_mark_seconds(struct mark *from, struct mark *to, double *out);
 enum status host_learned(struct device *device, void **out, int64_t *bytes);
 enum status host_learn(struct device *device, const void *data, int64_t bytes);
-enum status host_matmul(struct lane *lane, const struct matmul *op);
-enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
-                               const void *d, bool accumulate, void *db);
 enum status host_layernorm(struct lane *lane, const struct row_norm *op); /* norm.c */
 enum status host_layernorm_backward(struct lane *lane, const struct row_norm_backward *op);
-enum status host_norm(struct lane *lane, const struct row_norm *op);
-enum status host_norm_backward(struct lane *lane, const struct row_norm_backward *op);
 size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads);
 size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
                               int64_t C, int threads);
-enum status host_rope(struct lane *lane, const struct rope *op);
-enum status host_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-enum status host_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                                 const void *dy, void *dgu, void *y);
 size_t host_attention_workspace(const struct device_model *model, const struct attention *op,
                                 int threads);
-enum status host_attention(struct lane *lane, const struct attention *op);
-enum status host_attention_backward(struct lane *lane, const struct attention_backward *op);
-enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                           const int32_t *token, const void *wte, const void *wpe, void *x);
-enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
-                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
-                                    bool wpe_accumulate, void *dwpe);
-enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
-                               const int32_t *target, float scale, bool gradient, double *loss);
 enum status host_zero(struct lane *lane, void *dst, size_t bytes);
 enum status host_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
 enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
                            size_t dst_stride, const void *src, size_t src_stride);
-enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
-                      void *dst);
-enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
-enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
-                           const void *base, int64_t stride, bool accumulate, void *dst);
-enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from,
-                          float *x);
-enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
-enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op);
-enum status host_fp8_unify(struct lane *lane, const struct fp8_unify *op);
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out);
-enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op);
-enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
-                           uint32_t *out);
-enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale);
-enum status host_fp8_code(struct lane *lane, const struct fp8_part *op);
-enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op);
 /* y[n * k] = the values of an operand in fp8. `tensor`: with the first scale. */
 void host_fp8_decode(int64_t n, int64_t k, bool blocks, bool tensor, const uint8_t *code,
                      const float *scale, float *y);
-enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                          const float *x, void *messages);
-enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode,
-                            enum dtype type, void *out);
-enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
-                                void *messages);
-enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
-                                  int64_t stride, float *out);
-enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
-enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
-enum status host_conclude(struct lane *lane, const struct exactsum *loss,
-                          const struct exactsum *squares, double clip, struct outcome *out);
-enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
-enum status host_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                        const float *x, const struct slots *slots);
-enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
-                         void *out);
-enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
-                        const float *x, void *messages);
-enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
-                          const void *messages, int64_t stride, enum scatter_mode mode, float *out);
-enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
-                           const float *x, const struct factors *factors, float *work);
-enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
-                        const struct factors *factors, enum quant_mode mode, float *out);
-enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
-                        const void *grad, void *const *state, void *copy);
-enum status host_speculate(struct lane *lane, int64_t n, const struct update *known,
-                           const void *pending, const struct update *next, const void *grad,
-                           void *master, void *const *state, void *copy);
 /* As kernels' update_traffic(), by all threads of the lane. */
 enum status host_update_traffic(struct lane *lane, int64_t n, const struct update *op, void *master,
                                 const void *grad, void *const *state, void *copy);
 
-/* Slots that do not depend on the compute type. */
-#define HOST_COMMON_OPS                                                                            \
+#define OPERATION(name, parameters, arguments, kind, work) enum status host_##name parameters;
+#include "device/operations.h"
+
+/* Slots that are no operations. */
+#define HOST_DEVICE_OPS                                                                            \
   .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc,               \
   .release = host_release, .alloc_host = host_alloc, .release_host = host_release,                 \
   .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create,    \
@@ -214,15 +151,6 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .mark_wait = host_mark_wait, .mark_reached = host_mark_reached,                                  \
   .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,           \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy,              \
-  .copy_rows = host_copy_rows, .cast = host_cast, .sum_parts = host_sum_parts,                     \
-  .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,             \
-  .max_magnitude = host_max_magnitude, .pack_exponents = host_pack_exponents,                      \
-  .unpack_exponents = host_unpack_exponents, .sum_exact = host_sum_exact,                          \
-  .merge_exact = host_merge_exact, .conclude = host_conclude, .sum_squares = host_sum_squares,     \
-  .select = host_select, .scatter = host_scatter, .factorise = host_factorise,                     \
-  .expand = host_expand, .update = host_update, .speculate = host_speculate,                       \
-  .sketch = host_sketch, .unsketch = host_unsketch, .fp8_largest = host_fp8_largest,               \
-  .fp8_merge = host_fp8_merge, .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code,           \
-  .fp8_turn = host_fp8_turn, .fp8_tally = host_fp8_tally, .fp8_unify = host_fp8_unify
+  .copy_rows = host_copy_rows, .fp8_tally = host_fp8_tally
 
 #endif
