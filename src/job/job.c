@@ -137,7 +137,7 @@ static enum status begin(struct comm *comm, const struct deck *deck, enum job_us
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *job, (void **)&job));
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &job));
   *out = job;
   if (status)
     return status;

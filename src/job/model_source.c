@@ -34,39 +34,18 @@ bool model_source_holds(const char *folder, const char *name)
 
 /* --- one key ------------------------------------------------------------- */
 
-/* As a user would write it. Reals are decimals that read back exactly. */
+/* As a user would write it. "": memory is out, or the value is longer than any of a model. */
 struct value {
   char text[64];
 };
 
-static struct value real_value(double x)
-{
-  struct value value;
-  for (int precision = 6; precision <= 17; precision++) {
-    snprintf(value.text, sizeof value.text, "%.*g", precision, x);
-    if (strtod(value.text, NULL) == x)
-      break;
-  }
-  return value;
-}
-
 static struct value value_of(const struct deck *deck, const struct option *option)
 {
-  const void *field = (const char *)deck + option->offset;
   struct value value = {""};
-  switch (option->type) {
-  case OPTION_INT:
-    snprintf(value.text, sizeof value.text, "%lld", (long long)*(const int64_t *)field);
-    break;
-  case OPTION_REAL: return real_value(*(const double *)field);
-  case OPTION_BOOL:
-    snprintf(value.text, sizeof value.text, "%s", *(const bool *)field ? "true" : "false");
-    break;
-  case OPTION_CHOICE:
-    snprintf(value.text, sizeof value.text, "%s", option->choices[*(const int *)field]);
-    break;
-  default: snprintf(value.text, sizeof value.text, "%s", *(char *const *)field);
-  }
+  char *text = NULL;
+  if (!options_print_value(option, deck, &text))
+    snprintf(value.text, sizeof value.text, "%s", text);
+  mem_free(text);
   return value;
 }
 

@@ -93,8 +93,7 @@ static enum status check_own_device(const struct job *job)
 {
   const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
   int64_t *ids = NULL;
-  enum status status =
-      comm_agree(job->comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
+  enum status status = comm_agree(job->comm, mem_new(MEM_META, ranks, &ids));
   if (status)
     return status;
   ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
@@ -182,7 +181,7 @@ enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
 {
   const int ranks = comm_ranks(comm), rank = comm_rank(comm);
   struct topo_record *records = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
+  enum status status = mem_new(MEM_META, ranks, &records);
   if (!status)
     status = topo_record(buses->n, buses->bus, &records[rank]);
   status = comm_agree(comm, status);

@@ -120,7 +120,7 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
 {
   const struct deck_shape *shape = &plan->input.shape;
   struct prefetch *prefetch = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *prefetch, (void **)&prefetch);
+  enum status status = mem_new(MEM_DATA, 1, &prefetch);
   if (status)
     return status;
   *prefetch = (struct prefetch){.load = load,
@@ -131,9 +131,7 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
   pthread_mutex_init(&prefetch->mutex,
                      NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&prefetch->changed, NULL);
-  status =
-      mem_alloc(MEM_DATA, (size_t)(2 * prefetch->micros * prefetch->count) * sizeof *prefetch->room,
-                (void **)&prefetch->room);
+  status = mem_new(MEM_DATA, 2 * prefetch->micros * prefetch->count, &prefetch->room);
   if (!status)
     status = thread_start("prefetch", thread_loop, prefetch, &prefetch->thread);
   if (status)

@@ -535,7 +535,7 @@ static enum status try_ranks(const struct hunt *h, const char *changes, struct c
   const struct search *job = h->job;
   const bool apart = !job->plans[0]->input.device->host_memory;
   struct counts *counts;
-  enum status status = mem_alloc(MEM_META, sizeof *counts, (void **)&counts);
+  enum status status = mem_new(MEM_META, 1, &counts);
   *best = (struct choice){.fits = false};
   for (int local = apart && job->node_ranks > 0 ? job->node_ranks : job->local_ranks;
        local > 0 && !status; local /= 2) {

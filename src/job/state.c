@@ -84,13 +84,11 @@ static enum status alloc_tables(struct job_state *state, int kinds)
   for (int u = 0; u < model->units; u++)
     params += (size_t)model->unit[u].params;
   state->pieces = kinds * model->units * JOB_STATE_PARTS;
-  enum status status =
-      mem_alloc(MEM_IO, (size_t)state->pieces * sizeof *state->piece, (void **)&state->piece);
+  enum status status = mem_new(MEM_IO, state->pieces, &state->piece);
   if (!status)
-    status =
-        mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->tensor, (void **)&state->tensor);
+    status = mem_new(MEM_IO, params * kinds, &state->tensor);
   if (!status)
-    status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->part, (void **)&state->part);
+    status = mem_new(MEM_IO, params * kinds, &state->part);
   if (!status && state->plan->persistent_bytes[TIER_DISK] > 0)
     status = mem_alloc(MEM_IO, JOB_STATE_SCRATCH * sizeof(float), &state->scratch);
   return status;
@@ -116,7 +114,7 @@ static enum status create(const struct job *job, bool moments, bool unique, bool
                           struct job_state **out)
 {
   struct job_state *state = NULL;
-  enum status status = mem_alloc(MEM_IO, sizeof *state, (void **)&state);
+  enum status status = mem_new(MEM_IO, 1, &state);
   if (status)
     return status;
   state->job = job;
@@ -152,55 +150,39 @@ enum status job_state_create_snapshot(const struct job *job, struct job_state **
 
 /* --- filled -------------------------------------------------------------- */
 
-/* A worker's part of a copy, in the compute type, of this rank's part of a unit. On a separate
- * device narrow_there() has made it. */
-static void narrow_part(const struct job_state *state, int master, struct layout_range range,
-                        char *copy, int worker, int workers)
+int job_state_list_casts(const struct job_state *state, int u, struct job_state_cast out[])
 {
-  const enum dtype compute = state->job->place.compute;
-  int64_t begin, end;
-  if (master < 0 || !copy)
-    return;
-  team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
-  const float *from = (const float *)job_state_host_pointer(state->job, state->plan, master);
-  if (begin < end)
-    dtype_convert(copy + begin * (int64_t)dtype_size(compute), compute, from + begin, DTYPE_F32,
-                  (size_t)(end - begin));
+  const struct plan_unit *unit = &state->plan->unit[u];
+  const struct job_state_cast all[JOB_STATE_CASTS] = {
+      {unit->master, unit->owned, unit->working, 0},
+      {unit->frozen, unit->frozen_owned, unit->shared, unit->frozen_owned.begin},
+      {state->copies ? -1 : unit->master, unit->owned, unit->copy, unit->owned.begin},
+      {unit->frozen, unit->frozen_owned, unit->copy, unit->frozen_owned.begin}};
+  int n = 0;
+  for (int i = 0; i < JOB_STATE_CASTS; i++)
+    if (all[i].master >= 0 && all[i].copy >= 0)
+      out[n++] = all[i];
+  return n;
 }
 
-/* Rounds into a copy that the host can reach. */
-static void round_copy(const struct job_state *state, int u, int worker, int workers)
-{
-  const struct plan *plan = state->plan;
-  const int64_t size = (int64_t)dtype_size(state->job->place.compute);
-  char *const copy =
-      plan->unit[u].copy >= 0 ? job_state_host_pointer(state->job, plan, plan->unit[u].copy) : NULL;
-  if (!copy)
-    return;
-  if (!state->copies)
-    narrow_part(state, plan->unit[u].master, plan->unit[u].owned,
-                copy + plan->unit[u].owned.begin * size, worker, workers);
-  narrow_part(state, plan->unit[u].frozen, plan->unit[u].frozen_owned,
-              copy + plan->unit[u].frozen_owned.begin * size, worker, workers);
-}
-
-/* This rank writes its part of the copy that the group shares, including the frozen part. */
+/* Each worker rounds its part of the copies that the host can reach. */
 static void publish_part(void *arg, int worker, int workers)
 {
   const struct job_state *state = arg;
   const struct plan *plan = state->plan;
-  const int64_t size = (int64_t)dtype_size(state->job->place.compute);
-  for (int u = 0; u < plan->input.model->units; u++) {
-    if (plan->unit[u].working >= 0)
-      narrow_part(state, plan->unit[u].master, plan->unit[u].owned,
-                  job_state_host_pointer(state->job, plan, plan->unit[u].working), worker, workers);
-    if (plan->unit[u].shared >= 0)
-      narrow_part(state, plan->unit[u].frozen, plan->unit[u].frozen_owned,
-                  job_state_host_pointer(state->job, plan, plan->unit[u].shared) +
-                      plan->unit[u].frozen_owned.begin * size,
-                  worker, workers);
-    round_copy(state, u, worker, workers);
-  }
+  const enum dtype compute = state->job->place.compute;
+  struct job_state_cast cast[JOB_STATE_CASTS];
+  for (int u = 0; u < plan->input.model->units; u++)
+    for (int i = 0, n = job_state_list_casts(state, u, cast); i < n; i++) {
+      const struct layout_range range = cast[i].range;
+      char *copy = job_state_host_pointer(state->job, plan, cast[i].copy);
+      const float *from = (const float *)job_state_host_pointer(state->job, plan, cast[i].master);
+      int64_t begin, end;
+      team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
+      if (copy && begin < end)
+        dtype_convert(copy + (cast[i].at + begin) * (int64_t)dtype_size(compute), compute,
+                      from + begin, DTYPE_F32, (size_t)(end - begin));
+    }
 }
 
 enum status job_state_commit(struct job_state *state)

@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "base/team.h"
+#include "device/lane.h"
 #include "device/moments.h"
 #include "job/state_private.h"
 #include "layout/layout.h"
@@ -35,63 +36,23 @@ static void copy_part(void *arg, int worker, int workers)
   }
 }
 
-static void *device_pointer(const struct job_state *state, int buffer)
+char *job_state_pointer(const struct job *job, int buffer)
 {
-  const struct plan_buffer *b = &state->plan->buffer[buffer];
-  return (char *)state->job->memory.persistent[b->tier] + b->offset;
+  const struct plan_buffer *b = &job_state_plan(job)->buffer[buffer];
+  return (char *)job->memory.persistent[b->tier] + b->offset;
 }
 
-/* On a lane: copies in the compute type of masters on a separate device, rounded as a gather rounds
- * them. */
-static enum status narrow_there(const struct job_state *state, struct lane *lane)
+enum status job_state_on_lane(const struct job *job, job_state_work *work, const void *arg)
 {
-  const struct plan *plan = state->plan;
-  const struct device *device = state->job->device;
-  enum status status = STATUS_OK;
-  for (int u = 0; u < plan->input.model->units && !status; u++)
-    if (plan->unit[u].working >= 0 && plan->buffer[plan->unit[u].working].tier == TIER_DEVICE)
-      status =
-          device->ops->cast(lane, plan->unit[u].owned.end - plan->unit[u].owned.begin, DTYPE_F32,
-                            device_pointer(state, plan->unit[u].master), state->job->place.compute,
-                            device_pointer(state, plan->unit[u].working));
-  return status ? status : job_state_round_copies(state, lane);
-}
-
-/* On a lane: the pieces on a separate device. */
-static enum status copy_pieces(const struct job_state *state, struct lane *lane, bool to_job)
-{
-  const struct device_ops *ops = state->job->device->ops;
-  enum status status = STATUS_OK;
-  for (int i = 0; i < state->pieces && !status; i++) {
-    const struct job_state_piece *piece = &state->piece[i];
-    if (!job_state_is_apart(state, piece))
-      continue;
-    char *device = (char *)device_pointer(state, piece->buffer) + piece->offset;
-    const size_t bytes = (size_t)job_state_piece_bytes(piece);
-    status = to_job ? ops->copy(lane, device, piece->host, bytes)
-                    : ops->copy(lane, piece->host, device, bytes);
-  }
-  return status;
-}
-
-enum status job_state_transfer(const struct job_state *state, bool to_job)
-{
-  struct device *device = state->job->device;
+  struct device *device = job->device;
   struct lane *lane = NULL;
   struct mark *mark = NULL;
-  bool any = false;
-  for (int i = 0; i < state->pieces; i++)
-    any |= job_state_is_apart(state, &state->piece[i]);
-  if (!any)
-    return STATUS_OK;
   enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
   if (status)
     return status;
   status = device->ops->mark_create(device, &mark);
   if (!status)
-    status = copy_pieces(state, lane, to_job);
-  if (!status && to_job)
-    status = narrow_there(state, lane);
+    status = work(lane, arg);
   if (!status)
     status = device->ops->mark_set(lane, mark);
   if (!status)
@@ -101,6 +62,55 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
   device->ops->mark_destroy(mark);
   device->ops->lane_destroy(lane);
   return status;
+}
+
+/* Copies on a separate device, rounded as a gather rounds them. */
+static enum status narrow_there(struct lane *lane, const void *arg)
+{
+  const struct job_state *state = arg;
+  const enum dtype compute = state->job->place.compute;
+  struct job_state_cast cast[JOB_STATE_CASTS];
+  enum status status = STATUS_OK;
+  for (int u = 0; u < state->plan->input.model->units; u++)
+    for (int i = 0, n = job_state_list_casts(state, u, cast); i < n && !status; i++)
+      if (!job_state_host_pointer(state->job, state->plan, cast[i].copy))
+        status = lane->device->ops->cast(lane, cast[i].range.end - cast[i].range.begin, DTYPE_F32,
+                                         job_state_pointer(state->job, cast[i].master), compute,
+                                         job_state_pointer(state->job, cast[i].copy) +
+                                             cast[i].at * (int64_t)dtype_size(compute));
+  return status;
+}
+
+struct transfer {
+  const struct job_state *state;
+  bool to_job;
+};
+
+static enum status copy_pieces(struct lane *lane, const void *arg)
+{
+  const struct transfer *transfer = arg;
+  const struct job_state *state = transfer->state;
+  const struct device_ops *ops = lane->device->ops;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < state->pieces && !status; i++) {
+    const struct job_state_piece *piece = &state->piece[i];
+    if (!job_state_is_apart(state, piece))
+      continue;
+    char *device = job_state_pointer(state->job, piece->buffer) + piece->offset;
+    const size_t bytes = (size_t)job_state_piece_bytes(piece);
+    status = transfer->to_job ? ops->copy(lane, device, piece->host, bytes)
+                              : ops->copy(lane, piece->host, device, bytes);
+  }
+  return status || !transfer->to_job ? status : narrow_there(lane, state);
+}
+
+enum status job_state_transfer(const struct job_state *state, bool to_job)
+{
+  bool any = false;
+  for (int i = 0; i < state->pieces; i++)
+    any |= job_state_is_apart(state, &state->piece[i]);
+  return any ? job_state_on_lane(state->job, copy_pieces, &(struct transfer){state, to_job})
+             : STATUS_OK;
 }
 
 static enum status read_disk(const struct job_state *state)

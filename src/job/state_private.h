@@ -56,9 +56,21 @@ bool job_state_is_apart(const struct job_state *state, const struct job_state_pi
 /* Where the host finds the pieces: in place, or contiguous in a block. */
 enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 
-/* On a lane: this rank's parts of copies on a separate device, as rounded masters, except loaded
- * ones. Local. */
-enum status job_state_round_copies(const struct job_state *state, struct lane *lane);
+/* Parts of masters that are rounded to the compute type: into the working copy, the copy that a
+ * group shares, and the copy to which differences are added, except if that was loaded. */
+enum { JOB_STATE_CASTS = 4 };
+struct job_state_cast {
+  int master;
+  struct layout_range range; /* of the unit, which `master` holds */
+  int copy;
+  int64_t at; /* of the range in the copy */
+};
+int job_state_list_casts(const struct job_state *state, int u, struct job_state_cast out[]);
+/* Where a buffer of the job lies, also on a separate device. */
+char *job_state_pointer(const struct job *job, int buffer);
+/* Runs work of the job's device on a lane of its own. Complete on return. */
+typedef enum status job_state_work(struct lane *lane, const void *arg);
+enum status job_state_on_lane(const struct job *job, job_state_work *work, const void *arg);
 /* Runs on the job's threads and cores. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
 /* Moves data between the block and a separate device, and makes its copies, on a lane of its own.

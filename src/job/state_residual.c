@@ -92,16 +92,16 @@ static enum status alloc_merge(const struct job_state *state, struct job_state_m
   if (!status)
     status = mem_alloc(MEM_IO, (size_t)work, &merge->work);
   if (!status)
-    status = mem_alloc(MEM_IO, (size_t)row * sizeof(float), (void **)&merge->row);
+    status = mem_new(MEM_IO, row, &merge->row);
   if (!status)
-    status = mem_alloc(MEM_IO, (size_t)before * sizeof(float), (void **)&merge->sum);
-  return status ? status : mem_alloc(MEM_IO, (size_t)now * sizeof(float), (void **)&merge->own);
+    status = mem_new(MEM_IO, before, &merge->sum);
+  return status ? status : mem_new(MEM_IO, now, &merge->own);
 }
 
 static enum status create_merge(struct job_state *state)
 {
   struct job_state_merge *merge = NULL;
-  enum status status = mem_alloc(MEM_IO, sizeof *merge, (void **)&merge);
+  enum status status = mem_new(MEM_IO, 1, &merge);
   if (status)
     return status;
   state->merge = merge;

@@ -176,7 +176,7 @@ static enum status match_all(struct comm *comm, const struct model *model, const
   const struct st_tensor **taken = NULL;
   enum status status = unwrap(comm, model, dir, folder);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)n * sizeof *taken, (void **)&taken);
+    status = mem_new(MEM_META, n, &taken);
   for (int u = 0, k = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params && !status; p++, k++)
       status = match_param(model, &model->unit[u].param[p], dir, folder, &out[k]);
@@ -215,7 +215,7 @@ static enum status load_folder(struct job *job, const char *dir)
   struct job_state *state = NULL;
   enum status status = safetensors_folder_open(dir, &folder);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(job->model) * sizeof *from, (void **)&from);
+    status = mem_new(MEM_META, weights_count(job->model), &from);
   if (!status)
     status = job_state_open(job, false, false, true, &state);
   status = comm_agree(job->comm, status);
@@ -240,7 +240,7 @@ enum status weights_check_folder(struct comm *comm, const struct deck *deck, con
   if (!status)
     status = safetensors_folder_open(dir, &folder);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(model) * sizeof *from, (void **)&from);
+    status = mem_new(MEM_META, weights_count(model), &from);
   status = comm_agree(comm, status);
   if (!status)
     status = weights_match(comm, model, dir, folder, from);

@@ -293,7 +293,7 @@ enum status machine_find_domains(struct topo *topo)
 {
   hwloc_const_bitmap_t whole = machine_cpus(topo->machine);
   const size_t most = (size_t)machine_count_cores(topo->machine, whole);
-  enum status status = mem_alloc(MEM_META, most * sizeof *topo->domain, (void **)&topo->domain);
+  enum status status = mem_new(MEM_META, most, &topo->domain);
   for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core && !status;
        core = machine_next_core(topo->machine, whole, core))
     status = add_to_domain(topo, core);

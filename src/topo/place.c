@@ -222,10 +222,9 @@ static enum status choose_gpus(struct topo *topo)
     return STATUS_OK;
   int64_t *cost = NULL;
   int *gpu = NULL;
-  enum status status =
-      mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * sizeof *cost, (void **)&cost);
+  enum status status = mem_new(MEM_META, topo->ranks * topo->gpus, &cost);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof *gpu, (void **)&gpu);
+    status = mem_new(MEM_META, topo->ranks, &gpu);
   for (int k = 0; k < topo->ranks && !status; k++) {
     const int expected = expected_gpu(topo, k);
     for (int g = 0; g < topo->gpus; g++)
@@ -413,10 +412,9 @@ static enum status list_parts(const struct topo *topo, struct share *share)
 {
   const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
   share->threads = threads_of(topo, share);
-  enum status status =
-      mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), (void **)&share->cpu);
+  enum status status = mem_new(MEM_META, share->threads, &share->cpu);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
+    status = mem_new(MEM_META, n, &share->io_cpu);
   if (status)
     return status;
   list_cpus(topo, share);

@@ -59,7 +59,7 @@ static enum status create(const char *xml, const char *synthetic,
                           const struct topo_options *options, struct topo **out)
 {
   struct topo *topo = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *topo, (void **)&topo);
+  enum status status = mem_new(MEM_META, 1, &topo);
   if (status)
     return status;
   topo->options = *options;
@@ -75,8 +75,7 @@ static enum status create(const char *xml, const char *synthetic,
 
 static enum status create_shares(struct topo *topo, int ranks)
 {
-  enum status status =
-      mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, (void **)&topo->share);
+  enum status status = mem_new(MEM_META, ranks, &topo->share);
   if (status)
     return status;
   topo->ranks = ranks;
