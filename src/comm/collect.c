@@ -20,8 +20,7 @@ enum status comm_collect_bytes(struct comm *comm, const void *mine, int64_t byte
   if (bytes > (INT64_C(1) << 30) / comm->ranks)
     return status_set(STATUS_UNSUPPORTED, "%lld bytes of each of %d ranks are too much to gather",
                       (long long)bytes, comm->ranks);
-  return comm_mpi_check(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world),
-                        "MPI_Gather");
+  return COMM_MPI(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world));
 }
 
 struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
@@ -49,11 +48,10 @@ static enum status ask(MPI_Comm world, int peer, struct comm_offset *out)
   enum status status = STATUS_OK;
   for (int i = 0; i < ECHOES && !status; i++) {
     echo[i].sent = wall_ns();
-    status = comm_mpi_check(MPI_Send(&echo[i].sent, 1, MPI_INT64_T, peer, TAG, world), "MPI_Send");
+    status = COMM_MPI(MPI_Send(&echo[i].sent, 1, MPI_INT64_T, peer, TAG, world));
     if (!status)
-      status = comm_mpi_check(
-          MPI_Recv(&echo[i].answered, 1, MPI_INT64_T, peer, TAG, world, MPI_STATUS_IGNORE),
-          "MPI_Recv");
+      status = COMM_MPI(
+          MPI_Recv(&echo[i].answered, 1, MPI_INT64_T, peer, TAG, world, MPI_STATUS_IGNORE));
     echo[i].received = wall_ns();
   }
   if (!status)
@@ -66,11 +64,10 @@ static enum status answer(MPI_Comm world)
   enum status status = STATUS_OK;
   for (int i = 0; i < ECHOES && !status; i++) {
     int64_t time;
-    status = comm_mpi_check(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE),
-                            "MPI_Recv");
+    status = COMM_MPI(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE));
     time = wall_ns();
     if (!status)
-      status = comm_mpi_check(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world), "MPI_Send");
+      status = COMM_MPI(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world));
   }
   return status;
 }

@@ -40,6 +40,7 @@ void *comm_mpi(struct comm *comm);
 /* The one check of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's
  * text". */
 enum status comm_mpi_check(int error, const char *call);
+#define COMM_MPI(call) comm_mpi_check(call, #call)
 
 /* Failing is a collective decision: every rank passes its own status. If any rank failed, all
  * return the status of the lowest failing rank, and its error text after "rank R: ". The text is

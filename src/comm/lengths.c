@@ -52,9 +52,9 @@ enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths 
   MPI_Request request;
   enum status status = fetch(group, lengths, lane, sent, bytes);
   if (!status)
-    status = comm_mpi_wait(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1,
+    status = COMM_MPI_WAIT(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1,
                                          MPI_INT64_T, comm_mpi_members(group), &request),
-                           "MPI_Ialltoall", &request);
+                           &request);
   return status ? status
                 : comm_check_varying(group, lengths->received, (int64_t)sizeof *lengths->received,
                                      bytes, false);

@@ -12,6 +12,7 @@ MPI_Comm comm_mpi_members(struct comm_group *group);
 /* The result of `call`, then of the completion of its request. The calling thread sleeps while it
  * waits. */
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
+#define COMM_MPI_WAIT(call, request) comm_mpi_wait(call, #call, request)
 /* Sums over the members, in place, in memory of the host. Collective. */
 enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);
 /* The name of the loaded MPI library, such as "MPICH 4.0.2". */

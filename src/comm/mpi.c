@@ -44,14 +44,14 @@ enum status comm_mpi_check(int error, const char *call)
   if (error == MPI_SUCCESS)
     return STATUS_OK;
   char text[MPI_MAX_ERROR_STRING];
-  int length;
+  int length, name = (int)strcspn(call, "(");
   if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
     snprintf(text, sizeof text, "error %d", error);
   const char *stack = strstr(text, ", error stack:\n"), *last = strrchr(text, '\n');
   if (stack)
-    return status_set(STATUS_LIBRARY, "%s failed: %.*s: %s", call, (int)(stack - text), text,
-                      last + 1);
-  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
+    return status_set(STATUS_LIBRARY, "%.*s failed: %.*s: %s", name, call, (int)(stack - text),
+                      text, last + 1);
+  return status_set(STATUS_LIBRARY, "%.*s failed: %s", name, call, text);
 }
 
 /* When a process ends, a failure is logged and does not stop the rest of the cleanup. */
@@ -95,7 +95,7 @@ static enum status free_span(struct span *span, enum status status)
 {
   if (!span->derived)
     return status;
-  enum status freed = comm_mpi_check(MPI_Type_free(&span->type), "MPI_Type_free");
+  enum status freed = COMM_MPI(MPI_Type_free(&span->type));
   return status ? status : freed;
 }
 
@@ -153,9 +153,9 @@ static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Da
   for (int64_t done = 0; !status && done < n; done += count_limit) {
     int64_t now = n - done < count_limit ? n - done : count_limit;
     MPI_Request request;
-    int error =
-        MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request);
-    status = comm_mpi_wait(error, "MPI_Iallreduce", &request);
+    status = COMM_MPI_WAIT(
+        MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request),
+        &request);
   }
   return status;
 }
@@ -196,8 +196,7 @@ static enum status create_sibling(struct comm *comm, struct comm **out)
     return status;
   *sibling = *mpi_comm(comm);
   sibling->is_sibling = true;
-  status = comm_agree(
-      comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
+  status = comm_agree(comm, COMM_MPI(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world)));
   if (status)
     mem_free(sibling); /* freeing is collective, so it is impossible if some ranks lack the
                           communicator */
@@ -223,8 +222,7 @@ static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code
 static enum status barrier_over(MPI_Comm members)
 {
   MPI_Request request;
-  int error = MPI_Ibarrier(members, &request);
-  return comm_mpi_wait(error, "MPI_Ibarrier", &request);
+  return COMM_MPI_WAIT(MPI_Ibarrier(members, &request), &request);
 }
 
 static enum status barrier(struct comm *comm)
@@ -240,8 +238,9 @@ static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, i
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Ibcast(data, span.count, span.type, root, members, &request);
-  return free_span(&span, comm_mpi_wait(error, "MPI_Ibcast", &request));
+  return free_span(
+      &span,
+      COMM_MPI_WAIT(MPI_Ibcast(data, span.count, span.type, root, members, &request), &request));
 }
 
 static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
@@ -265,8 +264,7 @@ static enum status group_create(struct comm *comm, int color, int index, struct 
   if (status)
     return status;
   status = comm_agree(
-      comm, comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members),
-                           "MPI_Comm_split"));
+      comm, COMM_MPI(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members)));
   if (status)
     mem_free(group); /* and not the communicator, as for a sibling */
   else
@@ -320,9 +318,10 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Iallgather(sent, span.count, span.type, full, span.count, span.type,
-                             mpi_group(group)->members, &request);
-  return free_span(&span, comm_mpi_wait(error, "MPI_Iallgather", &request));
+  return free_span(&span,
+                   COMM_MPI_WAIT(MPI_Iallgather(sent, span.count, span.type, full, span.count,
+                                                span.type, mpi_group(group)->members, &request),
+                                 &request));
 }
 
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
@@ -335,9 +334,10 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type,
-                            mpi_group(group)->members, &request);
-  return free_span(&span, comm_mpi_wait(error, "MPI_Ialltoall", &request));
+  return free_span(&span,
+                   COMM_MPI_WAIT(MPI_Ialltoall(sent, span.count, span.type, received, span.count,
+                                               span.type, mpi_group(group)->members, &request),
+                                 &request));
 }
 
 /* Sends to the member `away` places further, receives from the member as far back. The receiver has
@@ -356,12 +356,11 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   if (!status)
     status = make_span(bytes, 1, &in);
   if (!status)
-    status = comm_mpi_check(
-        MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG, members, &request[0]),
-        "MPI_Irecv");
+    status = COMM_MPI(
+        MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG, members, &request[0]));
   if (!status)
-    status = comm_mpi_wait(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
-                           "MPI_Isend", &request[1]);
+    status = COMM_MPI_WAIT(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
+                           &request[1]);
   if (!status)
     status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &request[0]);
   return free_span(&in, free_span(&out, status));
@@ -424,8 +423,7 @@ static const struct comm_ops mpi_ops = {
 enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING])
 {
   int length;
-  const enum status status =
-      comm_mpi_check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const enum status status = COMM_MPI(MPI_Get_library_version(text, &length));
   if (!status)
     mpi_version_shorten(text);
   return status;
@@ -470,18 +468,17 @@ static enum status describe(struct comm *comm, bool renumbered)
 static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
 {
   MPI_Comm node;
-  enum status status = comm_mpi_check(
-      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, launched, MPI_INFO_NULL, &node),
-      "MPI_Comm_split_type");
+  enum status status = COMM_MPI(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, launched, MPI_INFO_NULL, &node));
   if (status)
     return status;
   *lowest = launched;
-  status = comm_mpi_check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
+  status = COMM_MPI(MPI_Comm_rank(node, &comm->base.local_rank));
   if (!status)
-    status = comm_mpi_check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
+    status = COMM_MPI(MPI_Comm_size(node, &comm->base.local_ranks));
   if (!status)
-    status = comm_mpi_check(MPI_Bcast(lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+    status = COMM_MPI(MPI_Bcast(lowest, 1, MPI_INT, 0, node));
+  enum status freed = COMM_MPI(MPI_Comm_free(&node));
   return status ? status : freed;
 }
 
@@ -491,27 +488,22 @@ static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
 static enum status number_ranks(struct mpi_comm *comm, int *launched)
 {
   int lowest;
-  enum status status = comm_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, launched), "MPI_Comm_rank");
+  enum status status = COMM_MPI(MPI_Comm_rank(MPI_COMM_WORLD, launched));
   if (!status)
     status = find_node(comm, *launched, &lowest);
   /* Duplicates and splits inherit the error handler. */
-  return status ? status
-                : comm_mpi_check(MPI_Comm_split(MPI_COMM_WORLD, 0, lowest, &comm->world),
-                                 "MPI_Comm_split");
+  return status ? status : COMM_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, lowest, &comm->world));
 }
 
 static enum status find_ranks(struct mpi_comm *comm, int launched)
 {
-  enum status status =
-      comm_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
+  enum status status = COMM_MPI(MPI_Comm_rank(comm->world, &comm->base.rank));
   if (!status)
-    status = comm_mpi_check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
+    status = COMM_MPI(MPI_Comm_size(comm->world, &comm->base.ranks));
   int renumbered = comm->base.rank != launched;
   comm->base.node = comm->base.rank - comm->base.local_rank;
   if (!status)
-    status =
-        comm_mpi_check(MPI_Allreduce(MPI_IN_PLACE, &renumbered, 1, MPI_INT, MPI_MAX, comm->world),
-                       "MPI_Allreduce");
+    status = COMM_MPI(MPI_Allreduce(MPI_IN_PLACE, &renumbered, 1, MPI_INT, MPI_MAX, comm->world));
   return status ? status : describe(&comm->base, renumbered);
 }
 
@@ -565,11 +557,8 @@ static enum status start_mpi(int *argc, char ***argv)
                       "this MPI library provides thread level %d, not %d (MPI_THREAD_MULTIPLE): "
                       "use a build with thread support",
                       provided, MPI_THREAD_MULTIPLE);
-  status = comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN),
-                          "MPI_Comm_set_errhandler");
-  return status ? status
-                : comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                                 "MPI_Comm_set_errhandler");
+  status = COMM_MPI(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
+  return status ? status : COMM_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
 }
 
 enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)

@@ -186,13 +186,11 @@ static enum status post(const struct stage *stage, struct slot *slot, const char
 {
   enum { TAG = 0 };
   const int bytes = (int)t->bytes, incoming = (int)t->incoming; /* at most a piece */
-  enum status status = comm_mpi_check(
-      MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]),
-      "MPI_Irecv");
+  enum status status = COMM_MPI(
+      MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]));
   return status ? status
-                : comm_mpi_check(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members,
-                                           &slot->request[1]),
-                                 "MPI_Isend");
+                : COMM_MPI(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members,
+                                     &slot->request[1]));
 }
 
 static enum status finish(const struct stage *stage, struct lane *lane, struct slot *slot,

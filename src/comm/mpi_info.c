@@ -30,7 +30,7 @@ static enum status read_thread_level(int *out)
   const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
                         MPI_THREAD_MULTIPLE};
   int provided;
-  const enum status status = comm_mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
+  const enum status status = COMM_MPI(MPI_Query_thread(&provided));
   for (int i = 0; !status && i < 4; i++)
     if (levels[i] == provided)
       *out = i;
@@ -69,11 +69,10 @@ static void take_variable(const char *variable, struct choice *out)
 static enum status read_choice(struct choice *out)
 {
   int provided, variables = 0;
-  enum status status =
-      comm_mpi_check(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided), "MPI_T_init_thread");
+  enum status status = COMM_MPI(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided));
   if (status)
     return status;
-  status = comm_mpi_check(MPI_T_cvar_get_num(&variables), "MPI_T_cvar_get_num");
+  status = COMM_MPI(MPI_T_cvar_get_num(&variables));
   for (int i = 0; !status && i < variables; i++) {
     char name[NAME_SIZE];
     int length = sizeof name, verbosity, binding, scope;
@@ -83,7 +82,7 @@ static enum status read_choice(struct choice *out)
                             &scope) == MPI_SUCCESS)
       take_variable(name, out);
   }
-  const enum status closing = comm_mpi_check(MPI_T_finalize(), "MPI_T_finalize");
+  const enum status closing = COMM_MPI(MPI_T_finalize());
   return status ? status : closing;
 }
 

@@ -77,7 +77,7 @@ static enum status take_own(struct comm_shared *shared, int64_t bytes)
 static enum status check_one_node(const struct comm *comm, MPI_Comm members, int size)
 {
   int node = comm->node;
-  enum status status = comm_mpi_check(MPI_Bcast(&node, 1, MPI_INT, 0, members), "MPI_Bcast");
+  enum status status = COMM_MPI(MPI_Bcast(&node, 1, MPI_INT, 0, members));
   if (status)
     return status;
   return node == comm->node ? STATUS_OK : refuse_span(size);
@@ -119,9 +119,8 @@ static enum status open_window(struct comm *comm, struct comm_shared *shared, in
 {
   const MPI_Aint asked = place == 0 ? (MPI_Aint)(bytes + page_bytes()) : 0;
   void *mine;
-  enum status status = comm_mpi_check(
-      MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window),
-      "MPI_Win_allocate_shared");
+  enum status status = COMM_MPI(
+      MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window));
   status = comm_agree(comm, status);
   shared->opened = !status; /* as for the members */
   return status;
@@ -133,13 +132,11 @@ static enum status enter_window(struct comm_shared *shared)
   MPI_Aint all;
   int unit;
   void *first;
-  enum status status = comm_mpi_check(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN),
-                                      "MPI_Win_set_errhandler");
+  enum status status = COMM_MPI(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN));
   if (!status)
-    status = comm_mpi_check(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first),
-                            "MPI_Win_shared_query");
+    status = COMM_MPI(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first));
   if (!status)
-    status = comm_mpi_check(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window), "MPI_Win_lock_all");
+    status = COMM_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window));
   if (!status)
     shared->memory = next_page(first);
   return status;
@@ -167,8 +164,7 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
   const int place = comm->rank % size;
   MPI_Comm members;
   enum status status =
-      comm_agree(comm, comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &members),
-                                      "MPI_Comm_split"));
+      comm_agree(comm, COMM_MPI(MPI_Comm_split(*world, comm->rank / size, place, &members)));
   if (status)
     return status; /* freeing is collective, so it is impossible if some members lack the window */
   shared->members = members;

@@ -48,7 +48,7 @@ enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct wat
     status = mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late);
   status = comm_agree(comm, status);
   if (!status && world && comm_ranks(comm) > 1)
-    status = comm_mpi_check(MPI_Comm_dup(*world, &channel->members), "MPI_Comm_dup");
+    status = COMM_MPI(MPI_Comm_dup(*world, &channel->members));
   status = comm_agree(comm, status);
   if (status) { /* freeing is collective, so it is impossible if some ranks lack the communicator */
     mem_free(channel->late);
@@ -66,10 +66,9 @@ void watchdog_channel_destroy(struct watchdog_channel *channel)
     return;
   const bool sends =
       channel->answer != MPI_REQUEST_NULL; /* rank 0 does not receive it, so the buffer must stay */
-  if (sends && comm_mpi_check(MPI_Request_free(&channel->answer), "MPI_Request_free"))
+  if (sends && COMM_MPI(MPI_Request_free(&channel->answer)))
     log_warn("%s", status_text());
-  if (channel->members != MPI_COMM_NULL &&
-      comm_mpi_check(MPI_Comm_free(&channel->members), "MPI_Comm_free"))
+  if (channel->members != MPI_COMM_NULL && COMM_MPI(MPI_Comm_free(&channel->members)))
     log_warn("%s", status_text());
   if (!sends)
     mem_free(channel->late);
@@ -82,9 +81,9 @@ enum status watchdog_channel_alarm(struct watchdog_channel *channel)
   MPI_Request request;
   if (channel->members == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = comm_mpi_check(
-      MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, channel->members, &request), "MPI_Isend");
-  return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
+  enum status status =
+      COMM_MPI(MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, channel->members, &request));
+  return status ? status : COMM_MPI(MPI_Request_free(&request));
 }
 
 /* Receives a message that has arrived: an alarm, a question, or on rank 0 a late answer. A late
@@ -95,10 +94,8 @@ static enum status take(struct watchdog_channel *channel, bool leads, const MPI_
   if (!leads)
     channel->question = found->MPI_TAG;
   *wanted = *wanted || !leads || found->MPI_TAG == TAG_ALARM;
-  return comm_mpi_check(MPI_Recv(channel->late, leads ? channel->bytes : 0, MPI_BYTE,
-                                 found->MPI_SOURCE, found->MPI_TAG, channel->members,
-                                 MPI_STATUS_IGNORE),
-                        "MPI_Recv");
+  return COMM_MPI(MPI_Recv(channel->late, leads ? channel->bytes : 0, MPI_BYTE, found->MPI_SOURCE,
+                           found->MPI_TAG, channel->members, MPI_STATUS_IGNORE));
 }
 
 enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *wanted)
@@ -109,9 +106,8 @@ enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *want
   *wanted = false;
   while (!status && there) {
     MPI_Status found;
-    status = comm_mpi_check(
-        MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, MPI_ANY_TAG, channel->members, &there, &found),
-        "MPI_Iprobe");
+    status = COMM_MPI(
+        MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, MPI_ANY_TAG, channel->members, &there, &found));
     if (!status && there)
       status = take(channel, leads, &found, wanted);
   }
@@ -130,7 +126,7 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
     for (int i = 0; !status && i < n; i++) {
       int now = done[i];
       if (!now)
-        status = comm_mpi_check(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE), "MPI_Test");
+        status = COMM_MPI(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE));
       done[i] = now;
       left += !now;
     }
@@ -156,9 +152,8 @@ enum status watchdog_channel_answer(struct watchdog_channel *channel, const void
   if (status || channel->answer != MPI_REQUEST_NULL)
     return status;
   memcpy(channel->late, state, (size_t)channel->bytes);
-  status = comm_mpi_check(MPI_Isend(channel->late, channel->bytes, MPI_BYTE, 0, channel->question,
-                                    channel->members, &channel->answer),
-                          "MPI_Isend");
+  status = COMM_MPI(MPI_Isend(channel->late, channel->bytes, MPI_BYTE, 0, channel->question,
+                              channel->members, &channel->answer));
   return status ? status : wait_for_answer(channel, seconds);
 }
 
@@ -169,13 +164,11 @@ static enum status ask_all(struct watchdog_channel *channel, char *states, MPI_R
   enum status status = STATUS_OK;
   channel->question = channel->question == LAST_QUESTION ? FIRST_QUESTION : channel->question + 1;
   for (int r = 1; !status && r < comm_ranks(channel->comm); r++) {
-    status = comm_mpi_check(MPI_Irecv(states + (int64_t)r * channel->bytes, channel->bytes,
-                                      MPI_BYTE, r, channel->question, channel->members, &answer[r]),
-                            "MPI_Irecv");
+    status = COMM_MPI(MPI_Irecv(states + (int64_t)r * channel->bytes, channel->bytes, MPI_BYTE, r,
+                                channel->question, channel->members, &answer[r]));
     if (!status)
-      status = comm_mpi_check(
-          MPI_Isend(NULL, 0, MPI_BYTE, r, channel->question, channel->members, &asked[r]),
-          "MPI_Isend");
+      status =
+          COMM_MPI(MPI_Isend(NULL, 0, MPI_BYTE, r, channel->question, channel->members, &asked[r]));
   }
   return status;
 }
@@ -186,11 +179,11 @@ static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
   enum status status = STATUS_OK;
   for (int r = 1; !status && r < ranks; r++) {
     if (answer[r] != MPI_REQUEST_NULL)
-      status = comm_mpi_check(MPI_Cancel(&answer[r]), "MPI_Cancel");
+      status = COMM_MPI(MPI_Cancel(&answer[r]));
     if (!status && answer[r] != MPI_REQUEST_NULL)
-      status = comm_mpi_check(MPI_Request_free(&answer[r]), "MPI_Request_free");
+      status = COMM_MPI(MPI_Request_free(&answer[r]));
     if (!status && asked[r] != MPI_REQUEST_NULL)
-      status = comm_mpi_check(MPI_Request_free(&asked[r]), "MPI_Request_free");
+      status = COMM_MPI(MPI_Request_free(&asked[r]));
   }
   return status;
 }
