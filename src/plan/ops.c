@@ -153,7 +153,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES, .wanted = verify_wants_saved),
             [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
-        .one = {UNIT_BLOCK, EACH_MICRO, due_evaluates}, .value = value_forward,
+        .one = {UNIT_BLOCK, EACH_MICRO, verify_evaluates}, .value = value_forward,
         .flops = flops_block, .cost = cost_block,
     },
     /* The forward pass again, for the activations alone. */
@@ -168,7 +168,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES),
             [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
-        .one = {UNIT_BLOCK, EACH_MICRO, due_recomputes}, .value = value_recompute,
+        .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_recompute}, .value = value_recompute,
         .flops = flops_block, .cost = cost_block,
     },
     /* With gradients in PLAN_TRAIN. The first one of a step has ACCESS_WRITE: the loss is zeroed
@@ -182,10 +182,10 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOSS_TOKENS] = READS("tokens", .place = PLACE_OUTSIDE, .type = TYPE_TOKENS),
             [LOSS_SUM] = SUMS("loss", .type = TYPE_BYTES, .role = ROLE_LOSS),
             [LOSS_WORK] = WRITES("work", .type = TYPE_BYTES),
-            [LOSS_D] = WRITES("d", .type = TYPE_COMPUTE, .wanted = verify_wants_stream_gradient),
+            [LOSS_D] = WRITES("d", .type = TYPE_COMPUTE, .wanted = verify_trains),
             [LOSS_GRADS] = SUMS("grads", GRADS, .wanted = verify_learns),
         },
-        .one = {UNIT_HEAD, EACH_MICRO, due_evaluates}, .value = value_loss, .flops = flops_loss,
+        .one = {UNIT_HEAD, EACH_MICRO, verify_evaluates}, .value = value_loss, .flops = flops_loss,
         .cost = cost_loss,
     },
     [OP_LOGITS] = {
@@ -197,7 +197,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOGITS_WORK] = WRITES("work", .type = TYPE_BYTES),
             [LOGITS_OUT] = WRITES("logits", .place = PLACE_OUTSIDE, .type = TYPE_FP32),
         },
-        .one = {UNIT_HEAD, EACH_MICRO, due_generates}, .value = value_logits,
+        .one = {UNIT_HEAD, EACH_MICRO, verify_generates}, .value = value_logits,
         .flops = flops_logits, .cost = cost_logits,
     },
     /* New tokens after those in the cache (PLAN_GENERATE). */
@@ -211,7 +211,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [DECODE_WORK] = WRITES("work", .type = TYPE_BYTES),
             [DECODE_CACHE] = CHANGES("cache", .type = TYPE_BYTES),
         },
-        .one = {UNIT_BLOCK, EACH_MICRO, due_generates}, .check = check_decode,
+        .one = {UNIT_BLOCK, EACH_MICRO, verify_generates}, .check = check_decode,
         .value = value_forward, .flops = flops_block, .cost = cost_block,
     },
     /* The model writes a new gradient up to the last parameter. The executor zeroes the elements
@@ -229,7 +229,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [BACKWARD_GRADS] = SUMS("grads", GRADS, .wanted = verify_learns),
             [BACKWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
-        .one = {UNIT_BLOCK, EACH_MICRO, due_passes_back}, .value = value_backward,
+        .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_backward}, .value = value_backward,
         .flops = flops_backward, .cost = cost_backward,
     },
     [OP_EMBED_BACKWARD] = {
@@ -240,7 +240,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [EMBED_BACKWARD_D] = READS("d", .type = TYPE_COMPUTE),
             [EMBED_BACKWARD_GRADS] = SUMS("grads", GRADS),
         },
-        .one = {UNIT_ROOT, EACH_MICRO, due_embedding}, .value = value_embed_backward,
+        .one = {UNIT_ROOT, EACH_MICRO, verify_trains_embedding}, .value = value_embed_backward,
         .cost = cost_embed_backward,
     },
     /* The gathered window ends here. The operation itself does nothing. */
@@ -376,7 +376,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_GRADS_PIECE] = READS("piece", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
             [GATHER_GRADS_WHOLE] = WRITES("whole", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
         },
-        .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, due_gathers_grads}, .check = check_gather_grads,
+        .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, verify_gathers_grads}, .check = check_gather_grads,
         .value = value_gradient,
         .cost = cost_gather,
     },
@@ -408,7 +408,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [METRICS_SQUARES] = READS("squares", .place = PLACE_HOST, .type = TYPE_BYTES,
                 .role = ROLE_HOST_SQUARES, .wanted = verify_wants_squares),
         },
-        .one = {UNIT_NONE, EACH_STEP, due_evaluates}, .check = check_metrics, .cost = cost_tree,
+        .one = {UNIT_NONE, EACH_STEP, verify_evaluates}, .check = check_metrics, .cost = cost_tree,
     },
     /* For an optimizer of whole matrices: the momentum of this rank's range, in the compute type.
      * */
@@ -436,7 +436,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_DIRECTION_WHOLE] = WRITES("whole", .type = TYPE_COMPUTE,
                 .extent = EXTENT_TRAINED),
         },
-        .one = {UNIT_TRAINED, EACH_STEP, due_sharded_matrices}, .check = check_gather_direction,
+        .one = {UNIT_TRAINED, EACH_STEP, verify_gathers_matrices}, .check = check_gather_direction,
         .value = value_gather_direction, .cost = cost_gather,
     },
     /* The optimizer's step. Without METRICS it waits for no other unit. If only some units are on
@@ -510,7 +510,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_FROM] = READS("mine", .place = PLACE_SHARED, .role = ROLE_WORKING),
             [MOVE_TO] = WRITES("whole", .place = PLACE_SHARED, .type = TYPE_COMPUTE),
         },
-        .one = {UNIT_TRAINED, EACH_STEP, due_shared_copy}, .check = check_publish,
+        .one = {UNIT_TRAINED, EACH_STEP, verify_shares_copy}, .check = check_publish,
         .value = value_publish, .cost = cost_barrier,
     },
     /* The moves of what a block keeps in another tier for its backward pass: its input, or all
@@ -574,7 +574,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [ACCUMULATE_GRADS] = CHANGES("grads", .place = PLACE_HOST, .type = TYPE_GRADIENT,
                 .extent = EXTENT_FIRST),
         },
-        .one = {UNIT_TRAINED, EACH_LATER_MICRO, due_adds_on_host}, .value = value_accumulate,
+        .one = {UNIT_TRAINED, EACH_LATER_MICRO, verify_sums_on_device}, .value = value_accumulate,
         .cost = cost_operands,
     },
     /* Optimizer state from NVMe. */
@@ -587,7 +587,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO] = STATE(WRITES, "to 1", PLACE_HOST, ROLE_STATE, 0),
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_HOST, ROLE_STATE, 1),
         },
-        .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_read_state,
+        .one = {UNIT_TRAINED, EACH_STEP, verify_moves_state}, .value = value_read_state,
         .cost = cost_disk,
     },
     [OP_WRITE_STATE] = {
@@ -599,7 +599,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO] = STATE(WRITES, "to 1", PLACE_DISK, ROLE_STORED_STATE, 0),
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_DISK, ROLE_STORED_STATE, 1),
         },
-        .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_write_state,
+        .one = {UNIT_TRAINED, EACH_STEP, verify_moves_state}, .value = value_write_state,
         .cost = cost_disk,
     },
     /* The loss to the host, where METRICS sums it. */
@@ -611,7 +611,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST, .role = ROLE_LOSS_HOST),
         },
-        .one = {UNIT_NONE, EACH_STEP, due_loss_on_host}, .cost = cost_copy,
+        .one = {UNIT_NONE, EACH_STEP, verify_loss_on_host}, .cost = cost_copy,
     },
     /* EXCHANGE and DECODE_SUM in one, for messages in shared memory of a shard group: each member
      * adds up the part that it owns. The transient arena of TIER_SHARED has a region for each
@@ -627,7 +627,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [SUM_SHARED_SHARD] = SUMS("shard", .place = PLACE_HOST, .type = TYPE_GRADIENT,
                 .extent = EXTENT_PART),
         },
-        .one = {UNIT_TRAINED, WHEN_REDUCED, due_sums_shared}, .value = value_sum_shared,
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_exchanges_shared}, .value = value_sum_shared,
         .cost = cost_sum_shared,
     },
 };

@@ -111,7 +111,7 @@ enum op_collective {
 };
 
 struct tally;   /* the number of each operation that a unit has in a micro-batch: verify_counts.c */
-struct walker;  /* the values that buffers hold: verify_values.c */
+struct verify;  /* an instruction that is verified: verify.h */
 struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;    /* seconds and bytes: simulate.c */
 
@@ -130,8 +130,7 @@ struct due {
 
 /* The required number for a unit (-1: none) and micro-batch (-1: the step). */
 typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
-typedef enum status op_check(const struct plan *plan, int i);
-typedef enum status op_value(const struct walker *walker);
+typedef void op_check(struct verify *v);
 typedef struct cost op_cost(const struct pricing *p);
 typedef double op_flops(const struct pricing *p);
 
@@ -154,7 +153,7 @@ struct op_row {
   struct due one;  /* at most one for a unit and micro-batch */
   op_due *due;     /* or any rule; NULL: `one` is the rule */
   op_check *check; /* checks beyond the facts of the operands; NULL: none */
-  op_value *value; /* NULL: it changes no value that verify follows */
+  op_check *value; /* NULL: it changes no value that verify follows */
   op_flops *flops; /* NULL: counts no floating-point operations */
   op_cost *cost;   /* NULL: it takes no time */
 };
@@ -165,19 +164,19 @@ extern const struct op_row op_rows[OP_COUNT];
 enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit);
 
 /* ---- verify_shape.c ---- */
-unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
-unit_holds verify_wants_saved, verify_wants_stream_gradient;
-unit_holds verify_wants_squares, verify_wants_metrics, verify_speculates;
-unit_holds verify_keeps_copy, verify_wants_params_work;
-unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
-unit_holds verify_moves_residual, verify_stores_residual;
-unit_holds verify_wants_largest;
+unit_holds verify_trains, verify_evaluates, verify_generates, verify_learns,
+    verify_trains_embedding;
+unit_holds verify_needs_backward, verify_needs_recompute, verify_wants_saved;
+unit_holds verify_on_host, verify_sums_on_device, verify_exchanges_shared, verify_shares_copy;
 unit_holds verify_has_trained, verify_has_frozen, verify_shares_scales, verify_keeps_codes;
+unit_holds verify_keeps_copy, verify_wants_params_work;
+unit_holds verify_spends, verify_wants_largest, verify_wants_encode_work, verify_wants_decode_work;
+unit_holds verify_has_residual, verify_moves_residual, verify_stores_residual;
+unit_holds verify_gathers_grads, verify_has_matrices, verify_gathers_matrices;
+unit_holds verify_has_working, verify_speculates, verify_moves_state;
+unit_holds verify_wants_metrics, verify_wants_squares, verify_loss_on_host;
 
 /* ---- verify_counts.c ---- */
-unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
-unit_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
-unit_holds due_stored, due_adds_on_host, due_shared_copy, due_sums_shared;
 op_due due_messages, due_magnitude, due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
@@ -188,12 +187,12 @@ op_check check_magnitude, check_metrics, check_gather_direction, check_update, c
 op_check check_publish;
 
 /* ---- verify_values.c ---- */
-op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
-op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
-op_value value_magnitude, value_sum_shared, value_gradient;
-op_value value_accumulate, value_squares, value_update, value_repair, value_publish;
-op_value value_read_state;
-op_value value_write_state, value_direction, value_gather_direction, value_residual;
+op_check value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
+op_check value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
+op_check value_magnitude, value_sum_shared, value_gradient;
+op_check value_accumulate, value_squares, value_update, value_repair, value_publish;
+op_check value_read_state;
+op_check value_write_state, value_direction, value_gather_direction, value_residual;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;

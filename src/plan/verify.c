@@ -8,12 +8,28 @@
 
 #include "base/mem.h"
 
-struct verify_label verify_name(const struct plan *plan, int time, int now)
+void verify_at(struct verify *v, int time)
+{
+  v->now = time;
+  v->instr = &v->plan->instr[time % v->plan->n];
+  v->row = &op_rows[v->instr->op];
+  v->unit = &v->plan->unit[v->instr->unit < 0 ? 0 : v->instr->unit];
+}
+
+void verify_walk(struct verify *v, op_check *check)
+{
+  for (int i = 0; i < v->plan->n && !v->status; i++) {
+    verify_at(v, i);
+    check(v);
+  }
+}
+
+struct verify_label verify_name(const struct verify *v, int time)
 {
   struct verify_label label;
-  plan_instr_name(plan, time % plan->n, label.text, sizeof label.text);
+  plan_instr_name(v->plan, time % v->plan->n, label.text, sizeof label.text);
   size_t length = strlen(label.text);
-  if (time / plan->n != now / plan->n)
+  if (time / v->plan->n != v->now / v->plan->n)
     snprintf(label.text + length, sizeof label.text - length, " of the step before");
   return label;
 }
@@ -23,33 +39,39 @@ const char *verify_verb(enum plan_access access)
   return access == ACCESS_READ ? "reads" : access == ACCESS_WRITE ? "writes" : "changes";
 }
 
-enum status verify_fail(const struct plan *plan, int time, const char *why, ...)
+struct verify_label verify_does(const struct plan *plan, const struct plan_use *use)
+{
+  struct verify_label label;
+  snprintf(label.text, sizeof label.text, "%s %s", verify_verb(use->access),
+           plan->buffer[use->buffer].name);
+  return label;
+}
+
+void verify_fail(struct verify *v, const char *why, ...)
 {
   char text[1024];
   va_list args;
+  if (v->status)
+    return;
   va_start(args, why);
   vsnprintf(text, sizeof text, why, args);
   va_end(args);
-  return status_set(STATUS_PLAN, "%s %s", verify_name(plan, time, time).text, text);
+  v->status = status_set(STATUS_PLAN, "%s %s", verify_name(v, v->now).text, text);
 }
 
-enum status verify_families(const struct plan *plan, int **out)
+void verify_families(struct verify *v)
 {
-  int *next;
-  const enum status status = mem_new(MEM_META, plan->buffers, &next);
-  if (status)
-    return status;
-  for (int b = 0; b < plan->buffers; b++)
-    next[b] = -1;
-  for (int b = 0; b < plan->buffers; b++) {
-    int root = plan_root(plan, b, NULL);
+  if (!v->status)
+    v->status = mem_new(MEM_META, v->plan->buffers, &v->next);
+  for (int b = 0; b < v->plan->buffers && !v->status; b++)
+    v->next[b] = -1;
+  for (int b = 0; b < v->plan->buffers && !v->status; b++) {
+    const int root = plan_root(v->plan, b, NULL);
     if (root == b)
       continue;
-    next[b] = next[root];
-    next[root] = b;
+    v->next[b] = v->next[root];
+    v->next[root] = b;
   }
-  *out = next;
-  return STATUS_OK;
 }
 
 enum status plan_verify(const struct plan *plan)

@@ -31,66 +31,88 @@ enum status verify_roles(const struct plan *plan);
 enum status verify_scopes(const struct plan *plan);
 enum status verify_values(const struct plan *plan);
 
+/* ---- the walk ---- */
+
+/* A part of verify at an instruction. */
+struct verify {
+  const struct plan *plan;
+  enum status status; /* the first fault */
+  int now;            /* time: instructions are counted over two steps */
+  const struct instr *instr;
+  const struct op_row *row;
+  const struct plan_unit *unit; /* of the instruction; of unit 0 if it has none */
+  int *next;                    /* by buffer: see verify_families() */
+  int *mark;                    /* by buffer: what the part remembers (mem_free) */
+  struct value *value;          /* by buffer: verify_values.c (mem_free) */
+};
+
+void verify_at(struct verify *v, int time);
+/* Calls `check` for each instruction, up to the first fault. */
+void verify_walk(struct verify *v, op_check *check);
+/* The first fault: "(instruction) (why)". Later ones are ignored. */
+void verify_fail(struct verify *v, const char *why, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the instruction has operand k, and its buffer. */
+static inline bool verify_has(const struct verify *v, int k)
+{
+  return v->instr->use[k].buffer >= 0;
+}
+static inline const struct plan_buffer *verify_used(const struct verify *v, int k)
+{
+  return &v->plan->buffer[v->instr->use[k].buffer];
+}
+
 /* ---- words ---- */
 
 struct verify_label {
   char text[128];
 };
-/* Times count instructions over two steps. Writes "FORWARD h.3 (#41, compute)", and "of the step
- * before" if `now` is in the next step. */
-struct verify_label verify_name(const struct plan *plan, int time, int now);
+/* "FORWARD h.3 (#41, compute)", and "of the step before" if v->now is in the next step. */
+struct verify_label verify_name(const struct verify *v, int time);
 const char *verify_verb(enum plan_access access);
-/* "(instruction) (why)" */
-enum status verify_fail(const struct plan *plan, int time, const char *why, ...)
-    __attribute__((format(printf, 3, 4)));
+/* "reads params.h.3" */
+struct verify_label verify_does(const struct plan *plan, const struct plan_use *use);
 
 /* ---- buffers ---- */
 
-/* next[buffers] (mem_free): for each buffer the next one of its family. The list begins with the
+/* Makes v->next (mem_free): for each buffer the next one of its family. The list begins with the
  * root; -1: the last. */
-enum status verify_families(const struct plan *plan, int **next);
+void verify_families(struct verify *v);
 /* The type in which parameters are gathered and used. */
 enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */
-bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range);
+bool verify_is_place(const struct verify *v, int buffer, struct layout_range range);
+/* The elements of the unit's trained or frozen part. */
+struct layout_range verify_part(const struct plan_unit *unit, bool frozen);
 
 /* ---- requirements of the input ---- */
 
-bool verify_is_block(const struct plan *plan, int unit);
-bool verify_recomputes(const struct plan *plan, int block); /* the block keeps its input alone */
-/* Conditions of ops.h. For unit -1, verify_learns() is false. Masters, moments and reduced
- * gradients of a unit (-1: of any unit) are in host memory if verify_on_host(). A unit has matrices
- * that are updated as a whole if verify_has_matrices(). The update writes a working copy if
- * verify_has_working(). */
-bool verify_embedding_learns(
-    const struct plan *plan); /* the embedding's matrices, whatever else is in their unit */
+/* Conditions in addition to those of ops.h. For unit -1, verify_learns() is false. */
+unit_holds verify_is_block;
+unit_holds verify_recomputes;      /* the block keeps its input alone */
+unit_holds verify_state_on_disk;   /* of the unit's optimizer */
+unit_holds verify_squares_on_host; /* gradients add up on the host, metrics are of the device */
+unit_holds verify_sums_shared;     /* gradients add up in memory that the group shares */
+unit_holds verify_sends_gradients; /* without encoding */
+unit_holds verify_encodes_params;  /* they are sent as messages of a codec */
+/* The embedding's matrices, whatever else is in their unit. */
+bool verify_embedding_learns(const struct plan *plan);
 /* Whether the gradient with respect to a block's output is needed: by the block, a block before it,
  * or the embedding. */
 bool verify_passes_back(const struct plan *plan, int block);
 /* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Whether this operand must be present. */
-bool verify_wants(const struct plan *plan, const struct instr *instr,
-                  const struct operand *operand);
+bool verify_wants(const struct verify *v, const struct operand *operand);
 /* Bytes of the scales of a unit that is gathered in fp8, shared evenly by the members. */
 int64_t verify_scale_bytes(const struct plan *plan, int unit);
-bool verify_state_on_disk(const struct plan *plan, int unit);
-bool verify_squares_on_host(
-    const struct plan *plan,
-    int unit); /* its gradients add up on the host and metrics are made on the device */
-bool verify_sums_shared(const struct plan *plan,
-                        int unit); /* gradients are copied to memory that the members of a group
-                                      share, and are added up there */
-/* Whether the unit's gradients are sent without encoding. */
-bool verify_sends_gradients(const struct plan *plan, int unit);
 /* The codec of messages between members of the instruction's group. */
-struct codec verify_codec(const struct plan *plan, const struct instr *instr);
+struct codec verify_codec(const struct verify *v);
 /* Elements of the unit's gradient that a rank encodes, 0: none. */
 int64_t verify_encoded(const struct plan *plan, int unit);
-/* Whether the unit's parameters are sent as messages of a codec. */
-bool verify_encodes_params(const struct plan *plan, int unit);
 /* A reduction may be over either group. verify_values() proves that it is the right one. */
-enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
-int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */
+enum plan_group verify_group(const struct verify *v);
+int64_t verify_members(const struct verify *v); /* of verify_group() */
+/* Members of the group that share the elements of a unit. */
+int verify_shards(const struct plan *plan);
 
 #endif

@@ -29,6 +29,7 @@ struct clock {
 }; /* per lane, the latest time that is complete */
 
 struct verifier {
+  struct verify at; /* the walk */
   const struct plan *plan;
   struct span_list list[TIER_COUNT][2]; /* transient, persistent */
   struct clock *clock;                  /* [2n] when the instruction starts */
@@ -102,9 +103,11 @@ static int find_span(const struct span_list *list, int64_t at)
   return low;
 }
 
-static enum status make_span_room(struct span_list *list, int more)
+static void make_span_room(struct verifier *v, struct span_list *list, int more)
 {
-  return mem_grow(MEM_META, (void **)&list->span, &list->room, list->n + more, sizeof *list->span);
+  if (!v->at.status)
+    v->at.status =
+        mem_grow(MEM_META, (void **)&list->span, &list->room, list->n + more, sizeof *list->span);
 }
 
 /* Make a span begin at `at`. */
@@ -118,59 +121,54 @@ static void split_at(struct span_list *list, int64_t at)
   list->n++;
 }
 
-/* Spans are then inside or outside of the place. */
-static enum status split(const struct place *place)
+/* Spans are then inside or outside of the place. Returns false if it has no bytes. */
+static bool split(struct verifier *v, const struct place *place)
 {
-  enum status status = make_span_room(place->list, 2);
-  if (status)
-    return status;
+  make_span_room(v, place->list, 2);
+  if (v->at.status)
+    return false;
   split_at(place->list, place->begin);
   split_at(place->list, place->end);
-  return STATUS_OK;
+  return place->begin < place->end;
 }
 
 static const struct span fresh = {
     .owner = -1, .writer = -1, .reader = {[0 ... LANE_COUNT - 1] = -1}};
 
-static enum status start_arena(struct span_list *list, int64_t bytes)
+static void start_arena(struct verifier *v, struct span_list *list, int64_t bytes)
 {
-  enum status status = make_span_room(list, 1);
-  if (status || bytes == 0)
-    return status;
+  make_span_room(v, list, 1);
+  if (v->at.status || bytes == 0)
+    return;
   list->span[0] = fresh;
   list->span[0].end = bytes;
   list->n = 1;
-  return STATUS_OK;
 }
 
 /* One span of `place` alone, as if `time` (-1: before the first step) had written it. */
-static enum status write_span(const struct place *place, int time)
+static void write_span(struct verifier *v, const struct place *place, int time)
 {
   struct span_list *list = place->list;
-  enum status status = split(place);
-  if (status || place->begin == place->end)
-    return status;
-  int first = find_span(list, place->begin), behind = find_span(list, place->end);
-  memmove(&list->span[first + 1], &list->span[behind],
-          (size_t)(list->n - behind) * sizeof *list->span);
+  if (!split(v, place))
+    return;
+  const int first = find_span(list, place->begin), behind = find_span(list, place->end);
+  struct span *span = &list->span[first];
+  memmove(span + 1, &list->span[behind], (size_t)(list->n - behind) * sizeof *span);
   list->n -= behind - first - 1;
-  list->span[first] = fresh;
-  list->span[first].begin = place->begin;
-  list->span[first].end = place->end;
-  list->span[first].owner = place->root;
-  list->span[first].writer = time;
-  return STATUS_OK;
+  *span = fresh;
+  span->begin = place->begin;
+  span->end = place->end;
+  span->owner = place->root;
+  span->writer = time;
 }
 
-static enum status read_span(const struct place *place, int time, enum plan_lane lane)
+static void read_span(struct verifier *v, const struct place *place)
 {
   struct span_list *list = place->list;
-  enum status status = split(place);
-  if (status || place->begin == place->end)
-    return status;
+  if (!split(v, place))
+    return;
   for (int s = find_span(list, place->begin); s < list->n && list->span[s].begin < place->end; s++)
-    list->span[s].reader[lane] = time;
-  return STATUS_OK;
+    list->span[s].reader[v->at.instr->lane] = v->at.now;
 }
 
 /* The use by which instruction `time` changed (or read) bytes in the span. */
@@ -190,26 +188,14 @@ static const struct plan_use *used_there(struct verifier *v, int time, bool chan
   return found;
 }
 
-static enum status fail_race(struct verifier *v, int time, const struct plan_use *use, int other,
-                             const struct plan_use *there)
+static void check_order(struct verifier *v, const struct plan_use *use, int other, bool change,
+                        const struct span_list *list, const struct span *span)
 {
-  const struct plan *plan = v->plan;
-  return verify_fail(plan, time, "%s %s while %s %s %s over the same bytes: nothing orders them",
-                     verify_verb(use->access), plan->buffer[use->buffer].name,
-                     verify_name(plan, other, time).text, verify_verb(there->access),
-                     plan->buffer[there->buffer].name);
-}
-
-static enum status check_race(struct verifier *v, int time, const struct plan_use *use,
-                              const struct span_list *list, const struct span *span)
-{
-  if (span->writer >= 0 && !is_before(v, span->writer, time))
-    return fail_race(v, time, use, span->writer, used_there(v, span->writer, true, list, span));
-  for (int lane = 0; lane < LANE_COUNT && use->access != ACCESS_READ; lane++)
-    if (span->reader[lane] >= 0 && !is_before(v, span->reader[lane], time))
-      return fail_race(v, time, use, span->reader[lane],
-                       used_there(v, span->reader[lane], false, list, span));
-  return STATUS_OK;
+  if (other < 0 || is_before(v, other, v->at.now))
+    return;
+  verify_fail(&v->at, "%s while %s %s over the same bytes: nothing orders them",
+              verify_does(v->plan, use).text, verify_name(&v->at, other).text,
+              verify_does(v->plan, used_there(v, other, change, list, span)).text);
 }
 
 static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin, int64_t end)
@@ -243,116 +229,98 @@ static bool carries_over(const struct plan *plan, const struct place *place,
 
 /* A value that is read or added to must be the buffer's own: written in this step, unless it
  * carries over from the step before. */
-static enum status check_value(struct verifier *v, int time, const struct plan_use *use,
-                               const struct place *place, const struct span *span)
+static void check_value(struct verifier *v, const struct plan_use *use, const struct place *place,
+                        const struct span *span)
 {
-  const struct plan *plan = v->plan;
-  const struct plan_buffer *buffer = &plan->buffer[use->buffer];
-  bool now = span->writer >= 0 && span->writer / plan->n == time / plan->n;
+  const int n = v->plan->n;
+  const bool now = span->writer >= 0 && span->writer / n == v->at.now / n;
   if (use->access == ACCESS_WRITE ||
-      (span->owner == place->root && (now || carries_over(plan, place, span))))
-    return STATUS_OK;
+      (span->owner == place->root && (now || carries_over(v->plan, place, span))))
+    return;
   if (!now)
-    return verify_fail(plan, time, "%s %s before anything has written it in this step",
-                       verify_verb(use->access), buffer->name);
-  return verify_fail(
-      plan, time, "%s %s, but %s has written %s over its bytes", verify_verb(use->access),
-      buffer->name, verify_name(plan, span->writer, time).text,
-      plan->buffer[used_there(v, span->writer, true, place->list, span)->buffer].name);
+    verify_fail(&v->at, "%s before anything has written it in this step",
+                verify_does(v->plan, use).text);
+  else
+    verify_fail(&v->at, "%s, but %s has written %s over its bytes", verify_does(v->plan, use).text,
+                verify_name(&v->at, span->writer).text,
+                v->plan->buffer[used_there(v, span->writer, true, place->list, span)->buffer].name);
 }
 
-static enum status check_access(struct verifier *v, int time, const struct plan_use *use)
+static void check_access(struct verifier *v, const struct plan_use *use)
 {
-  struct place place = place_of(v, use->buffer);
+  const struct place place = place_of(v, use->buffer);
   for (int s = find_span(place.list, place.begin);
        s < place.list->n && place.list->span[s].begin < place.end; s++) {
     const struct span *span = &place.list->span[s];
-    enum status status = check_race(v, time, use, place.list, span);
-    if (!status)
-      status = check_value(v, time, use, &place, span);
-    if (status)
-      return status;
+    check_order(v, use, span->writer, true, place.list, span);
+    for (int lane = 0; lane < LANE_COUNT && use->access != ACCESS_READ; lane++)
+      check_order(v, use, span->reader[lane], false, place.list, span);
+    check_value(v, use, &place, span);
   }
-  return STATUS_OK;
 }
 
 /* Uses of one instruction must not overlap, unless it works in place. */
-static enum status check_inside(struct verifier *v, int i)
+static void check_pair(struct verifier *v, const struct plan_use *a, const struct plan_use *b)
 {
-  const struct plan *plan = v->plan;
-  const struct instr *instr = &plan->instr[i];
+  if (a->buffer < 0 || b->buffer < 0 || (a->access == ACCESS_READ && b->access == ACCESS_READ))
+    return;
+  const struct place left = place_of(v, a->buffer), right = place_of(v, b->buffer);
+  const bool meet = left.list == right.list && left.begin < right.end && right.begin < left.end;
+  if (meet && !(v->at.row->in_place && left.root == right.root))
+    verify_fail(&v->at, "%s and %s over the same bytes", verify_does(v->plan, a).text,
+                verify_does(v->plan, b).text);
+}
+
+static void walk_one(struct verifier *v)
+{
+  const struct plan_use *use = v->at.instr->use;
   for (int k = 1; k < PLAN_MAX_USE; k++)
-    for (int j = 0; j < k; j++) {
-      const struct plan_use *a = &instr->use[j], *b = &instr->use[k];
-      if (a->buffer < 0 || b->buffer < 0)
-        continue;
-      struct place left = place_of(v, a->buffer), right = place_of(v, b->buffer);
-      if (a->access == ACCESS_READ && b->access == ACCESS_READ)
-        continue;
-      if (left.list != right.list || left.begin >= right.end || right.begin >= left.end)
-        continue;
-      if (op_rows[instr->op].in_place && left.root == right.root)
-        continue;
-      return verify_fail(plan, i, "%s %s and %s %s over the same bytes", verify_verb(a->access),
-                         plan->buffer[a->buffer].name, verify_verb(b->access),
-                         plan->buffer[b->buffer].name);
-    }
-  return STATUS_OK;
-}
-
-static enum status walk_one(struct verifier *v, int time)
-{
-  const struct instr *instr = &v->plan->instr[time % v->plan->n];
-  enum status status = check_inside(v, time % v->plan->n);
-  for (int k = 0; k < PLAN_MAX_USE && !status; k++)
-    if (instr->use[k].buffer >= 0)
-      status = check_access(v, time, &instr->use[k]);
+    for (int j = 0; j < k; j++)
+      check_pair(v, &use[j], &use[k]);
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (use[k].buffer >= 0)
+      check_access(v, &use[k]);
   for (int change = 0; change <= 1; change++)
-    for (int k = 0; k < PLAN_MAX_USE && !status; k++) {
-      if (instr->use[k].buffer < 0 || (instr->use[k].access != ACCESS_READ) != change)
+    for (int k = 0; k < PLAN_MAX_USE; k++) {
+      if (use[k].buffer < 0 || (use[k].access != ACCESS_READ) != change)
         continue;
-      struct place place = place_of(v, instr->use[k].buffer);
-      status = change ? write_span(&place, time) : read_span(&place, time, instr->lane);
+      const struct place place = place_of(v, use[k].buffer);
+      if (change)
+        write_span(v, &place, v->at.now);
+      else
+        read_span(v, &place);
     }
-  return status;
-}
-
-/* A span is then inside or outside the buffer, so that carrying over ends with the buffer. */
-static enum status cut_at(struct verifier *v, int buffer)
-{
-  if (buffer < 0)
-    return STATUS_OK;
-  struct place place = place_of(v, buffer);
-  return split(&place);
 }
 
 /* Persistent buffers own their bytes before the first step, each its own. */
-static enum status start(struct verifier *v)
+static void start(struct verifier *v)
 {
   const struct plan *plan = v->plan;
-  enum status status = STATUS_OK;
-  for (int tier = 0; tier < TIER_COUNT && !status; tier++) {
-    status = start_arena(&v->list[tier][0], plan->transient_bytes[tier]);
-    if (!status)
-      status = start_arena(&v->list[tier][1], plan->persistent_bytes[tier]);
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    start_arena(v, &v->list[tier][0], plan->transient_bytes[tier]);
+    start_arena(v, &v->list[tier][1], plan->persistent_bytes[tier]);
   }
-  for (int b = 0; b < plan->buffers && !status; b++) {
+  for (int b = 0; b < plan->buffers && !v->at.status; b++) {
     if (!plan->buffer[b].persistent || plan->buffer[b].parent >= 0)
       continue;
-    struct place place = place_of(v, b);
+    const struct place place = place_of(v, b);
     for (int s = find_span(place.list, place.begin);
-         s < place.list->n && place.list->span[s].begin < place.end; s++)
+         s < place.list->n && place.list->span[s].begin < place.end && !v->at.status; s++)
       if (place.list->span[s].owner >= 0)
-        return status_set(STATUS_PLAN, "%s and %s are persistent and share bytes",
-                          plan->buffer[place.list->span[s].owner].name, plan->buffer[b].name);
-    status = write_span(&place, -1);
+        v->at.status =
+            status_set(STATUS_PLAN, "%s and %s are persistent and share bytes",
+                       plan->buffer[place.list->span[s].owner].name, plan->buffer[b].name);
+    write_span(v, &place, -1);
   }
-  for (int u = 0; u < plan->input.model->units && !status; u++) {
-    status = cut_at(v, plan->unit[u].master);
-    if (!status)
-      status = cut_at(v, plan->unit[u].frozen);
-  }
-  return status;
+  /* Carrying over ends with the buffer, so a span must be inside or outside of it. */
+  for (int u = 0; u < plan->input.model->units && !v->at.status; u++)
+    for (int frozen = 0; frozen <= 1; frozen++) {
+      const int buffer = frozen ? plan->unit[u].frozen : plan->unit[u].master;
+      if (buffer < 0)
+        continue;
+      const struct place place = place_of(v, buffer);
+      split(v, &place);
+    }
 }
 
 /* All ranks of the shard group have reached this collective. */
@@ -366,10 +334,10 @@ static bool meets_group(const struct instr *instr)
 /* One rank writes into the copy that its group shares while others may read it. Their plans are
  * equal to this one, so a collective must lie between the write and the reads. For the reads of the
  * next step it is PUBLISH. */
-static enum status check_sharing_of(const struct verifier *v, int update)
+static void check_sharing_of(struct verifier *v, int update)
 {
-  const struct plan *plan = v->plan;
-  const struct instr *instr = plan->instr;
+  const struct instr *instr = v->plan->instr;
+  verify_at(&v->at, update);
   for (int f = 0; f < update; f++) {
     if (instr[f].op != OP_FETCH || instr[f].unit != instr[update].unit)
       continue;
@@ -377,40 +345,31 @@ static enum status check_sharing_of(const struct verifier *v, int update)
     while (c > f && !(meets_group(&instr[c]) && is_before(v, f, c) && is_before(v, c, update)))
       c--;
     if (c == f)
-      return verify_fail(
-          plan, update,
-          "writes what other ranks may still be reading by %s: no collective lies between",
-          verify_name(plan, f, update).text);
+      verify_fail(&v->at,
+                  "writes what other ranks may still be reading by %s: no collective lies between",
+                  verify_name(&v->at, f).text);
   }
-  return STATUS_OK;
-}
-
-static enum status check_sharing(const struct verifier *v)
-{
-  const struct plan *plan = v->plan;
-  enum status status = STATUS_OK;
-  for (int i = 0; i < plan->n && plan->on_host[LANE_GATHER] && !status; i++)
-    if (plan->instr[i].op == OP_UPDATE || plan->instr[i].op == OP_REPAIR)
-      status = check_sharing_of(v, i);
-  return status;
 }
 
 enum status verify_bytes(const struct plan *plan)
 {
-  struct verifier v = {.plan = plan};
-  enum status status = mem_new(MEM_META, 2 * plan->n, &v.clock);
-  if (status)
-    return status;
+  struct verifier v = {.plan = plan, .at.plan = plan};
+  v.at.status = mem_new(MEM_META, 2 * plan->n, &v.clock);
+  if (v.at.status)
+    return v.at.status;
   run_clocks(&v);
-  status = start(&v);
-  for (int time = 0; time < 2 * plan->n && !status; time++)
-    status = walk_one(&v, time);
-  if (!status)
-    status = check_sharing(&v);
+  start(&v);
+  for (int time = 0; time < 2 * plan->n && !v.at.status; time++) {
+    verify_at(&v.at, time);
+    walk_one(&v);
+  }
+  for (int i = 0; i < plan->n && plan->on_host[LANE_GATHER] && !v.at.status; i++)
+    if (plan->instr[i].op == OP_UPDATE || plan->instr[i].op == OP_REPAIR)
+      check_sharing_of(&v, i);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     mem_free(v.list[tier][0].span);
     mem_free(v.list[tier][1].span);
   }
   mem_free(v.clock);
-  return status;
+  return v.at.status;
 }

@@ -7,93 +7,18 @@ struct tally {
   int of[OP_COUNT];
 };
 
-/* The micro-batch number of a reduction: its own if each micro-batch is reduced, -1 if the step
- * is. */
+/* Whether each micro-batch is reduced, not the step. */
 static bool reduces_micros(const struct plan *plan, int unit)
 {
   return plan->unit[unit].policy.each_micro && plan->input.shape.micros > 1;
 }
 
 /* Whether replicas are summed in each micro-batch, because gradients must be complete before they
- * go to the host.
- */
+ * go to the host. */
 static bool meets_micros(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && plan->unit[unit].policy.sums == SUMS_DEVICE &&
-         reduces_micros(plan, unit);
+  return verify_sums_on_device(plan, unit) && reduces_micros(plan, unit);
 }
-
-/* ---- conditions of the rows ---- */
-
-bool due_evaluates(const struct plan *plan, int unit)
-{
-  (void)unit;
-  return plan->input.mode != PLAN_GENERATE;
-}
-
-bool due_generates(const struct plan *plan, int unit)
-{
-  return !due_evaluates(plan, unit);
-}
-
-bool due_passes_back(const struct plan *plan, int unit)
-{
-  return plan->input.mode == PLAN_TRAIN && verify_passes_back(plan, unit);
-}
-
-bool due_recomputes(const struct plan *plan, int unit)
-{
-  return due_passes_back(plan, unit) && verify_recomputes(plan, unit);
-}
-
-bool due_embedding(const struct plan *plan, int unit)
-{
-  (void)unit;
-  return verify_embedding_learns(plan);
-}
-
-bool due_sums_shared(const struct plan *plan, int unit)
-{
-  return plan->input.shape.group > 1 && verify_sums_shared(plan, unit);
-}
-
-bool due_gathers_grads(const struct plan *plan, int unit)
-{
-  const struct plan_input *input = &plan->input;
-  (void)unit;
-  return input->shape.replicas > 1 ||
-         (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1);
-}
-
-bool due_loss_on_host(const struct plan *plan, int unit)
-{
-  return due_evaluates(plan, unit) && plan->on_host[LANE_REDUCE];
-}
-
-bool due_sharded_matrices(const struct plan *plan, int unit)
-{
-  const struct plan_input *input = &plan->input;
-  return verify_has_matrices(plan, unit) && input->strategy != STRATEGY_NO_SHARD &&
-         input->shape.group > 1;
-}
-
-bool due_stored(const struct plan *plan, int unit)
-{
-  return verify_on_host(plan, unit) && verify_state_on_disk(plan, unit);
-}
-
-/* Gradients that arrive on the host are added there if the devices have summed them. */
-bool due_adds_on_host(const struct plan *plan, int unit)
-{
-  return verify_on_host(plan, unit) && plan->unit[unit].policy.sums == SUMS_DEVICE;
-}
-
-bool due_shared_copy(const struct plan *plan, int unit)
-{
-  return verify_on_host(plan, unit) && plan->unit[unit].policy.working == WORKING_SHARED;
-}
-
-/* ---- rules ---- */
 
 static bool is_unit(const struct plan *plan, enum due_unit which, int unit)
 {

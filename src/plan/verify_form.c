@@ -5,83 +5,78 @@
 
 /* ---- the rows of ops.c ---- */
 
-static bool access_fits(const struct plan *plan, int unit, enum operand_access may,
-                        enum plan_access access)
+static bool access_fits(const struct verify *v, enum operand_access may, enum plan_access access)
 {
   switch (may) {
   case OPERAND_READ: return access == ACCESS_READ;
   case OPERAND_WRITE: return access == ACCESS_WRITE;
   case OPERAND_ADD: return access == ACCESS_ADD;
-  case OPERAND_SPEND: return access == (verify_spends(plan, unit) ? ACCESS_ADD : ACCESS_READ);
+  case OPERAND_SPEND:
+    return access == (verify_spends(v->plan, v->instr->unit) ? ACCESS_ADD : ACCESS_READ);
   default: return access != ACCESS_READ;
   }
 }
 
-static enum status check_operand(const struct plan *plan, int i, int k)
+static void check_operand(struct verify *v, int k)
 {
-  const struct instr *instr = &plan->instr[i];
-  const struct operand *operand = &op_rows[instr->op].operand[k];
-  const struct plan_use *use = &instr->use[k];
-  const bool wanted = operand->name && verify_wants(plan, instr, operand);
-  if (use->buffer < -1 || use->buffer >= plan->buffers)
-    return verify_fail(plan, i, "uses a buffer that does not exist");
-  if (wanted != (use->buffer >= 0))
-    return verify_fail(plan, i, "has %s operand %s", wanted ? "no" : "a superfluous",
-                       operand->name ? operand->name : plan->buffer[use->buffer].name);
-  if (!wanted)
-    return STATUS_OK;
-  const struct plan_buffer *buffer = &plan->buffer[use->buffer];
-  if (!access_fits(plan, instr->unit, operand->access, use->access))
-    return verify_fail(plan, i, "%s %s, which its operation does not do in that place",
-                       verify_verb(use->access), buffer->name);
-  if (buffer->unit >= 0 && buffer->unit != instr->unit)
-    return verify_fail(plan, i, "uses %s, which belongs to another unit", buffer->name);
-  return STATUS_OK;
+  const struct operand *operand = &v->row->operand[k];
+  const struct plan_use *use = &v->instr->use[k];
+  const bool wanted = operand->name && verify_wants(v, operand);
+  if (use->buffer < -1 || use->buffer >= v->plan->buffers)
+    verify_fail(v, "uses a buffer that does not exist");
+  else if (wanted != (use->buffer >= 0))
+    verify_fail(v, "has %s operand %s", wanted ? "no" : "a superfluous",
+                operand->name ? operand->name : verify_used(v, k)->name);
+  else if (wanted && !access_fits(v, operand->access, use->access))
+    verify_fail(v, "%s, which its operation does not do in that place",
+                verify_does(v->plan, use).text);
+  else if (wanted && verify_used(v, k)->unit >= 0 && verify_used(v, k)->unit != v->instr->unit)
+    verify_fail(v, "uses %s, which belongs to another unit", verify_used(v, k)->name);
 }
 
-static enum status check_waits(const struct plan *plan, int i)
+static void check_waits(struct verify *v)
 {
-  const struct instr *instr = &plan->instr[i];
-  if (instr->n_wait < 0 || instr->n_wait > PLAN_MAX_WAIT)
-    return verify_fail(plan, i, "has more waits than fit");
-  for (int w = 0; w < instr->n_wait; w++) {
-    const struct plan_wait *wait = &instr->wait[w];
-    if (wait->instr < 0 || wait->instr >= plan->n || wait->back < 0 || wait->back > 1)
-      return verify_fail(plan, i, "waits for an instruction that does not exist");
-    if (wait->back == 0 && wait->instr >= i)
-      return verify_fail(plan, i, "waits for %s, which does not come before it",
-                         verify_name(plan, wait->instr, i).text);
+  const int n = v->instr->n_wait;
+  if (n < 0 || n > PLAN_MAX_WAIT)
+    verify_fail(v, "has more waits than fit");
+  for (int w = 0; w < n && !v->status; w++) {
+    const struct plan_wait *wait = &v->instr->wait[w];
+    if (wait->instr < 0 || wait->instr >= v->plan->n || wait->back < 0 || wait->back > 1)
+      verify_fail(v, "waits for an instruction that does not exist");
+    else if (wait->back == 0 && wait->instr >= v->now)
+      verify_fail(v, "waits for %s, which does not come before it",
+                  verify_name(v, wait->instr).text);
   }
-  return STATUS_OK;
 }
 
-static enum plan_lane lane_of(const struct plan *plan, const struct instr *instr)
+static enum plan_lane lane_of(const struct verify *v)
 {
-  if (instr->op == OP_UPDATE && verify_on_host(plan, -1) && !verify_on_host(plan, instr->unit))
+  const int unit = v->instr->unit;
+  if (v->instr->op == OP_UPDATE && verify_on_host(v->plan, -1) && !verify_on_host(v->plan, unit))
     return LANE_REDUCE;
-  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit)
-             ? LANE_HOST
-             : op_rows[instr->op].lane;
+  return v->instr->op == OP_SQUARES && verify_squares_on_host(v->plan, unit) ? LANE_HOST
+                                                                             : v->row->lane;
 }
 
-static enum status check_form(const struct plan *plan)
+static void check_form(struct verify *v)
+{
+  if (v->instr->lane != lane_of(v))
+    verify_fail(v, "is on the wrong lane");
+  for (int k = 0; k < PLAN_MAX_USE && !v->status; k++)
+    check_operand(v, k);
+  check_waits(v);
+}
+
+/* Later checks use them as indices. */
+static enum status check_indices(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 &&
-                 instr->unit < plan->input.model->units;
-    if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
+    if ((unsigned)instr->op >= OP_COUNT || instr->unit < -1 ||
+        instr->unit >= plan->input.model->units || instr->micro < -1 ||
+        instr->micro >= plan->input.shape.micros)
       return status_set(STATUS_PLAN,
                         "instruction #%d has an unknown operation, unit or micro-batch", i);
-    if (instr->lane != lane_of(plan, instr))
-      return verify_fail(plan, i, "is on the wrong lane");
-    enum status status = STATUS_OK;
-    for (int k = 0; k < PLAN_MAX_USE && !status; k++)
-      status = check_operand(plan, i, k);
-    if (!status)
-      status = check_waits(plan, i);
-    if (status)
-      return status;
   }
   return STATUS_OK;
 }
@@ -112,33 +107,26 @@ enum {
   DISK = 1 << TIER_DISK
 };
 
-/* The memory where gradients are reduced and metrics are computed. */
-static unsigned reduce_tiers(const struct plan *plan)
-{
-  return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
-}
-
 /* The tiers, as bits, of a place. */
-static unsigned tiers_of(const struct plan *plan, enum operand_place place,
-                         const struct instr *instr)
+static unsigned tiers_of(const struct verify *v, enum operand_place place)
 {
-  const int unit = instr->unit;
+  const struct plan *plan = v->plan;
+  const int unit = v->instr->unit;
+  const bool host = verify_on_host(plan, unit), shared = verify_sums_shared(plan, unit);
+  const unsigned reduce = plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
   switch (place) {
   case PLACE_DEVICE: return DEVICE;
   case PLACE_HOST: return HOST;
   case PLACE_DISK: return DISK;
   case PLACE_SHARED: return SHARED;
   case PLACE_OUTSIDE: return plan->input.device->host_memory ? DEVICE : HOST;
-  case PLACE_REDUCE: return reduce_tiers(plan);
-  case PLACE_STATE: return verify_on_host(plan, unit) ? HOST : DEVICE;
-  case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
+  case PLACE_REDUCE: return reduce;
+  case PLACE_STATE: return host ? HOST : DEVICE;
+  case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce;
   case PLACE_SOURCE: return HOST | SHARED;
-  case PLACE_WORKING: return verify_on_host(plan, unit) ? HOST | SHARED : DEVICE;
-  case PLACE_LANDED:
-    return verify_sums_shared(plan, unit) && verify_sends_gradients(plan, unit) ? SHARED : HOST;
-  case PLACE_ENCODED:
-    return verify_sums_shared(plan, unit) && instr->attr.group == GROUP_REDUCE ? SHARED
-                                                                               : reduce_tiers(plan);
+  case PLACE_WORKING: return host ? HOST | SHARED : DEVICE;
+  case PLACE_LANDED: return shared && verify_sends_gradients(plan, unit) ? SHARED : HOST;
+  case PLACE_ENCODED: return shared && v->instr->attr.group == GROUP_REDUCE ? SHARED : reduce;
   }
   return 0;
 }
@@ -150,27 +138,46 @@ static bool lands(enum op op)
   return op == OP_FETCH_GRAD || op == OP_ENCODE || op == OP_SUM_SHARED;
 }
 
-static enum status check_tiers(const struct plan *plan, int i)
+static void check_tier(struct verify *v, const struct plan_use *use, enum operand_place place)
 {
-  static const char *const names[TIER_COUNT] = {[TIER_DEVICE] = "on the device",
-                                                [TIER_HOST] = "in host memory",
-                                                [TIER_SHARED] = "in shared memory",
-                                                [TIER_DISK] = "on the disk"};
-  const struct instr *instr = &plan->instr[i];
+  static const char *const names[TIER_COUNT] = {"on the device", "in host memory",
+                                                "in shared memory", "on the disk"};
+  const struct plan_buffer *b = &v->plan->buffer[use->buffer];
+  if (!(tiers_of(v, place) >> b->tier & 1))
+    verify_fail(v, "%s, which lies %s, where it must not lie", verify_does(v->plan, use).text,
+                names[b->tier]);
+  if (b->tier == TIER_SHARED && b->persistent == lands(v->instr->op))
+    verify_fail(v, "%s, of which %s", verify_does(v->plan, use).text,
+                b->persistent ? "the members of its group have one between them"
+                              : "each member of its group has one of its own");
+}
+
+/* An instruction uses no buffer of another unit: see check_operand(). Frozen parameters never
+ * change. */
+static void check_frozen(struct verify *v, const struct plan_use *use)
+{
+  if (v->instr->unit < 0 || v->unit->frozen < 0 || use->access == ACCESS_READ)
+    return;
+  const struct plan_buffer *frozen = &v->plan->buffer[v->unit->frozen],
+                           *b = &v->plan->buffer[use->buffer];
+  if (b->persistent && b->tier == frozen->tier && b->offset < frozen->offset + frozen->bytes &&
+      frozen->offset < b->offset + b->bytes)
+    verify_fail(v, "%s, but %s never changes", verify_does(v->plan, use).text, frozen->name);
+}
+
+static void check_uses(struct verify *v)
+{
   for (int k = 0; k < PLAN_MAX_USE; k++) {
-    if (instr->use[k].buffer < 0)
+    const struct plan_use *use = &v->instr->use[k];
+    if (use->buffer < 0)
       continue;
-    const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
-    if (!(tiers_of(plan, op_rows[instr->op].operand[k].place, instr) >> buffer->tier & 1))
-      return verify_fail(plan, i, "%s %s, which lies %s, where it must not lie",
-                         verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
-    if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))
-      return verify_fail(plan, i, "%s %s, of which %s", verify_verb(instr->use[k].access),
-                         buffer->name,
-                         buffer->persistent ? "the members of its group have one between them"
-                                            : "each member of its group has one of its own");
+    const struct plan_buffer *b = &v->plan->buffer[use->buffer];
+    check_tier(v, use, v->row->operand[k].place);
+    if (v->now < b->first || v->now > b->last)
+      verify_fail(v, "%s outside of its lifetime, #%d to #%d", verify_does(v->plan, use).text,
+                  b->first, b->last);
+    check_frozen(v, use);
   }
-  return STATUS_OK;
 }
 
 /* ---- buffers ---- */
@@ -207,52 +214,14 @@ static enum status check_buffers(const struct plan *plan)
   return STATUS_OK;
 }
 
-static enum status check_lifetimes(const struct plan *plan, int i)
-{
-  for (int k = 0; k < PLAN_MAX_USE; k++) {
-    if (plan->instr[i].use[k].buffer < 0)
-      continue;
-    const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
-    if (i < b->first || i > b->last)
-      return verify_fail(plan, i, "%s %s outside of its lifetime, #%d to #%d",
-                         verify_verb(plan->instr[i].use[k].access), b->name, b->first, b->last);
-  }
-  return STATUS_OK;
-}
-
-/* ---- frozen parameters ---- */
-
-/* An instruction uses no buffer of another unit: see check_operand(). */
-static enum status check_frozen(const struct plan *plan, int i)
-{
-  const struct instr *instr = &plan->instr[i];
-  if (instr->unit < 0 || plan->unit[instr->unit].frozen < 0)
-    return STATUS_OK;
-  const struct plan_buffer *frozen = &plan->buffer[plan->unit[instr->unit].frozen];
-  for (int k = 0; k < PLAN_MAX_USE; k++) {
-    if (instr->use[k].buffer < 0)
-      continue;
-    const struct plan_buffer *used = &plan->buffer[instr->use[k].buffer];
-    bool meets = used->persistent && used->tier == frozen->tier &&
-                 used->offset < frozen->offset + frozen->bytes &&
-                 frozen->offset < used->offset + used->bytes;
-    if (meets && instr->use[k].access != ACCESS_READ)
-      return verify_fail(plan, i, "%s %s, but %s never changes", verify_verb(instr->use[k].access),
-                         used->name, frozen->name);
-  }
-  return STATUS_OK;
-}
-
 enum status verify_form(const struct plan *plan)
 {
-  op_check *const checks[] = {check_tiers, check_lifetimes, check_frozen};
-  enum status status = check_form(plan);
-  if (!status)
-    status = check_buffers(plan);
-  if (!status)
-    status = check_lanes(plan);
-  for (size_t c = 0; c < sizeof checks / sizeof *checks; c++)
-    for (int i = 0; i < plan->n && !status; i++)
-      status = checks[c](plan, i);
-  return status;
+  struct verify v = {.plan = plan, .status = check_indices(plan)};
+  verify_walk(&v, check_form);
+  if (!v.status)
+    v.status = check_buffers(plan);
+  if (!v.status)
+    v.status = check_lanes(plan);
+  verify_walk(&v, check_uses);
+  return v.status;
 }

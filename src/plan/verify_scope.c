@@ -12,15 +12,10 @@ static enum status fail_scope(const struct plan_buffer *b, const char *why)
   return status_set(STATUS_PLAN, "%s is planned as %s, but %s", b->name, names[b->scope], why);
 }
 
-/* Shards of a unit: check_update() proves that each element is in one of them. */
-static int shards_of(const struct plan *plan)
-{
-  return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : plan->input.shape.group;
-}
-
+/* check_update() proves that each element is in one of the shards. */
 static enum status check_elements(const struct plan *plan, const struct plan_buffer *b)
 {
-  const int shards = shards_of(plan);
+  const int shards = verify_shards(plan);
   const int64_t n = b->elements * (b->scope == SCOPE_SHARD ? shards : 1);
   if (b->scope == SCOPE_SHARD && shards == 1)
     return fail_scope(b, "nothing is sharded");

@@ -2,28 +2,72 @@
  * of verify use it. */
 #include "plan/verify.h"
 
+/* ---- conditions on a unit (-1: none) ---- */
+
+static int64_t work_of(const struct codec *codec, int64_t elements)
+{
+  return codec_work(codec, elements, 1);
+}
+
+/* clang-format off */
+#define IS(name, condition) \
+  bool verify_##name(const struct plan *plan, int unit) { (void)unit; return condition; }
+#define SHAPE plan->input.shape
+#define POLICY plan->unit[unit].policy
+#define LAYOUT plan->unit[unit].layout
+
+IS(trains, plan->input.mode == PLAN_TRAIN)
+IS(generates, plan->input.mode == PLAN_GENERATE)
+IS(evaluates, plan->input.mode != PLAN_GENERATE)
+IS(shares_scales, verify_shards(plan) > 1)
+IS(gathers_grads, SHAPE.replicas > 1 || (SHAPE.group > 1 && verify_shards(plan) == 1))
+IS(loss_on_host, verify_evaluates(plan, unit) && plan->on_host[LANE_REDUCE])
+IS(trains_embedding, verify_embedding_learns(plan))
+IS(is_block, unit > 0 && unit <= plan->input.model->blocks)
+IS(learns, unit >= 0 && verify_trains(plan, unit) && LAYOUT.trained > 0)
+IS(has_trained, LAYOUT.trained > 0)
+IS(has_frozen, LAYOUT.flat > LAYOUT.trained)
+IS(has_matrices, verify_learns(plan, unit) && optim_has_matrices(&plan->unit[unit].segments))
+IS(gathers_matrices, verify_has_matrices(plan, unit) && verify_shards(plan) > 1)
+IS(has_working, unit >= 0 && POLICY.working != WORKING_NONE)
+IS(wants_metrics, unit >= 0 && POLICY.timing == TIMING_DEFERRED)
+IS(speculates, verify_learns(plan, unit) && POLICY.timing == TIMING_SPECULATIVE)
+IS(state_on_disk, verify_learns(plan, unit) && plan->states > 0 && POLICY.disk)
+IS(moves_state, verify_on_host(plan, unit) && verify_state_on_disk(plan, unit))
+IS(shares_copy, verify_on_host(plan, unit) && POLICY.working == WORKING_SHARED)
+IS(sums_on_device, unit >= 0 && POLICY.host && POLICY.sums == SUMS_DEVICE)
+IS(squares_on_host, verify_sums_on_device(plan, unit) && SHAPE.micros > 1)
+IS(sums_shared, unit >= 0 && POLICY.sums == SUMS_SHARED)
+IS(exchanges_shared, SHAPE.group > 1 && verify_sums_shared(plan, unit))
+IS(keeps_codes, plan_gathers_codes(plan, unit) && POLICY.keeps_codes && LAYOUT.trained > 0)
+IS(sends_gradients, POLICY.grads.ops->traits & CODEC_IDENTITY)
+IS(wants_largest, POLICY.grads.ops->traits & CODEC_NEEDS_MAX)
+IS(has_residual, verify_learns(plan, unit) && POLICY.residual.ops && verify_encoded(plan, unit) > 0)
+IS(moves_residual, verify_has_residual(plan, unit) && POLICY.residual_tier != DECK_RESIDUAL_DEVICE)
+IS(stores_residual, verify_has_residual(plan, unit) && POLICY.residual_tier == DECK_RESIDUAL_NVME)
+IS(spends, verify_has_residual(plan, unit) || POLICY.sample > 0)
+IS(wants_decode_work, work_of(&POLICY.grads, LAYOUT.trained) > 0)
+IS(wants_encode_work, POLICY.sample > 0 || verify_wants_decode_work(plan, unit) ||
+   (verify_has_residual(plan, unit) && work_of(&POLICY.residual, LAYOUT.trained) > 0))
+IS(encodes_params, unit >= 0 && POLICY.weights.ops)
+IS(keeps_copy, verify_encodes_params(plan, unit) && POLICY.difference)
+IS(wants_params_work, verify_encodes_params(plan, unit) && work_of(&POLICY.weights, LAYOUT.flat) > 0)
+IS(recomputes, POLICY.keep == KEEP_INPUT || POLICY.keep == KEEP_INPUT_HOST ||
+   POLICY.keep == KEEP_INPUT_NVME)
+IS(wants_saved, verify_trains(plan, unit) && verify_is_block(plan, unit) &&
+   !verify_recomputes(plan, unit) && verify_passes_back(plan, unit))
+IS(needs_backward, verify_trains(plan, unit) && verify_passes_back(plan, unit))
+IS(needs_recompute, verify_needs_backward(plan, unit) && verify_recomputes(plan, unit))
+/* clang-format on */
+
+/* ---- facts ---- */
+
 bool verify_on_host(const struct plan *plan, int unit)
 {
   for (int u = 0; u < plan->input.model->units && unit < 0; u++)
     if (plan->unit[u].policy.host)
       return true;
   return unit >= 0 && plan->unit[unit].policy.host;
-}
-
-bool verify_squares_on_host(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->unit[unit].policy.host && plan->unit[unit].policy.sums == SUMS_DEVICE &&
-         plan->input.shape.micros > 1;
-}
-
-bool verify_sums_shared(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->unit[unit].policy.sums == SUMS_SHARED;
-}
-
-bool verify_learns(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->input.mode == PLAN_TRAIN && plan->unit[unit].layout.trained > 0;
 }
 
 bool verify_embedding_learns(const struct plan *plan)
@@ -36,17 +80,6 @@ bool verify_embedding_learns(const struct plan *plan)
   return false;
 }
 
-bool verify_is_block(const struct plan *plan, int unit)
-{
-  return unit > 0 && unit <= plan->input.model->blocks;
-}
-
-bool verify_recomputes(const struct plan *plan, int block)
-{
-  enum deck_keep keep = plan->unit[block].policy.keep;
-  return keep == KEEP_INPUT || keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
-}
-
 bool verify_passes_back(const struct plan *plan, int block)
 {
   if (verify_embedding_learns(plan))
@@ -57,20 +90,14 @@ bool verify_passes_back(const struct plan *plan, int block)
   return false;
 }
 
-bool verify_state_on_disk(const struct plan *plan, int unit)
+int verify_shards(const struct plan *plan)
 {
-  return verify_learns(plan, unit) && plan->states > 0 && plan->unit[unit].policy.disk;
-}
-
-bool verify_has_matrices(const struct plan *plan, int unit)
-{
-  return verify_learns(plan, unit) && optim_has_matrices(&plan->unit[unit].segments);
+  return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : (int)plan->input.shape.group;
 }
 
 int64_t verify_state_elements(const struct plan *plan, int unit, int s)
 {
-  const struct plan_input *input = &plan->input;
-  const int shards = input->strategy == STRATEGY_NO_SHARD ? 1 : input->shape.group;
+  const int shards = verify_shards(plan);
   int64_t most = 0;
   for (int i = 0; s < plan->states && verify_learns(plan, unit) && i < shards; i++) {
     const int64_t part = plan->unit[unit].layout.trained / shards;
@@ -81,53 +108,21 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s)
   return most;
 }
 
-bool verify_has_working(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->unit[unit].policy.working != WORKING_NONE;
-}
-
-bool verify_has_trained(const struct plan *plan, int unit)
-{
-  return plan->unit[unit].layout.trained > 0;
-}
-
-bool verify_has_frozen(const struct plan *plan, int unit)
-{
-  return plan->unit[unit].layout.flat > plan->unit[unit].layout.trained;
-}
-
-bool verify_shares_scales(const struct plan *plan, int unit)
-{
-  (void)unit;
-  return plan->input.strategy != STRATEGY_NO_SHARD && plan->input.shape.group > 1;
-}
-
-bool verify_keeps_codes(const struct plan *plan, int unit)
-{
-  return plan_gathers_codes(plan, unit) && plan->unit[unit].policy.keeps_codes &&
-         verify_has_trained(plan, unit);
-}
-
 int64_t verify_scale_bytes(const struct plan *plan, int unit)
 {
-  const int64_t members = verify_shares_scales(plan, unit) ? plan->input.shape.group : 1,
-                bytes = model_fp8_bytes(plan->input.model, unit), each = members * FP8_SHARE_ALIGN;
+  const int64_t members = verify_shards(plan), bytes = model_fp8_bytes(plan->input.model, unit),
+                each = members * FP8_SHARE_ALIGN;
   return bytes % each == 0 ? bytes : (bytes / each + 1) * each;
 }
 
-bool verify_sends_gradients(const struct plan *plan, int unit)
+struct codec verify_codec(const struct verify *v)
 {
-  return plan->unit[unit].policy.grads.ops->traits & CODEC_IDENTITY;
-}
-
-struct codec verify_codec(const struct plan *plan, const struct instr *instr)
-{
-  const struct unit_policy *policy = &plan->unit[instr->unit].policy;
-  const enum plan_group group = instr->attr.group;
-  const bool encodes = policy->across == ACROSS_RANKS ||
-                       (policy->across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
-                       (policy->across == ACROSS_NODES && group == GROUP_ACROSS);
-  return encodes ? policy->grads : codec_as_it_is;
+  const enum plan_group group = v->instr->attr.group;
+  const enum across across = v->unit->policy.across;
+  const bool encodes = across == ACROSS_RANKS ||
+                       (across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
+                       (across == ACROSS_NODES && group == GROUP_ACROSS);
+  return encodes ? v->unit->policy.grads : codec_as_it_is;
 }
 
 int64_t verify_encoded(const struct plan *plan, int unit)
@@ -144,86 +139,31 @@ int64_t verify_encoded(const struct plan *plan, int unit)
   }
 }
 
-bool verify_has_residual(const struct plan *plan, int unit)
+enum plan_group verify_group(const struct verify *v)
 {
-  return verify_learns(plan, unit) && plan->unit[unit].policy.residual.ops &&
-         verify_encoded(plan, unit) > 0;
-}
-
-bool verify_moves_residual(const struct plan *plan, int unit)
-{
-  return verify_has_residual(plan, unit) &&
-         plan->unit[unit].policy.residual_tier != DECK_RESIDUAL_DEVICE;
-}
-
-bool verify_stores_residual(const struct plan *plan, int unit)
-{
-  return verify_has_residual(plan, unit) &&
-         plan->unit[unit].policy.residual_tier == DECK_RESIDUAL_NVME;
-}
-
-bool verify_spends(const struct plan *plan, int unit)
-{
-  return verify_has_residual(plan, unit) || plan->unit[unit].policy.sample > 0;
-}
-
-bool verify_wants_decode_work(const struct plan *plan, int unit)
-{
-  return codec_work(&plan->unit[unit].policy.grads, plan->unit[unit].layout.trained, 1) > 0;
-}
-
-bool verify_wants_largest(const struct plan *plan, int unit)
-{
-  return plan->unit[unit].policy.grads.ops->traits & CODEC_NEEDS_MAX;
-}
-
-bool verify_wants_encode_work(const struct plan *plan, int unit)
-{
-  return plan->unit[unit].policy.sample > 0 || verify_wants_decode_work(plan, unit) ||
-         (verify_has_residual(plan, unit) &&
-          codec_work(&plan->unit[unit].policy.residual, plan->unit[unit].layout.trained, 1) > 0);
-}
-
-bool verify_encodes_params(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->unit[unit].policy.weights.ops;
-}
-
-bool verify_keeps_copy(const struct plan *plan, int unit)
-{
-  return verify_encodes_params(plan, unit) && plan->unit[unit].policy.difference;
-}
-
-bool verify_wants_params_work(const struct plan *plan, int unit)
-{
-  return verify_encodes_params(plan, unit) &&
-         codec_work(&plan->unit[unit].policy.weights, plan->unit[unit].layout.flat, 1) > 0;
-}
-
-enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
-{
-  const struct plan_input *input = &plan->input;
-  const bool shards = input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
-  const bool coded = op_rows[instr->op].coded && instr->op != OP_SUM_SHARED;
-  if (coded && plan->unit[instr->unit].policy.across == ACROSS_NODES)
-    return instr->attr.group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
+  const struct plan_input *input = &v->plan->input;
+  const enum plan_group group = v->instr->attr.group;
+  const bool coded = v->row->coded && v->instr->op != OP_SUM_SHARED;
+  if (coded && v->unit->policy.across == ACROSS_NODES)
+    return group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
   if (coded && input->shape.replicas > 1)
-    return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
-  if (op_rows[instr->op].group == GROUP_GATHER && !op_rows[instr->op].codes_params && !shards)
+    return group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
+  if (v->row->group == GROUP_GATHER && !v->row->codes_params && verify_shards(v->plan) == 1)
     return GROUP_NONE;
-  return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
-                                                                    : op_rows[instr->op].group;
+  return v->instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
+                                                                       : v->row->group;
 }
 
-int64_t verify_members(const struct plan *plan, const struct instr *instr)
+int64_t verify_members(const struct verify *v)
 {
-  switch (verify_group(plan, instr)) {
+  const struct plan_input *input = &v->plan->input;
+  switch (verify_group(v)) {
   case GROUP_NONE: return 1;
-  case GROUP_REPLICAS: return plan->input.shape.replicas;
-  case GROUP_NODE: return plan->input.shape.local_ranks;
-  case GROUP_ACROSS: return plan->input.ranks / plan->input.shape.local_ranks;
-  case GROUP_WORLD: return plan->input.ranks;
-  default: return plan->input.shape.group;
+  case GROUP_REPLICAS: return input->shape.replicas;
+  case GROUP_NODE: return input->shape.local_ranks;
+  case GROUP_ACROSS: return input->ranks / input->shape.local_ranks;
+  case GROUP_WORLD: return input->ranks;
+  default: return input->shape.group;
   }
 }
 
@@ -232,15 +172,22 @@ enum dtype verify_window_type(const struct plan *plan, int unit)
   return plan->unit[unit < 0 ? 0 : unit].policy.window;
 }
 
-bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range)
+bool verify_is_place(const struct verify *v, int buffer, struct layout_range range)
 {
   int64_t offset;
-  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)],
-                           *part = &plan->buffer[buffer];
-  return window->unit == unit && window->dtype == verify_window_type(plan, unit) &&
-         window->elements == plan->unit[unit].layout.flat &&
+  const struct plan_buffer *window = &v->plan->buffer[plan_root(v->plan, buffer, &offset)],
+                           *part = &v->plan->buffer[buffer];
+  return window->unit == v->instr->unit &&
+         window->dtype == verify_window_type(v->plan, v->instr->unit) &&
+         window->elements == v->unit->layout.flat &&
          offset == range.begin * (int64_t)dtype_size(window->dtype) &&
          part->elements == range.end - range.begin;
+}
+
+struct layout_range verify_part(const struct plan_unit *unit, bool frozen)
+{
+  return frozen ? (struct layout_range){unit->layout.trained, unit->layout.flat}
+                : (struct layout_range){0, unit->layout.trained};
 }
 
 /* ---- optional operands ---- */
@@ -252,31 +199,13 @@ static bool works_on_state(const struct plan *plan, enum op op, int s)
   return op == OP_DIRECTION ? of_matrices : op != OP_UPDATE || !of_matrices;
 }
 
-bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand)
+bool verify_wants(const struct verify *v, const struct operand *operand)
 {
   if (operand->type == TYPE_STATE)
-    return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
-           works_on_state(plan, instr->op, operand->index);
-  const bool encoded =
-      !op_rows[instr->op].coded || !(verify_codec(plan, instr).ops->traits & CODEC_IDENTITY);
-  return !operand->wanted || (encoded && operand->wanted(plan, instr->unit));
-}
-
-bool verify_wants_saved(const struct plan *plan, int unit)
-{
-  return plan->input.mode == PLAN_TRAIN && verify_is_block(plan, unit) &&
-         !verify_recomputes(plan, unit) && verify_passes_back(plan, unit);
-}
-
-bool verify_wants_stream_gradient(const struct plan *plan, int unit)
-{
-  (void)unit;
-  return plan->input.mode == PLAN_TRAIN;
-}
-
-bool verify_speculates(const struct plan *plan, int unit)
-{
-  return verify_learns(plan, unit) && plan->unit[unit].policy.timing == TIMING_SPECULATIVE;
+    return verify_state_elements(v->plan, v->instr->unit, operand->index) > 0 &&
+           works_on_state(v->plan, v->instr->op, operand->index);
+  const bool encoded = !v->row->coded || !(verify_codec(v).ops->traits & CODEC_IDENTITY);
+  return !operand->wanted || (encoded && operand->wanted(v->plan, v->instr->unit));
 }
 
 /* Whether a unit that learns needs squares. */
@@ -287,9 +216,4 @@ bool verify_wants_squares(const struct plan *plan, int unit)
     if (verify_learns(plan, u) && verify_squares_on_host(plan, u))
       return true;
   return false;
-}
-
-bool verify_wants_metrics(const struct plan *plan, int unit)
-{
-  return unit >= 0 && plan->unit[unit].policy.timing == TIMING_DEFERRED;
 }
