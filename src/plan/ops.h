@@ -96,9 +96,9 @@ struct operand {
   enum operand_type type;
   enum operand_extent extent;
   enum operand_role role;
-  int index;          /* number of the state, for TYPE_STATE */
   unit_holds *wanted; /* condition of an optional operand; NULL: always present, or for TYPE_STATE
                          if the unit has that state */
+  int index;          /* number of the state, for TYPE_STATE */
 };
 
 /* The way in which an operation moves data between ranks. */

@@ -51,7 +51,8 @@ IS(wants_encode_work, POLICY.sample > 0 || verify_wants_decode_work(plan, unit) 
    (verify_has_residual(plan, unit) && work_of(&POLICY.residual, LAYOUT.trained) > 0))
 IS(encodes_params, unit >= 0 && POLICY.weights.ops)
 IS(keeps_copy, verify_encodes_params(plan, unit) && POLICY.difference)
-IS(wants_params_work, verify_encodes_params(plan, unit) && work_of(&POLICY.weights, LAYOUT.flat) > 0)
+IS(wants_params_work, verify_encodes_params(plan, unit) &&
+   work_of(&POLICY.weights, LAYOUT.flat) > 0)
 IS(recomputes, POLICY.keep == KEEP_INPUT || POLICY.keep == KEEP_INPUT_HOST ||
    POLICY.keep == KEEP_INPUT_NVME)
 IS(wants_saved, verify_trains(plan, unit) && verify_is_block(plan, unit) &&
