@@ -8,8 +8,8 @@ import os
 import re
 import time
 
-from sluice_results import (CONTROL, NAN, State, amount, clean, fail, inner, number,
-                            run_records, say, start, text, whole)
+from sluice_results import (CONTROL, NAN, Sample, State, amount, clean, inner, number, percentile,
+                            run_records, say, start, text, whole, write)
 
 Column = collections.namedtuple("Column", "value unit digits name text")
 SUMMARY = [Column(*row) for row in (
@@ -240,9 +240,7 @@ class Run:
         step = f"step {self.value['steps']}" + (f" of {self.planned}" if self.planned else "")
         if self.value["steps"] == 0:
             yield f"{self.path}: no step was completed."
-        if file.damaged:
-            yield (f"{file.path}: {file.damaged} of {file.lines} lines are damaged and left out, "
-                   f"the first in line {file.first_damaged}.")
+        yield from file.notes()
         if file.torn:
             yield (f"{file.path}: the last line is incomplete. The run is still going on, or was "
                    "lost.")
@@ -256,10 +254,6 @@ class Run:
             yield f"{self.path}: {state.end} after {step}: {state.reason or 'no reason'}."
 
 
-def percentile(times, p):
-    return times[max(0, math.ceil(p / 100 * len(times)) - 1)]
-
-
 def date(seconds):
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
@@ -268,17 +262,6 @@ def date(seconds):
 
 
 # --- groups of runs -----------------------------------------------------------------------------
-
-
-class Sample:
-    """Mean and standard deviation of the values that are known."""
-
-    def __init__(self, values):
-        values = [value for value in values if math.isfinite(value)]
-        self.n = len(values)
-        self.mean = sum(values) / self.n if values else NAN
-        squares = sum((value - self.mean) * (value - self.mean) for value in values)
-        self.deviation = math.sqrt(squares / (self.n - 1)) if self.n > 1 else NAN
 
 
 class Group:
@@ -888,22 +871,6 @@ def find_runs(words, warmup):
     return [Run(*run, warmup) for run in found.values()]
 
 
-def write(path, page):
-    """The file exists only when it is complete."""
-    part = f"{path}.tmp"
-    try:
-        if os.path.lexists(part):
-            os.unlink(part)
-        with open(part, "xb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        fail(4, f"cannot write {path}: {error.strerror}")
-    say(f"the page is {path}, {amount(len(page))}")
-
-
 def main(options, words):
     warmup = int(options["warmup"])
     groups = group_runs(find_runs(words, warmup))
@@ -911,7 +878,9 @@ def main(options, words):
         for run in group.runs:
             for note in run.notes():
                 say(f"warning: {note}")
-    write(options["out"], make_page(groups, warmup).encode("utf-8", "replace"))
+    page = make_page(groups, warmup).encode("utf-8", "replace")
+    write(options["out"], page)
+    say(f"the page is {options['out']}, {amount(len(page))}")
     print_table(groups)
     return 0
 

@@ -84,6 +84,11 @@ class Records:
                 else:
                     yield record
 
+    def notes(self):
+        if self.damaged:
+            yield (f"{self.path}: {self.damaged} of {self.lines} lines are damaged and left out, "
+                   f"the first in line {self.first_damaged}.")
+
 
 def parse(line):
     try:
@@ -115,6 +120,22 @@ def text(record, key):
 
 def inner(record, key):
     return record[key] if isinstance(record.get(key), dict) else {}
+
+
+class Sample:
+    """Mean and standard deviation of the values that are known."""
+
+    def __init__(self, values):
+        values = [value for value in values if math.isfinite(value)]
+        self.n = len(values)
+        self.mean = sum(values) / self.n if values else NAN
+        squares = sum((value - self.mean) * (value - self.mean) for value in values)
+        self.deviation = math.sqrt(squares / (self.n - 1)) if self.n > 1 else NAN
+
+
+def percentile(times, p):
+    """The nearest rank of sorted times."""
+    return times[max(0, math.ceil(p / 100 * len(times)) - 1)]
 
 
 class State:
@@ -174,6 +195,21 @@ def say(words):
 def fail(code, words):
     say(f"sluice: {words}")
     sys.exit(code)
+
+
+def write(path, data):
+    """The file exists only when it is complete."""
+    part = f"{path}.tmp"
+    try:
+        if os.path.lexists(part):
+            os.unlink(part)
+        with open(part, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        fail(4, f"cannot write {path}: {error.strerror}")
 
 
 def run_records(folder, hint):

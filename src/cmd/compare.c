@@ -1,9 +1,14 @@
 /* sluice compare: runs a matrix of decks, rank counts, methods and seeds, and collects the results.
- * It starts one launcher after the other and is no MPI program itself. */
+ * It starts one launcher after the other and is no MPI program itself. tools/compare.py makes the
+ * table. */
 #include "cmd/compare.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/append.h"
 #include "base/clock.h"
@@ -11,6 +16,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
+#include "cmd/script.h"
 #include "comm/launch.h"
 #include "io/text/file.h"
 
@@ -171,21 +177,47 @@ static enum status run_all(const struct matrix *matrix, struct tally *tally)
   return status;
 }
 
+/* The script reads the runs from standard input, each field followed by a NUL. */
+static enum status give_runs(const struct matrix *matrix)
+{
+  FILE *file = tmpfile();
+  for (int i = 0; i < matrix->runs && file; i++) {
+    const struct matrix_run *run = &matrix->run[i];
+    fprintf(file, "%s%c%s%c%lld%c%s%c%lld%c%s%c%lld%c%.17g%c", run->name, 0, run->deck, 0,
+            (long long)run->ranks, 0, run->method, 0, (long long)run->seed, 0, run->hash, 0,
+            (long long)run->step_tokens, 0, run->target, 0);
+  }
+  if (!file || fflush(file) != 0 || lseek(fileno(file), 0, SEEK_SET) != 0 ||
+      dup2(fileno(file), STDIN_FILENO) < 0)
+    return status_set(STATUS_IO, "cannot write a temporary file: %s", strerror(errno));
+  return STATUS_OK;
+}
+
+/* Returns only if the script of the table cannot be started. */
+static enum status collect(const struct matrix *matrix, int exit_code)
+{
+  char seeds[16], code[16], *words[] = {seeds, code};
+  snprintf(seeds, sizeof seeds, "%d", matrix->values.seeds.n);
+  snprintf(code, sizeof code, "%d", exit_code);
+  const enum status status = give_runs(matrix);
+  return status ? status : script_become("compare", table, matrix->set, 2, words);
+}
+
 static enum status run_matrix(const struct arguments *arguments, struct matrix *matrix)
 {
   const struct values *values = &matrix->values;
   struct tally tally = {0};
   if (values->list)
     return list_runs(matrix);
-  enum status status = values->collect ? STATUS_OK : run_all(matrix, &tally);
-  if (!status && !tally.stopped && values->task == 0)
-    status = matrix_collect(matrix);
+  const enum status status = values->collect ? STATUS_OK : run_all(matrix, &tally);
   if (tally.failed > 0)
     log_error("%d of %d runs failed", tally.failed, matrix->runs);
   *arguments->exit_code = tally.failed > 0                        ? EXIT_VERDICT
                           : tally.unfinished > 0 || tally.stopped ? EXIT_UNFINISHED
                                                                   : 0;
-  return status;
+  if (status || tally.stopped || values->task > 0)
+    return status;
+  return collect(matrix, *arguments->exit_code);
 }
 
 static enum status run(const struct arguments *arguments)
@@ -225,7 +257,7 @@ const struct command command_compare = {
             "\n"
             "At the end OUT/results.jsonl has one line per run and one line per method, with the "
             "metrics that doc/reference/results.md explains. A table shows the mean of each method "
-            "over its finished seeds, and the standard deviation.",
+            "over its finished seeds, and the standard deviation. It needs Python 3.8 or later.",
     .examples = "  sluice compare matrix.yaml list=true\n"
                 "  sluice compare matrix.yaml seeds=[1,2] run.steps=200\n"
                 "  sluice compare matrix.yaml collect=true\n",

@@ -8,8 +8,9 @@
 #include "cmd/compare.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
+#include "io/text/json.h"
 
-enum { MATRIX_MOST_BYTES = 1 << 20, MATRIX_MOST_RUNS = 10000 };
+enum { MATRIX_MOST_BYTES = 1 << 20, MATRIX_MOST_RUNS = 10000, RESULTS_MOST_BYTES = 1 << 30 };
 
 static const char blanks[] = " \t\n";
 
@@ -226,22 +227,41 @@ static enum status refuse_other_deck(const struct matrix_run *run, const struct 
   return status;
 }
 
+static bool is_text(const struct json_file *record, const char *key, const char *text)
+{
+  const char *value = json_string_value(json_object_get(record->root, key));
+  return value && !strcmp(value, text);
+}
+
+/* Whether the last start finished with this deck. Damaged and incomplete lines do not count. */
+static enum status find_end(const struct matrix_run *run, bool *finished)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  const enum status status = file_read_own(run->results, RESULTS_MOST_BYTES, &text, &bytes);
+  for (const char *line = text, *end; !status && (end = strchr(line, '\n')); line = end + 1) {
+    struct json_file record = {0};
+    const bool whole = !json_parse(run->results, line, (size_t)(end - line), &record);
+    if (whole && (is_text(&record, "kind", "run") || is_text(&record, "kind", "step")))
+      *finished = is_text(&record, "end", "finished") && is_text(&record, "deck", run->hash);
+    json_close(&record);
+  }
+  mem_free(text);
+  return status;
+}
+
 /* A run that failed before its first step leaves its folder to any deck, as in sluice train. */
 static enum status find_state(struct matrix_run *run, const struct deck *deck)
 {
-  struct matrix_result result;
-  bool used = false;
+  bool used = false, finished = false;
   enum status status = results_have_steps(run->results, &used);
   if (status || !used)
     return status;
   status = refuse_other_deck(run, deck);
   if (!status)
-    status = matrix_result_read(run, 0, &result);
-  if (status)
-    return status;
-  const bool finished = !strcmp(result.end, "finished") && !strcmp(result.hash, run->hash);
+    status = find_end(run, &finished);
   run->state = finished ? RUN_FINISHED : RUN_STARTED;
-  return STATUS_OK;
+  return status;
 }
 
 static enum status check_run(const struct arguments *arguments, struct matrix_run *run)

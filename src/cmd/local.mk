@@ -13,10 +13,8 @@ sluice_SOURCES = \
 	src/cmd/cmd.h \
 	src/cmd/compare.c \
 	src/cmd/compare.h \
-	src/cmd/compare_collect.c \
 	src/cmd/compare_launch.c \
 	src/cmd/compare_matrix.c \
-	src/cmd/compare_metrics.c \
 	src/cmd/completion.c \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \

@@ -1,4 +1,4 @@
-/* Times of steps in a ring, and mean and deviation over runs. */
+/* Times of steps in a ring. */
 #include "train/stats.h"
 
 #include <math.h>
@@ -81,18 +81,4 @@ double stats_percentile(struct stats *stats, double p)
   if (index < 0)
     index = 0;
   return stats->seconds[index < n ? index : n - 1];
-}
-
-void stats_sample_add(struct stats_sample *sample, double value)
-{
-  if (!isfinite(value))
-    return;
-  const double difference = value - sample->mean;
-  sample->mean += difference / (double)++sample->n;
-  sample->squares += difference * (value - sample->mean);
-}
-
-double stats_sample_deviation(const struct stats_sample *sample)
-{
-  return sample->n > 1 ? sqrt(sample->squares / (double)(sample->n - 1)) : NAN;
 }

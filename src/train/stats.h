@@ -1,5 +1,4 @@
-/* Times of steps, for the progress line and the run's summary; and mean and deviation of a number
- * over several runs. */
+/* Times of steps, for the progress line and the run's summary. */
 #ifndef SLUICE_TRAIN_STATS_H
 #define SLUICE_TRAIN_STATS_H
 
@@ -23,14 +22,5 @@ double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n
 double stats_high(const struct stats *stats);
 /* Nearest-rank percentile, p in [0, 100]. It sorts the stored values, so call it at the end. */
 double stats_percentile(struct stats *stats, double p);
-
-/* A number of several runs, begun with zeros (Welford's algorithm). */
-struct stats_sample {
-  int64_t n;
-  double mean, squares; /* squares: of the differences to the mean */
-};
-
-void stats_sample_add(struct stats_sample *sample, double value); /* unless it is not finite */
-double stats_sample_deviation(const struct stats_sample *sample); /* NAN for fewer than two */
 
 #endif

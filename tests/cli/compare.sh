@@ -2,7 +2,7 @@
 # sluice compare runs a matrix once, whatever stops it. Oracles: the same runs by sluice train, bit
 # for bit; means and deviations that awk computes from the results of the runs.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need flock
+need flock python3
 make_data
 make_deck
 cat > m.yaml <<END
@@ -126,6 +126,17 @@ cmp all/results.jsonl first.jsonl || die "the results differ although nothing ra
 printf '{"kind":"st' >> all/tiny-1-none-4/results.jsonl
 ends 0 collect=true
 cmp compare.out table || die "collect=true prints another table"
+says "the results of all runs are in all/results.jsonl"
+! grep -q damaged compare.err || die "a torn line counts as damaged"
+
+# A damaged line is left out. The script needs Python.
+cp -r all bent
+sed -i '/"kind":"eval"/{s/}$//;:rest;n;brest;}' bent/tiny-1-none-4/results.jsonl
+ends 0 collect=true out=bent
+says "bent/tiny-1-none-4/results.jsonl: 1 of "
+cmp compare.out table || die "a damaged line in the middle changes the table"
+fails 8 "compare needs python3, which cannot be started" \
+  env PATH="$PWD/nothing" "$SLUICE" compare m.yaml collect=true
 
 # Numbers: those of the run's own records.
 # expect RUN KEY VALUE
