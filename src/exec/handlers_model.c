@@ -10,11 +10,6 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
-static struct model_params params_of(const struct call *call, int flat, int scales)
-{
-  return (struct model_params){.flat = use(call, flat), .scales = use(call, scales)};
-}
-
 /* The targets lie after the tokens. */
 static int32_t *targets_of(const struct call *call, void *tokens)
 {
@@ -30,32 +25,47 @@ enum status run_load(const struct call *call)
                       targets_of(call, tokens));
 }
 
+/* A call of a pass with the operands `params` and `scales`. scales -1: its unit has none. */
+static struct model_call pass_of(const struct call *call, int params, int scales)
+{
+  return (struct model_call){
+      .model = model_of(call),
+      .lane = call->lane,
+      .unit = call->instr->unit,
+      .shape = shape_of(call),
+      .params = {.flat = use(call, params), .scales = scales < 0 ? NULL : use(call, scales)}};
+}
+
 enum status run_embed(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  return model->ops->embed(model, call->lane, shape_of(call), call->args->past,
-                           use(call, EMBED_PARAMS), use(call, EMBED_TOKENS), use(call, EMBED_OUT));
+  struct model_call pass = pass_of(call, EMBED_PARAMS, -1);
+  pass.past = call->args->past;
+  pass.token = use(call, EMBED_TOKENS);
+  pass.x_out = use(call, EMBED_OUT);
+  return pass.model->ops->embed(&pass);
 }
 
 /* Also RECOMPUTE, which has no output. */
 enum status run_forward(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), NULL,
-                                   params_of(call, FORWARD_PARAMS, FORWARD_SCALES),
-                                   use(call, FORWARD_IN), use(call, FORWARD_OUT),
-                                   use(call, FORWARD_SAVED), use(call, FORWARD_WORK));
+  struct model_call pass = pass_of(call, FORWARD_PARAMS, FORWARD_SCALES);
+  pass.x_in = use(call, FORWARD_IN);
+  pass.x_out = use(call, FORWARD_OUT);
+  pass.saved = use(call, FORWARD_SAVED);
+  pass.work = use(call, FORWARD_WORK);
+  return pass.model->ops->block_forward(&pass);
 }
 
 enum status run_decode(const struct call *call)
 {
-  const struct model *model = model_of(call);
   const struct model_cache cache = {use(call, DECODE_CACHE), call->args->past,
                                     call->exec->plan->input.capacity};
-  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), &cache,
-                                   (struct model_params){.flat = use(call, DECODE_PARAMS)},
-                                   use(call, DECODE_IN), use(call, DECODE_OUT), NULL,
-                                   use(call, DECODE_WORK));
+  struct model_call pass = pass_of(call, DECODE_PARAMS, -1);
+  pass.cache = &cache;
+  pass.x_in = use(call, DECODE_IN);
+  pass.x_out = use(call, DECODE_OUT);
+  pass.work = use(call, DECODE_WORK);
+  return pass.model->ops->block_forward(&pass);
 }
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
@@ -80,49 +90,54 @@ static enum status zero_padding(const struct call *call, int i)
 enum status run_loss(const struct call *call)
 {
   struct exactsum *loss = use(call, LOSS_SUM);
-  const struct model *model = model_of(call);
+  struct model_call pass = pass_of(call, LOSS_PARAMS, -1);
   enum status status = zero_padding(call, LOSS_GRADS);
-  if (status)
-    return status;
-  if (!adds(call, LOSS_SUM))
+  if (!status && !adds(call, LOSS_SUM))
     status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
   if (status)
     return status;
-  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, LOSS_PARAMS),
-                               use(call, LOSS_IN), targets_of(call, use(call, LOSS_TOKENS)),
-                               (float)(1 / call->exec->step_tokens), loss, use(call, LOSS_D),
-                               adds(call, LOSS_GRADS), use(call, LOSS_GRADS), use(call, LOSS_WORK));
+  pass.x_in = use(call, LOSS_IN);
+  pass.token = targets_of(call, use(call, LOSS_TOKENS));
+  pass.scale = (float)(1 / call->exec->step_tokens);
+  pass.loss = loss;
+  pass.d = use(call, LOSS_D);
+  pass.accumulate = adds(call, LOSS_GRADS);
+  pass.grads = use(call, LOSS_GRADS);
+  pass.work = use(call, LOSS_WORK);
+  return pass.model->ops->head_loss(&pass);
 }
 
 enum status run_logits(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, LOGITS_PARAMS),
-                                 use(call, LOGITS_IN), call->args->tokens - 1,
-                                 use(call, LOGITS_OUT), use(call, LOGITS_WORK));
+  struct model_call pass = pass_of(call, LOGITS_PARAMS, -1);
+  pass.x_in = use(call, LOGITS_IN);
+  pass.position = call->args->tokens - 1;
+  pass.logits = use(call, LOGITS_OUT);
+  pass.work = use(call, LOGITS_WORK);
+  return pass.model->ops->head_logits(&pass);
 }
 
 enum status run_backward(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  enum status status = zero_padding(call, BACKWARD_GRADS);
-  if (status)
-    return status;
-  return model->ops->block_backward(
-      model, call->lane, call->instr->unit, shape_of(call),
-      params_of(call, BACKWARD_PARAMS, BACKWARD_SCALES), use(call, BACKWARD_IN),
-      use(call, BACKWARD_SAVED), use(call, BACKWARD_D), adds(call, BACKWARD_GRADS),
-      use(call, BACKWARD_GRADS), use(call, BACKWARD_WORK), use_bytes(call, BACKWARD_WORK));
+  struct model_call pass = pass_of(call, BACKWARD_PARAMS, BACKWARD_SCALES);
+  const enum status status = zero_padding(call, BACKWARD_GRADS);
+  pass.x_in = use(call, BACKWARD_IN);
+  pass.saved = use(call, BACKWARD_SAVED);
+  pass.d = use(call, BACKWARD_D);
+  pass.accumulate = adds(call, BACKWARD_GRADS);
+  pass.grads = use(call, BACKWARD_GRADS);
+  pass.work = use(call, BACKWARD_WORK);
+  pass.work_bytes = use_bytes(call, BACKWARD_WORK);
+  return status ? status : pass.model->ops->block_backward(&pass);
 }
 
 enum status run_embed_backward(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
-  if (status)
-    return status;
-  return model->ops->embed_backward(model, call->lane, shape_of(call),
-                                    use(call, EMBED_BACKWARD_TOKENS), use(call, EMBED_BACKWARD_D),
-                                    adds(call, EMBED_BACKWARD_GRADS),
-                                    use(call, EMBED_BACKWARD_GRADS));
+  const enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
+  struct model_call pass = {.model = model_of(call), .lane = call->lane, .shape = shape_of(call)};
+  pass.token = use(call, EMBED_BACKWARD_TOKENS);
+  pass.d = use(call, EMBED_BACKWARD_D);
+  pass.accumulate = adds(call, EMBED_BACKWARD_GRADS);
+  pass.grads = use(call, EMBED_BACKWARD_GRADS);
+  return status ? status : pass.model->ops->embed_backward(&pass);
 }

@@ -78,7 +78,7 @@ size_t block_work_bytes(const struct block_pieces *pieces, const struct model *m
                         const struct device_model *device, struct model_shape s,
                         enum model_work what, int threads)
 {
-  const struct head head = head_bind(model, NULL, NULL);
+  const struct head head = head_bind(model, (struct model_params){0}, NULL);
   struct carve total = {0};
   size_t scratch = 0;
   switch (what) {

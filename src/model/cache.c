@@ -24,30 +24,24 @@ size_t cache_scratch(const struct model *model, const struct device_model *devic
 
 /* Copies rows of keys or values [K, D]. The products and the cache have different row strides.
  */
-enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
-                         struct attention *op)
+void cache_append(const struct pass *pass, const struct model_cache *cache, struct attention *op)
 {
-  const struct device *device = lane->device;
   const int64_t width = op->kv_heads * op->head_width, row = 2 * width;
-  const size_t size = dtype_size(type), bytes = (size_t)width * size;
+  const size_t size = dtype_size(pass->type), bytes = (size_t)width * size;
   for (int64_t b = 0; b < op->batch; b++) {
     char *at = (char *)cache->base + (size_t)((b * cache->capacity + cache->past) * row) * size;
-    const void *k = element_at(op->k, b * op->tokens * op->k_stride, type),
-               *v = element_at(op->v, b * op->tokens * op->v_stride, type);
-    enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k,
-                                                (size_t)op->k_stride * size);
-    if (status == STATUS_OK)
-      status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v,
-                                      (size_t)op->v_stride * size);
-    if (status)
-      return status;
+    const void *k = element_at(op->k, b * op->tokens * op->k_stride, pass->type),
+               *v = element_at(op->v, b * op->tokens * op->v_stride, pass->type);
+    PASS_RUN(pass, copy_rows, op->tokens, bytes, at, (size_t)row * size, k,
+             (size_t)op->k_stride * size);
+    PASS_RUN(pass, copy_rows, op->tokens, bytes, at + bytes, (size_t)row * size, v,
+             (size_t)op->v_stride * size);
   }
   if (cache->past == 0)
-    return STATUS_OK; /* there are only the new tokens */
+    return; /* there are only the new tokens */
   op->past = cache->past;
   op->k = cache->base;
-  op->v = element_at(cache->base, width, type);
+  op->v = element_at(cache->base, width, pass->type);
   op->k_stride = op->v_stride = row;
   op->kv_batch_stride = cache->capacity * row;
-  return STATUS_OK;
 }

@@ -139,7 +139,7 @@ static struct turned lay_turned(struct carve *from, const struct model *model, i
 }
 
 struct forward_work {
-  struct norm_stats stats;
+  struct norm_room norm;
   void *y;              /* [R, C] output of either norm */
   void *branch;         /* [R, C] the output of attention, which is added to the stream */
   struct turned turned; /* on top of y and branch, while neither is needed */
@@ -165,7 +165,7 @@ struct forward_work {
  *                  |          |           | attention_y C     |                        |
  */
 struct backward_work {
-  struct norm_stats stats;
+  struct norm_room norm;
   void *dup;        /* [R, 2F], of GELU [R, F]: the gradient of `up` */
   void *activation; /* [R, F] its gradient, then itself */
   void *mlp_y;      /* [R, C] output of norm 2, then its gradient */
@@ -210,7 +210,7 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
   size_t element = dtype_size(model->config.compute);
-  struct forward_work w = {.stats = norm_stats_carve(from, R)};
+  struct forward_work w = {.norm = norm_room_carve(from, R)};
   struct carve heads = *from, mlp = *from;
   w.turned = lay_turned(&heads, model, R);
   if (has(model, FEATURE_SWIGLU))
@@ -296,7 +296,7 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
                                       .weight = n.C * larger(n.heads, n.qkv),
                                       .x_width = larger(n.C, n.heads),
                                       .dy_width = larger(n.C, n.qkv)};
-  struct backward_work w = {.stats = norm_stats_carve(from, R)};
+  struct backward_work w = {.norm = norm_room_carve(from, R)};
   struct carve mlp = *from;
   if (!has(model, FEATURE_SWIGLU))
     lay_mlp_gelu(&mlp, model, R, &w);
@@ -313,7 +313,7 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   carve_beyond(from, &attention_norm);
   w.fp8_attention = fp8_carve(from, model, &attention);
   carve_beyond(from, &mlp);
-  w.scratch = carve(from, 0, 0, 0);
+  w.scratch = w.norm.work = carve(from, 0, 0, 0);
   return w;
 }
 
@@ -370,7 +370,7 @@ struct block {
 static struct block bind_block(const struct model *model, int unit, struct model_params params,
                                void *grads)
 {
-  struct flat flat = flat_of_block(model, unit, params, grads);
+  const struct flat flat = flat_of(model, unit, params, grads);
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
     at[row] = unit_param(model->architecture->family->block, model_features(model), row);
@@ -397,26 +397,44 @@ struct run {
   struct saved saved;
 };
 
-static struct rope rope_of(const struct run *run, int64_t past, int64_t stride, bool inverse,
-                           const void *qk)
+/* `status` lives as long as the call. `from` holds the values that the block keeps. */
+static struct run start_run(const struct model_call *call, enum status *status, struct carve *from)
+{
+  const struct model *model = call->model;
+  return (struct run){.model = model,
+                      .unit = call->unit,
+                      .pass = {.lane = call->lane,
+                               .status = status,
+                               .rows = shape_rows(call->shape),
+                               .tile = call->shape.T,
+                               .type = model->config.compute,
+                               .accumulate = call->accumulate},
+                      .n = widths_of(model),
+                      .block = bind_block(model, call->unit, call->params, call->grads),
+                      .saved = lay_saved(from, model, call->shape)};
+}
+
+/* Rotates queries and keys in rows of `stride` elements. */
+static void rotate(const struct run *run, int64_t past, int64_t stride, bool inverse, void *qk)
 {
   const struct model_config *c = &run->model->config;
-  return (struct rope){.rows = run->pass.rows,
-                       .T = run->pass.tile,
-                       .past = past,
-                       .heads = c->heads + c->kv_heads,
-                       .D = c->head_width,
-                       .stride = stride,
-                       .inv_freq = run->model->inv_freq,
-                       .inverse = inverse,
-                       .x = (void *)qk};
+  const struct rope op = {.rows = run->pass.rows,
+                          .T = run->pass.tile,
+                          .past = past,
+                          .heads = c->heads + c->kv_heads,
+                          .D = c->head_width,
+                          .stride = stride,
+                          .inv_freq = run->model->inv_freq,
+                          .inverse = inverse,
+                          .x = qk};
+  if (has(run->model, FEATURE_ROPE))
+    PASS_RUN(&run->pass, rope, &op);
 }
 
 /* Normalises each head separately, from its place in qkv to its place in turned->qk. */
-static enum status normalize_heads(const struct run *run, const struct turned *turned)
+static void normalize_heads(const struct run *run, const struct turned *turned)
 {
   const struct model_config *c = &run->model->config;
-  const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
   struct row_norm q = {.rows = run->pass.rows,
                        .groups = c->heads,
@@ -434,93 +452,66 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
   k.gamma = run->block.k_norm.weight;
   k.y = (void *)element_at(q.y, run->n.heads, type);
   k.rstd = turned->k_rstd;
-  enum status status = device->ops->norm(run->pass.lane, &q);
-  if (!status)
-    status = device->ops->norm(run->pass.lane, &k);
-  return status;
+  PASS_RUN(&run->pass, norm, &q);
+  PASS_RUN(&run->pass, norm, &k);
 }
 
 /* Queries and keys as attention reads them, from the products: in their place, or in turned->qk. */
-static enum status turn_heads(const struct run *run, int64_t past, const struct turned *turned)
+static void turn_heads(const struct run *run, int64_t past, const struct turned *turned)
 {
-  if (!has(run->model, FEATURE_ROPE))
-    return STATUS_OK;
-  enum status status = turned->qk ? normalize_heads(run, turned) : STATUS_OK;
-  struct rope rope = turned->qk ? rope_of(run, past, run->n.heads + run->n.keys, false, turned->qk)
-                                : rope_of(run, past, run->n.qkv, false, run->saved.qkv);
-  if (!status)
-    status = run->pass.lane->device->ops->rope(run->pass.lane, &rope);
-  return status;
+  if (turned->qk)
+    normalize_heads(run, turned);
+  rotate(run, past, turned->qk ? run->n.heads + run->n.keys : run->n.qkv, false,
+         turned->qk ? turned->qk : run->saved.qkv);
 }
 
-/* x_out = middle + down(gelu(up(norm_2(middle)))), from y = norm_2(middle). */
-static enum status forward_mlp_gelu(const struct run *run, const void *y, void *x_out)
-{
-  const struct saved *saved = &run->saved;
-  const enum status status =
-      linear_gelu_forward(&run->pass, &run->block.up.part[0], y, saved->up, saved->activation);
-  if (status || !x_out)
-    return status;
-  return linear_forward_add(&run->pass, &run->block.down, saved->activation, saved->middle, x_out);
-}
-
-/* x_out = middle + down(swiglu(up(norm_2(middle)))), from y = norm_2(middle). */
-static enum status forward_mlp(const struct run *run, const struct forward_work *w, void *x_out)
+/* x_out = middle + down(activation(up(norm_2(middle)))), from w->y = norm_2(middle). */
+static void forward_mlp(const struct run *run, const struct forward_work *w, void *x_out)
 {
   const struct pass *pass = &run->pass;
-  const struct device_ops *ops = pass->lane->device->ops;
+  const struct block *block = &run->block;
+  const struct saved *saved = &run->saved;
   const struct fp8_operand codes = pass->fp8.a;
-  if (!has(run->model, FEATURE_SWIGLU))
-    return forward_mlp_gelu(run, coded(pass, w->y), x_out);
-  enum status status = fused_forward(pass, &run->block.up, coded(pass, w->y), run->saved.up);
-  if (status || !x_out)
-    return status;
-  status = pass->fp8.use
-               ? ops->swiglu_coded(pass->lane, pass->rows, run->n.F, run->saved.up, codes.code,
-                                   codes.scale)
-               : ops->swiglu(pass->lane, pass->rows, run->n.F, run->saved.up, w->activation);
-  if (!status)
-    status = linear_forward_add(pass, &run->block.down, coded(pass, w->activation),
-                                run->saved.middle, x_out);
-  return status;
+  const void *activation = saved->activation, *y = coded(pass, w->y);
+  if (!has(run->model, FEATURE_SWIGLU)) {
+    linear_gelu_forward(pass, &block->up.part[0], y, saved->up, saved->activation);
+  } else {
+    activation = coded(pass, w->activation);
+    fused_forward(pass, &block->up, y, saved->up);
+    if (x_out && pass->fp8.use)
+      PASS_RUN(pass, swiglu_coded, pass->rows, run->n.F, saved->up, codes.code, codes.scale);
+    else if (x_out)
+      PASS_RUN(pass, swiglu, pass->rows, run->n.F, saved->up, w->activation);
+  }
+  if (x_out)
+    linear_forward(pass, &block->down, activation, saved->middle, x_out);
 }
 
-static enum status block_forward(const struct model *model, struct lane *lane, int unit,
-                                 struct model_shape s, const struct model_cache *cache,
-                                 struct model_params params, const void *x_in, void *x_out,
-                                 void *saved, void *work)
+static enum status block_forward(const struct model_call *call)
 {
-  struct carve room = {.base = work}, keep = {.base = saved};
-  struct run run = {
-      .model = model,
-      .unit = unit,
-      .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .type = model->config.compute},
-      .n = widths_of(model),
-      .block = bind_block(model, unit, params, NULL),
-      .saved = lay_saved(saved ? &keep : &room, model, s)};
-  struct forward_work w = lay_forward(&room, model, s);
+  const struct model *model = call->model;
+  const struct model_cache *cache = call->cache;
+  struct carve room = {.base = call->work}, keep = {.base = call->saved};
+  enum status status = STATUS_OK;
+  struct run run = start_run(call, &status, call->saved ? &keep : &room);
+  struct forward_work w = lay_forward(&room, model, call->shape);
   struct attention attention =
-      block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
+      block_attention(model, call->unit, call->shape, heads_of(&run.saved, &w.turned), w.scratch);
   if (!cache)
-    run.pass.fp8 = fp8_of(model, unit, w.fp8);
+    run.pass.fp8 = fp8_of(model, call->unit, w.fp8);
 
-  void *const y = coded(&run.pass, w.y);
-  enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, y, w.stats);
-  if (!status)
-    status = fused_forward(&run.pass, &run.block.qkv, y, run.saved.qkv);
-  if (!status)
-    status = turn_heads(&run, cache ? cache->past : 0, &w.turned);
-  if (!status && cache)
-    status = cache_append(lane, cache, model->config.compute, &attention);
-  if (!status)
-    status = lane->device->ops->attention(lane, &attention);
-  if (!status)
-    status = linear_forward(&run.pass, &run.block.projection, run.saved.attended, w.branch);
-  if (!status)
-    status =
-        norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, y, w.stats);
-  if (!status)
-    status = forward_mlp(&run, &w, x_out);
+  const struct pass *pass = &run.pass;
+  const struct block *block = &run.block;
+  void *const y = coded(pass, w.y);
+  norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, y, w.norm);
+  fused_forward(pass, &block->qkv, y, run.saved.qkv);
+  turn_heads(&run, cache ? cache->past : 0, &w.turned);
+  if (cache)
+    cache_append(pass, cache, &attention);
+  PASS_RUN(pass, attention, &attention);
+  linear_forward(pass, &block->projection, run.saved.attended, NULL, w.branch);
+  norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
+  forward_mlp(&run, &w, call->x_out);
   return status;
 }
 
@@ -533,47 +524,29 @@ static struct pass pass_of(const struct run *run, struct fp8_room room)
 }
 
 /* dup and the gradients of the weights after it, from d, the gradient by the block's output. */
-static enum status backward_down(const struct run *run, const struct backward_work *w,
-                                 const void *d)
+static void backward_down(const struct run *run, const struct backward_work *w, const void *d)
 {
   const struct pass pass = pass_of(run, w->fp8_down);
   const struct linear *down = &run->block.down;
-  enum status status = linear_backward_input(&pass, down, d, NULL, w->activation);
-  if (!status)
-    status = pass.lane->device->ops->swiglu_backward(pass.lane, pass.rows, run->n.F, run->saved.up,
-                                                     w->activation, w->dup, w->activation);
-  return status ? status : linear_backward_params(&pass, down, w->activation, d);
+  linear_backward_input(&pass, down, d, NULL, w->activation);
+  PASS_RUN(&pass, swiglu_backward, pass.rows, run->n.F, run->saved.up, w->activation, w->dup,
+           w->activation);
+  linear_backward_params(&pass, down, w->activation, d);
 }
 
-/* dup and the transpose of the activation, as codes. The first part of the columns codes d for
- * all parts. */
-static enum status backward_activation(const struct run *run, const struct backward_work *w,
-                                       const void *d, struct pass *pass, struct fp8_swiglu *codes)
-{
-  const int64_t F = run->n.F, most = part_of(F);
-  enum status status = STATUS_OK;
-  for (codes->first = 0; codes->first < F && !status; codes->first += most) {
-    codes->count = F - codes->first < most ? F - codes->first : most;
-    const struct linear part = linear_inputs(pass, &run->block.down, codes->first, codes->count);
-    status = linear_backward_input(pass, &part, d, NULL, w->dactivation);
-    if (!status)
-      status = pass->lane->device->ops->swiglu_backward_coded(pass->lane, codes);
-    pass->fp8.coded = true;
-  }
-  return status;
-}
-
-/* The same with FP8_ALL. dup is made as codes alone, in the room of `up`. */
-static enum status backward_down_coded(const struct run *run, const struct backward_work *w,
-                                       const void *d, struct pass *up)
+/* The same with FP8_ALL. dup is made as codes alone, in the room of `up`. The first part of the
+ * columns codes d for all parts. */
+static void backward_down_coded(const struct run *run, const struct backward_work *w, const void *d,
+                                struct pass *up)
 {
   struct pass pass = pass_of(run, w->fp8_down);
   const struct pass weight = pass_of(run, w->fp8_down_weight);
   const struct linear *down = &run->block.down;
   const struct fused *f = &run->block.up;
   const struct fp8_room *room = &up->fp8;
+  const int64_t F = run->n.F, most = part_of(F);
   struct fp8_swiglu codes = {.rows = pass.rows,
-                             .F = run->n.F,
+                             .F = F,
                              .gu = run->saved.up,
                              .dy = w->dactivation,
                              .apart = fused_apart(&pass, f),
@@ -584,56 +557,52 @@ static enum status backward_down_coded(const struct run *run, const struct backw
                              .turned_scale = room->turned.scale,
                              .y_turned = down->dweight ? weight.fp8.b.code : NULL,
                              .y_turned_scale = weight.fp8.b.scale};
-  const enum status status = backward_activation(run, w, d, &pass, &codes);
+  for (; codes.first < F; codes.first += most) {
+    codes.count = F - codes.first < most ? F - codes.first : most;
+    const struct linear part = linear_inputs(&pass, down, codes.first, codes.count);
+    linear_backward_input(&pass, &part, d, NULL, w->dactivation);
+    PASS_RUN(&pass, swiglu_backward_coded, &codes);
+    pass.fp8.coded = true;
+  }
   up->fp8.coded = true;
-  return status ? status : linear_backward_params(&weight, down, NULL, d);
+  linear_backward_params(&weight, down, NULL, d);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
-static enum status backward_mlp_gelu(const struct run *run, const struct backward_work *w, void *d)
+static void backward_mlp_gelu(const struct run *run, const struct backward_work *w, void *d)
 {
   const struct pass up = pass_of(run, w->fp8_up), *pass = &up;
   const struct block *block = &run->block;
   const struct saved *saved = &run->saved;
-  enum status status = linear_backward(pass, &block->down, saved->activation, d, saved->up, w->dup);
-  if (!status)
-    status = norm_forward(pass, &block->norm_2, saved->middle, NULL, NULL, w->mlp_y, w->stats);
-  if (!status)
-    status = linear_backward(pass, &block->up.part[0], w->mlp_y, w->dup, NULL, w->mlp_y);
-  if (!status)
-    status =
-        norm_backward(pass, &block->norm_2, w->mlp_y, saved->middle, w->stats, true, d, w->scratch);
-  return status;
+  linear_backward(pass, &block->down, saved->activation, d, saved->up, w->dup);
+  norm_forward(pass, &block->norm_2, saved->middle, NULL, NULL, w->mlp_y, w->norm);
+  linear_backward(pass, &block->up.part[0], w->mlp_y, w->dup, NULL, w->mlp_y);
+  norm_backward(pass, &block->norm_2, w->mlp_y, saved->middle, w->norm, true, d);
 }
 
 /* The same for SwiGLU. */
-static enum status backward_mlp(const struct run *run, const struct backward_work *w, void *d)
+static void backward_mlp(const struct run *run, const struct backward_work *w, void *d)
 {
   struct pass up = pass_of(run, w->fp8_up), *pass = &up;
   const struct block *block = &run->block;
   const void *const dup = up.fp8.use == FP8_ALL ? NULL : w->dup;
   void *const dy = up.fp8.use == FP8_PRODUCTS ? w->mlp_dy : w->mlp_y;
-  enum status status =
-      up.fp8.use == FP8_ALL ? backward_down_coded(run, w, d, &up) : backward_down(run, w, d);
-  if (!status)
-    status = norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->stats);
-  if (!status)
-    status = fused_backward_params(pass, &block->up, w->mlp_y, dup);
-  if (!status && !pass->fp8.coded)
-    status = fused_code(pass, &block->up, dup);
-  if (!status)
-    status = fused_backward_input(pass, &block->up, dup, dy);
-  if (!status)
-    status =
-        norm_backward(pass, &block->norm_2, dy, run->saved.middle, w->stats, true, d, w->scratch);
-  return status;
+  if (up.fp8.use == FP8_ALL)
+    backward_down_coded(run, w, d, &up);
+  else
+    backward_down(run, w, d);
+  norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->norm);
+  fused_backward_params(pass, &block->up, w->mlp_y, dup);
+  if (!pass->fp8.coded)
+    fused_code(pass, &block->up, dup);
+  fused_backward_input(pass, &block->up, dup, dy);
+  norm_backward(pass, &block->norm_2, dy, run->saved.middle, w->norm, true, d);
 }
 
 /* dqkv, in place: from the gradients by normalised queries and keys to those by the products. */
-static enum status denormalize_heads(const struct run *run, const struct backward_work *w)
+static void denormalize_heads(const struct run *run, const struct backward_work *w)
 {
   const struct model_config *c = &run->model->config;
-  const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
   struct row_norm_backward q = {.rows = run->pass.rows,
                                 .groups = c->heads,
@@ -657,92 +626,69 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
   k.gamma = run->block.k_norm.weight;
   k.rstd = w->turned.k_rstd;
   k.dgamma = run->block.k_norm.dweight;
-  enum status status = device->ops->norm_backward(run->pass.lane, &q);
-  if (!status)
-    status = device->ops->norm_backward(run->pass.lane, &k);
-  return status;
+  PASS_RUN(&run->pass, norm_backward, &q);
+  PASS_RUN(&run->pass, norm_backward, &k);
 }
 
 /* dqkv from dattended. */
-static enum status backward_heads(const struct run *run, const struct attention *attention,
-                                  const struct backward_work *w)
+static void backward_heads(const struct run *run, const struct attention *attention,
+                           const struct backward_work *w)
 {
-  struct lane *lane = run->pass.lane;
-  const struct device_ops *ops = lane->device->ops;
-  const struct rope back = rope_of(run, 0, run->n.qkv, true, w->dqkv);
   const enum dtype type = run->pass.type;
-  struct attention_backward op = {.forward = *attention,
-                                  .work_bytes = w->scratch_bytes,
-                                  .dout = w->dattended,
-                                  .dq = w->dqkv,
-                                  .dk = (void *)element_at(w->dqkv, run->n.heads, type),
-                                  .dv =
-                                      (void *)element_at(w->dqkv, run->n.heads + run->n.keys, type),
-                                  .dq_stride = run->n.qkv,
-                                  .dk_stride = run->n.qkv,
-                                  .dv_stride = run->n.qkv};
-  enum status status = w->turned.qk ? turn_heads(run, 0, &w->turned) : STATUS_OK;
-  if (!status)
-    status = ops->attention_backward(lane, &op);
-  if (!status && has(run->model, FEATURE_ROPE))
-    status = ops->rope(lane, &back);
-  if (!status && w->turned.qk)
-    status = denormalize_heads(run, w);
-  return status;
+  void *const dk = (void *)element_at(w->dqkv, run->n.heads, type), *const dv = (void *)element_at(
+                                                                        w->dqkv,
+                                                                        run->n.heads + run->n.keys,
+                                                                        type);
+  const struct attention_backward op = {.forward = *attention,
+                                        .work_bytes = w->scratch_bytes,
+                                        .dout = w->dattended,
+                                        .dq = w->dqkv,
+                                        .dk = dk,
+                                        .dv = dv,
+                                        .dq_stride = run->n.qkv,
+                                        .dk_stride = run->n.qkv,
+                                        .dv_stride = run->n.qkv};
+  if (w->turned.qk)
+    turn_heads(run, 0, &w->turned);
+  PASS_RUN(&run->pass, attention_backward, &op);
+  rotate(run, 0, run->n.qkv, true, w->dqkv);
+  if (w->turned.qk)
+    denormalize_heads(run, w);
 }
 
 /* d: gradient by the middle of the stream on entry, by the block's input on return. */
-static enum status backward_attention(const struct run *run, const struct attention *attention,
-                                      const struct backward_work *w, const void *x_in, void *d)
+static void backward_attention(const struct run *run, const struct attention *attention,
+                               const struct backward_work *w, const void *x_in, void *d)
 {
   struct pass heads = pass_of(run, w->fp8_attention), *pass = &heads;
   const struct block *block = &run->block;
-  enum status status =
-      linear_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
-  if (!status)
-    status = backward_heads(run, attention, w);
-  if (!status)
-    status = fused_code(&heads, &block->qkv, w->dqkv);
-  if (!status)
-    status = norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->stats);
-  if (!status)
-    status = fused_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
-  if (!status)
-    status = fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
-  if (!status)
-    status =
-        norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->stats, true, d, w->scratch);
-  return status;
+  linear_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
+  backward_heads(run, attention, w);
+  fused_code(pass, &block->qkv, w->dqkv);
+  norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->norm);
+  fused_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
+  fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
+  norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->norm, true, d);
 }
 
-static enum status block_backward(const struct model *model, struct lane *lane, int unit,
-                                  struct model_shape s, struct model_params params,
-                                  const void *x_in, const void *saved, void *d, bool accumulate,
-                                  void *grads, void *work, int64_t work_bytes)
+static enum status block_backward(const struct model_call *call)
 {
-  struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
-  struct run run = {.model = model,
-                    .unit = unit,
-                    .pass = {.lane = lane,
-                             .rows = shape_rows(s),
-                             .tile = s.T,
-                             .type = model->config.compute,
-                             .accumulate = accumulate},
-                    .n = widths_of(model),
-                    .block = bind_block(model, unit, params, grads),
-                    .saved = lay_saved(&keep, model, s)};
-  struct backward_work w = lay_backward(&room, model, model->unit[unit].fp8, s);
-  struct attention attention =
-      block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
-
-  enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
-  if (!status && !accumulate)
-    status = unit_zero_gaps(&model->unit[unit], lane, grads);
-  if (!status)
-    status =
-        has(model, FEATURE_SWIGLU) ? backward_mlp(&run, &w, d) : backward_mlp_gelu(&run, &w, d);
-  if (!status)
-    status = backward_attention(&run, &attention, &w, x_in, d);
+  const struct model *model = call->model;
+  const struct model_unit *unit = &model->unit[call->unit];
+  struct carve room = {.base = call->work}, keep = {.base = call->saved};
+  enum status status = STATUS_OK;
+  const struct run run = start_run(call, &status, &keep);
+  struct backward_work w = lay_backward(&room, model, unit->fp8, call->shape);
+  const struct attention attention =
+      block_attention(model, call->unit, call->shape, heads_of(&run.saved, &w.turned), w.scratch);
+  status = carve_rest(&room, call->work_bytes, &w.scratch_bytes);
+  if (!status && !call->accumulate)
+    status = unit_zero_gaps(unit, call->lane, call->grads);
+  if (has(model, FEATURE_SWIGLU))
+    backward_mlp(&run, &w, call->d);
+  else
+    backward_mlp_gelu(&run, &w, call->d);
+  backward_attention(&run, &attention, &w, call->x_in, call->d);
   return status;
 }
 

@@ -6,7 +6,7 @@ struct embedding {
   void *dtokens, *dpositions;
 };
 
-static struct embedding bind(const struct model *model, const void *root, void *grads)
+static struct embedding bind(const struct model *model, struct model_params root, void *grads)
 {
   const struct flat flat = flat_of(model, 0, root, grads);
   const int tokens = root_param(model, ROOT_TOKENS), positions = root_param(model, ROOT_POSITIONS);
@@ -18,33 +18,33 @@ static struct embedding bind(const struct model *model, const void *root, void *
   return e;
 }
 
-enum status embedding_forward(const struct model *model, struct lane *lane, struct model_shape s,
-                              int64_t past, const void *root, const int32_t *token, void *x)
+enum status embedding_forward(const struct model_call *call)
 {
-  const struct embedding e = bind(model, root, NULL);
-  const struct model_config *c = &model->config;
-  if (past > c->context - s.T)
+  const struct embedding e = bind(call->model, call->params, NULL);
+  const struct model_config *c = &call->model->config;
+  const struct model_shape s = call->shape;
+  if (call->past > c->context - s.T)
     return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld",
-                      (long long)(past + s.T), (long long)c->context);
-  return lane->device->ops->embedding(lane, shape_rows(s), s.T, c->width, c->vocab, token, e.tokens,
-                                      element_at(e.positions, past * c->width, c->compute), x);
+                      (long long)(call->past + s.T), (long long)c->context);
+  return call->lane->device->ops->embedding(
+      call->lane, shape_rows(s), s.T, c->width, c->vocab, call->token, e.tokens,
+      element_at(e.positions, call->past * c->width, c->compute), call->x_out);
 }
 
-enum status embedding_backward(const struct model *model, struct lane *lane, struct model_shape s,
-                               const int32_t *token, const void *d, bool accumulate, void *grads)
+enum status embedding_backward(const struct model_call *call)
 {
-  const struct embedding e = bind(model, NULL, grads);
-  const struct model_config *c = &model->config;
-  const struct device *device = lane->device;
-  size_t row = (size_t)c->width * GRADIENT_BYTES;
+  const struct embedding e = bind(call->model, (struct model_params){0}, call->grads);
+  const struct model_config *c = &call->model->config;
+  const struct model_shape s = call->shape;
+  const size_t row = (size_t)c->width * GRADIENT_BYTES;
   enum status status = STATUS_OK;
-  if (e.dtokens && !accumulate)
-    status = device->ops->zero(lane, e.dtokens, (size_t)c->vocab * row);
-  if (status == STATUS_OK && e.dpositions && !accumulate)
-    status = device->ops->zero(lane, e.dpositions,
-                               (size_t)c->context * row); /* the row after the sequence too */
-  if (status == STATUS_OK && (e.dtokens || e.dpositions))
-    status = device->ops->embedding_backward(lane, shape_rows(s), s.T, c->width, c->vocab, token, d,
-                                             e.dtokens, true, e.dpositions);
+  const struct pass pass = {.lane = call->lane, .status = &status};
+  if (e.dtokens && !call->accumulate)
+    PASS_RUN(&pass, zero, e.dtokens, (size_t)c->vocab * row);
+  if (e.dpositions && !call->accumulate) /* the row after the sequence too */
+    PASS_RUN(&pass, zero, e.dpositions, (size_t)c->context * row);
+  if (e.dtokens || e.dpositions)
+    PASS_RUN(&pass, embedding_backward, shape_rows(s), s.T, c->width, c->vocab, call->token,
+             call->d, e.dtokens, true, e.dpositions);
   return status;
 }

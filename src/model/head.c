@@ -37,12 +37,11 @@ static struct linear logits_of(const struct head *head, const struct device_mode
 }
 
 struct head_work {
-  struct norm_stats stats;
+  struct norm_room norm;
   void *y;      /* [rows, C] after the norm */
   void *logits; /* [rows, V], then their gradient */
   double *loss; /* [rows] */
   void *dy;     /* [rows, C] */
-  void *scratch;
 };
 
 static struct head_work lay_work(struct carve *from, const struct head *head,
@@ -50,7 +49,7 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
                                  enum model_work what)
 {
   size_t element = dtype_size(head->type);
-  struct head_work w = {.stats = norm_stats_carve(from, rows)};
+  struct head_work w = {.norm = norm_room_carve(from, rows)};
   w.y = carve(from, rows, head->norm.width, element);
   if (what != WORK_LOGITS || head->type != DTYPE_F32)
     w.logits = carve(from, rows, logits_of(head, device).y_stride, element);
@@ -60,11 +59,11 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
   if (what == WORK_LOSS)
     return w;
   w.dy = carve(from, rows, head->norm.width, element);
-  w.scratch = carve(from, 0, 0, 0); /* last, because the device decides its size */
+  w.norm.work = carve(from, 0, 0, 0); /* last, because the device decides its size */
   return w;
 }
 
-struct head head_bind(const struct model *model, const void *params, void *grads)
+struct head head_bind(const struct model *model, struct model_params params, void *grads)
 {
   const struct flat flat = flat_of(model, model->head, params, grads);
   struct head head = {.type = model->config.compute};
@@ -95,108 +94,95 @@ size_t head_work_bytes(const struct head *head, const struct device_model *devic
   return total.used;
 }
 
-static enum status chunk_loss(const struct head *head, const struct pass *pass,
-                              const struct head_work *w, const void *x, const int32_t *target,
-                              float scale, bool gradient, struct exactsum *loss)
-{
-  const struct device_ops *ops = pass->lane->device->ops;
-  const struct linear linear = logits_of(head, &pass->lane->device->model);
-  enum status status = norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->stats);
-  if (status == STATUS_OK)
-    status = linear_forward(pass, &linear, w->y, w->logits);
-  if (status == STATUS_OK)
-    status = ops->cross_entropy(pass->lane, pass->rows, head->linear.out, linear.y_stride,
-                                w->logits, target, scale, gradient, w->loss);
-  if (status == STATUS_OK)
-    status = ops->sum_exact(pass->lane, pass->rows, w->loss, loss);
-  return status;
-}
-
-static enum status chunk_backward(const struct head *head, const struct pass *pass,
-                                  const struct head_work *w, const void *x, void *d)
+/* The tokens [first, first + pass->rows) of the call. */
+static void chunk_loss(const struct model_call *call, const struct head *head,
+                       const struct pass *pass, const struct head_work *w, int64_t first)
 {
   const struct linear linear = logits_of(head, &pass->lane->device->model);
-  enum status status = linear_backward_params(pass, &linear, w->y, w->logits);
-  if (status == STATUS_OK)
-    status = linear_backward_input(pass, &linear, w->logits, NULL, w->dy);
-  if (status == STATUS_OK)
-    status = norm_backward(pass, &head->norm, w->dy, x, w->stats, false, d, w->scratch);
-  return status;
+  const int64_t at = first * head->norm.width;
+  const void *x = element_at(call->x_in, at, head->type);
+  norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->norm);
+  linear_forward(pass, &linear, w->y, NULL, w->logits);
+  PASS_RUN(pass, cross_entropy, pass->rows, head->linear.out, linear.y_stride, w->logits,
+           call->token + first, call->scale, call->d != NULL, w->loss);
+  PASS_RUN(pass, sum_exact, pass->rows, w->loss, call->loss);
+  if (!call->d)
+    return;
+  linear_backward_params(pass, &linear, w->y, w->logits);
+  linear_backward_input(pass, &linear, w->logits, NULL, w->dy);
+  norm_backward(pass, &head->norm, w->dy, x, w->norm, false,
+                (void *)element_at(call->d, at, head->type));
 }
 
 /* Clears the gradients of the head's unit that the backward pass does not write. */
-static enum status clear_rest(const struct model *model, struct lane *lane, void *grads)
+static enum status clear_rest(const struct model_call *call)
 {
+  const struct model *model = call->model;
   const struct model_unit *unit = &model->unit[model->head];
-  const struct flat flat = flat_of(model, model->head, NULL, grads);
+  const struct flat flat = flat_of(model, model->head, (struct model_params){0}, call->grads);
   const int positions = model->head ? -1 : root_param(model, ROOT_POSITIONS);
   void *dpositions = positions < 0 ? NULL : flat_grad(&flat, positions);
-  enum status status = unit_zero_gaps(unit, lane, grads);
-  if (status == STATUS_OK && dpositions)
-    status = lane->device->ops->zero(lane, dpositions,
-                                     (size_t)unit->layout.elements[positions] * GRADIENT_BYTES);
+  enum status status = unit_zero_gaps(unit, call->lane, call->grads);
+  if (!status && dpositions)
+    status = call->lane->device->ops->zero(
+        call->lane, dpositions, (size_t)unit->layout.elements[positions] * GRADIENT_BYTES);
   return status;
 }
 
-enum status head_loss(const struct model *model, struct lane *lane, struct model_shape s,
-                      const void *params, const void *x, const int32_t *target, float scale,
-                      struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
+enum status head_loss(const struct model_call *call)
 {
-  const struct head bound = head_bind(model, params, grads), *head = &bound;
-  enum status status = d && !accumulate ? clear_rest(model, lane, grads) : STATUS_OK;
-  if (status)
-    return status;
-  const struct device_model *device = &lane->device->model;
-  const int64_t span = span_of(device, s), most = chunk_rows(device, span, head->linear.out);
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
-  struct carve room = {.base = work};
-  struct head_work w = lay_work(&room, head, device, most, d ? WORK_LOSS_GRADIENT : WORK_LOSS);
-  for (int64_t begin = 0; begin < shape_rows(s); begin += span)
+  const struct head head = head_bind(call->model, call->params, call->grads);
+  const struct device_model *device = &call->lane->device->model;
+  const int64_t span = span_of(device, call->shape),
+                most = chunk_rows(device, span, head.linear.out);
+  struct carve room = {.base = call->work};
+  const struct head_work w =
+      lay_work(&room, &head, device, most, call->d ? WORK_LOSS_GRADIENT : WORK_LOSS);
+  enum status status = call->d && !call->accumulate ? clear_rest(call) : STATUS_OK;
+  for (int64_t begin = 0; begin < shape_rows(call->shape); begin += span)
     for (int64_t t = 0; t < span; t += most) {
-      int64_t rows = span - t < most ? span - t : most, first = begin + t;
-      size_t at = (size_t)first * row_bytes;
-      struct pass pass = {.lane = lane,
-                          .rows = rows,
-                          .tile = rows,
-                          .type = head->type,
-                          .accumulate = accumulate || first > 0};
-      status =
-          chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
-      if (status == STATUS_OK && d)
-        status = chunk_backward(head, &pass, &w, (const char *)x + at, (char *)d + at);
-      if (status)
-        return status;
+      const int64_t rows = span - t < most ? span - t : most, first = begin + t;
+      const struct pass pass = {.lane = call->lane,
+                                .status = &status,
+                                .rows = rows,
+                                .tile = rows,
+                                .type = head.type,
+                                .accumulate = call->accumulate || first > 0};
+      chunk_loss(call, &head, &pass, &w, first);
     }
-  return STATUS_OK;
+  return status;
 }
 
-enum status head_logits(const struct model *model, struct lane *lane, struct model_shape s,
-                        const void *params, const void *x, int64_t position, float *logits,
-                        void *work)
+enum status head_logits(const struct model_call *call)
 {
-  const struct head bound = head_bind(model, params, NULL), *head = &bound;
-  const struct device_model *device = &lane->device->model;
-  const struct linear linear = logits_of(head, device);
-  const int64_t V = head->linear.out;
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
-  struct carve room = {.base = work};
-  struct head_work w = lay_work(&room, head, device, s.B, WORK_LOGITS);
-  struct pass row = {.lane = lane, .rows = 1, .tile = 1, .type = head->type},
-              all = {.lane = lane, .rows = s.B, .tile = 1, .type = head->type};
+  const struct head head = head_bind(call->model, call->params, NULL);
+  const struct device_model *device = &call->lane->device->model;
+  const struct linear linear = logits_of(&head, device);
+  const struct model_shape s = call->shape;
+  const int64_t V = head.linear.out, C = head.norm.width;
+  struct carve room = {.base = call->work};
+  const struct head_work w = lay_work(&room, &head, device, s.B, WORK_LOGITS);
+  enum status status = STATUS_OK;
+  struct pass row = {.lane = call->lane,
+                     .status = &status,
+                     .rows = 1,
+                     .tile = 1,
+                     .type = head.type},
+              all = row;
+  all.rows = s.B;
   for (int64_t b = 0; b < s.B; b++) {
-    const char *from = (const char *)x + (size_t)(b * s.T + position) * row_bytes;
-    struct norm_stats stats = {w.stats.mean + b, w.stats.rstd + b};
-    enum status status = norm_forward(&row, &head->norm, from, NULL, NULL,
-                                      (char *)w.y + (size_t)b * row_bytes, stats);
-    if (status)
-      return status;
+    const void *from = element_at(call->x_in, (b * s.T + call->position) * C, head.type);
+    const struct norm_room norm = {w.norm.mean + b, w.norm.rstd + b, NULL};
+    norm_forward(&row, &head.norm, from, NULL, NULL, (void *)element_at(w.y, b * C, head.type),
+                 norm);
   }
-  if (head->type == DTYPE_F32)
-    return linear_forward(&all, &head->linear, w.y, logits);
-  enum status status = linear_forward(&all, &linear, w.y, w.logits);
-  for (int64_t b = 0; status == STATUS_OK && b < s.B; b++)
-    status = lane->device->ops->cast(lane, V, head->type,
-                                     element_at(w.logits, b * linear.y_stride, head->type),
-                                     DTYPE_F32, logits + b * V);
+  if (head.type == DTYPE_F32) {
+    linear_forward(&all, &head.linear, w.y, NULL, call->logits);
+    return status;
+  }
+  linear_forward(&all, &linear, w.y, NULL, w.logits);
+  for (int64_t b = 0; b < s.B; b++)
+    PASS_RUN(&all, cast, V, head.type, element_at(w.logits, b * linear.y_stride, head.type),
+             DTYPE_F32, call->logits + b * V);
   return status;
 }

@@ -119,6 +119,27 @@ enum model_work {
   WORK_DECODE
 };
 
+/* One call of a pass. Fields that the pass does not name are not read. */
+struct model_call {
+  const struct model *model;
+  struct lane *lane;
+  int unit; /* of block passes */
+  struct model_shape shape;
+  struct model_params params; /* of the pass's unit */
+  const struct model_cache *cache;
+  int64_t past, position;
+  const int32_t *token;
+  const void *x_in;
+  void *x_out, *saved, *d;
+  bool accumulate;
+  void *grads;
+  float scale;
+  struct exactsum *loss;
+  float *logits;
+  void *work;
+  int64_t work_bytes;
+};
+
 /* The passes of all architectures. Pointers of parameters and gradients are the unit's flat buffer
  * (compute type, gradient type). The forward pass keeps `saved` for the backward pass, in addition
  * to the block's input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=`
@@ -136,42 +157,29 @@ struct model_ops {
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
-  /* x [R, C] = embedding of token [R]; the first token of each sequence has position `past` (0
+  /* x_out [R, C] = embedding of token [R]; the first token of each sequence has position `past` (0
    * except in generation) */
-  enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s,
-                       int64_t past, const void *root, const int32_t *token, void *x);
+  enum status (*embed)(const struct model_call *call);
   /* x_out [R, C] from x_in. If x_out is NULL, only `saved` is wanted (recompute). If saved is NULL,
    * nothing is kept (evaluation). The two must not be equal. cache NULL: training or evaluation.
-   * Generation: s.T new tokens of each of s.B sequences, after the tokens in the cache of this
-   * block. The keys and values of the new tokens are added to the cache (cache_bytes(); past + s.T
-   * <= capacity). Then x_out may differ in its last bits. */
-  enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
-                               struct model_shape s, const struct model_cache *cache,
-                               struct model_params params, const void *x_in, void *x_out,
-                               void *saved, void *work);
-  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: bytes of work, from
-   * WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
-  enum status (*block_backward)(const struct model *model, struct lane *lane, int unit,
-                                struct model_shape s, struct model_params params, const void *x_in,
-                                const void *saved, void *d, bool accumulate, void *grads,
-                                void *work, int64_t work_bytes);
+   * Generation: T new tokens of each of B sequences, after the tokens in the cache of this block.
+   * The keys and values of the new tokens are added to the cache (cache_bytes(); past + T <=
+   * capacity). Then x_out may differ in its last bits. */
+  enum status (*block_forward)(const struct model_call *call);
+  /* d [R, C] is the gradient by x_out on entry, by x_in on return. `saved` is only read.
+   * work_bytes: bytes of work, from WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
+  enum status (*block_backward)(const struct model_call *call);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
-   * row's loss to *loss (exact; sum over rows with target >= 0). With d != NULL it also computes
-   * the gradient of scale * (sum of losses): d [R, C] with respect to x, and grads of unit `head`.
-   * With accumulate false every trained parameter of the unit is written (a tied unit's position
-   * embeddings as zero). */
-  enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s,
-                           const void *params, const void *x, const int32_t *target, float scale,
-                           struct exactsum *loss, void *d, bool accumulate, void *grads,
-                           void *work);
-  /* logits [B, V] fp32 of row `position` of each sequence */
-  enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s,
-                             const void *params, const void *x, int64_t position, float *logits,
-                             void *work);
+   * row's loss to *loss (exact; sum over rows with token >= 0, which is the target). With d != NULL
+   * it also computes the gradient of scale * (sum of losses): d [R, C] with respect to x_in, and
+   * grads of unit `head`. With accumulate false every trained parameter of the unit is written (a
+   * tied unit's position embeddings as zero). */
+  enum status (*head_loss)(const struct model_call *call);
+  /* logits [B, V] fp32 of row `position` of each sequence of x_in */
+  enum status (*head_logits)(const struct model_call *call);
   /* grads of unit 0 (= or += by accumulate; += if a tied head has written them before): the
    * embedding's part, from the gradient d [R, C] with respect to its output */
-  enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s,
-                                const int32_t *token, const void *d, bool accumulate, void *grads);
+  enum status (*embed_backward)(const struct model_call *call);
 
   /* Bytes of a block's cache for `capacity` tokens per sequence. */
   size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);

@@ -51,13 +51,7 @@ const void *element_at(const void *base, int64_t elements, enum dtype type)
   return base ? (const char *)base + (size_t)elements * dtype_size(type) : NULL;
 }
 
-struct flat flat_of(const struct model *model, int unit, const void *params, void *grads)
-{
-  return flat_of_block(model, unit, (struct model_params){.flat = params}, grads);
-}
-
-struct flat flat_of_block(const struct model *model, int unit, struct model_params params,
-                          void *grads)
+struct flat flat_of(const struct model *model, int unit, struct model_params params, void *grads)
 {
   return (struct flat){.model = model,
                        .unit = &model->unit[unit],
@@ -174,216 +168,195 @@ static bool one_scale(const struct pass *pass)
   return pass->fp8.use && pass->lane->device->fp8_tensor;
 }
 
-/* An operand of n x k in groups, before a product. */
-static enum status unify(const struct pass *pass, int64_t n, int64_t k, bool blocks, uint8_t *code,
-                         float *scale)
+/* An operand in codes, before a product. It is coded here, unless x is NULL. */
+static void code(const struct pass *pass, const struct fp8_quantise *x)
 {
-  const struct fp8_unify op = {.n = n, .k = k, .blocks = blocks, .code = code, .scale = scale};
-  return one_scale(pass) ? pass->lane->device->ops->fp8_unify(pass->lane, &op) : STATUS_OK;
+  const struct fp8_unify one = {.n = x->transposed ? x->columns : x->rows,
+                                .k = x->transposed ? x->rows : x->columns,
+                                .blocks = x->blocks,
+                                .code = x->code,
+                                .scale = x->scale};
+  if (x->x)
+    PASS_RUN(pass, fp8_quantise, x);
+  if (one_scale(pass))
+    PASS_RUN(pass, fp8_unify, &one);
 }
 
-/* The product of a, which is coded here unless it is NULL and in codes, and of b in codes. */
-static enum status multiply_coded(const struct pass *pass, struct matmul *op,
-                                  const struct fp8_quantise *a, const uint8_t *b,
-                                  const float *b_scale)
+static void multiply_coded(const struct pass *pass, struct matmul op, struct fp8_operand a,
+                           struct fp8_operand b)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
-  op->a = a->code;
-  op->a_scale = a->scale;
-  op->b = b;
-  op->b_scale = b_scale;
-  op->lda = op->ldb = op->k;
-  op->trans_a = false;
-  op->trans_b = true;
-  enum status status = a->x ? ops->fp8_quantise(pass->lane, a) : STATUS_OK;
-  if (!status)
-    status = unify(pass, op->m, op->k, a->blocks, a->code, a->scale);
-  return status ? status : ops->matmul(pass->lane, op);
+  op.a = a.code;
+  op.a_scale = a.scale;
+  op.b = b.code;
+  op.b_scale = b.scale;
+  op.lda = op.ldb = op.k;
+  op.trans_a = false;
+  op.trans_b = true;
+  PASS_RUN(pass, matmul, &op);
 }
 
 /* The scale that a whole weight of rows x columns has in codes, at the start of `room`. */
-static enum status find_scale(const struct pass *pass, int64_t rows, int64_t columns,
-                              const void *whole, float *room)
+static void find_scale(const struct pass *pass, int64_t rows, int64_t columns, const void *whole,
+                       float *room)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
   const struct fp8_part all = {
       .columns = columns, .end = rows * columns, .type = pass->type, .x = whole, .scale = room};
-  enum status status =
-      ops->zero(pass->lane, room, (size_t)(rows / FP8_TILE * fp8_pitch(columns)) * sizeof *room);
-  if (!status)
-    status = ops->fp8_largest(pass->lane, &all);
-  return status ? status : ops->fp8_scales(pass->lane, rows, columns, room);
+  PASS_RUN(pass, zero, room, (size_t)(rows / FP8_TILE * fp8_pitch(columns)) * sizeof *room);
+  PASS_RUN(pass, fp8_largest, &all);
+  PASS_RUN(pass, fp8_scales, rows, columns, room);
 }
 
 /* The weight b of a product as codes [n, k]. They were gathered, or are transposed or coded here.
  * With one scale per operand, codes made here need the scale of the whole weight, because gathered
  * codes have it. find_scale() writes it after the scales of b. The room has a scale per FP8_TILE
  * elements, and both need far fewer. */
-static enum status code_weight(const struct pass *pass, const struct matmul *op,
-                               const struct linear *l, struct fp8_operand *out)
+static struct fp8_operand code_weight(const struct pass *pass, const struct matmul *op,
+                                      const struct linear *l)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
-  const struct fp8_operand *room = &pass->fp8.b;
-  const float *const scale = l->weight_scale;
-  float *const given =
-      one_scale(pass) && !scale ? room->scale + op->n / FP8_TILE * fp8_pitch(op->k) : NULL;
-  const struct fp8_quantise b = {.rows = op->trans_b ? op->n : op->k,
-                                 .columns = op->trans_b ? op->k : op->n,
+  const struct fp8_operand room = pass->fp8.b;
+  const int64_t rows = op->trans_b ? op->n : op->k, columns = op->trans_b ? op->k : op->n;
+  if (l->weight_scale && op->trans_b)
+    return (struct fp8_operand){(uint8_t *)op->b, (float *)l->weight_scale}; /* read only */
+  if (l->weight_scale) {
+    const struct fp8_turn turn = {.rows = rows,
+                                  .columns = columns,
+                                  .ld = op->ldb,
+                                  .code = op->b,
+                                  .scale = l->weight_scale,
+                                  .turned = room.code,
+                                  .turned_scale = room.scale};
+    PASS_RUN(pass, fp8_turn, &turn);
+    return room;
+  }
+  float *const given = one_scale(pass) ? room.scale + op->n / FP8_TILE * fp8_pitch(op->k) : NULL;
+  const struct fp8_quantise b = {.rows = rows,
+                                 .columns = columns,
                                  .ld = op->ldb,
                                  .x = op->b,
                                  .blocks = true,
                                  .transposed = !op->trans_b,
                                  .given = given,
-                                 .code = room->code,
-                                 .scale = room->scale};
-  const struct fp8_turn turn = {.rows = b.rows,
-                                .columns = b.columns,
-                                .ld = b.ld,
-                                .code = op->b,
-                                .scale = scale,
-                                .turned = room->code,
-                                .turned_scale = room->scale};
-  enum status status = STATUS_OK;
-  *out = *room;
+                                 .code = room.code,
+                                 .scale = room.scale};
   if (given)
-    status = find_scale(pass, b.rows, b.ld, l->whole, given);
-  if (status)
-    return status;
-  if (!scale)
-    return ops->fp8_quantise(pass->lane, &b);
-  if (b.transposed)
-    return ops->fp8_turn(pass->lane, &turn);
-  *out = (struct fp8_operand){(uint8_t *)op->b, (float *)scale}; /* read only */
-  return STATUS_OK;
+    find_scale(pass, rows, op->ldb, l->whole, given);
+  PASS_RUN(pass, fp8_quantise, &b);
+  return room;
 }
 
 /* A product of activations or their gradients and the weight of a layer. */
-static enum status product(const struct pass *pass, struct matmul op, const struct linear *l)
+static void product(const struct pass *pass, struct matmul op, const struct linear *l)
 {
-  const struct fp8_room *room = &pass->fp8;
-  struct fp8_operand weight;
-  if (!room->use)
-    return pass->lane->device->ops->matmul(pass->lane, &op);
+  const struct fp8_operand room = pass->fp8.a;
   const struct fp8_quantise a = {.rows = op.m,
                                  .columns = op.k,
                                  .ld = op.lda,
                                  .x = op.a,
-                                 .code = room->a.code,
-                                 .scale = room->a.scale};
-  const enum status status = code_weight(pass, &op, l, &weight);
-  return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
+                                 .code = room.code,
+                                 .scale = room.scale};
+  if (!pass->fp8.use) {
+    PASS_RUN(pass, matmul, &op);
+    return;
+  }
+  const struct fp8_operand weight = code_weight(pass, &op, l);
+  code(pass, &a);
+  multiply_coded(pass, op, room, weight);
+}
+
+/* The transpose of x, in blocks or in tiles. */
+static void code_turned(const struct pass *pass, int64_t columns, const void *x, int64_t ld,
+                        bool blocks, struct fp8_operand room)
+{
+  code(pass, &(struct fp8_quantise){.rows = pass->rows,
+                                    .columns = columns,
+                                    .ld = ld,
+                                    .x = x,
+                                    .blocks = blocks,
+                                    .transposed = true,
+                                    .code = room.code,
+                                    .scale = room.scale});
 }
 
 /* The product of a weight gradient, a^T b over the rows of both. x is b if `b_is_x`, else a. Its
  * transpose is coded in blocks, and that of dy in tiles. An operand that is NULL is in codes
  * already: x in the room b, dy in `turned`. */
-static enum status gradient_product(const struct pass *pass, struct matmul op, bool b_is_x)
+static void gradient_product(const struct pass *pass, struct matmul op, bool b_is_x)
 {
   const struct fp8_room *room = &pass->fp8;
-  const struct fp8_operand *dy_room = pass->fp8.coded ? &room->turned : &room->a,
-                           *a_room = b_is_x ? dy_room : &room->b,
-                           *b_room = b_is_x ? &room->b : dy_room;
-  if (room->use != FP8_ALL)
-    return pass->lane->device->ops->matmul(pass->lane, &op);
-  const struct fp8_quantise a = {.rows = op.k,
-                                 .columns = op.m,
-                                 .ld = op.lda,
-                                 .x = op.a,
-                                 .blocks = !b_is_x,
-                                 .transposed = true,
-                                 .code = a_room->code,
-                                 .scale = a_room->scale};
-  const struct fp8_quantise b = {.rows = op.k,
-                                 .columns = op.n,
-                                 .ld = op.ldb,
-                                 .x = op.b,
-                                 .blocks = b_is_x,
-                                 .transposed = true,
-                                 .code = b_room->code,
-                                 .scale = b_room->scale};
+  const struct fp8_operand dy = room->coded ? room->turned : room->a, a = b_is_x ? dy : room->b,
+                           b = b_is_x ? room->b : dy;
+  if (room->use != FP8_ALL) {
+    PASS_RUN(pass, matmul, &op);
+    return;
+  }
   op.gradient = true;
   op.a_blocks = !b_is_x;
-  enum status status = b.x ? pass->lane->device->ops->fp8_quantise(pass->lane, &b) : STATUS_OK;
-  if (!status)
-    status = unify(pass, op.n, op.k, b.blocks, b.code, b.scale);
-  return status ? status : multiply_coded(pass, &op, &a, b.code, b.scale);
+  code_turned(pass, op.n, op.b, op.ldb, b_is_x, b);
+  code_turned(pass, op.m, op.a, op.lda, !b_is_x, a);
+  multiply_coded(pass, op, a, b);
 }
 
-static enum status multiply(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *add, void *y, enum epilogue epilogue, void *aux)
+static void multiply(const struct pass *pass, const struct linear *l, const void *x,
+                     const void *add, void *y, enum epilogue epilogue, void *aux)
 {
-  return product(pass,
-                 (struct matmul){.m = pass->rows,
-                                 .n = l->out,
-                                 .k = l->in,
+  const struct matmul op = {.m = pass->rows,
+                            .n = l->out,
+                            .k = l->in,
+                            .tile = pass->tile,
+                            .trans_b = l->transposed,
+                            .a = x,
+                            .lda = l->in,
+                            .b = l->weight,
+                            .ldb = l->weight_stride,
+                            .c = y,
+                            .ldc = l->y_stride,
+                            .epilogue = epilogue,
+                            .bias = l->bias,
+                            .aux = aux,
+                            .add = add};
+  product(pass, op, l);
+}
+
+void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
+                    void *y)
+{
+  multiply(pass, l, x, add, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
+}
+
+void linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre,
+                         void *y)
+{
+  multiply(pass, l, x, NULL, y, EPILOGUE_BIAS_GELU, pre);
+}
+
+static void weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy)
+{
+  const bool t = l->transposed; /* dy^T x instead of x^T dy */
+  const struct matmul dweight = {.m = t ? l->out : l->in,
+                                 .n = t ? l->in : l->out,
+                                 .k = pass->rows,
                                  .tile = pass->tile,
-                                 .trans_b = l->transposed,
-                                 .a = x,
-                                 .lda = l->in,
-                                 .b = l->weight,
-                                 .ldb = l->weight_stride,
-                                 .c = y,
-                                 .ldc = l->y_stride,
-                                 .epilogue = epilogue,
-                                 .bias = l->bias,
-                                 .aux = aux,
-                                 .add = add},
-                 l);
+                                 .trans_a = true,
+                                 .accumulate = pass->accumulate,
+                                 .a = t ? dy : x,
+                                 .lda = t ? l->y_stride : l->in,
+                                 .b = t ? x : dy,
+                                 .ldb = t ? l->in : l->y_stride,
+                                 .c = l->dweight,
+                                 .ldc = t ? l->in : l->out};
+  gradient_product(pass, dweight, t);
 }
 
-enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y)
-{
-  return linear_forward_add(pass, l, x, NULL, y);
-}
-
-enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x,
-                               const void *add, void *y)
-{
-  return multiply(pass, l, x, add, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
-}
-
-enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x,
-                                void *pre, void *y)
-{
-  return multiply(pass, l, x, NULL, y, EPILOGUE_BIAS_GELU, pre);
-}
-
-static enum status weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
-                                   const void *dy)
-{
-  struct matmul dweight = {.m = l->in,
-                           .n = l->out,
-                           .k = pass->rows,
-                           .tile = pass->tile,
-                           .trans_a = true,
-                           .accumulate = pass->accumulate,
-                           .a = x,
-                           .lda = l->in,
-                           .b = dy,
-                           .ldb = l->y_stride,
-                           .c = l->dweight,
-                           .ldc = l->out};
-  if (l->transposed) { /* dy^T x instead of x^T dy */
-    dweight.m = l->out;
-    dweight.n = l->in;
-    dweight.a = dy;
-    dweight.lda = l->y_stride;
-    dweight.b = x;
-    dweight.ldb = l->in;
-    dweight.ldc = l->in;
-  }
-  return gradient_product(pass, dweight, l->transposed);
-}
-
-enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                                   const void *dy)
+void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy)
 {
   const bool turned = pass->fp8.coded && pass->fp8.use == FP8_ALL;
-  enum status status = l->dweight ? weight_gradient(pass, l, x, turned ? NULL : dy) : STATUS_OK;
-  if (status == STATUS_OK && l->dbias)
-    status = pass->lane->device->ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile,
-                                                    l->y_stride, dy, pass->accumulate, l->dbias);
-  return status;
+  if (l->dweight)
+    weight_gradient(pass, l, x, turned ? NULL : dy);
+  if (l->dbias)
+    PASS_RUN(pass, bias_gradient, pass->rows, l->out, pass->tile, l->y_stride, dy, pass->accumulate,
+             l->dbias);
 }
 
 static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy,
@@ -402,13 +375,13 @@ static struct matmul input_gradient(const struct pass *pass, const struct linear
                          .ldc = l->in};
 }
 
-enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
-                                  const void *pre, void *dx)
+void linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
+                           const void *pre, void *dx)
 {
   struct matmul op = input_gradient(pass, l, dy, dx);
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
-  return product(pass, op, l);
+  product(pass, op, l);
 }
 
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
@@ -477,18 +450,15 @@ static struct linear join(const struct fused *f)
   return all;
 }
 
-enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
+void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
 {
   const struct linear all = join(f);
-  if (f->joined && !one_scale(pass))
-    return linear_forward(pass, &all, x, y);
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
-    enum status status =
-        linear_forward(pass, &f->part[i], x, (void *)element_at(y, column, pass->type));
-    if (status)
-      return status;
+  if (f->joined && !one_scale(pass)) {
+    linear_forward(pass, &all, x, NULL, y);
+    return;
   }
-  return STATUS_OK;
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
+    linear_forward(pass, &f->part[i], x, NULL, (void *)element_at(y, column, pass->type));
 }
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
@@ -520,98 +490,91 @@ static struct pass pass_of_part(const struct pass *pass, int64_t column)
   return part;
 }
 
-/* `width` columns of dy, or their transpose, or both. */
-static enum status code_columns(const struct pass *pass, const struct fused *f, const void *dy,
-                                int64_t column, int64_t width, bool plain, bool turned)
+/* What is made of dy: its codes, those of its transpose, or both in one pass over it. */
+struct coding {
+  bool plain, turned;
+};
+
+static void code_columns(const struct pass *pass, const struct fused *f, const void *dy,
+                         int64_t column, int64_t width, struct coding what)
 {
   const struct fp8_operand a = further(pass->fp8.a, pass->rows * column),
-                           t = further(pass->fp8.turned, pass->rows * column), y = plain ? a : t;
-  const bool both = plain && turned;
+                           t = further(pass->fp8.turned, pass->rows * column),
+                           y = what.plain ? a : t;
+  const bool both = what.plain && what.turned;
   const struct fp8_quantise op = {.rows = pass->rows,
                                   .columns = width,
                                   .ld = f->part[0].y_stride,
                                   .x = element_at(dy, column, pass->type),
-                                  .transposed = !plain,
+                                  .transposed = !what.plain,
                                   .code = y.code,
                                   .scale = y.scale,
                                   .turned = both ? t.code : NULL,
                                   .turned_scale = both ? t.scale : NULL};
-  return pass->lane->device->ops->fp8_quantise(pass->lane, &op);
+  PASS_RUN(pass, fp8_quantise, &op);
 }
 
-static enum status code_parts(const struct pass *pass, const struct fused *f, const void *dy,
-                              bool apart, bool plain, bool turned)
+static void code_parts(const struct pass *pass, const struct fused *f, const void *dy, bool apart,
+                       struct coding what)
 {
-  enum status status = STATUS_OK;
   if (!apart)
-    return code_columns(pass, f, dy, 0, f->out, plain, turned);
-  for (int64_t i = 0, column = 0; i < f->parts && !status; column += f->part[i++].out)
-    status = code_columns(pass, f, dy, column, f->part[i].out, plain, turned);
-  return status;
+    code_columns(pass, f, dy, 0, f->out, what);
+  for (int64_t i = 0, column = 0; apart && i < f->parts; column += f->part[i++].out)
+    code_columns(pass, f, dy, column, f->part[i].out, what);
 }
 
-enum status fused_code(struct pass *pass, const struct fused *f, const void *dy)
+void fused_code(struct pass *pass, const struct fused *f, const void *dy)
 {
   const bool apart = fused_apart(pass, f), turned_apart = fused_gradients_apart(pass, f),
              turned = pass->fp8.use == FP8_ALL && fused_trains(f),
              together = turned && apart == turned_apart;
   if (!pass->fp8.use)
-    return STATUS_OK;
+    return;
   pass->fp8.coded = true;
-  const enum status status = code_parts(pass, f, dy, apart, true, together);
-  return status || !turned || together ? status
-                                       : code_parts(pass, f, dy, turned_apart, false, true);
+  code_parts(pass, f, dy, apart, (struct coding){true, together});
+  if (turned && !together)
+    code_parts(pass, f, dy, turned_apart, (struct coding){false, true});
 }
 
-static enum status linear_code(struct pass *pass, const struct linear *l, const void *dy)
+void linear_backward(const struct pass *pass, const struct linear *l, const void *x, const void *dy,
+                     const void *pre, void *dx)
 {
-  const struct fused f = {.parts = 1, .out = l->out, .part = {*l}};
-  return fused_code(pass, &f, dy);
-}
-
-enum status linear_backward(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *dy, const void *pre, void *dx)
-{
+  const struct fused alone = {.parts = 1, .out = l->out, .part = {*l}};
   struct pass coded = *pass;
-  enum status status = linear_code(&coded, l, dy);
-  if (!status)
-    status = linear_backward_params(&coded, l, x, dy);
-  return status ? status : linear_backward_input(&coded, l, dy, pre, dx);
+  fused_code(&coded, &alone, dy);
+  linear_backward_params(&coded, l, x, dy);
+  linear_backward_input(&coded, l, dy, pre, dx);
 }
 
-enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
-                                  const void *dy)
+void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
+                           const void *dy)
 {
   const struct linear all = join(f);
-  if (!fused_gradients_apart(pass, f))
-    return linear_backward_params(pass, &all, x, dy);
+  if (!fused_gradients_apart(pass, f)) {
+    linear_backward_params(pass, &all, x, dy);
+    return;
+  }
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
-    enum status status =
-        linear_backward_params(&part, &f->part[i], x, element_at(dy, column, pass->type));
-    if (status)
-      return status;
+    linear_backward_params(&part, &f->part[i], x, element_at(dy, column, pass->type));
     if (pass->fp8.use == FP8_ALL && f->part[i].dweight)
       x = NULL; /* in codes now, for the next part */
   }
-  return STATUS_OK;
 }
 
-enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
-                                 void *dx)
+void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
 {
   const struct linear all = join(f);
-  if (!fused_apart(pass, f))
-    return linear_backward_input(pass, &all, dy, NULL, dx);
+  if (!fused_apart(pass, f)) {
+    linear_backward_input(pass, &all, dy, NULL, dx);
+    return;
+  }
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    enum status status = product(&part, op, &f->part[i]);
-    if (status)
-      return status;
+    product(&part, op, &f->part[i]);
   }
-  return STATUS_OK;
 }
 
 struct norm norm_bind(const struct flat *flat, int weight, int bias)
@@ -630,10 +593,10 @@ struct norm norm_bind(const struct flat *flat, int weight, int bias)
   return n;
 }
 
-struct norm_stats norm_stats_carve(struct carve *from, int64_t rows)
+struct norm_room norm_room_carve(struct carve *from, int64_t rows)
 {
   float *mean = carve(from, rows, 1, sizeof(float)), *rstd = carve(from, rows, 1, sizeof(float));
-  return (struct norm_stats){mean, rstd};
+  return (struct norm_room){mean, rstd, NULL};
 }
 
 size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
@@ -643,31 +606,30 @@ size_t norm_workspace(const struct norm *n, const struct device_model *device, i
                 : device->layernorm_workspace(device, rows, n->width, threads);
 }
 
-enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x,
-                         const void *add, void *sum, void *y, struct norm_stats stats)
+void norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add,
+                  void *sum, void *y, struct norm_room room)
 {
-  return pass->lane->device->ops->norm(pass->lane,
-                                       &(struct row_norm){.rows = pass->rows,
-                                                          .groups = 1,
-                                                          .C = n->width,
-                                                          .x_stride = n->width,
-                                                          .y_stride = n->width,
-                                                          .eps = n->eps,
-                                                          .x = x,
-                                                          .add = add,
-                                                          .sum = sum,
-                                                          .gamma = n->weight,
-                                                          .beta = n->bias,
-                                                          .y = y,
-                                                          .mean = n->rms ? NULL : stats.mean,
-                                                          .rstd = stats.rstd,
-                                                          .code = y ? NULL : pass->fp8.a.code,
-                                                          .scale = y ? NULL : pass->fp8.a.scale});
+  const struct row_norm op = {.rows = pass->rows,
+                              .groups = 1,
+                              .C = n->width,
+                              .x_stride = n->width,
+                              .y_stride = n->width,
+                              .eps = n->eps,
+                              .x = x,
+                              .add = add,
+                              .sum = sum,
+                              .gamma = n->weight,
+                              .beta = n->bias,
+                              .y = y,
+                              .mean = n->rms ? NULL : room.mean,
+                              .rstd = room.rstd,
+                              .code = y ? NULL : pass->fp8.a.code,
+                              .scale = y ? NULL : pass->fp8.a.scale};
+  PASS_RUN(pass, norm, &op);
 }
 
-enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy,
-                          const void *x, struct norm_stats stats, bool add_to_dx, void *dx,
-                          void *work)
+void norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x,
+                   struct norm_room room, bool add_to_dx, void *dx)
 {
   const struct row_norm_backward op = {.rows = pass->rows,
                                        .groups = 1,
@@ -679,13 +641,13 @@ enum status norm_backward(const struct pass *pass, const struct norm *n, const v
                                        .dy = dy,
                                        .x = x,
                                        .gamma = n->weight,
-                                       .mean = n->rms ? NULL : stats.mean,
-                                       .rstd = stats.rstd,
+                                       .mean = n->rms ? NULL : room.mean,
+                                       .rstd = room.rstd,
                                        .dx_accumulate = add_to_dx,
                                        .accumulate = pass->accumulate,
                                        .dx = dx,
                                        .dgamma = n->dweight,
                                        .dbeta = n->dbias,
-                                       .work = work};
-  return pass->lane->device->ops->norm_backward(pass->lane, &op);
+                                       .work = room.work};
+  PASS_RUN(pass, norm_backward, &op);
 }

@@ -53,14 +53,20 @@ struct fp8_room fp8_carve(struct carve *from, const struct model *model,
 /* The room, used as the unit's products are. */
 struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room);
 
-/* The arguments of one call. accumulate: gradients of parameters are += instead of =. */
+/* The arguments of one call. accumulate: gradients of parameters are += instead of =. All pieces of
+ * a call share its status. After a failure they do nothing. */
 struct pass {
   struct lane *lane;
+  enum status *status;
   int64_t rows, tile;
   enum dtype type; /* of activations */
   bool accumulate;
   struct fp8_room fp8;
 };
+/* An operation of the device, unless the pass has failed. */
+#define PASS_RUN(pass, operation, ...)                                                             \
+  (void)(*(pass)->status ||                                                                        \
+         (*(pass)->status = (pass)->lane->device->ops->operation((pass)->lane, __VA_ARGS__)))
 
 /* The output that a product alone reads: `y`, or NULL in passes with fp8, where it is made as
  * codes. No bf16 is then written and read. */
@@ -77,9 +83,7 @@ struct flat {
   void *grads;
   enum dtype type; /* of `params`, unless they are codes */
 };
-struct flat flat_of(const struct model *model, int unit, const void *params, void *grads);
-struct flat flat_of_block(const struct model *model, int unit, struct model_params params,
-                          void *grads);
+struct flat flat_of(const struct model *model, int unit, struct model_params params, void *grads);
 const void *flat_param(const struct flat *flat, int p);
 const float *flat_scale(const struct flat *flat, int p); /* of a weight in codes, else NULL */
 void *flat_grad(const struct flat *flat,
@@ -98,29 +102,28 @@ struct linear {
   void *dweight, *dbias;
 };
 struct linear linear_bind(const struct flat *flat, int weight, int bias); /* bias -1: none */
-enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y);
 /* For linear_backward_input() alone, of a transposed layer: the layer with the inputs [first, first
  * + count). In fp8 they are multiples of FP8_TILE. */
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
                             int64_t count);
-/* y = x W + b + add; add [rows, out] may be y. */
-enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x,
-                               const void *add, void *y);
+/* y = x W + b + add. add [rows, out] may be NULL or y. */
+void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
+                    void *y);
 /* pre = x W + b, y = gelu(pre). */
-enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x,
-                                void *pre, void *y);
+void linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre,
+                         void *y);
 /* Gradients of W and b from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
  * pass->fp8.b, in blocks. */
-enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                                   const void *dy);
+void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy);
 /* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the
  * pre-activation of the layer below. */
-enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
-                                  const void *pre, void *dx);
+void linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
+                           const void *pre, void *dx);
 
 /* All of it: gradients of W and b, then dx, which may be x. dy is coded once. */
-enum status linear_backward(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *dy, const void *pre, void *dx);
+void linear_backward(const struct pass *pass, const struct linear *l, const void *x, const void *dy,
+                     const void *pre, void *dx);
 
 /* Layers with the same input, [out, in] each if there are several, whose outputs are adjacent in
  * rows of `out` elements. If their weights are adjacent in the flat buffer, which holds if their
@@ -136,27 +139,26 @@ struct fused {
 };
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
-enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
+void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
 /* In passes with fp8, codes dy for fused_backward_input(), and sets pass->fp8.coded. With FP8_ALL
  * the same pass over dy codes its transpose for fused_backward_params(). That function then reads
  * dy for biases only. pass->fp8 must have room for the transpose. */
-enum status fused_code(struct pass *pass, const struct fused *f, const void *dy);
+void fused_code(struct pass *pass, const struct fused *f, const void *dy);
 /* Whether the gradients by the outputs of each layer are an operand of its own: in the products
  * that compute dx. */
 bool fused_apart(const struct pass *pass, const struct fused *f);
 /* The same for transposes, in the products that compute weight gradients. */
 bool fused_gradients_apart(const struct pass *pass, const struct fused *f);
 bool fused_trains(const struct fused *f); /* whether a gradient of a weight is wanted */
-enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
-                                  const void *dy);
+void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
+                           const void *dy);
 /* On a device that works by sequence this is the sum over the parts, one after the other, joined or
  * not. Frozen parameters decide which parts are joined, and this must not change the gradients of
  * the rest. On other devices it is one product for joined parts. */
-enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
-                                 void *dx);
+void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx);
 
-/* Layer normalisation, or RMSNorm. `stats` is written by the forward pass and read by the backward
- * pass. */
+/* Layer normalisation, or RMSNorm. The forward pass writes its statistics to the room, and the
+ * backward pass reads them. */
 struct norm {
   bool rms;
   int64_t width;
@@ -164,29 +166,27 @@ struct norm {
   const void *weight, *bias;
   void *dweight, *dbias;
 };
-struct norm_stats {
+struct norm_room {
   float *mean, *rstd;
+  void *work; /* of the backward pass: norm_workspace() bytes */
 };
 /* weight -1: no norm; bias -1: RMSNorm */
 struct norm norm_bind(const struct flat *flat, int weight, int bias);
-struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
+struct norm_room norm_room_carve(struct carve *from, int64_t rows);
 size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
                       int threads);
 /* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. y NULL: it goes to
  * pass->fp8.a. */
-enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x,
-                         const void *add, void *sum, void *y, struct norm_stats stats);
-/* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: norm_workspace() bytes. */
-enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy,
-                          const void *x, struct norm_stats stats, bool add_to_dx, void *dx,
-                          void *work);
+void norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add,
+                  void *sum, void *y, struct norm_room room);
+/* dx = or (add_to_dx) += the gradient by the normalised input x. */
+void norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x,
+                   struct norm_room room, bool add_to_dx, void *dx);
 
 /* model_ops.embed and embed_backward: tokens and, if the model has them, positions. STATUS_USAGE if
  * the sequence does not fit the model's context. */
-enum status embedding_forward(const struct model *model, struct lane *lane, struct model_shape s,
-                              int64_t past, const void *root, const int32_t *token, void *x);
-enum status embedding_backward(const struct model *model, struct lane *lane, struct model_shape s,
-                               const int32_t *token, const void *d, bool accumulate, void *grads);
+enum status embedding_forward(const struct model_call *call);
+enum status embedding_backward(const struct model_call *call);
 
 size_t cache_bytes(const struct model *model, int64_t B,
                    int64_t capacity); /* a model_ops.cache_bytes */
@@ -196,8 +196,7 @@ size_t cache_scratch(const struct model *model, const struct device_model *devic
                      struct attention op, int threads);
 /* Copies the keys and values of op's tokens after those of the past, and makes op attend to all of
  * them. */
-enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
-                         struct attention *op);
+void cache_append(const struct pass *pass, const struct model_cache *cache, struct attention *op);
 
 /* Final norm, output projection and loss, in chunks of tokens: see model_ops.head_loss. */
 struct head {
@@ -205,17 +204,13 @@ struct head {
   struct linear linear;
   enum dtype type; /* of inputs and logits */
 };
-struct head head_bind(const struct model *model, const void *params, void *grads);
+struct head head_bind(const struct model *model, struct model_params params, void *grads);
 size_t head_work_bytes(const struct head *head, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
 /* Each is a member of model_ops. */
 double head_flops(const struct model *model, struct model_shape s);
-enum status head_loss(const struct model *model, struct lane *lane, struct model_shape s,
-                      const void *params, const void *x, const int32_t *target, float scale,
-                      struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
-enum status head_logits(const struct model *model, struct lane *lane, struct model_shape s,
-                        const void *params, const void *x, int64_t position, float *logits,
-                        void *work);
+enum status head_loss(const struct model_call *call);
+enum status head_logits(const struct model_call *call);
 
 /* The input and output of a block's attention, as rows of tokens: queries, keys and values [R, H D
  * + 2 K D] side by side, and the result. */

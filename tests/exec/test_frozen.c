@@ -273,28 +273,44 @@ static void hand_run(struct hand *h)
   const struct model_ops *ops = model->ops;
   struct exactsum loss;
   exactsum_zero(&loss);
-  assert_int_equal(ops->embed(model, h->lane, h->shape, 0, h->params[0], h->tokens, h->x[0]),
-                   STATUS_OK);
-  for (int u = 1; u <= JOB_BLOCKS; u++)
-    assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, NULL,
-                                        (struct model_params){.flat = h->params[u]}, h->x[u - 1],
-                                        h->x[u], h->saved[u], h->work),
-                     STATUS_OK);
+  struct model_call call = {.model = model,
+                            .lane = h->lane,
+                            .shape = h->shape,
+                            .params = {.flat = h->params[0]},
+                            .token = h->tokens,
+                            .x_out = h->x[0],
+                            .work = h->work};
+  assert_int_equal(ops->embed(&call), STATUS_OK);
+  for (int u = 1; u <= JOB_BLOCKS; u++) {
+    call.unit = u;
+    call.params.flat = h->params[u];
+    call.x_in = h->x[u - 1];
+    call.x_out = h->x[u];
+    call.saved = h->saved[u];
+    assert_int_equal(ops->block_forward(&call), STATUS_OK);
+  }
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
-  assert_int_equal(ops->head_loss(model, h->lane, h->shape, h->params[head], h->x[JOB_BLOCKS],
-                                  h->targets, 1.0f / (JOB_BATCH * JOB_SEQUENCE), &loss, h->d, false,
-                                  h->grads[head], h->work),
-                   STATUS_OK);
-  for (int u = JOB_BLOCKS; u >= 1; u--)
-    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape,
-                                         (struct model_params){.flat = h->params[u]}, h->x[u - 1],
-                                         h->saved[u], h->d, false, h->grads[u], h->work,
-                                         h->backward_bytes),
-                     STATUS_OK);
-  assert_int_equal(
-      ops->embed_backward(model, h->lane, h->shape, h->tokens, h->d, false, h->grads[0]),
-      STATUS_OK);
+  call.params.flat = h->params[head];
+  call.x_in = h->x[JOB_BLOCKS];
+  call.token = h->targets;
+  call.scale = 1.0f / (JOB_BATCH * JOB_SEQUENCE);
+  call.loss = &loss;
+  call.d = h->d;
+  call.grads = h->grads[head];
+  assert_int_equal(ops->head_loss(&call), STATUS_OK);
+  call.work_bytes = h->backward_bytes;
+  for (int u = JOB_BLOCKS; u >= 1; u--) {
+    call.unit = u;
+    call.params.flat = h->params[u];
+    call.x_in = h->x[u - 1];
+    call.saved = h->saved[u];
+    call.grads = h->grads[u];
+    assert_int_equal(ops->block_backward(&call), STATUS_OK);
+  }
+  call.token = h->tokens;
+  call.grads = h->grads[0];
+  assert_int_equal(ops->embed_backward(&call), STATUS_OK);
 }
 
 static int grads_of(const struct plan *plan, int unit)

@@ -68,17 +68,28 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
   for (int64_t i = 0; i < h->B * T; i++)
     tokens[i] = job_token(0, i / T, past + i % T);
-  assert_int_equal(model->ops->embed(model, h->lane, s, past, h->params[0], tokens, h->x[0]),
-                   STATUS_OK);
-  for (int u = 1; u <= JOB_BLOCKS; u++)
-    assert_int_equal(model->ops->block_forward(model, h->lane, u, s,
-                                               &(struct model_cache){h->cache[u], past, CAPACITY},
-                                               (struct model_params){.flat = h->params[u]},
-                                               h->x[(u - 1) & 1], h->x[u & 1], NULL, h->work),
-                     STATUS_OK);
-  assert_int_equal(model->ops->head_logits(model, h->lane, s, h->params[model->head],
-                                           h->x[JOB_BLOCKS & 1], T - 1, h->logits, h->work),
-                   STATUS_OK);
+  struct model_call call = {.model = model,
+                            .lane = h->lane,
+                            .shape = s,
+                            .params = {.flat = h->params[0]},
+                            .past = past,
+                            .position = T - 1,
+                            .token = tokens,
+                            .x_out = h->x[0],
+                            .logits = h->logits,
+                            .work = h->work};
+  assert_int_equal(model->ops->embed(&call), STATUS_OK);
+  for (int u = 1; u <= JOB_BLOCKS; u++) {
+    call.unit = u;
+    call.cache = &(struct model_cache){h->cache[u], past, CAPACITY};
+    call.params.flat = h->params[u];
+    call.x_in = h->x[(u - 1) & 1];
+    call.x_out = h->x[u & 1];
+    assert_int_equal(model->ops->block_forward(&call), STATUS_OK);
+  }
+  call.params.flat = h->params[model->head];
+  call.x_in = h->x[JOB_BLOCKS & 1];
+  assert_int_equal(model->ops->head_logits(&call), STATUS_OK);
 }
 
 static const struct {

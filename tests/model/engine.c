@@ -154,23 +154,60 @@ static void room_destroy(struct engine *e, struct room *room)
   free(room->saved);
 }
 
+struct model_call engine_call(const struct engine *e, int u, struct model_shape shape)
+{
+  return (struct model_call){.model = e->model,
+                             .lane = e->lane,
+                             .unit = u,
+                             .shape = shape,
+                             .params = {.flat = e->params[u]},
+                             .grads = e->grads[u]};
+}
+
+static void embed(struct engine *e, struct room *room, int64_t past, const int32_t *token)
+{
+  struct model_call call = engine_call(e, 0, room->shape);
+  call.past = past;
+  call.token = token;
+  call.x_out = room->x[0];
+  must(e->model->ops->embed(&call));
+}
+
+static void logits_of(struct engine *e, struct room *room, int64_t position, float *logits)
+{
+  struct model_call call = engine_call(e, e->model->head, room->shape);
+  call.x_in = room->x[e->model->blocks];
+  call.position = position;
+  call.logits = logits;
+  call.work = engine_alloc(e, room->work_bytes[WORK_LOGITS]);
+  must(e->model->ops->head_logits(&call));
+  engine_free(e, call.work, room->work_bytes[WORK_LOGITS]);
+}
+
 static void forward_block(struct engine *e, struct room *room, int u, void *x_out, void *saved)
 {
   size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, NULL,
-                                    (struct model_params){.flat = e->params[u]}, room->x[u - 1],
-                                    x_out, saved, work));
+  struct model_call call = engine_call(e, u, room->shape);
+  call.x_in = room->x[u - 1];
+  call.x_out = x_out;
+  call.saved = saved;
+  call.work = work;
+  must(e->model->ops->block_forward(&call));
   engine_free(e, work, bytes);
 }
 
 static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
 {
   void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
-  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape,
-                                     (struct model_params){.flat = e->params[u]}, room->x[u - 1],
-                                     room->saved[u], room->d, accumulate, e->grads[u], work,
-                                     (int64_t)room->work_bytes[WORK_BACKWARD]));
+  struct model_call call = engine_call(e, u, room->shape);
+  call.x_in = room->x[u - 1];
+  call.saved = room->saved[u];
+  call.d = room->d;
+  call.accumulate = accumulate;
+  call.work = work;
+  call.work_bytes = (int64_t)room->work_bytes[WORK_BACKWARD];
+  must(e->model->ops->block_backward(&call));
   engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
 }
 
@@ -180,9 +217,16 @@ static void head(struct engine *e, struct room *room, const int32_t *target, str
   size_t bytes = room->work_bytes[d ? WORK_LOSS_GRADIENT : WORK_LOSS];
   int u = e->model->head;
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[u],
-                                room->x[e->model->blocks], target, 1, loss, d, accumulate,
-                                d ? e->grads[u] : NULL, work));
+  struct model_call call = engine_call(e, u, room->shape);
+  call.x_in = room->x[e->model->blocks];
+  call.token = target;
+  call.scale = 1;
+  call.loss = loss;
+  call.d = d;
+  call.accumulate = accumulate;
+  call.grads = d ? call.grads : NULL;
+  call.work = work;
+  must(e->model->ops->head_loss(&call));
   engine_free(e, work, bytes);
 }
 
@@ -191,7 +235,7 @@ static void step_micro(struct engine *e, struct room *room, const int32_t *token
                        const int32_t *target, bool recompute, bool accumulate,
                        struct exactsum *loss)
 {
-  must(e->model->ops->embed(e->model, e->lane, room->shape, 0, e->params[0], token, room->x[0]));
+  embed(e, room, 0, token);
   for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], recompute ? NULL : room->saved[u]);
   head(e, room, target, loss, room->d, accumulate);
@@ -206,8 +250,11 @@ static void step_micro(struct engine *e, struct room *room, const int32_t *token
 static void backward_embedding(struct engine *e, const struct room *room, const int32_t *token,
                                bool first)
 {
-  must(e->model->ops->embed_backward(e->model, e->lane, room->shape, token, room->d,
-                                     !first || e->model->head == 0, e->grads[0]));
+  struct model_call call = engine_call(e, 0, room->shape);
+  call.token = token;
+  call.d = room->d;
+  call.accumulate = !first || e->model->head == 0;
+  must(e->model->ops->embed_backward(&call));
 }
 
 struct exactsum engine_step(struct engine *e, const struct batch *batch, struct cut cut)
@@ -237,7 +284,7 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
 
 static void forward_only(struct engine *e, struct room *room, const int32_t *token)
 {
-  must(e->model->ops->embed(e->model, e->lane, room->shape, 0, e->params[0], token, room->x[0]));
+  embed(e, room, 0, token);
   for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], NULL);
 }
@@ -258,10 +305,7 @@ void engine_logits(struct engine *e, const struct batch *batch, int64_t position
   struct room room;
   room_create(e, batch->shape, &room);
   forward_only(e, &room, batch->token);
-  void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
-  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[e->model->head],
-                                  room.x[e->model->blocks], position, logits, work));
-  engine_free(e, work, room.work_bytes[WORK_LOGITS]);
+  logits_of(e, &room, position, logits);
   room_destroy(e, &room);
 }
 
@@ -286,21 +330,19 @@ void caches_destroy(struct engine *e, struct caches *caches)
 void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_t T,
                    const int32_t *token, float *logits)
 {
-  const struct model_ops *ops = e->model->ops;
   struct room room;
   room_create(e, (struct model_shape){caches->B, T}, &room);
-  must(ops->embed(e->model, e->lane, room.shape, past, e->params[0], token, room.x[0]));
+  embed(e, &room, past, token);
   for (int u = 1; u <= e->model->blocks; u++) {
     void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
-    must(ops->block_forward(e->model, e->lane, u, room.shape,
-                            &(struct model_cache){caches->block[u], past, caches->capacity},
-                            (struct model_params){.flat = e->params[u]}, room.x[u - 1], room.x[u],
-                            NULL, work));
+    struct model_call call = engine_call(e, u, room.shape);
+    call.cache = &(struct model_cache){caches->block[u], past, caches->capacity};
+    call.x_in = room.x[u - 1];
+    call.x_out = room.x[u];
+    call.work = work;
+    must(e->model->ops->block_forward(&call));
     engine_free(e, work, room.work_bytes[WORK_DECODE]);
   }
-  void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
-  must(ops->head_logits(e->model, e->lane, room.shape, e->params[e->model->head],
-                        room.x[e->model->blocks], T - 1, logits, work));
-  engine_free(e, work, room.work_bytes[WORK_LOGITS]);
+  logits_of(e, &room, T - 1, logits);
   room_destroy(e, &room);
 }

@@ -38,6 +38,8 @@ struct cut {
 };
 
 /* Gradients of the sum of losses into `grads`; returns the loss. */
+/* A call of unit u's passes, without data. */
+struct model_call engine_call(const struct engine *e, int u, struct model_shape shape);
 struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
 struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
 void engine_logits(struct engine *engine, const struct batch *batch, int64_t position,

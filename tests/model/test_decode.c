@@ -132,9 +132,13 @@ TEST(test_context_is_full)
     const struct model_shape s = {.B = 1, .T = 2};
     size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
-    must(e.model->ops->embed(e.model, e.lane, s, 38, e.params[0], token, x));
-    assert_int_equal(e.model->ops->embed(e.model, e.lane, s, 39, e.params[0], token, x),
-                     STATUS_USAGE);
+    struct model_call call = engine_call(&e, 0, s);
+    call.token = token;
+    call.x_out = x;
+    call.past = 38;
+    must(e.model->ops->embed(&call));
+    call.past = 39;
+    assert_int_equal(e.model->ops->embed(&call), STATUS_USAGE);
     assert_non_null(strstr(status_text(), "41 tokens does not fit model.context 40"));
     engine_free(&e, x, bytes);
     engine_destroy(&e);
@@ -172,10 +176,12 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 17) - 8;
   watch.end = work + bytes;
-  must(e->model->ops->block_forward(
-      e->model, e->lane, unit, s,
-      &(struct model_cache){caches->block[unit], past, caches->capacity},
-      (struct model_params){.flat = e->params[unit]}, x, y, NULL, work));
+  struct model_call call = engine_call(e, unit, s);
+  call.cache = &(struct model_cache){caches->block[unit], past, caches->capacity};
+  call.x_in = x;
+  call.x_out = y;
+  call.work = work;
+  must(e->model->ops->block_forward(&call));
   engine_free(e, work, bytes);
   engine_free(e, y, stream);
   engine_free(e, x, stream);

@@ -147,11 +147,22 @@ static void run_block(const struct way *way, struct made *out)
   out->d = take(stream);
   fill(x, rows, "x", 0, 1);
   fill(out->d, rows, "d", 0, 1e-3f);
-  must(ops->block_forward(out->model, out->lane, BLOCK, shape, NULL, given, x, y, saved, work));
+  struct model_call call = {.model = out->model,
+                            .lane = out->lane,
+                            .unit = BLOCK,
+                            .shape = shape,
+                            .params = given,
+                            .x_in = x,
+                            .x_out = y,
+                            .saved = saved,
+                            .d = out->d,
+                            .grads = out->grads,
+                            .work = work,
+                            .work_bytes = (int64_t)backward};
+  must(ops->block_forward(&call));
   give(work, forward);
-  work = take(backward);
-  must(ops->block_backward(out->model, out->lane, BLOCK, shape, given, x, saved, out->d, false,
-                           out->grads, work, (int64_t)backward));
+  work = call.work = take(backward);
+  must(ops->block_backward(&call));
   give(work, backward);
   give(saved, kept);
   if (way->gathered) {

@@ -582,7 +582,7 @@ static enum status watched_gradient(struct lane *lane, const struct attention_ba
 }
 
 /* One block's pass back in `bytes` of work; a sum of what comes out. */
-static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved,
+static double pass_back(struct engine *e, struct model_shape s, const void *x, void *saved,
                         size_t bytes)
 {
   const size_t stream = model_stream_bytes(e->model, s);
@@ -591,9 +591,13 @@ static double pass_back(struct engine *e, struct model_shape s, const void *x, c
   double sum = 0;
   for (size_t i = 0; i < stream / sizeof *d; i++)
     d[i] = (float)(i % 17) - 8;
-  must(e->model->ops->block_backward(e->model, e->lane, 1, s,
-                                     (struct model_params){.flat = e->params[1]}, x, saved, d,
-                                     false, e->grads[1], work, (int64_t)bytes));
+  struct model_call call = engine_call(e, 1, s);
+  call.x_in = x;
+  call.saved = saved;
+  call.d = d;
+  call.work = work;
+  call.work_bytes = (int64_t)bytes;
+  must(e->model->ops->block_backward(&call));
   assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
   for (size_t i = 0; i < stream / sizeof *d; i++)
     sum += (double)d[i] * (double)(i % 13);
@@ -623,18 +627,20 @@ static void check_tight_room(struct engine *e)
   void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 11) - 5;
-  must(ops->block_forward(e->model, e->lane, 1, s, NULL,
-                          (struct model_params){.flat = e->params[1]}, x, NULL, saved, work));
+  struct model_call call = engine_call(e, 1, s);
+  call.x_in = x;
+  call.saved = saved;
+  call.work = work;
+  call.d = x;
+  must(ops->block_forward(&call));
   const double want = pass_back(e, s, x, saved, best);
   assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, tight) == want);
   assert_in_range(watch.bytes, room_for[ATTENTION_TIGHT], room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, (tight + best) / 2) == want);
   for (int64_t bytes = -1; bytes <= 64; bytes += 65) {
-    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s,
-                                         (struct model_params){.flat = e->params[1]}, x, saved, x,
-                                         false, e->grads[1], work, bytes),
-                     STATUS_INTERNAL);
+    call.work_bytes = bytes;
+    assert_int_equal(ops->block_backward(&call), STATUS_INTERNAL);
     assert_non_null(strstr(status_text(), "bytes of workspace"));
   }
   engine_free(e, work, forward);
@@ -928,15 +934,14 @@ TEST(test_long_sequence_and_bad_token)
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
   size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
-  assert_int_equal(
-      e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x),
-      STATUS_USAGE);
+  struct model_call call = engine_call(&e, 0, batch.shape);
+  call.token = batch.token;
+  call.x_out = x;
+  assert_int_equal(e.model->ops->embed(&call), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));
-  batch.shape.T = 16;
+  call.shape.T = 16;
   batch.token[9] = 211;
-  assert_int_equal(
-      e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x),
-      STATUS_INPUT);
+  assert_int_equal(e.model->ops->embed(&call), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "211"));
   engine_free(&e, x, bytes);
   batch_destroy(&batch);
