@@ -66,7 +66,7 @@ static void assert_content(const char *path, const char *expected)
 TEST(test_levels_and_file)
 {
   capture();
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   log_debug("hidden");
   log_info("loss %.1f", 2.5);
   log_note("%d library", 1);
@@ -78,11 +78,11 @@ TEST(test_levels_and_file)
   log_note("hidden");
   log_progress(0, "hidden");
   log_set_level(LOG_INFO);
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  must(log_open_file(NULL));
   log_info("not in the file");
-  assert_int_equal(log_open_file(log_path), STATUS_OK); /* appends */
+  must(log_open_file(log_path)); /* appends */
   log_info("last");
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  must(log_open_file(NULL));
   restore_stderr();
   assert_content(err_path, "loss 2.5\nwarning: two lines\nerror: bad?[2J\nsluice: no step 1/1  "
                            "loss 0?\nnot in the file\nlast\n");
@@ -95,7 +95,7 @@ TEST(test_other_ranks)
   unlink(log_path);
   capture();
   log_set_rank(3);
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   log_info("hidden");
   log_progress(0, "hidden");
   log_progress_end();
@@ -112,7 +112,7 @@ TEST(test_progress_plain)
 {
   unlink(log_path);
   capture();
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   for (int step = 1; step <= 4; step++)
     log_progress(1000, "step %d", step);
   log_progress_end();
@@ -120,7 +120,7 @@ TEST(test_progress_plain)
   log_progress(0, "a");
   log_progress(0, "b");
   log_progress_end();
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  must(log_open_file(NULL));
   restore_stderr();
   assert_content(err_path, "step 1\nstep 4\na\nb\n");
   assert_content(log_path, "step 1\nstep 2\nstep 3\nstep 4\na\nb\n");
@@ -167,11 +167,11 @@ TEST(test_guards)
   assert_non_null(strstr(status_text(), "it is a symbolic link"));
   unlink(log_path);
   capture();
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   assert_true(full_behind(log_path));
   log_info("one");
   log_info("two");
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  must(log_open_file(NULL));
   restore_stderr();
   assert_content(err_path, "one\nwarning: the log file cannot be written any more (No space left "
                            "on device); messages go to the terminal only\ntwo\n");

@@ -17,7 +17,7 @@ TEST(test_alignment_and_zeros)
                                  7000000};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     void *block = NULL;
-    assert_int_equal(mem_alloc(MEM_DATA, sizes[i], &block), STATUS_OK);
+    must(mem_alloc(MEM_DATA, sizes[i], &block));
     assert_non_null(block);
     assert_int_equal((uintptr_t)block % (sizes[i] >= 2 << 20 ? 4096 : 64), 0);
     const char *bytes = block;
@@ -35,13 +35,13 @@ TEST(test_counters)
   void *small, *large;
   struct mem_usage start = mem_usage(MEM_IO), now;
   int64_t calls = mem_calls();
-  assert_int_equal(mem_alloc(MEM_IO, 1000, &small), STATUS_OK);
-  assert_int_equal(mem_alloc(MEM_IO, 5000000, &large), STATUS_OK);
+  must(mem_alloc(MEM_IO, 1000, &small));
+  must(mem_alloc(MEM_IO, 5000000, &large));
   now = mem_usage(MEM_IO);
   assert_int_equal(now.bytes - start.bytes, 5001000);
   assert_int_equal(now.calls - start.calls, 2);
   assert_int_equal(mem_calls() - calls, 2);
-  assert_int_equal(mem_resize(MEM_IO, 3000, &small), STATUS_OK);
+  must(mem_resize(MEM_IO, 3000, &small));
   mem_free(large);
   now = mem_usage(MEM_IO);
   assert_int_equal(now.bytes - start.bytes, 3000);
@@ -59,7 +59,7 @@ TEST(test_resize_keeps_content)
   void *block = NULL;
   size_t kept = 0;
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-    assert_int_equal(mem_resize(MEM_DATA, sizes[i], &block), STATUS_OK);
+    must(mem_resize(MEM_DATA, sizes[i], &block));
     unsigned char *bytes = block;
     for (size_t b = 0; b < sizes[i]; b++)
       if (bytes[b] != (b < kept ? (unsigned char)(b * 7 + 1) : 0))
@@ -83,7 +83,7 @@ TEST(test_out_of_memory)
   now = mem_usage(MEM_ARENA_PERSISTENT);
   assert_memory_equal(&now, &start, sizeof now);
 
-  assert_int_equal(mem_alloc(MEM_DATA, 4, &block), STATUS_OK);
+  must(mem_alloc(MEM_DATA, 4, &block));
   memcpy(block, "abc", 4);
   assert_int_equal(mem_resize(MEM_DATA, (size_t)1 << 55, &block), STATUS_MEMORY);
   assert_string_equal(block, "abc");
@@ -97,7 +97,7 @@ TEST(test_untouched)
   void *block;
   int64_t start = mem_resident_bytes();
   assert_true(start > 0);
-  assert_int_equal(mem_alloc(MEM_ARENA_TRANSIENT, (size_t)256 * MIB, &block), STATUS_OK);
+  must(mem_alloc(MEM_ARENA_TRANSIENT, (size_t)256 * MIB, &block));
   assert_true(mem_resident_bytes() - start < 32 * MIB);
   memset(block, 1, (size_t)64 * MIB);
   int64_t touched = mem_resident_bytes();
@@ -131,7 +131,7 @@ TEST(test_threads)
 {
   struct team *team;
   struct mem_usage start = mem_usage(MEM_DATA);
-  assert_int_equal(team_create(4, NULL, &team), STATUS_OK);
+  must(team_create(4, NULL, &team));
   team_run(team, churn, NULL);
   team_destroy(team);
   assert_int_equal(mem_usage(MEM_DATA).bytes, start.bytes);
@@ -205,7 +205,7 @@ TEST(test_grow)
   int64_t room = 0;
   for (int32_t n = 0; n < 1000; n++) {
     const int64_t before = room;
-    assert_int_equal(mem_grow(MEM_DATA, (void **)&array, &room, n + 1, sizeof *array), STATUS_OK);
+    must(mem_grow(MEM_DATA, (void **)&array, &room, n + 1, sizeof *array));
     assert_int_equal(room, n < before ? before : (n + 1) + (n + 1) / 2);
     array[n] = n;
   }

@@ -53,14 +53,14 @@ TEST(files_open_as_they_are_meant_to)
   assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_INPUT);
   assert_int_equal(open_as(OPEN_OWN, file, NULL), STATUS_IO);
   assert_int_equal(open_as(OPEN_UPDATE, file, NULL), STATUS_IO);
-  assert_int_equal(open_as(OPEN_APPEND, file, "one"), STATUS_OK);
-  assert_int_equal(open_as(OPEN_APPEND, file, "two"), STATUS_OK);
+  must(open_as(OPEN_APPEND, file, "one"));
+  must(open_as(OPEN_APPEND, file, "two"));
   holds(file, "onetwo");
-  assert_int_equal(open_as(OPEN_UPDATE, file, "TWO"), STATUS_OK);
+  must(open_as(OPEN_UPDATE, file, "TWO"));
   holds(file, "TWOtwo");
-  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_OK);
-  assert_int_equal(open_as(OPEN_OWN, file, NULL), STATUS_OK);
-  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK);
+  must(open_as(OPEN_READ, file, NULL));
+  must(open_as(OPEN_OWN, file, NULL));
+  must(open_as(OPEN_NEW, file, "new"));
   holds(file, "new");
 }
 
@@ -73,8 +73,8 @@ TEST(links_are_refused_where_sluice_writes)
     assert_int_equal(open_as(as, file, NULL), STATUS_IO);
     assert_non_null(strstr(status_text(), "file: it is a symbolic link"));
   }
-  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_OK);
-  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK); /* replaces the link */
+  must(open_as(OPEN_READ, file, NULL));
+  must(open_as(OPEN_NEW, file, "new")); /* replaces the link */
   holds(file, "new");
   holds(other, "kept");
 }
@@ -89,7 +89,7 @@ TEST(pipes_are_not_waited_for)
                                               ? "file is a pipe to which no program has written"
                                               : "file is a pipe, and a regular file is expected"));
   }
-  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK);
+  must(open_as(OPEN_NEW, file, "new"));
   holds(file, "new");
 }
 
@@ -101,7 +101,7 @@ TEST(pipes_of_a_shell_are_read)
   assert_int_equal(pipe(ends), 0);
   snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
   assert_int_equal(open_as(OPEN_READ, path, NULL), STATUS_INPUT);
-  assert_int_equal(open_regular(path, OPEN_STREAM, &fd), STATUS_OK);
+  must(open_regular(path, OPEN_STREAM, &fd));
   const pid_t writer = fork();
   if (writer == 0) {
     usleep(50000);
@@ -113,7 +113,7 @@ TEST(pipes_of_a_shell_are_read)
   close(fd);
   close(ends[0]);
   close(ends[1]);
-  assert_int_equal(open_as(OPEN_STREAM, "/dev/null", NULL), STATUS_OK);
+  must(open_as(OPEN_STREAM, "/dev/null", NULL));
 }
 
 TEST(sockets_are_no_files)
@@ -147,7 +147,7 @@ TEST(links_among_the_folders_are_followed)
   snprintf(link, sizeof link, "%s/link", dir);
   snprintf(inside, sizeof inside, "%s/link/file", dir);
   assert_int_equal(symlink(dir, link), 0);
-  assert_int_equal(open_as(OPEN_NEW, inside, "through"), STATUS_OK);
+  must(open_as(OPEN_NEW, inside, "through"));
   holds(file, "through");
   assert_int_equal(unlink(link), 0);
 }
@@ -157,7 +157,7 @@ TEST(the_mode_follows_the_umask)
 {
   struct stat info;
   const mode_t before = umask(002);
-  assert_int_equal(open_as(OPEN_NEW, file, ""), STATUS_OK);
+  must(open_as(OPEN_NEW, file, ""));
   umask(before);
   assert_int_equal(stat(file, &info), 0);
   assert_int_equal(info.st_mode & 0777, 0664);

@@ -58,7 +58,7 @@ TEST(test_threads_have_their_own)
 {
   struct thread *thread;
   status_set(STATUS_USAGE, "mine");
-  assert_int_equal(thread_start("other", fail_elsewhere, NULL, &thread), STATUS_OK);
+  must(thread_start("other", fail_elsewhere, NULL, &thread));
   assert_string_equal(status_text(), "mine");
   assert_int_equal(thread_join(thread), STATUS_IO);
   assert_string_equal(status_text(), "other"); /* carried over by the join */

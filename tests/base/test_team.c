@@ -31,7 +31,7 @@ TEST(test_each_worker_once)
     enum { RUNS = 3000 };
     struct counts counts = {0};
     struct team *team;
-    assert_int_equal(team_create(threads, NULL, &team), STATUS_OK);
+    must(team_create(threads, NULL, &team));
     assert_int_equal(team_size(team), threads);
     int64_t calls = mem_calls();
     for (int64_t run = 1; run <= RUNS; run++) {
@@ -72,7 +72,7 @@ TEST(test_waiting_caller_is_woken)
 {
   struct counts counts = {0};
   struct team *team;
-  assert_int_equal(team_create(3, NULL, &team), STATUS_OK);
+  must(team_create(3, NULL, &team));
   for (int run = 1; run <= 20; run++) {
     team_run(team, slow_caller, &counts);
     assert_int_equal(counts.calls[1][0] + counts.calls[2][0], 2 * run);
@@ -126,14 +126,14 @@ TEST(test_binding)
       cores[n++] = cpu;
   for (int i = 1; i < 3; i++)
     cores[i] = cores[i] < 0 ? cores[i - 1] : cores[i];
-  assert_int_equal(team_create(3, cores, &team), STATUS_OK);
+  must(team_create(3, cores, &team));
   for (int run = 0; run < 50; run++) {
     team_run(team, where_am_i, seen);
     assert_int_equal(seen[1], cores[1]);
     assert_int_equal(seen[2], cores[2]);
   }
   const int swapped[3] = {cores[0], cores[2], cores[1]};
-  assert_int_equal(team_pin(team, swapped), STATUS_OK);
+  must(team_pin(team, swapped));
   for (int run = 0; run < 50; run++) {
     team_run(team, where_am_i, seen);
     assert_int_equal(seen[1], cores[2]);
@@ -141,7 +141,7 @@ TEST(test_binding)
   }
   assert_int_equal(team_pin(team, (const int[]){0, cores[1], 8000}), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "cannot bind thread 2 of 3 to CPU 8000"));
-  assert_int_equal(team_pin(NULL, cores), STATUS_OK);
+  must(team_pin(NULL, cores));
   team_destroy(team);
 
   int64_t held = mem_usage(MEM_META).bytes;
@@ -170,13 +170,13 @@ TEST(test_threads)
 {
   int value = 0;
   struct thread *thread;
-  assert_int_equal(thread_start("a-name-of-16-bytes", body, &value, &thread), STATUS_OK);
-  assert_int_equal(thread_join(thread), STATUS_OK);
+  must(thread_start("a-name-of-16-bytes", body, &value, &thread));
+  must(thread_join(thread));
   assert_int_equal(value, 7);
-  assert_int_equal(thread_start("fails", failing, "out", &thread), STATUS_OK);
+  must(thread_start("fails", failing, "out", &thread));
   assert_int_equal(thread_join(thread), STATUS_PLAN);
   assert_string_equal(status_text(), "no way out");
-  assert_int_equal(thread_join(NULL), STATUS_OK);
+  must(thread_join(NULL));
 }
 
 TEST_MAIN(NULL, NULL)

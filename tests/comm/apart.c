@@ -126,13 +126,13 @@ static enum status apart_lane_create(struct device *device, const char *name, en
                                      int threads, struct lane **out)
 {
   void *block;
-  assert_int_equal(mem_alloc(MEM_META, sizeof(struct apart_lane), &block), STATUS_OK);
+  must(mem_alloc(MEM_META, sizeof(struct apart_lane), &block));
   struct apart_lane *lane = block;
   lane->base.device = device;
   pthread_mutex_init(&lane->mutex, NULL);
   pthread_cond_init(&lane->changed, NULL);
-  assert_int_equal(apart.host->lane_create(device, name, role, threads, &lane->host), STATUS_OK);
-  assert_int_equal(thread_start("apart", lane_loop, lane, &lane->thread), STATUS_OK);
+  must(apart.host->lane_create(device, name, role, threads, &lane->host));
+  must(thread_start("apart", lane_loop, lane, &lane->thread));
   *out = &lane->base;
   return STATUS_OK;
 }
@@ -141,7 +141,7 @@ static void apart_lane_destroy(struct lane *base)
 {
   struct apart_lane *lane = (struct apart_lane *)base;
   (void)put(base, (struct work){.kind = WORK_END});
-  assert_int_equal(thread_join(lane->thread), STATUS_OK);
+  must(thread_join(lane->thread));
   apart.host->lane_destroy(lane->host);
   pthread_cond_destroy(&lane->changed);
   pthread_mutex_destroy(&lane->mutex);
@@ -198,7 +198,7 @@ static enum status apart_mark_create(struct device *device, struct mark **out)
 {
   (void)device;
   void *block;
-  assert_int_equal(mem_alloc(MEM_META, sizeof(struct mark), &block), STATUS_OK);
+  must(mem_alloc(MEM_META, sizeof(struct mark), &block));
   struct mark *mark = block;
   pthread_mutex_init(&mark->mutex, NULL);
   pthread_cond_init(&mark->changed, NULL);
@@ -235,7 +235,7 @@ static enum status apart_mark_wait(struct mark *mark)
 struct device *apart_create(bool reached)
 {
   struct device *device;
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
+  must(device_create("host", 0, DTYPE_F32, &device));
   apart.host = device->ops;
   apart.reached = reached;
   apart.ops = *device->ops;

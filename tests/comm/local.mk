@@ -18,6 +18,8 @@ tests_comm_libcomm_a_SOURCES = \
 	tests/comm/again.h \
 	tests/comm/apart.c \
 	tests/comm/apart.h \
+	tests/comm/data.c \
+	tests/comm/data.h \
 	tests/comm/far.c \
 	tests/comm/far.h \
 	tests/comm/fixture.c \

@@ -25,7 +25,7 @@ TEST(gathers)
     char text[1000];
   } mine = {.rank = comm_rank(job)}, all[MOST_RANKS];
   memset(mine.text, 'a' + comm_rank(job), sizeof mine.text);
-  assert_int_equal(comm_collect_bytes(job, &mine, sizeof mine, all), STATUS_OK);
+  must(comm_collect_bytes(job, &mine, sizeof mine, all));
   for (int r = 0; comm_rank(job) == 0 && r < comm_ranks(job); r++) {
     assert_int_equal(all[r].rank, r);
     assert_int_equal(all[r].text[0], 'a' + r);
@@ -56,7 +56,7 @@ TEST(reads_clocks)
 {
   struct comm_offset offset[MOST_RANKS];
   assert_int_equal(comm_node_leader(job), 0);
-  assert_int_equal(comm_collect_clocks(job, offset), STATUS_OK);
+  must(comm_collect_clocks(job, offset));
   agree(offset, false);
 }
 
@@ -66,7 +66,7 @@ TEST(reads_clocks_of_nodes)
   struct comm_offset offset[MOST_RANKS];
   const int node = job->node;
   job->node = job->rank;
-  assert_int_equal(comm_collect_clocks(job, offset), STATUS_OK);
+  must(comm_collect_clocks(job, offset));
   job->node = node;
   agree(offset, true);
 }
@@ -87,7 +87,7 @@ TEST(estimates_offsets)
 TEST(reads_the_library)
 {
   struct mpi_info library;
-  assert_int_equal(mpi_info_read(&library), STATUS_OK);
+  must(mpi_info_read(&library));
   assert_int_equal(library.thread_level, 3); /* what comm_create_mpi() insists on */
   assert_true(*library.version && library.cuda >= -1 && library.cuda <= 1);
 #if defined(MPICH)
@@ -125,7 +125,7 @@ TEST(asks_for_gpus)
     is_cray = i & 1;
     gpus_are_supported = (i & 2) != 0;
     assert_int_equal(setenv("MPICH_GPU_SUPPORT_ENABLED", i & 4 ? "1" : "0", 1), 0);
-    assert_int_equal(mpi_info_read(&library), STATUS_OK);
+    must(mpi_info_read(&library));
     assert_int_equal(library.cuda, is_cray ? (i & 4) != 0 : gpus_are_supported);
   }
   is_cray = 0;

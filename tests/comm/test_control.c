@@ -54,7 +54,7 @@ TEST(ranks_are_numbered)
   assert_non_null(comm_mpi(job));
   assert_non_null(strstr(comm_description(job), ", thread multiple, "));
   int64_t sum = rank;
-  assert_int_equal(comm_sum_i64(job, &sum, 1), STATUS_OK);
+  must(comm_sum_i64(job, &sum, 1));
   assert_int_equal(sum, (int64_t)ranks * (ranks - 1) / 2);
 }
 
@@ -84,20 +84,20 @@ TEST(broadcast_from_every_root)
     for (int root = 0; root < comm_ranks(job); root++) {
       for (int i = 0; i < 1000; i++)
         data[i] = (unsigned char)(comm_rank(job) == root ? i * 7 + root : 255);
-      assert_int_equal(comm_broadcast(job, data, sizeof data, root), STATUS_OK);
+      must(comm_broadcast(job, data, sizeof data, root));
       for (int i = 0; i < 1000; i++)
         assert_int_equal(data[i], (unsigned char)(i * 7 + root));
     }
   }
   comm_mpi_set_count_limit(INT_MAX);
-  assert_int_equal(comm_broadcast(job, NULL, 0, 0), STATUS_OK);
+  must(comm_broadcast(job, NULL, 0, 0));
 }
 
 TEST(text_arrives_as_a_copy)
 {
   for (int root = 0; root < comm_ranks(job); root++) {
     char *mine = mem_printf("from rank %d", root), *text = comm_rank(job) == root ? mine : NULL;
-    assert_int_equal(comm_broadcast_text(job, &text, root), STATUS_OK);
+    must(comm_broadcast_text(job, &text, root));
     assert_string_equal(text, mine);
     assert_true((text == mine) == (comm_rank(job) == root));
     if (text != mine)
@@ -116,9 +116,9 @@ TEST(sums_and_maxima)
       sum[i] = most[i] = ((int64_t)1 << 40) * i - 3 * comm_rank(job);
       real[i] = -1.5 * i - comm_rank(job);
     }
-    assert_int_equal(comm_sum_i64(job, sum, 5), STATUS_OK);
-    assert_int_equal(comm_max_i64(job, most, 5), STATUS_OK);
-    assert_int_equal(comm_max_f64(job, real, 5), STATUS_OK);
+    must(comm_sum_i64(job, sum, 5));
+    must(comm_max_i64(job, most, 5));
+    must(comm_max_f64(job, real, 5));
     for (int i = 0; i < 5; i++) {
       int64_t expected = 0;
       for (int r = 0; r < comm_ranks(job); r++)
@@ -134,7 +134,7 @@ TEST(sums_and_maxima)
 TEST(agreement_is_on_the_lowest_failing_rank)
 {
   int rank = comm_rank(job), ranks = comm_ranks(job);
-  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  must(comm_agree(job, STATUS_OK));
   for (int lowest = 0; lowest < ranks; lowest++) {
     for (int others = 0; others < 2;
          others++) { /* alone, or all later calls fail too, in another way */
@@ -184,8 +184,8 @@ TEST(a_difference_names_the_rank)
   int rank = comm_rank(job), ranks = comm_ranks(job);
   for (int i = 0; i < BYTES; i++)
     data[i] = (char)i;
-  assert_int_equal(comm_check_same(job, "the plan", data, BYTES), STATUS_OK);
-  assert_int_equal(comm_check_same(job, "nothing", NULL, 0), STATUS_OK);
+  must(comm_check_same(job, "the plan", data, BYTES));
+  must(comm_check_same(job, "nothing", NULL, 0));
   for (int odd = 1; odd < ranks; odd++) {
     for (int way = 0; way < 3; way++) { /* the last byte, a shorter one, a longer one */
       char expected[64];
@@ -207,7 +207,7 @@ TEST(an_error_of_mpi_is_told)
   assert_int_equal(comm_broadcast(job, &value, sizeof value, comm_ranks(job)), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), failed("MPI_Ibcast", MPI_ERR_ROOT)));
   assert_null(strchr(status_text(), '\n'));
-  assert_int_equal(comm_barrier(job), STATUS_OK); /* and the job goes on */
+  must(comm_barrier(job)); /* and the job goes on */
 }
 
 TEST(more_than_mpi_can_count_is_refused)
@@ -231,17 +231,17 @@ TEST(transports_are_those_of_the_build)
   assert_int_equal(comm_set_transport(job, "gloo"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "this build has no transport 'gloo'; it has: mpi"));
 #ifdef HAVE_NCCL
-  assert_int_equal(comm_set_transport(job, "nccl"), STATUS_OK);
+  must(comm_set_transport(job, "nccl"));
 #else
   assert_int_equal(comm_set_transport(job, "nccl"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(
       status_text(),
       "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or set comm.backend=mpi"));
 #endif
-  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
-  assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
-  assert_int_equal(comm_group_check(group), STATUS_OK);
+  must(comm_set_transport(job, "mpi"));
+  must(comm_group_create(job, COMM_WORLD, 0, &group));
+  must(comm_group_register(group, &group, sizeof group));
+  must(comm_group_check(group));
   comm_group_destroy(group);
   comm_destroy(NULL);
 }
@@ -272,7 +272,7 @@ TEST(a_communicator_is_had_by_all_or_by_none)
   fails_on = NOWHERE;
   free_lost();
   assert_true(!sibling && !group && !channel && !shared);
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
+  must(comm_group_create(job, COMM_WORLD, 0, &group));
   comm_group_destroy(group);
 }
 
@@ -283,13 +283,13 @@ TEST(calls_are_counted)
   bool waits = true;
   comm_calls(job, &before, &waits);
   assert_false(waits);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   comm_calls(job, &after, &waits);
   assert_int_equal(after, before + 1);
-  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  must(comm_agree(job, STATUS_OK));
   comm_calls(job, &after, &waits);
   assert_false(waits);
-  assert_int_equal(comm_check_same(job, "the number of calls", &after, sizeof after), STATUS_OK);
+  must(comm_check_same(job, "the number of calls", &after, sizeof after));
 }
 
 TEST_MAIN(start_job, stop_job)

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "comm/ops.h"
 #include "comm/shm.h"
+#include "data.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
@@ -49,26 +50,7 @@ int MPI_Ialltoall(const void *sent, int n, MPI_Datatype type, void *received, in
                  : PMPI_Ialltoall(sent, n, type, received, count, to, members, request);
 }
 
-enum { COUNT = 768, MOST_RANKS = 5 };
-
-static float value(int rank, int64_t element)
-{
-  uint32_t h = (uint32_t)(rank + 1) * 2654435761u ^ (uint32_t)element * 2246822519u;
-  h ^= h >> 15;
-  return ((float)(h % 20011) - 10000.0f) / 7.0f;
-}
-
-/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the
- * largest power of two below its length. */
-static float tree_sum(const float *x, int n)
-{
-  if (n == 1)
-    return x[0];
-  int half = 1;
-  while (2 * half < n)
-    half *= 2;
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
-}
+enum { COUNT = 768, MOST_RANKS = DATA_MEMBERS };
 
 struct grouping {
   enum comm_kind kind;
@@ -99,7 +81,7 @@ static int member(struct grouping g, int i)
 static struct comm_group *make_group(struct grouping g)
 {
   struct comm_group *group;
-  assert_int_equal(comm_group_create(job, g.kind, g.size, &group), STATUS_OK);
+  must(comm_group_create(job, g.kind, g.size, &group));
   int size = g.kind == COMM_WORLD   ? comm_ranks(job)
              : g.kind == COMM_SHARD ? g.size
                                     : comm_ranks(job) / g.size;
@@ -152,11 +134,11 @@ static void gather(struct grouping g, struct comm_group *group)
     memset(full, 0xee, sizeof full);
     float *mine = in_place ? full + index * COUNT : shard;
     for (int i = 0; i < COUNT; i++)
-      mine[i] = value(comm_rank(job), i);
-    assert_int_equal(comm_all_gather(group, lane, mine, sizeof shard, full), STATUS_OK);
+      mine[i] = data_value(0, comm_rank(job), i);
+    must(comm_all_gather(group, lane, mine, sizeof shard, full));
     for (int m = 0; m < size; m++)
       for (int i = 0; i < COUNT; i++)
-        assert_true(full[m * COUNT + i] == value(member(g, m), i));
+        assert_true(full[m * COUNT + i] == data_value(0, member(g, m), i));
     for (size_t i = (size_t)size * COUNT * sizeof(float); i < sizeof full; i++)
       assert_int_equal(((unsigned char *)full)[i], 0xee);
   }
@@ -166,19 +148,11 @@ static void gather_16_bit(struct grouping g, struct comm_group *group)
 {
   static uint16_t full[MOST_RANKS * COUNT], shard[COUNT];
   for (int i = 0; i < COUNT; i++)
-    shard[i] = bf16_from_f32(value(comm_rank(job), i));
-  assert_int_equal(comm_all_gather(group, lane, shard, sizeof shard, full), STATUS_OK);
+    shard[i] = bf16_from_f32(data_value(0, comm_rank(job), i));
+  must(comm_all_gather(group, lane, shard, sizeof shard, full));
   for (int m = 0; m < comm_group_size(group); m++)
     for (int i = 0; i < COUNT; i++)
-      assert_int_equal(full[m * COUNT + i], bf16_from_f32(value(member(g, m), i)));
-}
-
-/* Byte i of the message of member `from` for member `to`. */
-static unsigned char byte(int from, int to, int64_t i)
-{
-  const uint32_t h =
-      (uint32_t)(from * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
-  return (unsigned char)(h >> 11);
+      assert_int_equal(full[m * COUNT + i], bf16_from_f32(data_value(0, member(g, m), i)));
 }
 
 /* Lengths below, at and above a piece, most of them no multiple of an element. */
@@ -193,33 +167,16 @@ static void exchange(struct grouping g, struct comm_group *group)
     memset(received, 0xee, sizeof received);
     for (int m = 0; m < size; m++)
       for (int64_t i = 0; i < bytes; i++)
-        sent[m * bytes + i] = byte(rank, member(g, m), i);
+        sent[m * bytes + i] = data_byte(0, rank, member(g, m), i);
     must(comm_exchange(group, lane, sent, bytes, received));
     for (int m = 0; m < size; m++)
       for (int64_t i = 0; i < bytes; i++) {
-        assert_int_equal(received[m * bytes + i], byte(member(g, m), rank, i));
-        assert_int_equal(sent[m * bytes + i], byte(rank, member(g, m), i));
+        assert_int_equal(received[m * bytes + i], data_byte(0, member(g, m), rank, i));
+        assert_int_equal(sent[m * bytes + i], data_byte(0, rank, member(g, m), i));
       }
     for (int64_t i = size * bytes; i < size * bytes + GUARD; i++)
       assert_int_equal(received[i], 0xee);
   }
-}
-
-/* Length of the message of member `from` for member `to`, of at most `most` bytes: the least, all,
- * and any between them. */
-static int64_t length_of(int from, int to, int64_t most)
-{
-  const int64_t least = (int64_t)sizeof(int64_t);
-  const uint32_t h = (uint32_t)(from * MOST_RANKS + to + 1) * 2246822519u;
-  return (from + to) % 3 == 0 ? most : (from + to) % 3 == 1 ? least : least + h % (most - least);
-}
-
-static void fill_message(int from, int to, int64_t most, unsigned char *message)
-{
-  const int64_t length = length_of(from, to, most);
-  memcpy(message, &length, sizeof length);
-  for (int64_t i = (int64_t)sizeof length; i < length; i++)
-    message[i] = byte(from, to, i);
 }
 
 /* No byte after the end of a message is touched, except for a group of one, which sends nothing. */
@@ -235,23 +192,17 @@ static void exchange_varying(struct grouping g, struct comm_group *group)
     memset(sent, 0xdd, sizeof sent);
     memset(received, 0xee, sizeof received);
     for (int m = 0; m < size; m++) {
-      fill_message(rank, member(g, m), most, sent + m * most);
-      others += member(g, m) == rank ? 0 : length_of(rank, member(g, m), most);
+      data_message(0, rank, member(g, m), most, sent + m * most);
+      others += member(g, m) == rank ? 0 : data_length(rank, member(g, m), most);
     }
     must(comm_exchange_varying(group, lane, sent, most, received));
     for (int m = 0; m < size; m++) {
       memset(expected, size > 1 ? 0xee : 0xdd, sizeof expected);
-      fill_message(member(g, m), rank, most, expected);
+      data_message(0, member(g, m), rank, most, expected);
       assert_memory_equal(received + m * most, expected, (size_t)most);
     }
     assert_int_equal(comm_sent_varying(job) - before, size > 1 ? others : 0);
   }
-}
-
-/* The gradient that arrives: in a group of one nothing is sent. */
-static float arrives(const struct comm_group *group, enum dtype wire, float x)
-{
-  return wire == DTYPE_BF16 && comm_group_size(group) > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
 static void reduce_as(struct grouping g, struct comm_group *group, enum dtype wire)
@@ -260,19 +211,18 @@ static void reduce_as(struct grouping g, struct comm_group *group, enum dtype wi
   int index = comm_group_index(group), size = comm_group_size(group);
   for (int way = 0; way < 3; way++) { /* =, +=, = in place */
     for (int i = 0; i < size * COUNT; i++)
-      full[i] = value(comm_rank(job), i);
+      full[i] = data_value(0, comm_rank(job), i);
     for (int i = 0; i < COUNT; i++)
       shard[i] = 0.25f * (float)i;
     staging[size * COUNT] = 0.5f;
     float *out = way == 2 ? full + index * COUNT : shard;
-    assert_int_equal(reduce_scatter(group, lane, full, COUNT, wire, staging, way == 1, out),
-                     STATUS_OK);
+    must(reduce_scatter(group, lane, full, COUNT, wire, staging, way == 1, out));
     assert_true(staging[size * COUNT] == 0.5f);
     for (int i = 0; i < COUNT; i++) {
       float terms[MOST_RANKS];
       for (int m = 0; m < size; m++)
-        terms[m] = arrives(group, wire, value(member(g, m), index * COUNT + i));
-      float sum = tree_sum(terms, size), expected = way == 1 ? 0.25f * (float)i + sum : sum;
+        terms[m] = data_arrives(size, wire, data_value(0, member(g, m), index * COUNT + i));
+      float sum = data_tree_sum(terms, size), expected = way == 1 ? 0.25f * (float)i + sum : sum;
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
@@ -290,18 +240,13 @@ static void reduce_by_bf16(struct grouping g, struct comm_group *group)
 
 static void group_sum(struct grouping g, struct comm_group *group)
 {
-  struct exactsum sums[2] = {0}, expected[2] = {0};
-  for (int s = 0; s < 2; s++)
-    for (int i = 0; i < 50; i++) {
-      exactsum_add(&sums[s], value(comm_rank(job), i) * (s ? 1e-30 : 1e30));
-      for (int m = 0; m < comm_group_size(group); m++)
-        exactsum_add(&expected[s], value(member(g, m), i) * (s ? 1e-30 : 1e30));
-    }
-  for (int s = 0; s < 2; s++) {
-    exactsum_normalize(&sums[s]);
-    exactsum_normalize(&expected[s]);
-  }
-  assert_int_equal(comm_group_sum_exact(group, lane, sums, 2), STATUS_OK);
+  struct exactsum sums[2], expected[2];
+  int members[MOST_RANKS];
+  for (int m = 0; m < comm_group_size(group); m++)
+    members[m] = member(g, m);
+  data_sum(0, 1, &(int){comm_rank(job)}, sums);
+  data_sum(0, comm_group_size(group), members, expected);
+  must(comm_group_sum_exact(group, lane, sums, 2));
   assert_memory_equal(sums, expected, sizeof sums);
 }
 
@@ -374,24 +319,21 @@ TEST(two_stages_equal_one)
   struct comm_group *block = make_group((struct grouping){COMM_SHARD, 2}),
                     *replicas = make_group((struct grouping){COMM_REPLICA, 2});
   for (int i = 0; i < 4 * COUNT; i++)
-    full[i] = value(comm_rank(job), i);
-  assert_int_equal(reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half),
-                   STATUS_OK);
-  assert_int_equal(reduce_scatter(replicas, lane, half, COUNT, DTYPE_F32, staging, false, piece),
-                   STATUS_OK);
+    full[i] = data_value(0, comm_rank(job), i);
+  must(reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half));
+  must(reduce_scatter(replicas, lane, half, COUNT, DTYPE_F32, staging, false, piece));
   int which = 2 * comm_group_index(block) + comm_group_index(replicas);
   for (int i = 0; i < COUNT; i++) {
     float terms[MOST_RANKS];
     for (int r = 0; r < 4; r++)
-      terms[r] = value(r, which * COUNT + i);
-    float expected = tree_sum(terms, 4);
+      terms[r] = data_value(0, r, which * COUNT + i);
+    float expected = data_tree_sum(terms, 4);
     assert_memory_equal(&piece[i], &expected, sizeof expected);
   }
   /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage
    * piece is r. */
-  assert_int_equal(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once),
-                   STATUS_OK);
-  assert_int_equal(comm_all_gather(world, lane, once, COUNT * sizeof(float), full), STATUS_OK);
+  must(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once));
+  must(comm_all_gather(world, lane, once, COUNT * sizeof(float), full));
   assert_memory_equal(piece, full + which * COUNT, sizeof piece);
   comm_group_destroy(replicas);
   comm_group_destroy(block);
@@ -454,15 +396,13 @@ TEST(transports_live_side_by_side)
   other_transport.exchange = count_exchange;
   other_transport.sum_exact = count_sum;
   other_ops.sum_parts = count_sum_parts;
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &other_device), STATUS_OK);
-  assert_int_equal(
-      other_device->ops->lane_create(other_device, "other", LANE_ROLE_COMPUTE, 1, &other_lane),
-      STATUS_OK);
+  must(device_create("host", 0, DTYPE_F32, &other_device));
+  must(other_device->ops->lane_create(other_device, "other", LANE_ROLE_COMPUTE, 1, &other_lane));
   other_device->ops = &other_ops;
 
   job->transport = &other_transport;
   struct comm_group *other = make_group(everybody);
-  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+  must(comm_set_transport(job, "mpi"));
   struct comm_group *group = make_group(everybody);
   assert_ptr_equal(other->transport, &other_transport);
   assert_ptr_equal(group->transport, &comm_mpi_transport);
@@ -485,7 +425,7 @@ TEST(transports_live_side_by_side)
   group_sum(everybody, other);
   assert_counts(travels, 0);
   lane = mine;
-  assert_int_equal(comm_group_barrier(other), STATUS_OK); /* has no transport */
+  must(comm_group_barrier(other)); /* has no transport */
   assert_counts(0, 0);
   comm_group_destroy(other);
   comm_group_destroy(group);
@@ -509,8 +449,7 @@ TEST(a_member_s_place_fits_an_int)
                                                      INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
   struct comm_group *world;
   char part, whole;
-  assert_int_equal(comm_group_create_for_sums(job, COMM_WORLD, 0, &world),
-                   STATUS_OK); /* by messages */
+  must(comm_group_create_for_sums(job, COMM_WORLD, 0, &world)); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
     must(world->transport->all_gather(world, lane, &part, counts[i], &whole));
@@ -545,11 +484,10 @@ TEST(shared_bytes_of_a_node_are_known_before)
     for (int sums = 0; sums < 2; sums++) {
       struct comm_group *group;
       int64_t held = -mem_usage(MEM_META).bytes;
-      assert_int_equal((sums ? comm_group_create_for_sums
-                             : comm_group_create)(job, list[i].kind, list[i].size, &group),
-                       STATUS_OK);
+      must((sums ? comm_group_create_for_sums : comm_group_create)(job, list[i].kind, list[i].size,
+                                                                   &group));
       held += mem_usage(MEM_META).bytes;
-      assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
+      must(comm_sum_i64(job, &held, 1));
       assert_in_range(held - (sums ? 0 : told), 0,
                       comm_ranks(job) *
                           (4096 + 1024)); /* a rest of a page, and what describes it */

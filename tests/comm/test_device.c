@@ -10,12 +10,13 @@
 #include "apart.h"
 #include "base/team.h"
 #include "comm/ops.h"
+#include "data.h"
 #include "device/lane.h"
 #include "fixture.h"
 #include "reduce.h"
 #include "tests/test.h"
 
-enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
+enum { MOST_RANKS = DATA_MEMBERS, COUNT = 1237, LANES = 3, ROUNDS = 6 };
 
 /* Accesses of Open MPI are suppressed by the functions on their stacks, which have to be remembered
  * that long. */
@@ -23,24 +24,6 @@ const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
   return "history_size=7";
-}
-
-static float value(int salt, int rank, int64_t element)
-{
-  uint32_t h = (uint32_t)(salt * 7 + rank + 1) * 2654435761u ^ (uint32_t)element * 2246822519u;
-  h ^= h >> 15;
-  return ((float)(h % 20011) - 10000.0f) / 7.0f;
-}
-
-/* Adjacent pairs, then pairs of pairs, an odd one passes. */
-static float tree_sum(const float *x, int n)
-{
-  if (n == 1)
-    return x[0];
-  int half = 1;
-  while (2 * half < n)
-    half *= 2;
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
 /* Messages of as many bytes as they have at most: the whole part, pieces with a rest (the parts are
@@ -55,13 +38,13 @@ static void for_both_ways(void (*test)(struct device *device))
       comm_mpi_force_stage(direct, pieces[p]);
       struct device *device = apart_create(direct);
       comm_set_device(job, device);
-      assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
+      must(comm_set_transport(job, "mpi_device"));
       assert_string_equal(comm_transport(job), "mpi_device");
       assert_string_equal(comm_transport_text(job),
                           direct ? "mpi, with pointers to device memory"
                                  : "mpi, staged through pinned memory of the host");
       test(device);
-      assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+      must(comm_set_transport(job, "mpi"));
       comm_set_device(job, NULL);
       apart_destroy(device);
     }
@@ -83,18 +66,17 @@ struct worker {
 static void *take(struct device *device, size_t bytes)
 {
   void *ptr;
-  assert_int_equal(device->ops->alloc(device, MEM_META, bytes, &ptr), STATUS_OK);
+  must(device->ops->alloc(device, MEM_META, bytes, &ptr));
   return ptr;
 }
 
 static void open_worker(struct worker *w, struct device *device, int salt)
 {
   *w = (struct worker){.device = device, .salt = salt};
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
+  must(comm_group_create(job, COMM_WORLD, 0, &w->group));
   assert_ptr_equal(w->group->transport, &comm_mpi_device_transport);
-  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane),
-                   STATUS_OK);
-  assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
+  must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane));
+  must(device->ops->mark_create(device, &w->end));
   w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
   w->staging = take(device, 2 * MOST_RANKS * COUNT * sizeof(float));
   w->shard = take(device, COUNT * sizeof(float));
@@ -123,7 +105,7 @@ static enum status fill(struct worker *w, void *to, int64_t n)
 {
   const int rank = comm_rank(job);
   for (int64_t i = 0; i < n; i++)
-    w->mine[i] = value(w->salt, rank, i);
+    w->mine[i] = data_value(w->salt, rank, i);
   return w->device->ops->copy(w->lane, to, w->mine, (size_t)n * sizeof(float));
 }
 
@@ -143,19 +125,12 @@ static enum status gather_round(struct worker *w, bool in_place)
     return status;
   apart_get(w->full, (size_t)(size * COUNT + 1) * sizeof(float), got);
   for (int i = 0; i < size * COUNT; i++)
-    if (got[i] != value(w->salt, i / COUNT, i % COUNT))
+    if (got[i] != data_value(w->salt, i / COUNT, i % COUNT))
       return status_set(STATUS_INTERNAL, "an all-gather of lane %d is wrong at %d", w->salt, i);
   return got[size * COUNT] == guard
              ? STATUS_OK
              : status_set(STATUS_INTERNAL, "an all-gather of lane %d writes behind its end",
                           w->salt);
-}
-
-static unsigned char byte(int salt, int from, int to, int64_t i)
-{
-  const uint32_t h =
-      (uint32_t)((salt * 7 + from) * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
-  return (unsigned char)(h >> 11);
 }
 
 /* Lengths that are no multiple of an element, and of a piece only by chance. */
@@ -166,7 +141,7 @@ static enum status exchange_round(struct worker *w, int round)
   const int index = comm_group_index(w->group), size = comm_group_size(w->group);
   const int64_t bytes = lengths[round], all = size * bytes;
   for (int64_t i = 0; i < all; i++)
-    mine[i] = byte(w->salt, index, (int)(i / bytes), i % bytes);
+    mine[i] = data_byte(w->salt, index, (int)(i / bytes), i % bytes);
   const unsigned char guard = 0xee;
   apart_put((char *)w->staging + all, &guard, 1);
   enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
@@ -178,25 +153,11 @@ static enum status exchange_round(struct worker *w, int round)
     return status;
   apart_get(w->staging, (size_t)all + 1, got);
   for (int64_t i = 0; i < all; i++)
-    if (got[i] != byte(w->salt, (int)(i / bytes), index, i % bytes))
+    if (got[i] != data_byte(w->salt, (int)(i / bytes), index, i % bytes))
       return status_set(STATUS_INTERNAL, "an exchange of lane %d is wrong at %d", w->salt, (int)i);
   return got[all] == guard
              ? STATUS_OK
              : status_set(STATUS_INTERNAL, "an exchange of lane %d writes after its end", w->salt);
-}
-
-/* Member i sends member j a message that is shorter by a third, and by i + j bytes. */
-static int64_t varying_length(int from, int to, int64_t bytes)
-{
-  return 8 + (bytes - 8) * ((from + to) % 3 ? 2 : 3) / 3 - (from + to) % 3;
-}
-
-static void fill_message(int salt, int from, int to, int64_t bytes, unsigned char *message)
-{
-  const int64_t length = varying_length(from, to, bytes);
-  memcpy(message, &length, sizeof length);
-  for (int64_t i = (int64_t)sizeof length; i < length; i++)
-    message[i] = byte(salt, from, to, i);
 }
 
 static enum status varying_round(struct worker *w, int round)
@@ -210,7 +171,7 @@ static enum status varying_round(struct worker *w, int round)
   apart_put(w->staging, got, (size_t)all);
   memset(mine, 0xee, sizeof mine);
   for (int m = 0; m < size; m++)
-    fill_message(w->salt, index, m, bytes, mine + m * bytes);
+    data_message(w->salt, index, m, bytes, mine + m * bytes);
   enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
   if (!status)
     status = comm_exchange_varying(w->group, w->lane, w->full, bytes, w->staging);
@@ -221,17 +182,12 @@ static enum status varying_round(struct worker *w, int round)
   apart_get(w->staging, (size_t)all, got);
   for (int m = 0; m < size; m++) {
     memset(expected, 0xee, sizeof expected);
-    fill_message(w->salt, m, index, bytes, expected);
+    data_message(w->salt, m, index, bytes, expected);
     if (memcmp(got + m * bytes, expected, (size_t)bytes) != 0)
       return status_set(STATUS_INTERNAL, "a message of lane %d from member %d is wrong", w->salt,
                         m);
   }
   return STATUS_OK;
-}
-
-static float arrives(int size, enum dtype wire, float x)
-{
-  return wire == DTYPE_BF16 && size > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
 static enum status check_sum(const struct worker *w, enum dtype wire, const float *before,
@@ -241,8 +197,8 @@ static enum status check_sum(const struct worker *w, enum dtype wire, const floa
   for (int i = 0; i < COUNT; i++) {
     float terms[MOST_RANKS];
     for (int m = 0; m < size; m++)
-      terms[m] = arrives(size, wire, value(w->salt, m, index * COUNT + i));
-    const float sum = tree_sum(terms, size), expected = before ? before[i] + sum : sum;
+      terms[m] = data_arrives(size, wire, data_value(w->salt, m, index * COUNT + i));
+    const float sum = data_tree_sum(terms, size), expected = before ? before[i] + sum : sum;
     if (memcmp(&got[i], &expected, sizeof expected) != 0)
       return status_set(STATUS_INTERNAL, "a reduce-scatter of lane %d by %s is wrong at %d",
                         w->salt, dtype_name(wire), i);
@@ -271,16 +227,10 @@ static enum status reduce_round(struct worker *w, enum dtype wire, bool accumula
 
 static enum status sum_round(struct worker *w)
 {
-  struct exactsum mine[2] = {0}, expected[2] = {0}, got[2];
-  for (int s = 0; s < 2; s++) {
-    for (int i = 0; i < 50; i++) {
-      exactsum_add(&mine[s], value(w->salt, comm_rank(job), i) * (s ? 1e-30 : 1e30));
-      for (int m = 0; m < comm_group_size(w->group); m++)
-        exactsum_add(&expected[s], value(w->salt, m, i) * (s ? 1e-30 : 1e30));
-    }
-    exactsum_normalize(&mine[s]);
-    exactsum_normalize(&expected[s]);
-  }
+  static const int members[] = {0, 1, 2, 3, 4};
+  struct exactsum mine[2], expected[2], got[2];
+  data_sum(w->salt, 1, &(int){comm_rank(job)}, mine);
+  data_sum(w->salt, comm_group_size(w->group), members, expected);
   enum status status = w->device->ops->copy(w->lane, w->sums, mine, sizeof mine);
   if (!status)
     status = comm_group_sum_exact(w->group, w->lane, w->sums, 2);
@@ -376,9 +326,9 @@ TEST(the_host_s_groups_stay_as_they_are)
   struct device *device = apart_create(false);
   struct comm_group *group;
   comm_set_device(job, device);
-  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+  must(comm_set_transport(job, "mpi"));
   assert_string_equal(comm_transport_text(job), "mpi");
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
+  must(comm_group_create(job, COMM_WORLD, 0, &group));
   assert_ptr_equal(group->transport, &comm_mpi_transport);
   comm_group_destroy(group);
   comm_set_device(job, NULL);
@@ -405,10 +355,10 @@ TEST(a_device_has_to_be_named)
   struct comm_group *group;
   if (comm_ranks(job) == 1)
     return;
-  assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
+  must(comm_set_transport(job, "mpi_device"));
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_INTERNAL);
   assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
-  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+  must(comm_set_transport(job, "mpi"));
 }
 
 static enum status no_host_memory(struct device *device, enum mem_tag tag, size_t bytes, void **out)
@@ -430,11 +380,11 @@ TEST(failing_is_a_collective_decision)
   if (comm_rank(job) == 1)
     device->ops = &ops;
   comm_set_device(job, device);
-  assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
+  must(comm_set_transport(job, "mpi_device"));
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_MEMORY);
   assert_string_equal(status_text(), "rank 1: no pinned memory is left");
   device->ops = usual;
-  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+  must(comm_set_transport(job, "mpi"));
   comm_set_device(job, NULL);
   apart_destroy(device);
 }

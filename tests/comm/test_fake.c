@@ -16,7 +16,7 @@
 static struct comm *make(int rank, int ranks)
 {
   struct comm *comm;
-  assert_int_equal(comm_create_fake(rank, ranks, 4, &comm), STATUS_OK);
+  must(comm_create_fake(rank, ranks, 4, &comm));
   return comm;
 }
 
@@ -47,7 +47,7 @@ TEST(groups_are_those_of_a_real_job)
                {COMM_REPLICA, 2, 2, 4}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct comm_group *group;
-    assert_int_equal(comm_group_create(comm, cases[i].kind, cases[i].size, &group), STATUS_OK);
+    must(comm_group_create(comm, cases[i].kind, cases[i].size, &group));
     assert_int_equal(comm_group_index(group), cases[i].index);
     assert_int_equal(comm_group_size(group), cases[i].members);
     comm_group_destroy(group);
@@ -61,15 +61,15 @@ TEST(the_control_plane_answers_for_the_peers)
   int64_t value = 7;
   double real = -2;
   char *text = mem_strdup("same");
-  assert_int_equal(comm_barrier(comm), STATUS_OK);
-  assert_int_equal(comm_broadcast(comm, &value, sizeof value, 1), STATUS_OK);
-  assert_int_equal(comm_broadcast_text(comm, &text, 1), STATUS_OK);
-  assert_int_equal(comm_max_i64(comm, &value, 1), STATUS_OK);
-  assert_int_equal(comm_max_f64(comm, &real, 1), STATUS_OK);
+  must(comm_barrier(comm));
+  must(comm_broadcast(comm, &value, sizeof value, 1));
+  must(comm_broadcast_text(comm, &text, 1));
+  must(comm_max_i64(comm, &value, 1));
+  must(comm_max_f64(comm, &real, 1));
   assert_int_equal(value, 7);
   assert_true(real == -2);
   assert_string_equal(text, "same");
-  assert_int_equal(comm_agree(comm, STATUS_OK), STATUS_OK);
+  must(comm_agree(comm, STATUS_OK));
   assert_int_equal(comm_agree(comm, status_set(STATUS_IO, "no file")), STATUS_IO);
   assert_string_equal(status_text(), "no file");
   mem_free(text);
@@ -81,11 +81,11 @@ TEST(any_transport_will_do)
 {
   struct comm *comm = make(1, 3);
   struct comm_group *group;
-  assert_int_equal(comm_set_transport(comm, "nccl"), STATUS_OK);
-  assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
-  assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
-  assert_int_equal(comm_group_check(group), STATUS_OK);
-  assert_int_equal(comm_set_transport(comm, "mpi"), STATUS_OK);
+  must(comm_set_transport(comm, "nccl"));
+  must(comm_group_create(comm, COMM_WORLD, 0, &group));
+  must(comm_group_register(group, &group, sizeof group));
+  must(comm_group_check(group));
+  must(comm_set_transport(comm, "mpi"));
   assert_int_equal(comm_set_transport(comm, "gloo"), STATUS_UNSUPPORTED);
   assert_string_equal(status_text(),
                       "this build has no transport 'gloo'; it has: mpi, mpi_device, nccl");
@@ -101,42 +101,37 @@ TEST(collectives_move_this_ranks_part)
   struct comm_group *group;
   struct device *device;
   struct lane *lane;
-  assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
-  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane),
-                   STATUS_OK);
+  must(comm_group_create(comm, COMM_WORLD, 0, &group));
+  must(device_create("host", 0, DTYPE_F32, &device));
+  must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane));
   for (int i = 0; i < 3 * COUNT; i++) {
     full[i] = -1;
     grads[i] = (float)i;
   }
   for (int i = 0; i < COUNT; i++)
     shard[i] = 1;
-  assert_int_equal(comm_all_gather(group, lane, shard, COUNT * sizeof(float), full), STATUS_OK);
+  must(comm_all_gather(group, lane, shard, COUNT * sizeof(float), full));
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(full[i] == (i / COUNT == 1 ? 1 : -1));
-  assert_int_equal(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard),
-                   STATUS_OK);
+  must(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard));
   for (int i = 0; i < COUNT; i++)
     assert_true(shard[i] == 1 + grads[COUNT + i]);
-  assert_int_equal(
-      reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, false, grads + COUNT),
-      STATUS_OK);
+  must(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, false, grads + COUNT));
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(grads[i] == (float)i);
-  assert_int_equal(reduce_scatter(group, lane, grads, COUNT, DTYPE_BF16, staging, false, shard),
-                   STATUS_OK);
+  must(reduce_scatter(group, lane, grads, COUNT, DTYPE_BF16, staging, false, shard));
   for (int i = 0; i < COUNT; i++)
     assert_true(shard[i] == f32_from_bf16(bf16_from_f32(grads[COUNT + i])));
   unsigned char sent[3 * 7], received[3 * 7 + 1];
   memset(sent, 1, sizeof sent);
   memset(received, 2, sizeof received);
-  assert_int_equal(comm_exchange(group, lane, sent, 7, received), STATUS_OK);
+  must(comm_exchange(group, lane, sent, 7, received));
   for (int i = 0; i < 3 * 7; i++)
     assert_int_equal(received[i], i / 7 == 1);
   assert_int_equal(received[3 * 7], 2);
   struct exactsum sum = {0};
   exactsum_add(&sum, 3);
-  assert_int_equal(comm_group_sum_exact(group, lane, &sum, 1), STATUS_OK);
+  must(comm_group_sum_exact(group, lane, &sum, 1));
   assert_true(exactsum_value(&sum) == 3);
   device->ops->lane_destroy(lane);
   device_destroy(device);
@@ -148,16 +143,16 @@ TEST(a_sibling_is_the_same_rank)
 {
   struct comm *comm = make(5, 8), *sibling;
   int64_t value = 7;
-  assert_int_equal(comm_create_sibling(comm, &sibling), STATUS_OK);
+  must(comm_create_sibling(comm, &sibling));
   assert_int_equal(comm_rank(sibling), 5);
   assert_int_equal(comm_ranks(sibling), 8);
   assert_int_equal(comm_local_rank(sibling), 1);
   assert_int_equal(comm_local_ranks(sibling), 4);
   assert_string_equal(comm_description(sibling), comm_description(comm));
-  assert_int_equal(comm_sum_i64(sibling, &value, 1), STATUS_OK);
+  must(comm_sum_i64(sibling, &value, 1));
   assert_int_equal(value, 7);
   comm_destroy(sibling);
-  assert_int_equal(comm_barrier(comm), STATUS_OK);
+  must(comm_barrier(comm));
   comm_destroy(comm);
 }
 
@@ -167,15 +162,15 @@ TEST(shared_memory_is_its_own)
   struct comm_shared *shared;
   struct comm_group *group;
   const int64_t page = sysconf(_SC_PAGESIZE), calls = mem_calls();
-  assert_int_equal(comm_shared_create(comm, 4, 3 * page + 1, &shared), STATUS_OK);
+  must(comm_shared_create(comm, 4, 3 * page + 1, &shared));
   assert_true(mem_calls() > calls);
   char *memory = comm_shared_memory(shared);
   assert_int_equal((uintptr_t)memory % (uintptr_t)page, 0);
   for (int64_t i = 0; i < 4 * page; i++)
     assert_int_equal(memory[i], 0);
   memset(memory, 1, 4 * (size_t)page);
-  assert_int_equal(comm_group_create(comm, COMM_SHARD, 4, &group), STATUS_OK);
-  assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  must(comm_group_create(comm, COMM_SHARD, 4, &group));
+  must(comm_group_barrier(group));
   comm_group_destroy(group);
   comm_shared_destroy(shared);
   /* 8 ranks, 4 on a node. */
@@ -185,7 +180,7 @@ TEST(shared_memory_is_its_own)
   assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_USAGE);
   comm_destroy(comm);
   /* 6 ranks, 4 on a node: this rank's block of 3 lies inside one, the other one does not. */
-  assert_int_equal(comm_create_fake(0, 6, 4, &comm), STATUS_OK);
+  must(comm_create_fake(0, 6, 4, &comm));
   assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_UNSUPPORTED);
   comm_destroy(comm);
 }

@@ -46,7 +46,7 @@ static void for_every_size(void (*test)(int size))
 static struct comm_shared *share(int size, int64_t bytes)
 {
   struct comm_shared *shared = NULL;
-  assert_int_equal(comm_shared_create(job, size, bytes, &shared), STATUS_OK);
+  must(comm_shared_create(job, size, bytes, &shared));
   assert_non_null(shared);
   return shared;
 }
@@ -54,7 +54,7 @@ static struct comm_shared *share(int size, int64_t bytes)
 static struct comm_group *group_of(int size)
 {
   struct comm_group *group;
-  assert_int_equal(comm_group_create(job, COMM_SHARD, size, &group), STATUS_OK);
+  must(comm_group_create(job, COMM_SHARD, size, &group));
   return group;
 }
 
@@ -76,14 +76,14 @@ static void every_part_is_seen_by_all(int size)
   assert_int_equal((intptr_t)memory % page, 0);
   for (int64_t i = 0; i < (bytes + page - 1) / page * page; i++) /* to the end of the last page */
     assert_int_equal(((char *)memory)[i], 0);
-  assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  must(comm_group_barrier(group));
   for (int round = 1; round <= 2; round++) {
     for (int i = 0; i < PART; i++)
       memory[place * PART + i] = value(comm_rank(job), round, i);
-    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    must(comm_group_barrier(group));
     for (int i = 0; i < size * PART; i++)
       assert_int_equal(memory[i], value(first + i / PART, round, i % PART));
-    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    must(comm_group_barrier(group));
   }
   comm_group_destroy(group);
   comm_shared_destroy(shared);
@@ -225,10 +225,10 @@ static void no_rank_passes_before_the_last(int size)
     if (round % size == place)
       nap(500);
     counter[place] = round;
-    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    must(comm_group_barrier(group));
     for (int i = 0; i < size; i++)
       assert_int_equal(counter[i], round);
-    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    must(comm_group_barrier(group));
   }
   comm_group_destroy(group);
   comm_shared_destroy(shared);

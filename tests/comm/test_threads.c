@@ -78,28 +78,26 @@ TEST(lanes_do_not_share_an_order)
   static struct worker workers[2];
   struct device *device;
   struct thread *threads[2];
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
+  must(device_create("host", 0, DTYPE_F32, &device));
   for (int t = 0; t < 2; t++) {
     workers[t].salt = t + 1;
-    assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &workers[t].group), STATUS_OK);
-    assert_int_equal(
-        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &workers[t].lane),
-        STATUS_OK);
+    must(comm_group_create(job, COMM_WORLD, 0, &workers[t].group));
+    must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &workers[t].lane));
   }
   for (int t = 0; t < 2; t++) { /* the other way round on odd ranks */
     int which = t ^ (comm_rank(job) & 1);
-    assert_int_equal(thread_start("worker", work, &workers[which], &threads[which]), STATUS_OK);
+    must(thread_start("worker", work, &workers[which], &threads[which]));
   }
   for (int round = 0; round < ROUNDS; round++) {
     int64_t sum = round;
-    assert_int_equal(comm_sum_i64(job, &sum, 1), STATUS_OK);
+    must(comm_sum_i64(job, &sum, 1));
     assert_int_equal(sum, (int64_t)round * comm_ranks(job));
   }
   for (int t = 0; t < 2; t++) {
     enum status status = thread_join(threads[t]);
     if (status)
       print_error("%s\n", status_text());
-    assert_int_equal(status, STATUS_OK);
+    must(status);
   }
   for (int t = 0; t < 2; t++) {
     device->ops->lane_destroy(workers[t].lane);
@@ -177,7 +175,7 @@ TEST(siblings_do_not_share_an_order)
 {
   struct comm *sibling;
   struct thread *thread;
-  assert_int_equal(comm_create_sibling(job, &sibling), STATUS_OK);
+  must(comm_create_sibling(job, &sibling));
   assert_int_equal(comm_rank(sibling), comm_rank(job));
   assert_int_equal(comm_ranks(sibling), comm_ranks(job));
   assert_int_equal(comm_local_rank(sibling), comm_local_rank(job));
@@ -185,17 +183,17 @@ TEST(siblings_do_not_share_an_order)
   assert_string_equal(comm_description(sibling), comm_description(job));
   assert_ptr_not_equal(comm_mpi(sibling), comm_mpi(job));
   struct caller one = {.comm = job, .salt = 1}, other = {.comm = sibling, .salt = 4};
-  assert_int_equal(thread_start("sibling", call_much, &other, &thread), STATUS_OK);
+  must(thread_start("sibling", call_much, &other, &thread));
   enum status mine = call_much(&one);
   if (mine)
     print_error("%s\n", status_text());
   enum status its = thread_join(thread);
   if (its)
     print_error("%s\n", status_text());
-  assert_int_equal(mine, STATUS_OK);
-  assert_int_equal(its, STATUS_OK);
+  must(mine);
+  must(its);
   comm_destroy(sibling);
-  assert_int_equal(comm_barrier(job), STATUS_OK); /* which MPI has not ended with */
+  must(comm_barrier(job)); /* which MPI has not ended with */
 }
 
 static enum status wait_for_all(void *arg)
@@ -209,15 +207,15 @@ TEST(siblings_do_not_wait_for_each_other)
 {
   struct comm *sibling;
   struct thread *thread;
-  assert_int_equal(comm_create_sibling(job, &sibling), STATUS_OK);
+  must(comm_create_sibling(job, &sibling));
   struct comm *const first = comm_rank(job) % 2 ? sibling : job, *const then =
                                                                      first == job ? sibling : job;
-  assert_int_equal(thread_start("first", wait_for_all, first, &thread), STATUS_OK);
+  must(thread_start("first", wait_for_all, first, &thread));
   const double end_s = clock_s() + 0.02;
   while (clock_s() < end_s)
     (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  assert_int_equal(comm_barrier(then), STATUS_OK);
-  assert_int_equal(thread_join(thread), STATUS_OK);
+  must(comm_barrier(then));
+  must(thread_join(thread));
   comm_destroy(sibling);
 }
 

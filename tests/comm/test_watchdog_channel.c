@@ -28,14 +28,14 @@ static struct state state_of(int rank)
 static struct watchdog_channel *create(void)
 {
   struct watchdog_channel *channel = NULL;
-  assert_int_equal(watchdog_channel_create(job, sizeof(struct state), &channel), STATUS_OK);
+  must(watchdog_channel_create(job, sizeof(struct state), &channel));
   return channel;
 }
 
 static bool is_wanted(struct watchdog_channel *channel)
 {
   bool wanted = true;
-  assert_int_equal(watchdog_channel_wanted(channel, &wanted), STATUS_OK);
+  must(watchdog_channel_wanted(channel, &wanted));
   return wanted;
 }
 
@@ -60,11 +60,11 @@ TEST(all_answer)
   const struct state mine = state_of(comm_rank(job));
   bool answered[MOST_RANKS] = {0};
   assert_false(is_wanted(channel));
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   for (int round = 0; round < 3; round++) {
     if (comm_rank(job) == 0) {
       memset(states, 0, sizeof states);
-      assert_int_equal(watchdog_channel_collect(channel, 60, states, answered), STATUS_OK);
+      must(watchdog_channel_collect(channel, 60, states, answered));
       for (int r = 0; r < comm_ranks(job); r++) {
         assert_true(answered[r]);
         if (r > 0)
@@ -72,7 +72,7 @@ TEST(all_answer)
       }
     } else {
       wait_until_wanted(channel);
-      assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+      must(watchdog_channel_answer(channel, &mine, 60));
     }
   }
   assert_false(is_wanted(channel));
@@ -88,15 +88,15 @@ TEST(one_raises_an_alarm)
   const struct state mine = state_of(comm_rank(job));
   bool answered[MOST_RANKS] = {0};
   if (last > 0 && comm_rank(job) == last) {
-    assert_int_equal(watchdog_channel_alarm(channel), STATUS_OK);
+    must(watchdog_channel_alarm(channel));
     wait_until_wanted(channel);
-    assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+    must(watchdog_channel_answer(channel, &mine, 60));
   }
   if (comm_rank(job) == 0) {
     const double begin = clock_s();
     if (last > 0)
       wait_until_wanted(channel);
-    assert_int_equal(watchdog_channel_collect(channel, 1, states, answered), STATUS_OK);
+    must(watchdog_channel_collect(channel, 1, states, answered));
     assert_true(last < 2 || clock_s() - begin >= 1);
     for (int r = 0; r <= last; r++) {
       assert_int_equal(answered[r], r == 0 || r == last);
@@ -104,7 +104,7 @@ TEST(one_raises_an_alarm)
         is_that_of(&states[r], r);
     }
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   watchdog_channel_destroy(channel);
 }
 
@@ -116,22 +116,22 @@ TEST(a_late_answer_is_dropped)
   const struct state mine = state_of(comm_rank(job)), old = state_of(MOST_RANKS);
   bool answered[MOST_RANKS] = {0};
   if (comm_rank(job) == 0)
-    assert_int_equal(watchdog_channel_collect(channel, 0.01, states, answered), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+    must(watchdog_channel_collect(channel, 0.01, states, answered));
+  must(comm_barrier(job));
   if (comm_rank(job) != 0) {
     wait_until_wanted(channel);
-    assert_int_equal(watchdog_channel_answer(channel, &old, 0.01), STATUS_OK);
+    must(watchdog_channel_answer(channel, &old, 0.01));
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   if (comm_rank(job) == 0) {
     for (const double end = clock_s() + 0.2; clock_s() < end;)
       assert_false(is_wanted(channel)); /* it is no alarm */
-    assert_int_equal(watchdog_channel_collect(channel, 60, states, answered), STATUS_OK);
+    must(watchdog_channel_collect(channel, 60, states, answered));
     for (int r = 1; r < comm_ranks(job); r++)
       is_that_of(&states[r], r);
   } else {
     wait_until_wanted(channel);
-    assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+    must(watchdog_channel_answer(channel, &mine, 60));
   }
   watchdog_channel_destroy(channel);
 }
@@ -165,7 +165,7 @@ TEST(the_first_failure_is_told)
     snprintf(told, sizeof told, "%s", status_text());
   }
   broken = false;
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   watchdog_channel_destroy(channel);
   assert_int_equal(status, STATUS_LIBRARY);
   if (asks && strncmp(told, "MPI_Isend", 9) != 0)
@@ -179,12 +179,12 @@ TEST(without_mpi_there_is_nobody)
   static struct state states[3];
   const struct state mine = state_of(1);
   bool answered[3];
-  assert_int_equal(comm_create_fake(1, 3, 3, &fake), STATUS_OK);
-  assert_int_equal(watchdog_channel_create(fake, sizeof mine, &channel), STATUS_OK);
+  must(comm_create_fake(1, 3, 3, &fake));
+  must(watchdog_channel_create(fake, sizeof mine, &channel));
   assert_false(is_wanted(channel));
-  assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
-  assert_int_equal(watchdog_channel_alarm(channel), STATUS_OK);
-  assert_int_equal(watchdog_channel_collect(channel, 60, states, answered), STATUS_OK);
+  must(watchdog_channel_answer(channel, &mine, 60));
+  must(watchdog_channel_alarm(channel));
+  must(watchdog_channel_collect(channel, 60, states, answered));
   assert_true(!answered[0] && answered[1] && !answered[2]);
   watchdog_channel_destroy(channel);
   comm_destroy(fake);

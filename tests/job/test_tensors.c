@@ -93,7 +93,7 @@ static void check_tally(const struct deck *deck, int frozen_expected)
 {
   struct model *model;
   int all = 0, frozen = 0;
-  assert_int_equal(job_model(deck, DTYPE_F32, 1, &model), STATUS_OK);
+  must(job_model(deck, DTYPE_F32, 1, &model));
   for (int u = 0; u < model->units; u++) {
     all += model->unit[u].params;
     for (int p = 0; p < model->unit[u].params; p++)

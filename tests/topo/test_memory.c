@@ -126,7 +126,7 @@ static struct topo *create(const char *machine, int first, int last, const char 
   CPU_ZERO(&mask);
   for (int cpu = first; cpu <= last; cpu++)
     CPU_SET((size_t)cpu, &mask);
-  assert_int_equal(topo_record(bus != NULL, &bus, &record), STATUS_OK);
+  must(topo_record(bus != NULL, &bus, &record));
   memset(record.mask, 0, sizeof record.mask);
   for (int cpu = first; cpu <= last; cpu++)
     record.mask[cpu / 64] |= (int64_t)(1ULL << cpu % 64);
@@ -139,7 +139,7 @@ static void start(const char *machine, int first, int last, const char *bus, boo
 {
   struct topo *topo = create(machine, first, last, bus, bind);
   policy.calls = bound = 0;
-  assert_int_equal(topo_bind(topo), STATUS_OK);
+  must(topo_bind(topo));
   const int calls = policy.calls, mode = policy.mode, binds = bound;
   const bool undone = calls > 0 && !policy.error;
   const unsigned long nodes = policy.nodes;
@@ -232,7 +232,7 @@ static struct topo_pages find(const struct topo *topo, const void *memory, int64
 {
   struct topo_pages found = {0};
   pages.calls = 0;
-  assert_int_equal(topo_find_pages(topo, memory, bytes, &found), STATUS_OK);
+  must(topo_find_pages(topo, memory, bytes, &found));
   return found;
 }
 
@@ -280,11 +280,10 @@ TEST(the_kernel_reports_pages)
   struct topo *topo = NULL;
   unsetenv("HWLOC_XMLFILE");
   CPU_ZERO(&mask);
-  assert_int_equal(topo_create_scene(&(struct topo_scene){.ranks = 1},
-                                     &(struct topo_options){.bind = true, .threads = 1}, &topo),
-                   STATUS_OK);
+  must(topo_create_scene(&(struct topo_scene){.ranks = 1},
+                         &(struct topo_options){.bind = true, .threads = 1}, &topo));
   const size_t bytes = (size_t)PAGES * (size_t)sysconf(_SC_PAGESIZE);
-  assert_int_equal(mem_alloc(MEM_META, bytes, &memory), STATUS_OK); /* and cleared, thus touched */
+  must(mem_alloc(MEM_META, bytes, &memory)); /* and cleared, thus touched */
   if (topo_find_pages(topo, memory, (int64_t)bytes, &found) == STATUS_UNSUPPORTED)
     fprintf(stderr, "this kernel does not tell where memory lies\n");
   else
@@ -305,7 +304,7 @@ TEST(the_kernel_reports_the_policy)
     skip();
   }
   struct topo *topo = create("2s4g", 0, 31, "0000:18:00.0", true);
-  assert_int_equal(topo_bind(topo), STATUS_OK);
+  must(topo_bind(topo));
   nodes[0] = 0;
   assert_int_equal(syscall(SYS_get_mempolicy, &mode, nodes, sizeof nodes * 8, NULL, 0UL), 0);
   assert_true(mode == PREFERRED || mode == PREFERRED_MANY);

@@ -94,8 +94,7 @@ TEST(test_cover)
     int next = 0;
     for (int index = 0; index < sharers; index++) {
       struct topo *topo;
-      assert_int_equal(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo),
-                       STATUS_OK);
+      must(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo));
       assert_true(topo_own(topo)->threads >= 1);
       for (int t = 0; t < topo_own(topo)->threads; t++)
         assert_int_equal(topo_own(topo)->cores[t], next++);
@@ -109,12 +108,11 @@ TEST(test_cover)
 TEST(test_odd_machines)
 {
   struct topo *topo;
-  assert_int_equal(create_alike("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo), STATUS_OK);
+  must(create_alike("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo));
   assert_int_equal(topo_own(topo)->threads, 3);
   assert_int_equal(topo_own(topo)->cores[0], 3);
   topo_destroy(topo);
-  assert_int_equal(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo),
-                   STATUS_OK);
+  must(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo));
   assert_int_equal(topo_own(topo)->threads, 128);
   assert_int_equal(topo_own(topo)->cores[127], 2047);
   topo_destroy(topo);
@@ -125,7 +123,7 @@ TEST(test_this_machine)
   cpu_set_t mask, bound;
   struct topo *topo;
   assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
-  assert_int_equal(create_here(0, 1, &topo), STATUS_OK);
+  must(create_here(0, 1, &topo));
   assert_true(topo_own(topo)->threads >= 1 && topo_own(topo)->threads <= CPU_COUNT(&mask));
   for (int t = 0; t < topo_own(topo)->threads; t++)
     assert_true(CPU_ISSET(topo_own(topo)->cores[t], &mask));
@@ -133,8 +131,8 @@ TEST(test_this_machine)
 
   int most =
       CPU_COUNT(&mask); /* a rank for every CPU: the last one gets one core, and is bound to it */
-  assert_int_equal(create_here(most - 1, most, &topo), STATUS_OK);
-  assert_int_equal(topo_bind(topo), STATUS_OK);
+  must(create_here(most - 1, most, &topo));
+  must(topo_bind(topo));
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
   if (!strstr(topo_own(topo)->description, "on fewer cores"))
     assert_true(CPU_ISSET(topo_own(topo)->cores[0], &bound));
@@ -142,9 +140,8 @@ TEST(test_this_machine)
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
   assert_true(CPU_EQUAL(&bound, &mask));
 
-  assert_int_equal(create_here(most, most + 1, &topo),
-                   STATUS_OK); /* crowded: left to the scheduler */
-  assert_int_equal(topo_bind(topo), STATUS_OK);
+  must(create_here(most, most + 1, &topo)); /* crowded: left to the scheduler */
+  must(topo_bind(topo));
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
   assert_true(CPU_EQUAL(&bound, &mask));
   topo_destroy(topo);
@@ -167,7 +164,7 @@ static struct topo *create_job(const struct topo_record *records, int ranks, int
 static void make_record(const char *first, const char *second, struct topo_record *out)
 {
   const char *const bus[] = {first, second};
-  assert_int_equal(topo_record(second ? 2 : 1, bus, out), STATUS_OK);
+  must(topo_record(second ? 2 : 1, bus, out));
 }
 
 static void assert_gpus(const struct topo_record records[3], int first, int last)
@@ -195,7 +192,7 @@ TEST(test_job_gpus)
   assert_gpus(records, 0, 0);
   make_record(a, NULL, &records[2]); /* both the same */
   assert_gpus(records, 0, 0);
-  assert_int_equal(topo_record(0, NULL, &records[0]), STATUS_OK);
+  must(topo_record(0, NULL, &records[0]));
   assert_gpus(records, -1, 0);
 }
 
@@ -204,11 +201,11 @@ TEST(test_job_cores)
 {
   static struct topo_record records[3];
   for (int r = 0; r < 3; r++)
-    assert_int_equal(topo_record(0, NULL, &records[r]), STATUS_OK);
+    must(topo_record(0, NULL, &records[r]));
   records[1].machine++;
   for (int r = 0; r < 3; r++) {
     struct topo *topo = create_job(records, 3, r, &bound), *known;
-    assert_int_equal(create_here(r / 2, r == 1 ? 1 : 2, &known), STATUS_OK);
+    must(create_here(r / 2, r == 1 ? 1 : 2, &known));
     assert_string_equal(topo_own(topo)->description, topo_own(known)->description);
     assert_string_equal(topo_own(topo)->warning, "");
     topo_destroy(topo);
@@ -241,16 +238,16 @@ TEST(test_parts)
   make_record("0000:fe:1e.0", NULL, &record);
   struct topo *topo = create_job(&record, 1, 0, &(struct topo_options){.threads = 1});
   assert_null(topo_own(topo)->cores); /* not bound: nothing happens */
-  assert_int_equal(topo_bind(topo), STATUS_OK);
-  assert_int_equal(topo_bind_io(topo), STATUS_OK);
+  must(topo_bind(topo));
+  must(topo_bind_io(topo));
   assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
   assert_true(CPU_EQUAL(&now, &mask));
   topo_destroy(topo);
   topo = create_job(&record, 1, 0, &bound);
   if (strstr(topo_own(topo)->description, "controller")) { /* a second core */
-    assert_int_equal(topo_bind(topo), STATUS_OK);
+    must(topo_bind(topo));
     assert_affinity(topo, &mask, false);
-    assert_int_equal(topo_bind_io(topo), STATUS_OK);
+    must(topo_bind_io(topo));
     assert_affinity(topo, &mask, true);
   }
   topo_destroy(topo);
