@@ -254,8 +254,7 @@ template <typename T, int W> void run(const gpu_launch *launch, rows op, void *l
 } // namespace
 
 void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits,
-                       const int32_t *target, float scale, bool gradient, double *loss,
-                       unsigned long long *fault)
+                       const int32_t *target, float scale, bool gradient, double *loss)
 {
   const rows op = {.n = n,
                    .ld = ld,
@@ -265,17 +264,9 @@ void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t l
                    .scale = scale,
                    .gradient = gradient,
                    .loss = loss,
-                   .fault = fault};
+                   .fault = launch->fault};
   if (n == 0)
     return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, 0, ld, logits, NULL, NULL, NULL))
-      run<bf16, 8>(launch, op, logits);
-    else
-      run<bf16, 1>(launch, op, logits);
-  } else if (rows_pack(4, 4, 0, ld, logits, NULL, NULL, NULL)) {
-    run<float, 4>(launch, op, logits);
-  } else {
-    run<float, 1>(launch, op, logits);
-  }
+  with_packs(launch, 0, ld, {logits},
+             [&](auto p) { run<typename decltype(p)::type, p.width>(launch, op, logits); });
 }

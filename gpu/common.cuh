@@ -5,8 +5,11 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <initializer_list>
 #include <stdint.h>
 #include <type_traits>
+
+#include "gpu/kernels.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -220,12 +223,47 @@ __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumu
 
 /* Whether rows of C elements, `stride` apart, can be read W at a time from all of these
  * addresses. */
-static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, const void *a,
-                             const void *b, const void *c, const void *d)
+static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride,
+                             std::initializer_list<const void *> arrays)
 {
-  const uintptr_t bytes = (uintptr_t)W * element,
-                  bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d;
-  return C % W == 0 && stride % W == 0 && bits % bytes == 0;
+  uintptr_t bits = 0;
+  for (const void *array : arrays)
+    bits |= (uintptr_t)array;
+  return C % W == 0 && stride % W == 0 && bits % ((uintptr_t)W * element) == 0;
+}
+
+/* What a kernel is compiled for: packs of W elements. */
+template <typename T, int W> struct packs {
+  using type = T;
+  static constexpr int width = W;
+};
+
+/* Runs run(packs) for the compute type, with packs of 16 bytes if all rows allow it. */
+template <typename F>
+static inline void with_packs(const gpu_launch *launch, int64_t C, int64_t stride,
+                              std::initializer_list<const void *> arrays, const F &run)
+{
+  const bool wide =
+      launch->bf16 ? rows_pack(8, 2, C, stride, arrays) : rows_pack(4, 4, C, stride, arrays);
+  if (launch->bf16 && wide)
+    run(packs<bf16, 8>());
+  else if (launch->bf16)
+    run(packs<bf16, 1>());
+  else if (wide)
+    run(packs<float, 4>());
+  else
+    run(packs<float, 1>());
+}
+
+/* Runs run() with a value of the type: fp32, bf16 or fp16. */
+template <typename F> static inline void with_dtype(enum dtype type, const F &run)
+{
+  if (type == DTYPE_BF16)
+    run(bf16());
+  else if (type == DTYPE_F16)
+    run(__half());
+  else
+    run(0.0f);
 }
 
 static inline int64_t pieces_of(int64_t n, int64_t size)

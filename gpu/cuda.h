@@ -89,13 +89,15 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
                              .bf16 = lane->device->model.compute == DTYPE_BF16,
                              .multiprocessors = lane->device->model.gpu.multiprocessors,
-                             .tally = cuda_lane(lane)->tally};
+                             .tally = cuda_lane(lane)->tally,
+                             .fp8_tensor = lane->device->fp8_tensor,
+                             .fault = cuda_lane(lane)->fault_there,
+                             .work = cuda_lane(lane)->workspace,
+                             .bytes = CUDA_WORKSPACE};
 }
 
 /* The workspace, which the first call allocates. */
 enum status cuda_lane_reserve(struct lane *lane);
-/* The workspace, CUDA_WORKSPACE bytes. */
-enum status cuda_lane_room(struct lane *lane, void **out);
 
 /* The slots of cuda_ops, as device.h says. memory.c: */
 enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);

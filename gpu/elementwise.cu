@@ -106,14 +106,6 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-template <typename T, int W>
-void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
-                enum epilogue epilogue, const void *bias, void *aux, void *c)
-{
-  finish<T, W><<<grid_of(pieces_of(rows * (n / W), EACH)), THREADS, 0, launch->stream>>>(
-      rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
-}
-
 /* --- SwiGLU -------------------------------------------------------------- */
 
 /* CODED: y is `code` and `scale`. A tile is 16 packs of a row, which 16 threads have. */
@@ -236,21 +228,6 @@ __global__ void __launch_bounds__(fp8_block::THREADS)
   tally_block(seen, tally);
 }
 
-template <typename T, int W>
-void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
-{
-  swiglu<T, W, false><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(
-      rows, F, (const T *)gu, (T *)y, NULL, NULL, NULL);
-}
-
-template <typename T, int W>
-void run_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
-                         const void *dy, void *dgu, void *y)
-{
-  swiglu_backward<T, W><<<grid_of(rows * (F / W)), THREADS, 0, launch->stream>>>(
-      rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
-}
-
 /* --- rotary positions: a block turns one token's heads; the angles are computed once --- */
 
 constexpr int MOST_HALF = 512;
@@ -284,14 +261,6 @@ __global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq
     store<T, W>(a, first);
     store<T, W>(b, second);
   }
-}
-
-template <typename T, int W>
-void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_freq)
-{
-  const int64_t items = op->heads * (op->D / 2 / W), threads = pieces_of(items, 32) * 32;
-  turn<T, W><<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(
-      *op, inv_freq);
 }
 
 /* --- columns' sums ------------------------------------------------------- */
@@ -352,21 +321,6 @@ __global__ void __launch_bounds__(32 * SUM_ROWS, SUM_BLOCKS)
   }
 }
 
-template <typename T, int W>
-void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d,
-                       bool accumulate, float *db, float *work)
-{
-  const int64_t rows_each =
-      pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, n, W)),
-                SUM_ROWS * SUM_LEAST) *
-      SUM_ROWS * SUM_LEAST;
-  const int pieces = (int)pieces_of(rows, rows_each);
-  const dim3 block(32, SUM_ROWS), grid((unsigned)pieces_of(n, 32 * W), (unsigned)pieces);
-  sum_columns<T, W><<<grid, block, 0, launch->stream>>>(rows, n, ld, rows_each, (const T *)d, work);
-  add_pieces<PIECE_ROWS><<<pieces_grid(n, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
-      n, pieces, work, accumulate, db, nullptr);
-}
-
 /* --- casts --------------------------------------------------------------- */
 
 constexpr int CAST = 4; /* packs of 4 elements a thread: 16 bytes of fp32, so that a warp reads and
@@ -413,15 +367,6 @@ __global__ void __launch_bounds__(THREADS) subtract(int64_t n, const T *from, fl
   }
 }
 
-template <typename T>
-void run_subtract(const gpu_launch *launch, int64_t n, const T *from, float *x)
-{
-  if (((uintptr_t)from | (uintptr_t)x) % 16 == 0)
-    subtract<T, 4><<<grid_of(pieces_of(n, 4)), THREADS, 0, launch->stream>>>(n, from, x);
-  else
-    subtract<T, 1><<<grid_of(n), THREADS, 0, launch->stream>>>(n, from, x);
-}
-
 template <typename From, typename To>
 void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
 {
@@ -437,21 +382,11 @@ void gpu_add(const gpu_launch *launch, int64_t n, const void *a, const void *b, 
 {
   if (n == 0)
     return;
-  cudaStream_t s = launch->stream;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, n, n, a, b, out, NULL))
-      add<bf16, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, s>>>(
-          n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
-    else
-      add<bf16, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const bf16 *)a,
-                                                                   (const bf16 *)b, (bf16 *)out);
-  } else if (rows_pack(4, 4, n, n, a, b, out, NULL)) {
-    add<float, 4><<<grid_of(pieces_of(n, 4 * EACH)), THREADS, 0, s>>>(
-        n, (const float *)a, (const float *)b, (float *)out);
-  } else {
-    add<float, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const float *)a,
-                                                                  (const float *)b, (float *)out);
-  }
+  with_packs(launch, n, n, {a, b, out}, [&](auto p) {
+    using T = typename decltype(p)::type;
+    add<T, p.width><<<grid_of(pieces_of(n, p.width * EACH)), THREADS, 0, launch->stream>>>(
+        n, (const T *)a, (const T *)b, (T *)out);
+  });
 }
 
 void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
@@ -459,32 +394,24 @@ void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
 {
   if (rows * n == 0 || epilogue == EPILOGUE_NONE)
     return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, n, ld, bias, aux, c, NULL))
-      run_finish<bf16, 8>(launch, rows, n, ld, epilogue, bias, aux, c);
-    else
-      run_finish<bf16, 1>(launch, rows, n, ld, epilogue, bias, aux, c);
-  } else if (rows_pack(4, 4, n, ld, bias, aux, c, NULL)) {
-    run_finish<float, 4>(launch, rows, n, ld, epilogue, bias, aux, c);
-  } else {
-    run_finish<float, 1>(launch, rows, n, ld, epilogue, bias, aux, c);
-  }
+  with_packs(launch, n, ld, {bias, aux, c}, [&](auto p) {
+    using T = typename decltype(p)::type;
+    finish<T, p.width>
+        <<<grid_of(pieces_of(rows * (n / p.width), EACH)), THREADS, 0, launch->stream>>>(
+            rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
+  });
 }
 
 void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
 {
   if (rows * F == 0)
     return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, F, F, gu, y, NULL, NULL))
-      run_swiglu<bf16, 8>(launch, rows, F, gu, y);
-    else
-      run_swiglu<bf16, 1>(launch, rows, F, gu, y);
-  } else if (rows_pack(4, 4, F, F, gu, y, NULL, NULL)) {
-    run_swiglu<float, 4>(launch, rows, F, gu, y);
-  } else {
-    run_swiglu<float, 1>(launch, rows, F, gu, y);
-  }
+  with_packs(launch, F, F, {gu, y}, [&](auto p) {
+    using T = typename decltype(p)::type;
+    swiglu<T, p.width, false>
+        <<<grid_of(pieces_of(rows * (F / p.width), EACH)), THREADS, 0, launch->stream>>>(
+            rows, F, (const T *)gu, (T *)y, NULL, NULL, NULL);
+  });
 }
 
 void gpu_swiglu_coded(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
@@ -502,16 +429,11 @@ void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, cons
 {
   if (rows * F == 0)
     return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, F, F, gu, dy, dgu, y))
-      run_swiglu_backward<bf16, 8>(launch, rows, F, gu, dy, dgu, y);
-    else
-      run_swiglu_backward<bf16, 1>(launch, rows, F, gu, dy, dgu, y);
-  } else if (rows_pack(4, 4, F, F, gu, dy, dgu, y)) {
-    run_swiglu_backward<float, 4>(launch, rows, F, gu, dy, dgu, y);
-  } else {
-    run_swiglu_backward<float, 1>(launch, rows, F, gu, dy, dgu, y);
-  }
+  with_packs(launch, F, F, {gu, dy, dgu, y}, [&](auto p) {
+    using T = typename decltype(p)::type;
+    swiglu_backward<T, p.width><<<grid_of(rows * (F / p.width)), THREADS, 0, launch->stream>>>(
+        rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
+  });
 }
 
 void gpu_swiglu_backward_coded(const gpu_launch *launch, const fp8_swiglu *op)
@@ -534,32 +456,37 @@ void gpu_rope(const gpu_launch *launch, const rope *op)
   frequencies inv_freq;
   for (int64_t i = 0; i < op->D / 2; i++)
     inv_freq.at[i] = op->inv_freq[i];
-  if (launch->bf16) {
-    if (rows_pack(8, 2, op->D / 2, op->stride, op->x, NULL, NULL, NULL))
-      run_turn<bf16, 8>(launch, op, inv_freq);
-    else
-      run_turn<bf16, 1>(launch, op, inv_freq);
-  } else if (rows_pack(4, 4, op->D / 2, op->stride, op->x, NULL, NULL, NULL)) {
-    run_turn<float, 4>(launch, op, inv_freq);
-  } else {
-    run_turn<float, 1>(launch, op, inv_freq);
-  }
+  with_packs(launch, op->D / 2, op->stride, {op->x}, [&](auto p) {
+    const int64_t threads = pieces_of(op->heads * (op->D / 2 / p.width), 32) * 32;
+    turn<typename decltype(p)::type, p.width>
+        <<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(
+            *op, inv_freq);
+  });
 }
 
-void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d,
-                       bool accumulate, float *db, float *work)
+/* The columns are summed in passes, so that the lane's workspace suffices for any number of
+ * them. */
+void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t, int64_t ld,
+                       const void *d, bool accumulate, void *db)
 {
-  if (rows == 0 || n == 0)
-    return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, n, ld, d, NULL, NULL, NULL))
-      run_bias_gradient<bf16, 8>(launch, rows, n, ld, d, accumulate, db, work);
-    else
-      run_bias_gradient<bf16, 1>(launch, rows, n, ld, d, accumulate, db, work);
-  } else if (rows_pack(4, 4, n, ld, d, NULL, NULL, NULL)) {
-    run_bias_gradient<float, 4>(launch, rows, n, ld, d, accumulate, db, work);
-  } else {
-    run_bias_gradient<float, 1>(launch, rows, n, ld, d, accumulate, db, work);
+  const int64_t most = (int64_t)(launch->bytes / sizeof(float)), size = launch->bf16 ? 2 : 4;
+  float *work = (float *)launch->work;
+  for (int64_t first = 0; first < n && rows > 0; first += most) {
+    const int64_t columns = n - first < most ? n - first : most;
+    const void *from = (const char *)d + first * size;
+    with_packs(launch, columns, ld, {from}, [&](auto p) {
+      using T = typename decltype(p)::type;
+      const int64_t each =
+          pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, columns, p.width)),
+                    SUM_ROWS * SUM_LEAST) *
+          SUM_ROWS * SUM_LEAST;
+      const dim3 block(32, SUM_ROWS),
+          grid((unsigned)pieces_of(columns, 32 * p.width), (unsigned)pieces_of(rows, each));
+      sum_columns<T, p.width>
+          <<<grid, block, 0, launch->stream>>>(rows, columns, ld, each, (const T *)from, work);
+      add_pieces<PIECE_ROWS><<<pieces_grid(columns, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
+          columns, (int)grid.y, work, accumulate, (float *)db + first, nullptr);
+    });
   }
 }
 
@@ -581,12 +508,13 @@ void gpu_narrow(const gpu_launch *launch, int64_t n, const float *from, enum dty
 
 void gpu_subtract(const gpu_launch *launch, int64_t n, enum dtype type, const void *from, float *x)
 {
+  const bool wide = ((uintptr_t)from | (uintptr_t)x) % 16 == 0;
+  const unsigned grid = grid_of(wide ? pieces_of(n, 4) : n);
   if (n == 0)
     return;
-  if (type == DTYPE_F32)
-    run_subtract(launch, n, (const float *)from, x);
-  else if (type == DTYPE_BF16)
-    run_subtract(launch, n, (const bf16 *)from, x);
-  else
-    run_subtract(launch, n, (const __half *)from, x);
+  with_dtype(type, [&](auto t) {
+    using T = decltype(t);
+    const auto kernel = wide ? subtract<T, 4> : subtract<T, 1>;
+    kernel<<<grid, THREADS, 0, launch->stream>>>(n, (const T *)from, x);
+  });
 }

@@ -211,16 +211,6 @@ cudaError_t sort_bytes(int64_t rows, int bits, size_t *out)
 }
 
 template <typename T, int W>
-void run_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V,
-                 const int32_t *token, const void *wte, const void *wpe, void *x,
-                 unsigned long long *fault)
-{
-  const unsigned grid = (unsigned)pieces_of(rows * (C / W), THREADS);
-  look_up<T, W><<<grid, THREADS, 0, launch->stream>>>(rows, T_, C, V, token, (const T *)wte,
-                                                      (const T *)wpe, (T *)x, fault);
-}
-
-template <typename T, int W>
 void run_words(const gpu_launch *launch, sorted s, const void *dx, float *dwte, float *part,
                int64_t most)
 {
@@ -244,21 +234,16 @@ void run_positions(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C
 } // namespace
 
 void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
-                   const int32_t *token, const void *wte, const void *wpe, void *x,
-                   unsigned long long *fault)
+                   const int32_t *token, const void *wte, const void *wpe, void *x)
 {
   if (rows == 0)
     return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, C, C, wte, wpe, x, NULL))
-      run_look_up<bf16, 8>(launch, rows, T, C, V, token, wte, wpe, x, fault);
-    else
-      run_look_up<bf16, 1>(launch, rows, T, C, V, token, wte, wpe, x, fault);
-  } else if (rows_pack(4, 4, C, C, wte, wpe, x, NULL)) {
-    run_look_up<float, 4>(launch, rows, T, C, V, token, wte, wpe, x, fault);
-  } else {
-    run_look_up<float, 1>(launch, rows, T, C, V, token, wte, wpe, x, fault);
-  }
+  with_packs(launch, C, C, {wte, wpe, x}, [&](auto p) {
+    using E = typename decltype(p)::type;
+    look_up<E, p.width>
+        <<<(unsigned)pieces_of(rows * (C / p.width), THREADS), THREADS, 0, launch->stream>>>(
+            rows, T, C, V, token, (const E *)wte, (const E *)wpe, (E *)x, launch->fault);
+  });
 }
 
 namespace {
@@ -266,8 +251,10 @@ namespace {
 /* dwte += the rows of one pass. */
 template <typename T, int W>
 cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t V,
-                     const int32_t *token, const T *dx, float *dwte, void *work, size_t bytes)
+                     const int32_t *token, const T *dx, float *dwte)
 {
+  const size_t bytes = launch->bytes;
+  char *work = (char *)launch->work;
   const int bits = key_bits(V);
   const size_t column = aligned((size_t)rows * sizeof(int32_t)),
                row_of_parts = (size_t)pieces_of(rows, CHUNK) * 2 * sizeof(float);
@@ -278,7 +265,7 @@ cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t 
   const size_t before = sort + 4 * column;
   if (bytes < before + W * row_of_parts)
     return cudaErrorMemoryAllocation;
-  char *at = (char *)work + sort;
+  char *at = work + sort;
   int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column),
           *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
   number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key,
@@ -287,39 +274,34 @@ cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t 
                                           bits, launch->stream);
   if (!error)
     run_words<T, W>(launch, {rows, V, C, sorted_key, order, 0, 0}, dx, dwte,
-                    (float *)((char *)work + before), (int64_t)((bytes - before) / row_of_parts));
+                    (float *)(work + before), (int64_t)((bytes - before) / row_of_parts));
   return error;
 }
 
 template <typename T, int W>
-cudaError_t embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C,
-                               int64_t V, const int32_t *token, const T *dx, float *dwte,
-                               bool wpe_accumulate, float *dwpe, void *work, size_t bytes)
+void embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V,
+                        const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
+                        void *dwpe)
 {
   cudaError_t error = cudaSuccess;
   for (int64_t first = 0; dwte && first < rows && !error; first += PASS_ROWS)
     error = add_pass<T, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, V,
-                           token + first, dx + first * C, dwte, work, bytes);
+                           token + first, (const T *)dx + first * C, (float *)dwte);
   if (!error && dwpe)
-    run_positions<T, W>(launch, rows, T_, C, dx, wpe_accumulate, dwpe);
-  return error ? error : cudaGetLastError();
+    run_positions<T, W>(launch, rows, T_, C, dx, wpe_accumulate, (float *)dwpe);
+  *launch->error = error;
 }
 
 } // namespace
 
-cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C,
-                                   int64_t V, const int32_t *token, const void *dx, float *dwte,
-                                   bool wpe_accumulate, float *dwpe, void *work, size_t bytes)
+void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
+                            const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
+                            void *dwpe)
 {
-  const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL)
-                                 : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
   if (rows == 0)
-    return cudaSuccess;
-  if (launch->bf16)
-    return (wide ? embedding_backward<bf16, 8>
-                 : embedding_backward<bf16, 1>)(launch, rows, T, C, V, token, (const bf16 *)dx,
-                                                dwte, wpe_accumulate, dwpe, work, bytes);
-  return (wide ? embedding_backward<float, 4>
-               : embedding_backward<float, 1>)(launch, rows, T, C, V, token, (const float *)dx,
-                                               dwte, wpe_accumulate, dwpe, work, bytes);
+    return;
+  with_packs(launch, C, C, {dx, dwte, dwpe}, [&](auto p) {
+    embedding_backward<typename decltype(p)::type, p.width>(launch, rows, T, C, V, token, dx, dwte,
+                                                            wpe_accumulate, dwpe);
+  });
 }

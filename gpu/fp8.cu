@@ -284,18 +284,18 @@ void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const 
       n, parts, received, out);
 }
 
-void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, bool tensor,
-                    float *scale)
+void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)
 {
   const int64_t tiles = columns / FP8_TILE, pitch = fp8_pitch(columns);
-  if (tensor)
+  if (launch->fp8_tensor)
     make_one_scale<<<1, PART_THREADS, 0, launch->stream>>>(rows / FP8_TILE, tiles, pitch, scale);
   else
     make_scales<<<(unsigned)(rows / FP8_TILE), LANES, 0, launch->stream>>>(tiles, pitch, scale);
 }
 
-void gpu_fp8_unify(const struct gpu_launch *launch, const struct fp8_unify *op, uint32_t *most)
+void gpu_fp8_unify(const struct gpu_launch *launch, const struct fp8_unify *op)
 {
+  uint32_t *most = (uint32_t *)launch->work; /* 0 */
   const int64_t tiles = op->k / FP8_TILE, rows = op->blocks ? op->n / FP8_TILE : op->n,
                 pitch = op->blocks ? fp8_pitch(op->k) : tiles;
   const dim3 grid((unsigned)tiles, (unsigned)(op->n / FP8_TILE));

@@ -95,14 +95,6 @@ enum status cuda_lane_reserve(struct lane *lane)
                                       "allocating a lane's workspace");
 }
 
-enum status cuda_lane_room(struct lane *lane, void **out)
-{
-  const enum status status = cuda_lane_reserve(lane);
-  if (!status)
-    *out = cuda_lane(lane)->workspace;
-  return status;
-}
-
 enum status cuda_lane_check(struct lane *lane)
 {
   struct cuda_lane *cuda = cuda_lane(lane);

@@ -540,36 +540,23 @@ bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 
 } // namespace
 
-void gpu_norm_forward(const gpu_launch *launch, const row_norm *op)
+void gpu_norm(const gpu_launch *launch, const row_norm *op)
 {
   if (op->rows == 0)
     return;
-  const int64_t strides = op->x_stride | op->y_stride;
-  const uintptr_t more = (uintptr_t)op->gamma | (uintptr_t)op->beta;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, op->C, strides, op->x, op->y, op->add, op->sum) && more % 16 == 0)
-      choose_forward<bf16, 8>(launch, op);
-    else
-      choose_forward<bf16, 1>(launch, op);
-  } else if (rows_pack(4, 4, op->C, strides, op->x, op->y, op->add, op->sum) && more % 16 == 0) {
-    choose_forward<float, 4>(launch, op);
-  } else {
-    choose_forward<float, 1>(launch, op);
-  }
+  with_packs(launch, op->C, op->x_stride | op->y_stride,
+             {op->x, op->y, op->add, op->sum, op->gamma, op->beta},
+             [&](auto p) { choose_forward<typename decltype(p)::type, p.width>(launch, op); });
 }
 
-void gpu_norm_gradient(const gpu_launch *launch, const row_norm_backward *op)
+void gpu_norm_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
   if (op->rows == 0)
     return;
-  const int64_t strides = op->x_stride | op->dy_stride | op->dx_stride;
-  if (launch->bf16) {
-    if (!rows_pack(8, 2, op->C, strides, op->x, op->dy, op->dx, op->gamma) ||
-        !choose_backward<bf16, 8>(launch, op))
-      (void)choose_backward<bf16, 1>(launch,
-                                     op); /* which needs no more shared memory than any GPU has */
-  } else if (!rows_pack(4, 4, op->C, strides, op->x, op->dy, op->dx, op->gamma) ||
-             !choose_backward<float, 4>(launch, op)) {
-    (void)choose_backward<float, 1>(launch, op);
-  }
+  with_packs(launch, op->C, op->x_stride | op->dy_stride | op->dx_stride,
+             {op->x, op->dy, op->dx, op->gamma}, [&](auto p) {
+               using T = typename decltype(p)::type;
+               if (p.width == 1 || !choose_backward<T, p.width>(launch, op))
+                 (void)choose_backward<T, 1>(launch, op); /* any GPU has its shared memory */
+             });
 }

@@ -1,9 +1,9 @@
-/* The math for which there are kernels of our own, except attention. Shapes that the kernels cannot
- * handle are refused, scratch memory comes from the lane, and the kernels are launched. */
+/* The operations with kernels of Sluice, except attention. Each is checked before its launch,
+ * because the kernels cannot handle every shape. */
 #include "gpu/cuda.h"
 
 /* The plan refuses wider norms and heads. */
-static enum status check_norm(int64_t C)
+static enum status check_norm_width(int64_t C)
 {
   return C <= DEVICE_CUDA_MOST_NORM
              ? STATUS_OK
@@ -19,30 +19,26 @@ static enum status check_fp8(const struct lane *lane)
              : status_set(STATUS_UNSUPPORTED, "%s has no products in fp8", lane->device->product);
 }
 
-enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
+/* Of an operand of products in fp8. */
+static enum status check_operand(const struct lane *lane, const struct fp8_quantise *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
                          (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                          (uintptr_t)(op->ld * (int64_t)sizeof(uint16_t));
   enum status status = check_fp8(lane);
   if (!status)
     status = device_check_quantise(op);
-  if (status)
-    return status;
-  if (bits % 16)
-    return status_set(STATUS_INTERNAL,
-                      "an operand in fp8 of %lld x %lld elements: rows must be aligned to 16 bytes",
-                      (long long)op->rows, (long long)op->columns);
-  gpu_fp8_quantise(&launch, op);
-  return cuda_check_launch("an operand in fp8");
+  if (!status && bits % 16)
+    status =
+        status_set(STATUS_INTERNAL,
+                   "an operand in fp8 of %lld x %lld elements: rows must be aligned to 16 bytes",
+                   (long long)op->rows, (long long)op->columns);
+  return status;
 }
 
 /* The largest scale is a word of the lane's workspace, from one kernel to the next. */
-enum status cuda_fp8_unify(struct lane *lane, const struct fp8_unify *op)
+static enum status check_unify(struct lane *lane, const struct fp8_unify *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  void *most = NULL;
   enum status status = check_fp8(lane);
   if (!status)
     status = device_check_unify(op);
@@ -50,16 +46,11 @@ enum status cuda_fp8_unify(struct lane *lane, const struct fp8_unify *op)
     status = status_set(STATUS_INTERNAL,
                         "one scale for an operand in fp8 that is not aligned to 16 bytes");
   if (!status)
-    status = cuda_lane_room(lane, &most);
-  if (!status)
-    status = cuda_zero(lane, most, sizeof(uint32_t));
-  if (status)
-    return status;
-  gpu_fp8_unify(&launch, op, most);
-  return cuda_check_launch("one scale per operand");
+    status = cuda_lane_reserve(lane);
+  return status ? status : cuda_zero(lane, cuda_lane(lane)->workspace, sizeof(uint32_t));
 }
 
-static enum status check_part(struct lane *lane, const struct fp8_part *op)
+static enum status check_part(const struct lane *lane, const struct fp8_part *op)
 {
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code * 4;
   const bool typed = op->type == DTYPE_F32 || op->type == DTYPE_BF16;
@@ -76,76 +67,19 @@ static enum status check_part(struct lane *lane, const struct fp8_part *op)
   return STATUS_OK;
 }
 
-enum status cuda_fp8_largest(struct lane *lane, const struct fp8_part *op)
+static enum status check_turn(const struct fp8_turn *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  const enum status status = check_part(lane, op);
-  if (status)
-    return status;
-  gpu_fp8_largest(&launch, op);
-  return cuda_check_launch("magnitudes of a weight");
-}
-
-enum status cuda_fp8_code(struct lane *lane, const struct fp8_part *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const enum status status = check_part(lane, op);
-  if (status)
-    return status;
-  gpu_fp8_code(&launch, op);
-  return cuda_check_launch("codes of a weight");
-}
-
-enum status cuda_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
-                           uint32_t *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_fp8_merge(&launch, n, parts, received, out);
-  return cuda_check_launch("magnitudes of all ranks");
-}
-
-enum status cuda_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_fp8_scales(&launch, rows, columns, lane->device->fp8_tensor, scale);
-  return cuda_check_launch("scales of a weight");
-}
-
-enum status cuda_fp8_turn(struct lane *lane, const struct fp8_turn *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
   const uintptr_t bits = (uintptr_t)op->code | (uintptr_t)op->turned | (uintptr_t)op->ld;
   const enum status status = device_check_turn(op);
-  if (status)
-    return status;
-  if (bits % 8)
+  if (!status && bits % 8)
     return status_set(STATUS_INTERNAL, "codes of a weight that are not aligned to 8 bytes");
-  gpu_fp8_turn(&launch, op);
-  return cuda_check_launch("codes of a transposed weight");
-}
-
-/* The columns are summed in passes, so that the lane's workspace suffices for any number of them.
- */
-enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
-                               const void *d, bool accumulate, void *db)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const int64_t most = CUDA_WORKSPACE / (int64_t)sizeof(float);
-  void *work = NULL;
-  (void)tile;
-  enum status status = cuda_lane_room(lane, &work);
-  for (int64_t first = 0; first < n && !status; first += most) {
-    const char *from = (const char *)d + first * (int64_t)(launch.bf16 ? 2 : sizeof(float));
-    gpu_bias_gradient(&launch, rows, n - first < most ? n - first : most, ld, from, accumulate,
-                      (float *)db + first, work);
-    status = cuda_check_launch("a bias gradient");
-  }
   return status;
 }
 
 /* An output in fp8, in tiles, from operands whose addresses and distances of rows in bytes are in
  * `bits`. */
-static enum status check_coded(struct lane *lane, int64_t rows, int64_t columns, uintptr_t bits)
+static enum status check_coded(const struct lane *lane, int64_t rows, int64_t columns,
+                               uintptr_t bits)
 {
   const enum status status = check_fp8(lane);
   if (status)
@@ -158,128 +92,43 @@ static enum status check_coded(struct lane *lane, int64_t rows, int64_t columns,
   return STATUS_OK;
 }
 
-static uintptr_t bits_of_norm(const struct row_norm *op)
+static enum status check_norm(const struct lane *lane, const struct row_norm *op)
 {
-  return (uintptr_t)op->x | (uintptr_t)op->add | (uintptr_t)op->sum | (uintptr_t)op->gamma |
-         (uintptr_t)op->beta | (uintptr_t)op->code | (uintptr_t)(op->x_stride * 2) |
-         (uintptr_t)(op->y_stride * 2);
-}
-
-enum status cuda_norm(struct lane *lane, const struct row_norm *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_norm(op->C);
+  const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->add | (uintptr_t)op->sum |
+                         (uintptr_t)op->gamma | (uintptr_t)op->beta | (uintptr_t)op->code |
+                         (uintptr_t)(op->x_stride * 2) | (uintptr_t)(op->y_stride * 2);
+  enum status status = check_norm_width(op->C);
   if (!status && op->code)
-    status = check_coded(lane, op->rows, op->C, bits_of_norm(op));
-  if (status)
-    return status;
-  if (op->code && op->groups != 1)
-    return status_set(STATUS_INTERNAL, "a norm of %lld groups in fp8", (long long)op->groups);
-  gpu_norm_forward(&launch, op);
-  return cuda_check_launch("a norm");
+    status = check_coded(lane, op->rows, op->C, bits);
+  if (!status && op->code && op->groups != 1)
+    status = status_set(STATUS_INTERNAL, "a norm of %lld groups in fp8", (long long)op->groups);
+  return status;
 }
 
-enum status cuda_norm_backward(struct lane *lane, const struct row_norm_backward *op)
+static enum status check_rope(const struct rope *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_norm(op->C);
-  if (status)
-    return status;
-  gpu_norm_gradient(&launch, op);
-  return cuda_check_launch("a norm's gradient");
+  if (op->D % 2 == 0 && op->D <= DEVICE_CUDA_MOST_HEAD)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL,
+                    "rotary positions of heads of %lld elements: even, and at most %d",
+                    (long long)op->D, DEVICE_CUDA_MOST_HEAD);
 }
 
-enum status cuda_rope(struct lane *lane, const struct rope *op)
+static enum status check_swiglu(const struct lane *lane, const struct fp8_swiglu *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  if (op->D % 2 != 0 || op->D > DEVICE_CUDA_MOST_HEAD)
-    return status_set(STATUS_INTERNAL,
-                      "rotary positions of heads of %lld elements: even, and at most %d",
-                      (long long)op->D, DEVICE_CUDA_MOST_HEAD);
-  gpu_rope(&launch, op);
-  return cuda_check_launch("rotary positions");
-}
-
-enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_swiglu(&launch, rows, F, gu, y);
-  return cuda_check_launch("SwiGLU");
-}
-
-enum status cuda_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                              uint8_t *code, float *scale)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const enum status status = check_coded(lane, rows, F, (uintptr_t)gu | (uintptr_t)code);
-  if (status)
-    return status;
-  gpu_swiglu_coded(&launch, rows, F, gu, code, scale);
-  return cuda_check_launch("SwiGLU in fp8");
-}
-
-enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                                 const void *dy, void *dgu, void *y)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_swiglu_backward(&launch, rows, F, gu, dy, dgu, y);
-  return cuda_check_launch("SwiGLU's gradient");
-}
-
-enum status cuda_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status =
+  const enum status status =
       check_coded(lane, op->rows, op->F,
                   (uintptr_t)op->gu | (uintptr_t)op->dy | (uintptr_t)op->code |
                       (uintptr_t)op->scale | (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                       (uintptr_t)op->y_turned | (uintptr_t)op->y_turned_scale);
-  if (!status)
-    status = device_check_swiglu(op);
-  if (status)
-    return status;
-  gpu_swiglu_backward_coded(&launch, op);
-  return cuda_check_launch("SwiGLU's gradient in fp8");
+  return status ? status : device_check_swiglu(op);
 }
 
-enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                           const int32_t *token, const void *wte, const void *wpe, void *x)
+/* For the message about an id outside the vocabulary. */
+static enum status note_vocabulary(struct lane *lane, int64_t V)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
   atomic_store(&cuda_lane(lane)->vocabulary, V);
-  gpu_embedding(&launch, rows, T, C, V, token, wte, wpe, x, cuda_lane(lane)->fault_there);
-  return cuda_check_launch("an embedding");
-}
-
-enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
-                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
-                                    bool wpe_accumulate, void *dwpe)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  void *work = NULL;
-  const enum status status = dwte ? cuda_lane_room(lane, &work) : STATUS_OK;
-  if (status)
-    return status;
-  return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate,
-                                           dwpe, work, CUDA_WORKSPACE),
-                    "an embedding's gradient");
-}
-
-enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
-                               const int32_t *target, float scale, bool gradient, double *loss)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  atomic_store(&cuda_lane(lane)->vocabulary, V);
-  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss,
-                    cuda_lane(lane)->fault_there);
-  return cuda_check_launch("the classifier");
-}
-
-enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_add(&launch, n, a, b, out);
-  return cuda_check_launch("an addition");
+  return STATUS_OK;
 }
 
 static bool is_narrow(enum dtype type)
@@ -287,120 +136,22 @@ static bool is_narrow(enum dtype type)
   return type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
-                      void *dst)
+static enum status check_parts(int parts, enum dtype type)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  if (from == to)
-    return cuda_copy(lane, dst, src, (size_t)n * dtype_size(from));
-  if (from == DTYPE_F32 && is_narrow(to))
-    gpu_narrow(&launch, n, src, to, dst);
-  else if (is_narrow(from) && to == DTYPE_F32)
-    gpu_widen(&launch, n, from, src, dst);
-  else
-    return status_set(STATUS_UNSUPPORTED,
-                      "a device converts between fp32 and bf16 or fp16, not from %s to %s",
-                      dtype_name(from), dtype_name(to));
-  return cuda_check_launch("a conversion");
-}
-
-enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
-                           const void *base, int64_t stride, bool accumulate, void *dst)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (type != DTYPE_F32 && !is_narrow(type))
     return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32, bf16 or fp16, not of %s",
                       dtype_name(type));
-  gpu_sum_parts(&launch, n, parts, type, base, stride, accumulate, dst);
-  return cuda_check_launch("a sum over ranks");
+  return STATUS_OK;
 }
 
-enum status cuda_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x)
+static enum status check_subtract(enum dtype type)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  if (type != DTYPE_F32 && !is_narrow(type))
-    return status_set(STATUS_UNSUPPORTED, "a device subtracts fp32, bf16 or fp16, not %s",
-                      dtype_name(type));
-  gpu_subtract(&launch, n, type, from, x);
-  return cuda_check_launch("a subtraction");
-}
-
-enum status cuda_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const enum status status = lane->device->ops->zero(lane, out, sizeof *out);
-  if (status)
-    return status;
-  gpu_max_magnitude(&launch, n, x, out);
-  return cuda_check_launch("a largest magnitude");
-}
-
-enum status cuda_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                          const float *x, void *messages)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  if (device_check_blocks(op))
-    return STATUS_INTERNAL;
-  gpu_quantise(&launch, op, n, parts, x, messages);
-  return cuda_check_launch("quantisation");
-}
-
-enum status cuda_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode,
-                            enum dtype type, void *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  if (device_check_blocks(op))
-    return STATUS_INTERNAL;
-  gpu_dequantise(&launch, op, n, parts, messages, stride, mode, type, out);
-  return cuda_check_launch("a sum of quantised messages");
-}
-
-enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_sum_exact(&launch, n, term, sum);
-  return cuda_check_launch("an exact sum");
-}
-
-enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_merge_exact(&launch, other, sum);
-  return cuda_check_launch("a merge of exact sums");
-}
-
-enum status cuda_conclude(struct lane *lane, const struct exactsum *loss,
-                          const struct exactsum *squares, double clip, struct outcome *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_conclude(&launch, loss, squares, clip, out);
-  return cuda_check_launch("the end of a step");
-}
-
-enum status cuda_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
-                                void *messages)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_pack_exponents(&launch, n, parts, x, messages);
-  return cuda_check_launch("a message with short exponents");
-}
-
-enum status cuda_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
-                                  int64_t stride, float *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_unpack_exponents(&launch, n, parts, messages, stride, out);
-  return cuda_check_launch("vectors with short exponents");
-}
-
-enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_sum_squares(&launch, n, x, sum);
-  return cuda_check_launch("a sum of squares");
+  return type == DTYPE_F32 || is_narrow(type)
+             ? STATUS_OK
+             : status_set(STATUS_UNSUPPORTED, "a device subtracts fp32, bf16 or fp16, not %s",
+                          dtype_name(type));
 }
 
 static enum status check_selection(const struct selection *op, int64_t n)
@@ -411,29 +162,6 @@ static enum status check_selection(const struct selection *op, int64_t n)
                     (long long)op->keep, (long long)op->block);
 }
 
-enum status cuda_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                        const float *x, const struct slots *slots)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_selection(op, n);
-  if (status)
-    return status;
-  gpu_select(&launch, op, n, parts, x, slots);
-  return cuda_check_launch("a selection");
-}
-
-enum status cuda_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
-                         void *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_selection(op, n);
-  if (status)
-    return status;
-  gpu_scatter(&launch, op, n, parts, slots, mode, type, out);
-  return cuda_check_launch("a sparse sum");
-}
-
 static enum status check_sketch(const struct sketch *op, int64_t n)
 {
   if (sketch_is_valid(op) && n >= 0)
@@ -442,56 +170,12 @@ static enum status check_sketch(const struct sketch *op, int64_t n)
                     (long long)op->keep, (long long)op->block);
 }
 
-enum status cuda_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
-                        const float *x, void *messages)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_sketch(op, n);
-  if (status)
-    return status;
-  gpu_sketch(&launch, op, n, parts, x, messages);
-  return cuda_check_launch("a sketch");
-}
-
-enum status cuda_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
-                          const void *messages, int64_t stride, enum scatter_mode mode, float *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_sketch(op, n);
-  if (status)
-    return status;
-  gpu_unsketch(&launch, op, n, parts, messages, stride, mode, out);
-  return cuda_check_launch("a sum of sketches");
-}
-
 static enum status check_lowrank(const struct lowrank *op, int64_t n)
 {
   if (lowrank_is_valid(op) && n >= 0)
     return STATUS_OK;
   return status_set(STATUS_INTERNAL, "a message of rank %d with rows of %lld elements", op->rank,
                     (long long)op->block);
-}
-
-enum status cuda_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
-                           const float *x, const struct factors *factors, float *work)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_lowrank(op, n);
-  if (status)
-    return status;
-  gpu_factorise(&launch, op, n, parts, x, factors, work);
-  return cuda_check_launch("a factorisation");
-}
-
-enum status cuda_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
-                        const struct factors *factors, enum quant_mode mode, float *out)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_lowrank(op, n);
-  if (status)
-    return status;
-  gpu_expand(&launch, op, n, parts, factors, mode, out);
-  return cuda_check_launch("a sum of products");
 }
 
 static enum status check_update(const struct update *op, bool copies)
@@ -516,23 +200,101 @@ static enum status check_update(const struct update *op, bool copies)
   return STATUS_OK;
 }
 
-enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master,
-                        const void *grad, void *const *state, void *working)
+/* Of variable arguments, because it reads none. Masters on a GPU are updated after the norm, which
+ * takes little time. */
+static enum status host_only(struct lane *lane, ...)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_update(op, working);
-  if (status)
-    return status;
-  gpu_update(&launch, n, op, master, grad, state, working);
-  return cuda_check_launch("an optimizer's update");
+  (void)lane;
+  return status_set(STATUS_UNSUPPORTED, "only the host updates before the norm is known");
 }
 
-/* Masters on a GPU are updated after the norm, which takes little time. */
-enum status cuda_speculate(struct lane *lane, int64_t n, const struct update *known,
-                           const void *pending, const struct update *next, const void *grad,
-                           void *master, void *const *state, void *copy)
+/* A row per operation: LAUNCHED, its check, and the words for its errors; OWN, a function below or
+ * in another file; or HOST_ONLY. */
+/* clang-format off */
+#define KERNEL_cast OWN, ,
+#define KERNEL_matmul OWN, ,
+#define KERNEL_fp8_quantise LAUNCHED, check_operand(lane, op), "an operand in fp8"
+#define KERNEL_fp8_unify LAUNCHED, check_unify(lane, op), "one scale per operand"
+#define KERNEL_fp8_largest LAUNCHED, check_part(lane, op), "magnitudes of a weight"
+#define KERNEL_fp8_merge LAUNCHED, STATUS_OK, "magnitudes of all ranks"
+#define KERNEL_fp8_scales LAUNCHED, STATUS_OK, "scales of a weight"
+#define KERNEL_fp8_code LAUNCHED, check_part(lane, op), "codes of a weight"
+#define KERNEL_fp8_turn LAUNCHED, check_turn(op), "codes of a transposed weight"
+#define KERNEL_bias_gradient LAUNCHED, cuda_lane_reserve(lane), "a bias gradient"
+#define KERNEL_norm LAUNCHED, check_norm(lane, op), "a norm"
+#define KERNEL_norm_backward LAUNCHED, check_norm_width(op->C), "a norm's gradient"
+#define KERNEL_rope LAUNCHED, check_rope(op), "rotary positions"
+#define KERNEL_swiglu LAUNCHED, STATUS_OK, "SwiGLU"
+#define KERNEL_swiglu_coded \
+  LAUNCHED, check_coded(lane, rows, F, (uintptr_t)gu | (uintptr_t)code), "SwiGLU in fp8"
+#define KERNEL_swiglu_backward LAUNCHED, STATUS_OK, "SwiGLU's gradient"
+#define KERNEL_swiglu_backward_coded LAUNCHED, check_swiglu(lane, op), "SwiGLU's gradient in fp8"
+#define KERNEL_attention OWN, ,
+#define KERNEL_attention_backward OWN, ,
+#define KERNEL_embedding LAUNCHED, note_vocabulary(lane, V), "an embedding"
+#define KERNEL_embedding_backward \
+  LAUNCHED, dwte ? cuda_lane_reserve(lane) : STATUS_OK, "an embedding's gradient"
+#define KERNEL_cross_entropy LAUNCHED, note_vocabulary(lane, V), "the classifier"
+#define KERNEL_add LAUNCHED, STATUS_OK, "an addition"
+#define KERNEL_sum_parts LAUNCHED, check_parts(parts, type), "a sum over ranks"
+#define KERNEL_subtract LAUNCHED, check_subtract(type), "a subtraction"
+#define KERNEL_max_magnitude LAUNCHED, cuda_zero(lane, out, sizeof *out), "a largest magnitude"
+#define KERNEL_quantise LAUNCHED, device_check_blocks(op), "quantisation"
+#define KERNEL_dequantise LAUNCHED, device_check_blocks(op), "a sum of quantised messages"
+#define KERNEL_pack_exponents LAUNCHED, STATUS_OK, "a message with short exponents"
+#define KERNEL_unpack_exponents LAUNCHED, STATUS_OK, "vectors with short exponents"
+#define KERNEL_sum_exact LAUNCHED, STATUS_OK, "an exact sum"
+#define KERNEL_merge_exact LAUNCHED, STATUS_OK, "a merge of exact sums"
+#define KERNEL_conclude LAUNCHED, STATUS_OK, "the end of a step"
+#define KERNEL_sum_squares LAUNCHED, STATUS_OK, "a sum of squares"
+#define KERNEL_select LAUNCHED, check_selection(op, n), "a selection"
+#define KERNEL_scatter LAUNCHED, check_selection(op, n), "a sparse sum"
+#define KERNEL_sketch LAUNCHED, check_sketch(op, n), "a sketch"
+#define KERNEL_unsketch LAUNCHED, check_sketch(op, n), "a sum of sketches"
+#define KERNEL_factorise LAUNCHED, check_lowrank(op, n), "a factorisation"
+#define KERNEL_expand LAUNCHED, check_lowrank(op, n), "a sum of products"
+#define KERNEL_update LAUNCHED, check_update(op, copy), "an optimizer's update"
+#define KERNEL_speculate HOST_ONLY, ,
+/* clang-format on */
+
+#define OWN(name, parameters, arguments, check, words)
+#define HOST_ONLY(name, parameters, arguments, check, words)                                       \
+  enum status cuda_##name parameters                                                               \
+  {                                                                                                \
+    return host_only arguments;                                                                    \
+  }
+#define LAUNCHED(name, parameters, arguments, check, words)                                        \
+  enum status cuda_##name parameters                                                               \
+  {                                                                                                \
+    const enum status status = check;                                                              \
+    cudaError_t error = cudaSuccess;                                                               \
+    if (status)                                                                                    \
+      return status;                                                                               \
+    struct gpu_launch launch = cuda_launch(lane);                                                  \
+    launch.error = &error;                                                                         \
+    gpu_##name(&launch, GPU_REST arguments);                                                       \
+    return error ? cuda_check(error, words) : cuda_check_launch(words);                            \
+  }
+#define DEFINE(name, parameters, arguments, kernel) DEFINE_AS(name, parameters, arguments, kernel)
+#define DEFINE_AS(name, parameters, arguments, how, check, words)                                  \
+  how(name, parameters, arguments, check, words)
+#define OPERATION(name, parameters, arguments, kind, work)                                         \
+  DEFINE(name, parameters, arguments, KERNEL_##name)
+#include "device/operations.h"
+
+enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                      void *dst)
 {
-  (void)lane, (void)n, (void)known, (void)pending, (void)next, (void)grad, (void)master,
-      (void)state, (void)copy;
-  return status_set(STATUS_UNSUPPORTED, "only the host updates before the norm is known");
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (from == to)
+    return cuda_copy(lane, dst, src, (size_t)n * dtype_size(from));
+  if (from == DTYPE_F32 && is_narrow(to))
+    gpu_narrow(&launch, n, src, to, dst);
+  else if (is_narrow(from) && to == DTYPE_F32)
+    gpu_widen(&launch, n, from, src, dst);
+  else
+    return status_set(STATUS_UNSUPPORTED,
+                      "a device converts between fp32 and bf16 or fp16, not from %s to %s",
+                      dtype_name(from), dtype_name(to));
+  return cuda_check_launch("a conversion");
 }

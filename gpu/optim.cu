@@ -107,20 +107,6 @@ void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accu
     add_levels<T, (W < 4 ? W : 4), ALL>(launch, n, p, accumulate, dst);
 }
 
-template <typename T>
-void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride,
-            bool accumulate, float *dst)
-{
-  constexpr int W = 16 / (int)sizeof(T);
-  const parts<T> p = {(const T *)base, stride, count};
-  if (n == 0)
-    return;
-  if ((uintptr_t)dst % 16 == 0 && rows_pack(W, sizeof(T), n, stride, base, NULL, NULL, NULL))
-    run_parts<T, W>(launch, n, p, accumulate, dst);
-  else
-    run_parts<T, 1>(launch, n, p, accumulate, dst);
-}
-
 /* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the
  * same bits ----------------------------------------------- */
 
@@ -364,14 +350,19 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
 } // namespace
 
 void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type,
-                   const void *base, int64_t stride, bool accumulate, float *dst)
+                   const void *base, int64_t stride, bool accumulate, void *dst)
 {
-  if (type == DTYPE_BF16)
-    sum_of<bf16>(launch, n, count, base, stride, accumulate, dst);
-  else if (type == DTYPE_F16)
-    sum_of<__half>(launch, n, count, base, stride, accumulate, dst);
-  else
-    sum_of<float>(launch, n, count, base, stride, accumulate, dst);
+  if (n == 0)
+    return;
+  with_dtype(type, [&](auto t) {
+    using T = decltype(t);
+    constexpr int W = 16 / (int)sizeof(T);
+    const parts<T> p = {(const T *)base, stride, count};
+    if ((uintptr_t)dst % 16 == 0 && rows_pack(W, sizeof(T), n, stride, {base}))
+      run_parts<T, W>(launch, n, p, accumulate, (float *)dst);
+    else
+      run_parts<T, 1>(launch, n, p, accumulate, (float *)dst);
+  });
 }
 
 void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exactsum *sum)
@@ -383,8 +374,9 @@ void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exa
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 
-void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exactsum *sum)
+void gpu_sum_squares(const gpu_launch *launch, int64_t n, const void *from, exactsum *sum)
 {
+  const float *x = (const float *)from;
   const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 4),
                 most = 8 * (int64_t)launch->multiprocessors;
   const unsigned grid = (unsigned)(blocks < most ? blocks : most);

@@ -1331,21 +1331,22 @@ GPU_TEST(test_embedding_room)
 {
   enum { ROWS = 3000, C = 1000, V = 40 };
   static float few[V * C], all[V * C];
-  const struct gpu_launch launch = cuda_launch(gpu_lane);
+  cudaError_t error = cudaSuccess;
+  struct gpu_launch launch = cuda_launch(gpu_lane); /* which has a workspace */
   int32_t token[ROWS];
-  void *work = NULL;
   for (int r = 0; r < ROWS; r++)
     token[r] = r * r % 77 % V;
   int32_t *there = tokens_there(token, ROWS);
   struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
-  must(cuda_lane_room(gpu_lane, &work));
-  assert_int_equal(gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there,
-                                          false, NULL, work, 1 << 10),
-                   cudaErrorMemoryAllocation);
+  launch.error = &error;
+  launch.bytes = 1 << 10;
+  gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL);
+  assert_int_equal(error, cudaErrorMemoryAllocation);
   for (int time = 0; time < 2; time++) {
     upload(&dwte);
-    must_cuda(gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false,
-                                     NULL, work, time ? CUDA_WORKSPACE : 256 << 10));
+    launch.bytes = time ? CUDA_WORKSPACE : 256 << 10;
+    gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL);
+    must_cuda(error);
     must_cuda(cudaDeviceSynchronize());
     must_cuda(cudaMemcpy(time ? all : few, dwte.there, sizeof all, cudaMemcpyDeviceToHost));
   }
