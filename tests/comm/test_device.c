@@ -31,24 +31,36 @@ const char *__tsan_default_options(void)
 static const int64_t pieces[] = {0, 1000, 612, 4948, 129};
 enum { PIECES = sizeof pieces / sizeof pieces[0] };
 
-static void for_both_ways(void (*test)(struct device *device))
+static void with_device(struct device *device, const char *transport, const char *text,
+                        void (*test)(struct device *device))
+{
+  comm_set_device(job, device);
+  must(comm_set_transport(job, transport));
+  assert_string_equal(comm_transport(job), transport);
+  assert_string_equal(comm_transport_text(job), text);
+  test(device);
+  must(comm_set_transport(job, "mpi"));
+  comm_set_device(job, NULL);
+}
+
+/* MPI with device memory, in both ways, and the transport of host memory. */
+static void for_every_way(void (*test)(struct device *device))
 {
   for (int direct = 0; direct < 2; direct++)
     for (int p = 0; p < PIECES; p++) {
       comm_mpi_force_stage(direct, pieces[p]);
       struct device *device = apart_create(direct);
-      comm_set_device(job, device);
-      must(comm_set_transport(job, "mpi_device"));
-      assert_string_equal(comm_transport(job), "mpi_device");
-      assert_string_equal(comm_transport_text(job),
-                          direct ? "mpi, with pointers to device memory"
-                                 : "mpi, staged through pinned memory of the host");
-      test(device);
-      must(comm_set_transport(job, "mpi"));
-      comm_set_device(job, NULL);
+      with_device(device, "mpi_device",
+                  direct ? "mpi, with pointers to device memory"
+                         : "mpi, staged through pinned memory of the host",
+                  test);
       apart_destroy(device);
     }
   comm_mpi_force_stage(-1, 0);
+  struct device *host;
+  must(device_create("host", 0, DTYPE_F32, &host));
+  with_device(host, "mpi", "mpi", test);
+  device_destroy(host);
 }
 
 /* The arrays of one lane: the test's copies of the data on the device. */
@@ -74,7 +86,8 @@ static void open_worker(struct worker *w, struct device *device, int salt)
 {
   *w = (struct worker){.device = device, .salt = salt};
   must(comm_group_create(job, COMM_WORLD, 0, &w->group));
-  assert_ptr_equal(w->group->transport, &comm_mpi_device_transport);
+  assert_ptr_equal(w->group->transport,
+                   device->model.host_memory ? &comm_mpi_transport : &comm_mpi_device_transport);
   must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane));
   must(device->ops->mark_create(device, &w->end));
   w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
@@ -272,7 +285,7 @@ static void use_one_lane(struct device *device)
 
 TEST(one_lane_in_pieces_of_all_sizes)
 {
-  for_both_ways(use_one_lane);
+  for_every_way(use_one_lane);
 }
 
 /* Started in another order on each rank, at the same time as the control plane on this thread. */
@@ -299,7 +312,7 @@ static void use_lanes_at_once(struct device *device)
 
 TEST(lanes_do_not_share_an_order)
 {
-  for_both_ways(use_lanes_at_once);
+  for_every_way(use_lanes_at_once);
 }
 
 /* A step allocates nothing. */
@@ -316,7 +329,7 @@ static void use_twice_and_count(struct device *device)
 
 TEST(a_step_allocates_nothing)
 {
-  for_both_ways(use_twice_and_count);
+  for_every_way(use_twice_and_count);
 }
 
 /* The host groups of an offloading job exist next to the device's groups, and use host memory

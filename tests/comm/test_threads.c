@@ -1,6 +1,6 @@
-/* Two lanes run at the same time under MPI_THREAD_MULTIPLE, each in its own group, next to the
- * control plane on the main thread. The control planes of a job and of its sibling run on two
- * threads. Oracle: what every member has is a pure function of (member, round, element). */
+/* The control planes of a job and of its sibling run on two threads under MPI_THREAD_MULTIPLE.
+ * Oracle: what every member has is a pure function of (member, call, element). Lanes that run at
+ * the same time are in test_device.c. */
 /* ranks: 2 3 4 5 */
 #include <stdio.h>
 #include <string.h>
@@ -9,102 +9,8 @@
 #include "base/clock.h"
 #include "base/team.h"
 #include "comm/comm.h"
-#include "device/device.h"
-#include "device/lane.h"
 #include "fixture.h"
-#include "reduce.h"
 #include "tests/test.h"
-
-enum { COUNT = 512, MOST_RANKS = 5, ROUNDS = 40 };
-
-struct worker {
-  struct comm_group *group;
-  struct lane *lane;
-  int salt;
-  float full[MOST_RANKS * COUNT], staging[MOST_RANKS * COUNT], shard[COUNT];
-};
-
-/* Small integers: their sums are exact. */
-static float value(int salt, int rank, int round, int i)
-{
-  return (float)((salt * 31 + rank * 17 + round * 7 + i) % 1009);
-}
-
-static enum status gather_round(struct worker *w, int round)
-{
-  int index = comm_group_index(w->group), size = comm_group_size(w->group);
-  for (int i = 0; i < COUNT; i++)
-    w->shard[i] = value(w->salt, index, round, i);
-  enum status status = comm_all_gather(w->group, w->lane, w->shard, COUNT * sizeof(float), w->full);
-  for (int i = 0; !status && i < size * COUNT; i++)
-    if (w->full[i] != value(w->salt, i / COUNT, round, i % COUNT))
-      return status_set(STATUS_INTERNAL, "all-gather %d of round %d is wrong at %d", w->salt, round,
-                        i);
-  return status;
-}
-
-static enum status reduce_round(struct worker *w, int round)
-{
-  int index = comm_group_index(w->group), size = comm_group_size(w->group);
-  for (int i = 0; i < size * COUNT; i++)
-    w->full[i] = value(w->salt, index, round, i);
-  enum status status =
-      reduce_scatter(w->group, w->lane, w->full, COUNT, DTYPE_F32, w->staging, false, w->shard);
-  for (int i = 0; !status && i < COUNT; i++) {
-    float expected = 0;
-    for (int m = 0; m < size; m++)
-      expected += value(w->salt, m, round, index * COUNT + i);
-    if (w->shard[i] != expected)
-      return status_set(STATUS_INTERNAL, "reduce-scatter %d of round %d is wrong at %d", w->salt,
-                        round, i);
-  }
-  return status;
-}
-
-static enum status work(void *arg)
-{
-  struct worker *w = arg;
-  enum status status = STATUS_OK;
-  for (int round = 0; !status && round < ROUNDS; round++) {
-    status = gather_round(w, round);
-    if (!status)
-      status = reduce_round(w, round);
-  }
-  return status;
-}
-
-TEST(lanes_do_not_share_an_order)
-{
-  static struct worker workers[2];
-  struct device *device;
-  struct thread *threads[2];
-  must(device_create("host", 0, DTYPE_F32, &device));
-  for (int t = 0; t < 2; t++) {
-    workers[t].salt = t + 1;
-    must(comm_group_create(job, COMM_WORLD, 0, &workers[t].group));
-    must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &workers[t].lane));
-  }
-  for (int t = 0; t < 2; t++) { /* the other way round on odd ranks */
-    int which = t ^ (comm_rank(job) & 1);
-    must(thread_start("worker", work, &workers[which], &threads[which]));
-  }
-  for (int round = 0; round < ROUNDS; round++) {
-    int64_t sum = round;
-    must(comm_sum_i64(job, &sum, 1));
-    assert_int_equal(sum, (int64_t)round * comm_ranks(job));
-  }
-  for (int t = 0; t < 2; t++) {
-    enum status status = thread_join(threads[t]);
-    if (status)
-      print_error("%s\n", status_text());
-    must(status);
-  }
-  for (int t = 0; t < 2; t++) {
-    device->ops->lane_destroy(workers[t].lane);
-    comm_group_destroy(workers[t].group);
-  }
-  device_destroy(device);
-}
 
 enum { CALLS = 300, MOST_BYTES = 5000 };
 
