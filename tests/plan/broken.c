@@ -3,23 +3,10 @@
 #include "base/mem.h"
 #include "broken.h"
 #include "plan/internal.h"
+#include "plan/ops.h"
 #include "tests/test.h"
 
 enum { BLOCKS = 2 };
-
-const char broken_full_shard[] = "full_shard ranks=4 prefetch=1 recompute=2 micros=2 each_micro";
-const char broken_shard_optim[] = "shard_optim ranks=3 prefetch=1";
-const char broken_no_shard[] = "no_shard ranks=3 prefetch=1";
-
-const char broken_no_shard_micros[] = "no_shard ranks=3 prefetch=1 micros=2";
-const char broken_host_device[] = "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host";
-const char broken_host_shared[] = "full_shard ranks=2 micros=2 bf16 host params_full cpu_reduce "
-                                  "nvme_state=1 moments=bf16 keep=input_nvme";
-
-const char broken_host_one_node[] =
-    "full_shard ranks=3 prefetch=1 micros=2 host params_full cpu_reduce one_node";
-
-const char broken_hybrid_shard[] = "hybrid_shard ranks=4 group=2 prefetch=1 micros=2";
 
 static struct model model;
 
@@ -93,6 +80,201 @@ void broken_refused(struct plan *plan, const char *words)
   if (!strstr(status_text(), words))
     fail_msg("\"%s\" is not in: %s", words, status_text());
   plan_destroy(plan);
+}
+
+/* ---- changes as text ---- */
+
+static int index_of(const char *const *names, int n, const char *name)
+{
+  for (int i = 0; i < n; i++)
+    if (names[i] && strcmp(names[i], name) == 0)
+      return i;
+  fail_msg("nothing is named '%s'", name);
+  return -1;
+}
+
+static const char *const groups[GROUP_COUNT] = {"NONE", "GATHER", "REDUCE", "REPLICAS",
+                                                "NODE", "ACROSS", "WORLD"};
+
+static int instr_of(const struct plan *plan, const char *text)
+{
+  char name[32], group[16] = "";
+  int at = 0, unit = -1, micro = -1, more = 0, n = 0;
+  if (sscanf(text, "#%d", &at) == 1)
+    return at < 0 ? plan->n + at : at;
+  assert_int_equal(sscanf(text, "%31[A-Z_]%n", name, &n), 1);
+  text += n;
+  if (sscanf(text, ":%d%n", &unit, &n) == 1)
+    text += n;
+  if (sscanf(text, ":%d%n", &micro, &n) == 1)
+    text += n;
+  if (sscanf(text, "@%15[A-Z]%n", group, &n) == 1)
+    text += n;
+  (void)sscanf(text, "+%d", &more);
+  for (at = 0; at < plan->n; at++) {
+    const struct instr *instr = &plan->instr[at];
+    if (strcmp(plan_op_name(instr->op), name) == 0 && (unit < 0 || instr->unit == unit) &&
+        (micro < 0 || instr->micro == micro) &&
+        (!*group || strcmp(groups[instr->attr.group], group) == 0))
+      return at + more;
+  }
+  fail_msg("the plan has no %s", name);
+  return -1;
+}
+
+/* "UPDATE:1.master": a name of its row in ops.c, or a number. */
+static struct plan_use *use_of(const struct plan *plan, const char *text)
+{
+  const char *const dot = strrchr(text, '.');
+  struct instr *const instr = &plan->instr[instr_of(plan, text)];
+  const struct operand *operand = op_rows[instr->op].operand;
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (operand[k].name && strcmp(operand[k].name, dot + 1) == 0)
+      return &instr->use[k];
+  assert_in_range(dot[1], '0', '9');
+  return &instr->use[atoi(dot + 1)];
+}
+
+int broken_buffer(const struct plan *plan, const char *text)
+{
+  if (strcmp(text, "none") == 0 || strcmp(text, "beyond") == 0)
+    return *text == 'n' ? -1 : plan->buffers;
+  if (strcmp(text, "new") == 0)
+    return plan->buffers - 1;
+  if (*text == '#' || (*text >= 'A' && *text <= 'Z'))
+    return use_of(plan, text)->buffer;
+  for (int b = 0; b < plan->buffers; b++)
+    if (strcmp(plan->buffer[b].name, text) == 0)
+      return b;
+  fail_msg("the plan has no buffer %s", text);
+  return -1;
+}
+
+static void set_attribute(struct attributes *attr, const char *name, const char *value)
+{
+  static const struct codec_ops *const codecs[] = {&codec_none, &codec_bf16, &codec_e4m3};
+  static const char *const names[] = {"none", "bf16", "e4m3"};
+  if (strcmp(name, "group") == 0)
+    attr->group = (enum plan_group)index_of(groups, GROUP_COUNT, value);
+  else if (strcmp(name, "codec") == 0)
+    attr->codec.ops = strcmp(value, "absent") ? codecs[index_of(names, 3, value)] : NULL;
+  else if (strcmp(name, "blocks") == 0)
+    attr->blocks = atoi(value);
+  else if (strcmp(name, "clip") == 0)
+    attr->clip = atof(value);
+  else if (strcmp(name, "fp8") == 0)
+    attr->fp8 = (enum fp8_use)atoi(value);
+  else if (strcmp(name, "lr_scale") == 0)
+    attr->lr_scale = atof(value);
+  else if (strcmp(name, "optimizer") == 0)
+    attr->optimizer = (enum optimizer)atoi(value);
+  else if (strcmp(name, "stochastic") == 0)
+    attr->stochastic = atoi(value);
+  else
+    attr->seed = (uint64_t)atoi(value);
+}
+
+static void change_instr(struct plan *plan, const char *verb, int i, const char *b, const char *c)
+{
+  struct instr *const instr = &plan->instr[i];
+  const struct instr kept = *instr;
+  if (strcmp(verb, "lane") == 0) {
+    for (instr->lane = 0; strcmp(plan_lane_name(instr->lane), b) != 0; instr->lane++)
+      ;
+  } else if (strcmp(verb, "attr") == 0) {
+    set_attribute(&instr->attr, b, c);
+  } else if (strcmp(verb, "wait") == 0) {
+    instr->wait[0] = (struct plan_wait){*b == '#' ? plan->n : instr_of(plan, b), 0};
+  } else if (strcmp(verb, "delete") == 0) {
+    broken_delete(plan, i);
+  } else {
+    struct instr *const other = &plan->instr[instr_of(plan, b)];
+    *instr = *other;
+    if (strcmp(verb, "swap") == 0)
+      *other = kept;
+  }
+}
+
+static void change_buffer(struct plan *plan, const char *verb, int buffer, const char *b)
+{
+  static const char *const scopes[] = {"shard", "rank", "group"};
+  static const char *const tiers[] = {"device", "host", "shared", "disk", "none"};
+  static const char *const purposes[] = {[PURPOSE_WINDOW] = "window", [PURPOSE_STATE] = "state"};
+  struct plan_buffer *const at = &plan->buffer[buffer];
+  const int64_t n = atoll(b) + (*b == '-' || *b == '+' ? at->elements : 0);
+  if (strcmp(verb, "move") == 0) {
+    at->offset += atoll(b);
+    at->parent_offset += atoll(b);
+  } else if (strcmp(verb, "over") == 0) {
+    const struct plan_buffer *const other = &plan->buffer[broken_buffer(plan, b)];
+    at->offset = other->offset;
+    at->parent = other->parent;
+    at->parent_offset = other->parent_offset;
+  } else if (strcmp(verb, "resize") == 0)
+    broken_resize(plan, buffer, n);
+  else if (strcmp(verb, "view") == 0)
+    broken_view(plan, buffer, n);
+  else if (strcmp(verb, "tier") == 0)
+    at->tier = (enum plan_tier)index_of(tiers, TIER_COUNT + 1, b);
+  else if (strcmp(verb, "purpose") == 0)
+    at->purpose = (enum plan_purpose)index_of(purposes, PURPOSE_STATE + 1, b);
+  else if (strcmp(verb, "persistent") == 0)
+    at->persistent = n;
+  else
+    at->scope = (enum plan_scope)index_of(scopes, 3, b);
+}
+
+static void make_step(struct plan *plan, char *step)
+{
+  static const char *const of_instr[] = {"lane", "attr", "put", "swap", "delete", "wait"};
+  static const char *const accesses[] = {"read", "write", "add"};
+  char *word[4] = {"", "", "", ""}, *rest = step;
+  for (int w = 0; w < 4 && (step = strtok_r(w ? NULL : step, " ", &rest)); w++)
+    word[w] = step;
+  if (strcmp(word[0], "settle") == 0)
+    broken_settle(plan);
+  else if (strcmp(word[0], "spread") == 0)
+    broken_spread(plan);
+  else if (strcmp(word[0], "order") == 0)
+    must(plan_order(plan));
+  else if (strcmp(word[0], "use") == 0) {
+    struct plan_use *const use = use_of(plan, word[1]);
+    use->buffer = broken_buffer(plan, word[2]);
+    if (*word[3])
+      use->access = (enum plan_access)index_of(accesses, 3, word[3]);
+  } else if (strcmp(word[0], "trade") == 0) {
+    struct plan_use *const a = use_of(plan, word[1]), *const b = use_of(plan, word[2]);
+    const int buffer = a->buffer;
+    a->buffer = b->buffer;
+    b->buffer = buffer;
+  } else if (strcmp(word[0], "access") == 0) {
+    use_of(plan, word[1])->access = (enum plan_access)index_of(accesses, 3, word[2]);
+  } else {
+    for (int k = 0; k < 6; k++)
+      if (strcmp(word[0], of_instr[k]) == 0) {
+        change_instr(plan, word[0], instr_of(plan, word[1]), word[2], word[3]);
+        return;
+      }
+    change_buffer(plan, word[0], broken_buffer(plan, word[1]), word[2]);
+  }
+}
+
+void broken_change(struct plan *plan, const char *change)
+{
+  char text[400], *rest = text;
+  assert_true(strlen(change) < sizeof text);
+  strcpy(text, change);
+  for (char *step = strtok_r(text, ";", &rest); step; step = strtok_r(NULL, ";", &rest))
+    make_step(plan, step);
+}
+
+void broken_rows(const struct broken_row *rows, size_t n)
+{
+  for (size_t r = 0; r < n; r++) {
+    struct plan *plan = broken_start(fixture_point("%s", rows[r].point));
+    broken_change(plan, rows[r].change);
+    broken_refused(plan, rows[r].words);
+  }
 }
 
 void broken_without(const struct point *point, enum op op, int unit, const char *words)

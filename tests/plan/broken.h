@@ -4,10 +4,17 @@
 
 #include "fixture.h"
 
-/* For fixture_point(). Those of `host` have masters in host memory. */
-extern const char broken_full_shard[], broken_shard_optim[], broken_hybrid_shard[],
-    broken_no_shard[], broken_no_shard_micros[], broken_host_device[], broken_host_shared[],
-    broken_host_one_node[];
+/* For fixture_point(). Those of HOST have masters in host memory. */
+#define FULL_SHARD "full_shard ranks=4 prefetch=1 recompute=2 micros=2 each_micro"
+#define SHARD_OPTIM "shard_optim ranks=3 prefetch=1"
+#define HYBRID_SHARD "hybrid_shard ranks=4 group=2 prefetch=1 micros=2"
+#define NO_SHARD "no_shard ranks=3 prefetch=1"
+#define NO_SHARD_MICROS NO_SHARD " micros=2"
+#define HOST_DEVICE "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host"
+#define HOST_SHARED                                                                                \
+  "full_shard ranks=2 micros=2 bf16 host params_full cpu_reduce nvme_state=1 moments=bf16 "        \
+  "keep=input_nvme"
+#define HOST_ONE_NODE "full_shard ranks=3 prefetch=1 micros=2 host params_full cpu_reduce one_node"
 
 /* A sound plan of the last rank. Its model is that of the last call: one plan at a time. */
 struct plan *broken_start(const struct point *point);
@@ -27,6 +34,34 @@ int broken_view(struct plan *plan, int parent, int64_t elements);
 void broken_delete(struct plan *plan, int i);
 /* The plan is refused with these words, and destroyed. */
 void broken_refused(struct plan *plan, const char *words);
+/* Sound plans that are broken by text, and refused with these words. `change` has steps that are
+ * separated by ';':
+ *
+ *   lane I LANE            instruction I runs on another lane
+ *   use I.K B [ACCESS]     operand K of I is buffer B
+ *   trade I.K J.L          the two operands have each other's buffer
+ *   access I.K ACCESS      read, write or add
+ *   attr I NAME VALUE      group, codec, blocks, clip, fp8, lr_scale, optimizer, stochastic, seed
+ *   put I J, swap I J      I becomes a copy of J; both change places
+ *   delete I, wait I J     I goes, and waits are made again; the first wait of I is for J
+ *   move B BYTES           B begins so many bytes later
+ *   over B C               B begins where C does, with its parent
+ *   resize B N, view B N   N elements, or with a sign so many more; a new buffer of B's first N
+ *   scope B SCOPE, tier B TIER, purpose B PURPOSE, persistent B 0
+ *   settle, spread, order  see below; plan_order() alone
+ *
+ * I is an operation with its unit, micro-batch and group, and a distance: "ENCODE:1:0@ACROSS+1"; or
+ * a number from the first or the last instruction: "#3", "#-1". B is the buffer of an operand, as
+ * "UPDATE:1.master" or "UPDATE:1.7", a buffer's name, "none", "beyond" or "new": the last view. */
+struct broken_row {
+  const char *point, *change, *words;
+};
+void broken_rows(const struct broken_row *rows, size_t n);
+#define BROKEN_ROWS(rows) broken_rows(rows, sizeof(rows) / sizeof *(rows))
+/* Makes the steps of a change. */
+void broken_change(struct plan *plan, const char *change);
+int broken_buffer(const struct plan *plan, const char *name);
+
 /* A sound plan without the first such instruction of a unit (-1: of any) is refused with these
  * words. */
 void broken_without(const struct point *point, enum op op, int unit, const char *words);

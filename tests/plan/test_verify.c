@@ -5,146 +5,89 @@
 #include <string.h>
 
 #include "broken.h"
-#include "plan/internal.h"
 #include "tests/test.h"
+
+/* clang-format off */
 
 /* ---- form, places, windows ---- */
 
 TEST(form_is_held_against_the_table)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].lane = LANE_COMPUTE;
-  broken_refused(plan, "wrong lane");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_WORK].buffer = -1;
-  broken_refused(plan, "has no operand work");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_RELEASE, -1, -1)].use[RELEASE_PARAMS + 1] =
-      (struct plan_use){plan->loss, ACCESS_READ};
-  broken_refused(plan, "has a superfluous operand loss");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_D].access = ACCESS_READ;
-  broken_refused(plan, "reads d, which its operation does not do");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[0].buffer = plan->buffers;
-  broken_refused(plan, "does not exist");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer =
-      plan->unit[1].state[0];
-  broken_refused(plan, "another unit");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "lane UPDATE compute", "wrong lane"},
+      {FULL_SHARD, "use BACKWARD.work none", "has no operand work"},
+      {FULL_SHARD, "use RELEASE.1 loss read", "has a superfluous operand loss"},
+      {FULL_SHARD, "access BACKWARD.d read", "reads d, which its operation does not do"},
+      {FULL_SHARD, "use BACKWARD.0 beyond", "does not exist"},
+      {FULL_SHARD, "use UPDATE.7 exp_avg.h.0", "another unit"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   plan->instr[3].op = OP_COUNT;
   broken_refused(plan, "unknown operation");
+
+  plan = broken_start(fixture_point(FULL_SHARD));
+  plan->instr[3].micro = 2;
+  broken_refused(plan, "unknown operation, unit or micro-batch");
 }
 
 TEST(waits_must_be_possible)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
-  forward->wait[0] = (struct plan_wait){fixture_find(plan, OP_METRICS, -1, -1), 0};
-  broken_refused(plan, "does not come before it");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
-  forward->wait[0] = (struct plan_wait){plan->n, 0};
-  broken_refused(plan, "does not exist");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "wait FORWARD METRICS", "does not come before it"},
+      {FULL_SHARD, "wait FORWARD #", "does not exist"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)].n_wait = PLAN_MAX_WAIT + 1;
   broken_refused(plan, "more waits than fit");
 }
 
 TEST(buffers_must_lie_where_they_belong)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->loss].offset = plan->transient_bytes[TIER_DEVICE];
-  broken_refused(plan, "loss does not lie inside its arena");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->unit[1].state[0]].offset = plan->buffer[plan->unit[2].state[0]].offset;
-  broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -=
-      PLAN_ALIGN;
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "move loss 100000000", "loss does not lie inside its arena"},
+      {FULL_SHARD, "over exp_avg.h.0 exp_avg.h.1",
+       "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes"},
+      {FULL_SHARD, "over FORWARD.out FORWARD.in; order",
+       "reads x.root and writes x.h.0 over the same bytes"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(NO_SHARD));
+  plan->buffer[broken_buffer(plan, "GATHER_GRADS.piece")].offset -= 256;
   broken_refused(plan, "which it is a part of");
-}
-
-TEST(one_instruction_may_not_meet_itself)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  const struct instr *forward = &plan->instr[fixture_find(plan, OP_FORWARD, -1, -1)];
-  plan->buffer[forward->use[2].buffer].offset = plan->buffer[forward->use[1].buffer].offset;
-  assert_int_equal(plan_order(plan), STATUS_OK);
-  broken_refused(plan, "reads x.root and writes x.h.0 over the same bytes");
 }
 
 TEST(windows_are_gathered_used_and_released)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  broken_delete(plan, fixture_find(plan, OP_RELEASE, -1, -1));
-  broken_refused(plan, "params.root is gathered and never released");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  broken_delete(plan, fixture_find(plan, OP_GATHER, -1, -1));
-  broken_refused(plan, "params.root, which is not gathered");
-
-  plan = broken_start(fixture_point(
-      "%s", broken_shard_optim)); /* where the bytes are there all the time, only older */
-  broken_delete(plan, fixture_find(plan, OP_GATHER, -1, -1));
-  broken_refused(plan, "params.root, which is not gathered");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  int release = fixture_find(plan, OP_RELEASE, -1, -1);
-  plan->instr[release] = plan->instr[fixture_find(plan, OP_GATHER, -1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "gathers params.root, which has not been released");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  int forward = fixture_find(plan, OP_FORWARD, -1, -1);
-  struct instr early = plan->instr[forward + 1], late = plan->instr[forward];
-  assert_int_equal(early.op, OP_RELEASE);
-  plan->instr[forward] = early;
-  plan->instr[forward + 1] = late;
-  broken_settle(plan);
-  broken_refused(plan, "params.h.0, which is not gathered");
-}
-
-TEST(a_value_must_be_written_in_its_step)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
-  broken_delete(plan, fixture_find(plan, OP_LOAD, -1, -1));
-  broken_refused(plan, "reads tokens before anything has written it in this step");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  broken_delete(plan, fixture_find(plan, OP_EMBED, -1, -1));
-  broken_refused(plan, "x.root before anything has written it in this step");
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "delete RELEASE", "params.root is gathered and never released"},
+      {FULL_SHARD, "delete GATHER", "params.root, which is not gathered"},
+      /* where the bytes are there all the time, only older */
+      {SHARD_OPTIM, "delete GATHER", "params.root, which is not gathered"},
+      {FULL_SHARD, "put RELEASE GATHER; settle",
+       "gathers params.root, which has not been released"},
+      {FULL_SHARD, "swap FORWARD FORWARD+1; settle", "params.h.0, which is not gathered"},
+      {NO_SHARD, "delete LOAD", "reads tokens before anything has written it in this step"},
+      {NO_SHARD, "delete EMBED", "x.root before anything has written it in this step"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 /* ---- counts, roles, sizes ---- */
 
 /* Each rank must have whole matrices, of this step, in an order that the ranks share. */
+#define MUON FULL_SHARD " optim=muon"
 TEST(matrices_are_whole)
 {
-  struct point point = *fixture_point("%s", broken_full_shard);
-  point.optim = OPTIM_muon;
-  broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
-  broken_without(&point, OP_DIRECTION, 1, "reads direction_mine, but");
-
-  struct plan *plan = broken_start(&point);
-  const int update = fixture_find(plan, OP_UPDATE, 1, -1);
-  broken_resize(plan, plan->instr[update].use[UPDATE_WORK].buffer, 64);
-  broken_refused(plan, "has too little room for a matrix of the unit");
-
-  plan = broken_start(&point);
-  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_DIRECTION, 1, -1)];
-  struct plan_buffer *piece = &plan->buffer[gather->use[GATHER_DIRECTION_PIECE].buffer];
+  static const struct broken_row rows[] = {
+      {MUON, "delete GATHER_DIRECTION:1", "changes direction.h.0, but"},
+      {MUON, "delete DIRECTION:1", "reads direction_mine, but"},
+      {MUON, "resize UPDATE:1.work 64", "has too little room for a matrix of the unit"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(MUON));
+  struct plan_buffer *piece = &plan->buffer[broken_buffer(plan, "GATHER_DIRECTION:1.piece")];
   const int64_t move = piece->parent_offset > 0 ? -piece->bytes : piece->bytes;
   piece->parent_offset += move;
   piece->offset += move;
@@ -153,88 +96,57 @@ TEST(matrices_are_whole)
 
 TEST(missing_instructions_are_reported)
 {
-  const struct point *hybrid = fixture_point("%s", broken_hybrid_shard);
-  broken_without(fixture_point("%s", broken_full_shard), OP_UPDATE, 1,
-                 "h.0 has no UPDATE: its parameters would never change");
-  broken_without(fixture_point("%s", broken_full_shard), OP_SQUARES, 1,
-                 "h.0 has no SQUARES: the gradient norm would lack a part");
-  broken_without(fixture_point("%s", broken_full_shard), OP_EMBED_BACKWARD, 0,
-                 "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
-  broken_without(fixture_point("%s", broken_full_shard), OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
-  broken_without(fixture_point("%s", broken_full_shard), OP_DECODE_SUM, 2,
-                 "changes grads.h.1 before anything has written it in this step");
-  broken_without(fixture_point("%s", broken_no_shard), OP_DECODE_SUM, 2,
-                 "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part");
-  broken_without(fixture_point("%s", broken_no_shard), OP_EXCHANGE, 2,
-                 "DECODE_SUM h.1 (#7, reduce) reads staging, but");
-  broken_without(fixture_point("%s", broken_no_shard), OP_EXCHANGE, 1,
-                 "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
-  broken_without(fixture_point("%s", broken_no_shard), OP_GATHER_GRADS, 1,
-                 "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
-  broken_without(fixture_point("%s", broken_no_shard), OP_BACKWARD, 1,
-                 "grads.h.0 before anything has written it in this step");
-  broken_without(
-      fixture_point("%s", broken_full_shard), OP_METRICS, -1,
-      "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
-  broken_without(hybrid, OP_EXCHANGE, 1,
-                 "h.0 has 1 EXCHANGE for the whole step where there must be 2");
-
-  struct plan *plan = broken_start(hybrid);
-  int second = fixture_find(plan, OP_BACKWARD, 2, -1);
-  while (plan->instr[second].op != OP_BACKWARD || plan->instr[second].unit != 2 ||
-         plan->instr[second].micro != 1)
-    second++;
-  broken_delete(plan, second);
-  broken_refused(plan, "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part");
-}
-
-TEST(repeated_instructions_are_reported)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] =
-      plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "h.0 has no UPDATE");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] =
-      plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
-
-  struct point coded = *fixture_point("%s", broken_no_shard);
-  coded.codec = "bf16";
-  plan = broken_start(&coded);
-  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] =
-      plan->instr[fixture_find(plan, OP_ENCODE, 1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "h.0 has 2 ENCODE for the whole step where there must be 1");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[3].micro = 2;
-  broken_refused(plan, "unknown operation, unit or micro-batch");
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "delete UPDATE:1", "h.0 has no UPDATE: its parameters would never change"},
+      {FULL_SHARD, "delete SQUARES:1",
+       "h.0 has no SQUARES: the gradient norm would lack a part"},
+      {FULL_SHARD, "delete EMBED_BACKWARD:0",
+       "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part"},
+      {FULL_SHARD, "delete DECODE_SUM:2", "DECODE_SUM h.1 m1"},
+      {FULL_SHARD, "delete DECODE_SUM:2",
+       "changes grads.h.1 before anything has written it in this step"},
+      {NO_SHARD, "delete DECODE_SUM:2",
+       "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part"},
+      {NO_SHARD, "delete EXCHANGE:2", "DECODE_SUM h.1 (#7, reduce) reads staging, but"},
+      {NO_SHARD, "delete EXCHANGE:1",
+       "h.0 has no EXCHANGE: its gradient would lack the other ranks' part"},
+      {NO_SHARD, "delete GATHER_GRADS:1",
+       "h.0 has no GATHER_GRADS: it would be updated by a partial gradient"},
+      {NO_SHARD, "delete BACKWARD:1", "grads.h.0 before anything has written it in this step"},
+      {FULL_SHARD, "delete METRICS",
+       "the step has no METRICS: loss and gradient norm would lack the other ranks' part"},
+      {HYBRID_SHARD, "delete EXCHANGE:1",
+       "h.0 has 1 EXCHANGE for the whole step where there must be 2"},
+      {HYBRID_SHARD, "delete BACKWARD:2:1",
+       "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part"},
+      {NO_SHARD, "put UPDATE:1 UPDATE:2; settle", "h.0 has no UPDATE"},
+      {NO_SHARD, "put UPDATE:2 UPDATE:1; settle",
+       "h.0 has 2 UPDATE for the whole step where there must be 1"},
+      {NO_SHARD " codec=bf16", "put SQUARES:1 ENCODE:1; settle",
+       "h.0 has 2 ENCODE for the whole step where there must be 1"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 TEST(states_are_those_of_the_optimizer)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
+  struct plan *plan = broken_start(fixture_point(NO_SHARD));
   plan->input.optim.name = OPTIM_lion;
   broken_refused(plan, "the plan's 2 states are not the 1 of lion");
 
-  plan = broken_start(fixture_point("%s", broken_no_shard));
+  plan = broken_start(fixture_point(NO_SHARD));
   plan->state[1].row = plan->state[0].row;
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
-  plan = broken_start(fixture_point("%s", broken_no_shard));
+  plan = broken_start(fixture_point(NO_SHARD));
   plan->state[1].dtype = DTYPE_BF16;
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  struct plan_buffer *buffer = &plan->buffer[plan->unit[1].state[1]];
-  buffer->elements -= 64;
-  buffer->bytes -= 64 * (int64_t)sizeof(float);
-  broken_settle(plan);
-  broken_refused(plan, "elements of exp_avg_sq.h.0 where there must be");
+  static const struct broken_row rows[] = {
+      {NO_SHARD, "resize exp_avg_sq.h.0 -64; settle",
+       "elements of exp_avg_sq.h.0 where there must be"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
@@ -251,12 +163,10 @@ static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
 
 TEST(every_buffer_has_one_scope)
 {
-  const struct point frozen = *fixture_point("shard_optim ranks=2 freeze=odd");
-  const struct point *const points[] = {
-      &frozen, fixture_point("%s", broken_full_shard), fixture_point("%s", broken_no_shard),
-      fixture_point("%s", broken_hybrid_shard), fixture_point("%s", broken_host_shared)};
+  static const char *const points[] = {"shard_optim ranks=2 freeze=odd", FULL_SHARD, NO_SHARD,
+                                       HYBRID_SHARD, HOST_SHARED};
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
-    struct plan *plan = broken_start(points[p]);
+    struct plan *plan = broken_start(fixture_point("%s", points[p]));
     for (int b = 0; b < plan->buffers; b++)
       refuses_other_scopes(plan, &plan->buffer[b].scope);
     for (int s = 0; s < plan->states; s++)
@@ -267,491 +177,278 @@ TEST(every_buffer_has_one_scope)
 
 TEST(scopes_are_held_against_the_elements)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->unit[1].master].scope = SCOPE_GROUP;
-  broken_refused(plan, "master.h.0 is planned as the same in the whole group, but it has another "
-                       "number of elements");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->unit[1].master].scope = SCOPE_RANK;
-  broken_refused(plan, "master.h.0 is planned as each rank's own, but members share a unit's "
-                       "parameters");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->buffer[plan->unit[1].master].scope = SCOPE_SHARD;
-  broken_refused(plan, "params.h.0 is planned as one shard per member, but nothing is sharded");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->metrics].scope = SCOPE_GROUP;
-  broken_refused(plan, "metrics is planned as the same in the whole group, but other ranks have "
-                       "other values");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->buffer[plan->metrics].purpose = PURPOSE_WINDOW;
-  plan->buffer[plan->metrics].scope = SCOPE_GROUP;
-  broken_refused(plan, "but it belongs to no unit");
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
+  static const struct broken_row rows[] = {
+      {FULL_SHARD, "scope master.h.0 group",
+       "master.h.0 is planned as the same in the whole group, but it has another number of "
+       "elements"},
+      {FULL_SHARD, "scope master.h.0 rank",
+       "master.h.0 is planned as each rank's own, but members share a unit's parameters"},
+      {NO_SHARD, "scope params.h.0 shard",
+       "params.h.0 is planned as one shard per member, but nothing is sharded"},
+      {FULL_SHARD, "scope metrics group",
+       "metrics is planned as the same in the whole group, but other ranks have other values"},
+      {FULL_SHARD, "purpose metrics window; scope metrics group", "but it belongs to no unit"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   plan->state[1].scope = SCOPE_RANK;
   broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take "
                        "it for another scope");
 
-  plan = broken_start(fixture_point("%s", broken_full_shard));
+  plan = broken_start(fixture_point(FULL_SHARD));
   plan->state[1].scope = SCOPE_RANK;
   for (int u = 0; u < plan->input.model->units; u++)
     plan->buffer[plan->unit[u].state[1]].scope = SCOPE_RANK;
   broken_refused(plan, "is planned as each rank's own, but its masters have another scope");
 }
 
+/* Each part of a collective has its size, and there is room for the received parts. */
 TEST(buffers_have_their_roles)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
-  struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  adam->use[UPDATE_STATE].buffer = plan->unit[1].state[1];
-  adam->use[UPDATE_STATE + 1].buffer = plan->unit[1].state[0];
-  broken_settle(plan);
-  broken_refused(plan, "changes exp_avg_sq.h.0 in the place of exp_avg.h.0");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  struct instr *squares = &plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)];
-  squares->use[0].buffer = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer;
-  broken_settle(plan);
-  broken_refused(plan, "of grads.h.0 where");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use[DECODE_SUM_SHARD].access = ACCESS_ADD;
-  broken_settle(plan);
-  broken_refused(plan, "adds to shard.h.0, which is not the sum"); /* but a part of what was sent */
-}
-
-/* Each part of a collective has its size, and there is room for the received parts. */
-TEST(collectives_have_their_sizes)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  const struct plan_use *use = plan->instr[fixture_find(plan, OP_EXCHANGE, 0, -1)].use;
-  broken_resize(plan, use[EXCHANGE_RECEIVED].buffer,
-                plan->buffer[use[EXCHANGE_RECEIVED].buffer].elements - 1);
-  broken_settle(plan);
-  broken_refused(plan, "elements of staging where there must be");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  use = plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use;
-  broken_resize(plan, use[DECODE_SUM_SHARD].buffer,
-                plan->buffer[use[DECODE_SUM_SHARD].buffer].elements - 1);
-  broken_settle(plan);
-  broken_refused(plan, "shard.h.0 where there must be");
+  static const struct broken_row rows[] = {
+      {NO_SHARD, "use UPDATE:1.7 exp_avg_sq.h.0; use UPDATE:1.8 exp_avg.h.0; settle",
+       "changes exp_avg_sq.h.0 in the place of exp_avg.h.0"},
+      {NO_SHARD, "use SQUARES:1.grads UPDATE:1.grads; settle", "of grads.h.0 where"},
+      {NO_SHARD, "access DECODE_SUM:1.shard add; settle", /* a part of what was sent */
+       "adds to shard.h.0, which is not the sum"},
+      {FULL_SHARD, "resize EXCHANGE:0.received -1; settle",
+       "elements of staging where there must be"},
+      {NO_SHARD, "resize DECODE_SUM:1.shard -1; settle", "shard.h.0 where there must be"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 /* ---- frozen parameters and generation ---- */
 
-TEST(every_part_of_a_sum_is_written_and_no_other)
+#define ALONE "full_shard micros=2"
+#define ODD_16 "full_shard ranks=16 freeze=odd" /* padding makes both parts equal */
+TEST(frozen_parameters_stay)
 {
-  const struct point alone = *fixture_point("full_shard micros=2");
-  struct point point = alone;
-  struct plan *plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)].use[BACKWARD_GRADS].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "BACKWARD h.1 m1 (#12, compute) has no operand grads");
-
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_LOSS, 0, 1)].use[LOSS_GRADS].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "compute) has no operand grads");
-
-  point.freeze = FREEZE_BUT_HEAD; /* no check would otherwise need it */
-  point.head = UNTIED;
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_LOSS, 3, 1)].use[LOSS_D].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "has no operand d");
-
-  point.freeze = FREEZE_MIDDLE;
-  plan = broken_start(&point);
-  struct instr *backward = &plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)];
-  assert_int_equal(backward->use[BACKWARD_GRADS].buffer, -1);
-  backward->use[BACKWARD_GRADS] = (struct plan_use){plan->metrics, ACCESS_WRITE};
-  broken_settle(plan);
-  broken_refused(plan, "has a superfluous operand grads");
-
-  plan = broken_start(&alone);
+  static const struct broken_row rows[] = {
+      {ALONE, "use BACKWARD:2:1.grads none; settle",
+       "BACKWARD h.1 m1 (#12, compute) has no operand grads"},
+      {ALONE, "use LOSS:0:1.grads none; settle", "compute) has no operand grads"},
+      {ALONE " freeze=but_head untied", "use LOSS:3:1.d none; settle", "has no operand d"},
+      {ALONE " freeze=middle untied", "use BACKWARD:2:1.grads metrics write; settle",
+       "has a superfluous operand grads"},
+      {"no_shard ranks=2 freeze=odd", "use UPDATE:1.master params.h.0; settle",
+       "changes params.h.0, but frozen.h.0 never changes"},
+      {"full_shard ranks=2 freeze=odd", "use UPDATE:1.master frozen.h.0; settle",
+       "changes frozen.h.0, but frozen.h.0 never changes"},
+      {ODD_16, "use GATHER:1.shard frozen.h.0; use GATHER:1+1.shard master.h.0; settle",
+       "gathers trained_window.h.0 to the wrong place in the unit"},
+      {ODD_16, "delete GATHER:1+1", "reads params.h.0, which is not gathered"},
+      {ODD_16, "use FORWARD:1.params GATHER:1.whole; settle",
+       "reads trained_window.h.0, which are not all of its parameters"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(ALONE));
   plan->unit[1].owned.begin += 256;
   broken_refused(plan, "updates another part of the unit than this rank's");
 }
 
-TEST(frozen_parameters_stay)
-{
-  const struct point odd = *fixture_point("no_shard ranks=2 freeze=odd");
-  struct plan *plan = broken_start(&odd);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer =
-      plan_root(plan, plan->unit[1].master, NULL);
-  broken_settle(plan);
-  broken_refused(plan, "changes params.h.0, but frozen.h.0 never changes");
-
-  const struct point shards = *fixture_point("full_shard ranks=2 freeze=odd");
-  plan = broken_start(&shards);
-  struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  adam->use[2].buffer = plan->unit[1].frozen;
-  broken_settle(plan);
-  broken_refused(plan, "changes frozen.h.0, but frozen.h.0 never changes");
-}
-
-TEST(each_part_is_gathered_to_its_place)
-{
-  /* so many ranks that padding makes both parts equal */
-  const struct point point = *fixture_point("full_shard ranks=16 freeze=odd");
-  struct plan *plan = broken_start(&point);
-  struct instr *trained = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)], *frozen = trained + 1;
-  assert_int_equal(plan->unit[1].layout.flat, 2 * plan->unit[1].layout.trained);
-  assert_int_equal(frozen->op, OP_GATHER);
-  trained->use[0].buffer = plan->unit[1].frozen;
-  frozen->use[0].buffer = plan->unit[1].master;
-  broken_settle(plan);
-  broken_refused(plan, "gathers trained_window.h.0 to the wrong place in the unit");
-
-  plan = broken_start(&point);
-  broken_delete(plan, fixture_find(plan, OP_GATHER, 1, -1) + 1);
-  broken_refused(plan, "reads params.h.0, which is not gathered");
-
-  plan = broken_start(&point);
-  int forward = fixture_find(plan, OP_FORWARD, 1, -1);
-  plan->instr[forward].use[0].buffer =
-      plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[1].buffer;
-  broken_settle(plan);
-  broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
-}
-
-static void keep_no_copies(struct plan *plan)
+static void keep_no_copies(struct plan *plan, enum op op, int operand)
 {
   for (int u = 0; u < plan->input.model->units; u++)
     plan->unit[u].policy.working = WORKING_NONE;
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op)
+      plan->instr[i].use[operand].buffer =
+          op == OP_GATHER ? plan->unit[plan->instr[i].unit].master : -1;
+  broken_settle(plan);
 }
 
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in
  * each step. */
+#define KEPT "full_shard ranks=2 prefetch=1 micros=2 bf16 keep_working"
 TEST(the_copy_that_is_kept_is_written_and_gathered)
 {
-  const struct point point =
-      *fixture_point("full_shard ranks=2 prefetch=1 micros=2 bf16 keep_working");
-  struct plan *plan = broken_start(&point);
-  const int adam = fixture_find(plan, OP_UPDATE, 1, -1),
-            gather = fixture_find(plan, OP_GATHER, 1, -1);
-  plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "has no operand working");
-
-  plan = broken_start(&point);
-  plan->instr[gather].use[0].buffer = plan->unit[1].master;
-  broken_settle(plan);
-  broken_refused(plan, "reads master.h.0 in the place of working.h.0");
-
-  plan = broken_start(&point);
-  plan->instr[gather].use[0].buffer = plan->unit[2].working;
-  broken_settle(plan);
-  broken_refused(plan, "uses working.h.1, which belongs to another unit");
-
-  plan = broken_start(&point);
-  broken_resize(plan, plan->unit[1].working, plan->buffer[plan->unit[1].working].elements - 1);
-  broken_settle(plan);
-  broken_refused(plan, "of working.h.0 where there must be");
-
-  plan = broken_start(&point);
-  keep_no_copies(plan);
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_GATHER)
-      plan->instr[i].use[0].buffer = plan->unit[plan->instr[i].unit].master;
-  broken_settle(plan);
+  static const struct broken_row rows[] = {
+      {KEPT, "use UPDATE:1.working none; settle", "has no operand working"},
+      {KEPT, "use GATHER:1.shard master.h.0; settle",
+       "reads master.h.0 in the place of working.h.0"},
+      {KEPT, "use GATHER:1.shard working.h.1; settle",
+       "uses working.h.1, which belongs to another unit"},
+      {KEPT, "resize working.h.0 -1; settle", "of working.h.0 where there must be"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(KEPT));
+  keep_no_copies(plan, OP_GATHER, GATHER_SHARD);
   broken_refused(plan, "has a superfluous operand working");
 
-  plan = broken_start(&point);
-  keep_no_copies(plan);
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_UPDATE)
-      plan->instr[i].use[UPDATE_WORKING].buffer = -1;
-  broken_settle(plan);
+  plan = broken_start(fixture_point(KEPT));
+  keep_no_copies(plan, OP_UPDATE, UPDATE_WORKING);
   broken_refused(plan, "reads working.root in the place of master.root");
 }
 
+#define GENERATE "generate full_shard ranks=2"
 TEST(keys_and_values_have_their_place)
 {
-  const struct point point = *fixture_point("generate full_shard ranks=2");
-  struct plan *plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->unit[1].master;
-  broken_settle(plan);
-  broken_refused(plan, "changes master.h.0 in fp32 where there must be uint8");
-
-  plan = broken_start(&point);
-  plan->buffer[plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer].purpose =
-      PURPOSE_STATE;
-  broken_refused(plan, "changes cache.h.0 in the place of its keys and values");
-
-  plan = broken_start(&point);
-  const int cache = plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer;
-  broken_resize(plan, cache, plan->buffer[cache].elements - 4);
-  broken_refused(plan, "adds to cache.h.0, which is too small for 40 tokens");
-
-  plan = broken_start(&point);
-  int first = fixture_find(plan, OP_DECODE, 1, -1), second = fixture_find(plan, OP_DECODE, 2, -1);
-  plan->instr[second].use[4].buffer = plan->instr[first].use[4].buffer;
-  broken_refused(plan, "uses cache.h.0, which belongs to another unit");
+  static const struct broken_row rows[] = {
+      {GENERATE, "use DECODE:1.cache master.h.0; settle",
+       "changes master.h.0 in fp32 where there must be uint8"},
+      {GENERATE, "purpose DECODE:1.cache state",
+       "changes cache.h.0 in the place of its keys and values"},
+      {GENERATE, "resize DECODE:1.cache -4",
+       "adds to cache.h.0, which is too small for 40 tokens"},
+      {GENERATE, "use DECODE:2.cache DECODE:1.cache",
+       "uses cache.h.0, which belongs to another unit"},
+  };
+  BROKEN_ROWS(rows);
 }
 
+#define SCALED SHARD_OPTIM " optim=muon lr_scale=0.5"
 TEST(attributes_are_the_inputs)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr.clip = 1;
-  broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_FORWARD, 1, -1)].attr.fp8 = FP8_PRODUCTS;
-  broken_refused(plan, "has other products in fp8 than its unit");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
-  broken_refused(plan, "updates by another optimizer than the plan's");
-
-  struct point point = *fixture_point("%s", broken_shard_optim);
-  point.optim = OPTIM_muon;
-  point.lr_scale = "0.5";
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)].attr.lr_scale = 1;
-  broken_refused(plan, "updates at 1 of the learning rate, where 0.5 is asked for");
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.lr_scale = 0.5;
-  broken_refused(plan, "updates at 0.5 of the learning rate, where 1 is asked for");
-  plan = broken_start(&point);
+  static const struct broken_row rows[] = {
+      {NO_SHARD, "attr METRICS clip 1", "clips to a norm of 1, where 0 is asked for"},
+      {NO_SHARD, "attr FORWARD:1 fp8 1", "has other products in fp8 than its unit"},
+      {NO_SHARD, "attr UPDATE:1 optimizer 1", "updates by another optimizer than the plan's"},
+      {SCALED, "attr UPDATE:2 lr_scale 1",
+       "updates at 1 of the learning rate, where 0.5 is asked for"},
+      {SCALED, "attr UPDATE:1 lr_scale 0.5",
+       "updates at 0.5 of the learning rate, where 1 is asked for"},
+      {SCALED, "attr DIRECTION:2 lr_scale 0.5",
+       "updates at 0.5 of the learning rate, where 0 is asked for"},
+      {NO_SHARD, "attr UPDATE:1 stochastic 1", "rounds in another way, or with another seed"},
+      {NO_SHARD, "attr UPDATE:1 seed 5", "rounds in another way, or with another seed"},
+      {NO_SHARD, "attr DECODE_SUM:1 seed 5", "rounds in another way, or with another seed"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(SCALED));
   plan->unit[0].policy.lr_scale = 3;
   broken_refused(plan, "updates at 1 of the learning rate, where 3 is asked for");
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_DIRECTION, 2, -1)].attr.lr_scale = 0.5;
-  broken_refused(plan, "updates at 0.5 of the learning rate, where 0 is asked for");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.stochastic = true;
-  broken_refused(plan, "rounds in another way, or with another seed");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.seed = 5;
-  broken_refused(plan, "rounds in another way, or with another seed");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.seed = 5;
-  broken_refused(plan, "rounds in another way, or with another seed");
 }
 
 /* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
  * codec has messages of the same size. */
 TEST(gradients_travel_by_one_codec)
 {
+  static const struct broken_row rows[] = {
+      {HYBRID_SHARD, "attr EXCHANGE:1 codec bf16",
+       "sends gradients by codec bf16, and its unit's travel by codec none"},
+      {HOST_ONE_NODE " codec=bf16", "attr SUM_SHARED:1 codec none",
+       "sends gradients by codec none, and its unit's travel by codec bf16"},
+      /* A unit without a codec next to units that have one. */
+      {FULL_SHARD " codec=bf16 mixed", "attr EXCHANGE:2:0 codec bf16",
+       "sends gradients by codec bf16, and its unit's travel by codec none"},
+      {FULL_SHARD, "attr DECODE_SUM:1 codec absent", "sends gradients by codec (absent)"},
+      {FULL_SHARD, "attr GATHER:1 codec none", "has a codec and no messages"},
+  };
+  BROKEN_ROWS(rows);
+  static const enum op changed[] = {OP_ENCODE, OP_DECODE_SUM},
+                       reads[] = {OP_EXCHANGE, OP_DECODE_SUM};
   struct codec_ops other = codec_bf16;
-  struct plan *plan = broken_start(fixture_point("%s", broken_hybrid_shard));
-  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &codec_bf16;
-  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
-
-  struct point point = *fixture_point("%s", broken_host_one_node);
-  point.codec = "bf16";
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
-  broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
-
-  /* A unit without a codec next to units that have one. */
-  point = *fixture_point("%s", broken_full_shard);
-  point.codec = "bf16";
-  point.mixed = true;
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_EXCHANGE, 2, 0)].attr.codec.ops = &codec_bf16;
-  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
-
-  static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
   for (int r = 0; r < 2; r++) {
-    point = *fixture_point("%s", broken_full_shard);
-    point.codec = "bf16";
-    plan = broken_start(&point);
-    plan->instr[fixture_find(plan, r ? OP_DECODE_SUM : OP_ENCODE, 1, 0)].attr.codec.ops = &other;
+    struct plan *plan = broken_start(fixture_point(FULL_SHARD " codec=bf16"));
+    plan->instr[fixture_find(plan, changed[r], 1, 0)].attr.codec.ops = &other;
     char words[128];
-    snprintf(words, sizeof words, "%s h.0 m0", plan_op_name(reads_messages[r]));
+    snprintf(words, sizeof words, "%s h.0 m0", plan_op_name(reads[r]));
     assert_int_equal(plan_verify(plan), STATUS_PLAN);
     assert_non_null(strstr(status_text(), words));
     broken_refused(plan, "messages of another codec than its own");
   }
-
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.codec.ops = NULL;
-  broken_refused(plan, "sends gradients by codec (absent)");
-  plan = broken_start(fixture_point("%s", broken_full_shard));
-  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].attr.codec.ops = &codec_none;
-  broken_refused(plan, "has a codec and no messages");
 }
 
-static const char codes[] = "full_shard ranks=2 micros=2 freeze=odd bf16 fp8";
-
-/* Codes by the scales of other parameters would be other numbers. */
+/* Codes by the scales of other parameters would be other numbers. With copies, a GATHER reads the
+ * codes, and no master. From host memory, a shard is fetched before it is measured. */
+#define CODES "full_shard ranks=2 micros=2 freeze=odd bf16 fp8"
 TEST(codes_are_of_their_scales)
 {
-  broken_without(fixture_point("%s", codes), OP_MEASURE, 1,
-                 "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
-  broken_without(fixture_point("%s", codes), OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
-
-  struct plan *plan = broken_start(fixture_point("%s", codes));
-  plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_TRAINED].buffer =
-      plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_FROZEN].buffer;
-  broken_settle(plan);
-  broken_refused(plan, "reads frozen.h.0 in the place of master.h.0");
-
-  plan = broken_start(fixture_point("%s", codes));
-  const int received =
-      plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_RECEIVED].buffer;
-  plan->instr[fixture_find(plan, OP_BACKWARD, 1, -1)].use[BACKWARD_SCALES].buffer = received;
-  broken_spread(plan);
-  broken_settle(plan);
-  broken_refused(plan, "reads magnitudes in the place of scales.h.0");
-  plan = broken_start(fixture_point("%s", codes));
-  broken_resize(plan, plan->unit[1].scales, plan->buffer[plan->unit[1].scales].elements - 64);
-  broken_refused(plan, "elements of scales.h.0 where there must be");
-  plan = broken_start(fixture_point("%s", codes));
+  static const struct broken_row rows[] = {
+      {CODES, "delete MEASURE:1", "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but"},
+      {CODES, "delete GATHER_SCALES:1", "h.0 has no GATHER_SCALES"},
+      {CODES, "use MEASURE:1.trained MEASURE:1.frozen; settle",
+       "reads frozen.h.0 in the place of master.h.0"},
+      {CODES, "use BACKWARD:1.scales MEASURE:1.received; spread; settle",
+       "reads magnitudes in the place of scales.h.0"},
+      {CODES, "resize scales.h.0 -64", "elements of scales.h.0 where there must be"},
+      {CODES " keep_working", "use GATHER:1.shard master.h.0; settle",
+       "reads master.h.0 in the place of codes.h.0"},
+      {CODES " host", "trade MEASURE:1.trained MEASURE:1.frozen; settle",
+       "which nothing has fetched"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(CODES));
   plan->unit[1].policy.window = plan->unit[1].policy.compute;
   broken_refused(plan, "superfluous operand scales");
-
-  /* With copies, a GATHER reads the codes, and no master. */
-  struct point point = *fixture_point("%s", codes);
-  point.keep_working = true;
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[GATHER_SHARD].buffer = plan->unit[1].master;
-  broken_settle(plan);
-  broken_refused(plan, "reads master.h.0 in the place of codes.h.0");
-
-  /* From host memory, a shard is fetched before it is measured. */
-  point = *fixture_point("%s", codes);
-  point.host = true;
-  plan = broken_start(&point);
-  struct instr *measure = &plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)];
-  const int trained = measure->use[MEASURE_TRAINED].buffer;
-  measure->use[MEASURE_TRAINED].buffer = measure->use[MEASURE_FROZEN].buffer;
-  measure->use[MEASURE_FROZEN].buffer = trained;
-  broken_settle(plan);
-  broken_refused(plan, "which nothing has fetched");
 }
 
-static const char windows[] = "full_shard ranks=2 freeze=odd weights=int8";
-static const char differences[] = "shard_optim ranks=2 weights=int8 difference";
-
 /* Ranks whose copies get different differences would compute with different parameters. */
+#define WEIGHTS "full_shard ranks=2 freeze=odd weights=int8"
+#define DIFFERENCES "shard_optim ranks=2 weights=int8 difference"
 TEST(copies_get_every_difference)
 {
-  broken_without(fixture_point("%s", differences), OP_DECODE_PARAMS, 1,
-                 "reads copy.h.0, which is not gathered");
-  struct plan *plan = broken_start(fixture_point("%s", differences));
-  plan->instr[plan->n - 1] = plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "message.h.0 has messages that are never decoded");
-  plan = broken_start(fixture_point("%s", differences));
-  const int first = fixture_find(plan, OP_ENCODE_PARAMS, 1, -1),
-            next = fixture_find(plan, OP_ENCODE_PARAMS, 2, -1);
-  memcpy(&plan->instr[next], &plan->instr[first], 3 * sizeof *plan->instr);
-  broken_settle(plan);
-  broken_refused(plan, "decodes into copy.h.0, which has not been released");
-  plan = broken_start(fixture_point("%s", differences));
-  const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
-  for (int i = 2; i >= 0; i--)
-    broken_delete(plan, fixture_find(plan, ops[i], 1, -1));
-  broken_refused(plan, "reads copy.h.0, which is not gathered");
-
-  plan = broken_start(fixture_point("%s", differences));
-  plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)].use[DECODE_PARAMS_WHOLE].access =
-      ACCESS_WRITE;
-  broken_settle(plan);
-  broken_refused(plan, "differences are added to a copy, other messages write a window");
-
-  plan = broken_start(fixture_point("%s", differences));
-  plan->buffer[plan->unit[1].copy].scope = SCOPE_RANK;
-  broken_refused(plan, "copy.h.0 is planned as each rank's own");
-  plan = broken_start(fixture_point("%s", differences));
-  plan->buffer[plan->unit[1].copy].scope = SCOPE_SHARD;
-  broken_refused(plan, "copy.h.0 is planned as one shard per member");
-
-  plan = broken_start(fixture_point("%s", differences));
+  static const struct broken_row rows[] = {
+      {DIFFERENCES, "delete DECODE_PARAMS:1", "reads copy.h.0, which is not gathered"},
+      {DIFFERENCES, "put #-1 ENCODE_PARAMS:1; settle",
+       "message.h.0 has messages that are never decoded"},
+      {DIFFERENCES,
+       "put ENCODE_PARAMS:2+2 DECODE_PARAMS:1; put ENCODE_PARAMS:2+1 GATHER_MESSAGES:1; "
+       "put ENCODE_PARAMS:2 ENCODE_PARAMS:1; settle",
+       "decodes into copy.h.0, which has not been released"},
+      {DIFFERENCES, "delete DECODE_PARAMS:1; delete GATHER_MESSAGES:1; delete ENCODE_PARAMS:1",
+       "reads copy.h.0, which is not gathered"},
+      {DIFFERENCES, "access DECODE_PARAMS:1.whole write; settle",
+       "differences are added to a copy, other messages write a window"},
+      {DIFFERENCES, "scope copy.h.0 rank", "copy.h.0 is planned as each rank's own"},
+      {DIFFERENCES, "scope copy.h.0 shard", "copy.h.0 is planned as one shard per member"},
+      {DIFFERENCES, "over master.h.0 copy_mine.h.0; settle",
+       "decodes copy.h.0 over the parameters that it holds"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(DIFFERENCES));
   plan->buffer[plan->unit[1].copy_mine].parent_offset = 0;
   plan->buffer[plan->unit[1].copy_mine].offset = plan->buffer[plan->unit[1].copy].offset;
   broken_refused(plan, "reads copy_mine.h.0, which is not at its place in the unit");
-
-  plan = broken_start(fixture_point("%s", differences));
-  plan->buffer[plan->unit[1].master].parent = plan->unit[1].copy;
-  plan->buffer[plan->unit[1].master].parent_offset =
-      plan->buffer[plan->unit[1].copy_mine].parent_offset;
-  plan->buffer[plan->unit[1].master].offset = plan->buffer[plan->unit[1].copy_mine].offset;
-  broken_settle(plan);
-  broken_refused(plan, "decodes copy.h.0 over the parameters that it holds");
 }
 
 TEST(parameters_travel_by_one_codec)
 {
-  static const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
-  for (int i = 0; i < 3; i++) {
-    struct plan *plan = broken_start(fixture_point("%s", windows));
-    plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.codec.ops = &codec_e4m3;
-    broken_refused(plan, "has parameters in codec e4m3, and its unit's travel in codec int8");
-    plan = broken_start(fixture_point("%s", windows));
-    plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.seed = 5;
-    broken_refused(plan, "rounds in another way, or with another seed");
-    plan = broken_start(fixture_point("%s", windows));
-    plan->unit[1].policy.weights.ops = NULL;
-    broken_refused(plan, "has parameters in codec int8, and its unit's travel in codec none");
-  }
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
-  const struct codec int8 = {.ops = &codec_int8, .values = &codec_none, .set = {.block = 256}};
-  plan->unit[1].policy.weights = int8;
+  static const struct broken_row rows[] = {
+      {WEIGHTS, "attr ENCODE_PARAMS:1 codec e4m3",
+       "has parameters in codec e4m3, and its unit's travel in codec int8"},
+      {WEIGHTS, "attr GATHER_MESSAGES:1 codec e4m3",
+       "has parameters in codec e4m3, and its unit's travel in codec int8"},
+      {WEIGHTS, "attr DECODE_PARAMS:1 codec e4m3",
+       "has parameters in codec e4m3, and its unit's travel in codec int8"},
+      {WEIGHTS, "attr ENCODE_PARAMS:1 seed 5", "rounds in another way, or with another seed"},
+      {WEIGHTS, "attr GATHER_MESSAGES:1 seed 5", "rounds in another way, or with another seed"},
+      {WEIGHTS, "attr DECODE_PARAMS:1 seed 5", "rounds in another way, or with another seed"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(WEIGHTS));
+  plan->unit[1].policy.weights.ops = NULL;
+  broken_refused(plan, "has parameters in codec int8, and its unit's travel in codec none");
+
+  plan = broken_start(fixture_point(FULL_SHARD));
+  plan->unit[1].policy.weights = (struct codec){
+      .ops = &codec_int8, .values = &codec_none, .set = {.block = 256}};
   broken_refused(plan, "gathers parameters as they are, and its unit's travel in codec int8");
 }
 
 /* Messages are of this rank's part, at its place among the others, and go to the part's place. */
 TEST(messages_have_their_places)
 {
-  struct plan *plan = broken_start(fixture_point("%s", windows));
-  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
-  struct plan_buffer *mine = &plan->buffer[gather->use[GATHER_MESSAGES_MINE].buffer];
+  static const struct broken_row rows[] = {
+      {WEIGHTS, "use GATHER_MESSAGES:1.mine GATHER_MESSAGES:1+3.mine; settle",
+       "which is no message of the unit's parameters"},
+      {WEIGHTS, "trade DECODE_PARAMS:1.whole DECODE_PARAMS:1+3.whole; settle",
+       "to the wrong place in the unit"},
+      {WEIGHTS, "put DECODE_PARAMS:1+-1 DECODE_PARAMS:1; settle",
+       "which does not hold the messages of all members"},
+      {WEIGHTS, "use ENCODE_PARAMS:1.shard exp_avg.h.0; settle",
+       "in the place of the unit's parameters"},
+      {WEIGHTS, "resize ENCODE_PARAMS:1.message 1", "where there must be"},
+      {WEIGHTS " host", "delete FETCH:1", "which nothing has fetched"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(WEIGHTS));
+  struct plan_buffer *mine = &plan->buffer[broken_buffer(plan, "GATHER_MESSAGES:1.mine")];
   mine->parent_offset = 0;
   mine->offset = plan->buffer[mine->parent].offset;
   broken_settle(plan);
   broken_refused(plan, "which is not at its place among the messages");
-
-  plan = broken_start(fixture_point("%s", windows));
-  gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
-  gather->use[GATHER_MESSAGES_MINE].buffer = (gather + 3)->use[GATHER_MESSAGES_MINE].buffer;
-  broken_settle(plan);
-  broken_refused(plan, "which is no message of the unit's parameters");
-
-  plan = broken_start(fixture_point("%s", windows));
-  struct instr *decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
-  assert_int_equal((decode + 3)->op, OP_DECODE_PARAMS);
-  const struct plan_use trained = decode->use[DECODE_PARAMS_WHOLE];
-  decode->use[DECODE_PARAMS_WHOLE] = (decode + 3)->use[DECODE_PARAMS_WHOLE];
-  (decode + 3)->use[DECODE_PARAMS_WHOLE] = trained;
-  broken_settle(plan);
-  broken_refused(plan, "to the wrong place in the unit");
-
-  plan = broken_start(fixture_point("%s", windows));
-  decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
-  *(decode - 1) = *decode;
-  broken_settle(plan);
-  broken_refused(plan, "which does not hold the messages of all members");
-
-  plan = broken_start(fixture_point("%s", windows));
-  plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_SHARD].buffer =
-      plan->unit[1].state[0];
-  broken_settle(plan);
-  broken_refused(plan, "in the place of the unit's parameters");
-
-  plan = broken_start(fixture_point("%s", windows));
-  broken_resize(
-      plan,
-      plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_MESSAGE].buffer,
-      1);
-  broken_refused(plan, "where there must be");
-
-  struct point host = *fixture_point("%s", windows);
-  host.host = true;
-  plan = broken_start(&host);
-  broken_delete(plan, fixture_find(plan, OP_FETCH, 1, -1));
-  broken_refused(plan, "which nothing has fetched");
 }
 
 /* A codec whose messages have one size, whatever they hold: so sizes give nothing away. */
@@ -776,180 +473,81 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
 }
 
 /* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there,
- * nothing can be gathered. */
+ * nothing can be gathered. A residual that is kept elsewhere is the unit's own, goes back each
+ * time, and is never older than the sum before. */
+#define SPENT NO_SHARD " codec=bf16"
+#define RESIDUAL FULL_SHARD " codec=bf16 feedback=fp32 residual"
 TEST(encoded_gradients_are_spent)
 {
-  for (int spent = 0; spent < 3; spent++) {
-    struct point point = *fixture_point("%s", broken_no_shard);
-    point.codec = "bf16";
-    point.feedback = spent == 1 ? "fp32" : NULL;
-    point.sample = spent == 2 ? 7 : 0;
-    struct plan *plan = broken_start(&point);
-    const int sum = fixture_find(plan, OP_DECODE_SUM, 1, -1),
-              gather = fixture_find(plan, OP_GATHER_GRADS, 1, -1);
-    const struct instr early = plan->instr[gather];
-    plan->instr[gather] = plan->instr[sum];
-    plan->instr[sum] = early;
-    broken_settle(plan);
-    broken_refused(plan, spent ? "which is not the unit's gradient" : "the sum over");
-  }
+  static const struct broken_row rows[] = {
+      {SPENT, "swap DECODE_SUM:1 GATHER_GRADS:1; settle", "the sum over"},
+      {SPENT " feedback=fp32", "swap DECODE_SUM:1 GATHER_GRADS:1; settle",
+       "which is not the unit's gradient"},
+      {SPENT " sample=7", "swap DECODE_SUM:1 GATHER_GRADS:1; settle",
+       "which is not the unit's gradient"},
+      {RESIDUAL "=host", "delete SAVE_RESIDUAL:1",
+       "h.0 has no SAVE_RESIDUAL in micro-batch 0: what its messages lose would be gone"},
+      {RESIDUAL "=host", "delete FETCH_RESIDUAL:1", "ENCODE h.0 m0"},
+      /* Before the first micro-batch has left its own. */
+      {RESIDUAL "=host", "swap SAVE_RESIDUAL:1:0 FETCH_RESIDUAL:1:1; spread; settle",
+       "reads residual.h.0 as 0 sums of this step have left it, where 1 have"},
+      {RESIDUAL "=nvme", "use READ_RESIDUAL:2:0.from residual.h.0; settle",
+       "uses residual.h.0, which belongs to another unit"},
+      {RESIDUAL "=nvme", "use WRITE_RESIDUAL:1:0.from READ_RESIDUAL:1:0.to; spread; settle",
+       "reads residual_read.h.0, which is not what the messages of the unit have lost"},
+  };
+  BROKEN_ROWS(rows);
 }
 
-/* A residual that is kept elsewhere is the unit's own, goes back each time, and is never older than
- * the sum before. */
-TEST(residuals_come_back_as_they_went)
+/* Gives an operand half of what the rank sends: what it alone has. */
+static void give_own(struct plan *plan, const char *sent, const char *use)
 {
-  struct point point = *fixture_point("%s", broken_full_shard);
-  point.codec = "bf16";
-  point.feedback = "fp32";
-  point.residual = DECK_RESIDUAL_HOST;
-  broken_without(&point, OP_SAVE_RESIDUAL, 1,
-                 "h.0 has no SAVE_RESIDUAL in micro-batch 0: what its messages lose would be gone");
-  broken_without(&point, OP_FETCH_RESIDUAL, 1, "ENCODE h.0 m0");
-
-  /* Before the first micro-batch has left its own. */
-  struct plan *plan = broken_start(&point);
-  const int save = fixture_find(plan, OP_SAVE_RESIDUAL, 1, 0),
-            fetch = fixture_find(plan, OP_FETCH_RESIDUAL, 1, 1);
-  const struct instr late = plan->instr[save];
-  plan->instr[save] = plan->instr[fetch];
-  plan->instr[fetch] = late;
-  broken_spread(plan);
-  broken_settle(plan);
-  broken_refused(plan, "reads residual.h.0 as 0 sums of this step have left it, where 1 have");
-
-  point.residual = DECK_RESIDUAL_NVME;
-  plan = broken_start(&point);
-  struct instr *other = &plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 2, 0)];
-  other->use[MOVE_FROM].buffer = plan->unit[1].residual;
-  broken_settle(plan);
-  broken_refused(plan, "uses residual.h.0, which belongs to another unit");
-
-  plan = broken_start(&point);
-  struct instr *write = &plan->instr[fixture_find(plan, OP_WRITE_RESIDUAL, 1, 0)];
-  write->use[MOVE_FROM].buffer =
-      plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 1, 0)].use[MOVE_TO].buffer;
-  broken_spread(plan);
-  broken_settle(plan);
-  broken_refused(plan,
-                 "reads residual_read.h.0, which is not what the messages of the unit have lost");
+  char change[128];
+  snprintf(change, sizeof change, "view %s %lld;use %s new;spread", sent,
+           (long long)plan->unit[1].layout.trained / 2, use);
+  broken_change(plan, change);
+  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
 }
 
+/* Two nodes of two ranks, and two replicas of groups of two. Gradients are not added up in the
+ * node, or in the wrong blocks of the unit, or are encoded there. A scale for all ranks is of the
+ * largest magnitude of what they encode. */
+#define NODES "full_shard ranks=4 prefetch=1 local_ranks=2 codec"
+#define GLOBAL NODES "=int8_global feedback=fp32"
 TEST(messages_stay_in_their_group)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_no_shard));
-  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
-  broken_refused(plan, "meets another group than its own");
-
-  struct point point =
-      *fixture_point("%s", broken_hybrid_shard); /* two replicas of groups of two */
-  point.codec = fixed.name;
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
-  broken_refused(plan, "reads sent.h.0, messages of another group than its own");
-
-  plan = broken_start(fixture_point(
-      "%s", broken_hybrid_shard)); /* what only this rank has would be added up over replicas */
-  int first = fixture_find(plan, OP_EXCHANGE, 1, -1), second = first + 1;
-  while (plan->instr[second].op != OP_EXCHANGE)
-    second++;
-  const int64_t half = plan->unit[1].layout.trained / 2;
-  const int own = broken_view(plan, plan->instr[first].use[EXCHANGE_SENT].buffer, half);
-  plan->instr[second].use[EXCHANGE_SENT].buffer = own;
-  broken_settle(plan);
-  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
-}
-
-/* Two nodes of two ranks. */
-static const char nodes[] = "full_shard ranks=4 prefetch=1 codec=bf16 local_ranks=2";
-
-static int find_in(const struct plan *plan, enum op op, enum plan_group group)
-{
-  int i = fixture_find(plan, op, 1, -1);
-  while (plan->instr[i].attr.group != group || plan->instr[i].op != op)
-    i++;
-  return i;
-}
-
-/* Gradients that are not added up in the node, or in the wrong blocks of the unit, or are encoded
- * there. */
-TEST(nodes_add_up_first)
-{
-  struct plan *plan = broken_start(fixture_point("%s", nodes));
-  broken_delete(plan, find_in(plan, OP_EXCHANGE, GROUP_NODE));
-  broken_refused(plan, "h.0 has 1 EXCHANGE for the whole step where there must be 2");
-
-  plan = broken_start(fixture_point("%s", nodes));
-  plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_NODE)].attr.blocks = 1;
-  broken_refused(plan, "adds up 1 blocks where there must be 2");
-
-  plan = broken_start(fixture_point("%s", nodes));
-  plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_ACROSS)].attr.blocks = 2;
-  broken_refused(plan, "adds up 2 blocks where there must be 1");
-
-  plan = broken_start(fixture_point("%s", nodes));
-  plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].attr.codec = plan->unit[1].policy.grads;
-  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
-
-  plan = broken_start(fixture_point("%s", nodes));
-  plan->instr[find_in(plan, OP_ENCODE, GROUP_ACROSS)].attr.group = GROUP_REDUCE;
-  broken_refused(plan, "meets another group than its own");
-
-  plan = broken_start(fixture_point("%s", nodes)); /* what only this rank has */
-  const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
-            encode = find_in(plan, OP_ENCODE, GROUP_ACROSS),
-            half = broken_view(plan, own, plan->unit[1].layout.trained / 2);
-  plan->instr[encode].use[ENCODE_GRADS].buffer = half;
-  broken_spread(plan);
-  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
-}
-
-/* A scale for all ranks is of the largest magnitude of what they encode. */
-TEST(one_scale_is_of_the_gradient)
-{
-  struct point point = *fixture_point("%s", nodes);
-  point.codec = "int8_global";
-  point.feedback = "fp32";
-  broken_without(&point, OP_MAGNITUDE, 1,
-                 "h.0 has no MAGNITUDE: ranks would encode by scales of their own");
-
-  struct plan *plan = broken_start(&point);
-  int encode = find_in(plan, OP_ENCODE, GROUP_ACROSS);
-  plan->instr[encode].use[ENCODE_LARGEST].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "has no operand largest");
-
-  plan = broken_start(&point);
-  encode = find_in(plan, OP_ENCODE, GROUP_ACROSS);
-  plan->instr[encode].use[ENCODE_LARGEST].buffer =
-      plan->instr[fixture_find(plan, OP_MAGNITUDE, 2, -1)].use[MAGNITUDE_LARGEST].buffer;
-  broken_spread(plan);
-  broken_refused(plan, "which is not the largest magnitude of the unit's gradient");
-
-  plan = broken_start(&point);
-  struct instr *find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
-  broken_resize(plan, find->use[MAGNITUDE_ALL].buffer, 3);
-  broken_spread(plan);
-  broken_refused(plan, "the 3 elements of magnitudes.h.0 where there must be 2");
-
-  plan = broken_start(&point); /* of what this rank alone has */
-  find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
-  const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
-            half = broken_view(plan, own, plan->unit[1].layout.trained / 2);
-  find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
-  find->use[MAGNITUDE_GRADS].buffer = half;
-  broken_spread(plan);
-  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
-
-  point =
-      *fixture_point("%s", broken_hybrid_shard); /* the groups' largest, where replicas exchange */
-  point.codec = "int8_global";
-  plan = broken_start(&point);
-  const int first = find_in(plan, OP_MAGNITUDE, GROUP_REDUCE);
-  plan->instr[find_in(plan, OP_ENCODE, GROUP_REPLICAS)].use[ENCODE_LARGEST].buffer =
-      plan->instr[first].use[MAGNITUDE_LARGEST].buffer;
-  broken_spread(plan);
-  broken_refused(plan, "messages of another group than its own");
+  static const struct broken_row rows[] = {
+      {NO_SHARD, "attr EXCHANGE:1 group REPLICAS", "meets another group than its own"},
+      {HYBRID_SHARD " codec=fixed", "attr EXCHANGE:1 group REPLICAS",
+       "reads sent.h.0, messages of another group than its own"},
+      {NODES "=bf16", "delete EXCHANGE:1@NODE",
+       "h.0 has 1 EXCHANGE for the whole step where there must be 2"},
+      {NODES "=bf16", "attr DECODE_SUM:1@NODE blocks 1",
+       "adds up 1 blocks where there must be 2"},
+      {NODES "=bf16", "attr DECODE_SUM:1@ACROSS blocks 2",
+       "adds up 2 blocks where there must be 1"},
+      {NODES "=bf16", "attr EXCHANGE:1@NODE codec bf16",
+       "sends gradients by codec bf16, and its unit's travel by codec none"},
+      {NODES "=bf16", "attr ENCODE:1@ACROSS group REDUCE", "meets another group than its own"},
+      {GLOBAL, "delete MAGNITUDE:1",
+       "h.0 has no MAGNITUDE: ranks would encode by scales of their own"},
+      {GLOBAL, "use ENCODE:1@ACROSS.largest none; settle", "has no operand largest"},
+      {GLOBAL, "use ENCODE:1@ACROSS.largest MAGNITUDE:2.largest; spread",
+       "which is not the largest magnitude of the unit's gradient"},
+      {GLOBAL, "resize MAGNITUDE:1@ACROSS.all 3; spread",
+       "the 3 elements of magnitudes.h.0 where there must be 2"},
+      /* the groups' largest, where replicas exchange */
+      {HYBRID_SHARD " codec=int8_global",
+       "use ENCODE:1@REPLICAS.largest MAGNITUDE:1@REDUCE.largest; spread",
+       "messages of another group than its own"},
+  };
+  BROKEN_ROWS(rows);
+  give_own(broken_start(fixture_point(HYBRID_SHARD)), "EXCHANGE:1@REDUCE.sent",
+           "EXCHANGE:1@REPLICAS.sent");
+  give_own(broken_start(fixture_point(NODES "=bf16")), "EXCHANGE:1@NODE.sent",
+           "ENCODE:1@ACROSS.grads");
+  give_own(broken_start(fixture_point(GLOBAL)), "EXCHANGE:1@NODE.sent",
+           "MAGNITUDE:1@ACROSS.grads");
 }
 
 /* Whole parameters that stay in place (ZeRO-1) keep their value at the master, and only there. If
@@ -957,11 +555,11 @@ TEST(one_scale_is_of_the_gradient)
  * window. */
 TEST(parameters_around_a_master_are_old)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_shard_optim));
-  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
-  gather->use[0].buffer = gather->use[1].buffer;
-  broken_settle(plan);
-  broken_refused(plan, "reads params.root before anything has written it in this step");
+  static const struct broken_row rows[] = {
+      {SHARD_OPTIM, "use GATHER:0.shard GATHER:0.whole; settle",
+       "reads params.root before anything has written it in this step"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 TEST_MAIN(NULL, broken_end)

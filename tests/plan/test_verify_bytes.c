@@ -64,7 +64,7 @@ TEST(no_wait_can_be_spared)
 
 TEST(both_instructions_and_buffers_are_named)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_FORWARD && plan->instr[i].unit == 1 && plan->instr[i].micro == 0)
       plan->instr[i].n_wait = 0;
@@ -78,7 +78,7 @@ TEST(both_instructions_and_buffers_are_named)
 
 TEST(a_race_with_the_step_before_is_said_to_be_one)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   int gather = 0;
   while (plan->instr[gather].op != OP_GATHER)
     gather++;
@@ -234,12 +234,12 @@ TEST(no_lifetime_can_be_shortened)
 TEST(reuse_of_bytes_is_seen_without_lifetimes)
 {
   int seen = 0, buffers;
-  struct plan *plan = broken_start(fixture_point("%s", broken_full_shard));
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
   buffers = plan->buffers;
   plan_destroy(plan);
   for (int b = 0; b < buffers; b++) {
     int before, last;
-    plan = broken_start(fixture_point("%s", broken_full_shard));
+    plan = broken_start(fixture_point(FULL_SHARD));
     last_uses(plan, b, &before, &last);
     if (before >= 0 && is_transient(&plan->buffer[b]) && plan->buffer[b].last == last) {
       plan->buffer[b].last = before;

@@ -2,225 +2,126 @@
  */
 
 #include "broken.h"
-#include "plan/internal.h"
 #include "tests/test.h"
+
+/* clang-format off */
+
+/* In models of three units or more the first two stay on the device. There are two micro-batches,
+ * so that squares are made in both places. */
+#define RESIDENT "full_shard ranks=2 prefetch=1 micros=2 bf16 host resident=2"
 
 TEST(lanes_and_tiers_are_those_of_the_shape)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_device));
+  static const struct broken_row rows[] = {
+      {HOST_DEVICE, "use UPDATE:1.grads FETCH_GRAD:1.from",
+       "reads shard.h.0, which lies on the device, where it must not lie"},
+      {HOST_SHARED, "use UPDATE:1.7 exp_avg.h.0",
+       "changes exp_avg.h.0, which lies on the disk, where it must not lie"},
+      {HOST_DEVICE, "tier master.h.0 none", "master.h.0 lies in no tier"},
+      {HOST_DEVICE, "lane SQUARES:1 reduce", "wrong lane"},
+      {RESIDENT, "lane UPDATE:0 host", "UPDATE root (#"},
+      {RESIDENT, "lane UPDATE:2 reduce", "is on the wrong lane"},
+      {RESIDENT, "tier exp_avg.h.0 host; over exp_avg.h.0 master.h.1",
+       "changes exp_avg.h.0, which lies in host memory, where it must not lie"},
+      {RESIDENT, "lane SQUARES:0 host", "is on the wrong lane"},
+      {RESIDENT, "use SQUARES:2.sum metrics",
+       "metrics, which lies on the device, where it must not lie"},
+      {RESIDENT, "use METRICS.squares none", "has no operand squares"},
+      {RESIDENT, "put UPDATE:0 UPDATE:1; settle", "root has no UPDATE"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(HOST_DEVICE));
   plan->on_host[LANE_HOST] = false;
   broken_refused(plan,
                  "the host lane works on the device's memory where it must work on the host's");
 
-  plan = broken_start(fixture_point("%s", broken_full_shard));
+  plan = broken_start(fixture_point(FULL_SHARD));
   plan->on_host[LANE_REDUCE] = true;
   broken_refused(plan,
                  "the reduce lane works on the host's memory where it must work on the device's");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, -1);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer =
-      plan->instr[fetch].use[0].buffer;
-  broken_refused(plan, "reads shard.h.0, which lies on the device, where it must not lie");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer =
-      plan->unit[1].state[0];
-  broken_refused(plan, "changes exp_avg.h.0, which lies on the disk, where it must not lie");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  plan->buffer[plan->unit[1].master].tier = TIER_COUNT;
-  broken_refused(plan, "master.h.0 lies in no tier");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)].lane = LANE_REDUCE;
-  broken_refused(plan, "wrong lane");
 }
 
-/* In models of three units or more the first two stay on the device. There are two micro-batches,
- * so that squares are made in both places. */
-static const char resident[] = "full_shard ranks=2 prefetch=1 micros=2 bf16 host resident=2";
-
-TEST(device_state_uses_device_operations)
+static void shift(struct plan *plan, int buffer)
 {
-  struct plan *plan = broken_start(fixture_point("%s", resident));
-  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)].lane = LANE_HOST;
-  broken_refused(plan, "UPDATE root (#");
-
-  plan = broken_start(fixture_point("%s", resident));
-  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)].lane = LANE_REDUCE;
-  broken_refused(plan, "is on the wrong lane");
-
-  plan = broken_start(fixture_point("%s", resident));
-  plan->buffer[plan->unit[1].state[0]].tier = TIER_HOST;
-  plan->buffer[plan->unit[1].state[0]].offset = 0;
-  broken_refused(plan, "changes exp_avg.h.0, which lies in host memory, where it must not lie");
-
-  plan = broken_start(fixture_point("%s", resident));
-  plan->instr[fixture_find(plan, OP_SQUARES, 0, -1)].lane = LANE_HOST;
-  broken_refused(plan, "is on the wrong lane");
-
-  plan = broken_start(fixture_point("%s", resident));
-  plan->instr[fixture_find(plan, OP_SQUARES, 2, -1)].use[1].buffer = plan->metrics;
-  broken_refused(plan, "metrics, which lies on the device, where it must not lie");
-
-  plan = broken_start(fixture_point("%s", resident));
-  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].use[METRICS_SQUARES].buffer = -1;
-  broken_refused(plan, "has no operand squares");
-
-  plan = broken_start(fixture_point("%s", resident));
-  int adam = fixture_find(plan, OP_UPDATE, 0, -1);
-  plan->instr[adam] = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
+  const int64_t bytes = plan->buffer[buffer].bytes;
+  plan->buffer[buffer].parent_offset -= bytes;
+  plan->buffer[buffer].offset -= bytes;
   broken_settle(plan);
-  broken_refused(plan, "root has no UPDATE");
-}
-
-static void shift(struct plan *plan, int buffer, int64_t bytes)
-{
-  plan->buffer[buffer].parent_offset += bytes;
-  plan->buffer[buffer].offset += bytes;
 }
 
 TEST(parameters_are_fetched_to_their_place)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_device));
-  int fetch = fixture_find(plan, OP_FETCH, 1, -1);
-  plan->instr[fetch].use[0].buffer = plan->unit[1].state[0];
-  broken_settle(plan);
-  broken_refused(plan, "reads exp_avg.h.0 in the place of the unit's parameters");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  int mine = plan->instr[fetch].use[1].buffer;
-  shift(plan, mine, -plan->buffer[mine].bytes);
-  broken_settle(plan);
+  static const struct broken_row rows[] = {
+      {HOST_DEVICE, "use FETCH:1.from exp_avg.h.0; settle",
+       "reads exp_avg.h.0 in the place of the unit's parameters"},
+      {HOST_DEVICE, "resize master.h.0 -1", "bytes of master.h.0 into the"},
+      {HOST_DEVICE, "delete FETCH:1", "gathers from mine.h.0, which nothing has fetched"},
+      {HOST_DEVICE, "delete FETCH:1+1", "reads params.h.0, which is not gathered"},
+      {HOST_DEVICE, "put #-1 FETCH:1; settle", "mine.h.0 is fetched and never gathered"},
+      {HOST_SHARED, "put RELEASE:1 FETCH:1; settle",
+       "fetches params.h.0, which has not been released"},
+      /* padding makes both parts equal */
+      {HOST_DEVICE " freeze=odd ranks=16", "trade FETCH:1+1.whole FETCH:1+3.whole; settle",
+       "gathers frozen_window.h.0 to the wrong place in the unit"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(HOST_DEVICE));
+  shift(plan, broken_buffer(plan, "FETCH:1.to"));
   broken_refused(plan, "fetches mine.h.0 to the wrong place in the unit");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  broken_resize(plan, plan->unit[1].master, plan->buffer[plan->unit[1].master].elements - 1);
-  broken_refused(plan, "bytes of master.h.0 into the");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  broken_delete(plan, fetch);
-  broken_refused(plan, "gathers from mine.h.0, which nothing has fetched");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  broken_delete(plan, fetch + 1);
-  broken_refused(plan, "reads params.h.0, which is not gathered");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  plan->instr[plan->n - 1] = plan->instr[fetch];
-  broken_settle(plan);
-  broken_refused(plan, "mine.h.0 is fetched and never gathered");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)] =
-      plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "fetches params.h.0, which has not been released");
-
-  struct point odd = *fixture_point("%s", broken_host_device);
-  odd.freeze = FREEZE_ODD;
-  odd.ranks = odd.group = 16; /* padding makes both parts equal */
-  plan = broken_start(&odd);
-  fetch = fixture_find(plan, OP_FETCH, 1, -1);
-  int trained = plan->instr[fetch + 1].use[1].buffer;
-  plan->instr[fetch + 1].use[1].buffer = plan->instr[fetch + 3].use[1].buffer;
-  plan->instr[fetch + 3].use[1].buffer = trained;
-  broken_settle(plan);
-  broken_refused(plan, "gathers frozen_window.h.0 to the wrong place in the unit");
-}
-
-TEST(the_copy_that_is_computed_with_is_written_at_its_place)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_shared));
-  int adam = fixture_find(plan, OP_UPDATE, 1, -1);
-  plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "has no operand working");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  const int landed = plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, 1)].use[MOVE_TO].buffer;
-  adam = fixture_find(plan, OP_UPDATE, 1, -1);
-  plan->instr[adam].use[UPDATE_WORKING] = (struct plan_use){landed, ACCESS_WRITE};
-  broken_settle(plan);
-  broken_refused(plan, "has a superfluous operand working");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  shift(plan, plan->unit[1].working, -plan->buffer[plan->unit[1].working].bytes);
-  broken_settle(plan);
-  broken_refused(plan, "writes working_mine.h.0, which is not at its place in the unit");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  plan->instr[fixture_find(plan, OP_PUBLISH, 1, -1)].use[1].buffer = plan->unit[1].working;
-  broken_settle(plan);
-  broken_refused(
-      plan,
-      "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
 }
 
 /* If no collective separates a FETCH from the update, the FETCH may come after the update on
  * another rank. */
-TEST(the_shared_copy_is_not_written_while_others_read_it)
+TEST(the_copy_that_is_computed_with_is_written_at_its_place)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_shared));
-  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)] =
-      plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
-  plan->instr[fixture_find(plan, OP_PUBLISH, 0, -1)] =
-      plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)];
-  broken_settle(plan);
-  broken_refused(plan, "writes what other ranks may still be reading by FETCH h.0");
+  static const struct broken_row rows[] = {
+      {HOST_SHARED, "use UPDATE:1.working none; settle", "has no operand working"},
+      {HOST_DEVICE, "use UPDATE:1.working FETCH_GRAD:1:1.to write; settle",
+       "has a superfluous operand working"},
+      {HOST_SHARED, "use PUBLISH:1.whole working_mine.h.0; settle",
+       "writes working_mine.h.0, which is not what its group updates of the copy that it shares"},
+      {HOST_SHARED, "put UPDATE:0 FETCH:1; put PUBLISH:0 RELEASE:1; settle",
+       "writes what other ranks may still be reading by FETCH h.0"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(HOST_SHARED));
+  shift(plan, plan->unit[1].working);
+  broken_refused(plan, "writes working_mine.h.0, which is not at its place in the unit");
 }
 
-static void sum_in(struct plan *plan, enum sums sums)
+static void sum_in(const struct point *point, enum sums sums, const char *words)
 {
+  struct plan *plan = broken_start(point);
   for (int u = 0; u < plan->input.model->units; u++)
     plan->unit[u].policy.sums = sums;
+  broken_refused(plan, words);
 }
 
 /* The gradients of members, each in its own region, that members add up. */
 TEST(landed_gradients_are_each_member_s_own)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_one_node));
-  int sum = fixture_find(plan, OP_SUM_SHARED, 1, 0);
-  struct plan_buffer *landed = &plan->buffer[plan->instr[sum].use[0].buffer];
-  landed->persistent = true;
-  landed->offset = 0;
-  broken_refused(plan,
-                 "writes landed.h.0, of which the members of its group have one between them");
+  static const struct broken_row rows[] = {
+      {HOST_ONE_NODE, "persistent SUM_SHARED:1:0.sent 1; over SUM_SHARED:1:0.sent working.h.0",
+       "writes landed.h.0, of which the members of its group have one between them"},
+      {HOST_ONE_NODE, "use FETCH:1.from SUM_SHARED:1:0.sent",
+       "reads landed.h.0, of which each member of its group has one of its own"},
+      {HOST_ONE_NODE, "resize SUM_SHARED:1:0.sent 4; settle",
+       "elements of landed.h.0 where there must be"},
+      {HOST_ONE_NODE, "resize SUM_SHARED:1:0.shard 4; settle",
+       "elements of grads.h.0 where there must be"},
+  };
+  BROKEN_ROWS(rows);
+  sum_in(fixture_point(HOST_ONE_NODE), SUMS_HOST,
+         "writes landed.h.1, which lies in shared memory, where it must not lie");
+  sum_in(fixture_point(HOST_ONE_NODE " one_node=0"), SUMS_SHARED,
+         "writes landed.h.1, which lies in host memory, where it must not lie");
 
-  plan = broken_start(fixture_point("%s", broken_host_one_node));
-  plan->instr[fixture_find(plan, OP_FETCH, 1, -1)].use[0].buffer = plan->instr[sum].use[0].buffer;
-  broken_refused(plan, "reads landed.h.0, of which each member of its group has one of its own");
-
-  plan = broken_start(fixture_point("%s", broken_host_one_node));
-  sum_in(plan, SUMS_HOST);
-  broken_refused(plan, "writes landed.h.1, which lies in shared memory, where it must not lie");
-
-  struct point point = *fixture_point("%s", broken_host_one_node);
-  point.one_node = false;
-  plan = broken_start(&point);
-  sum_in(plan, SUMS_SHARED);
-  broken_refused(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
-
-  plan = broken_start(fixture_point("%s", broken_host_one_node));
-  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_SENT].buffer, 4);
-  broken_settle(plan);
-  broken_refused(plan, "elements of landed.h.0 where there must be");
-
-  plan = broken_start(fixture_point("%s", broken_host_one_node));
-  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_SHARD].buffer, 4);
-  broken_settle(plan);
-  broken_refused(plan, "elements of grads.h.0 where there must be");
-
-  plan = broken_start(fixture_point("%s", broken_host_one_node)); /* a gradient that comes before
-                                                 the others have read the one in its place */
-  const int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, 1),
-            second = fixture_find(plan, OP_SUM_SHARED, 1, 1);
-  plan->instr[fetch].use[1].buffer = plan->instr[second].use[0].buffer =
-      plan->instr[sum].use[0].buffer;
-  broken_settle(plan);
-  assert_int_equal(plan_verify(plan), STATUS_OK);
-  struct instr *next = &plan->instr[fetch];
+  /* a gradient that comes before the others have read the one in its place */
+  struct plan *plan = broken_start(fixture_point(HOST_ONE_NODE));
+  broken_change(plan, "use FETCH_GRAD:1:1.to SUM_SHARED:1:0.sent;"
+                      "use SUM_SHARED:1:1.sent SUM_SHARED:1:0.sent;settle");
+  must(plan_verify(plan));
+  struct instr *next = &plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, 1)];
   int kept = 0;
   for (int w = 0; w < next->n_wait; w++)
     if (plan->instr[next->wait[w].instr].op != OP_SUM_SHARED)
@@ -231,154 +132,74 @@ TEST(landed_gradients_are_each_member_s_own)
 
 TEST(copies_to_the_host_are_counted)
 {
-  struct point point = *fixture_point("%s", broken_host_device);
-  broken_without(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
-  broken_without(&point, OP_ACCUMULATE, 1,
-                 "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
-  broken_without(&point, OP_FETCH_GRAD, 1,
-                 "changes grads.h.0, but SAVE_ACT h.0 m0"); /* which has had its bytes */
-  broken_without(fixture_point("%s", broken_host_one_node), OP_SUM_SHARED, 1,
-                 "grads.h.0 before anything has written it in this step");
-  broken_without(
-      fixture_point("%s", broken_host_shared), OP_PUBLISH, 1,
-      "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
-  broken_without(fixture_point("%s", broken_host_shared), OP_WRITE_STATE, 1,
-                 "h.0 has no WRITE_STATE: its state would never change");
-  broken_without(fixture_point("%s", broken_host_shared), OP_WRITE_ACT, 1,
-                 "slot.h.0 before anything has written it in this step");
-  broken_without(fixture_point("%s", broken_host_shared), OP_FETCH_LOSS, -1,
-                 "loss_host before anything has written it in this step");
-  point.immediate = true;
-  broken_without(&point, OP_UPDATE, 2, "h.1 has no UPDATE: its parameters would never change");
-  point.host = point.immediate = false;
-  point.keep = KEEP_INPUT_NVME;
-  broken_without(&point, OP_RECOMPUTE, 1, "BACKWARD h.0 m0");
-
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_one_node));
-  broken_delete(plan, fixture_find(plan, OP_SUM_SHARED, 1, 1));
-  broken_refused(
-      plan,
-      "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part");
-
-  plan = broken_start(&point); /* what the disk was to take stays in host memory */
-  struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH_ACT, 1, 0)];
-  fetch->use[0].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
-  broken_delete(plan, fixture_find(plan, OP_WRITE_ACT, 1, 0));
-  broken_delete(plan, fixture_find(plan, OP_READ_ACT, 1, 0));
-  broken_refused(
-      plan, "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone");
-}
-
-TEST(metrics_read_the_squares_of_the_host)
-{
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_device));
-  struct instr *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
-  metrics->use[METRICS_SQUARES].buffer = -1;
-  broken_settle(plan);
-  broken_refused(plan, "has no operand squares");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
-  metrics->use[METRICS_SQUARES] = (struct plan_use){plan->tokens[0], ACCESS_READ};
-  broken_settle(plan);
-  broken_refused(plan, "has a superfluous operand squares");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard));
-  metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
-  metrics->use[0].buffer = plan->metrics;
-  metrics->use[1].buffer = plan->loss;
-  broken_settle(plan);
-  broken_refused(plan, "changes metrics in the place of loss");
-}
-
-static void swap_instr(struct plan *plan, int a, int b)
-{
-  struct instr kept = plan->instr[a];
-  plan->instr[a] = plan->instr[b];
-  plan->instr[b] = kept;
-  broken_spread(plan);
+  static const struct broken_row rows[] = {
+      {HOST_DEVICE, "delete SAVE_ACT:1", "act.h.0 before anything has written it in this step"},
+      {HOST_DEVICE, "delete ACCUMULATE:1",
+       "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part"},
+      {HOST_DEVICE, "delete FETCH_GRAD:1", /* which has had its bytes */
+       "changes grads.h.0, but SAVE_ACT h.0 m0"},
+      {HOST_ONE_NODE, "delete SUM_SHARED:1",
+       "grads.h.0 before anything has written it in this step"},
+      {HOST_SHARED, "delete PUBLISH:1",
+       "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing"},
+      {HOST_SHARED, "delete WRITE_STATE:1",
+       "h.0 has no WRITE_STATE: its state would never change"},
+      {HOST_SHARED, "delete WRITE_ACT:1",
+       "slot.h.0 before anything has written it in this step"},
+      {HOST_SHARED, "delete FETCH_LOSS",
+       "loss_host before anything has written it in this step"},
+      {HOST_DEVICE " immediate", "delete UPDATE:2",
+       "h.1 has no UPDATE: its parameters would never change"},
+      {HOST_DEVICE " host=0 keep=input_nvme", "delete RECOMPUTE:1", "BACKWARD h.0 m0"},
+      {HOST_ONE_NODE, "delete SUM_SHARED:1:1",
+       "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part"},
+      /* what the disk was to take stays in host memory */
+      {HOST_DEVICE " host=0 keep=input_nvme",
+       "use FETCH_ACT:1:0.from SAVE_ACT:1:0.to; delete WRITE_ACT:1:0; delete READ_ACT:1:0",
+       "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone"},
+      {HOST_DEVICE, "use METRICS.squares none; settle", "has no operand squares"},
+      {HOST_SHARED, "use METRICS.squares tokens read; settle", "has a superfluous operand squares"},
+      {NO_SHARD, "trade METRICS.loss METRICS.metrics; settle",
+       "changes metrics in the place of loss"},
+  };
+  BROKEN_ROWS(rows);
 }
 
 /* With bytes of their own for all, so that nothing but the values can tell. */
+#define SPECULATIVE "full_shard ranks=2 prefetch=1 bf16 host speculative"
 TEST(values_are_what_they_are_taken_for)
 {
-  struct plan *plan = broken_start(fixture_point("%s", broken_host_device));
-  broken_spread(plan);
-  int recompute = fixture_find(plan, OP_RECOMPUTE, 1, 0);
-  plan->instr[recompute].use[1].buffer =
-      plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[0].buffer;
-  assert_int_equal(plan_order(plan), STATUS_OK);
-  broken_refused(plan, "reads x.root, from where it has gone to another tier");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  broken_spread(plan);
-  plan->instr[fixture_find(plan, OP_FORWARD, 2, 0)].use[1].buffer =
-      plan->instr[fixture_find(plan, OP_FORWARD, 1, 0)].use[1].buffer;
-  assert_int_equal(plan_order(plan), STATUS_OK);
-  broken_refused(plan, "reads x.root, which is not the block's input");
-
-  plan = broken_start(fixture_point("%s", broken_host_device));
-  int squares = fixture_find(plan, OP_SQUARES, 1, -1),
-      add = fixture_find(plan, OP_ACCUMULATE, 1, -1);
-  swap_instr(plan, add, squares);
-  broken_refused(plan, "reads grads.h.0, the sum over 2 of 2 ranks and 1 of 2 micro-batches");
-
-  plan = broken_start(fixture_point("%s", broken_no_shard_micros));
-  int embed = fixture_find(plan, OP_EMBED_BACKWARD, 0, -1);
-  assert_int_equal(plan->instr[embed + 1].op, OP_EMBED_BACKWARD);
-  swap_instr(plan, embed, embed + 1);
-  broken_refused(plan, "adds to grads.root, which is not the sum over the micro-batches before it");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  int adam = fixture_find(plan, OP_UPDATE, 1, -1),
-      write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
-  swap_instr(plan, adam, write);
-  broken_refused(plan, "reads exp_avg_here.h.0, which is not the unit's state after its update");
-
-  plan = broken_start(fixture_point("%s", broken_host_shared));
-  swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1),
-             fixture_find(plan, OP_PUBLISH, 1, -1));
-  assert_int_equal(plan_verify(plan), STATUS_OK); /* in any order */
-  swap_instr(plan, fixture_find(plan, OP_UPDATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
-  broken_refused(plan,
-                 "reads working_mine.h.0, which is not the unit's parameters after their update");
-}
-
-TEST(speculative_updates_are_repaired)
-{
-  struct point point = *fixture_point("full_shard ranks=2 prefetch=1 bf16 host speculative");
-  broken_without(&point, OP_REPAIR, 1,
-                 "h.0 has no REPAIR: a step that is clipped would leave parameters that are not");
-
-  struct plan *plan = broken_start(&point);
-  const int metrics = fixture_find(plan, OP_METRICS, -1, -1),
-            repair = fixture_find(plan, OP_REPAIR, 0, -1);
-  swap_instr(plan, metrics, repair);
-  broken_refused(plan, "reads the norm of the gradient before METRICS");
-
-  plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_REPAIR, 1, -1)].use[REPAIR_GRADS].buffer =
-      plan->unit[1].pending;
-  broken_settle(plan);
-  broken_refused(plan, "repairs by pending.h.0, which is not the gradient of its unit's UPDATE");
-
-  plan = broken_start(&point);
-  struct instr *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
-  const int grads = update->use[UPDATE_GRADS].buffer;
-  update->use[UPDATE_GRADS].buffer = broken_view(plan, grads, plan->buffer[grads].elements);
-  broken_settle(plan);
-  broken_refused(plan, "which cannot change places");
-
-  plan = broken_start(&point);
-  update = &plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)]; /* after the norm */
-  swap_instr(plan, fixture_find(plan, OP_METRICS, -1, -1), (int)(update - plan->instr));
-  broken_refused(plan, "reads the norm of the gradient before METRICS");
-
-  point.params_full = true;
-  plan = broken_start(&point);
-  swap_instr(plan, fixture_find(plan, OP_REPAIR, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
-  broken_refused(plan,
-                 "reads working_mine.h.0, which is not the unit's parameters after their update");
+  static const struct broken_row rows[] = {
+      {HOST_DEVICE, "spread; use RECOMPUTE:1:0.in SAVE_ACT:1:0.from; order",
+       "reads x.root, from where it has gone to another tier"},
+      {HOST_DEVICE, "spread; use FORWARD:2:0.in FORWARD:1:0.in; order",
+       "reads x.root, which is not the block's input"},
+      {HOST_DEVICE, "swap ACCUMULATE:1 SQUARES:1; spread",
+       "reads grads.h.0, the sum over 2 of 2 ranks and 1 of 2 micro-batches"},
+      {NO_SHARD_MICROS, "swap EMBED_BACKWARD:0 EMBED_BACKWARD:0+1; spread",
+       "adds to grads.root, which is not the sum over the micro-batches before it"},
+      {HOST_SHARED, "swap UPDATE:1 WRITE_STATE:1; spread",
+       "reads exp_avg_here.h.0, which is not the unit's state after its update"},
+      {HOST_SHARED, "swap WRITE_STATE:1 PUBLISH:1; swap UPDATE:1 PUBLISH:1; spread",
+       "reads working_mine.h.0, which is not the unit's parameters after their update"},
+      {SPECULATIVE, "delete REPAIR:1",
+       "h.0 has no REPAIR: a step that is clipped would leave parameters that are not"},
+      {SPECULATIVE, "swap METRICS REPAIR:0; spread",
+       "reads the norm of the gradient before METRICS"},
+      {SPECULATIVE, "use REPAIR:1.grads pending.h.0; settle",
+       "repairs by pending.h.0, which is not the gradient of its unit's UPDATE"},
+      {SPECULATIVE, "view UPDATE:1.grads +0; use UPDATE:1.grads new; settle",
+       "which cannot change places"},
+      {SPECULATIVE, "swap METRICS UPDATE:2; spread", /* after the norm */
+       "reads the norm of the gradient before METRICS"},
+      {SPECULATIVE " params_full", "swap REPAIR:1 PUBLISH:1; spread",
+       "reads working_mine.h.0, which is not the unit's parameters after their update"},
+  };
+  BROKEN_ROWS(rows);
+  struct plan *plan = broken_start(fixture_point(HOST_SHARED));
+  broken_change(plan, "swap WRITE_STATE:1 PUBLISH:1;spread");
+  must(plan_verify(plan)); /* in any order */
+  plan_destroy(plan);
 }
 
 TEST_MAIN(NULL, broken_end)

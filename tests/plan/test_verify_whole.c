@@ -161,7 +161,7 @@ TEST(codecs_have_room_to_work)
                {NULL, NULL, OP_ENCODE_PARAMS, ENCODE_PARAMS_WORK},
                {NULL, NULL, OP_DECODE_PARAMS, DECODE_PARAMS_WORK}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    struct point point = *fixture_point("%s", broken_full_shard);
+    struct point point = *fixture_point(FULL_SHARD);
     point.codec = cases[c].codec;
     point.feedback = cases[c].feedback;
     point.weights = cases[c].codec ? NULL : "worked";
@@ -178,7 +178,7 @@ TEST(codecs_have_room_to_work)
 
 TEST_WITH(parameters_are_decoded_one_by_one, fixture_make_small, fixture_free_small)
 {
-  struct point point = *fixture_point("%s", broken_full_shard);
+  struct point point = *fixture_point(FULL_SHARD);
   struct plan *plan = NULL;
   point.weights = "sums";
   const struct plan_input input = fixture_input(&fixture_small, &point, 0);
@@ -204,7 +204,7 @@ TEST_WITH(measuring_has_room, fixture_make_small, fixture_free_small)
 {
   for (int works = 0; works < 2; works++)
     for (int less = 0; less < 2; less++) {
-      struct point point = *fixture_point("%s", broken_full_shard);
+      struct point point = *fixture_point(FULL_SHARD);
       point.codec = works ? "worked" : "bf16";
       point.sample = 3;
       struct plan *plan = broken_start(&point);
@@ -222,7 +222,7 @@ TEST_WITH(measuring_has_room, fixture_make_small, fixture_free_small)
 
 TEST_WITH(hosts_have_no_room_for_codecs, fixture_make_small, fixture_free_small)
 {
-  struct point point = *fixture_point("%s", broken_host_shared);
+  struct point point = *fixture_point(HOST_SHARED);
   struct plan *plan = NULL;
   point.codec = "worked";
   const struct plan_input input = fixture_input(&fixture_small, &point, 0);
