@@ -286,3 +286,34 @@ enum status input_files_list(struct comm *comm, int n, char *const *path, const 
     *out = inputs;
   return status;
 }
+
+/* ---- work per rank */
+
+static int larger_first(const void *a, const void *b)
+{
+  const struct input_piece *x = a, *y = b;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1)
+                              : (x->number > y->number) - (x->number < y->number);
+}
+
+enum status input_files_deal(struct comm *comm, struct input_piece *piece, int64_t *n)
+{
+  const int ranks = comm_ranks(comm);
+  int64_t *dealt = NULL, mine = 0;
+  enum status status = mem_new(MEM_META, ranks, &dealt);
+  if (status)
+    return status;
+  qsort(piece, (size_t)*n, sizeof *piece, larger_first);
+  for (int64_t i = 0; i < *n; i++) {
+    int least = 0;
+    for (int r = 1; r < ranks; r++)
+      if (dealt[r] < dealt[least])
+        least = r;
+    dealt[least] += piece[i].bytes + 1;
+    if (least == comm_rank(comm))
+      piece[mine++] = piece[i];
+  }
+  *n = mine;
+  mem_free(dealt);
+  return STATUS_OK;
+}

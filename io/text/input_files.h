@@ -24,6 +24,15 @@ struct input_files {
  * Collective. */
 enum status input_files_list(struct comm *comm, int n, char *const *path, const char *folder,
                              struct input_files *out);
+/* A part of the work on them. */
+struct input_piece {
+  int64_t bytes, number;
+};
+
+/* Leaves this rank's pieces of the *n that all ranks pass alike. The largest piece goes to the rank
+ * with the least work so far, and so on. Local. */
+enum status input_files_deal(struct comm *comm, struct input_piece *piece, int64_t *n);
+
 void input_files_free(struct input_files *inputs); /* takes a zeroed one */
 
 #endif

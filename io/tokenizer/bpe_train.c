@@ -16,7 +16,6 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/bpe_train_words.h"
-#include "io/tokenizer/bpe_train_write.h"
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/split.h"
 
@@ -33,35 +32,45 @@ struct counter {
   const struct bpe_train_config *config;
   struct input_files inputs;
   struct split *split;
-  struct nfc *nfc;     /* NULL: text is taken as it is */
-  struct share *share; /* of this rank */
-  int64_t shares, next;
-  struct text *text; /* open on share[next], or NULL */
+  struct nfc *nfc;           /* NULL: text is taken as it is */
+  struct share *share;       /* of all ranks */
+  struct input_piece *piece; /* of this rank: numbers of shares */
+  int64_t pieces, next;
+  struct text *text; /* open on the next share, or NULL */
   struct bpe_words words;
   int64_t documents, skipped, bytes, n_words, bytes_done, share_done;
 };
 
 /* ---- the settings */
 
-static enum status check_specials(const struct bpe_train_config *config)
+/* The bytes that a special token stands for, if its spelling is that of bytes in the files, else
+ * none. The caller frees them. */
+static enum status unspell(const char *special, char **out, size_t *n)
 {
-  char spelled[BPE_SPELLED_MOST];
-  for (int i = 0; i < config->specials; i++) {
-    const char *special = config->special[i];
-    if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
-      return status_set(STATUS_USAGE, "special token %d is empty or not UTF-8", i + 1);
-    for (int byte = 0; byte < BPE_BYTES; byte++)
-      if (strlen(special) == bpe_spell_byte(byte, spelled) &&
-          memcmp(special, spelled, strlen(special)) == 0)
-        return status_set(STATUS_USAGE,
-                          "the special token '%s' is the name of a single byte; choose a longer "
-                          "one, such as <|%s|>",
-                          special, special);
-    for (int k = 0; k < i; k++)
-      if (strcmp(config->special[k], special) == 0)
-        return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
-  }
-  return STATUS_OK;
+  *out = mem_strdup(special);
+  if (*out && !bpe_unspell(special, strlen(special), *out, n))
+    *n = 0;
+  return *out ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status check_special(const struct bpe_train_config *config, int i)
+{
+  const char *special = config->special[i];
+  char *bytes;
+  size_t n = 0;
+  if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
+    return status_set(STATUS_USAGE, "special token %d is empty or not UTF-8", i + 1);
+  enum status status = unspell(special, &bytes, &n);
+  mem_free(bytes);
+  if (!status && n == 1)
+    return status_set(STATUS_USAGE,
+                      "the special token '%s' is the name of a single byte; choose a longer "
+                      "one, such as <|%s|>",
+                      special, special);
+  for (int k = 0; k < i && !status; k++)
+    if (strcmp(config->special[k], special) == 0)
+      return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
+  return status;
 }
 
 static enum status check_config(const struct bpe_train_config *config)
@@ -87,7 +96,10 @@ static enum status check_config(const struct bpe_train_config *config)
   if (config->min_count < 1 || config->word_most < 0)
     return status_set(STATUS_USAGE,
                       "min_count must be at least 1, and the longest word at least 0 bytes");
-  return check_specials(config);
+  enum status status = STATUS_OK;
+  for (int i = 0; i < config->specials && !status; i++)
+    status = check_special(config, i);
+  return status;
 }
 
 /* Rank 0. */
@@ -105,57 +117,31 @@ static enum status enter_folder(const char *folder, struct folder_lock *lock)
 
 /* ---- files per rank */
 
-static int larger_first(const void *a, const void *b)
-{
-  const struct share *x = a, *y = b;
-  if (x->bytes != y->bytes)
-    return x->bytes < y->bytes ? 1 : -1;
-  return x->file != y->file ? (x->file < y->file ? -1 : 1)
-                            : (x->part > y->part) - (x->part < y->part);
-}
-
 /* Several ranks read a file that is larger than a rank's share of all files. */
-static enum status cut(const struct input_files *inputs, int ranks, struct share **out, int64_t *n)
+static enum status cut(struct counter *counter, int ranks, struct input_piece **piece, int64_t *n)
 {
-  struct share *share = NULL;
-  int64_t most = (inputs->bytes + ranks - 1) / ranks;
-  enum status status = mem_new(MEM_META, inputs->count + ranks, &share);
-  if (status)
-    return status;
-  *n = 0;
-  for (int64_t f = 0; f < inputs->count; f++) {
+  const struct input_files *inputs = &counter->inputs;
+  const int64_t most = (inputs->bytes + ranks - 1) / ranks;
+  enum status status = mem_new(MEM_META, inputs->count + ranks, &counter->share);
+  if (!status)
+    status = mem_new(MEM_META, inputs->count + ranks, piece);
+  for (int64_t f = 0; f < inputs->count && !status; f++) {
     int64_t bytes = inputs->file[f].bytes,
             parts = bytes / most + (bytes % most > most / 2 || bytes < most);
-    for (int64_t part = 0; part < parts; part++)
-      share[(*n)++] =
-          (struct share){.file = f, .part = part, .parts = parts, .bytes = bytes / parts};
+    for (int64_t part = 0; part < parts; part++, ++*n) {
+      counter->share[*n] = (struct share){f, part, parts, bytes / parts};
+      (*piece)[*n] = (struct input_piece){bytes / parts, *n};
+    }
   }
-  qsort(share, (size_t)*n, sizeof *share, larger_first);
-  *out = share;
-  return STATUS_OK;
-}
-
-/* The largest share to the rank with the least so far, and so on. */
-static enum status deal(struct counter *counter, int rank, int ranks)
-{
-  int64_t *dealt = NULL, n = 0;
-  enum status status = mem_new(MEM_META, ranks, &dealt);
-  if (!status)
-    status = cut(&counter->inputs, ranks, &counter->share, &n);
-  for (int64_t i = 0; i < n; i++) {
-    int least = 0;
-    for (int r = 1; r < ranks; r++)
-      if (dealt[r] < dealt[least])
-        least = r;
-    dealt[least] += counter->share[i].bytes + 1;
-    if (least == rank)
-      counter->share[counter->shares++] = counter->share[i];
-  }
-  mem_free(dealt);
   return status;
 }
 
 /* ---- counting */
+
+static const struct share *next_share(const struct counter *counter)
+{
+  return &counter->share[counter->piece[counter->next].number];
+}
 
 static enum status count_words(struct counter *counter, const char *text, size_t bytes)
 {
@@ -173,7 +159,7 @@ static enum status count_words(struct counter *counter, const char *text, size_t
 
 static enum status count_document(struct counter *counter, const struct text_document *document)
 {
-  const struct share *share = &counter->share[counter->next];
+  const struct share *share = next_share(counter);
   const int64_t read = document->after.byte, most = counter->inputs.file[share->file].bytes;
   counter->share_done = (read < most ? read : most) / share->parts; /* a file may be compressed */
   if (document->number % share->parts != share->part)
@@ -193,8 +179,8 @@ static enum status count_document(struct counter *counter, const struct text_doc
 
 static enum status count_until(struct counter *counter, double end)
 {
-  while (counter->next < counter->shares) {
-    const struct share *share = &counter->share[counter->next];
+  while (counter->next < counter->pieces) {
+    const struct share *share = next_share(counter);
     struct text_document document;
     bool found = false;
     enum status status = STATUS_OK;
@@ -234,7 +220,7 @@ static enum status count_all(struct comm *comm, struct counter *counter)
     if (status)
       break;
     sums[DONE] = counter->bytes_done + counter->share_done;
-    sums[LEFT] = counter->shares - counter->next;
+    sums[LEFT] = counter->pieces - counter->next;
     status = comm_sum_i64(comm, sums, SUMS);
     if (!status)
       log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s",
@@ -254,7 +240,9 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
   if (!status && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
   if (!status)
-    status = deal(counter, comm_rank(comm), comm_ranks(comm));
+    status = cut(counter, comm_ranks(comm), &counter->piece, &counter->pieces);
+  if (!status)
+    status = input_files_deal(comm, counter->piece, &counter->pieces);
   status = comm_agree(comm, status);
   if (!status)
     status = count_all(comm, counter);
@@ -282,31 +270,15 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
 
 /* ---- rank 0 */
 
-/* Special tokens as bytes, if their spelling is that of bytes in the files. Merges must not make
- * such a token from text. */
+/* Merges must not make a special token from text. */
 static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
 {
   enum status status = STATUS_OK;
   for (int i = 0; i < config->specials && !status; i++) {
-    const char *special = config->special[i];
-    size_t length = strlen(special), at = 0, n = 0;
-    char *bytes = mem_strdup(special), spelled[BPE_SPELLED_MOST];
-    if (!bytes)
-      return STATUS_MEMORY;
-    while (at < length) {
-      int byte = 0;
-      size_t taken = 0;
-      for (; byte < BPE_BYTES; byte++) {
-        taken = bpe_spell_byte(byte, spelled);
-        if (taken <= length - at && memcmp(special + at, spelled, taken) == 0)
-          break;
-      }
-      if (byte == BPE_BYTES)
-        break;
-      bytes[n++] = (char)byte;
-      at += taken;
-    }
-    if (at == length)
+    char *bytes;
+    size_t n = 0;
+    status = unspell(config->special[i], &bytes, &n);
+    if (!status && n > 0)
       status = bpe_words_add(out, bytes, n, 0, NULL);
     mem_free(bytes);
   }
@@ -377,6 +349,7 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   nfc_destroy(counter.nfc);
   bpe_words_free(&counter.words);
   mem_free(counter.share);
+  mem_free(counter.piece);
   input_files_free(&counter.inputs);
   return status;
 }

@@ -3,6 +3,7 @@
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_MERGE_H
 
 #include "io/tokenizer/bpe.h"
+#include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_words.h"
 
 struct bpe_merge {
@@ -21,5 +22,11 @@ struct bpe_vocabulary {
 enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_count,
                           const struct bpe_words *reserved, struct bpe_vocabulary *out);
 void bpe_vocabulary_free(struct bpe_vocabulary *vocabulary); /* takes a zeroed one */
+
+/* tokenizer_config.json, then tokenizer.json, in the format that transformers reads.
+ * config->special holds at least one token; special tokens get ids after the vocabulary's.
+ * Local. */
+enum status bpe_train_write(const struct bpe_train_config *config,
+                            const struct bpe_vocabulary *vocabulary);
 
 #endif

@@ -1,13 +1,17 @@
-/* An open hash table of byte strings in one buffer, with their counts. */
+/* An open hash table of byte strings in one buffer, with their counts. Tables of ranks are gathered
+ * by a binomial tree: half of the ranks send theirs to the other half, until rank 0 has all. */
 #include "io/tokenizer/bpe_train_words.h"
 
+#include <mpi.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 enum { SLOTS_FIRST = 1 << 10 };
+static const int64_t MESSAGE_BYTES = 1 << 30;
 
-uint64_t bpe_words_most = UINT32_MAX;
+uint64_t bpe_words_most = UINT32_MAX / 3;
 
 void bpe_words_free(struct bpe_words *words)
 {
@@ -15,35 +19,6 @@ void bpe_words_free(struct bpe_words *words)
   mem_free(words->pool);
   mem_free(words->slot);
   *words = (struct bpe_words){0};
-}
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-  unsigned __int128 product =
-      (unsigned __int128)(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xD1B54A32D192ED03);
-  return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static uint64_t load(const char *bytes, size_t n)
-{
-  uint64_t value = 0;
-  memcpy(&value, bytes, n);
-  return value;
-}
-
-/* Words are short, so their last bytes are read by two overlapping loads of a fixed size. */
-static uint32_t hash_of(const char *bytes, size_t n)
-{
-  uint64_t hash = n, rest = 0;
-  for (; n > 8; n -= 8, bytes += 8)
-    hash = mix(hash, load(bytes, 8));
-  if (n >= 4)
-    rest = load(bytes, 4) | load(bytes + n - 4, 4) << 32;
-  else if (n > 0)
-    rest = (uint64_t)(unsigned char)bytes[0] | (uint64_t)(unsigned char)bytes[n / 2] << 8 |
-           (uint64_t)(unsigned char)bytes[n - 1] << 16;
-  hash = mix(hash, rest);
-  return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* The slot that holds the word, or the empty one where it belongs. */
@@ -98,7 +73,7 @@ static enum status reserve(struct bpe_words *words, size_t bytes)
 enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count,
                           int64_t *number)
 {
-  uint32_t hash = hash_of(text, bytes);
+  uint32_t hash = (uint32_t)hash_seeded(0, text, bytes);
   uint64_t *slot = words->slots ? slot_of(words, text, bytes, hash) : NULL;
   if (!slot || *slot == 0) {
     enum status status = reserve(words, bytes);
@@ -120,6 +95,70 @@ enum status bpe_words_add(struct bpe_words *words, const char *text, size_t byte
 
 int64_t bpe_words_find(const struct bpe_words *words, const char *text, size_t bytes)
 {
-  const uint64_t *slot = words->slots ? slot_of(words, text, bytes, hash_of(text, bytes)) : NULL;
+  const uint64_t *slot =
+      words->slots ? slot_of(words, text, bytes, (uint32_t)hash_seeded(0, text, bytes)) : NULL;
   return slot ? (int64_t)(uint32_t)*slot - 1 : -1;
+}
+
+/* To `peer`, or from it. */
+static enum status pass(MPI_Comm mpi, int peer, bool send, void *data, int64_t bytes)
+{
+  enum status status = STATUS_OK;
+  for (int64_t at = 0; at < bytes && !status; at += MESSAGE_BYTES) {
+    const int n = (int)(bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES);
+    char *piece = (char *)data + at;
+    status = comm_mpi_check(send ? MPI_Send(piece, n, MPI_BYTE, peer, 0, mpi)
+                                 : MPI_Recv(piece, n, MPI_BYTE, peer, 0, mpi, MPI_STATUS_IGNORE),
+                            send ? "MPI_Send" : "MPI_Recv");
+  }
+  return status;
+}
+
+static enum status add_all(struct bpe_words *words, const struct bpe_words *more)
+{
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < more->n && !status; i++)
+    status = bpe_words_add(words, more->pool + more->word[i].begin, more->word[i].bytes,
+                           more->word[i].count, NULL);
+  return status;
+}
+
+/* One step of the tree. peer < 0: this rank has none. The sender starts after the receiver has
+ * room. */
+static enum status pass_words(struct comm *comm, int peer, bool send, struct bpe_words *words)
+{
+  MPI_Comm mpi = *(MPI_Comm *)comm_mpi(comm);
+  struct bpe_words other = {0}, *passed = send ? words : &other;
+  int64_t size[] = {words->n, (int64_t)words->bytes};
+  enum status status = peer < 0 ? STATUS_OK : pass(mpi, peer, send, size, sizeof size);
+  other.n = size[0];
+  if (!status && peer >= 0 && !send) {
+    status = mem_new(MEM_DATA, size[0], &other.word);
+    if (!status)
+      status = mem_new(MEM_DATA, size[1], &other.pool);
+  }
+  status = comm_agree(comm, status);
+  if (!status && peer >= 0) {
+    status = pass(mpi, peer, send, passed->word, size[0] * (int64_t)sizeof *passed->word);
+    if (!status)
+      status = pass(mpi, peer, send, passed->pool, size[1]);
+    if (!status && !send)
+      status = add_all(words, &other);
+  }
+  bpe_words_free(passed);
+  return comm_agree(comm, status);
+}
+
+enum status bpe_words_gather(struct comm *comm, struct bpe_words *words)
+{
+  const int rank = comm_rank(comm), ranks = comm_ranks(comm);
+  enum status status = STATUS_OK;
+  for (int step = 1; step < ranks && !status; step *= 2) {
+    const int place = rank % (2 * step);
+    if (place == step)
+      status = pass_words(comm, rank - step, true, words);
+    else
+      status = pass_words(comm, place == 0 && rank + step < ranks ? rank + step : -1, false, words);
+  }
+  return status;
 }

@@ -25,8 +25,9 @@ struct bpe_words {
   uint64_t slots; /* a power of two */
 };
 
-extern uint64_t bpe_words_most; /* bytes of all words of a table, and one for each of them:
-                                   UINT32_MAX; tests lower it */
+/* Bytes of all words of a table, and one for each of them: UINT32_MAX / 3, because merges number
+ * at most three places per byte with 32 bits. Tests lower it. */
+extern uint64_t bpe_words_most;
 
 /* Add `count` to a word, which is added if it is new. *number may be NULL. STATUS_UNSUPPORTED above
  * the limit. */

@@ -1,7 +1,7 @@
 /* The tokenizer `bytes`: a token is a byte, and one more ends a text. */
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/tokenizer/bpe_train_write.h"
+#include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/ops.h"
 
 static enum status bytes_create(const char *folder, struct tokenizer **out)

@@ -7,13 +7,11 @@ io_tokenizer_libtokenizer_a_SOURCES = \
 	io/tokenizer/bpe.h \
 	io/tokenizer/bpe_train.c \
 	io/tokenizer/bpe_train.h \
-	io/tokenizer/bpe_train_gather.c \
 	io/tokenizer/bpe_train_merge.c \
 	io/tokenizer/bpe_train_merge.h \
 	io/tokenizer/bpe_train_words.c \
 	io/tokenizer/bpe_train_words.h \
 	io/tokenizer/bpe_train_write.c \
-	io/tokenizer/bpe_train_write.h \
 	io/tokenizer/bytes.c \
 	io/tokenizer/gpt2.c \
 	io/tokenizer/json.c \

@@ -226,65 +226,24 @@ static void leave_folder(const char *dir, bool clear)
 
 /* ---- groups per rank */
 
-static enum status make_groups(struct prepare_job *job)
+static enum status make_groups(struct prepare_job *job, struct input_piece **piece)
 {
-  enum status status = mem_new(MEM_META, job->inputs.count + 1, &job->group_begin);
+  const struct input_files *inputs = &job->inputs;
+  enum status status = mem_new(MEM_META, inputs->count + 1, &job->group_begin);
+  if (!status)
+    status = mem_new(MEM_META, inputs->count, piece);
   if (status)
     return status;
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < job->inputs.count; i++) {
-    if (i == 0 || bytes + job->inputs.file[i].bytes > GROUP_BYTES) {
-      job->group_begin[job->groups++] = i;
-      bytes = 0;
+  for (int64_t i = 0; i < inputs->count; i++) {
+    struct input_piece *last = *piece + job->groups;
+    if (i == 0 || last[-1].bytes + inputs->file[i].bytes > GROUP_BYTES) {
+      job->group_begin[job->groups] = i;
+      last++->number = job->groups++;
     }
-    bytes += job->inputs.file[i].bytes;
+    last[-1].bytes += inputs->file[i].bytes;
   }
-  job->group_begin[job->groups] = job->inputs.count;
+  job->group_begin[job->groups] = inputs->count;
   return STATUS_OK;
-}
-
-struct load {
-  int64_t bytes, group;
-};
-
-static int larger_first(const void *a, const void *b)
-{
-  const struct load *x = a, *y = b;
-  return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->group < y->group ? -1 : 1;
-}
-
-/* The largest group to the rank with the least so far, and so on. `mine` has room for all groups;
- * returns how many are this rank's. */
-static enum status deal(const struct prepare_job *job, int rank, int ranks, int64_t *mine,
-                        int64_t *count)
-{
-  struct load *loads = NULL;
-  int64_t *dealt = NULL;
-  enum status status = mem_new(MEM_META, job->groups, &loads);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_META, ranks, &dealt);
-  if (status)
-    goto out;
-  for (int64_t g = 0; g < job->groups; g++) {
-    loads[g].group = g;
-    for (int64_t i = job->group_begin[g]; i < job->group_begin[g + 1]; i++)
-      loads[g].bytes += job->inputs.file[i].bytes;
-  }
-  qsort(loads, (size_t)job->groups, sizeof *loads, larger_first);
-  *count = 0;
-  for (int64_t g = 0; g < job->groups; g++) {
-    int least = 0;
-    for (int r = 1; r < ranks; r++)
-      if (dealt[r] < dealt[least])
-        least = r;
-    dealt[least] += loads[g].bytes;
-    if (least == rank)
-      mine[(*count)++] = loads[g].group;
-  }
-out:
-  mem_free(loads);
-  mem_free(dealt);
-  return status;
 }
 
 /* ---- the split */
@@ -365,24 +324,17 @@ static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 
 struct worker {
   const struct prepare_job *job;
-  int64_t *mine, count, next;  /* groups of this rank */
+  struct input_piece *mine; /* groups of this rank */
+  int64_t count, next;
   struct prepare_group *group; /* at work, or NULL */
   int64_t bytes_done;          /* of finished groups */
   struct prepare_done done;
 };
 
-static int64_t group_bytes(const struct prepare_job *job, int64_t group)
-{
-  int64_t bytes = 0;
-  for (int64_t i = job->group_begin[group]; i < job->group_begin[group + 1]; i++)
-    bytes += job->inputs.file[i].bytes;
-  return bytes;
-}
-
 static enum status work_until(struct worker *worker, double end)
 {
   while (worker->next < worker->count) {
-    int64_t number = worker->mine[worker->next];
+    const int64_t number = worker->mine[worker->next].number;
     bool finished = false;
     enum status status =
         worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
@@ -393,8 +345,7 @@ static enum status work_until(struct worker *worker, double end)
     if (finished) {
       prepare_group_close(worker->group);
       worker->group = NULL;
-      worker->next++;
-      worker->bytes_done += group_bytes(worker->job, number);
+      worker->bytes_done += worker->mine[worker->next++].bytes;
     }
     if (clock_s() >= end)
       break;
@@ -511,11 +462,10 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
                               struct prepare_result *result, bool *useless)
 {
   struct worker worker = {.job = job};
-  enum status status = make_groups(job);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_META, job->groups, &worker.mine);
-  if (status == STATUS_OK)
-    status = deal(job, comm_rank(comm), comm_ranks(comm), worker.mine, &worker.count);
+  enum status status = make_groups(job, &worker.mine);
+  worker.count = job->groups;
+  if (!status)
+    status = input_files_deal(comm, worker.mine, &worker.count);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = work(comm, &worker);
