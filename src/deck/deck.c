@@ -16,6 +16,10 @@
 enum { MOST_HEAD_WIDTH = 1 << 16 }; /* model.h has the same limit */
 
 #define AT(field) offsetof(struct deck, field)
+#define KEY(type, field, value) #field, OPTION_##type, AT(field), value
+#define INT(field, value, from, to) KEY(INT, field, value), .least = from, .most = to
+#define REAL(field, value, from, to) KEY(REAL, field, value), .least = from, .most = to
+#define CHOICE(field, value, list) KEY(CHOICE, field, value), .choices = list
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
                                          "no_shard",   "hybrid_shard",  NULL};
@@ -54,455 +58,399 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .path = true, .example = "runs/first",
+    {KEY(STRING, run.dir, "runs/default"), .path = true, .example = "runs/first",
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
-    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32,
-     .unit = "steps", .example = "2000", .text = "Number of optimizer steps to train."},
-    {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
-     .example = "55",
+    {INT(run.steps, "100", 1, INT64_C(1) << 32), .unit = "steps", .example = "2000",
+     .text = "Number of optimizer steps to train."},
+    {REAL(run.minutes, "0", 0, 1e7), .unit = "min", .example = "55",
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
-             "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
-             "10 s. SLURM_JOB_END_TIME is a limit as well."},
-    {"run.seed", OPTION_INT, AT(run.seed), "1", .effect = EFFECT_ORDER, .least = 0,
-     .most = INFINITY, .example = "7",
-     .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
-             "and stochastic rounding."},
-    {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
-     .example = "8", .text = "Math threads per rank, 0 for all cores of the rank."},
-    {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and 10 s. "
+     "SLURM_JOB_END_TIME is a limit as well."},
+    {INT(run.seed, "1", 0, INFINITY), .effect = EFFECT_ORDER, .example = "7",
+     .text = "Seed of the random numbers. They give the initial weights, the order of the "
+     "samples and stochastic rounding."},
+    {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8",
+     .text = "Math threads per rank, 0 for all cores of the rank."},
+    {INT(run.warmup, "2", 0, 1e6), .unit = "steps",
      .text = "Steps after each start that timings leave out. The record of the run in "
-             "results.jsonl has the timings."},
-    {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
+     "results.jsonl has the timings."},
+    {CHOICE(run.device, "auto", devices),
      .text = "Device that computes the model.\n"
-             "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
-             "  host  the CPU cores of the rank\n"
-             "  cuda  one NVIDIA GPU per rank"},
-    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .effect = EFFECT_MATH,
-     .choices = computes,
+     "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
+     "  host  the CPU cores of the rank\n"
+     "  cuda  one NVIDIA GPU per rank"},
+    {CHOICE(run.compute, "auto", computes), .effect = EFFECT_MATH,
      .text = "Data type of activations and working weights.\n"
-             "  auto  bf16 on GPUs, fp32 on the host\n"
-             "  fp32  32-bit floating point\n"
-             "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
-             "count\n"
-             "  fp8  bf16, except that products of blocks are in fp8"},
-    {"run.fp8_except", OPTION_STRINGS, AT(run.fp8_except), "[]", .effect = EFFECT_MATH,
-     .example = "[h.0, h.1*]",
-     .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
-             "and ? as for file names, first:K (the first K blocks) or last:K."},
-    {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "true", .effect = EFFECT_MATH,
-     .text = "Compute weight gradients from operands in fp8. With false the operands are in bf16. "
-             "The results are in fp32. Only with run.compute=fp8."},
-    {"run.fp8_scales", OPTION_CHOICE, AT(run.fp8_scales), "auto", .effect = EFFECT_MATH,
-     .choices = fp8_scales,
+     "  auto  bf16 on GPUs, fp32 on the host\n"
+     "  fp32  32-bit floating point\n"
+     "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not count\n"
+     "  fp8  bf16, except that products of blocks are in fp8"},
+    {KEY(STRINGS, run.fp8_except, "[]"), .effect = EFFECT_MATH, .example = "[h.0, h.1*]",
+     .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with "
+     "* and ? as for file names, first:K (the first K blocks) or last:K."},
+    {KEY(BOOL, run.fp8_gradients, "true"), .effect = EFFECT_MATH,
+     .text = "Compute weight gradients from operands in fp8. With false the operands are in "
+     "bf16. The results are in fp32. Only with run.compute=fp8."},
+    {CHOICE(run.fp8_scales, "auto", fp8_scales), .effect = EFFECT_MATH,
      .text = "Scales of operands in fp8. Only with run.compute=fp8.\n"
-             "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
-             "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
-             "  tensor  one per operand; from compute capability 8.9 on"},
-    {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
+     "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
+     "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
+     "  tensor  one per operand; from compute capability 8.9 on"},
+    {KEY(STRINGS, run.counters, "[none]"), .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
-             "and in the trace.\n"
-             "  none  count nothing\n"
-             "  auto  count the events that this machine offers\n"
-             "  NAME,...  count these events; PAPI names are allowed"},
-    {"run.tensorboard", OPTION_BOOL, AT(run.tensorboard), "true",
+     "and in the trace.\n"
+     "  none  count nothing\n"
+     "  auto  count the events that this machine offers\n"
+     "  NAME,...  count these events; PAPI names are allowed"},
+    {KEY(BOOL, run.tensorboard, "true"),
      .text = "Write event files for TensorBoard. They are in the run folder."},
-    {"run.peak", OPTION_REAL, AT(run.peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
-     .example = "989",
+    {REAL(run.peak, "0", 0, 1e9), .unit = "TFLOP/s", .example = "989",
      .text = "Matrix peak of a rank's device, 0 for unknown. With it, the run records its MFU "
-             "(model FLOP/s utilization). Give a measured or a published value."},
+     "(model FLOP/s utilization). Give a measured or a published value."},
 
-    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true",
-     .text = "Bind threads to cores and memory to NUMA nodes."},
-    {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]", .example = "[0-15, 16-31]",
-     .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the rank's "
-             "GPU."},
-    {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096,
-     .unit = "cores", .example = "2",
+    {KEY(BOOL, topo.bind, "true"), .text = "Bind threads to cores and memory to NUMA nodes."},
+    {KEY(STRINGS, topo.cores, "[]"), .example = "[0-15, 16-31]",
+     .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the "
+     "rank's GPU."},
+    {INT(topo.controller, "0", 0, 4096), .unit = "cores", .example = "2",
      .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a "
-             "GPU, none without a GPU."},
+     "GPU, none without a GPU."},
 
-    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .example = "llama",
+    {KEY(STRING, model.arch, "gpt2"), .example = "llama",
      .text = "Architecture.\n"
-             "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
-             "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
-             "  qwen2  llama with biases on the query, key and value projections\n"
-             "  qwen3  llama with a norm on each query and key head\n"
-             "  mistral  llama with a sliding window"},
-    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16,
-     .unit = "blocks", .text = "Number of decoder blocks."},
-    {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20,
-     .text = "Width of the residual stream (hidden size)."},
-    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
-     .text = "Number of attention heads."},
-    {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16,
-     .unit = "heads", .example = "4",
+     "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
+     "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
+     "  qwen2  llama with biases on the query, key and value projections\n"
+     "  qwen3  llama with a norm on each query and key head\n"
+     "  mistral  llama with a sliding window"},
+    {INT(model.layers, "12", 1, 1 << 16), .unit = "blocks", .text = "Number of decoder blocks."},
+    {INT(model.width, "768", 1, 1 << 20), .text = "Width of the residual stream (hidden size)."},
+    {INT(model.heads, "12", 1, 1 << 16), .unit = "heads", .text = "Number of attention heads."},
+    {INT(model.kv_heads, "0", 0, 1 << 16), .unit = "heads", .example = "4",
      .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
-             "model.heads."},
-    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = MOST_HEAD_WIDTH,
-     .example = "128", .text = "Width of a head, 0 for model.width / model.heads."},
-    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24, .example = "3072",
+     "model.heads."},
+    {INT(model.head_width, "0", 0, MOST_HEAD_WIDTH), .example = "128",
+     .text = "Width of a head, 0 for model.width / model.heads."},
+    {INT(model.ffn, "0", 0, 1 << 24), .example = "3072",
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
-    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26,
-     .unit = "tokens", .text = "Longest sequence that the model can take."},
-    {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX,
-     .unit = "tokens",
-     .text = "Vocabulary size. It must be at least that of the tokenizer: 257 for bytes, 50257 for "
-             "GPT-2's."},
-    {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1,
-     .text = "Epsilon of the norms, added to the variance."},
-    {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10,
-     .text = "Standard deviation of the initial weights."},
+    {INT(model.context, "1024", 1, 1 << 26), .unit = "tokens",
+     .text = "Longest sequence that the model can take."},
+    {INT(model.vocab, "50257", 2, INT32_MAX), .unit = "tokens",
+     .text = "Vocabulary size. It must be at least that of the tokenizer: 257 for bytes, 50257 "
+     "for GPT-2's."},
+    {REAL(model.norm_eps, "1e-5", 0, 1), .text = "Epsilon of the norms, added to the variance."},
+    {REAL(model.init_std, "0.02", 0, 10), .text = "Standard deviation of the initial weights."},
 
-    {"model.tied", OPTION_BOOL, AT(model.tied), "true",
-     .text = "Use the embedding's matrix as the output head."},
-    {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26,
-     .unit = "tokens", .example = "4096",
+    {KEY(BOOL, model.tied, "true"), .text = "Use the embedding's matrix as the output head."},
+    {INT(model.window, "0", 0, 1 << 26), .unit = "tokens", .example = "4096",
      .text = "Sliding window of the attention, 0 for none. For mistral, qwen2 and qwen3."},
-    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 1 << 16,
-     .unit = "blocks", .example = "21", .text = "First block that uses model.window."},
-    {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12,
-     .example = "5e5",
+    {INT(model.window_from, "0", 0, 1 << 16), .unit = "blocks", .example = "21",
+     .text = "First block that uses model.window."},
+    {REAL(model.rope_theta, "0", 0, 1e12), .example = "5e5",
      .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
-    {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings,
+    {CHOICE(model.rope_scaling, "none", rope_scalings),
      .text = "Scaling of the rotary frequencies.\n"
-             "  none  no scaling\n"
-             "  linear  divide all frequencies by model.rope_factor\n"
-             "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
-    {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6,
-     .example = "8", .text = "Factor of linear and llama3 scaling."},
-    {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6,
-     .example = "1", .text = "The low_freq_factor of llama3 scaling."},
-    {"model.rope_high_freq", OPTION_REAL, AT(model.rope_high_freq), "0", .least = 0, .most = 1e6,
-     .example = "4", .text = "The high_freq_factor of llama3 scaling."},
-    {"model.rope_original", OPTION_INT, AT(model.rope_original), "0", .least = 0, .most = 1 << 26,
-     .unit = "tokens", .example = "8192",
+     "  none  no scaling\n"
+     "  linear  divide all frequencies by model.rope_factor\n"
+     "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
+    {REAL(model.rope_factor, "0", 0, 1e6), .example = "8",
+     .text = "Factor of linear and llama3 scaling."},
+    {REAL(model.rope_low_freq, "0", 0, 1e6), .example = "1",
+     .text = "The low_freq_factor of llama3 scaling."},
+    {REAL(model.rope_high_freq, "0", 0, 1e6), .example = "4",
+     .text = "The high_freq_factor of llama3 scaling."},
+    {INT(model.rope_original, "0", 0, 1 << 26), .unit = "tokens", .example = "8192",
      .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
-             "config.json."},
-    {"model.dtype", OPTION_CHOICE, AT(model.dtype), "float32", .choices = dtypes,
+     "config.json."},
+    {CHOICE(model.dtype, "float32", dtypes),
      .text = "Data type of weights that sluice ckpt export writes. Training always keeps fp32 "
-             "master weights.\n"
-             "  float32  32-bit floating point\n"
-             "  bfloat16  8 bits of exponent, 7 of mantissa\n"
-             "  float16  5 bits of exponent, 10 of mantissa"},
+     "master weights.\n"
+     "  float32  32-bit floating point\n"
+     "  bfloat16  8 bits of exponent, 7 of mantissa\n"
+     "  float16  5 bits of exponent, 10 of mantissa"},
 
-    {"train.init", OPTION_STRING, AT(train.init), "", .path = true, .example = "models/qwen2.5-7b",
+    {KEY(STRING, train.init, ""), .path = true, .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
-             "checkpoint. Weights and all model.* keys that are not given are taken from it."},
-    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]",
-     .example = "[model.embed_tokens.*, model.layers.0.*]",
+     "checkpoint. Weights and all model.* keys that are not given are taken from it."},
+    {KEY(STRINGS, train.freeze, "[]"), .example = "[model.embed_tokens.*, model.layers.0.*]",
      .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
-             "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
-             "begins with *."},
-    {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
-     .unit = "steps", .example = "[10, 13]",
+     "or a pattern with * and ?, as for file names. A deck has quotes around an item that begins "
+     "with *."},
+    {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
+     .example = "[10, 13]",
      .text = "Steps to trace, counted from 0. [10, 13] traces steps 10, 11 and 12, which the log "
-             "calls 11, 12 and 13."},
+     "calls 11, 12 and 13."},
 
-    {"data.train", OPTION_STRING, AT(data.train), "", .path = true, .example = "data/first",
+    {KEY(STRING, data.train, ""), .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
-    {"data.val", OPTION_STRING, AT(data.val), "", .path = true, .example = "data/val",
+    {KEY(STRING, data.val, ""), .path = true, .example = "data/val",
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
-    {"data.batch", OPTION_INT, AT(data.batch), "8", .effect = EFFECT_MATH, .least = 1,
-     .most = 1 << 30, .unit = "sequences", .example = "256",
+    {INT(data.batch, "8", 1, 1 << 30), .effect = EFFECT_MATH, .unit = "sequences", .example = "256",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
-             "data.batch / (ranks x data.micro_batch)."},
-    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .effect = EFFECT_ORDER, .least = 0,
-     .most = 1 << 26, .unit = "tokens", .example = "2048",
-     .text = "Length of a training sequence, 0 for model.context."},
-    {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30,
-     .unit = "sequences", .example = "4",
+     "data.batch / (ranks x data.micro_batch)."},
+    {INT(data.sequence, "0", 0, 1 << 26), .effect = EFFECT_ORDER, .unit = "tokens",
+     .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
+    {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
-    {"data.reorder", OPTION_BOOL, AT(data.reorder), "false",
+    {KEY(BOOL, data.reorder, "false"),
      .text = "Allow a resume that changes the order of samples. Other training data, another "
-             "data.sequence or another run.seed change it. Some samples are then seen twice, and "
-             "others not at all."},
-    {"data.verify", OPTION_BOOL, AT(data.verify), "false",
+     "data.sequence or another run.seed change it. Some samples are then seen twice, and others "
+     "not at all."},
+    {KEY(BOOL, data.verify, "false"),
      .text = "Check all token shards before the first step. This reads every shard and compares "
-             "its checksums. Otherwise only the length and header of a shard are checked when it "
-             "is opened."},
+     "its checksums. Otherwise only the length and header of a shard are checked when it is "
+     "opened."},
 
-    {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
-     .aliases = deck_strategy_aliases,
+    {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
      .text = "The state that is sharded over the ranks.\n"
-             "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
-             "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
-             "  shard_optim  optimizer state (ZeRO-1)\n"
-             "  no_shard  nothing (DDP)\n"
-             "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over "
-             "the groups (HSDP)"},
-    {"shard.group", OPTION_STRING, AT(shard.group), "auto", .example = "4",
+     "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
+     "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
+     "  shard_optim  optimizer state (ZeRO-1)\n"
+     "  no_shard  nothing (DDP)\n"
+     "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over the "
+     "groups (HSDP)"},
+    {KEY(STRING, shard.group, "auto"), .example = "4",
      .text = "Ranks per group of hybrid_shard.\n"
-             "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
-             "  world  all ranks\n"
-             "  node  the ranks of a node\n"
-             "  N  this number of ranks; it must divide the number of ranks"},
-    {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
-     .example = "2", .text = "Units that are gathered ahead of the computed unit."},
-    {"shard.gathered", OPTION_INT, AT(shard.gathered), "0", .least = 0, .most = 1 << 20,
-     .unit = "units", .example = "4",
+     "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
+     "  world  all ranks\n"
+     "  node  the ranks of a node\n"
+     "  N  this number of ranks; it must divide the number of ranks"},
+    {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2",
+     .text = "Units that are gathered ahead of the computed unit."},
+    {INT(shard.gathered, "0", 0, 1 << 20), .unit = "units", .example = "4",
      .text = "Number of leading units gathered once per step. The first unit is the embedding. "
-             "These units stay gathered from their first to their last use in a step. This saves "
-             "traffic on a slow "
-             "link and takes device memory for their parameters. `sluice plan` with rates compares "
-             "values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
-    {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
+     "These units stay gathered from their first to their last use in a step. This saves traffic "
+     "on a slow link and takes device memory for their parameters. `sluice plan` with rates "
+     "compares values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
+    {CHOICE(shard.reduce, "auto", reduces),
      .text = "When gradients are reduced over the ranks.\n"
-             "  auto  micro if gradients are sharded, otherwise step\n"
-             "  micro  after each micro-batch\n"
-             "  step  once per step; whole gradients stay in memory until then"},
+     "  auto  micro if gradients are sharded, otherwise step\n"
+     "  micro  after each micro-batch\n"
+     "  step  once per step; whole gradients stay in memory until then"},
 
-    {"comm.backend", OPTION_CHOICE, AT(comm.backend), "auto", .choices = backends,
+    {CHOICE(comm.backend, "auto", backends),
      .text = "Library that moves data between ranks.\n"
-             "  auto  nccl between GPUs, mpi between hosts\n"
-             "  mpi  MPI\n"
-             "  nccl  NCCL, for GPUs only"},
-    {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
-     .example = "1800",
+     "  auto  nccl between GPUs, mpi between hosts\n"
+     "  mpi  MPI\n"
+     "  nccl  NCCL, for GPUs only"},
+    {REAL(comm.timeout, "600", 0, 1e6), .unit = "s", .example = "1800",
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
-             "step and to a checkpoint. The job ends with the state of every rank."},
+     "step and to a checkpoint. The job ends with the state of every rank."},
 
-    {"compress.across", OPTION_CHOICE, AT(compress.across), "ranks", .effect = EFFECT_MATH,
-     .choices = acrosses,
+    {CHOICE(compress.across, "ranks", acrosses), .effect = EFFECT_MATH,
      .text = "Gradient messages that are encoded.\n"
-             "  ranks  all messages between ranks\n"
-             "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes "
-             "must have the same number of ranks. hybrid_shard must have "
-             "shard.group=node."},
-    {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
-     .choices = feedbacks,
+     "  ranks  all messages between ranks\n"
+     "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes must "
+     "have the same number of ranks. hybrid_shard must have shard.group=node."},
+    {CHOICE(compress.feedback, "off", feedbacks), .effect = EFFECT_MATH,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
-             "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
-             "difference for formats with scales per block, such as int4. It may raise the loss of "
-             "onebit, countsketch and sparse codecs. Residuals take memory for each element of the "
-             "gradient, see tiers.residual.\n"
-             "  off  no residuals: errors of messages are lost\n"
-             "  fp32  4 bytes\n"
-             "  bf16  2 bytes\n"
-             "  int8  1 byte, and a scale per block"},
-    {"compress.warmup", OPTION_INT, AT(compress.warmup), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INT64_C(1) << 32, .unit = "updates", .example = "100",
+     "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
+     "difference for formats with scales per block, such as int4. It may raise the loss of "
+     "onebit, countsketch and sparse codecs. Residuals take memory for each element of the "
+     "gradient, see tiers.residual.\n"
+     "  off  no residuals: errors of messages are lost\n"
+     "  fp32  4 bytes\n"
+     "  bf16  2 bytes\n"
+     "  int8  1 byte, and a scale per block"},
+    {INT(compress.warmup, "0", 0, INT64_C(1) << 32), .effect = EFFECT_MATH, .unit = "updates",
+     .example = "100",
      .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
-             "Steps that are skipped because they are not finite do not count."},
-    {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
-     .unit = "steps", .example = "50",
+     "Steps that are skipped because they are not finite do not count."},
+    {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50",
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
-             "elements of each unit and rank with their decoded values. It does not change the "
-             "training. results.jsonl has the errors of each unit."},
-    {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none", .effect = EFFECT_MATH,
-     .choices = codecs,
+     "elements of each unit and rank with their decoded values. It does not change the training. "
+     "results.jsonl has the errors of each unit."},
+    {CHOICE(compress.grads.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
-    {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
-     .effect = EFFECT_MATH, .choices = codecs,
+    {CHOICE(compress.grads.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
-    {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
-     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
-             "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
-    {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 16, .unit = "levels", .example = "15",
-     .text = "Levels of the codec qsgd. 0: the codec's default."},
-    {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 10, .unit = "vectors", .example = "4",
-     .text = "Rank of the codecs powersgd and gradiveq. 0: the codec's default."},
-    {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1, .example = "0.01",
+    {INT(compress.grads.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
+     .example = "256",
+     .text = "Elements that are encoded together, a power of two. With a low-rank codec: "
+     "elements of a row, a multiple of 32, such as model.width. 0: the codec's default."},
+    {INT(compress.grads.levels, "0", 0, 1 << 16), .effect = EFFECT_MATH, .unit = "levels",
+     .example = "15", .text = "Levels of the codec qsgd. 0: the codec's default."},
+    {INT(compress.grads.rank, "0", 0, 1 << 10), .effect = EFFECT_MATH, .unit = "vectors",
+     .example = "4", .text = "Rank of the codecs powersgd and gradiveq. 0: the codec's default."},
+    {REAL(compress.grads.density, "0", 0, 1), .effect = EFFECT_MATH, .example = "0.01",
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
-    {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY, .example = "1e-4",
+    {REAL(compress.grads.threshold, "0", 0, INFINITY), .effect = EFFECT_MATH, .example = "1e-4",
      .text = "Smallest magnitude that the codec threshold sends. 0: the codec's default."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
      .example = "[h.1*=topk+int8]",
      .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
-             "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
-             "names. The first item that matches counts. Other units have compress.grads.codec. "
-             "All of them use the settings of compress.grads."},
-    {"compress.weights.codec", OPTION_CHOICE, AT(compress.weights.codec), "none",
-     .effect = EFFECT_MATH, .choices = codecs,
+     "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file names. "
+     "The first item that matches counts. Other units have compress.grads.codec. All of them use "
+     "the settings of compress.grads."},
+    {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
-             "Evaluation gathers parameters without the codec." CODEC_TEXTS},
+     "Evaluation gathers parameters without the codec." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
-             "parameters in the compute type, and adds the changes. The error of a message is part "
-             "of the next one. For shard_grad_op and "
-             "shard_optim."},
-    {"compress.weights.values", OPTION_CHOICE, AT(compress.weights.values), "none",
-     .effect = EFFECT_MATH, .choices = codecs,
+     "parameters in the compute type, and adds the changes. The error of a message is part of "
+     "the next one. For shard_grad_op and shard_optim."},
+    {CHOICE(compress.weights.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
-    {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
+    {INT(compress.weights.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
+     .example = "256",
      .text = "Elements that are encoded together, a power of two. 0: the codec's default."},
-    {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1, .example = "0.05",
+    {REAL(compress.weights.density, "0", 0, 1), .effect = EFFECT_MATH, .example = "0.05",
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
 
-    {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
+    {CHOICE(tiers.preset, "none", deck_presets),
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
-             "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. "
-             "Each of these keys may still be set next to it. On the command line it replaces "
-             "these keys of the deck. sluice plan compares the presets for a deck and a machine.\n"
-             "  none  the single keys decide\n"
-             "  device  everything in device memory: the fastest, if it fits\n"
-             "  recompute  device, with activation checkpointing\n"
-             "  offload_resident  as offload, with three units on the device, which hide the "
-             "transfer between two steps\n"
-             "  offload  masters, moments and the inputs of blocks in host memory\n"
-             "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
-             "memory, and slow"},
-    {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = tiers,
+     "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. Each of "
+     "these keys may still be set next to it. On the command line it replaces these keys of the "
+     "deck. sluice plan compares the presets for a deck and a machine.\n"
+     "  none  the single keys decide\n"
+     "  device  everything in device memory: the fastest, if it fits\n"
+     "  recompute  device, with activation checkpointing\n"
+     "  offload_resident  as offload, with three units on the device, which hide the transfer "
+     "between two steps\n"
+     "  offload  masters, moments and the inputs of blocks in host memory\n"
+     "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
+     "memory, and slow"},
+    {CHOICE(tiers.params, "device", tiers),
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
-             "  device  device memory\n"
-             "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU "
-             "offload)"},
-    {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = tiers,
+     "  device  device memory\n"
+     "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU offload)"},
+    {CHOICE(tiers.optimizer, "device", tiers),
      .text = "Memory that holds master weights and moments. They are updated there. It must be "
-             "equal to tiers.params.\n"
-             "  device  device memory\n"
-             "  host  host memory; the CPU runs the optimizer"},
-    {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep", .example = "recompute",
+     "equal to tiers.params.\n"
+     "  device  device memory\n"
+     "  host  host memory; the CPU runs the optimizer"},
+    {KEY(STRING, tiers.activations, "keep"), .example = "recompute",
      .text = "How a block keeps activations for the backward pass.\n"
-             "  keep  in device memory\n"
-             "  keep_host  in host memory, except the block's input\n"
-             "  recompute  keep only the block's input and compute the rest again (activation "
-             "checkpointing)\n"
-             "  host  recompute, with the input in host memory\n"
-             "  nvme  recompute, with the input on NVMe\n"
-             "  WORD:K  WORD for every K-th block, keep for all others\n"
-             "  WORD,WORD  blocks take these words in turn"},
-    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .path = true, .example = "/local/scratch",
+     "  keep  in device memory\n"
+     "  keep_host  in host memory, except the block's input\n"
+     "  recompute  keep only the block's input and compute the rest again (activation "
+     "checkpointing)\n"
+     "  host  recompute, with the input in host memory\n"
+     "  nvme  recompute, with the input on NVMe\n"
+     "  WORD:K  WORD for every K-th block, keep for all others\n"
+     "  WORD,WORD  blocks take these words in turn"},
+    {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch",
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
-             "allowed for jobs on one node with a local file system."},
-    {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
+     "allowed for jobs on one node with a local file system."},
+    {CHOICE(tiers.workspace, "fast", workspaces),
      .text = "Workspace of cuDNN's attention backward pass.\n"
-             "  fast  as much memory as the fastest algorithm needs\n"
-             "  tight  less memory while activations fill the GPU, which is slower; no effect on "
-             "Sluice's own Hopper kernel"},
-    {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
+     "  fast  as much memory as the fastest algorithm needs\n"
+     "  tight  less memory while activations fill the GPU, which is slower; no effect on "
+     "Sluice's own Hopper kernel"},
+    {CHOICE(tiers.working, "gather", workings),
      .text = "Whether the optimizer also writes working weights.\n"
-             "  gather  no: each gather casts the fp32 masters to the compute type\n"
-             "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. "
-             "Blocks in fp8 keep their codes within a step instead"},
-    {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20,
-     .unit = "units", .example = "3",
-     .text = "Units that stay on the device with host offload. The first units, from the embedding "
-             "on, are updated on the device because the next step needs them first. Only with "
-             "tiers.optimizer=host."},
-    {"tiers.residual", OPTION_CHOICE, AT(tiers.residual), "device", .choices = residual_tiers,
+     "  gather  no: each gather casts the fp32 masters to the compute type\n"
+     "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. Blocks "
+     "in fp8 keep their codes within a step instead"},
+    {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3",
+     .text = "Units that stay on the device with host offload. The first units, from the "
+     "embedding on, are updated on the device because the next step needs them first. Only with "
+     "tiers.optimizer=host."},
+    {CHOICE(tiers.residual, "device", residual_tiers),
      .text = "Memory that holds residuals (compress.feedback).\n"
-             "  device  device memory\n"
-             "  host  host memory; the device holds those of a few units\n"
-             "  nvme  tiers.nvme; host and device memory hold those of a few units"},
+     "  device  device memory\n"
+     "  host  host memory; the device holds those of a few units\n"
+     "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
-    {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
+    {CHOICE(transfer.params, "shard", param_transfers),
      .text = "Host-to-device transfer with tiers.params=host.\n"
-             "  shard  each rank copies its shard, then the devices all-gather\n"
-             "  full  each rank copies whole parameters from memory that its group shares on a "
-             "node"},
-    {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers,
+     "  shard  each rank copies its shard, then the devices all-gather\n"
+     "  full  each rank copies whole parameters from memory that its group shares on a node"},
+    {CHOICE(transfer.grads, "gpu_reduce", grad_transfers),
      .text = "Device-to-host transfer with tiers.optimizer=host.\n"
-             "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
-             "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
-    {"transfer.rate", OPTION_REAL, AT(transfer.rate), "0", .least = 0, .most = 1e6, .unit = "GB/s",
-     .example = "16",
+     "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
+     "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
+    {REAL(transfer.rate, "0", 0, 1e6), .unit = "GB/s", .example = "16",
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
-             "what a slower link does. 0: as fast as memory."},
+     "what a slower link does. 0: as fast as memory."},
 
-    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .effect = EFFECT_MATH,
-     .choices = optimizers,
+    {CHOICE(optim.name, "adamw", optimizers), .effect = EFFECT_MATH,
      .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
-    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
-     .example = "3e-4", .text = "Peak learning rate, after the warm-up."},
-    {"optim.lr_scale", OPTION_STRINGS, AT(optim.lr_scale), "[]", .effect = EFFECT_MATH,
-     .example = "[root=0.5]",
+    {REAL(optim.lr, "6e-4", 0, 1000), .effect = EFFECT_MATH, .example = "3e-4",
+     .text = "Peak learning rate, after the warm-up."},
+    {KEY(STRINGS, optim.lr_scale, "[]"), .effect = EFFECT_MATH, .example = "[root=0.5]",
      .text = "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
-             "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and "
-             "? as for file names. The first item that matches counts. Other units have factor 1. "
-             "root has the embeddings and a tied head. h.0 is the first block. head is an untied "
-             "head. The final norm is in the unit of the head. Weight decay scales likewise."},
-    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .effect = EFFECT_MATH, .least = 0,
-     .most = 1, .count = 2,
+     "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as "
+     "for file names. The first item that matches counts. Other units have factor 1. root has "
+     "the embeddings and a tied head. h.0 is the first block. head is an untied head. The final "
+     "norm is in the unit of the head. Weight decay scales likewise."},
+    {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .count = 2,
      .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
-             "for language models."},
-    {"optim.momentum", OPTION_REAL, AT(optim.momentum), "0.95", .effect = EFFECT_MATH, .least = 0,
-     .most = 1, .text = "Momentum of sgd and muon, below 1."},
-    {"optim.nesterov", OPTION_BOOL, AT(optim.nesterov), "true", .effect = EFFECT_MATH,
+     "for language models."},
+    {REAL(optim.momentum, "0.95", 0, 1), .effect = EFFECT_MATH,
+     .text = "Momentum of sgd and muon, below 1."},
+    {KEY(BOOL, optim.nesterov, "true"), .effect = EFFECT_MATH,
      .text = "Nesterov's form of the momentum of sgd. muon always has it."},
-    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .effect = EFFECT_MATH, .least = 0, .most = 1,
+    {REAL(optim.eps, "1e-8", 0, 1), .effect = EFFECT_MATH,
      .text = "Number added to the root of the second moment."},
-    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .effect = EFFECT_MATH,
-     .least = 0, .most = 1000, .text = "Decoupled weight decay."},
-    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .effect = EFFECT_MATH, .least = 0,
-     .most = INFINITY, .text = "Largest global norm of gradients, 0 for no clipping."},
-    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .effect = EFFECT_MATH, .least = 0,
-     .most = 1, .text = "Final learning rate, as a share of optim.lr."},
-    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .effect = EFFECT_MATH,
-     .choices = schedules,
+    {REAL(optim.weight_decay, "0.1", 0, 1000), .effect = EFFECT_MATH,
+     .text = "Decoupled weight decay."},
+    {REAL(optim.clip, "1.0", 0, INFINITY), .effect = EFFECT_MATH,
+     .text = "Largest global norm of gradients, 0 for no clipping."},
+    {REAL(optim.min_lr, "0.1", 0, 1), .effect = EFFECT_MATH,
+     .text = "Final learning rate, as a share of optim.lr."},
+    {CHOICE(optim.schedule, "cosine", schedules), .effect = EFFECT_MATH,
      .text = "Learning rate after the warm-up.\n"
-             "  constant  stays at optim.lr\n"
-             "  linear  falls linearly to optim.min_lr\n"
-             "  cosine  falls along a half cosine to optim.min_lr"},
-    {"optim.nonfinite", OPTION_CHOICE, AT(optim.nonfinite), "stop", .choices = nonfinites,
+     "  constant  stays at optim.lr\n"
+     "  linear  falls linearly to optim.min_lr\n"
+     "  cosine  falls along a half cosine to optim.min_lr"},
+    {CHOICE(optim.nonfinite, "stop", nonfinites),
      .text = "Action if the loss or a gradient is not finite.\n"
-             "  stop  end the run with exit code 7\n"
-             "  skip  skip the step; the tenth skipped step in a row ends the run"},
-    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INFINITY, .unit = "steps", .example = "2000",
+     "  stop  end the run with exit code 7\n"
+     "  skip  skip the step; the tenth skipped step in a row ends the run"},
+    {INT(optim.warmup, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps", .example = "2000",
      .text = "Steps over which the learning rate rises. The step after them has optim.lr."},
-    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INFINITY, .unit = "steps", .example = "10000",
-     .text = "Steps of the whole schedule, 0 for run.steps. The step after them is the first with "
-             "optim.min_lr."},
-    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .effect = EFFECT_MATH,
-     .choices = undecayed, .text = "Parameters without weight decay."},
-    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .effect = EFFECT_MATH,
-     .choices = moment_types,
+    {INT(optim.decay_steps, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps",
+     .example = "10000",
+     .text = "Steps of the whole schedule, 0 for run.steps. The step after them is the first "
+     "with optim.min_lr."},
+    {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH, .choices = undecayed,
+     .text = "Parameters without weight decay."},
+    {CHOICE(optim.moments, "fp32", moment_types), .effect = EFFECT_MATH,
      .text = "Data type of both moments.\n"
-             "  fp32  32-bit floating point\n"
-             "  bf16  bfloat16\n"
-             "  fp16  scaled half precision; the second moment is stored as its root"},
-    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .effect = EFFECT_MATH,
-     .choices = roundings,
+     "  fp32  32-bit floating point\n"
+     "  bf16  bfloat16\n"
+     "  fp16  scaled half precision; the second moment is stored as its root"},
+    {CHOICE(optim.rounding, "nearest", roundings), .effect = EFFECT_MATH,
      .text = "Rounding of moments to a 16-bit type.\n"
-             "  nearest  to the nearest value\n"
-             "  stochastic  up or down at random, so that the mean is exact"},
-    {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
+     "  nearest  to the nearest value\n"
+     "  stochastic  up or down at random, so that the mean is exact"},
+    {CHOICE(optim.update, "auto", updates),
      .text = "When parameters are updated.\n"
-             "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
-             "optim.nonfinite=stop, otherwise speculative with it, transfer.grads=gpu_reduce and "
-             "one micro-batch per step, otherwise deferred\n"
-             "  deferred  after the norm of all gradients is known\n"
-             "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-             "  speculative  as immediate, before it is known whether the step is clipped; a "
-             "clipped step is repaired, with the results of deferred"},
-    {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
+     "  auto  immediate with tiers.optimizer=host if optim.clip=0 and optim.nonfinite=stop, "
+     "otherwise speculative with it, transfer.grads=gpu_reduce and one micro-batch per step, "
+     "otherwise deferred\n"
+     "  deferred  after the norm of all gradients is known\n"
+     "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
+     "  speculative  as immediate, before it is known whether the step is clipped; a clipped "
+     "step is repaired, with the results of deferred"},
+    {CHOICE(optim.state, "host", state_tiers),
      .text = "Where moments are stored with tiers.optimizer=host.\n"
-             "  host  host memory\n"
-             "  nvme  a file in tiers.nvme"},
-    {"optim.state_share", OPTION_REAL, AT(optim.state_share), "1", .least = 0, .most = 1,
+     "  host  host memory\n"
+     "  nvme  a file in tiers.nvme"},
+    {REAL(optim.state_share, "1", 0, 1),
      .text = "Share of units with moments on NVMe. Only with optim.state=nvme."},
 
-    {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY,
-     .unit = "steps", .example = "500", .text = "Steps between checkpoints, 0 for one at the end."},
-    {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY,
-     .unit = "checkpoints", .text = "Newest checkpoints to keep, 0 for all."},
-    {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0,
-     .most = INFINITY, .unit = "steps", .example = "10000",
+    {INT(checkpoint.every, "0", 0, INFINITY), .unit = "steps", .example = "500",
+     .text = "Steps between checkpoints, 0 for one at the end."},
+    {INT(checkpoint.keep, "3", 0, INFINITY), .unit = "checkpoints",
+     .text = "Newest checkpoints to keep, 0 for all."},
+    {INT(checkpoint.keep_every, "0", 0, INFINITY), .unit = "steps", .example = "10000",
      .text = "Checkpoints at multiples of this are never removed. 0: none. It becomes 0 if the "
-             "command line sets checkpoint.every=0 and not this key."},
-    {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true",
-     .text = "Save a checkpoint after the last step."},
-    {"checkpoint.background", OPTION_BOOL, AT(checkpoint.background), "true",
-     .text = "Write checkpoints while training goes on. The state is first copied in host memory. "
-             "If there is no room for the copy, the steps wait."},
+     "command line sets checkpoint.every=0 and not this key."},
+    {KEY(BOOL, checkpoint.at_end, "true"), .text = "Save a checkpoint after the last step."},
+    {KEY(BOOL, checkpoint.background, "true"),
+     .text = "Write checkpoints while training goes on. The state is first copied in host "
+     "memory. If there is no room for the copy, the steps wait."},
 
-    {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .example = "100",
+    {INT(eval.every, "0", 0, INFINITY), .unit = "steps", .example = "100",
      .text = "Steps between validations. The last step is validated too. 0: no validation."},
-    {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
-     .unit = "batches", .example = "20", .text = "Batches per validation, 0 for the whole set."},
-    {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
-     .example = "25",
+    {INT(eval.batches, "0", 0, INFINITY), .unit = "batches", .example = "20",
+     .text = "Batches per validation, 0 for the whole set."},
+    {REAL(eval.target, "0", 0, INFINITY), .example = "25",
      .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
-             "the time at which a validation is at or below it."},
+     "the time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
@@ -763,29 +711,6 @@ static int parse_group(const char *text)
   return parse_count(text, INT32_MAX, &ranks) ? ranks : GROUP_BAD;
 }
 
-static enum status check_model(const struct deck *deck)
-{
-  const int64_t heads = deck->model.heads, kv_heads = deck->model.kv_heads;
-  if (deck->model.head_width == 0 && deck->model.width / heads > MOST_HEAD_WIDTH)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld and %s is %lld, so a head has more than %d elements; use more "
-                      "heads, or model.head_width if model.arch is not gpt2",
-                      cite(deck, "model.width").text, (long long)deck->model.width,
-                      cite(deck, "model.heads").text, (long long)heads, MOST_HEAD_WIDTH);
-  if (deck->model.head_width == 0 && deck->model.width % heads != 0)
-    return status_set(
-        STATUS_USAGE,
-        "%s is %lld, which %s = %lld does not divide; use %s, or give model.head_width",
-        cite(deck, "model.width").text, (long long)deck->model.width,
-        cite(deck, "model.heads").text, (long long)heads,
-        multiples_around(deck->model.width, heads).text);
-  if (kv_heads > 0 && heads % kv_heads != 0)
-    return status_set(STATUS_USAGE, "%s is %lld, which does not divide %s = %lld",
-                      cite(deck, "model.kv_heads").text, (long long)kv_heads,
-                      cite(deck, "model.heads").text, (long long)heads);
-  return STATUS_OK;
-}
-
 static enum status check_tiers(const struct deck *deck)
 {
   struct deck_pattern pattern;
@@ -852,32 +777,10 @@ static bool encodes(const struct deck *deck)
   return deck->compress.grads.codec != CHOICE_none || deck->compress.units.n > 0;
 }
 
-static enum status check_warmup(const struct deck *deck)
-{
-  const struct option_ints *trace = &deck->train.trace;
-  const long long warmup = (long long)deck->compress.warmup;
-  if (warmup == 0)
-    return STATUS_OK;
-  if (!encodes(deck))
-    return status_set(STATUS_USAGE,
-                      "%s is %lld, but %s is none, so there is no codec to warm up for: choose a "
-                      "codec, or leave it out",
-                      cite(deck, "compress.warmup").text, warmup,
-                      cite(deck, "compress.grads.codec").text);
-  if (trace->n > 0 && trace->item[0] < warmup)
-    return status_set(STATUS_USAGE,
-                      "%s begins at step %lld, but steps of the warm-up are not traced: begin at "
-                      "%s = %lld or later",
-                      cite(deck, "train.trace").text, (long long)trace->item[0],
-                      cite(deck, "compress.warmup").text, warmup);
-  return STATUS_OK;
-}
-
 static enum status check_compress(const struct deck *deck)
 {
-  const enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
-                                         "PATTERN=CODEC", "h.1*=int8");
-  return status ? status : check_warmup(deck);
+  return check_units(deck, "compress.grads.units", &deck->compress.units, "PATTERN=CODEC",
+                     "h.1*=int8");
 }
 
 static enum status check_counters(const struct deck *deck)
@@ -897,32 +800,21 @@ static enum status check_counters(const struct deck *deck)
   return STATUS_OK;
 }
 
-static enum status check_checkpoint(const struct deck *deck)
-{
-  const int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
-  if (keep_every > 0 && every > 0 && keep_every % every != 0)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld, not a multiple of %s = %lld, so most of those checkpoints are "
-                      "never written; use %s",
-                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every,
-                      cite(deck, "checkpoint.every").text, (long long)every,
-                      multiples_around(keep_every, every).text);
-  return STATUS_OK;
-}
-
-/* Sets the status. In `text`, {key} is the key with its origin, and {key=} its value. */
-static enum status refuse(const struct deck *deck, const char *text)
+/* Sets the status. In `text`, {key} is the key with its origin, {key=} its value, and {} is `near`. */
+static enum status refuse(const struct deck *deck, const char *text, const char *near)
 {
   char out[2048] = "";
   for (const char *open; (open = strchr(text, '{')); text = strchr(open, '}') + 1) {
     const int length = (int)strcspn(open + 1, "=}");
     char *key = mem_printf("%.*s", length, open + 1), *value = NULL;
-    if (!key || options_print_named(deck->set, key, &value)) {
+    if (!key || (length > 0 && options_print_named(deck->set, key, &value))) {
       mem_free(key);
       return STATUS_MEMORY;
     }
     append_text(out, sizeof out, "%.*s%s", (int)(open - text), text,
-                open[1 + length] == '=' ? value : cite(deck, key).text);
+                length == 0               ? near
+                : open[1 + length] == '=' ? value
+                                          : cite(deck, key).text);
     mem_free(value);
     mem_free(key);
   }
@@ -942,13 +834,28 @@ static enum status check_pairs(const struct deck *deck)
              hosts_reduce = deck->transfer.grads == DECK_CPU_REDUCE,
              shared = deck->transfer.params == DECK_PARAMS_FULL || hosts_reduce;
   const struct option_ints *trace = &deck->train.trace;
+  const int64_t width = deck->model.width, heads = deck->model.heads,
+                kv_heads = deck->model.kv_heads, every = deck->checkpoint.every,
+                keep_every = deck->checkpoint.keep_every, warmup = deck->compress.warmup;
+  const bool divides = deck->model.head_width == 0; /* heads the width */
 #define FOR_HOST                                                                                   \
   ", which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or "     \
   "leave it out"
   const struct {
     bool wrong;
     const char *text;
+    int64_t of, by; /* the sentence names the multiples of `by` on both sides of `of`; 0: none */
   } rows[] = {
+      {!*deck->run.dir, "{run.dir} must name a folder, such as runs/first"},
+      {divides && width / heads > MOST_HEAD_WIDTH,
+       "{model.width} is {model.width=} and {model.heads} is {model.heads=}, so a head has more "
+       "than 65536 elements; use more heads, or model.head_width if model.arch is not gpt2"},
+      {divides && width % heads != 0,
+       "{model.width} is {model.width=}, which {model.heads} = {model.heads=} does not divide; use "
+       "{}, or give model.head_width", width, heads},
+      {kv_heads > 0 && heads % kv_heads != 0,
+       "{model.kv_heads} is {model.kv_heads=}, which does not divide {model.heads} = "
+       "{model.heads=}"},
       {deck->data.sequence > deck->model.context,
        "{data.sequence} is {data.sequence=} tokens, more than {model.context} = {model.context=}; "
        "shorten the sequence or lengthen the context"},
@@ -1000,9 +907,19 @@ static enum status check_pairs(const struct deck *deck)
       {trace->n > 0 && trace->item[0] >= trace->item[1],
        "{train.trace} is {train.trace=}, which holds no step: the first number is the first step, "
        "the second the step after the last"},
-      {deck->checkpoint.keep_every > 0 && deck->checkpoint.every == 0,
+      {keep_every > 0 && every == 0,
        "{checkpoint.keep_every} is {checkpoint.keep_every=}, but no checkpoints are written during "
        "training; set checkpoint.every too"},
+      {keep_every > 0 && every > 0 && keep_every % every != 0,
+       "{checkpoint.keep_every} is {checkpoint.keep_every=}, not a multiple of {checkpoint.every} "
+       "= {checkpoint.every=}, so most of those checkpoints are never written; use {}",
+       keep_every, every},
+      {warmup > 0 && !encodes(deck),
+       "{compress.warmup} is {compress.warmup=}, but {compress.grads.codec} is none, so there is "
+       "no codec to warm up for: choose a codec, or leave it out"},
+      {warmup > 0 && trace->n > 0 && trace->item[0] < warmup,
+       "{train.trace} is {train.trace=}, but steps of the warm-up are not traced: begin at "
+       "{compress.warmup} = {compress.warmup=} or later"},
       {feedback && skips,
        "{compress.feedback} is {compress.feedback=}, but {optim.nonfinite} is skip, and the "
        "residual of a step that is not finite would spoil all later steps: set "
@@ -1017,18 +934,16 @@ static enum status check_pairs(const struct deck *deck)
 #undef FOR_HOST
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].wrong)
-      return refuse(deck, rows[i].text);
+      return refuse(deck, rows[i].text,
+                    rows[i].by ? multiples_around(rows[i].of, rows[i].by).text : "");
   return STATUS_OK;
 }
 
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model,      check_tiers,    check_pairs,   check_counters,
-                                  check_checkpoint, check_compress, check_lr_scale};
-  if (!*deck->run.dir)
-    return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first",
-                      cite(deck, "run.dir").text);
+  static check *const checks[] = {check_pairs, check_tiers, check_counters, check_compress,
+                                  check_lr_scale};
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
     enum status status = checks[i](deck);
     if (status)
@@ -1217,29 +1132,14 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir",
-                                       "run.steps",
-                                       "run.minutes",
-                                       "run.threads",
-                                       "run.counters",
-                                       "run.warmup",
-                                       "run.tensorboard",
-                                       "run.peak",
-                                       "topo.bind",
-                                       "topo.cores",
-                                       "topo.controller",
-                                       "train.trace",
-                                       "data.reorder",
-                                       "comm.timeout",
-                                       "compress.sample",
-                                       "transfer.rate",
-                                       "tiers.nvme",
-                                       "tiers.preset",
-                                       "tiers.workspace",
-                                       "tiers.working",
-                                       "checkpoint.background",
-                                       "eval.target",
-                                       NULL};
+  /* clang-format off */
+  static const char *const except[] = {
+      "run.dir", "run.steps", "run.minutes", "run.threads", "run.counters", "run.warmup",
+      "run.tensorboard", "run.peak", "topo.bind", "topo.cores", "topo.controller", "train.trace",
+      "data.reorder", "comm.timeout", "compress.sample", "transfer.rate", "tiers.nvme",
+      "tiers.preset", "tiers.workspace", "tiers.working", "checkpoint.background", "eval.target",
+      NULL};
+  /* clang-format on */
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 
