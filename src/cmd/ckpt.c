@@ -170,9 +170,8 @@ static enum status import_model(const struct arguments *arguments)
 
 static enum status export_model(const struct arguments *arguments)
 {
-  enum { TYPES = 3 };
-  static const enum dtype types[TYPES] = {
-      [DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, /* of both names */
+                                     DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
   enum status status = source_open(arguments, arguments->word[1], &source);
@@ -181,7 +180,7 @@ static enum status export_model(const struct arguments *arguments)
         status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
     const struct hf_convert_options options = {
-        .type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
+        .type = types[values->dtype > 0 ? values->dtype - 1 : (int)source.deck.model.dtype],
         .tokenizer = values->tokenizer,
         .most_bytes = values->shard_bytes};
     status = hf_convert_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2],

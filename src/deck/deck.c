@@ -800,7 +800,7 @@ static enum status check_counters(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* Sets the status. In `text`, {key} is the key with its origin, {key=} its value, and {} is `near`. */
+/* Sets the status. In `text`, {key} is the key with its origin, {key=} its value, {} is `near`. */
 static enum status refuse(const struct deck *deck, const char *text, const char *near)
 {
   char out[2048] = "";
@@ -876,7 +876,7 @@ static enum status check_pairs(const struct deck *deck)
       {deck->optim.state_share < 1 && !nvme,
        "{optim.state_share} is {optim.state_share=}, but {optim.state} is host, so all moments are "
        "in host memory: set optim.state=nvme, or leave it out"},
-      {host && !deck_shards_params((enum deck_strategy)deck->shard.strategy),
+      {host && !deck_shards_params(deck->shard.strategy),
        "{tiers.optimizer} is host, which needs sharded parameters: use shard.strategy=full_shard "
        "or hybrid_shard, not {shard.strategy=}"},
       {host && deck->tiers.resident > 0 && shared,
@@ -1030,7 +1030,7 @@ static bool reduce_every_micro(const struct deck *deck)
 static enum deck_update update_of(const struct deck *deck, const struct deck_shape *shape)
 {
   if (deck->optim.update != DECK_UPDATE_AUTO)
-    return (enum deck_update)deck->optim.update;
+    return deck->optim.update;
   if (deck->tiers.optimizer != DECK_TIER_HOST)
     return DECK_UPDATE_DEFERRED;
   if (deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP)
@@ -1088,7 +1088,7 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .feedback = deck_feedback(deck),
       .weights = codec_of(&deck->compress.weights),
       .difference = deck->compress.difference,
-      .residual = (enum deck_residual)deck->tiers.residual,
+      .residual = deck->tiers.residual,
       .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0,

@@ -55,100 +55,92 @@ struct deck_compress {
   double density, threshold;
 };
 
+/* Fields are named as the keys, whose texts in deck.c say what 0 and an empty text mean. */
 struct deck {
   struct {
     char *dir;
-    int64_t steps;
-    double minutes;
-    int64_t seed, threads, warmup;
-    int device, compute, fp8_scales;
-    bool tensorboard;
-    double peak; /* TFLOP/s of a rank, 0: unknown */
+    int64_t steps, seed, threads, warmup;
+    double minutes, peak;
+    enum deck_device device;
+    enum deck_compute compute;
+    enum deck_fp8_scales fp8_scales;
+    bool tensorboard, fp8_gradients;
     struct option_strings counters, fp8_except;
-    bool fp8_gradients;
-  } run; /* minutes 0: no such limit; threads 0: the cores this
-                                                                          rank may use; counters:
-            none, auto or events' names: exec/op_counters.h */
+  } run;
   struct {
     char *arch;
     int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from;
     bool tied;
-    double norm_eps, init_std, rope_theta;
-    int rope_scaling;
-    double rope_factor, rope_low_freq, rope_high_freq;
+    double norm_eps, init_std, rope_theta, rope_factor, rope_low_freq, rope_high_freq;
+    enum deck_rope rope_scaling;
     int64_t rope_original;
-    int dtype;
-  } model; /* kv_heads, head_width, ffn 0: the architecture's default; dtype: of weights exported to
-              Hugging Face */
+    enum deck_dtype dtype;
+  } model;
   struct {
     bool bind;
     struct option_strings cores;
     int64_t controller;
-  } topo; /* cores: CPUs of each rank of a node, empty: those near its GPU; controller: cores, 0: as
-             many as it needs */
+  } topo;
   struct {
     char *init;
     struct option_strings freeze;
-    struct option_ints trace;
-  } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
-                                                                          freeze: patterns; trace:
-              steps from, to (excluded); empty: none */
+    struct option_ints trace; /* steps from, to (excluded) */
+  } train;
   struct {
     char *train, *val;
     int64_t batch, sequence, micro_batch;
     bool reorder, verify;
-  } data; /* batch: sequences per step over all ranks; micro_batch: sequences that a rank computes
-             at a time; sequence 0: model.context; micro_batch 0: batch / ranks */
+  } data;
   struct {
-    int strategy;
+    enum deck_strategy strategy;
     char *group;
     int64_t prefetch, gathered;
-    int reduce;
-  } shard; /* group: "auto", "world", "node" or a number of ranks */
+    enum deck_reduce reduce;
+  } shard;
   struct {
-    int backend;
+    enum deck_backend backend;
     double timeout;
   } comm;
-  /* units: PATTERN=CODEC, of grads. difference: of weights. */
   struct {
-    int across, feedback;
+    enum deck_across across;
+    int feedback; /* choice; 0: off. See deck_feedback() */
     int64_t warmup, sample;
     struct deck_compress grads, weights;
-    struct option_strings units;
-    bool difference;
+    struct option_strings units; /* of grads */
+    bool difference;             /* weights.delta */
   } compress;
   struct {
-    int preset, params, optimizer;
-    char *activations, *nvme;
-    int workspace, working;
+    enum deck_preset preset;
+    enum deck_tier params, optimizer;
+    char *activations; /* see deck_parse_activations() */
+    char *nvme;
+    enum deck_workspace workspace;
+    enum deck_working working;
     int64_t resident;
-    int residual;
-  } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one
-              node */
+    enum deck_residual residual;
+  } tiers;
   struct {
-    int params, grads;
+    enum deck_params params;
+    enum deck_grads grads;
     double rate;
-  } transfer; /* rate: of copies between tiers on the host device, in GB/s; 0: no limit */
+  } transfer;
   struct {
-    int name;
-    double lr;
-    struct option_strings lr_scale;
-    double betas[2], momentum;
+    int name; /* enum optimizer */
+    double lr, betas[2], momentum, eps, weight_decay, clip, min_lr, state_share;
+    struct option_strings lr_scale, no_decay;
     bool nesterov;
-    double eps, weight_decay, clip, min_lr;
-    int schedule, nonfinite;
+    enum deck_schedule schedule;
+    enum deck_nonfinite nonfinite;
     int64_t warmup, decay_steps;
-    struct option_strings no_decay;
-    int moments, rounding, update, state;
-    double state_share;
-  } optim; /* lr_scale: PATTERN=FACTOR; no_decay: of norm, bias, embedding; clip 0:
-                                                                          none; min_lr: share of lr
-              at the end; decay_steps 0: run.steps */
+    enum deck_dtype moments;
+    enum deck_rounding rounding;
+    enum deck_update update;
+    enum deck_state state;
+  } optim;
   struct {
     int64_t every, keep, keep_every;
     bool at_end, background;
-  } checkpoint; /* every 0: only at the end */
-  /* every 0: never during training; batches 0: the whole validation set; target 0: none */
+  } checkpoint;
   struct {
     int64_t every, batches;
     double target;

@@ -68,7 +68,7 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
     shape_without_batch(deck, input);
     return STATUS_OK;
   }
-  input->strategy = (enum deck_strategy)deck->shard.strategy;
+  input->strategy = deck->shard.strategy;
   enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape, &input->policy);
   if (!status)
     status = check_device(deck, input);

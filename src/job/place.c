@@ -35,7 +35,7 @@ const char *job_device_transport(enum deck_backend backend)
 
 static enum status choose_transport(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
-  const enum deck_backend backend = (enum deck_backend)deck->comm.backend;
+  const enum deck_backend backend = deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
     return status_set(STATUS_USAGE,
                       "%s, which moves data between GPUs, but the model is computed on the host: "

@@ -258,7 +258,7 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
 {
   const int ranks = (int)meta->ranks;
   const int local = meta->local_ranks > 0 ? (int)meta->local_ranks : ranks;
-  struct plan_input input = {.ranks = ranks, .strategy = (enum deck_strategy)deck->shard.strategy};
+  struct plan_input input = {.ranks = ranks, .strategy = deck->shard.strategy};
   *out = (struct job_state_saved){
       .ranks = ranks, .copies = ranks > 1 && deck->compress.difference, .encoded = {1, 1}};
   if (!deck_feedback(deck))
