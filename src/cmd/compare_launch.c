@@ -15,73 +15,40 @@
 
 static const char launcher[] = "mpirun --bind-to none"; /* ranks bind themselves */
 
-/* The words of a command, ended by NULL. */
+enum { LAUNCHER_WORDS = 256, OTHER_WORDS = 8 };
+
+/* The words of a command, which end with a NULL, and the texts that some of them are in. */
 struct words {
-  int n;
-  int64_t room;
-  char **word;
+  char **word, *launcher;
+  char number[24], program[4096];
 };
 
-/* Takes `word`. NULL ends the list. */
-static enum status add(struct words *words, char *word)
-{
-  enum status status = mem_grow(MEM_META, (void **)&words->word, &words->room,
-                                (int64_t)words->n + 1, sizeof *words->word);
-  if (status) {
-    mem_free(word);
-    return status;
-  }
-  words->word[words->n] = word;
-  words->n += word != NULL;
-  return STATUS_OK;
-}
-
-static enum status add_copy(struct words *words, const char *text)
-{
-  char *copy = mem_strdup(text);
-  return copy ? add(words, copy) : STATUS_MEMORY;
-}
-
-static enum status add_launcher(struct words *words, int64_t ranks)
+static enum status list_words(const struct matrix_run *run, struct words *out)
 {
   const char *given = getenv("MPIRUN");
-  const char *text = given && *given ? given : launcher;
-  enum status status = STATUS_OK;
-  for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
-    const size_t length = strcspn(text, " ");
-    char *word = mem_printf("%.*s", (int)length, text);
-    status = word ? add(words, word) : STATUS_MEMORY;
-    text += length;
-  }
-  if (!status)
-    status = add_copy(words, "-n");
-  char *number = status ? NULL : mem_printf("%lld", (long long)ranks);
-  return status ? status : number ? add(words, number) : STATUS_MEMORY;
-}
-
-static enum status add_program(struct words *words)
-{
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  char *rest = NULL, **to;
+  const ssize_t length = readlink("/proc/self/exe", out->program, sizeof out->program - 1);
   if (length < 0)
     return open_failed(errno, "read", "/proc/self/exe");
-  path[length] = '\0';
-  return add_copy(words, path);
-}
-
-static enum status add_all(struct words *words, const struct matrix_run *run)
-{
-  const char *const before[] = {"train", run->deck}, *const after[] = {"--resume", "auto"};
-  enum status status = add_launcher(words, run->ranks);
-  if (!status)
-    status = add_program(words);
-  for (int i = 0; i < 2 && !status; i++)
-    status = add_copy(words, before[i]);
-  for (int i = 0; i < run->words && !status; i++)
-    status = add_copy(words, run->word[i]);
-  for (int i = 0; i < 2 && !status; i++)
-    status = add_copy(words, after[i]);
-  return status ? status : add(words, NULL);
+  out->program[length] = '\0';
+  out->launcher = mem_strdup(given && *given ? given : launcher);
+  if (!out->launcher || mem_new(MEM_META, LAUNCHER_WORDS + OTHER_WORDS + run->words, &out->word))
+    return STATUS_MEMORY;
+  to = out->word;
+  for (char *word = strtok_r(out->launcher, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    if (to - out->word == LAUNCHER_WORDS)
+      return status_set(STATUS_USAGE, "MPIRUN has more than %d words", LAUNCHER_WORDS);
+    *to++ = word;
+  }
+  snprintf(out->number, sizeof out->number, "%lld", (long long)run->ranks);
+  char *const program[] = {"-n", out->number, out->program, "train", (char *)run->deck};
+  memcpy(to, program, sizeof program);
+  to += sizeof program / sizeof *program;
+  for (int i = 0; i < run->words; i++)
+    *to++ = run->word[i];
+  *to++ = "--resume";
+  *to = "auto";
+  return STATUS_OK;
 }
 
 /* Signals of a user or of Slurm, and SIGCHLD. */
@@ -149,7 +116,7 @@ enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped
   const sigset_t set = awaited();
   struct words words = {0};
   int null = -1, log = -1;
-  enum status status = add_all(&words, run);
+  enum status status = list_words(run, &words);
   if (!status)
     status = open_regular(run->log, OPEN_APPEND, &log);
   if (!status && (null = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
@@ -161,8 +128,7 @@ enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped
     close(log);
   if (null >= 0)
     close(null);
-  for (int i = 0; i < words.n; i++)
-    mem_free(words.word[i]);
   mem_free(words.word);
+  mem_free(words.launcher);
   return status;
 }
