@@ -45,27 +45,11 @@ struct rule {
   enum verdict verdict;
   const char *text[PIECES];
 };
-#define FINE(holds, ...)                                                                           \
-  {                                                                                                \
-    holds, VERDICT_OK,                                                                             \
-    {                                                                                              \
-      __VA_ARGS__                                                                                  \
-    }                                                                                              \
-  }
-#define WARN(holds, ...)                                                                           \
-  {                                                                                                \
-    holds, VERDICT_WARNING,                                                                        \
-    {                                                                                              \
-      __VA_ARGS__                                                                                  \
-    }                                                                                              \
-  }
-#define FAULT(holds, ...)                                                                          \
-  {                                                                                                \
-    holds, VERDICT_FAULT,                                                                          \
-    {                                                                                              \
-      __VA_ARGS__                                                                                  \
-    }                                                                                              \
-  }
+/* clang-format off */
+#define FINE(holds, ...) {holds, VERDICT_OK, {__VA_ARGS__}}
+#define WARN(holds, ...) {holds, VERDICT_WARNING, {__VA_ARGS__}}
+#define FAULT(holds, ...) {holds, VERDICT_FAULT, {__VA_ARGS__}}
+/* clang-format on */
 static const struct rule otherwise = {true, VERDICT_OK, {NULL}};
 
 /* A finding that depends on the node, with the text that is known in any case and that of the first
