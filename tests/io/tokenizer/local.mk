@@ -3,4 +3,6 @@ check_PROGRAMS += \
 	tests/io/tokenizer/test_json \
 	tests/io/tokenizer/test_split \
 	tests/io/tokenizer/test_tokenizer
-EXTRA_DIST += tests/io/tokenizer/unicode_tables.py
+EXTRA_DIST += \
+	tests/io/tokenizer/json.txt \
+	tests/io/tokenizer/unicode_tables.py

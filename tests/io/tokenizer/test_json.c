@@ -15,6 +15,7 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/tokenizer.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
@@ -343,133 +344,57 @@ TEST(test_added_in_vocabulary)
   check_ends("{\"eos_token\": \"<x>\"}", -1, 262); /* the next free id, whatever the file says */
 }
 
-/* The parts of a pre_tokenizer in sequence. Oracle: the tokens of Hugging Face's tokenizers 0.23
- * for this vocabulary. */
+#define ROWS "tests/io/tokenizer/json.txt"
+
+/* "FROM => TO" as two texts. FROM is terminated in place. */
+static const char *split_row(char *row)
+{
+  char *mark = strstr(row, " =>");
+  assert_non_null(mark);
+  *mark = 0;
+  return mark + strlen(" =>") + (mark[strlen(" =>")] == ' ');
+}
+
+static const char by_gpt2[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                              "\"trim_offsets\": true, \"use_regex\": true}";
+
+static void check_parts(const char *given, const char *tokens)
+{
+  char row[ROWS_LONGEST];
+  strcpy(row, given);
+  const char *text = split_row(row);
+  char *part = mem_printf("{\"type\": \"Sequence\", \"pretokenizers\": [%s]}", row);
+  put_small(by_gpt2, part, ends);
+  check_tokens(text, tokens);
+  mem_free(part);
+}
+
 TEST(test_patterns)
 {
-#define SPLIT(kind, pattern, behavior, invert)                                                     \
-  "{\"type\": \"Split\", \"pattern\": {\"" kind "\": \"" pattern "\"}, \"behavior\": \"" behavior  \
-  "\", \"invert\": " invert "}, "
-#define ISOLATE(pattern) SPLIT("Regex", pattern, "Isolated", "false")
-#define DIGITS(each) "{\"type\": \"Digits\", \"individual_digits\": " each "}, "
-#define EIGHT                                                                                      \
-  DIGITS("true")                                                                                   \
-  DIGITS("true")                                                                                   \
-  DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true") DIGITS("true")
-#define PUNCTUATION(behavior) "{\"type\": \"Punctuation\", \"behavior\": \"" behavior "\"}, "
-#define BYTES_PREFIX(regex, prefix)                                                                \
-  "{\"type\": \"ByteLevel\", \"add_prefix_space\": " prefix                                        \
-  ", \"trim_offsets\": true, \"use_regex\": " regex "}"
-#define BYTES(regex) BYTES_PREFIX(regex, "false")
-#define NOTHING "{\"type\": \"Sequence\", \"pretokenizers\": []}"
-  static const char by_gpt2[] = BYTES("true");
-  static const struct {
-    const char *parts, *text, *tokens;
-  } cases[] = {
-      {ISOLATE("ab") BYTES("false"), "abcabc", "ab|c|ab|c"},
-      {DIGITS("true") BYTES("true"), "ab12cd٣ bc",
-       "ab|1|2|cd|\xD9"
-       "|\xA3"
-       "| |bc"},
-      {DIGITS("false") ISOLATE("2") BYTES("false"), "bc1234bc", "bc|1|2|3|4|bc"},
-      {SPLIT("String", "b", "Isolated", "false") BYTES("false"), "abcbbcdab", "a|b|c|b|b|cd|a|b"},
-      {ISOLATE("b") BYTES("false"), "babbcdabb", "b|a|b|b|cd|a|b|b"},
-      {SPLIT("String", "b", "Isolated", "true") BYTES("false"), "abcbbcdab", "a|b|c|b|b|cd|a|b"},
-      {SPLIT("Regex", "b", "Isolated", "true") BYTES("false"), "babbcdabb", "b|a|b|b|cd|a|b|b"},
-      {SPLIT("String", "b", "Removed", "false") BYTES("false"), "abcbbcdab", "a|c|cd|a"},
-      {SPLIT("Regex", "b", "Removed", "false") BYTES("false"), "babbcdabb", "a|cd|a"},
-      {SPLIT("String", "b", "Removed", "true") BYTES("false"), "abcbbcdab", "b|b|b|b"},
-      {SPLIT("Regex", "b", "Removed", "true") BYTES("false"), "babbcdabb", "b|b|b|b|b"},
-      {SPLIT("String", "b", "MergedWithPrevious", "false") BYTES("false"), "abcbbcdab",
-       "ab|c|b|b|cd|ab"},
-      {SPLIT("Regex", "b", "MergedWithPrevious", "false") BYTES("false"), "babbcdabb",
-       "b|ab|b|cd|ab|b"},
-      {SPLIT("String", "b", "MergedWithPrevious", "true") BYTES("false"), "abcbbcdab",
-       "a|bc|b|bc|d|a|b"},
-      {SPLIT("Regex", "b", "MergedWithPrevious", "true") BYTES("false"), "babbcdabb",
-       "b|a|b|bc|d|a|b|b"},
-      {SPLIT("String", "b", "MergedWithNext", "false") BYTES("false"), "abcbbcdab",
-       "a|bc|b|bc|d|a|b"},
-      {SPLIT("Regex", "b", "MergedWithNext", "false") BYTES("false"), "babbcdabb",
-       "b|a|b|bc|d|a|b|b"},
-      {SPLIT("String", "b", "MergedWithNext", "true") BYTES("false"), "abcbbcdab",
-       "ab|c|b|b|cd|ab"},
-      {SPLIT("Regex", "b", "MergedWithNext", "true") BYTES("false"), "babbcdabb", "b|ab|b|cd|ab|b"},
-      {SPLIT("String", "b", "Contiguous", "false") BYTES("false"), "abcbbcdab", "a|b|c|b|b|cd|a|b"},
-      {SPLIT("Regex", "b", "Contiguous", "false") BYTES("false"), "babbcdabb", "b|a|b|b|cd|a|b|b"},
-      {SPLIT("String", "b", "Contiguous", "true") BYTES("false"), "abcbbcdab", "a|b|c|b|b|cd|a|b"},
-      {SPLIT("Regex", "b", "Contiguous", "true") BYTES("false"), "babbcdabb", "b|a|b|b|cd|a|b|b"},
-      {ISOLATE("[\\r\\n]") ISOLATE("\\\\s?\\\\p{L}+") ISOLATE("\\\\s?\\\\p{P}+") ISOLATE("[一-龥]+")
-           DIGITS("true") BYTES("false"),
-       "ab cd\r\n.bc", "ab| |cd|\r|\n|.|bc"},
-      {ISOLATE("c$|^b") BYTES("false"), "bcd\nbcbc\n", "b|cd|\n|b|c|b|c|\n"},
-      {SPLIT("Regex", "d", "Removed", "false") ISOLATE("b(?!c)") BYTES("false"), "abcdabdc",
-       "a|bc|a|b|c"},
-      {SPLIT("String", ".", "Isolated", "false") "{\"type\": \"Sequence\", \"pretokenizers\": ["
-                                                 "]}, " BYTES("false"),
-       "ab.cd", "ab|.|cd"},
-      {SPLIT("Regex", "\\\\p{N}", "Removed", "false") BYTES("true"), "1ab22cd3", "ab|cd"},
-      {PUNCTUATION("Removed") BYTES("true"), "a`b、c$d", "a|b|c|d"},
-      {"{\"type\": \"Punctuation\"}, " BYTES("true"), "ab.cd", "ab|.|cd"},
-      {PUNCTUATION("Contiguous") BYTES("false") ", " DIGITS("false") ISOLATE("[0-9]b") NOTHING,
-       "ab.,12bc3b", "ab|.|,|1|2|bc|3|b"},
-      {BYTES("false") ", " SPLIT("String", "Ġ", "Removed", "false") NOTHING, "ab cd", "ab|cd"},
-      {BYTES("false") ", " SPLIT("String", " ", "Removed", "false") NOTHING, "ab cd", "ab| |cd"},
-      {BYTES("true") ", " ISOLATE("b") NOTHING, "abcd bc", "a|b|cd| |b|c"},
-      {BYTES("false") ", " SPLIT("Regex", "\\\\p{N}", "Removed", "false") NOTHING, "ab²1cd",
-       "ab|\xC2|cd"},
-      {ISOLATE(" ?[^(\\\\s|[.,!?…。，、।۔،])]+") BYTES("false"), "ab cd,.bc(ab bc|cd",
-       "ab| |cd|,|.|bc|(|ab| |bc|\x7C|cd"},
-      {ISOLATE("[a-c[.,]]+") BYTES("false"), "abd.,bcd", "ab|d|.|,|bc|d"},
-      {SPLIT("Regex", "[0-9]{1,2}+", "Removed", "false") BYTES("false"), "ab12345bc1cd",
-       "ab|bc|cd"},
-      {BYTES_PREFIX("true", "true"), "ab cd", " |ab| |cd"},
-      {BYTES_PREFIX("true", "true"), " ab", " |ab"},
-      {BYTES_PREFIX("true", "true"), "\nab", " |\n|ab"},
-      {DIGITS("true") BYTES_PREFIX("false", "true"), "ab1", " |ab| |1"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *part = mem_printf("{\"type\": \"Sequence\", \"pretokenizers\": [%s]}", cases[i].parts);
-    put_small(by_gpt2, part, ends);
-    check_tokens(cases[i].text, cases[i].tokens);
-    mem_free(part);
-  }
-  put_small(by_gpt2, BYTES("false"), ends);
+  char parts[2048] = "{\"type\": \"Sequence\", \"pretokenizers\": [";
+  rows_each(ROWS, "pre_tokenizer", check_parts);
+  put_small("\"use_regex\": true", "\"use_regex\": false", ends);
   check_tokens("ab cd", "ab| |cd");
-  put_small(
-      by_gpt2,
-      "{\"type\": \"Sequence\", \"pretokenizers\": [" EIGHT EIGHT EIGHT EIGHT BYTES("true") "]}",
-      ends);
+  for (int i = 0; i < 32; i++)
+    strcat(parts, "{\"type\": \"Digits\", \"individual_digits\": true}, ");
+  strcat(strcat(parts, by_gpt2), "]}");
+  put_small(by_gpt2, parts, ends);
   check_refused("the pre_tokenizer has more than 32 steps");
 }
 
 /* Details that change no id. */
+static void check_harmless(const char *given, const char *tokens)
+{
+  char row[ROWS_LONGEST];
+  strcpy(row, given);
+  const char *to = split_row(row);
+  put_small(row, to, ends);
+  check_tokens("abcdx<e>cdab<x>y abc", tokens);
+}
+
 TEST(test_harmless)
 {
-  static const char *const cases[][2] = {
-      {"\"truncation\": null", "\"truncation\": {\"direction\": \"Right\", \"max_length\": 2}"},
-      {"\"padding\": null", "\"padding\": {\"strategy\": {\"Fixed\": 64}, \"pad_id\": 0}"},
-      {"\"padding\": null", "\"padding\": []"},
-      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": []}"},
-      {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}"},
-      {"\"decoder\": {\"type\": \"ByteLevel\"}, ", ""},
-      {"\"unk_token\": null", "\"unk_token\": \"<none>\""},
-      {"\"fuse_unk\": false", "\"fuse_unk\": true"},
-      {"\"fuse_unk\": false", "\"new\": 1"},
-      {"\"byte_fallback\": false", "\"byte_fallback\": true"},
-      {"\"dropout\": null", "\"dropout\": 0.0"},
-      {"\"use_regex\": true", "\"use_regex\": true, \"new\": 1"},
-      {"\"special\": true", "\"special\": true, \"new\": 1"},
-      {"\"id\": 262", "\"id\": 264"},
-      {"\"abcd\": 259", "\"abcd\": 300"},
-      {"\"\\u00c0\": ", "\"\\u4e2e\": "},
-      {"\"merges\": [", "\"merges\": [\"#version: 0.2\", "},
-      {"\"merges\": [", "\"merges\": [\"a b\", "},
-      {"\"abcd\": 259", "\"<e>\": 259"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    put_small(cases[i][0], cases[i][1], ends);
-    check_tokens("abcdx<e>cdab<x>y abc", "a|bc|d|x||cd|ab|<x>y| |a|bc");
-  }
+  rows_each(ROWS, "harmless", check_harmless);
 }
 
 /* A merge whose token is special is never used: the token is found before. */
@@ -576,128 +501,29 @@ TEST(test_template)
 
 /* ---- refusals */
 
+static void check_row_refused(const char *given, const char *says)
+{
+  char row[ROWS_LONGEST];
+  strcpy(row, given);
+  const char *to = split_row(row);
+  put_small(row, to, ends);
+  check_refused(says);
+}
+
 TEST(test_refused)
 {
-  static const struct {
-    const char *from, *to, *says;
-  } cases[] = {
-      {"{\"version\"", "[\"version\"", "tokenizer.json"},
-      {"\"version\"", "\"tokenizers\": 1, \"version\"", "tokenizers is not known to Sluice"},
-      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}",
-       "normalizer is of type NFKC, which Sluice does not support; it knows NFC and Sequences of "
-       "it"},
-      {"\"normalizer\": null",
-       "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, "
-       "{\"type\": \"Lowercase\"}]}",
-       "normalizer.normalizers[1] is of type Lowercase"},
-      {"\"normalizer\": null", "\"normalizer\": {}", "normalizer has no \"type\""},
-      {"\"normalizer\": null", "\"normalizer\": \"NFC\"",
-       "normalizer is a text, where an object belongs"},
-      {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add",
-       "pre_tokenizer is of type Metaspace"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
-       "pre_tokenizer has no ByteLevel"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}, {\"type\": \"ByteLevel\"}]",
-       "pretokenizers[1] is a second ByteLevel"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-       "\"pattern\": {\"Words\": \" \"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}]",
-       "pattern has no \"Regex\""},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-       "\"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Doubled\"}, {\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}]",
-       "behavior is Doubled"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-       "\"pattern\": {\"Regex\": \"a*\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}]",
-       "the split pattern can match the empty text"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-       "\"pattern\": {\"String\": \"\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
-       "\"add_prefix_space\": false}]",
-       "the split pattern can match the empty text"},
-      {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model is of type Unigram"},
-      {"\"type\": \"BPE\"", "\"type\": \"WordPiece\"", "model is of type WordPiece"},
-      {"\"dropout\": null", "\"dropout\": 0.1", "model.dropout is set"},
-      {"\"continuing_subword_prefix\": \"\"", "\"continuing_subword_prefix\": \"##\"",
-       "model.continuing_subword_prefix is set"},
-      {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"",
-       "model.end_of_word_suffix is set"},
-      {"\"ignore_merges\": false", "\"ignore_merges\": 1", "model.ignore_merges is a number"},
-      {"\"vocab\": {", "\"vocab\": {\"a\\u0000\": 1, ", "tokenizer.json"},
-      {"\"vocab\": {", "\"voc\": {", "model has no \"vocab\""},
-      {"\"merges\": [", "\"merges\": {\"a\": ", "tokenizer.json"},
-      /* ids */
-      {"\"abcd\": 259", "\"abcd\": 258", "model.vocab.abcd is the id 258, which another token has"},
-      {"\"abcd\": 259", "\"abcd\": 262", "model.vocab.abcd is the id 262, which another token has"},
-      {"\"abcd\": 259", "\"abcd\": 16777216",
-       "model.vocab.abcd is 16777216, where a whole number from 0 to 16777215 belongs"},
-      {"\"abcd\": 259", "\"abcd\": -1", "model.vocab.abcd is -1"},
-      {"\"abcd\": 259", "\"abcd\": 9223372036854775808", "too big integer"},
-      {"\"abcd\": 259", "\"abcd\": 18446744073709551875", "too big integer"},
-      {"\"abcd\": 259", "\"abcd\": 259.0", "model.vocab.abcd is 259.0"},
-      {"\"abcd\": 259", "\"abcd\": \"259\"", "model.vocab.abcd is a text"},
-      {"\"abcd\": 259", "\"abc\": 259", "duplicate object key near"},
-      {"\"abcd\": 259", "\"\": 259", "is a token without bytes"},
-      {"\"\\u0041\": 65", "\"\\u4e2e\": 65", "model.vocab has no token for the single byte 0x41"},
-      {"\"id\": 262", "\"id\": 9223372036854775808", "too big integer"},
-      {"\"id\": 262, ", "", "added_tokens[0] has no \"id\""},
-      {"\"content\": \"<e>\"", "\"content\": \"\"", "added_tokens[0].content has 0 bytes"},
-      {"\"content\": \"<e>\"", "\"content\": 5",
-       "added_tokens[0].content is a number, where a text belongs"},
-      {"\"content\": \"<x>y\"", "\"content\": \"<x>\"", "added_tokens has the token \"<x>\" twice"},
-      {"\"single_word\": false", "\"single_word\": true", "added_tokens[0].single_word is set"},
-      {"\"lstrip\": false", "\"lstrip\": \"no\"", "added_tokens[0].lstrip is a text"},
-      {"\"added_tokens\": [", "\"added_tokens\": [7, ",
-       "added_tokens[0] is a number, where an object belongs"},
-      /* merges */
-      {"\"a b\"", "\"a x\"", "model.merges[1] makes a piece that is not in model.vocab"},
-      {"\"a b\"", "\"abcd\"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "\"a  b\"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "\" ab\"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "\"ab \"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "\"a b c\"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "\"\"", "model.merges[1] is not two pieces"},
-      {"\"a b\"", "5", "model.merges[1] is a number"},
-      {"[\"ab\", \"c\"]", "[\"ab\"]", "model.merges[2] is not a pair of pieces"},
-      {"[\"ab\", \"c\"]", "[]", "model.merges[2] is not a pair of pieces"},
-      {"[\"ab\", \"c\"]", "[\"ab\", \"c\", \"d\"]", "model.merges[2] is not a pair of pieces"},
-      {"[\"ab\", \"c\"]", "[\"ab\", 1]", "model.merges[2]"},
-      {"[\"ab\", \"c\"]", "[\"a b\", \"c\"]", "model.merges[2] makes a piece that is not"},
-      {"\"a b\"", "\"\\u4e2d b\"", "model.merges[1] makes a piece that is not"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    put_small(cases[i].from, cases[i].to, ends);
-    check_refused(cases[i].says);
-  }
+  rows_each(ROWS, "refused", check_row_refused);
+}
+
+static void check_config(const char *config, const char *says)
+{
+  put_small(NULL, NULL, config);
+  check_refused(says);
 }
 
 TEST(test_config_refused)
 {
-  static const char *const cases[][2] = {
-      {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}",
-       "tokenizer_config.json: add_prefix_space contradicts the ByteLevel of tokenizer.json"},
-      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"x\": {\"content\": \"<e>\"}}}",
-       "added_tokens_decoder.x is no id"},
-      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<new>\"}, "
-       "\"266\": {\"content\": \"<new>\"}}}",
-       "added_tokens_decoder has the token \"<new>\" twice"},
-      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"263\": {\"content\": \"<e>\"}}}",
-       "added_tokens_decoder.263 is neither that token of tokenizer.json nor"},
-      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"266\": {\"content\": \"<new>\"}}}",
-       "added_tokens_decoder.266 is neither that token of tokenizer.json nor"},
-      {"{\"eos_token\": \"<e>\"", "tokenizer_config.json"},
-      {"[]", "tokenizer_config.json"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    put_small(NULL, NULL, cases[i][0]);
-    check_refused(cases[i][1]);
-  }
+  rows_each(ROWS, "configuration refused", check_config);
   put_small(NULL, NULL, NULL);
   check_ends("{\"eos_token\": \"<e>\", \"add_bos_token\": true}", -1, 262); /* with a warning */
   put_small(
