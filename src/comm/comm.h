@@ -41,6 +41,9 @@ void *comm_mpi(struct comm *comm);
  * text". */
 enum status comm_mpi_check(int error, const char *call);
 #define COMM_MPI(call) comm_mpi_check(call, #call)
+/* At the end of a job a failure is logged, and the rest is cleaned up. */
+#define COMM_MPI_WARN(call) comm_mpi_warn(call, #call)
+void comm_mpi_warn(int error, const char *call);
 
 /* Failing is a collective decision: every rank passes its own status. If any rank failed, all
  * return the status of the lowest failing rank, and its error text after "rank R: ". The text is

@@ -54,32 +54,34 @@ enum status comm_mpi_check(int error, const char *call)
   return status_set(STATUS_LIBRARY, "%.*s failed: %s", name, call, text);
 }
 
-/* When a process ends, a failure is logged and does not stop the rest of the cleanup. */
-static void warn(int error, const char *call)
+void comm_mpi_warn(int error, const char *call)
 {
   if (comm_mpi_check(error, call))
     log_warn("%s", status_text());
 }
 
-/* Ranks and lanes share cores, so the waiting thread sleeps after a few polls. It never calls
- * sched_yield(): with a busy thread on the core, that costs a whole time slice (milliseconds). A
- * sleeping thread is woken on time. */
-enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
+/* A sleeping thread is woken on time. It never calls sched_yield(): with a busy thread on the core,
+ * that costs a whole time slice (milliseconds). */
+void comm_rest(int64_t poll, int polls)
+{
+  enum { SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
+  double ns = SLEEP_NS;
+  for (int64_t slept = polls; slept < poll && ns < MOST_SLEEP_NS; slept++)
+    ns += ns / 4;
+  if (poll >= polls)
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL); /* or a signal wakes it early */
+}
 
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
 {
-  struct timespec pause = {.tv_nsec = SLEEP_NS};
+  enum { POLLS = 20 };
   enum status status = comm_mpi_check(error, call);
   for (int64_t poll = 0; !status; poll++) {
     int done;
     status = comm_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), call);
     if (status || done)
       return status;
-    if (poll < POLLS)
-      continue;
-    (void)nanosleep(&pause, NULL); /* waking early only means polling early */
-    if (pause.tv_nsec < MOST_SLEEP_NS)
-      pause.tv_nsec += pause.tv_nsec / 4;
+    comm_rest(poll, POLLS);
   }
   return status;
 }
@@ -182,9 +184,9 @@ enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n)
 
 static void destroy(struct comm *comm)
 {
-  warn(MPI_Comm_free(&mpi_comm(comm)->world), "MPI_Comm_free");
+  COMM_MPI_WARN(MPI_Comm_free(&mpi_comm(comm)->world));
   if (!mpi_comm(comm)->is_sibling)
-    warn(MPI_Finalize(), "MPI_Finalize");
+    COMM_MPI_WARN(MPI_Finalize());
   mem_free(comm);
 }
 
@@ -274,7 +276,7 @@ static enum status group_create(struct comm *comm, int color, int index, struct 
 
 static void group_destroy(struct comm_group *group)
 {
-  warn(MPI_Comm_free(&mpi_group(group)->members), "MPI_Comm_free");
+  COMM_MPI_WARN(MPI_Comm_free(&mpi_group(group)->members));
   mem_free(group);
 }
 
@@ -583,7 +585,7 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   return STATUS_OK;
 
 free_world:
-  warn(MPI_Comm_free(&comm->world), "MPI_Comm_free");
+  COMM_MPI_WARN(MPI_Comm_free(&comm->world));
 free_comm:
   mem_free(comm);
   return status;

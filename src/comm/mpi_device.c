@@ -64,11 +64,6 @@ const char *comm_mpi_device_way(const struct device *device)
                                  : "mpi, staged through pinned memory of the host";
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 /* --- a group's stage ----------------------------------------------------- */
 
 static void destroy(struct stage *stage)
@@ -225,8 +220,8 @@ static enum status pass_on(const struct ring *ring, int64_t turn, int step, int6
             received = (sent - 1 + size) % size;
   const struct transfer t = {.from = ring->full + sent * ring->part + done,
                              .to = ring->full + received * ring->part + done,
-                             .bytes = smaller(ring->part - done, stage->piece),
-                             .incoming = smaller(ring->part - done, stage->piece),
+                             .bytes = comm_smaller(ring->part - done, stage->piece),
+                             .incoming = comm_smaller(ring->part - done, stage->piece),
                              .target = (stage->index + 1) % size,
                              .source = (stage->index - 1 + size) % size};
   struct slot *slot = &stage->slot[turn % SLOTS];
@@ -247,7 +242,7 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
   if (done >= ring->part)
     return STATUS_OK;
   return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done,
-               smaller(ring->part - done, stage->piece));
+               comm_smaller(ring->part - done, stage->piece));
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
@@ -286,7 +281,7 @@ struct swap {
  * 0. */
 static int64_t piece_of(const struct stage *stage, int64_t length, int64_t done)
 {
-  return length < done ? 0 : smaller(length - done, stage->piece);
+  return length < done ? 0 : comm_smaller(length - done, stage->piece);
 }
 
 /* Piece `turn` of all that this member sends. The other members work on the same turn. */

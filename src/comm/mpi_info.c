@@ -3,25 +3,16 @@
 
 #include <dirent.h>
 #include <mpi.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
+#include "base/open.h"
 #include "comm/messages.h"
 #include "comm/ops.h"
 
 enum { NAME_SIZE = 256 };
-
-static void __attribute__((format(printf, 3, 4)))
-append(char *text, size_t size, const char *format, ...)
-{
-  const size_t used = strlen(text);
-  va_list values;
-  va_start(values, format);
-  vsnprintf(text + used, size - used, format, values);
-  va_end(values);
-}
 
 /* --- MPI ----------------------------------------------------------------- */
 
@@ -57,11 +48,11 @@ static void take_variable(const char *variable, struct choice *out)
 {
   char name[NAME_SIZE];
   if (component_of(variable, "pml_", "_priority", name) && !out->pml[0])
-    append(out->pml, sizeof out->pml, "%s", name);
+    append_text(out->pml, sizeof out->pml, "%s", name);
   else if (component_of(variable, "btl_", "_exclusivity", name))
-    append(out->btl, sizeof out->btl, "%s%s", out->btl[0] ? " " : "", name);
+    append_text(out->btl, sizeof out->btl, "%s%s", out->btl[0] ? " " : "", name);
   else if (component_of(variable, "mtl_", "_priority", name))
-    append(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
+    append_text(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
 }
 
 /* Open MPI closes the components that it does not use, and their control variables become invalid.
@@ -111,18 +102,13 @@ enum status mpi_info_read(struct mpi_info *out)
 /* --- network devices ----------------------------------------------------- */
 
 /* The first line of FOLDER/NAME, "" if there is none. */
-static void read_line(const char *folder, const char *name, char *line, int size)
+static void read_line(const char *folder, const char *name, char *line, size_t size)
 {
   char path[1280];
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  line[0] = '\0';
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return;
-  if (!fgets(line, size, file))
+  if (!open_read_text(path, line, size))
     line[0] = '\0';
   line[strcspn(line, "\n")] = '\0';
-  fclose(file);
 }
 
 static void add_port(const char *ports, const char *device, const char *port,
@@ -134,8 +120,8 @@ static void add_port(const char *ports, const char *device, const char *port,
   read_line(folder, "rate", rate, sizeof rate);
   const char *colon = strchr(state, ':');
   const char *name = colon ? colon + 1 + strspn(colon + 1, " ") : state;
-  append(out->text, sizeof out->text, "%s%s:%s %s %s", *out->text ? ", " : "", device, port, name,
-         rate);
+  append_text(out->text, sizeof out->text, "%s%s:%s %s %s", *out->text ? ", " : "", device, port,
+              name, rate);
   out->ports++;
   out->active += !strcmp(name, "ACTIVE");
 }
@@ -180,7 +166,8 @@ static void add_slingshot(const char *root, const char *what, const char *device
   read_line(port, *state ? "speed" : "0/link/speed", speed, sizeof speed);
   if (!*state)
     read_line(port, "0/link/state", state, sizeof state);
-  append(out->text, sizeof out->text, "%s%s %s %s", *out->text ? ", " : "", device, state, speed);
+  append_text(out->text, sizeof out->text, "%s%s %s %s", *out->text ? ", " : "", device, state,
+              speed);
   out->slingshot++;
   out->slingshot_up += !strcmp(state, "up");
 }

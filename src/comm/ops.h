@@ -85,6 +85,15 @@ void comm_transport_close_nothing(struct comm_group *group);
 enum status comm_transport_check_nothing(struct comm_group *group);
 enum status comm_transport_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
 
+/* Ranks and lanes share cores. So a thread that waits for others sleeps after its first `polls`
+ * polls, each time a little longer. */
+void comm_rest(int64_t poll, int polls);
+
+static inline int64_t comm_smaller(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
 /* The length of a message of comm_exchange_varying(). */
 int64_t comm_varying_length(const void *message);
 /* Whether the lengths of the group's messages, `stride` bytes apart, are valid. Adds messages sent

@@ -6,7 +6,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/team.h"
 #include "comm/ops.h"
@@ -35,12 +34,6 @@ static int64_t round_up(int64_t bytes, int64_t to)
 static void *next_page(void *ptr)
 {
   return (void *)(uintptr_t)round_up((int64_t)(uintptr_t)ptr, page_bytes());
-}
-
-static void warn(int error, const char *call)
-{
-  if (comm_mpi_check(error, call))
-    log_warn("%s", status_text());
 }
 
 static enum status refuse_span(int size)
@@ -144,8 +137,8 @@ static enum status enter_window(struct comm_shared *shared)
 
 static void close_window(struct comm_shared *shared)
 {
-  warn(MPI_Win_unlock_all(shared->window), "MPI_Win_unlock_all");
-  warn(MPI_Win_free(&shared->window), "MPI_Win_free");
+  COMM_MPI_WARN(MPI_Win_unlock_all(shared->window));
+  COMM_MPI_WARN(MPI_Win_free(&shared->window));
 }
 
 /* The memory policy of the thread that touches a page first decides its node (topo_bind()). So each
@@ -238,7 +231,7 @@ void comm_shared_destroy(struct comm_shared *shared)
   if (shared->opened)
     close_window(shared);
   if (shared->members != MPI_COMM_NULL)
-    warn(MPI_Comm_free(&shared->members), "MPI_Comm_free");
+    COMM_MPI_WARN(MPI_Comm_free(&shared->members));
   if (shared->counted)
     mem_note(shared->tag, -shared->counted);
   mem_free(shared->own);

@@ -2,7 +2,6 @@
 #include "comm/shm.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -73,20 +72,12 @@ void shm_destroy(struct shm *box)
   mem_free(box);
 }
 
-/* Members share cores, and the others may be late. So the thread sleeps after a few polls, as for
- * MPI's messages. */
 static void wait_for(struct posted *posted, int64_t pieces)
 {
-  enum { LOOKS = 2000, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
-  struct timespec pause = {.tv_nsec = SLEEP_NS};
+  enum { LOOKS = 2000 };
   for (int64_t look = 0; atomic_load_explicit(&posted->pieces, memory_order_acquire) < pieces;
-       look++) {
-    if (look < LOOKS)
-      continue;
-    (void)nanosleep(&pause, NULL); /* waking early only means polling early */
-    if (pause.tv_nsec < MOST_SLEEP_NS)
-      pause.tv_nsec += pause.tv_nsec / 4;
-  }
+       look++)
+    comm_rest(look, LOOKS);
 }
 
 /* Position of the next or the last piece of `member`. */
@@ -103,11 +94,6 @@ static void post(struct shm *box)
   atomic_store_explicit(&box->posted[box->index].pieces, box->pieces, memory_order_release);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
                            void *full)
 {
@@ -116,7 +102,7 @@ enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard
   enum status status = shard == mine ? STATUS_OK : ops->copy(lane, mine, shard, (size_t)bytes);
   for (int64_t done = 0, now; !status && done < bytes; done += now) {
     const int64_t piece = box->pieces;
-    now = smaller(bytes - done, box->half);
+    now = comm_smaller(bytes - done, box->half);
     status = ops->copy(lane, half_of(box, box->index, piece), mine + done, (size_t)now);
     if (!status)
       post(box);
@@ -141,7 +127,7 @@ static char *part_of(const struct shm *box, int from, int to, int64_t piece, int
 static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t most)
 {
   const int64_t left = varying ? comm_varying_length(message) - done : most;
-  return left < 0 ? 0 : (size_t)smaller(left, most);
+  return left < 0 ? 0 : (size_t)comm_smaller(left, most);
 }
 
 enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
@@ -153,7 +139,7 @@ enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, i
                                  bytes_of(varying, (const char *)sent + own, 0, bytes));
   for (int64_t done = 0, now; !status && done < bytes; done += now) {
     const int64_t piece = box->pieces;
-    now = smaller(bytes - done, room);
+    now = comm_smaller(bytes - done, room);
     for (int away = 1; !status && away < box->size; away++) {
       const int to = (box->index + away) % box->size;
       const char *message = (const char *)sent + to * bytes;

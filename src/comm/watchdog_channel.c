@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "comm/ops.h"
 
@@ -66,10 +65,10 @@ void watchdog_channel_destroy(struct watchdog_channel *channel)
     return;
   const bool sends =
       channel->answer != MPI_REQUEST_NULL; /* rank 0 does not receive it, so the buffer must stay */
-  if (sends && COMM_MPI(MPI_Request_free(&channel->answer)))
-    log_warn("%s", status_text());
-  if (channel->members != MPI_COMM_NULL && COMM_MPI(MPI_Comm_free(&channel->members)))
-    log_warn("%s", status_text());
+  if (sends)
+    COMM_MPI_WARN(MPI_Request_free(&channel->answer));
+  if (channel->members != MPI_COMM_NULL)
+    COMM_MPI_WARN(MPI_Comm_free(&channel->members));
   if (!sends)
     mem_free(channel->late);
   mem_free(channel->silent);
