@@ -1,6 +1,7 @@
 /* safetensors. Oracles: files written by transformers, byte for byte; every bit pattern of bf16 and
  * fp16 against the scalar conversions; the format's rules, one by one. */
 /* ranks: 1 2 3 */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "tests/io/checkpoint/sample.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
 enum { MOST_TENSORS = 64 };
@@ -326,96 +328,29 @@ TEST(misuse_of_the_writer_is_told)
 
 /* --- files of strangers -------------------------------------------------- */
 
-static void refuses(const char *header, uint64_t length, size_t data_bytes, const char *sentence)
+static void check_damaged(const char *given, const char *sentence)
 {
   static const char data[4096];
   char *path = mem_printf("%s/bad.safetensors", dir);
   struct safetensors *file = NULL;
-  write_file(path, header, length ? length : strlen(header), data, data_bytes);
+  uint64_t length;
+  size_t bytes;
+  int at = 0;
+  assert_int_equal(sscanf(given, "%" SCNu64 " %zu %n", &length, &bytes, &at), 2);
+  write_file(path, given + at, length ? length : strlen(given + at), data, bytes);
   const enum status status = safetensors_open(path, &file);
   if (status == STATUS_OK)
-    fail_msg("accepted: %s", header);
+    fail_msg("accepted: %s", given);
   assert_int_equal(status, STATUS_INPUT);
   if (!strstr(status_text(), sentence) || !strstr(status_text(), "bad.safetensors"))
-    fail_msg("%s\nsays: %s\nnot:  %s", header, status_text(), sentence);
+    fail_msg("%s\nsays: %s\nnot:  %s", given, status_text(), sentence);
   mem_free(path);
 }
 
 TEST(damaged_files_are_refused)
 {
-  if (!leads())
-    return;
-  const struct {
-    const char *header;
-    uint64_t length;
-    size_t data;
-    const char *sentence;
-  } bad[] = {
-      {"{}", (uint64_t)1 << 63, 0, "is no safetensors file"},
-      {"{}", UINT64_MAX, 0, "is no safetensors file"},
-      {"{}", 3, 0, "is truncated: it has 10 bytes, its header ends at byte 11"},
-      {"{}", 100000000, 0, "its header ends at byte 100000008"},
-      {"{}", 100000001, 0, "is no safetensors file"},
-      {"", 1, 0, "is truncated: it has 8 bytes, its header ends at byte 9"},
-      {"[]", 0, 0, "it does not begin with the length of a header and a '{'"},
-      {"{\"w\":", 0, 0, "is truncated"},
-      {"{} x", 0, 0, "end of file expected near 'x'"},
-      {"{}", 0, 4, "the last 4 bytes belong to no tensor"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"w\":{\"dtype\":\"F32\","
-       "\"shape\":[1],\"data_offsets\":[4,8]}}",
-       0, 8, "duplicate object key near"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 0,
-       "is truncated: it has 62 bytes, its header tells 66; download it again"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"v\":{\"dtype\":\"F32\","
-       "\"shape\":[1000],\"data_offsets\":[4,4004]}}",
-       0, 7, "its header tells 4125"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 12,
-       "the last 8 bytes belong to no tensor"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8,
-       "do not begin where"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 0, 8,
-       "w.data_offsets[1] is 0, where a whole number from 4"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 0, 8,
-       "w.data_offsets[0] is -4"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 0, 4,
-       "w.data_offsets[1] is 4.0"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 0, 4,
-       "w.data_offsets is not an array of two"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 0, 4,
-       "w.data_offsets[1] is 9223372036854775807"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\","
-       "\"shape\":[2],\"data_offsets\":[4,12]}}",
-       0, 12, "tensor v overlap"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\","
-       "\"shape\":[2],\"data_offsets\":[0,8]}}",
-       0, 8, "overlap"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 0, 8,
-       "w has 3 elements of type F32 and 8 bytes"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,8]}}", 0, 8,
-       "too big integer"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,8]}}", 0, 8,
-       "w.shape gives more than 2^62"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,0]}}", 0,
-       0, "w.shape gives more than 2^62"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, 0,
-       "which do not match"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 0, 4,
-       "w.shape[0] is -1"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 0, 8,
-       "w.shape is a number, where an array belongs"},
-      {"{\"w\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 0, 1,
-       "w has 3 elements of type F4"},
-      {"{\"w\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4,
-       "w.dtype is \"F33\", which is no type"},
-      {"{\"w\":{\"dtype\":3,\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "w.dtype is a number"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 0, 4,
-       "w is no object of dtype, shape and data_offsets"},
-      {"{\"w\":[1]}", 0, 4, "w is no object of"},
-      {"{\"__metadata__\":{\"format\":1}}", 0, 0, "__metadata__.format is a number"},
-      {"{\"__metadata__\":\"pt\"}", 0, 0, "__metadata__ is a text, where an object belongs"},
-  };
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    refuses(bad[i].header, bad[i].length, bad[i].data, bad[i].sentence);
+  if (leads())
+    rows_each("tests/io/huggingface/refused.txt", "files", check_damaged);
 }
 
 /* What stands in place of weights after a broken download, or under a wrong name. */
@@ -636,44 +571,26 @@ TEST(indices_are_held_against_their_files)
   mem_free(folder);
 }
 
+static void check_folder(const char *given, const char *sentence)
+{
+  static int folders;
+  char names[ROWS_LONGEST], *rest, *folder = mem_printf("%s/lacks-%d", dir, folders++);
+  assert_int_equal(mkdir(folder, 0777), 0);
+  strcpy(names, given);
+  for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+    put_file(folder, name, "");
+  const enum status status = safetensors_folder_refuse(folder);
+  assert_int_equal(status, strcmp(sentence, "-") ? STATUS_INPUT : STATUS_OK);
+  if (status && !strstr(status_text(), sentence))
+    fail_msg("says: %s\nnot:  %s", status_text(), sentence);
+  mem_free(folder);
+}
+
 TEST(a_folder_tells_what_it_lacks)
 {
   if (!leads())
     return;
-  static const struct {
-    const char *names[3], *sentence; /* an empty sentence: the names tell nothing */
-  } folders[] = {
-      {{"config.json"}, "lacks model.safetensors, a part of the model: download it"},
-      {{"model.safetensors", "tokenizer.json"}, "lacks config.json, a part of the model"},
-      {{"model.safetensors.index.json", "model-00001-of-00002.safetensors"}, "lacks config.json"},
-      {{"config.json", "model-00002-of-00003.safetensors", "model-00001-of-00003.safetensors"},
-       "holds model-00001-of-00003.safetensors, but no model.safetensors.index.json"},
-      {{"adapter_config.json", "adapter_model.safetensors"},
-       "holds adapter_model.safetensors, a LoRA adapter: merge it into its base model"},
-      {{"config.json", "consolidated.safetensors"}, "the format of Mistral or Meta"},
-      {{"params.json", "consolidated.00.pth"}, "the format of Mistral or Meta"},
-      {{"config.json", "weights.safetensors"}, "but no model.safetensors: if the file has all"},
-      {{"config.json", "pytorch_model-00001-of-00002.bin"}, "weights of PyTorch"},
-      {{"config.json", "model.pt"}, "holds model.pt, a file of PyTorch"},
-      {{"llama.Q4_0.gguf", "README.md"}, "holds llama.Q4_0.gguf, a file of llama.cpp"},
-      {{"config.json", "model.safetensors.incomplete"},
-       "lacks model.safetensors, and its model.safetensors.incomplete is from a download"},
-      {{"refs", "snapshots"}, "so it is a cache of downloads"},
-      {{"checkpoint-500"}, "so it is a folder of checkpoints"},
-      {{"README.md"}, ""},
-  };
-  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-    char *folder = mem_printf("%s/lacks-%zu", dir, i);
-    assert_int_equal(mkdir(folder, 0777), 0);
-    for (int n = 0; n < 3 && folders[i].names[n]; n++)
-      put_file(folder, folders[i].names[n], "");
-    const char *sentence = folders[i].sentence;
-    const enum status status = safetensors_folder_refuse(folder);
-    assert_int_equal(status, *sentence ? STATUS_INPUT : STATUS_OK);
-    if (status && !strstr(status_text(), sentence))
-      fail_msg("says: %s\nnot:  %s", status_text(), sentence);
-    mem_free(folder);
-  }
+  rows_each("tests/io/huggingface/refused.txt", "folders", check_folder);
   char *folder = mem_printf("%s/linked", dir), *link = mem_printf("%s/model.safetensors", folder);
   assert_int_equal(mkdir(folder, 0777), 0);
   assert_int_equal(symlink("../../blobs/0", link), 0);
