@@ -40,54 +40,32 @@ TEST(test_impossible_combinations)
   rows_each("tests/deck/refused.txt", "loaded", check_refused);
 }
 
-/* As at a shell. Each key that is a path, in a deck and on the command line; "" is accepted. */
+static const char *const paths[] = {"run.dir", "train.init", "data.train", "data.val",
+                                    "tiers.nvme"};
+enum { PATHS = sizeof paths / sizeof *paths };
+
+static void check_path(const char *given, const char *expected)
+{
+  for (int k = 0; k < PATHS; k++) {
+    struct deck deck = {0};
+    char assignment[200], sentence[400];
+    snprintf(assignment, sizeof assignment, "%s=%s", paths[k], given);
+    snprintf(sentence, sizeof sentence, "command line: %s is the path '%s', and %s", paths[k],
+             given, expected);
+    const enum status status = deck_load(&deck, 1, (char *[]){assignment});
+    if (status != (strcmp(expected, "accepted") ? STATUS_USAGE : STATUS_OK))
+      fail_msg("%s: %s", assignment, status ? status_text() : "accepted");
+    if (status && !strchr(given, '\r'))
+      assert_string_equal(status_text(), sentence);
+    deck_destroy(&deck);
+  }
+}
+
+/* As at a shell. Each key that is a path, in a deck and on the command line. */
 TEST(test_paths)
 {
-  static const char *const keys[] = {"run.dir", "train.init", "data.train", "data.val",
-                                     "tiers.nvme"};
-  static const struct {
-    const char *value, *cure;
-  } paths[] = {
-      {"~/runs", "only a shell replaces ~: write /home/me/runs"},
-      {"~", "only a shell replaces ~: write /home/me"},
-      {"~you/runs", "only a shell replaces ~: write the whole path, or ./~you/runs for a file of "
-                    "that name"},
-      {"$HOME/x", "only a shell replaces a variable or a command: write its value"},
-      {"runs/${SLURM_JOB_ID}", "only a shell replaces a variable or a command: write its value"},
-      {"$(pwd)/x", "only a shell replaces a variable or a command: write its value"},
-      {"`pwd`/x", "only a shell replaces a variable or a command: write its value"},
-      {"s3://bucket/x", "only files and folders are read and written: name one, or mount it"},
-      {"nowhere/*", "only a shell replaces a pattern: write one path without *, ? and []"},
-      {"run-?", "only a shell replaces a pattern: write one path without *, ? and []"},
-      {"run[12]", "only a shell replaces a pattern: write one path without *, ? and []"},
-      {"\"runs/x\"", "the quotation marks would be part of the name: remove them"},
-      {"'runs/x'", "the quotation marks would be part of the name: remove them"},
-      {"runs/x ", "a blank or a line end at an end of it would be part of the name: remove it"},
-      {"runs/x\r", "a blank or a line end at an end of it would be part of the name: remove it"},
-      {" runs/x", "a blank or a line end at an end of it would be part of the name: remove it"},
-      {"./~/runs", ""},
-      {"a~b", ""},
-      {"cost$5/$", ""},
-      {"my runs/it's #1, \"a\" b", ""},
-      {"/tmp", ""},
-  };
   assert_int_equal(setenv("HOME", "/home/me", 1), 0);
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-      struct deck deck = {0};
-      char given[200], wanted[400];
-      snprintf(given, sizeof given, "%s=%s", keys[k], paths[i].value);
-      snprintf(wanted, sizeof wanted, "command line: %s is the path '%s', and %s", keys[k],
-               paths[i].value, paths[i].cure);
-      const enum status status = deck_load(&deck, 1, (char *[]){given});
-      if (*paths[i].cure && (status != STATUS_USAGE || !strstr(status_text(), paths[i].cure)))
-        fail_msg("%s: %s", given, status ? status_text() : "accepted");
-      if (!*paths[i].cure && status)
-        fail_msg("%s: %s", given, status_text());
-      if (*paths[i].cure && !strchr(paths[i].value, '\r'))
-        assert_string_equal(status_text(), wanted);
-      deck_destroy(&deck);
-    }
+  rows_each("tests/deck/resolved.txt", "paths", check_path);
   struct deck deck = {0};
   static const char yaml[] = "run: {steps: 3}\ndata: {train: ~/data}\n";
   assert_int_equal(deck_load_text(&deck, "d.yaml", yaml, strlen(yaml), 0, NULL), STATUS_USAGE);
@@ -95,8 +73,8 @@ TEST(test_paths)
                                      "replaces ~: write /home/me/data");
   for (const struct option *option = deck_table; option->name; option++) {
     bool named = false;
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-      named = named || !strcmp(option->name, keys[k]);
+    for (int k = 0; k < PATHS; k++)
+      named = named || !strcmp(option->name, paths[k]);
     assert_int_equal(option->path, named);
   }
 }
@@ -113,51 +91,19 @@ TEST(test_paths_that_exist)
   deck_destroy(&deck);
 }
 
+static void check_accepted(const char *given, const char *expected)
+{
+  struct deck deck;
+  (void)expected;
+  if (load(&deck, given))
+    fail_msg("%s: %s", given, status_text());
+  deck_destroy(&deck);
+}
+
 TEST(test_possible_combinations)
 {
-  static const char *const good[] = {
-      "",
-      "run.steps=50 optim.warmup=100",
-      "optim.warmup=40 optim.decay_steps=40",
-      "data.batch=12 data.micro_batch=4",
-      "data.batch=10 data.micro_batch=4", /* nothing but training has a batch: deck_resolve() */
-      "model.layers=65536 model.window_from=65536",
-      "data.sequence=1024",
-      "shard.strategy=hybrid_shard shard.group=node",
-      "shard.strategy=hybrid_shard shard.group=16",
-      "tiers.activations=recompute:12",
-      "tiers.activations=keep,recompute,host,nvme",
-      "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with
-                                                                           masters on the device,
-                                                                           and no harm */
-      "optim.moments=bf16 optim.rounding=stochastic",
-      "optim.moments=fp16 optim.rounding=stochastic",
-      "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 "
-      "transfer.params=full transfer.grads=cpu_reduce",
-      "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme "
-      "optim.state_share=0.25",
-      "tiers.params=host tiers.optimizer=host optim.nonfinite=skip optim.clip=0 shard.reduce=micro",
-      "checkpoint.every=50 checkpoint.keep_every=100",
-      "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
-      "optim.no_decay=[]",
-      "run.counters=none",
-      "run.counters=a,b,c,d,e,f,g,h",
-      "train.trace=0,1",
-      "train.trace=[]",
-      "run.device=host run.compute=bf16 comm.backend=mpi compress.grads.codec=bf16",
-      "compress.grads.codec=bf16 compress.feedback=fp32",
-      "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 "
-      "tiers.residual=nvme",
-      "compress.grads.codec=bf16 compress.warmup=5 train.trace=5,6",
-      "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one:
-                                                               job_choose_place() */
-  };
-  for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-    struct deck deck;
-    if (load(&deck, good[i]))
-      fail_msg("%s: %s", good[i], status_text());
-    deck_destroy(&deck);
-  }
+  check_accepted("", "");
+  rows_each("tests/deck/resolved.txt", "accepted", check_accepted);
 }
 
 TEST(test_where_of_files)
@@ -177,12 +123,6 @@ TEST(test_where_of_files)
   deck_destroy(&deck);
 }
 
-static void check_pattern(const struct deck_pattern *found, const struct deck_pattern *expected)
-{
-  assert_int_equal(found->n, expected->n);
-  assert_memory_equal(found->of, expected->of, sizeof found->of);
-}
-
 /* A deck that keeps checkpoints, of which none are written. */
 TEST(test_no_checkpoints)
 {
@@ -195,47 +135,29 @@ TEST(test_no_checkpoints)
   assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 2, none), STATUS_USAGE);
 }
 
+static void check_activations(const char *given, const char *expected)
+{
+  static const char *const words[] = {"keep", "recompute", "host", "nvme", "keep_host"};
+  struct deck_pattern pattern = {.n = -1};
+  char text[256] = "", *rest;
+  const long layers = strtol(given, &rest, 10);
+  if (deck_parse_activations(rest + 1, layers, &pattern)) {
+    int last = pattern.n;
+    while (last > 0 && pattern.of[last - 1] == KEEP_ACTIVATIONS)
+      last--;
+    append_text(text, sizeof text, "%d", pattern.n);
+    for (int i = 0; i < last; i++)
+      append_text(text, sizeof text, " %s", words[pattern.of[i]]);
+  } else {
+    assert_int_equal(pattern.n, -1);
+    append_text(text, sizeof text, "refused");
+  }
+  assert_string_equal(text, expected);
+}
+
 TEST(test_activations)
 {
-  static const struct {
-    const char *text;
-    int64_t layers;
-    struct deck_pattern pattern; /* n 0: refused */
-  } known[] = {
-      {"keep", 1, {1, {KEEP_ACTIVATIONS}}},
-      {"recompute", 12, {1, {KEEP_INPUT}}},
-      {"host", 12, {1, {KEEP_INPUT_HOST}}},
-      {"nvme", 12, {1, {KEEP_INPUT_NVME}}},
-      {"keep_host", 12, {1, {KEEP_ACTIVATIONS_HOST}}},
-      {"keep_host:2", 12, {2, {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}}},
-      {"host:1", 12, {1, {KEEP_INPUT_HOST}}},
-      {"nvme:3", 3, {3, {KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_ACTIVATIONS}}},
-      {"recompute:128", 128, {128, {KEEP_INPUT}}},
-      {"recompute,host", 2, {2, {KEEP_INPUT, KEEP_INPUT_HOST}}},
-      {"keep,nvme,keep,recompute",
-       4,
-       {4, {KEEP_ACTIVATIONS, KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_INPUT}}},
-      {"recompute:129", 1000, {0}},
-      {"nvme:4", 3, {0}},
-      {"keep,keep", 1, {0}},
-      {"keep:1", 3, {0}},
-      {"host: 1", 3, {0}},
-      {"recompute, host", 3, {0}},
-      {",host", 3, {0}},
-      {":2", 3, {0}},
-      {"hos", 3, {0}},
-      {"hosts", 3, {0}},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck_pattern pattern = {.n = -1};
-    const bool good = known[i].pattern.n > 0;
-    if (deck_parse_activations(known[i].text, known[i].layers, &pattern) != good)
-      fail_msg("'%s' is %s", known[i].text, good ? "refused" : "taken");
-    if (good)
-      check_pattern(&pattern, &known[i].pattern);
-    else
-      assert_int_equal(pattern.n, -1);
-  }
+  rows_each("tests/deck/resolved.txt", "activations", check_activations);
   const struct deck_pattern none = {0}, mixed = {2, {KEEP_INPUT, KEEP_ACTIVATIONS_HOST}};
   assert_true(deck_keeps(&none, KEEP_ACTIVATIONS) && !deck_keeps(&none, KEEP_INPUT));
   assert_true(deck_keeps(&mixed, KEEP_INPUT) && deck_keeps(&mixed, KEEP_ACTIVATIONS_HOST) &&
@@ -362,42 +284,27 @@ TEST(test_does_not_fit)
   rows_each("tests/deck/refused.txt", "on ranks", check_refused_ranks);
 }
 
-TEST(test_hash)
+static void hash_of(const char *given, char *hash)
 {
   struct deck deck;
-  char base[17], other[17];
-  static const char *const same[] = {
-      "run.dir=elsewhere",         "run.steps=7",           "run.threads=2",
-      "optim.lr=0.0006",           "train.trace=2,4",       "comm.timeout=5",
-      "transfer.rate=2",           "tiers.nvme=/x",         "checkpoint.background=false",
-      "topo.bind=false",           "topo.cores=[0-7,8-15]", "topo.controller=2",
-      "compress.grads.codec=none", "run.counters=auto",     "tiers.working=keep"};
-  static const char *const different[] = {"run.seed=2",
-                                          "model.layers=3",
-                                          "optim.lr=0.0007",
-                                          "data.train=x",
-                                          "shard.strategy=no_shard",
-                                          "optim.no_decay=",
-                                          "run.device=host",
-                                          "run.compute=fp32",
-                                          "comm.backend=mpi",
-                                          "compress.grads.codec=bf16",
-                                          "optim.moments=bf16",
-                                          "tiers.activations=host",
-                                          "transfer.params=full",
-                                          "tiers.resident=1",
-                                          "optim.lr_scale=[h.1=2]"};
-  enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
-  assert_int_equal(load(&deck, ""), STATUS_OK);
-  deck_hash(&deck, base);
+  must(load(&deck, given));
+  deck_hash(&deck, hash);
   deck_destroy(&deck);
+}
+
+static void check_hash(const char *given, const char *expected)
+{
+  char base[17], other[17];
+  hash_of("", base);
+  hash_of(given, other);
   assert_int_equal(strspn(base, "0123456789abcdef"), 16);
-  for (int i = 0; i < SAME + DIFFERENT; i++) {
-    assert_int_equal(load(&deck, i < SAME ? same[i] : different[i - SAME]), STATUS_OK);
-    deck_hash(&deck, other);
-    deck_destroy(&deck);
-    assert_int_equal(strcmp(base, other) == 0, i < SAME);
-  }
+  if (strcmp(strcmp(base, other) ? "other" : "same", expected) != 0)
+    fail_msg("%s has not the %s hash", given, expected);
+}
+
+TEST(test_hash)
+{
+  rows_each("tests/deck/resolved.txt", "hash", check_hash);
 }
 
 /* GPT-2's parameters, from its published shapes. */
@@ -500,27 +407,9 @@ TEST(test_table)
   }
 }
 
-/* Each alias stands for one key, which exists. Oracle: the names of other trainers. */
+/* Each alias stands for one key, which exists. */
 TEST(test_aliases)
 {
-  static const struct {
-    const char *given, *sentence;
-  } known[] = {
-      {"optim.learning_rate=1", "command line: unknown key 'optim.learning_rate': use optim.lr"},
-      {"hidden-size=1", "command line: unknown key 'hidden-size': use model.width"},
-      {"BF16=true", "command line: unknown key 'BF16': use run.compute"},
-      {"gradient_checkpointing=true", "command line: unknown key 'gradient_checkpointing': use "
-                                      "tiers.activations (set it to recompute)"},
-      {"logging_steps=1", "command line: unknown key 'logging_steps': results.jsonl has every "
-                          "step, so leave it out"},
-      {"resume_from_checkpoint=x",
-       "command line: unknown key 'resume_from_checkpoint': use sluice train DECK --resume auto"},
-  };
-  struct deck deck;
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    assert_int_equal(load(&deck, known[i].given), STATUS_USAGE);
-    assert_string_equal(status_text(), known[i].sentence);
-  }
   char all[8192] = " ", name[64];
   for (const struct option_alias *alias = deck_aliases; alias->names; alias++) {
     assert_true(alias->key ? options_has(deck_table, alias->key) : alias->note != NULL);
@@ -585,49 +474,34 @@ static void check_values(const struct deck *deck, const char *expected)
   }
 }
 
+static void check_preset(const char *given, const char *expected)
+{
+  struct deck deck, same, again;
+  char typed[48], hash[17], hash_same[17], hash_again[17], *text;
+  const int length = (int)strcspn(given, "|");
+  snprintf(typed, sizeof typed, "%.*s", length, given);
+  load_yaml(&deck, given + length + 1, typed);
+  must(load(&same, expected));
+  check_values(&deck, expected);
+  must(options_print_yaml(deck.set, &text));
+  load_yaml(&again, text, (char[]){""}); /* the saved deck is spelled out */
+  check_values(&again, expected);
+  deck_hash(&deck, hash);
+  deck_hash(&same, hash_same);
+  deck_hash(&again, hash_again);
+  assert_string_equal(hash, hash_same);
+  assert_string_equal(hash, hash_again);
+  mem_free(text);
+  deck_destroy(&deck);
+  deck_destroy(&same);
+  deck_destroy(&again);
+}
+
 /* A preset stands for its keys. A key that is set next to it wins, and a typed preset replaces the
  * keys of a file. Oracle: the deck that says the same by single keys. */
 TEST(test_presets)
 {
-  static const struct {
-    const char *yaml, *typed, *same;
-  } known[] = {
-      {"", "tiers.preset=device", "tiers.params=device"},
-      {"", "tiers.preset=recompute", "tiers.activations=recompute"},
-      {"", "tiers.preset=offload", "tiers.params=host tiers.optimizer=host tiers.activations=host"},
-      {"", "tiers.preset=offload_resident",
-       "tiers.params=host tiers.optimizer=host tiers.activations=host tiers.resident=3"},
-      {"", "tiers.preset=offload_nvme",
-       "tiers.params=host tiers.optimizer=host tiers.activations=nvme optim.state=nvme"},
-      {"tiers: {preset: offload, activations: keep}", "",
-       "tiers.params=host tiers.optimizer=host tiers.activations=keep"},
-      {"tiers: {preset: offload}", "tiers.activations=recompute",
-       "tiers.params=host tiers.optimizer=host tiers.activations=recompute"},
-      {"tiers: {activations: keep}", "tiers.preset=recompute", "tiers.activations=recompute"},
-      {"tiers: {params: host, optimizer: host}\noptim: {state: nvme, state_share: 0.5}",
-       "tiers.preset=recompute", "tiers.activations=recompute"},
-      {"tiers: {preset: offload_nvme}", "tiers.preset=device", "tiers.params=device"},
-      {"tiers: {activations: recompute}", "tiers.preset=none", "tiers.activations=recompute"}};
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck, same, again;
-    char typed[48], hash[17], hash_same[17], hash_again[17], *text;
-    snprintf(typed, sizeof typed, "%s", known[i].typed);
-    load_yaml(&deck, known[i].yaml, typed);
-    assert_int_equal(load(&same, known[i].same), STATUS_OK);
-    check_values(&deck, known[i].same);
-    assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
-    load_yaml(&again, text, (char[]){""}); /* the saved deck is spelled out */
-    check_values(&again, known[i].same);
-    deck_hash(&deck, hash);
-    deck_hash(&same, hash_same);
-    deck_hash(&again, hash_again);
-    assert_string_equal(hash, hash_same);
-    assert_string_equal(hash, hash_again);
-    mem_free(text);
-    deck_destroy(&deck);
-    deck_destroy(&same);
-    deck_destroy(&again);
-  }
+  rows_each("tests/deck/resolved.txt", "presets", check_preset);
 }
 
 /* Oracle: what the deck would be, had the assignments been typed. */
