@@ -38,7 +38,6 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \
 	src/device/host/quantise.c \
-	src/device/host/rmsnorm.c \
 	src/device/host/rope.c \
 	src/device/host/select.c \
 	src/device/host/sketch.c \

@@ -43,22 +43,53 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   k->add(n, out->a, in->y, out->a);
   k->bias_gelu(n, in->beta, out->b, out->a);
   k->dgelu(n, in->y, out->b);
+  struct row_norm norm = {.rows = ROWS,
+                          .groups = 1,
+                          .C = n,
+                          .x_stride = n,
+                          .y_stride = n,
+                          .eps = 1e-5f,
+                          .x = in->x,
+                          .gamma = in->gamma,
+                          .beta = in->beta,
+                          .y = out->a,
+                          .mean = out->mean,
+                          .rstd = out->rstd};
+  struct row_norm_backward back = {.rows = ROWS,
+                                   .groups = 1,
+                                   .C = n,
+                                   .x_stride = n,
+                                   .dy_stride = n,
+                                   .dx_stride = n,
+                                   .dy = in->y,
+                                   .x = in->x,
+                                   .gamma = in->gamma,
+                                   .mean = out->mean,
+                                   .rstd = out->rstd,
+                                   .dx = out->b};
   for (int r = 0; r < ROWS; r++) {
-    const float *x = in->x + r * n, *y = in->y + r * n;
-    k->layernorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, in->beta,
-                 out->a + r * n, &out->mean[r], &out->rstd[r]);
-    k->layernorm_backward(n, y, x, in->gamma, out->mean[r], out->rstd[r], r % 2, out->b + r * n);
+    norm.add = r % 2 ? in->y : NULL;
+    norm.sum = out->b;
+    back.dx_accumulate = r % 2;
+    k->norm(&norm, r, 0);
+    k->norm_backward(&back, r, 0, NULL);
   }
   k->column_sums(ROWS, n, n, in->x, false, out->c);
   k->column_sums(ROWS, n, n, in->y, true, out->c);
-  k->layernorm_sums(ROWS, n, n, in->y, in->x, out->mean, out->rstd, true, out->c, out->d);
-  k->layernorm_sums(ROWS, n, n, in->x, in->y, out->mean, out->rstd, false, out->d, out->b);
+  back.dgamma = out->c;
+  back.dbeta = out->d;
+  back.accumulate = true;
+  k->norm_sums(&back, 0, ROWS, 0, n);
+  back.dbeta = out->b;
+  back.accumulate = false;
+  k->norm_sums(&back, 0, ROWS, 0, n);
+  norm.mean = NULL;
+  back.mean = NULL;
   for (int r = 0; r < ROWS; r++) {
-    const float *x = in->x + r * n, *y = in->y + r * n;
-    k->rmsnorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, out->a + r * n,
-               &out->mean[r]);
-    k->rmsnorm_backward(n, y, x, in->gamma, out->mean[r], r % 2, out->b + r * n,
-                        r % 3 ? out->d : NULL);
+    norm.add = r % 2 ? in->y : NULL;
+    back.dx_accumulate = r % 2;
+    k->norm(&norm, r, 0);
+    k->norm_backward(&back, r, 0, r % 3 ? out->d : NULL);
   }
   k->angles(n, 1000.5f, in->x, out->e, out->f);
   k->rotate(n, out->e, out->f, out->a, out->b);

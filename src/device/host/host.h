@@ -117,8 +117,6 @@ bool host_mark_reached(struct mark *mark);
 enum status host_mark_seconds(struct mark *from, struct mark *to, double *out);
 enum status host_learned(struct device *device, void **out, int64_t *bytes);
 enum status host_learn(struct device *device, const void *data, int64_t bytes);
-enum status host_layernorm(struct lane *lane, const struct row_norm *op); /* norm.c */
-enum status host_layernorm_backward(struct lane *lane, const struct row_norm_backward *op);
 size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads);
 size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,

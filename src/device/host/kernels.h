@@ -10,13 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
-#include "compress/rule/exponent.h"
-#include "compress/rule/lowrank.h"
-#include "compress/rule/quantise.h"
+#include "device/device.h"
 #include "device/moments.h"
 #include "device/rounding.h"
-#include "optim/rule/rules.h"
 
 /* `op` and the values that a range of its elements shares. */
 struct update_pass {
@@ -53,26 +49,19 @@ struct kernels {
                     float *c);                          /* aux = c + bias; c = gelu(aux) */
   void (*dgelu)(int64_t n, const float *aux, float *c); /* c *= gelu'(aux) */
 
-  /* add NULL: sum is not written */
-  void (*layernorm)(int64_t C, float eps, const float *x, const float *add, float *sum,
-                    const float *gamma, const float *beta, float *y, float *mean, float *rstd);
-  void (*layernorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma,
-                             float mean, float rstd, bool accumulate, float *dx);
+  /* One piece of a row. A layer norm has one per row. dgamma += the row's part of the sum, if not
+   * NULL, except in a layer norm. */
+  void (*norm)(const struct row_norm *op, int64_t row, int64_t group);
+  void (*norm_backward)(const struct row_norm_backward *op, int64_t row, int64_t group,
+                        float *dgamma);
+  /* The sums of a layer norm, in columns [begin, end). Rows before `row` are in dgamma and dbeta.
+   */
+  void (*norm_sums)(const struct row_norm_backward *op, int64_t row, int64_t rows, int64_t begin,
+                    int64_t end);
 
-  /* As above, without a mean and a bias. */
-  void (*rmsnorm)(int64_t C, float eps, const float *x, const float *add, float *sum,
-                  const float *gamma, float *y, float *rstd);
-  /* dgamma += the row's part of the sum, if not NULL; dx may be dy */
-  void (*rmsnorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma,
-                           float rstd, bool accumulate, float *dx, float *dgamma);
-
-  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. dgamma or
-   * dbeta may be NULL. */
+  /* Sums over rows, row after row, of `n` columns of a matrix with leading dimension ld. */
   void (*column_sums)(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate,
                       float *sum);
-  void (*layernorm_sums)(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x,
-                         const float *mean, const float *rstd, bool accumulate, float *dgamma,
-                         float *dbeta);
 
   /* cosine and sine of the fp32 product position * inv_freq[i]; (low[i], high[i]) turned by them */
   void (*angles)(int64_t n, float position, const float *inv_freq, float *cosine, float *sine);

@@ -295,99 +295,100 @@ static void dgelu(int64_t n, const float *aux, float *c)
   }
 }
 
-static void layernorm(int64_t C, float eps, const float *x, const float *addend, float *sum,
-                      const float *gamma, const float *beta, float *y, float *mean, float *rstd)
+INLINE const float *row_of(const void *x, int64_t at)
 {
-  struct pack total = pack_all(0), squares = pack_all(0);
+  return x ? (const float *)x + at : NULL;
+}
+
+/* `centred`: a layer norm, whose rows are contiguous; else a root mean square norm. */
+INLINE void norm_row(bool centred, const struct row_norm *op, int64_t row, int64_t group)
+{
+  const int64_t C = op->C, at = centred ? row * C : row * op->x_stride + group * C;
+  const float *x = row_of(op->x, at), *addend = row_of(op->add, at), *gamma = op->gamma,
+              *beta = op->beta;
+  float *sum = addend ? (float *)op->sum + at : NULL,
+        *y = (float *)op->y + (centred ? at : row * op->y_stride + group * C), centre = 0;
+  struct pack total = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
     struct pack value = pack_load(x + i, C - i);
     if (addend) {
       value = pack_add(value, pack_load(addend + i, C - i));
       pack_store(sum + i, C - i, value);
     }
-    total = pack_add(total, value);
+    total = pack_add(total, centred ? value : pack_mul(value, value));
   }
-  const float *from = addend ? sum : x, centre = pack_sum(total) / (float)C;
+  x = addend ? sum : x;
+  if (centred) {
+    op->mean[row] = centre = pack_sum(total) / (float)C;
+    total = pack_all(0);
+    for (int64_t i = 0; i < C; i += LANES) {
+      struct pack away = pack_sub(pack_load_or(x + i, C - i, centre), pack_all(centre));
+      total = pack_add(total, pack_mul(away, away));
+    }
+  }
+  const float inverse = 1 / sqrtf(pack_sum(total) / (float)C + op->eps);
+  op->rstd[centred ? row : row * op->groups + group] = inverse;
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack away = pack_sub(pack_load_or(from + i, C - i, centre), pack_all(centre));
-    squares = pack_add(squares, pack_mul(away, away));
+    struct pack value = pack_load(x + i, C - i);
+    if (centred)
+      value = pack_sub(value, pack_all(centre));
+    value = pack_mul(pack_mul(value, pack_all(inverse)), pack_load(gamma + i, C - i));
+    pack_store(y + i, C - i, centred ? pack_add(value, pack_load(beta + i, C - i)) : value);
   }
-  float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
-  for (int64_t i = 0; i < C; i += LANES) {
-    struct pack normal =
-        pack_mul(pack_sub(pack_load(from + i, C - i), pack_all(centre)), pack_all(inverse));
-    pack_store(y + i, C - i,
-               pack_add(pack_mul(normal, pack_load(gamma + i, C - i)), pack_load(beta + i, C - i)));
-  }
-  *mean = centre;
-  *rstd = inverse;
 }
 
-/* With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)). */
-static void layernorm_backward(int64_t C, const float *dy, const float *x, const float *gamma,
-                               float mean, float rstd, bool accumulate, float *dx)
+static void norm(const struct row_norm *op, int64_t row, int64_t group)
 {
+  if (op->mean)
+    norm_row(true, op, row, group);
+  else
+    norm_row(false, op, row, group);
+}
+
+/* With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)). Without a mean,
+ * dx = rstd (g - n mean(g n)), and dgamma += dy n if it is not NULL. */
+INLINE void norm_row_backward(bool centred, const struct row_norm_backward *op, int64_t row,
+                              int64_t group, float *dgamma)
+{
+  const int64_t C = op->C, column = centred ? 0 : group * C;
+  const float *dy = (const float *)op->dy + row * (centred ? C : op->dy_stride) + column,
+              *x = (const float *)op->x + row * (centred ? C : op->x_stride) + column,
+              *gamma = op->gamma;
+  float *dx = (float *)op->dx + row * (centred ? C : op->dx_stride) + column;
+  const struct pack centre = pack_all(centred ? op->mean[row] : 0),
+                    rstd = pack_all(op->rstd[centred ? row : row * op->groups + group]);
   struct pack sum_g = pack_all(0), sum_gn = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i));
-    struct pack n = pack_mul(pack_sub(pack_load(x + i, C - i), pack_all(mean)), pack_all(rstd));
+    const struct pack d = pack_load(dy + i, C - i), factor = pack_load(gamma + i, C - i),
+                      value = pack_load(x + i, C - i),
+                      n = pack_mul(centred ? pack_sub(value, centre) : value, rstd);
+    const struct pack g = pack_mul(d, factor), dn = pack_mul(d, n);
     sum_g = pack_add(sum_g, g);
-    sum_gn = pack_add(sum_gn, pack_mul(g, n));
-  }
-  float mean_g = pack_sum(sum_g) / (float)C, mean_gn = pack_sum(sum_gn) / (float)C;
-  for (int64_t i = 0; i < C; i += LANES) {
-    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i));
-    struct pack n = pack_mul(pack_sub(pack_load(x + i, C - i), pack_all(mean)), pack_all(rstd));
-    struct pack d = pack_mul(
-        pack_sub(pack_sub(g, pack_all(mean_g)), pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
-    if (accumulate)
-      d = pack_add(pack_load(dx + i, C - i), d);
-    pack_store(dx + i, C - i, d);
-  }
-}
-
-static void rmsnorm(int64_t C, float eps, const float *x, const float *addend, float *sum,
-                    const float *gamma, float *y, float *rstd)
-{
-  struct pack squares = pack_all(0);
-  for (int64_t i = 0; i < C; i += LANES) {
-    struct pack value = pack_load(x + i, C - i);
-    if (addend) {
-      value = pack_add(value, pack_load(addend + i, C - i));
-      pack_store(sum + i, C - i, value);
-    }
-    squares = pack_add(squares, pack_mul(value, value));
-  }
-  const float *from = addend ? sum : x;
-  float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
-  for (int64_t i = 0; i < C; i += LANES)
-    pack_store(y + i, C - i,
-               pack_mul(pack_mul(pack_load(from + i, C - i), pack_all(inverse)),
-                        pack_load(gamma + i, C - i)));
-  *rstd = inverse;
-}
-
-/* With n = x rstd and g = dy gamma: dx = rstd (g - n mean(g n)). */
-static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const float *gamma,
-                             float rstd, bool accumulate, float *dx, float *dgamma)
-{
-  struct pack sum_gn = pack_all(0);
-  for (int64_t i = 0; i < C; i += LANES) {
-    struct pack dyn =
-        pack_mul(pack_load(dy + i, C - i), pack_mul(pack_load(x + i, C - i), pack_all(rstd)));
-    sum_gn = pack_add(sum_gn, pack_mul(dyn, pack_load(gamma + i, C - i)));
+    sum_gn = pack_add(sum_gn, centred ? pack_mul(g, n) : pack_mul(dn, factor));
     if (dgamma)
-      pack_store(dgamma + i, C - i, pack_add(pack_load(dgamma + i, C - i), dyn));
+      pack_store(dgamma + i, C - i, pack_add(pack_load(dgamma + i, C - i), dn));
   }
-  float mean_gn = pack_sum(sum_gn) / (float)C;
+  const struct pack mean_g = pack_all(pack_sum(sum_g) / (float)C),
+                    mean_gn = pack_all(pack_sum(sum_gn) / (float)C);
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i)),
-                n = pack_mul(pack_load(x + i, C - i), pack_all(rstd));
-    struct pack d = pack_mul(pack_sub(g, pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
-    if (accumulate)
+    const struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i)),
+                      value = pack_load(x + i, C - i),
+                      n = pack_mul(centred ? pack_sub(value, centre) : value, rstd);
+    struct pack d =
+        pack_mul(pack_sub(centred ? pack_sub(g, mean_g) : g, pack_mul(n, mean_gn)), rstd);
+    if (op->dx_accumulate)
       d = pack_add(pack_load(dx + i, C - i), d);
     pack_store(dx + i, C - i, d);
   }
+}
+
+static void norm_backward(const struct row_norm_backward *op, int64_t row, int64_t group,
+                          float *dgamma)
+{
+  if (op->mean)
+    norm_row_backward(true, op, row, group, NULL);
+  else
+    norm_row_backward(false, op, row, group, dgamma);
 }
 
 /* In double, so that an angle of a hundred thousand turns is exact to fp32 precision. angle = k pi
@@ -492,42 +493,41 @@ static void column_sums(int64_t rows, int64_t n, int64_t ld, const float *d, boo
     strip_sums(rows, n - c, 1, ld, d + c, accumulate, sum + c);
 }
 
-INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *dy,
-                                 const float *x, const float *mean, const float *rstd,
-                                 bool accumulate, float *dgamma, float *dbeta)
+/* `packs` packs of columns from `column` on. */
+INLINE void strip_norm_sums(const struct row_norm_backward *op, int64_t row, int64_t rows,
+                            int64_t column, int64_t n, int packs)
 {
   struct pack gamma[STRIP / LANES / 2], beta[STRIP / LANES / 2];
+  const bool accumulate = op->accumulate || row > 0;
   for (int p = 0; p < packs; p++)
     gamma[p] = beta[p] = pack_all(0);
-  for (int64_t r = 0; r < rows; r++)
+  for (int64_t r = row; r < row + rows; r++)
     for (int p = 0; p < packs; p++) {
-      int64_t at = r * ld + p * LANES, left = n - p * LANES;
-      struct pack g = pack_load(dy + at, left),
-                  normal = pack_mul(pack_sub(pack_load(x + at, left), pack_all(mean[r])),
-                                    pack_all(rstd[r]));
+      const int64_t at = r * op->C + column + p * LANES, left = n - p * LANES;
+      const struct pack g = pack_load((const float *)op->dy + at, left),
+                        x = pack_load((const float *)op->x + at, left);
+      const struct pack normal =
+          pack_mul(pack_sub(x, pack_all(op->mean[r])), pack_all(op->rstd[r]));
       gamma[p] = pack_add(gamma[p], pack_mul(g, normal));
       beta[p] = pack_add(beta[p], g);
     }
   for (int p = 0; p < packs; p++) {
-    if (dgamma)
-      store_sum(dgamma + p * LANES, n - p * LANES, gamma[p], accumulate);
-    if (dbeta)
-      store_sum(dbeta + p * LANES, n - p * LANES, beta[p], accumulate);
+    const int64_t at = column + p * LANES, left = n - p * LANES;
+    if (op->dgamma)
+      store_sum((float *)op->dgamma + at, left, gamma[p], accumulate);
+    if (op->dbeta)
+      store_sum((float *)op->dbeta + at, left, beta[p], accumulate);
   }
 }
 
-static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x,
-                           const float *mean, const float *rstd, bool accumulate, float *dgamma,
-                           float *dbeta)
+/* Two sums per column, so half as many columns as in column_sums() fill the registers. */
+static void norm_sums(const struct row_norm_backward *op, int64_t row, int64_t rows, int64_t begin,
+                      int64_t end)
 {
-  int64_t c = 0;
-  for (; c + STRIP / 2 <= n;
-       c += STRIP / 2) /* two sums per column, so half as many columns fill the registers */
-    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd,
-                         accumulate, dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
-  for (; c < n; c += LANES)
-    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate,
-                         dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
+  for (; begin + STRIP / 2 <= end; begin += STRIP / 2)
+    strip_norm_sums(op, row, rows, begin, STRIP / 2, STRIP / LANES / 2);
+  for (; begin < end; begin += LANES)
+    strip_norm_sums(op, row, rows, begin, end - begin, 1);
 }
 
 INLINE float row_max(int64_t n, const float *x)
@@ -596,6 +596,8 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
 
 const struct kernels KERNELS = {
     .name = KERNELS_NAME,
+    .tile_rows = TILE_ROWS,
+    .tile_columns = TILE_COLUMNS,
     .add = add,
     .add_around = add_around,
     .scale = scale,
@@ -603,12 +605,10 @@ const struct kernels KERNELS = {
     .sum_squares = sum_squares,
     .bias_gelu = bias_gelu,
     .dgelu = dgelu,
-    .layernorm = layernorm,
-    .layernorm_backward = layernorm_backward,
-    .rmsnorm = rmsnorm,
-    .rmsnorm_backward = rmsnorm_backward,
+    .norm = norm,
+    .norm_backward = norm_backward,
+    .norm_sums = norm_sums,
     .column_sums = column_sums,
-    .layernorm_sums = layernorm_sums,
     .angles = angles,
     .rotate = rotate,
     .swiglu = swiglu,
@@ -629,8 +629,6 @@ const struct kernels KERNELS = {
     .lowrank_orthonormalise = lowrank_orthonormalise,
     .lowrank_project = lowrank_project,
     .lowrank_expand = lowrank_expand,
-    .tile_rows = TILE_ROWS,
-    .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
     .multiply = multiply,
