@@ -292,7 +292,7 @@ TEST(all_instruction_sets_give_the_same_bits)
     k->lowrank_orthonormalise(&op, false, basis[i]);
     k->lowrank_orthonormalise(&op, true, basis[i]);
     k->lowrank_project(&op, BLOCK - 29, x + 10 * BLOCK, basis[i], RANK, along[i]);
-    k->lowrank_expand(&op, M, 0, basis[i], c, QUANT_SET, BLOCK - 29, out[i]);
+    k->lowrank_expand(&op, M, &(struct lowrank_row){basis[i], c, 0}, QUANT_SET, BLOCK - 29, out[i]);
     if (v == 0)
       continue;
     assert_memory_equal(basis[1], basis[0], sizeof basis[0]);

@@ -779,8 +779,9 @@ TEST(all_instruction_sets_give_the_same_bits)
     float out[2][M] = {{0}};
     for (int v = 0; kernels_variant(v); v++) {
       const struct kernels *k = kernels_variant(v);
-      k->quantise(&op, 3, m, x, 1, scale[v > 0], words[v > 0]);
-      k->dequantise(&op, 1, 0, 1, scale[v > 0], words[v > 0], QUANT_SET, m, out[v > 0]);
+      const struct quant_frame frame = {1, scale[v > 0], words[v > 0]};
+      k->quantise(&op, 3, m, x, frame);
+      k->dequantise(&op, 1, 0, frame, QUANT_SET, m, out[v > 0]);
       if (v == 0)
         continue;
       assert_memory_equal(scale[1], scale[0], sizeof scale[0]);

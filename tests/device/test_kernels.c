@@ -114,8 +114,8 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   memcpy(m, in->y, row);
   memcpy(v, in->positive, row);
   for (pass.op.rule = 0; pass.op.rule < OPTIM_COUNT; pass.op.rule++) {
-    k->update(n, &pass, 0, &(struct update_arrays){master, in->gamma, {m, v}, NULL});
-    k->update(n, &pass, 0, &(struct update_arrays){master, in->beta, {m, v}, copy});
+    k->update(n, &pass, &(struct update_arrays){master, in->gamma, {m, v}, NULL});
+    k->update(n, &pass, &(struct update_arrays){master, in->beta, {m, v}, copy});
   }
 }
 

@@ -38,20 +38,17 @@ const float *attention_v(const struct attention *op, int64_t sequence, int64_t k
   return (const float *)op->v + kv_offset(op, sequence, kv_head, op->v_stride);
 }
 
-void attention_visible(const struct attention *op, const struct strip *strip, int64_t r,
-                       int64_t *from, int64_t *to)
+struct seen attention_visible(const struct attention *op, const struct strip *strip, int64_t r)
 {
-  int64_t position = op->past + (strip->row + r) / strip->stacked;
-  *from = op->window && position >= op->window ? position - op->window + 1 : 0;
-  *to = position + 1;
+  const int64_t position = op->past + (strip->row + r) / strip->stacked;
+  return (struct seen){op->window && position >= op->window ? position - op->window + 1 : 0,
+                       position + 1};
 }
 
-void attention_range(const struct attention *op, const struct strip *strip, int64_t *from,
-                     int64_t *to)
+struct seen attention_range(const struct attention *op, const struct strip *strip)
 {
-  int64_t unused;
-  attention_visible(op, strip, 0, from, &unused);
-  attention_visible(op, strip, strip->rows - 1, &unused, to);
+  return (struct seen){attention_visible(op, strip, 0).from,
+                       attention_visible(op, strip, strip->rows - 1).to};
 }
 
 /* Few rows, many keys: OpenBLAS would pack the keys first. */
@@ -71,23 +68,21 @@ void attention_scores(struct attention_job *job, const struct strip *strip, int6
                               .m = strip->rows,
                               .n = n,
                               .k = op->head_width,
-                              .lda = strip->q_stride,
-                              .ldb = op->k_stride,
-                              .ldc = attention_keys(op),
                               .alpha = job->scale,
-                              .a = strip->q,
-                              .b = strip->k + key * op->k_stride,
-                              .c = strip->scores});
+                              .a = {strip->q, strip->q_stride},
+                              .b = {strip->k + key * op->k_stride, op->k_stride},
+                              .c = {strip->scores, attention_keys(op)}});
 }
 
-void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r,
-                    int64_t key, int64_t n, float *row, int64_t *from, int64_t *to)
+struct seen attention_mask(const struct attention *op, const struct strip *strip, int64_t r,
+                           int64_t key, int64_t n, float *row)
 {
-  attention_visible(job->op, strip, r, from, to);
-  *to = *to < key ? 0 : attention_least(*to - key, n);
-  *from = *from < key ? 0 : attention_least(*from - key, *to);
-  memset(row, 0, (size_t)*from * sizeof *row);
-  memset(row + *to, 0, (size_t)(n - *to) * sizeof *row);
+  struct seen seen = attention_visible(op, strip, r);
+  seen.to = seen.to < key ? 0 : attention_least(seen.to - key, n);
+  seen.from = seen.from < key ? 0 : attention_least(seen.from - key, seen.to);
+  memset(row, 0, (size_t)seen.from * sizeof *row);
+  memset(row + seen.to, 0, (size_t)(n - seen.to) * sizeof *row);
+  return seen;
 }
 
 /* Adds the scores of a row to its sum. The partial `out` is rescaled to the new largest score.
@@ -97,11 +92,10 @@ static void meet_row(const struct attention_job *job, struct strip *strip, int64
 {
   float *row = strip->scores + r * attention_keys(job->op),
         *out = strip->out + r * strip->out_stride, before = strip->max[r];
-  int64_t from, to;
-  attention_mask(job, strip, r, key, n, row, &from, &to);
-  if (from == to)
+  const struct seen seen = attention_mask(job->op, strip, r, key, n, row);
+  if (seen.from == seen.to)
     return;
-  float sum = job->kernels->softmax(to - from, row + from, &strip->max[r]);
+  float sum = job->kernels->softmax(seen.to - seen.from, row + seen.from, &strip->max[r]);
   if (first) {
     strip->sum[r] = sum;
     return;
@@ -114,29 +108,26 @@ static void meet_row(const struct attention_job *job, struct strip *strip, int64
   strip->sum[r] += sum;
 }
 
-void attention_meet(struct attention_job *job, struct strip *strip, int64_t from, int64_t to)
+void attention_meet(struct attention_job *job, struct strip *strip, struct seen keys)
 {
   const struct attention *op = job->op;
   for (int64_t r = 0; r < strip->rows; r++) {
     strip->max[r] = -INFINITY;
     strip->sum[r] = 0;
   }
-  for (int64_t key = from; key < to; key += KEYS) {
-    int64_t n = attention_least(KEYS, to - key);
+  for (int64_t key = keys.from; key < keys.to; key += KEYS) {
+    int64_t n = attention_least(KEYS, keys.to - key);
     attention_scores(job, strip, key, n);
     for (int64_t r = 0; r < strip->rows; r++)
-      meet_row(job, strip, r, key, n, key == from);
-    product(job, &(struct gemm){.accumulate = key > from,
+      meet_row(job, strip, r, key, n, key == keys.from);
+    product(job, &(struct gemm){.accumulate = key > keys.from,
                                 .m = strip->rows,
                                 .n = op->head_width,
                                 .k = n,
-                                .lda = attention_keys(op),
-                                .ldb = op->v_stride,
-                                .ldc = strip->out_stride,
                                 .alpha = 1,
-                                .a = strip->scores,
-                                .b = strip->v + key * op->v_stride,
-                                .c = strip->out});
+                                .a = {strip->scores, attention_keys(op)},
+                                .b = {strip->v + key * op->v_stride, op->v_stride},
+                                .c = {strip->out, strip->out_stride}});
   }
 }
 
@@ -211,11 +202,10 @@ static void run_forward(void *arg, int64_t i, int worker)
 {
   struct training_job *job = arg;
   const struct attention *op = job->base.op;
-  int64_t pairs = op->batch * op->heads, pair = i % pairs, from, to;
+  int64_t pairs = op->batch * op->heads, pair = i % pairs;
   struct strip strip = strip_at(job, pair / op->heads, pair % op->heads,
                                 job->strips - 1 - i / pairs, worker); /* the longest first */
-  attention_range(op, &strip, &from, &to);
-  attention_meet(&job->base, &strip, from, to);
+  attention_meet(&job->base, &strip, attention_range(op, &strip));
   for (int64_t r = 0; r < strip.rows; r++) {
     job->base.kernels->scale(op->head_width, 1 / strip.sum[r], strip.out + r * op->out_stride);
     if (op->lse)
@@ -223,10 +213,10 @@ static void run_forward(void *arg, int64_t i, int worker)
   }
 }
 
-/* Gradients of a head: of its queries, and by the keys and values of its sequence. */
+/* Gradients of a head: of its queries, and by the keys and values of its sequence. dq, dk and dv
+ * begin at the sequence's first token. */
 struct head {
-  int64_t dq_stride, dk_stride, dv_stride;
-  float *dq, *dk, *dv; /* of the sequence's first token */
+  struct target dq, dk, dv;
   const float *dout, *lse;
   float *dscores;
 };
@@ -238,109 +228,96 @@ static void make_score_gradients(struct training_job *job, const struct strip *s
                                  int64_t n)
 {
   const struct attention *op = job->base.op;
-  int64_t ld = attention_keys(op), from, to;
+  const int64_t ld = attention_keys(op);
   attention_scores(&job->base, strip, key, n);
   host_gemm(&(struct gemm){.trans_b = true,
                            .m = strip->rows,
                            .n = n,
                            .k = op->head_width,
-                           .lda = op->out_stride,
-                           .ldb = op->v_stride,
-                           .ldc = ld,
                            .alpha = 1,
-                           .a = head->dout + strip->row * op->out_stride,
-                           .b = strip->v + key * op->v_stride,
-                           .c = head->dscores},
+                           .a = {head->dout + strip->row * op->out_stride, op->out_stride},
+                           .b = {strip->v + key * op->v_stride, op->v_stride},
+                           .c = {head->dscores, ld}},
             &job->base.tally);
   for (int64_t r = 0; r < strip->rows; r++) {
     float *p = strip->scores + r * ld, *dp = head->dscores + r * ld;
-    attention_mask(&job->base, strip, r, key, n, p, &from, &to);
-    attention_mask(&job->base, strip, r, key, n, dp, &from, &to);
-    job->base.kernels->softmax_backward(to - from, head->lse[strip->row + r], delta[r], p + from,
-                                        dp + from);
+    attention_mask(op, strip, r, key, n, p);
+    const struct seen seen = attention_mask(op, strip, r, key, n, dp);
+    job->base.kernels->softmax_backward(seen.to - seen.from, head->lse[strip->row + r], delta[r],
+                                        p + seen.from, dp + seen.from);
   }
 }
 
-/* to[n, D] += alpha a^T b over the strip's rows, a being scores or their gradients. */
-static void add_to_keys(struct training_job *job, const struct strip *strip, int64_t n, float alpha,
-                        const float *a, const float *b, int64_t ldb, float *to, int64_t ldc)
+/* Rows [key, key + n) of `to` += alpha a^T b over the strip's rows, a being scores or their
+ * gradients. */
+static void add_to_keys(struct training_job *job, struct target to, int64_t key, int64_t n,
+                        struct gemm product)
 {
-  host_gemm(&(struct gemm){.trans_a = true,
-                           .accumulate = true,
-                           .m = n,
-                           .n = job->base.op->head_width,
-                           .k = strip->rows,
-                           .lda = attention_keys(job->base.op),
-                           .ldb = ldb,
-                           .ldc = ldc,
-                           .alpha = alpha,
-                           .a = a,
-                           .b = b,
-                           .c = to},
-            &job->base.tally);
+  product.trans_a = product.accumulate = true;
+  product.m = n;
+  product.n = job->base.op->head_width;
+  product.c = (struct target){to.at + key * to.ld, to.ld};
+  host_gemm(&product, &job->base.tally);
 }
 
 static void run_strip_backward(struct training_job *job, const struct strip *strip,
                                const struct head *head)
 {
   const struct attention *op = job->base.op;
-  const float *dout = head->dout + strip->row * op->out_stride;
+  const int64_t ld = attention_keys(op);
+  const struct view p = {strip->scores, ld}, ds = {head->dscores, ld}, q = {strip->q, op->q_stride},
+                    dout = {head->dout + strip->row * op->out_stride, op->out_stride};
+  const struct seen seen = attention_range(op, strip);
+  const struct target dq = {head->dq.at + strip->row * head->dq.ld, head->dq.ld};
   float delta[QUERIES], scale = job->base.scale;
-  int64_t from, to;
   for (int64_t r = 0; r < strip->rows; r++)
-    delta[r] = job->base.kernels->dot(op->head_width, dout + r * op->out_stride,
+    delta[r] = job->base.kernels->dot(op->head_width, dout.at + r * dout.ld,
                                       strip->out + r * op->out_stride);
-  attention_range(op, strip, &from, &to);
-  for (int64_t key = from; key < to; key += KEYS) {
-    int64_t n = attention_least(KEYS, to - key);
+  for (int64_t key = seen.from; key < seen.to; key += KEYS) {
+    const int64_t n = attention_least(KEYS, seen.to - key), rows = strip->rows;
     make_score_gradients(job, strip, head, delta, key, n);
-    add_to_keys(job, strip, n, 1, strip->scores, dout, op->out_stride,
-                head->dv + key * head->dv_stride, head->dv_stride);
-    add_to_keys(job, strip, n, scale, head->dscores, strip->q, op->q_stride,
-                head->dk + key * head->dk_stride, head->dk_stride);
-    host_gemm(&(struct gemm){.accumulate = key > from,
-                             .m = strip->rows,
+    add_to_keys(job, head->dv, key, n, (struct gemm){.k = rows, .alpha = 1, .a = p, .b = dout});
+    add_to_keys(job, head->dk, key, n, (struct gemm){.k = rows, .alpha = scale, .a = ds, .b = q});
+    host_gemm(&(struct gemm){.accumulate = key > seen.from,
+                             .m = rows,
                              .n = op->head_width,
                              .k = n,
-                             .lda = attention_keys(op),
-                             .ldb = op->k_stride,
-                             .ldc = head->dq_stride,
                              .alpha = scale,
-                             .a = head->dscores,
-                             .b = strip->k + key * op->k_stride,
-                             .c = head->dq + strip->row * head->dq_stride},
+                             .a = ds,
+                             .b = {strip->k + key * op->k_stride, op->k_stride},
+                             .c = dq},
               &job->base.tally);
   }
 }
 
-static void zero_rows(int64_t rows, int64_t n, float *x, int64_t ld)
+static void zero_rows(int64_t rows, int64_t n, struct target x)
 {
   for (int64_t r = 0; r < rows; r++)
-    memset(x + r * ld, 0, (size_t)n * sizeof *x);
+    memset(x.at + r * x.ld, 0, (size_t)n * sizeof *x.at);
 }
 
-static void add_rows(const struct training_job *job, bool accumulate, const float *x, float *to,
-                     int64_t ld)
+static void add_rows(const struct training_job *job, bool accumulate, const float *x,
+                     struct target to)
 {
   int64_t D = job->base.op->head_width;
   for (int64_t t = 0; t < job->base.op->tokens; t++)
     if (accumulate)
-      job->base.kernels->add(D, to + t * ld, x + t * D, to + t * ld);
+      job->base.kernels->add(D, to.at + t * to.ld, x + t * D, to.at + t * to.ld);
     else
-      memcpy(to + t * ld, x + t * D, (size_t)D * sizeof *x);
+      memcpy(to.at + t * to.ld, x + t * D, (size_t)D * sizeof *x);
 }
 
 /* Head `index` of those that share a key/value head adds its part after all heads before it. This
  * cannot deadlock: tasks are handed out in order, so the earlier heads are done or running. */
 static void add_in_turn(struct training_job *job, int64_t shared, int64_t index,
-                        const struct head *part, float *dk, float *dv)
+                        const struct head *part, struct target dk, struct target dv)
 {
   pthread_mutex_lock(&job->mutex);
   while (job->turn[shared] != index)
     pthread_cond_wait(&job->turned, &job->mutex);
   pthread_mutex_unlock(&job->mutex);
-  add_rows(job, index > 0, part->dk, dk, job->back->dk_stride);
-  add_rows(job, index > 0, part->dv, dv, job->back->dv_stride);
+  add_rows(job, index > 0, part->dk.at, dk);
+  add_rows(job, index > 0, part->dv.at, dv);
   pthread_mutex_lock(&job->mutex);
   job->turn[shared]++;
   pthread_cond_broadcast(&job->turned);
@@ -354,20 +331,20 @@ static void run_backward(void *arg, int64_t pair, int worker)
   const struct attention_backward *back = job->back;
   int64_t sequence = pair / op->heads, index = pair % op->heads, group = op->heads / op->kv_heads,
           D = op->head_width, token = sequence * op->tokens;
-  float *dk = (float *)back->dk + token * back->dk_stride + index / group * D,
-        *dv = (float *)back->dv + token * back->dv_stride + index / group * D;
+  const int64_t kv = index / group * D;
+  const struct target dk = {(float *)back->dk + token * back->dk_stride + kv, back->dk_stride},
+                      dv = {(float *)back->dv + token * back->dv_stride + kv, back->dv_stride},
+                      dq = {(float *)back->dq + token * back->dq_stride + index * D,
+                            back->dq_stride};
   float *scores = job->work + worker * worker_floats(op), *part = scores + 2 * score_floats(op);
-  struct head head = {.dq_stride = back->dq_stride,
-                      .dk_stride = group > 1 ? D : back->dk_stride,
-                      .dv_stride = group > 1 ? D : back->dv_stride,
-                      .dq = (float *)back->dq + token * back->dq_stride + index * D,
-                      .dk = group > 1 ? part : dk,
-                      .dv = group > 1 ? part + shared_floats(op) : dv,
-                      .dout = (const float *)back->dout + token * op->out_stride + index * D,
-                      .lse = op->lse + pair * op->tokens,
-                      .dscores = scores + score_floats(op)};
-  zero_rows(op->tokens, D, head.dk, head.dk_stride);
-  zero_rows(op->tokens, D, head.dv, head.dv_stride);
+  const struct head head = {.dq = dq,
+                            .dk = group > 1 ? (struct target){part, D} : dk,
+                            .dv = group > 1 ? (struct target){part + shared_floats(op), D} : dv,
+                            .dout = (const float *)back->dout + token * op->out_stride + index * D,
+                            .lse = op->lse + pair * op->tokens,
+                            .dscores = scores + score_floats(op)};
+  zero_rows(op->tokens, D, head.dk);
+  zero_rows(op->tokens, D, head.dv);
   for (int64_t i = 0; i < job->strips; i++) {
     struct strip strip = strip_at(job, sequence, index, i, worker);
     run_strip_backward(job, &strip, &head);

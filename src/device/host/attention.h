@@ -45,21 +45,23 @@ struct attention_job attention_start(struct lane *lane, const struct attention *
 const float *attention_k(const struct attention *op, int64_t sequence, int64_t kv_head);
 const float *attention_v(const struct attention *op, int64_t sequence, int64_t kv_head);
 
-/* Keys [*from, *to) that row r of the strip sees; those that some row sees. */
-void attention_visible(const struct attention *op, const struct strip *strip, int64_t r,
-                       int64_t *from, int64_t *to);
-void attention_range(const struct attention *op, const struct strip *strip, int64_t *from,
-                     int64_t *to);
+/* Keys [from, to). */
+struct seen {
+  int64_t from, to;
+};
+/* The keys that row r of the strip sees; that some row sees. */
+struct seen attention_visible(const struct attention *op, const struct strip *strip, int64_t r);
+struct seen attention_range(const struct attention *op, const struct strip *strip);
 
-/* scores = scale q k^T for keys [key, key + n), with zeros for keys that a row does not see. It
- * sees [*from, *to). */
+/* scores = scale q k^T for keys [key, key + n). attention_mask() writes zeros to the row of keys
+ * that row r does not see. The result counts from `key`. */
 void attention_scores(struct attention_job *job, const struct strip *strip, int64_t key, int64_t n);
-void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r,
-                    int64_t key, int64_t n, float *row, int64_t *from, int64_t *to);
+struct seen attention_mask(const struct attention *op, const struct strip *strip, int64_t r,
+                           int64_t key, int64_t n, float *row);
 
-/* out = sum of exp(score - max) v over keys [from, to), sum = the same without v; nothing seen: out
+/* out = sum of exp(score - max) v over the keys, sum = the same without v; nothing seen: out
  * is 0 or unset, max is -infinity. */
-void attention_meet(struct attention_job *job, struct strip *strip, int64_t from, int64_t to);
+void attention_meet(struct attention_job *job, struct strip *strip, struct seen keys);
 
 /* Generation: queries after a cache of keys (attention_cached.c). */
 int64_t attention_cached_floats(const struct attention *op, int threads);

@@ -84,7 +84,7 @@ static void run_span(void *arg, int64_t i, int worker)
   struct cached_job *job = arg;
   const struct attention *op = job->base.op;
   int64_t span = i % job->spans, row = i / job->spans % job->strips * QUERIES,
-          pair = i / job->spans / job->strips, D = op->head_width, from, to;
+          pair = i / job->spans / job->strips, D = op->head_width;
   float *scores = job->work + worker * worker_floats(op),
         *q = scores + QUERIES * attention_keys(op), *part = part_of(job, pair, span);
   struct strip strip = {.row = row,
@@ -102,10 +102,11 @@ static void run_span(void *arg, int64_t i, int worker)
     memcpy(q + r * D, (const float *)op->q + place.token * op->q_stride + place.head * D,
            (size_t)D * sizeof *q);
   }
-  attention_range(op, &strip, &from, &to);
+  struct seen seen = attention_range(op, &strip);
   int64_t start = job->first_key + span * job->span;
-  attention_meet(&job->base, &strip, from > start ? from : start,
-                 attention_least(to, start + job->span));
+  seen.from = seen.from > start ? seen.from : start;
+  seen.to = attention_least(seen.to, start + job->span);
+  attention_meet(&job->base, &strip, seen);
   memcpy(part + job->rows * D + row, strip.max, (size_t)strip.rows * sizeof *part);
   memcpy(part + job->rows * (D + 1) + row, strip.sum, (size_t)strip.rows * sizeof *part);
 }

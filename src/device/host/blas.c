@@ -85,8 +85,8 @@ void host_gemm(const struct gemm *g, struct gemm_tally *tally)
   int64_t start = clock_ns();
   cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans,
               g->trans_b ? CblasTrans : CblasNoTrans, (blasint)g->m, (blasint)g->n, (blasint)g->k,
-              g->alpha, g->a, (blasint)g->lda, g->b, (blasint)g->ldb, g->accumulate ? 1 : 0, g->c,
-              (blasint)g->ldc);
+              g->alpha, g->a.at, (blasint)g->a.ld, g->b.at, (blasint)g->b.ld, g->accumulate ? 1 : 0,
+              g->c.at, (blasint)g->c.ld);
   atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);
   atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
 }
@@ -94,10 +94,9 @@ void host_gemm(const struct gemm *g, struct gemm_tally *tally)
 void host_narrow(const struct kernels *kernels, const struct gemm *g, struct gemm_tally *tally)
 {
   int64_t start = clock_ns();
-  kernels->multiply_narrow(!g->trans_b, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate,
-                           g->c, g->ldc);
+  kernels->multiply_narrow(g);
   for (int64_t i = 0; i < g->m && g->alpha != 1; i++)
-    kernels->scale(g->n, g->alpha, g->c + i * g->ldc);
+    kernels->scale(g->n, g->alpha, g->c.at + i * g->c.ld);
   atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);
   atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
 }

@@ -72,23 +72,15 @@ void host_blas_restart(const char *core, char **argv); /* returns only if it fai
 void host_blas_prepare(char **argv);                   /* the work of device_prepare() */
 void host_blas_start(void); /* one thread per call; warns of slow kernels */
 
-/* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ?
- * c : 0), row-major. Counts and leading dimensions have passed host_check_blas(). Work and time go
- * to `tally`, which host_tally() adds to the lane after the workers have finished. */
-struct gemm {
-  bool trans_a, trans_b, accumulate;
-  int64_t m, n, k, lda, ldb, ldc;
-  float alpha;
-  const float *a, *b;
-  float *c;
-};
 struct gemm_tally {
   _Atomic int64_t ns, flops;
 };
+/* One product by OpenBLAS on the calling thread. Counts and leading dimensions have passed
+ * host_check_blas(). Work and time go to `tally`, which host_tally() adds to the lane after the
+ * workers have finished. */
 void host_gemm(const struct gemm *gemm, struct gemm_tally *tally);
-void host_narrow(const struct kernels *kernels, const struct gemm *gemm,
-                 struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha does
-                                               not scale the old c */
+/* The same by our kernel, for m <= NARROW and not trans_a. alpha does not scale the old c. */
+void host_narrow(const struct kernels *kernels, const struct gemm *gemm, struct gemm_tally *tally);
 void host_tally(struct lane *lane, struct gemm_tally *tally);
 
 /* STATUS_INTERNAL if `value` does not fit OpenBLAS' integer. */

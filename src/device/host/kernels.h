@@ -17,6 +17,7 @@
 /* `op` and the values that a range of its elements shares. */
 struct update_pass {
   struct update op;
+  uint32_t first;   /* number of element 0; numbers do not go past 2^32 */
   float grad_scale; /* instead of op's, and of the outcome's */
   struct rounding_key states_key, master_key;
 };
@@ -33,6 +34,38 @@ enum {
   STRIP = 4 * LANES,
   NARROW = 8
 }; /* STRIP: columns that the column sums take at once */
+
+/* A row in low-rank messages `stride` bytes apart: the bases and its coefficients. */
+struct lowrank_row {
+  const float *basis, *coefficients;
+  int64_t stride;
+};
+
+/* A frame in a message (compress/rule/quantise.h). scale: of its first block. A block's scales lie
+ * `apart` scales apart. */
+struct quant_frame {
+  int64_t apart;
+  uint16_t *scale;
+  uint32_t *words;
+};
+
+/* A matrix in memory: its first element, and the elements between rows. */
+struct view {
+  const float *at;
+  int64_t ld;
+};
+struct target {
+  float *at;
+  int64_t ld;
+};
+/* c[m,n] = alpha op(a) op(b) + (accumulate ? c : 0), row-major. */
+struct gemm {
+  bool trans_a, trans_b, accumulate;
+  int64_t m, n, k;
+  float alpha;
+  struct view a, b;
+  struct target c;
+};
 
 struct kernels {
   const char *name; /* "generic", "avx2", "avx512", "neon" */
@@ -82,25 +115,21 @@ struct kernels {
   /* Between fp32, bf16 and fp16, to nearest; not in place */
   void (*convert)(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
-  /* One pass over n elements, which count as `first` and the following numbers; these do not go
-   * past 2^32. The copy is stored around the caches. */
-  void (*update)(int64_t n, const struct update_pass *pass, uint32_t first,
-                 const struct update_arrays *a);
+  /* One pass over n elements. The copy is stored around the caches. */
+  void (*update)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
   /* The loads and stores of update() without its arithmetic, to measure the memory bandwidth. Only
    * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, and only copy may
    * be NULL. */
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
   float (*max_magnitude)(int64_t n, const float *x); /* as device_ops */
-  /* One frame of a message (compress/rule/quantise.h) from m elements. number: of the frame among
-   * all frames of all messages. scale: of its first block. A block's scales lie `apart` scales
-   * apart. */
+  /* One frame of a message from m elements. number: of the frame among all frames of all
+   * messages. */
   void (*quantise)(const struct quantise *op, int64_t number, int64_t m, const float *x,
-                   int64_t apart, uint16_t *scale, uint32_t *words);
+                   struct quant_frame to);
   /* m elements of out from one frame of each of `parts` messages, `stride` bytes apart. */
-  void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
-                     const uint16_t *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
-                     float *out);
+  void (*dequantise)(const struct quantise *op, int parts, int64_t stride, struct quant_frame from,
+                     enum quant_mode mode, int64_t m, float *out);
 
   /* One block of a message (compress/rule/exponent.h) of m elements: its form, its data of that
    * form, and the elements from these. The last one is false, and writes nothing, if the data
@@ -118,9 +147,9 @@ struct kernels {
   /* out[i] = the product of one row x and row i of the basis, i < rank */
   void (*lowrank_project)(const struct lowrank *op, int64_t n, const float *x, const float *basis,
                           int rank, float *out);
-  /* m elements of a row of out from this row of `parts` messages, `stride` bytes apart */
-  void (*lowrank_expand)(const struct lowrank *op, int parts, int64_t stride, const float *basis,
-                         const float *coefficients, enum quant_mode mode, int64_t m, float *out);
+  /* m elements of a row of out from this row of `parts` messages */
+  void (*lowrank_expand)(const struct lowrank *op, int parts, const struct lowrank_row *row,
+                         enum quant_mode mode, int64_t m, float *out);
 
   /* Matrix products (kernels_gemm.h). Panels have tile_rows rows of a, or tile_columns columns of
    * b. A tile of c comes from one panel of each. With `along`, the panel's lanes are adjacent in
@@ -128,12 +157,11 @@ struct kernels {
   int tile_rows, tile_columns;
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
+  /* c[rows, columns], of which one tile is computed, = (accumulate ? c : 0) + a b. */
   void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns,
-                   bool accumulate, float *c, int64_t ldc);
-  /* c[m, n] = (accumulate ? c : 0) + a b, unpacked, for 1 <= m <= NARROW rows: b[l * ldb + j] if
-   * `along`, else b[j * ldb + l]. */
-  void (*multiply_narrow)(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                          const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
+                   bool accumulate, struct target c);
+  /* A product of unpacked operands, for 1 <= m <= NARROW. Neither trans_a nor alpha are read. */
+  void (*multiply_narrow)(const struct gemm *g);
 };
 
 /* Size of the left part of a sum over `count` > 1 parts: the largest power of two below it, so that

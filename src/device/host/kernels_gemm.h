@@ -113,18 +113,18 @@ INLINE void multiply_full(int64_t k, const float *a, const float *b, bool accumu
 }
 
 static void multiply(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns,
-                     bool accumulate, float *c, int64_t ldc)
+                     bool accumulate, struct target c)
 {
   if (rows >= TILE_ROWS && columns >= TILE_COLUMNS) {
-    multiply_full(k, a, b, accumulate, c, ldc);
+    multiply_full(k, a, b, accumulate, c.at, c.ld);
     return;
   }
   float tile[TILE_ROWS * TILE_COLUMNS];
   multiply_full(k, a, b, false, tile, TILE_COLUMNS);
   for (int64_t i = 0; i < rows && i < TILE_ROWS; i++)
     for (int64_t j = 0; j < columns && j < TILE_COLUMNS; j++) {
-      float sum = tile[i * TILE_COLUMNS + j];
-      c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
+      float sum = tile[i * TILE_COLUMNS + j], *to = c.at + i * c.ld + j;
+      *to = accumulate ? *to + sum : sum;
     }
 }
 
@@ -199,30 +199,31 @@ INLINE vec load_some(const float *from, int64_t step, int64_t n)
   return *(const vec_memory *)lanes;
 }
 
-/* Terms [l, k) of the chains of m rows and n columns that do not fill a vector: sum[i][j], rows
- * NARROW_STRIP apart. */
-static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, const float *a,
-                        int64_t lda, const float *b, int64_t ldb, float *sum)
+/* Terms from l on of the chains of m rows and of columns [j, n) that do not fill a vector:
+ * sum[i][j], rows NARROW_STRIP apart. */
+static void extend_some(const struct gemm *g, int m, int64_t j, int64_t n, int64_t l, float *sum)
 {
-  int64_t step = along ? 1 : ldb, next = along ? ldb : 1;
-  for (; l < k; l++)
-    for (int64_t j = 0; j < n; j += WIDTH) {
-      vec x = load_some(b + l * next + j * step, step, n - j);
+  const int64_t step = g->trans_b ? g->b.ld : 1, next = g->trans_b ? 1 : g->b.ld;
+  for (; l < g->k; l++)
+    for (int64_t at = j; at < n; at += WIDTH) {
+      vec x = load_some(g->b.at + l * next + at * step, step, n - at);
       for (int i = 0; i < m; i++) {
-        vec_memory *to = (vec_memory *)(sum + i * NARROW_STRIP + j);
-        *to = vec_fma(vec_all(a[i * lda + l]), x, *to);
+        vec_memory *to = (vec_memory *)(sum + i * NARROW_STRIP + at);
+        *to = vec_fma(vec_all(g->a.at[i * g->a.ld + l]), x, *to);
       }
     }
 }
 
-/* Columns of b that lie in rows of memory: `groups` of WIDTH of them, terms [0, k) with k a
- * multiple of 4. Rows are often a power of two apart, so the lines of all rows compete for one set
- * of the first-level cache. So a line is used up before those of the next group are loaded, and
- * prefetched lines go to the second level. */
-INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t lda, const float *b,
-                         int64_t ldb, float *to)
+/* Columns of b that lie in rows of memory: `groups` of WIDTH of them from j on, as many
+ * terms as are a multiple of 4. Rows are often a power of two apart, so the lines of all rows
+ * compete for one set of the first-level cache. So a line is used up before those of the next group
+ * are loaded, and prefetched lines go to the second level. */
+INLINE void chain_across(int m, int groups, const struct gemm *op, int64_t column, float *sums)
 {
   enum { AHEAD = 128 };
+  const int64_t k = op->k / 4 * 4, lda = op->a.ld, ldb = op->b.ld;
+  const float *const a = op->a.at, *const b = op->b.at + column * ldb;
+  float *const to = sums + column;
   const int64_t below =
       groups * WIDTH * ldb +
       (k > AHEAD ? AHEAD - k : 0); /* after the end of a row: the rows that come next */
@@ -255,23 +256,22 @@ INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t l
       *(vec_memory *)(to + i * NARROW_STRIP + g * WIDTH) = sum[i][g];
 }
 
-INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                          int64_t ldb, float *sum)
+INLINE void narrow_across(int m, const struct gemm *g, float *sum)
 {
   const int groups = m > 2 ? 1 : GROUPS; /* many rows give enough chains */
-  int64_t j = 0, quads = k / 4 * 4;
-  for (; j + groups * WIDTH <= n; j += groups * WIDTH)
-    chain_across(m, groups, quads, a, lda, b + j * ldb, ldb, sum + j);
-  extend_some(false, m, j, quads, k, a, lda, b, ldb, sum);
-  extend_some(false, m, n - j, 0, k, a, lda, b + j * ldb, ldb, sum + j);
+  int64_t j = 0;
+  for (; j + groups * WIDTH <= g->n; j += groups * WIDTH)
+    chain_across(m, groups, g, j, sum);
+  extend_some(g, m, 0, j, g->k / 4 * 4, sum);
+  extend_some(g, m, j, g->n, 0, sum);
 }
 
 /* Rows of b as they lie in memory: four terms for as many columns as fill vectors. */
-INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                         int64_t ldb, float *sum)
+INLINE void narrow_along(int m, const struct gemm *g, float *sum)
 {
-  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4,
-          ahead = n < NARROW_STRIP / 2 ? 16 : 4; /* rows: a few kilobytes */
+  const int64_t full = g->n / WIDTH * WIDTH, quads = g->k / 4 * 4, lda = g->a.ld, ldb = g->b.ld,
+                ahead = g->n < NARROW_STRIP / 2 ? 16 : 4; /* rows: a few kilobytes */
+  const float *const a = g->a.at, *const b = g->b.at;
   for (int64_t l = 0; l < quads; l += 4)
     for (int64_t j = 0; j < full; j += WIDTH) {
       const float *from = b + l * ldb + j;
@@ -292,43 +292,42 @@ INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t ld
         *to = chain;
       }
     }
-  extend_some(true, m, full, quads, k, a, lda, b, ldb, sum);
-  extend_some(true, m, n - full, 0, k, a, lda, b + full, ldb, sum + full);
+  extend_some(g, m, 0, full, quads, sum);
+  extend_some(g, m, full, g->n, 0, sum);
 }
 
-INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a, int64_t lda,
-                         const float *b, int64_t ldb, float *sum)
+INLINE void narrow_rows(int m, const struct gemm *g, float *sum)
 {
-  if (along)
-    narrow_along(m, n, k, a, lda, b, ldb, sum);
+  if (g->trans_b)
+    narrow_across(m, g, sum);
   else
-    narrow_across(m, n, k, a, lda, b, ldb, sum);
+    narrow_along(m, g, sum);
 }
 
 /* Rows in groups of the largest power of two, a constant for the compiler. After the first group b
  * comes from cache. */
-static void multiply_narrow(bool along, int64_t m, int64_t n, int64_t k, const float *a,
-                            int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c,
-                            int64_t ldc)
+static void multiply_narrow(const struct gemm *g)
 {
   float sum[NARROW * NARROW_STRIP];
-  for (int64_t j = 0; j < n; j += NARROW_STRIP) {
-    const float *strip = b + (along ? j : j * ldb);
-    int64_t columns = n - j < NARROW_STRIP ? n - j : NARROW_STRIP;
-    for (int64_t row = 0, rows; row < m; row += rows) {
-      const float *from = a + row * lda;
-      rows = m - row >= 8 ? 8 : m - row >= 4 ? 4 : m - row >= 2 ? 2 : 1;
+  struct gemm strip = *g;
+  for (int64_t j = 0; j < g->n; j += NARROW_STRIP) {
+    strip.b.at = g->b.at + (g->trans_b ? j * g->b.ld : j);
+    strip.n = g->n - j < NARROW_STRIP ? g->n - j : NARROW_STRIP;
+    for (int64_t row = 0, rows; row < g->m; row += rows) {
+      const int64_t left = g->m - row;
+      strip.a.at = g->a.at + row * g->a.ld;
+      rows = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
       memset(sum, 0, sizeof *sum * (size_t)(rows * NARROW_STRIP));
       switch (rows) {
-      case 8: narrow_strip(along, 8, columns, k, from, lda, strip, ldb, sum); break;
-      case 4: narrow_strip(along, 4, columns, k, from, lda, strip, ldb, sum); break;
-      case 2: narrow_strip(along, 2, columns, k, from, lda, strip, ldb, sum); break;
-      default: narrow_strip(along, 1, columns, k, from, lda, strip, ldb, sum);
+      case 8: narrow_rows(8, &strip, sum); break;
+      case 4: narrow_rows(4, &strip, sum); break;
+      case 2: narrow_rows(2, &strip, sum); break;
+      default: narrow_rows(1, &strip, sum);
       }
       for (int64_t i = 0; i < rows; i++)
-        for (int64_t l = 0; l < columns; l++) {
-          float *to = c + (row + i) * ldc + j + l;
-          *to = accumulate ? *to + sum[i * NARROW_STRIP + l] : sum[i * NARROW_STRIP + l];
+        for (int64_t l = 0; l < strip.n; l++) {
+          float *to = g->c.at + (row + i) * g->c.ld + j + l;
+          *to = g->accumulate ? *to + sum[i * NARROW_STRIP + l] : sum[i * NARROW_STRIP + l];
         }
     }
   }

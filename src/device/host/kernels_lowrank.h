@@ -103,28 +103,20 @@ static void lowrank_orthonormalise(const struct lowrank *op, bool last, float *b
     scale(op->block, scales[k], basis + k * op->block);
 }
 
-/* The same row of each message. */
-struct rows {
-  const struct lowrank *op;
-  const float *basis, *coefficients;
-  int64_t stride;
-};
-
 /* The sum of messages [first, first + count) at m elements of the row, in work[0]. */
-static void expand_strip(const struct rows *rows, int64_t from, int64_t m, int first, int count,
-                         float (*work)[EXPAND_STRIP])
+static void expand_strip(const struct lowrank *op, const struct lowrank_row *row, int64_t from,
+                         int64_t m, int first, int count, float (*work)[EXPAND_STRIP])
 {
   if (count > 1) {
     const int left = kernels_left(count);
-    expand_strip(rows, from, m, first, left, work);
-    expand_strip(rows, from, m, first + left, count - left, work + 1);
+    expand_strip(op, row, from, m, first, left, work);
+    expand_strip(op, row, from, m, first + left, count - left, work + 1);
     add(m, work[0], work[1], work[0]);
     return;
   }
-  const struct lowrank *op = rows->op;
-  const int64_t skip = first * rows->stride;
-  const float *basis = (const float *)(const void *)((const char *)rows->basis + skip) + from,
-              *c = (const float *)(const void *)((const char *)rows->coefficients + skip);
+  const int64_t skip = first * row->stride;
+  const float *basis = (const float *)(const void *)((const char *)row->basis + skip) + from,
+              *c = (const float *)(const void *)((const char *)row->coefficients + skip);
   for (int64_t at = 0; at < m; at += LANES) {
     struct pack sum = pack_all(0);
     for (int k = 0; k < op->rank; k++)
@@ -133,14 +125,13 @@ static void expand_strip(const struct rows *rows, int64_t from, int64_t m, int f
   }
 }
 
-static void lowrank_expand(const struct lowrank *op, int parts, int64_t stride, const float *basis,
-                           const float *coefficients, enum quant_mode mode, int64_t m, float *out)
+static void lowrank_expand(const struct lowrank *op, int parts, const struct lowrank_row *row,
+                           enum quant_mode mode, int64_t m, float *out)
 {
-  const struct rows rows = {op, basis, coefficients, stride};
   float work[EXPAND_DEPTH][EXPAND_STRIP];
   for (int64_t at = 0; at < m; at += EXPAND_STRIP) {
     const int64_t strip = m - at < EXPAND_STRIP ? m - at : EXPAND_STRIP;
-    expand_strip(&rows, at, strip, 0, parts, work);
+    expand_strip(op, row, at, strip, 0, parts, work);
     put_group(mode, strip, work[0], out + at);
   }
 }

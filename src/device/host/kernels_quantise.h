@@ -129,7 +129,7 @@ INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t
 }
 
 INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t number, int64_t m,
-                         const float *x, int64_t apart, uint16_t *scales, uint32_t *words)
+                         const float *x, struct quant_frame to)
 {
   const int needs = quant_needs_of(rule);
   const int64_t frame = quant_frame_of(rule, op->block), block = op->block;
@@ -151,15 +151,15 @@ INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t
       x = whole;
     }
     for (int k = 0; left > 0 && k < quant_scales_of(rule); k++)
-      scales[k * apart + i] = quant_half(scale[i].at[k]);
+      to.scale[k * to.apart + i] = quant_half(scale[i].at[k]);
   }
-  encode_words(rule, op, number * frame, frame, x, scale, words);
+  encode_words(rule, op, number * frame, frame, x, scale, to.words);
 }
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
-  case QUANT_##name: encode_frame(QUANT_##name, op, number, m, x, apart, scale, words); break;
+  case QUANT_##name: encode_frame(QUANT_##name, op, number, m, x, to); break;
 static void quantise(const struct quantise *op, int64_t number, int64_t m, const float *x,
-                     int64_t apart, uint16_t *scale, uint32_t *words)
+                     struct quant_frame to)
 {
   switch (op->rule) {
     CODEC_QUANTISERS(QUANT_CASE)
@@ -259,9 +259,8 @@ static void put_group(enum quant_mode mode, int64_t m, const float *sum, float *
 }
 
 #define QUANT_DECODE(name, kind, title, source) [QUANT_##name] = decode_##name,
-static void dequantise(const struct quantise *op, int parts, int64_t stride, int64_t apart,
-                       const uint16_t *scale, const uint32_t *words, enum quant_mode mode,
-                       int64_t m, float *out)
+static void dequantise(const struct quantise *op, int parts, int64_t stride,
+                       struct quant_frame from, enum quant_mode mode, int64_t m, float *out)
 {
   static decode_function *const decode[QUANT_COUNT] = {CODEC_QUANTISERS(QUANT_DECODE)};
   const int needs = quant_needs_of(op->rule);
@@ -269,14 +268,14 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
                            .stride = stride,
                            .group = quant_chunk_of(op->rule) * QUANT_LANES,
                            .votes = needs & QUANT_VOTES,
-                           .scales = {.at = scale,
-                                      .second = quant_scales_of(op->rule) > 1 ? apart : 0,
+                           .scales = {.at = from.scale,
+                                      .second = quant_scales_of(op->rule) > 1 ? from.apart : 0,
                                       .shift = quant_log2(op->block / QUANT_LANES),
                                       .last = (m - 1) / op->block}};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];
-  for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
-    sum_group(&b, words, at / QUANT_LANES, 0, parts, work);
+  for (int64_t at = 0; at < m; at += b.group, from.words += QUANT_LANES) {
+    sum_group(&b, from.words, at / QUANT_LANES, 0, parts, work);
     if (needs & QUANT_ROTATE)
       rotate_groups(b.group, work[0]);
     for (int64_t i = 0; b.votes && i < b.group; i++)

@@ -323,10 +323,9 @@ INLINE vec decode_state(enum dtype type, enum state_code code, vec x)
 
 /* As they are rounded. */
 INLINE void update_store(const struct update_pass *pass, struct update_kind kind, int64_t i,
-                         int64_t n, uint32_t first, const struct update_arrays *a, vec p,
-                         const vec *state)
+                         int64_t n, const struct update_arrays *a, vec p, const vec *state)
 {
-  const uint32_t element = first + (uint32_t)i;
+  const uint32_t element = pass->first + (uint32_t)i;
   vecu bits = {0};
   if (kind.stochastic && kind.states != DTYPE_F32)
     bits = random_bits(pass->states_key, element);
@@ -350,7 +349,7 @@ INLINE void update_store(const struct update_pass *pass, struct update_kind kind
 
 /* The first n of WIDTH elements from element i. */
 INLINE void update_some(const struct update_pass *pass, const union rule_scalars *k,
-                        struct update_kind kind, int64_t i, int64_t n, uint32_t first,
+                        struct update_kind kind, int64_t i, int64_t n,
                         const struct update_arrays *a, bool stream)
 {
   vec p = {0}, state[RULE_STATES] = {{0}};
@@ -364,7 +363,7 @@ INLINE void update_some(const struct update_pass *pass, const union rule_scalars
   p = rule_element(kind.rule, k, p, g, state);
   for (int s = 0; s < optim_states(kind.rule); s++)
     state[s] = encode_state(kind.states, rule_code(kind.rule, s), state[s]);
-  update_store(pass, kind, i, n, first, a, p, state);
+  update_store(pass, kind, i, n, a, p, state);
   if (a->copy)
     store_as(kind.copy, a->copy, i, n, p, stream);
 }
@@ -388,56 +387,51 @@ INLINE struct update_kind kind_of(const struct update *op)
 /* The elements that do not fill whole vectors, of any kind. */
 static __attribute__((noinline)) void update_rest(const struct update_pass *pass,
                                                   const union rule_scalars *k, int64_t i, int64_t n,
-                                                  uint32_t first, const struct update_arrays *a)
+                                                  const struct update_arrays *a)
 {
   for (; n > 0; i += WIDTH, n -= WIDTH)
-    update_some(pass, k, kind_of(&pass->op), i, n, first, a, false);
+    update_some(pass, k, kind_of(&pass->op), i, n, a, false);
 }
 
 INLINE void update_all(const struct update_pass *pass, struct update_kind kind, int64_t n,
-                       uint32_t first, const struct update_arrays *a)
+                       const struct update_arrays *a)
 {
   const struct update_pass mine = *pass; /* copied, so that no store can change them */
   const struct update_arrays arrays = *a;
   const union rule_scalars k = rule_prepare(kind.rule, &pass->op);
   const int64_t head = elements_to_line(pass, n, a);
   int64_t i = head;
-  update_rest(&mine, &k, 0, head, first, &arrays);
+  update_rest(&mine, &k, 0, head, &arrays);
   for (; i + WIDTH <= n; i += WIDTH)
-    update_some(&mine, &k, kind, i, WIDTH, first, &arrays, true);
-  update_rest(&mine, &k, i, n - i, first, &arrays);
+    update_some(&mine, &k, kind, i, WIDTH, &arrays, true);
+  update_rest(&mine, &k, i, n - i, &arrays);
   if (arrays.copy)
     stream_end();
 }
 
 /* The usual case: fp32 masters, gradients of a known type, a copy in bf16 or none. */
 INLINE void update_usual(enum optimizer rule, enum dtype grad, const struct update_pass *pass,
-                         int64_t n, uint32_t first, const struct update_arrays *a)
+                         int64_t n, const struct update_arrays *a)
 {
+#define UPDATE_KIND(states, stochastic)                                                            \
+  update_all(pass,                                                                                 \
+             (struct update_kind){rule, DTYPE_F32, grad, states, DTYPE_BF16, stochastic, false},   \
+             n, a)
   if (pass->op.states == DTYPE_F32)
-    update_all(pass,
-               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F32, DTYPE_BF16, false, false}, n,
-               first, a);
+    UPDATE_KIND(DTYPE_F32, false);
   else if (pass->op.states == DTYPE_BF16 && !pass->op.stochastic)
-    update_all(pass,
-               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, false, false}, n,
-               first, a);
+    UPDATE_KIND(DTYPE_BF16, false);
   else if (pass->op.states == DTYPE_BF16)
-    update_all(pass,
-               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, true, false}, n,
-               first, a);
+    UPDATE_KIND(DTYPE_BF16, true);
   else if (!pass->op.stochastic)
-    update_all(pass,
-               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, false, false}, n,
-               first, a);
+    UPDATE_KIND(DTYPE_F16, false);
   else
-    update_all(pass,
-               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, true, false}, n,
-               first, a);
+    UPDATE_KIND(DTYPE_F16, true);
+#undef UPDATE_KIND
 }
 
 INLINE void update_rule(enum optimizer rule, const struct update_pass *pass, int64_t n,
-                        uint32_t first, const struct update_arrays *a)
+                        const struct update_arrays *a)
 {
   const struct update *op = &pass->op;
   bool holes = !a->master;
@@ -445,21 +439,20 @@ INLINE void update_rule(enum optimizer rule, const struct update_pass *pass, int
     holes = holes || !a->state[s];
   const bool usual = !holes && op->master == DTYPE_F32 && (!a->copy || op->copy == DTYPE_BF16);
   if (usual && op->grad == DTYPE_F32)
-    update_usual(rule, DTYPE_F32, pass, n, first, a);
+    update_usual(rule, DTYPE_F32, pass, n, a);
   else if (usual && op->grad == DTYPE_BF16)
-    update_usual(rule, DTYPE_BF16, pass, n, first, a);
+    update_usual(rule, DTYPE_BF16, pass, n, a);
   else if (!holes && op->master == DTYPE_F32 && op->grad == DTYPE_F32 && op->states == DTYPE_F32 &&
            op->copy == DTYPE_F32)
-    update_all(pass, (struct update_kind){.rule = rule}, n, first, a);
+    update_all(pass, (struct update_kind){.rule = rule}, n, a);
   else
-    update_all(pass, kind_of(op), n, first, a);
+    update_all(pass, kind_of(op), n, a);
 }
 
-static void update(int64_t n, const struct update_pass *pass, uint32_t first,
-                   const struct update_arrays *a)
+static void update(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
 {
 #define RULE_CASE(name, ...)                                                                       \
-  case OPTIM_##name: update_rule(OPTIM_##name, pass, n, first, a); break;
+  case OPTIM_##name: update_rule(OPTIM_##name, pass, n, a); break;
   switch (pass->op.rule) {
     OPTIM_ELEMENTWISE(RULE_CASE)
   default: break;

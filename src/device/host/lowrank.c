@@ -79,8 +79,9 @@ static void expand_range(void *arg, int64_t begin, int64_t end)
   for (int64_t i = begin; i < end; i++) {
     const int64_t first = i / job->rows, row = i % job->rows, at = row * job->op->block,
                   left = job->n - at, m = left < job->op->block ? left : job->op->block;
-    job->kernels->lowrank_expand(job->op, job->parts, job->factors->stride, basis_of(job, first),
-                                 coefficients_of(job, first, row), job->mode, m,
+    const struct lowrank_row from = {basis_of(job, first), coefficients_of(job, first, row),
+                                     job->factors->stride};
+    job->kernels->lowrank_expand(job->op, job->parts, &from, job->mode, m,
                                  job->out + first * job->n + at);
   }
 }

@@ -162,7 +162,7 @@ static void multiply_block(const struct matmul_job *job, int64_t block, int64_t 
   for (int64_t j = j0; j < j0 + columns; j += kernels->tile_columns)
     for (int64_t i = i0; i < i0 + rows; i += kernels->tile_rows)
       kernels->multiply(k, a + i * k, b + j * k, i0 + rows - i, j0 + columns - j, accumulate,
-                        c + i * ldc + j, ldc);
+                        (struct target){c + i * ldc + j, ldc});
 }
 
 static void run_multiply(void *arg, int64_t task, int worker)
@@ -260,12 +260,16 @@ static void run_narrow(void *arg, int64_t task, int worker)
   (void)worker;
   for (int64_t j = column; j < end; j += step)
     for (int64_t block = 0, from; block < job->all_blocks; block++) {
-      int64_t k = block_terms(job, block, &from);
-      const float *b =
-          (const float *)op->b + (op->trans_b ? j * op->ldb + from : from * op->ldb + j);
-      job->kernels->multiply_narrow(!op->trans_b, op->m, least(step, end - j), k,
-                                    (const float *)op->a + from, op->lda, b, op->ldb,
-                                    op->accumulate || block > 0, (float *)op->c + j, op->ldc);
+      const int64_t k = block_terms(job, block, &from),
+                    at = op->trans_b ? j * op->ldb + from : from * op->ldb + j;
+      job->kernels->multiply_narrow(&(struct gemm){.trans_b = op->trans_b,
+                                                   .accumulate = op->accumulate || block > 0,
+                                                   .m = op->m,
+                                                   .n = least(step, end - j),
+                                                   .k = k,
+                                                   .a = {(const float *)op->a + from, op->lda},
+                                                   .b = {(const float *)op->b + at, op->ldb},
+                                                   .c = {(float *)op->c + j, op->ldc}});
     }
   atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
   run_epilogue(job, 0, column, op->m, end - column);

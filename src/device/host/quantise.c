@@ -55,10 +55,12 @@ static void quantise_range(void *arg, int64_t begin, int64_t end)
     char *message = job->messages + part * job->stride;
     uint16_t again[2]; /* scales that frame 0 writes */
     const bool writes = frame == 0 || scale_at(job, frame) > 0;
-    uint16_t *scales = writes ? (uint16_t *)(void *)message + scale_at(job, frame) : again;
+    const struct quant_frame to = {writes ? job->blocks : 1,
+                                   writes ? (uint16_t *)(void *)message + scale_at(job, frame)
+                                          : again,
+                                   words_of(job, message, frame)};
     job->kernels->quantise(job->op, number, length_of(job, frame),
-                           job->x + part * job->n + frame * job->frame, writes ? job->blocks : 1,
-                           scales, words_of(job, message, frame));
+                           job->x + part * job->n + frame * job->frame, to);
   }
 }
 
@@ -66,9 +68,10 @@ static void dequantise_frame(const struct quantise_job *job, int64_t part, int64
                              float *out)
 {
   char *message = job->messages + part * job->stride;
-  job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
-                           (uint16_t *)(void *)message + scale_at(job, frame),
-                           words_of(job, message, frame), job->mode, length_of(job, frame), out);
+  const struct quant_frame from = {job->blocks, (uint16_t *)(void *)message + scale_at(job, frame),
+                                   words_of(job, message, frame)};
+  job->kernels->dequantise(job->op, job->parts, job->stride, from, job->mode, length_of(job, frame),
+                           out);
 }
 
 static void dequantise_range(void *arg, int64_t begin, int64_t end)

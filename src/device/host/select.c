@@ -46,11 +46,16 @@ __attribute__((always_inline)) static inline int64_t list_from(const struct sele
   return count;
 }
 
-/* Indices, or (NULL) bits. */
+/* The slots of a block: indices, or (NULL) bits. */
+struct slot {
+  uint16_t *indices;
+  uint32_t *bits;
+  float *values;
+};
+
 __attribute__((always_inline)) static inline void choose(const struct selection *op, int64_t n,
                                                          const float *x, key_of *key, bool ranked,
-                                                         uint16_t *indices, uint32_t *bits,
-                                                         float *values)
+                                                         struct slot to)
 {
   uint16_t list[SELECT_MOST_BLOCK];
   struct cut cut = {ranked ? 0 : 1, op->keep};
@@ -60,30 +65,29 @@ __attribute__((always_inline)) static inline void choose(const struct selection 
   const int64_t listed = list_from(op, n, x, key, cut.key > 0 ? cut.key : 1, list);
   for (int pass = 1; ranked && pass < SELECT_PASSES; pass++)
     narrow_cut(op, listed, list, x, key, pass, &cut);
-  if (!indices)
-    memset(bits, 0, (size_t)select_words(op) * sizeof *bits);
+  if (!to.indices)
+    memset(to.bits, 0, (size_t)select_words(op) * sizeof *to.bits);
   for (int64_t i = 0; i < listed; i++) {
     const uint32_t k = key(op, x[list[i]]);
     if (k < cut.key || (k == cut.key && cut.ties-- <= 0))
       continue;
-    if (indices)
-      indices[chosen] = list[i];
+    if (to.indices)
+      to.indices[chosen] = list[i];
     else
-      bits[list[i] / 32] |= 1u << list[i] % 32;
-    values[chosen++] = x[list[i]];
+      to.bits[list[i] / 32] |= 1u << list[i] % 32;
+    to.values[chosen++] = x[list[i]];
   }
   for (; chosen < op->keep; chosen++) {
-    if (indices)
-      indices[chosen] = SELECT_UNUSED;
-    values[chosen] = 0;
+    if (to.indices)
+      to.indices[chosen] = SELECT_UNUSED;
+    to.values[chosen] = 0;
   }
 }
 
 #define CHOOSE(name, ...)                                                                          \
-  static void choose_##name(const struct selection *op, int64_t n, const float *x,                 \
-                            uint16_t *indices, uint32_t *bits, float *values)                      \
+  static void choose_##name(const struct selection *op, int64_t n, const float *x, struct slot to) \
   {                                                                                                \
-    choose(op, n, x, name##_key, name##_ranked, indices, bits, values);                            \
+    choose(op, n, x, name##_key, name##_ranked, to);                                               \
   }
 CODEC_KEYED(CHOOSE)
 
@@ -142,14 +146,13 @@ static void select_range(void *arg, int64_t begin, int64_t end)
   for (int64_t i = begin; i < end; i++) {
     const int64_t part = i / job->blocks, block = i % job->blocks, n = length_of(job, block);
     const float *x = job->x + part * job->n + block * job->op->block;
-    float *values = values_of(job, part, block);
+    const struct slot to = {indices_of(job, part, block), bits_of(job, part, block),
+                            values_of(job, part, block)};
 #define SELECT_CASE(name, ...)                                                                     \
-  case SELECT_##name:                                                                              \
-    choose_##name(job->op, n, x, indices_of(job, part, block), bits_of(job, part, block), values); \
-    break;
+  case SELECT_##name: choose_##name(job->op, n, x, to); break;
     switch (job->op->rule) {
       CODEC_KEYED(SELECT_CASE)
-    case SELECT_randomk: choose_randomk(job->op, block, n, x, values); break;
+    case SELECT_randomk: choose_randomk(job->op, block, n, x, to.values); break;
     }
   }
 }

@@ -40,12 +40,13 @@ static void run_range(void *arg, int64_t begin, int64_t end)
                   left = ((int64_t)1 << 32) - (int64_t)(uint32_t)element;
     const struct update_arrays arrays = arrays_at(job, i);
     n = end - i < left ? end - i : left;
+    pass.first = (uint32_t)element;
     pass.states_key = rounding_key_make(pass.op.seed, element);
     pass.master_key = rounding_key_make(pass.op.seed ^ ROUNDING_MASTER, element);
     if (job->traffic)
       job->kernels->update_traffic(n, &pass, &arrays);
     else
-      job->kernels->update(n, &pass, (uint32_t)element, &arrays);
+      job->kernels->update(n, &pass, &arrays);
   }
 }
 
