@@ -1,22 +1,9 @@
-# All files of these folders are shipped. They keep their tree when installed, so links between
-# pages work there too.
-shelves = doc/explanation doc/howto doc/images doc/measured doc/measurements doc/reference \
+# All pages, images and records are shipped and installed, so links between pages work there too.
+shelves += doc/explanation doc/howto doc/images doc/measured doc/measurements doc/reference \
   doc/tutorials
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	doc/index.md slurm/README.md
-EXTRA_DIST += doc/conf.py doc/layers.txt $(shelves)
-.PHONY: install-shelves uninstall-shelves
-install-data-local: install-shelves
-install-shelves:
-	@(cd $(srcdir) && find $(shelves) -type f) | while read -r file; do \
-	  $(MKDIR_P) "$(DESTDIR)$(docdir)/$${file%/*}" && \
-	  $(INSTALL_DATA) "$(srcdir)/$$file" "$(DESTDIR)$(docdir)/$$file" || exit 1; \
-	done
-uninstall-local: uninstall-shelves
-uninstall-shelves:
-	@(cd $(srcdir) && find $(shelves) -type f) | while read -r file; do \
-	  rm -f "$(DESTDIR)$(docdir)/$$file"; \
-	done
+EXTRA_DIST += doc/conf.py doc/layers.txt
 
 # The site, made of the pages by Sphinx. A release contains it if it was built before make dist.
 .PHONY: dist-site install-site uninstall-site uninstall-folders clean-site

@@ -1,15 +1,5 @@
 # Recipes for installing Sluice, see doc/howto/install.md.
-EXTRA_DIST += \
-	packaging/Dockerfile \
-	packaging/apptainer.def \
-	packaging/debian/changelog \
-	packaging/debian/control \
-	packaging/debian/copyright \
-	packaging/debian/rules \
-	packaging/debian/source/format \
-	packaging/easybuild/Sluice-0.1.0-gompi-2023b.eb \
-	packaging/modulefile.in \
-	packaging/spack/package.py
+EXTRA_DIST += packaging
 
 # The paths are those of this `make install`, which may name another prefix than configure.
 modulefilesdir = $(pkgdatadir)/modulefiles
