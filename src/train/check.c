@@ -92,8 +92,9 @@ enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t
   struct data_maker maker;
   enum status status = data_maker_find(comm, deck->train.init, &maker);
   if (!status)
-    status =
-        data_open(comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence, &maker, &set);
+    status = data_open(
+        comm, deck,
+        &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN, sequence, &maker}, &set);
   if (status)
     return status;
   *tokens = token_set_tokens(set);

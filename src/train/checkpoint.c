@@ -306,7 +306,9 @@ enum status train_open_data(struct train_run *run)
   watchdog_start(run->job->start, "opening %s", deck->data.train);
   enum status status = data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker);
   if (!status)
-    status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN,
-                       run->job->shape.sequence, &maker, &run->order.set);
+    status = data_open(run->comm, deck,
+                       &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN,
+                                             run->job->shape.sequence, &maker},
+                       &run->order.set);
   return status ? status : compare_stream(run);
 }

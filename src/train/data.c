@@ -117,25 +117,26 @@ enum status data_maker_find(struct comm *comm, const char *path, struct data_mak
   return comm_broadcast(comm, &out->id, sizeof out->id, 0);
 }
 
-static enum status check_set(const struct token_set *set, const char *key, const char *dir,
-                             const struct data_maker *maker, int64_t vocab, int64_t sequence)
+static enum status check_set(const struct token_set *set, const struct data_source *from,
+                             int64_t vocab)
 {
   const long long last = (long long)token_set_vocab(set) - 1;
-  if (last >= vocab && *maker->of)
+  if (last >= vocab && *from->maker->of)
     return status_set(STATUS_USAGE,
                       "%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
                       "tokenizer made them",
-                      key, dir, last, maker->of, (long long)vocab);
+                      from->key, from->dir, last, from->maker->of, (long long)vocab);
   if (last >= vocab)
     return status_set(STATUS_USAGE,
                       "%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
                       "model.vocab to at least %lld",
-                      key, dir, last, (long long)vocab, last + 1);
-  if (token_set_windows(set, sequence) < 1)
+                      from->key, from->dir, last, (long long)vocab, last + 1);
+  if (token_set_windows(set, from->sequence) < 1)
     return status_set(STATUS_USAGE,
                       "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
                       "use more text or a smaller data.sequence",
-                      key, dir, (long long)token_set_tokens(set), (long long)sequence);
+                      from->key, from->dir, (long long)token_set_tokens(set),
+                      (long long)from->sequence);
   return STATUS_OK;
 }
 
@@ -149,9 +150,9 @@ static char *name_cure(const struct data_maker *maker)
 }
 
 /* The ids of another tokenizer mean other texts, so a loss over them is meaningless. */
-static enum status refuse_maker(const struct tokenizer_id *id, const char *key, const char *dir,
-                                const struct data_maker *maker)
+static enum status refuse_maker(const struct tokenizer_id *id, const struct data_source *from)
 {
+  const struct data_maker *maker = from->maker;
   char *cure = name_cure(maker);
   if (!cure)
     return STATUS_MEMORY;
@@ -159,23 +160,25 @@ static enum status refuse_maker(const struct tokenizer_id *id, const char *key, 
       STATUS_USAGE,
       "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
       "prepare the text again with %s",
-      key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure);
+      from->key, from->dir, tokenizer_id_text(id).text, maker->of,
+      tokenizer_id_text(&maker->id).text, cure);
   mem_free(cure);
   return status;
 }
 
-static enum status check_maker(struct comm *comm, const struct token_set *set, const char *key,
-                               const char *dir, const struct data_maker *maker)
+static enum status check_maker(struct comm *comm, const struct token_set *set,
+                               const struct data_source *from)
 {
+  const struct data_maker *maker = from->maker;
   const struct tokenizer_id id = token_set_tokenizer(set);
   const enum tokenizer_match match = tokenizer_compare(&id, &maker->id);
   if (!*maker->of || match == TOKENIZER_SAME)
     return STATUS_OK;
   if (match == TOKENIZER_OTHER)
-    return refuse_maker(&id, key, dir, maker);
+    return refuse_maker(&id, from);
   if (comm_rank(comm) == 0)
-    log_warn("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
-             maker->of, dir);
+    log_warn("%s: %s does not record its tokenizer, so it cannot be compared with that of %s",
+             from->key, maker->of, from->dir);
   return STATUS_OK;
 }
 
@@ -191,25 +194,24 @@ static void hint_vocab(const struct token_set *set, const char *dir, const struc
              (double)unused * (double)deck->model.width * (deck->model.tied ? 1 : 2) * 1e-6);
 }
 
-enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
-                      enum token_split split, int64_t sequence, const struct data_maker *maker,
+enum status data_open(struct comm *comm, const struct deck *deck, const struct data_source *from,
                       struct token_set **out)
 {
-  if (!dir || !*dir)
+  if (!from->dir || !*from->dir)
     return status_set(
         STATUS_USAGE,
-        "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR", key,
-        key);
+        "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR",
+        from->key, from->key);
   struct token_set *set = NULL;
-  enum status status = token_set_open(comm, dir, split, &set);
+  enum status status = token_set_open(comm, from->dir, from->split, &set);
   if (status)
-    return status_prefix(status, "%s", key);
-  status = check_maker(comm, set, key, dir, maker);
+    return status_prefix(status, "%s", from->key);
+  status = check_maker(comm, set, from);
   if (!status)
-    status = check_set(set, key, dir, maker, deck->model.vocab, sequence);
+    status = check_set(set, from, deck->model.vocab);
   status = comm_agree(comm, status);
-  if (!status && !*maker->of && split == SPLIT_TRAIN && comm_rank(comm) == 0)
-    hint_vocab(set, dir, deck);
+  if (!status && !*from->maker->of && from->split == SPLIT_TRAIN && comm_rank(comm) == 0)
+    hint_vocab(set, from->dir, deck);
   if (!status && deck->data.verify)
     status = token_set_verify(comm, set);
   if (status) {

@@ -41,12 +41,18 @@ struct data_maker {
  * `path`, which *out keeps: "" for no model. Collective. */
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
 
-/* Open a split of `dir`, which the deck's `key` names. Check that the tokenizer of `maker` made it,
- * that the deck's vocabulary holds its tokens, and that it holds a window. If the tokenizers cannot
+struct data_source {
+  const char *key, *dir; /* a key of the deck, and the folder that it names */
+  enum token_split split;
+  int64_t sequence;
+  const struct data_maker *maker;
+};
+
+/* Open a split. Check that the tokenizer of the maker made it, that the deck's vocabulary holds its
+ * tokens, and that it holds a window. If the tokenizers cannot
  * be compared, one log line says so. With data.verify also compare all its shards with their
  * checksums. Collective. */
-enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
-                      enum token_split split, int64_t sequence, const struct data_maker *maker,
+enum status data_open(struct comm *comm, const struct deck *deck, const struct data_source *from,
                       struct token_set **out);
 
 #endif

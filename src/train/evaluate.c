@@ -22,8 +22,9 @@ static const char *folder_of(const struct deck *deck)
 enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
                                 const struct data_maker *maker, struct token_set **out)
 {
-  return data_open(comm, deck, uses_training_folder(deck) ? "data.train" : "data.val",
-                   folder_of(deck), SPLIT_VAL, 1, maker, out);
+  const char *key = uses_training_folder(deck) ? "data.train" : "data.val";
+  const struct data_source from = {key, folder_of(deck), SPLIT_VAL, 1, maker};
+  return data_open(comm, deck, &from, out);
 }
 
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
