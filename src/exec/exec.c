@@ -94,18 +94,13 @@ static enum status create_results(struct exec *exec)
   return status;
 }
 
-static bool measures(const struct plan *plan, int i)
-{
-  return plan->instr[i].op == OP_ENCODE && plan->unit[plan->instr[i].unit].policy.sample > 0;
-}
-
 static enum status create_samples(struct exec *exec)
 {
   struct device *device = exec->config.device;
   size_t n = 0;
   void *block;
   for (int i = 0; i < exec->plan->n; i++)
-    n += measures(exec->plan, i);
+    n += exec->plan->instr[i].attr.sample > 0;
   if (n == 0)
     return STATUS_OK;
   const enum status status =
@@ -114,7 +109,7 @@ static enum status create_samples(struct exec *exec)
     return status;
   exec->samples = block;
   for (int i = 0; i < exec->plan->n; i++)
-    if (measures(exec->plan, i))
+    if (exec->plan->instr[i].attr.sample > 0)
       exec->span[i].sample = &exec->samples[--n];
   return STATUS_OK;
 }

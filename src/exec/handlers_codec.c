@@ -71,7 +71,7 @@ static enum status measure_sample(const struct call *call, const struct codec_pa
 static enum status encode(const struct call *call, const struct codec_pass *pass)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const int64_t every = call->exec->plan->unit[call->instr->unit].policy.sample;
+  const int64_t every = call->instr->attr.sample;
   const bool measures = every > 0 && exec_is_sampled(every, call->args->step);
   float *x = use(call, ENCODE_GRADS);
   void *messages = use(call, ENCODE_MESSAGES);
@@ -93,7 +93,7 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
 static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
                                 void *work)
 {
-  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
+  const struct codec *lost = &call->instr->attr.residual;
   const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
   return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
                                x);
@@ -122,7 +122,7 @@ enum status run_magnitude(const struct call *call)
  * gradient minus its messages. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
 {
-  const struct codec *lost = &call->exec->plan->unit[call->instr->unit].policy.residual;
+  const struct codec *lost = &call->instr->attr.residual;
   float *x = use(call, ENCODE_GRADS);
   void *residual = use(call, ENCODE_RESIDUAL);
   struct codec_pass whole = *pass;

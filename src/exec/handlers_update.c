@@ -99,7 +99,7 @@ static struct update update_of(const struct call *call)
       .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
       .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
       .outcome = outcome_of(call),
-      .states = plan->unit[call->instr->unit].policy.state,
+      .states = plan->state[0].dtype,
       .stochastic = call->instr->attr.stochastic,
       .seed = rounding_seed(call),
   };

@@ -170,6 +170,10 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
     instr->attr.codec = b->plan->unit[unit].policy.grads;
     instr->attr.blocks = 1;
   }
+  if (op == OP_MAGNITUDE || op == OP_ENCODE)
+    instr->attr.residual = b->plan->unit[unit].policy.residual;
+  if (op == OP_ENCODE)
+    instr->attr.sample = b->plan->unit[unit].policy.sample;
   if (op_rows[op].codes_params)
     instr->attr.codec = b->plan->unit[unit].policy.weights;
   instr->attr.fp8 = plan_op_fp8(b->plan, op, unit);

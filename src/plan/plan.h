@@ -240,6 +240,8 @@ struct attributes {
   int blocks;  /* of op_rows[].coded: number of blocks of the gradient, one after another. The group
                   adds up each block by itself, and the parts that a member gets lie one after
                   another. Elsewhere 0. */
+  struct codec residual; /* MAGNITUDE, ENCODE: of the unit's residuals; ops NULL: it has none */
+  int64_t sample; /* ENCODE: steps between measurements of the errors of its messages; 0: never */
   double clip; /* METRICS: largest norm of the gradient; 0: any */
   double lr_scale; /* UPDATE: factor of the learning rate. Elsewhere 0. */
   /* The optimizer of op_rows[].updates. Its settings are those of plan_input.optim. */

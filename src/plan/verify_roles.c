@@ -194,6 +194,11 @@ static void check_codec(struct verify *v)
                   codec_name(mine, "(absent)"), codec_name(codec, "none"));
   } else if (mine->ops)
     verify_fail(v, "has a codec and no messages");
+  const struct codec *residual = &v->instr->attr.residual;
+  const enum op op = v->instr->op;
+  if ((op == OP_MAGNITUDE || op == OP_ENCODE) && residual->ops != v->unit->policy.residual.ops)
+    verify_fail(v, "has residuals in codec %s, and its unit's are in codec %s",
+                codec_name(residual, "none"), codec_name(&v->unit->policy.residual, "none"));
 }
 
 /* A member's shards of all nodes are not adjacent. Each node's block is added up by itself. */

@@ -348,6 +348,9 @@ TEST(gradients_travel_by_one_codec)
     assert_non_null(strstr(status_text(), words));
     broken_refused(plan, "messages of another codec than its own");
   }
+  struct plan *plan = broken_start(fixture_point(FULL_SHARD " codec=bf16 feedback=fp32"));
+  plan->instr[fixture_find(plan, OP_ENCODE, 1, 0)].attr.residual.ops = &codec_bf16;
+  broken_refused(plan, "has residuals in codec bf16, and its unit's are in codec none");
 }
 
 /* Codes by the scales of other parameters would be other numbers. With copies, a GATHER reads the
