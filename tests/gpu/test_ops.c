@@ -57,10 +57,11 @@ static void copy_there(void *there, const void *from, size_t bytes)
   must_cuda(cudaDeviceSynchronize());
 }
 
-/* An array that both devices hold: fp32 here, `type` there. */
+/* An array that both devices hold: fp32 here, `type` there; or, if exact, `type` on both. */
 struct twin {
   int64_t n;
   enum dtype type;
+  bool exact;
   float *here;
   void *there;
 };
@@ -70,6 +71,13 @@ static void *at(const struct side *side, const struct twin *twin)
 {
   return !twin ? NULL : side->device == gpu ? twin->there : twin->here;
 }
+
+/* An operation on the host, then on the GPU. AT(x) is twin x on the side of the call. */
+#define BOTH(name, ...)                                                                            \
+  for (const struct side *s = sides; s < sides + 2; s++)                                           \
+  must(s->ops->name(s->lane, __VA_ARGS__))
+#define AT(twin) at(s, &(twin))
+#define AT_IF(wanted, twin) at(s, (wanted) ? &(twin) : NULL)
 
 /* Memory of a test, which forget() or the end of the test releases. */
 static struct {
@@ -103,40 +111,71 @@ static void forget(void)
     drop(kept.block[kept.n - 1].device, kept.block[kept.n - 1].ptr);
 }
 
-static float rounded(float x, enum dtype type)
+/* Device memory, until forget(). */
+static void *scratch(struct device *device, size_t bytes)
 {
-  if (type != DTYPE_BF16)
-    return x;
-  const uint16_t bits = bf16_from_f32(x);
-  return f32_from_bf16(bits);
+  void *block = NULL;
+  must(device->ops->alloc(device, MEM_DATA, bytes + 256, &block));
+  return keep(device, block);
 }
 
-static void upload(struct twin *twin)
+static size_t bytes_there(const struct twin *twin)
 {
-  if (twin->type == DTYPE_F32) {
-    copy_there(twin->there, twin->here, (size_t)twin->n * 4);
-    return;
-  }
-  uint16_t *bits = NULL;
-  must(mem_alloc(MEM_DATA, (size_t)twin->n * 2, (void **)&bits));
-  for (int64_t i = 0; i < twin->n; i++)
-    bits[i] = bf16_from_f32(twin->here[i]);
-  copy_there(twin->there, bits, (size_t)twin->n * 2);
+  return (size_t)twin->n * dtype_size(twin->type);
+}
+
+static void upload(const struct twin *twin)
+{
+  const size_t bytes = bytes_there(twin);
+  void *bits = NULL;
+  must(mem_alloc(MEM_DATA, bytes + 1, &bits));
+  dtype_convert(bits, twin->type, twin->here, twin->exact ? twin->type : DTYPE_F32,
+                (size_t)twin->n);
+  copy_there(twin->there, bits, bytes);
   mem_free(bits);
 }
 
 static struct twin twin_make(int64_t n, enum dtype type, bool random)
 {
-  struct twin twin = {.n = n, .type = type};
-  must(host->ops->alloc(host, MEM_DATA, (size_t)n * sizeof(float), (void **)&twin.here));
-  keep(host, twin.here);
-  must(gpu->ops->alloc(gpu, MEM_DATA, (size_t)n * dtype_size(type), &twin.there));
-  keep(gpu, twin.there);
+  struct twin twin = {.n = n, .type = type, .here = scratch(host, (size_t)n * sizeof(float))};
+  twin.there = scratch(gpu, bytes_there(&twin));
   if (random)
     rng_fill_normal(rng_key_make(draws++, "twin"), 0, 0, n, 0, 1, twin.here);
   for (int64_t i = 0; i < n; i++)
-    twin.here[i] = random ? rounded(twin.here[i], type) : NAN;
+    twin.here[i] = !random              ? NAN
+                   : type == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(twin.here[i]))
+                                        : twin.here[i];
   upload(&twin);
+  return twin;
+}
+
+/* The same bytes on both devices. */
+static struct twin exact_of(const void *from, size_t bytes)
+{
+  struct twin twin = {.n = (int64_t)bytes, .type = DTYPE_F8_E4M3, .exact = true};
+  twin.here = scratch(host, bytes);
+  twin.there = scratch(gpu, bytes);
+  memcpy(twin.here, from, bytes);
+  copy_there(twin.there, from, bytes);
+  return twin;
+}
+
+/* random: normal numbers, of which every seventh is small (subnormal in fp16), or their squares;
+ * else NaN. The bits of `type` on both devices. */
+static struct twin exact_make(int64_t n, enum dtype type, bool random, bool squared)
+{
+  struct twin twin = {.n = n, .type = type, .exact = true};
+  float *value = scratch(host, (size_t)n * sizeof *value);
+  twin.here = scratch(host, bytes_there(&twin));
+  twin.there = scratch(gpu, bytes_there(&twin));
+  rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, n, 0, 1, value);
+  for (int64_t i = 0; i < n; i++) {
+    value[i] *= i % 7 == 3 ? 1e-3f : 1;
+    value[i] = !random ? NAN : squared ? value[i] * value[i] : value[i];
+  }
+  dtype_convert(twin.here, type, value, DTYPE_F32, (size_t)n);
+  copy_there(twin.there, twin.here, bytes_there(&twin));
+  drop(host, value);
   return twin;
 }
 
@@ -161,27 +200,19 @@ static struct twin sums(int64_t n, bool random)
   return twin_make(n, DTYPE_F32, random);
 }
 
-static void twin_free(struct twin *twin)
+static void *download(const struct twin *twin)
 {
-  drop(host, twin->here);
-  drop(gpu, twin->there);
+  void *bits = scratch(host, bytes_there(twin));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(bits, twin->there, bytes_there(twin), cudaMemcpyDeviceToHost));
+  return bits;
 }
 
 static void expect_within(const char *what, const struct twin *twin, double bound)
 {
-  must_cuda(cudaStreamSynchronize(((struct cuda_lane *)gpu_lane)->stream));
-  float *there = NULL;
-  must(mem_alloc(MEM_DATA, (size_t)twin->n * sizeof(float), (void **)&there));
-  if (twin->type == DTYPE_F32) {
-    must_cuda(cudaMemcpy(there, twin->there, (size_t)twin->n * 4, cudaMemcpyDeviceToHost));
-  } else {
-    uint16_t *bits = NULL;
-    must(mem_alloc(MEM_DATA, (size_t)twin->n * 2, (void **)&bits));
-    must_cuda(cudaMemcpy(bits, twin->there, (size_t)twin->n * 2, cudaMemcpyDeviceToHost));
-    for (int64_t i = 0; i < twin->n; i++)
-      there[i] = f32_from_bf16(bits[i]);
-    mem_free(bits);
-  }
+  float *there = scratch(host, (size_t)twin->n * sizeof(float));
+  void *bits = download(twin);
+  dtype_convert(there, DTYPE_F32, bits, twin->type, (size_t)twin->n);
   double difference = 0, norm = 0;
   for (int64_t i = 0; i < twin->n; i++) {
     const double d = (double)there[i] - (double)twin->here[i];
@@ -192,25 +223,29 @@ static void expect_within(const char *what, const struct twin *twin, double boun
   if (!(error <= bound))
     fail_msg("%s in %s: ||a - b|| / ||b|| = %g, more than %g", what, dtype_name(compute), error,
              bound);
-  mem_free(there);
+  drop(host, bits);
+  drop(host, there);
 }
 
-static void expect_same(const char *what, const struct twin *twin)
+/* Twins by name, each within the bound of the compute type. */
+#define EXPECT_SAME(what, ...)                                                                     \
+  expect_same(what " of " #__VA_ARGS__, (const struct twin *[]){__VA_ARGS__, NULL})
+static void expect_same(const char *what, const struct twin *const *twin)
 {
-  expect_within(what, twin, compute == DTYPE_F32 ? 1e-5 : 1e-2);
+  for (; *twin; twin++)
+    expect_within(what, *twin, compute == DTYPE_F32 ? 1e-5 : 1e-2);
 }
 
-static void *room(struct device *device, size_t bytes)
+/* Twins whose bits are the same on both devices. */
+#define EXPECT_BITS(what, ...) expect_bits(what, (const struct twin *[]){__VA_ARGS__, NULL})
+static void expect_bits(const char *what, const struct twin *const *twin)
 {
-  void *block = NULL;
-  must(device->ops->alloc(device, MEM_DATA, bytes + 256, &block));
-  return block;
-}
-
-/* The same, until forget(). */
-static void *scratch(struct device *device, size_t bytes)
-{
-  return keep(device, room(device, bytes));
+  for (int i = 0; twin[i]; i++) {
+    void *got = download(twin[i]);
+    if (memcmp(got, twin[i]->here, bytes_there(twin[i])))
+      fail_msg("%s: other bits in operand %d", what, i);
+    drop(host, got);
+  }
 }
 
 /* --- products ------------------------------------------------------------ */
@@ -237,16 +272,15 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, const struct product *
   if (p->epilogue != EPILOGUE_DGELU)
     clear(&aux);
   for (const struct side *s = sides; s < sides + 2; s++) {
-    op.a = at(s, &a), op.b = at(s, &b), op.c = at(s, &c), op.bias = at(s, biased ? &bias : NULL);
-    op.aux = at(s, p->epilogue >= EPILOGUE_BIAS_GELU ? &aux : NULL);
+    op.a = AT(a), op.b = AT(b), op.c = AT(c), op.bias = AT_IF(biased, bias);
+    op.aux = AT_IF(p->epilogue >= EPILOGUE_BIAS_GELU, aux);
     must(s->ops->matmul(s->lane, &op));
   }
   char what[128];
   snprintf(what, sizeof what, "product %lld x %lld x %lld ta %d tb %d epilogue %d", (long long)m,
            (long long)n, (long long)k, p->trans_a, p->trans_b, p->epilogue);
-  expect_same(what, &c);
-  if (p->epilogue == EPILOGUE_BIAS_GELU)
-    expect_same("the pre-activation", &aux);
+  expect_same(what,
+              (const struct twin *[]){&c, p->epilogue == EPILOGUE_BIAS_GELU ? &aux : NULL, NULL});
   forget();
 }
 
@@ -263,11 +297,11 @@ static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bo
     op.scale = 2.5f, op.add_scale = -0.75f;
   clear(&c);
   for (const struct side *s = sides; s < sides + 2; s++) {
-    op.a = at(s, &a), op.b = at(s, &b), op.bias = at(s, with_bias ? &bias : NULL);
-    op.add = at(s, &other), op.c = at(s, onto_itself ? &other : &c);
+    op.a = AT(a), op.b = AT(b), op.bias = AT_IF(with_bias, bias), op.add = AT(other);
+    op.c = at(s, onto_itself ? &other : &c);
     must(s->ops->matmul(s->lane, &op));
   }
-  expect_same("a product added to another matrix", onto_itself ? &other : &c);
+  EXPECT_SAME("a sum with a product", onto_itself ? &other : &c);
   forget();
 }
 
@@ -279,18 +313,25 @@ GPU_TEST(test_matmul_add)
   }
 }
 
+/* m x k by k x n, with rows next to each other, on the GPU. */
+static struct matmul product_there(int64_t m, int64_t n, int64_t k, const struct twin *a,
+                                   const struct twin *b, const struct twin *c)
+{
+  return (struct matmul){.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = a->there,
+                         .b = b->there,
+                         .c = c->there,
+                         .lda = k,
+                         .ldb = n,
+                         .ldc = n};
+}
+
 GPU_TEST(test_matmul_refusals)
 {
   struct twin a = input(64 * 64), b = input(64 * 64), c = output(64 * 64);
-  struct matmul op = {.m = 64,
-                      .n = 64,
-                      .k = 64,
-                      .a = a.there,
-                      .b = b.there,
-                      .c = c.there,
-                      .lda = 64,
-                      .ldb = 64,
-                      .ldc = 64};
+  struct matmul op = product_there(64, 64, 64, &a, &b, &c);
   op.accumulate = true, op.add = b.there;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
   op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
@@ -300,21 +341,58 @@ GPU_TEST(test_matmul_refusals)
 }
 
 static void product_to(struct device *device, struct lane *lane, const struct twin *a,
-                       const struct twin *b, void *c, float *out)
+                       const struct twin *b, const struct twin *c, float *out)
 {
-  const struct matmul op = {.m = 128,
-                            .n = 96,
-                            .k = 512,
-                            .trans_a = true,
-                            .a = a->there,
-                            .b = b->there,
-                            .c = c,
-                            .lda = 128,
-                            .ldb = 96,
-                            .ldc = 96};
+  struct matmul op = product_there(128, 96, 512, a, b, c);
+  op.trans_a = true, op.lda = 128;
   must(device->ops->matmul(lane, &op));
   must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(out, c, 128 * 96 * sizeof(float), cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(out, c->there, 128 * 96 * sizeof(float), cudaMemcpyDeviceToHost));
+}
+
+/* A device's products of n columns, and what it then tells. */
+struct learner {
+  struct device *device;
+  struct lane *lane;
+  unsigned char *table;
+  int64_t bytes;
+};
+
+static struct learner learner_start(bool keeps)
+{
+  struct learner learner = {0};
+  must(cuda_device_create(0, compute, &learner.device));
+  cuda_device(learner.device)->keeps_cache = keeps;
+  must(learner.device->ops->lane_create(learner.device, "compute", LANE_ROLE_COMPUTE, 1,
+                                        &learner.lane));
+  return learner;
+}
+
+static void learner_tell(struct learner *learner)
+{
+  mem_free(learner->table);
+  must(learner->device->ops->learned(learner->device, (void **)&learner->table, &learner->bytes));
+}
+
+static void learner_multiply(struct learner *learner, int64_t n)
+{
+  struct twin a = input(64 * 128), b = input(n * 64), c = output(128 * n);
+  struct matmul op = {.m = 128, .n = n, .k = 64, .trans_b = true, .lda = 64, .ldb = 64, .ldc = n};
+  const struct side both[] = {sides[0], {gpu, learner->device->ops, learner->lane, 1}};
+  for (const struct side *s = both; s < both + 2; s++) {
+    op.a = AT(a), op.b = AT(b), op.c = AT(c);
+    must(s->ops->matmul(s->lane, &op));
+  }
+  EXPECT_SAME("a product after learning", &c);
+  forget();
+  learner_tell(learner);
+}
+
+static void learner_stop(struct learner *learner)
+{
+  learner->device->ops->lane_destroy(learner->lane);
+  device_destroy(learner->device);
+  mem_free(learner->table);
 }
 
 /* A second device that learns from the first one knows what it knows, and multiplies to the same
@@ -323,32 +401,23 @@ GPU_TEST(test_learning)
 {
   struct twin a = input(128 * 512), b = input(96 * 512), c = sums(128 * 96, false);
   static float first[128 * 96], second[128 * 96];
-  struct device *other = NULL;
-  struct lane *lane = NULL;
-  void *bytes = NULL, *again = NULL;
-  int64_t n = 0, n_again = 0;
-  product_to(gpu, gpu_lane, &a, &b, c.there, first);
-  must(gpu->ops->learned(gpu, &bytes, &n));
+  struct learner other = learner_start(false);
+  unsigned char *bytes = NULL;
+  int64_t n = 0;
+  product_to(gpu, gpu_lane, &a, &b, &c, first);
+  must(gpu->ops->learned(gpu, (void **)&bytes, &n));
   assert_true(n > 0);
-
-  must(cuda_device_create(0, compute, &other));
-  ((struct cuda_device *)other)->keeps_cache = false;
-  must(other->ops->lane_create(other, "compute", LANE_ROLE_COMPUTE, 1, &lane));
-  must(other->ops->learn(other, bytes, n));
-  product_to(other, lane, &a, &b, c.there, second);
+  must(other.device->ops->learn(other.device, bytes, n));
+  product_to(other.device, other.lane, &a, &b, &c, second);
   assert_memory_equal(first, second, sizeof first);
-  must(other->ops->learned(other, &again, &n_again));
-  assert_int_equal(n_again, n); /* the bytes that it was given */
-
-  assert_int_equal(other->ops->learn(other, bytes, n - 1), STATUS_INPUT);
-  ((char *)bytes)[8] ^= 1; /* the GPU's name */
-  assert_int_equal(other->ops->learn(other, bytes, n), STATUS_INPUT);
-  must(other->ops->learn(other, NULL, 0));
-
-  other->ops->lane_destroy(lane);
-  device_destroy(other);
+  learner_tell(&other);
+  assert_int_equal(other.bytes, n); /* the bytes that it was given */
+  assert_int_equal(other.device->ops->learn(other.device, bytes, n - 1), STATUS_INPUT);
+  bytes[8] ^= 1; /* the GPU's name */
+  assert_int_equal(other.device->ops->learn(other.device, bytes, n), STATUS_INPUT);
+  must(other.device->ops->learn(other.device, NULL, 0));
+  learner_stop(&other);
   mem_free(bytes);
-  mem_free(again);
 }
 
 /* --- the user's cache of algorithms -------------------------------------- */
@@ -447,51 +516,6 @@ static void seal(unsigned char *table, int64_t bytes)
   const int64_t records = (bytes - TABLE_HEADER) / word_at(table, TABLE_RECORD_BYTES);
   memcpy(table + TABLE_RECORDS, &records, sizeof records);
   memcpy(table + TABLE_SUM, &sum, sizeof sum);
-}
-
-/* A device's products of n columns, and what it then tells. */
-struct learner {
-  struct device *device;
-  struct lane *lane;
-  unsigned char *table;
-  int64_t bytes;
-};
-
-static struct learner learner_start(bool keeps)
-{
-  struct learner learner = {0};
-  must(cuda_device_create(0, compute, &learner.device));
-  cuda_device(learner.device)->keeps_cache = keeps;
-  must(learner.device->ops->lane_create(learner.device, "compute", LANE_ROLE_COMPUTE, 1,
-                                        &learner.lane));
-  return learner;
-}
-
-static void learner_tell(struct learner *learner)
-{
-  mem_free(learner->table);
-  must(learner->device->ops->learned(learner->device, (void **)&learner->table, &learner->bytes));
-}
-
-static void learner_multiply(struct learner *learner, int64_t n)
-{
-  struct twin a = input(64 * 128), b = input(n * 64), c = output(128 * n);
-  struct matmul op = {.m = 128, .n = n, .k = 64, .trans_b = true, .lda = 64, .ldb = 64, .ldc = n};
-  op.a = a.here, op.b = b.here, op.c = c.here;
-  must(host->ops->matmul(host_lane, &op));
-  op.a = a.there, op.b = b.there, op.c = c.there;
-  must(learner->device->ops->matmul(learner->lane, &op));
-  must_cuda(cudaDeviceSynchronize());
-  expect_same("a product by what was learned", &c);
-  forget();
-  learner_tell(learner);
-}
-
-static void learner_stop(struct learner *learner)
-{
-  learner->device->ops->lane_destroy(learner->lane);
-  device_destroy(learner->device);
-  mem_free(learner->table);
 }
 
 /* Oracle: the bytes of the table in memory and in the file. */
@@ -669,7 +693,7 @@ GPU_TEST(test_no_scratch)
   must(poor.device->ops->matmul(poor.lane, &op));
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaFree(hog));
-  expect_same("a product that was not measured", &c);
+  EXPECT_SAME("a product that was not measured", &c);
   learner_tell(&poor);
   assert_int_equal(word_at(poor.table, TABLE_RECORDS), 1);
   assert_null(cache_path_of(&cache));
@@ -709,9 +733,7 @@ static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, in
   must(gpu->ops->matmul(gpu_lane, &op));
   gpu_finish(&launch, m, n, ld, epilogue, bias_before ? NULL : bias.there, aux.there, c.there);
   must(cuda_check_launch("an epilogue"));
-  expect_same("a product's epilogue behind it", &c);
-  if (epilogue == EPILOGUE_BIAS_GELU)
-    expect_same("its pre-activation", &aux);
+  EXPECT_SAME("an epilogue after a product", &c, epilogue == EPILOGUE_BIAS_GELU ? &aux : NULL);
   forget();
 }
 
@@ -728,57 +750,55 @@ GPU_TEST(test_finish)
 
 /* --- norms --------------------------------------------------------------- */
 
-static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t stride, bool with_add)
+struct norm_shape {
+  int64_t rows, groups, C, stride;
+  bool with_add;
+};
+
+static void check_rmsnorm(const struct norm_shape *n)
 {
-  struct twin x = input(rows * stride), add = input(rows * stride), sum = input(rows * stride),
-              gamma = input(C), y = input(rows * stride), dy = input(rows * stride),
-              dx = input(rows * stride), rstd = sums(rows * groups, false), dgamma = sums(C, true);
-  struct row_norm op = {
-      .rows = rows, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride};
-  struct row_norm_backward back = {.rows = rows, .groups = groups, .C = C, .tile = rows};
-  op.eps = 1e-5f;
-  back.x_stride = back.dy_stride = back.dx_stride = stride;
-  back.accumulate = true;
+  const int64_t all = n->rows * n->stride, C = n->C;
+  struct twin x = input(all), add = input(all), sum = input(all), gamma = input(C), y = input(all),
+              dy = input(all), dx = input(all), rstd = sums(n->rows * n->groups, false),
+              dgamma = sums(C, true);
+  struct row_norm op = {.rows = n->rows, .groups = n->groups, .C = C, .eps = 1e-5f};
+  struct row_norm_backward back = {
+      .rows = n->rows, .groups = n->groups, .C = C, .tile = n->rows, .accumulate = true};
+  op.x_stride = op.y_stride = back.x_stride = back.dy_stride = back.dx_stride = n->stride;
   for (const struct side *s = sides; s < sides + 2; s++) {
-    op.x = at(s, &x), op.gamma = at(s, &gamma), op.y = at(s, &y), op.rstd = at(s, &rstd);
-    op.add = at(s, with_add ? &add : NULL), op.sum = at(s, with_add ? &sum : NULL);
+    op.x = AT(x), op.gamma = AT(gamma), op.y = AT(y), op.rstd = AT(rstd);
+    op.add = AT_IF(n->with_add, add), op.sum = AT_IF(n->with_add, sum);
     must(s->ops->norm(s->lane, &op));
   }
-  expect_same("a root mean square norm", &y);
-  expect_same("its scale", &rstd);
-  if (with_add)
-    expect_same("the sum before it", &sum);
+  EXPECT_SAME("a root mean square norm", &y, &rstd, n->with_add ? &sum : NULL);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     back.dx_accumulate = accumulate;
     for (const struct side *s = sides; s < sides + 2; s++) {
       const struct device_model *model = &s->device->model;
-      back.dy = at(s, &dy), back.x = at(s, &x), back.gamma = at(s, &gamma);
-      back.rstd = at(s, &rstd), back.dx = at(s, &dx), back.dgamma = at(s, &dgamma);
-      back.work = scratch(s->device, model->rmsnorm_workspace(model, rows, groups, C, s->threads));
+      back.dy = AT(dy), back.x = AT(x), back.gamma = AT(gamma), back.rstd = AT(rstd);
+      back.dx = AT(dx), back.dgamma = AT(dgamma);
+      back.work =
+          scratch(s->device, model->rmsnorm_workspace(model, n->rows, n->groups, C, s->threads));
       must(s->ops->norm_backward(s->lane, &back));
     }
-    expect_same("the norm's gradient", &dx);
-    expect_same("its weight's gradient", &dgamma);
+    EXPECT_SAME("a norm's gradient", &dx, &dgamma);
   }
   forget();
 }
 
 GPU_TEST(test_rmsnorm)
 {
-  check_rmsnorm(77, 1, 40, 40, false);
-  check_rmsnorm(300, 1, 768, 768, true);
-  check_rmsnorm(1000, 1, 4096, 4096, true);
-  check_rmsnorm(64, 1, 101, 101, true);
-  check_rmsnorm(200, 6, 128, 1024, false);
-  check_rmsnorm(33, 3, 40, 200, false);
-  check_rmsnorm(9, 1, 10000, 10000, true);
-  check_rmsnorm(5, 1, 10001, 10001, true);
-  check_rmsnorm(3, 1, 32768, 32768, false);
-  check_rmsnorm(700, 1, 3584, 3584, true);
-  check_rmsnorm(3001, 1, 3584, 3584, false); /* teams of warps take several rows */
-  check_rmsnorm(6001, 6, 128, 768, false);   /* so do halves of warps */
-  check_rmsnorm(40, 1, 5120, 5120, true);
-  check_rmsnorm(70, 1, 500, 512, false);
+  static const struct norm_shape
+      shapes[] = {{77, 1, 40, 40, false},       {300, 1, 768, 768, true},
+                  {1000, 1, 4096, 4096, true},  {64, 1, 101, 101, true},
+                  {200, 6, 128, 1024, false},   {33, 3, 40, 200, false},
+                  {9, 1, 10000, 10000, true},   {5, 1, 10001, 10001, true},
+                  {3, 1, 32768, 32768, false},  {700, 1, 3584, 3584, true},
+                  {3001, 1, 3584, 3584, false}, /* teams of warps take several rows */
+                  {6001, 6, 128, 768, false},   /* halves of warps take several rows */
+                  {40, 1, 5120, 5120, true},    {70, 1, 500, 512, false}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    check_rmsnorm(&shapes[i]);
 }
 
 static void check_layernorm(int64_t rows, int64_t C)
@@ -788,36 +808,26 @@ static void check_layernorm(int64_t rows, int64_t C)
               mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
               dbeta = sums(C, true);
   for (const struct side *s = sides; s < sides + 2; s++)
-    must(layernorm(s->lane, rows, C, 1e-5f, at(s, &x), at(s, &add), at(s, &sum), at(s, &gamma),
-                   at(s, &beta), at(s, &y), at(s, &mean), at(s, &rstd)));
-  expect_same("a layer norm", &y);
-  expect_same("its sum", &sum);
-  expect_same("its scale", &rstd);
+    must(layernorm(s->lane, rows, C, 1e-5f, AT(x), AT(add), AT(sum), AT(gamma), AT(beta), AT(y),
+                   AT(mean), AT(rstd)));
+  EXPECT_SAME("a layer norm", &y, &sum, &rstd);
   for (const struct side *s = sides; s < sides + 2; s++) {
     const struct device_model *model = &s->device->model;
     void *work = scratch(s->device, model->layernorm_workspace(model, rows, C, s->threads));
-    must(layernorm_backward(s->lane, rows, C, rows, at(s, &dy), at(s, &sum), at(s, &gamma),
-                            at(s, &mean), at(s, &rstd), true, at(s, &dx), true, at(s, &dgamma),
-                            at(s, &dbeta), work));
+    must(layernorm_backward(s->lane, rows, C, rows, AT(dy), AT(sum), AT(gamma), AT(mean), AT(rstd),
+                            true, AT(dx), true, AT(dgamma), AT(dbeta), work));
   }
-  expect_same("a layer norm's gradient", &dx);
-  expect_same("its weight's", &dgamma);
-  expect_same("its bias'", &dbeta);
+  EXPECT_SAME("a layer norm's gradient", &dx, &dgamma, &dbeta);
   forget();
 }
 
 GPU_TEST(test_layernorm)
 {
-  check_layernorm(77, 40);
-  check_layernorm(500, 768);
-  check_layernorm(64, 101);
-  check_layernorm(9, 6000);
-  check_layernorm(2000, 1536);
-  check_layernorm(7001, 768);
-  check_layernorm(40, 1024);
-  check_layernorm(300, 4096);
-  check_layernorm(150, 20000);
-  check_layernorm(33, 2001);
+  static const int64_t shapes[][2] = {{77, 40},     {500, 768},  {64, 101},  {9, 6000},
+                                      {2000, 1536}, {7001, 768}, {40, 1024}, {300, 4096},
+                                      {150, 20000}, {33, 2001}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    check_layernorm(shapes[i][0], shapes[i][1]);
 }
 
 static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const struct twin *x,
@@ -856,9 +866,8 @@ GPU_TEST(test_elementwise)
 {
   for (int64_t n = 1000; n <= 1003; n++) {
     struct twin a = input(n), b = input(n), c = output(n);
-    for (const struct side *s = sides; s < sides + 2; s++)
-      must(s->ops->add(s->lane, n, at(s, &a), at(s, &b), at(s, &c)));
-    expect_same("an addition", &c);
+    BOTH(add, n, AT(a), AT(b), AT(c));
+    EXPECT_SAME("an addition", &c);
     forget();
   }
 }
@@ -907,26 +916,18 @@ GPU_TEST(test_copy_rows)
                    STATUS_INTERNAL);
 }
 
-static void check_swiglu(int64_t rows, int64_t F)
-{
-  struct twin gu = input(rows * 2 * F), y = output(rows * F), dy = input(rows * F),
-              dgu = output(rows * 2 * F), again = output(rows * F);
-  for (const struct side *s = sides; s < sides + 2; s++) {
-    must(s->ops->swiglu(s->lane, rows, F, at(s, &gu), at(s, &y)));
-    must(s->ops->swiglu_backward(s->lane, rows, F, at(s, &gu), at(s, &dy), at(s, &dgu),
-                                 at(s, &again)));
-  }
-  expect_same("SwiGLU", &y);
-  expect_same("SwiGLU's gradient", &dgu);
-  expect_same("SwiGLU once more", &again);
-  forget();
-}
-
 GPU_TEST(test_swiglu)
 {
-  check_swiglu(77, 40);
-  check_swiglu(50, 101);
-  check_swiglu(64, 1024);
+  static const int64_t shapes[][2] = {{77, 40}, {50, 101}, {64, 1024}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const int64_t rows = shapes[i][0], F = shapes[i][1];
+    struct twin gu = input(rows * 2 * F), y = output(rows * F), dy = input(rows * F),
+                dgu = output(rows * 2 * F), again = output(rows * F);
+    BOTH(swiglu, rows, F, AT(gu), AT(y));
+    BOTH(swiglu_backward, rows, F, AT(gu), AT(dy), AT(dgu), AT(again));
+    EXPECT_SAME("SwiGLU", &y, &dgu, &again);
+    forget();
+  }
 }
 
 static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_t D, int64_t stride)
@@ -935,20 +936,15 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
   for (int64_t i = 0; i < D / 2; i++)
     inv_freq[i] = (float)pow(10000, -2.0 * (double)i / (double)D);
   struct twin x = input(B * T * stride);
-  struct rope op = {.rows = B * T,
-                    .T = T,
-                    .past = past,
-                    .heads = heads,
-                    .D = D,
-                    .stride = stride,
-                    .inv_freq = inv_freq};
+  struct rope op = {.rows = B * T, .T = T, .past = past, .heads = heads, .D = D};
+  op.stride = stride, op.inv_freq = inv_freq;
   for (int inverse = 0; inverse < 2; inverse++) {
     op.inverse = inverse;
     for (const struct side *s = sides; s < sides + 2; s++) {
-      op.x = at(s, &x);
+      op.x = AT(x);
       must(s->ops->rope(s->lane, &op));
     }
-    expect_same("rotary positions", &x);
+    EXPECT_SAME("rotary positions", &x);
     op.past += 100;
   }
   forget();
@@ -969,9 +965,8 @@ GPU_TEST(test_bias_gradient)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
       const int64_t rows = sizes[i][0], n = sizes[i][1], ld = sizes[i][2];
       struct twin d = input(rows * ld), db = sums(n, true);
-      for (const struct side *s = sides; s < sides + 2; s++)
-        must(s->ops->bias_gradient(s->lane, rows, n, rows, ld, at(s, &d), accumulate, at(s, &db)));
-      expect_same("a bias gradient", &db);
+      BOTH(bias_gradient, rows, n, rows, ld, AT(d), accumulate, AT(db));
+      EXPECT_SAME("a bias gradient", &db);
       forget();
     }
 }
@@ -1030,9 +1025,7 @@ static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
   char what[128];
   snprintf(what, sizeof what, "attention B %lld T %lld H %lld K %lld D %lld window %lld",
            (long long)B, (long long)T, (long long)H, (long long)K, (long long)D, (long long)window);
-  expect_same(what, &heads.out);
-  expect_same(what, &heads.lse);
-  expect_same(what, &heads.dqkv);
+  expect_same(what, (const struct twin *[]){&heads.out, &heads.lse, &heads.dqkv, NULL});
   forget();
 }
 
@@ -1082,11 +1075,6 @@ GPU_TEST(test_hopper_attention)
   check_attention(2, 77, 3, 1, 40, 0);
 }
 
-static bool knows(struct attention op)
-{
-  return cuda_work_hopper_knows(&op);
-}
-
 /* The GPU's answers are the model's. cuDNN's own are at most the bound. */
 GPU_TEST(test_workspaces)
 {
@@ -1106,35 +1094,25 @@ GPU_TEST(test_workspaces)
 GPU_TEST(test_hopper_knows)
 {
   float lse;
-  const struct attention op = {
+  const struct attention usual = {
       .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
-  struct attention other = op;
-  assert_true(knows(op));
-  other.head_width = 128;
-  assert_true(knows(other));
-  other.head_width = 96;
-  assert_false(knows(other));
-  other = op, other.window = 300;
-  assert_true(knows(other));
-  other.window = 299;
-  assert_false(knows(other));
-  other = op, other.past = 1;
-  assert_false(knows(other));
-  other = op, other.kv_batch_stride = 1;
-  assert_false(knows(other));
-  other = op, other.lse = NULL;
-  assert_false(knows(other));
-  other = op, other.batch = 65536 / 6;
-  assert_true(knows(other));
-  other.batch++;
-  assert_false(knows(other));
-  other = op, other.tokens = (1 << 24) - 1;
-  assert_true(knows(other));
-  other.tokens++;
-  assert_false(knows(other));
-  other = op, other.batch = 10000,
-  other.tokens = 1 << 20; /* more query blocks than an index counts */
-  assert_false(knows(other));
+  struct attention op;
+#define KNOWS(...) (op = usual, __VA_ARGS__, cuda_work_hopper_knows(&op))
+  assert_true(KNOWS(op.head_width = 64));
+  assert_true(KNOWS(op.head_width = 128));
+  assert_false(KNOWS(op.head_width = 96));
+  assert_true(KNOWS(op.window = 300));
+  assert_false(KNOWS(op.window = 299));
+  assert_false(KNOWS(op.past = 1));
+  assert_false(KNOWS(op.kv_batch_stride = 1));
+  assert_false(KNOWS(op.lse = NULL));
+  assert_true(KNOWS(op.batch = 65536 / 6));
+  assert_false(KNOWS(op.batch = 65536 / 6 + 1));
+  assert_true(KNOWS(op.tokens = (1 << 24) - 1));
+  assert_false(KNOWS(op.tokens = 1 << 24));
+  /* more query blocks than an index counts */
+  assert_false(KNOWS(op.batch = 10000, op.tokens = 1 << 20));
+#undef KNOWS
 }
 
 static size_t room_for(struct heads *heads, enum attention_room which)
@@ -1287,32 +1265,19 @@ GPU_TEST(test_hopper_bits)
 
 /* --- embedding, classifier, optimizer ------------------------------------ */
 
-static int32_t *tokens_there(const int32_t *token, int64_t n)
-{
-  int32_t *there = scratch(gpu, (size_t)n * sizeof *there);
-  copy_there(there, token, (size_t)n * sizeof *there);
-  return there;
-}
-
 static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
 {
   const int64_t rows = B * T;
   int32_t *token = scratch(host, (size_t)rows * sizeof *token);
   for (int64_t r = 0; r < rows; r++)
     token[r] = (int32_t)((r * r + 3 * r) % (r % 3 ? V : 5));
-  int32_t *there = tokens_there(token, rows);
+  const struct twin tokens = exact_of(token, (size_t)rows * sizeof *token);
   struct twin wte = input(V * C), wpe = input(T * C), x = output(rows * C), dx = input(rows * C),
               dwte = sums(V * C, true), dwpe = sums(T * C, true);
-  for (const struct side *s = sides; s < sides + 2; s++) {
-    const int32_t *const tokens = s->device == gpu ? there : token;
-    must(s->ops->embedding(s->lane, rows, T, C, V, tokens, at(s, &wte),
-                           at(s, positions ? &wpe : NULL), at(s, &x)));
-    must(s->ops->embedding_backward(s->lane, rows, T, C, V, tokens, at(s, &dx), at(s, &dwte), true,
-                                    at(s, positions ? &dwpe : NULL)));
-  }
-  expect_same("an embedding", &x);
-  expect_same("an embedding's gradient", &dwte);
-  expect_same("its positions'", &dwpe);
+  BOTH(embedding, rows, T, C, V, AT(tokens), AT(wte), AT_IF(positions, wpe), AT(x));
+  BOTH(embedding_backward, rows, T, C, V, AT(tokens), AT(dx), AT(dwte), true,
+       AT_IF(positions, dwpe));
+  EXPECT_SAME("an embedding", &x, &dwte, &dwpe);
   forget();
 }
 
@@ -1326,52 +1291,39 @@ GPU_TEST(test_embedding)
   check_embedding(2, 600001, 8, 50257, false); /* sorted in two passes */
 }
 
-/* Any workspace gives the same bits, because only columns are cut. Too small a one is refused. */
-GPU_TEST(test_embedding_room)
+/* The gradient of tokens that repeat, 3000 of 40: += to dwte, which begins with the same values. */
+enum { REPEATED = 3000, FEW_WORDS = 40 };
+static enum status repeated_gradient(int64_t C, size_t bytes, float *out)
 {
-  enum { ROWS = 3000, C = 1000, V = 40 };
-  static float few[V * C], all[V * C];
   cudaError_t error = cudaSuccess;
   struct gpu_launch launch = cuda_launch(gpu_lane); /* which has a workspace */
-  int32_t token[ROWS];
-  for (int r = 0; r < ROWS; r++)
-    token[r] = r * r % 77 % V;
-  int32_t *there = tokens_there(token, ROWS);
-  struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
+  int32_t token[REPEATED];
+  for (int r = 0; r < REPEATED; r++)
+    token[r] = r * r % 77 % FEW_WORDS;
+  draws = 1000;
+  struct twin tokens = exact_of(token, sizeof token), dx = input(REPEATED * C),
+              dwte = sums(FEW_WORDS * C, true);
   launch.error = &error;
-  launch.bytes = 1 << 10;
-  gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL);
-  assert_int_equal(error, cudaErrorMemoryAllocation);
-  for (int time = 0; time < 2; time++) {
-    upload(&dwte);
-    launch.bytes = time ? CUDA_WORKSPACE : 256 << 10;
-    gpu_embedding_backward(&launch, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL);
-    must_cuda(error);
-    must_cuda(cudaDeviceSynchronize());
-    must_cuda(cudaMemcpy(time ? all : few, dwte.there, sizeof all, cudaMemcpyDeviceToHost));
-  }
-  assert_memory_equal(few, all, sizeof all);
+  launch.bytes = bytes;
+  gpu_embedding_backward(&launch, REPEATED, REPEATED, C, FEW_WORDS, tokens.there, dx.there,
+                         dwte.there, false, NULL);
+  memcpy(out, download(&dwte), bytes_there(&dwte));
   forget();
+  return error == cudaErrorMemoryAllocation ? STATUS_MEMORY : cuda_check(error, "a gradient");
 }
 
-/* The second time gives the same bits. */
+/* Any workspace gives the same bits, because only columns are cut, and so does a second time. Too
+ * small a workspace is refused. */
 GPU_TEST(test_embedding_repeats)
 {
-  enum { ROWS = 3000, C = 256, V = 40 };
-  static float first[V * C], second[V * C];
-  int32_t token[ROWS];
-  for (int r = 0; r < ROWS; r++)
-    token[r] = r * r % 77 % V;
-  int32_t *there = tokens_there(token, ROWS);
-  struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
-  for (int time = 0; time < 2; time++) {
-    upload(&dwte);
-    must(gpu->ops->embedding_backward(gpu_lane, ROWS, ROWS, C, V, there, dx.there, dwte.there,
-                                      false, NULL));
-    must_cuda(cudaDeviceSynchronize());
-    must_cuda(cudaMemcpy(time ? second : first, dwte.there, sizeof first, cudaMemcpyDeviceToHost));
+  static float want[FEW_WORDS * 1000], got[FEW_WORDS * 1000];
+  assert_int_equal(repeated_gradient(1000, 1 << 10, got), STATUS_MEMORY);
+  for (int wide = 0; wide < 2; wide++) {
+    const int64_t C = wide ? 1000 : 256;
+    must(repeated_gradient(C, wide ? 256 << 10 : CUDA_WORKSPACE, want));
+    must(repeated_gradient(C, CUDA_WORKSPACE, got));
+    assert_memory_equal(got, want, (size_t)(FEW_WORDS * C) * sizeof *got);
   }
-  assert_memory_equal(first, second, sizeof first);
 }
 
 static void expect_fault(const char *what)
@@ -1384,28 +1336,29 @@ static void expect_fault(const char *what)
 
 GPU_TEST(test_bad_token)
 {
-  int32_t token[] = {3, 9, 10, 0};
-  int32_t *there = tokens_there(token, 4);
-  struct twin wte = input(10 * 16), x = output(4 * 16), dwte = sums(10 * 16, true);
-  must(gpu->ops->embedding(gpu_lane, 2, 2, 16, 10, there, wte.there, NULL, x.there));
+  const int32_t token[] = {3, 9, 10, 0};
+  struct twin tokens = exact_of(token, sizeof token), wte = input(10 * 16), x = output(4 * 16),
+              dwte = sums(10 * 16, true);
+  must(gpu->ops->embedding(gpu_lane, 2, 2, 16, 10, tokens.there, wte.there, NULL, x.there));
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
-  must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, there, wte.there, NULL, x.there));
-  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, there, x.there, dwte.there, false,
-                                    NULL)); /* touches no memory of others */
+  must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, tokens.there, wte.there, NULL, x.there));
+  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, tokens.there, x.there, dwte.there,
+                                    false, NULL)); /* touches no memory of others */
   expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
 }
 
 GPU_TEST(test_bad_target)
 {
-  int32_t target[] = {3, -1, -2};
-  int32_t *there = tokens_there(target, 3);
-  struct twin logits = input(3 * 40);
+  const int32_t target[] = {3, -1, -2};
+  struct twin targets = exact_of(target, sizeof target), logits = input(3 * 40);
   double *loss = scratch(gpu, 3 * sizeof *loss);
-  must(gpu->ops->cross_entropy(gpu_lane, 2, 40, 40, logits.there, there, 1, false, loss));
-  must_cuda(cudaDeviceSynchronize());
-  must(gpu->ops->lane_check(gpu_lane));
-  must(gpu->ops->cross_entropy(gpu_lane, 3, 40, 40, logits.there, there, 1, false, loss));
+  for (int rows = 2; rows <= 3; rows++) {
+    must_cuda(cudaDeviceSynchronize());
+    must(gpu->ops->lane_check(gpu_lane));
+    must(gpu->ops->cross_entropy(gpu_lane, rows, 40, 40, logits.there, targets.there, 1, false,
+                                 loss));
+  }
   expect_fault("target 2 of the batch is -2, outside the vocabulary of 40");
 }
 
@@ -1414,24 +1367,22 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
   int32_t *target = scratch(host, (size_t)rows * sizeof *target);
   for (int64_t r = 0; r < rows; r++)
     target[r] = r % 5 == 4 ? -1 : r % 7 == 0 ? (int32_t)(V - 1) : (int32_t)(r * 37 % V);
-  int32_t *there = tokens_there(target, rows);
+  const struct twin targets = exact_of(target, (size_t)rows * sizeof *target);
   struct twin logits = input(rows * ld);
-  double *loss = scratch(host, (size_t)rows * 8), *loss_there = scratch(gpu, (size_t)rows * 8),
-         got[4096];
+  struct twin loss = exact_make(2 * rows, DTYPE_F32, false, false); /* rows doubles */
+  const double *want = at(&sides[0], &loss);
   for (int gradient = 0; gradient < 2; gradient++) {
     for (int64_t r = 0; r < rows && gradient; r++)
       for (int64_t i = V; i < ld; i++)
-        logits.here[r * ld + i] = NAN; /* is to become 0 */
+        logits.here[r * ld + i] = NAN; /* must become 0 */
     upload(&logits);
-    must(host->ops->cross_entropy(host_lane, rows, V, ld, logits.here, target, 0.25f, gradient,
-                                  loss));
-    must(gpu->ops->cross_entropy(gpu_lane, rows, V, ld, logits.there, there, 0.25f, gradient,
-                                 loss_there));
-    expect_same("the classifier's gradient", &logits);
-    must_cuda(cudaMemcpy(got, loss_there, (size_t)rows * 8, cudaMemcpyDeviceToHost));
+    BOTH(cross_entropy, rows, V, ld, AT(logits), AT(targets), 0.25f, gradient, AT(loss));
+    EXPECT_SAME("the classifier's gradient", &logits);
+    double *got = download(&loss);
     for (int64_t r = 0; r < rows; r++)
-      if (!(fabs(got[r] - loss[r]) <= 1e-5 * (1 + fabs(loss[r]))))
-        fail_msg("loss of row %lld is %.9g, not %.9g", (long long)r, got[r], loss[r]);
+      if (!(fabs(got[r] - want[r]) <= 1e-5 * (1 + fabs(want[r]))))
+        fail_msg("loss of row %lld is %.9g, not %.9g", (long long)r, got[r], want[r]);
+    drop(host, got);
   }
   forget();
 }
@@ -1449,161 +1400,78 @@ GPU_TEST(test_classifier)
   check_classifier(3, 300001, 300032);
 }
 
-GPU_TEST(test_adamw)
-{
-  for (int64_t n = 1000; n <= 1001; n++) {
-    struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
-                copy = output(n);
-    for (int64_t i = 0; i < n; i++)
-      v.here[i] *= v.here[i];
-    upload(&v);
-    struct update op = {.lr = 1e-2,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .decay = 0.1,
-                        .grad_scale = 0.5f,
-                        .bias1 = 0.3,
-                        .bias2 = 0.2};
-    must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here},
-                           copy.here));
-    op.copy = compute;
-    must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
-                          copy.there));
-    expect_same("AdamW's masters", &master);
-    expect_same("its first moment", &m);
-    expect_same("its second moment", &v);
-    expect_same("its working copy", &copy);
-    struct twin *all[] = {&master, &grad, &m, &v, &copy};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-      twin_free(all[i]);
-  }
-}
+static const struct update ADAMW = {.lr = 1e-2,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .momentum = 0.9,
+                                    .grad_scale = 0.3f,
+                                    .bias1 = 0.3,
+                                    .bias2 = 0.2};
 
-static void expect_bits(const char *what, const void *there, const void *want, size_t bytes)
+/* Scale and finite come of an outcome, if there is one. If it is not finite, nothing changes. */
+static void check_adamw(int64_t n, const struct outcome *outcome)
 {
-  void *got = room(host, bytes);
-  must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(got, there, bytes, cudaMemcpyDeviceToHost));
-  if (memcmp(got, want, bytes))
-    fail_msg("%s: other bits", what);
-  host->ops->release(host, got);
-}
-
-static void *place_there(const void *here, size_t bytes)
-{
-  void *there = room(gpu, bytes);
-  copy_there(there, here, bytes);
-  return there;
-}
-
-/* Scale and finite come of the outcome; where it is not finite nothing changes. */
-GPU_TEST(test_adamw_outcome)
-{
-  const int64_t n = 1003;
   struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
               copy = output(n);
-  struct outcome outcome = {.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3, .finite = 1};
-  struct update op = {.lr = 1e-2,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .decay = 0.1,
-                      .grad_scale = NAN,
-                      .bias1 = 0.3,
-                      .bias2 = 0.2};
+  struct twin given = exact_of(outcome ? outcome : &(struct outcome){0}, sizeof *outcome);
+  struct update op = ADAMW;
+  op.decay = 0.1;
+  op.grad_scale = outcome ? NAN : 0.5f;
   for (int64_t i = 0; i < n; i++)
     v.here[i] *= v.here[i];
   upload(&v);
-  void *there = place_there(&outcome, sizeof outcome);
-  op.outcome = &outcome;
-  must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here},
-                         copy.here));
-  op.outcome = there;
-  op.copy = compute;
-  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
-                        copy.there));
-  expect_same("AdamW's masters", &master);
-  expect_same("its first moment", &m);
-  expect_same("its working copy", &copy);
-
-  outcome.finite = 0;
-  copy_there(there, &outcome, sizeof outcome);
-  must_cuda(cudaMemcpy(master.here, master.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
-  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
-                        copy.there));
-  expect_bits("masters of a step that is not finite", master.there, master.here, (size_t)n * 4);
-  struct twin *all[] = {&master, &grad, &m, &v, &copy};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
-  gpu->ops->release(gpu, there);
-}
-
-/* An array of `type` on both devices, the same bits. */
-struct same {
-  size_t bytes;
-  void *here, *there;
-};
-
-/* random: normal numbers, of which every seventh is small (subnormal in fp16), or their squares;
- * else NaN. */
-static struct same same_make(int64_t n, enum dtype type, bool random, bool squared)
-{
-  float *value = room(host, (size_t)n * sizeof *value);
-  struct same same = {.bytes = (size_t)n * dtype_size(type)};
-  same.here = room(host, same.bytes);
-  rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, n, 0, 1, value);
-  for (int64_t i = 0; i < n; i++) {
-    value[i] *= i % 7 == 3 ? 1e-3f : 1;
-    value[i] = !random ? NAN : squared ? value[i] * value[i] : value[i];
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.copy = s->device->model.compute;
+    op.outcome = AT_IF(outcome, given);
+    must(s->ops->update(s->lane, n, &op, AT(master), AT(grad), (void *[]){AT(m), AT(v)}, AT(copy)));
   }
-  dtype_convert(same.here, type, value, DTYPE_F32, (size_t)n);
-  same.there = place_there(same.here, same.bytes);
-  host->ops->release(host, value);
-  return same;
+  EXPECT_SAME("AdamW", &master, &m, &v, &copy);
+  if (outcome) {
+    const struct outcome bad = {.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3};
+    copy_there(given.there, &bad, sizeof bad);
+    must_cuda(cudaMemcpy(master.here, master.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
+    must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
+                          copy.there));
+    EXPECT_BITS("masters of a step that is not finite", &master);
+  }
+  forget();
 }
 
-static void same_free(struct same *same)
+GPU_TEST(test_adamw)
 {
-  host->ops->release(host, same->here);
-  gpu->ops->release(gpu, same->there);
+  check_adamw(1000, NULL);
+  check_adamw(1001, NULL);
+  check_adamw(1003,
+              &(struct outcome){.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3, .finite = 1});
 }
 
-static void *later(void *base, int64_t elements, enum dtype type)
+/* Element `skip` of a twin on the side; NULL if it is not wanted. */
+static void *later(const struct side *side, bool wanted, const struct twin *twin, int64_t skip)
 {
-  return (char *)base + (size_t)elements * dtype_size(type);
+  return wanted ? (char *)at(side, twin) + (size_t)skip * dtype_size(twin->type) : NULL;
 }
 
 /* Three steps, the last two with other random bits. `skip`: offset of the range in the arrays, in
  * elements. If it is no multiple of 4, nothing is aligned. */
 static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
-  struct same master = same_make(n + skip, op.master, true, false),
-              grad = same_make(n + skip, op.grad, true, false),
-              m = same_make(n + skip, op.states, true, false),
-              v = same_make(n + skip, op.states, true, true),
-              copy = same_make(n + skip, op.copy, false, false);
-  for (int step = 0; step < 3; step++) {
-    must(host->ops->update(
-        host_lane, n, &op, later(master.here, skip, op.master), later(grad.here, skip, op.grad),
-        (void *[]){later(m.here, skip, op.states), later(v.here, skip, op.states)},
-        copies ? later(copy.here, skip, op.copy) : NULL));
-    must(gpu->ops->update(
-        gpu_lane, n, &op, later(master.there, skip, op.master), later(grad.there, skip, op.grad),
-        (void *[]){later(m.there, skip, op.states), later(v.there, skip, op.states)},
-        copies ? later(copy.there, skip, op.copy) : NULL));
-    op.seed += 77;
-  }
+  struct twin master = exact_make(n + skip, op.master, true, false),
+              grad = exact_make(n + skip, op.grad, true, false),
+              m = exact_make(n + skip, op.states, true, false),
+              v = exact_make(n + skip, op.states, true, true),
+              copy = exact_make(n + skip, op.copy, false, false);
+  for (int step = 0; step < 3; step++, op.seed += 77)
+    BOTH(update, n, &op, later(s, true, &master, skip), later(s, true, &grad, skip),
+         (void *[]){later(s, true, &m, skip), later(s, true, &v, skip)},
+         later(s, copies, &copy, skip));
   char what[160];
   snprintf(what, sizeof what,
            "optimizer %d of %lld behind %lld, gradients %s, states %s, copy %s%s", (int)op.rule,
            (long long)n, (long long)skip, dtype_name(op.grad), dtype_name(op.states),
            copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
-  struct same *all[] = {&m, &v, &master, &copy, &grad};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    expect_bits(what, all[i]->there, all[i]->here, all[i]->bytes);
-    same_free(all[i]);
-  }
+  EXPECT_BITS(what, &m, &v, &master, &copy, &grad);
+  forget();
 }
 
 /* Both devices do the same operations in the same order, and round each by itself: the same bits,
@@ -1613,16 +1481,9 @@ GPU_TEST(test_update_types)
   static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16},
                           moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16},
                           copies[] = {DTYPE_F32, DTYPE_BF16};
-  struct update op = {.lr = 1e-2,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .decay = 0.1,
-                      .momentum = 0.9,
-                      .grad_scale = 0.3f,
-                      .bias1 = 0.3,
-                      .bias2 = 0.2,
-                      .seed = 11};
+  struct update op = ADAMW;
+  op.decay = 0.1;
+  op.seed = 11;
   for (op.rule = 0; optim_states(op.rule) > 0; op.rule++)
     for (int kind = 0; kind < 36; kind++) {
       op.nesterov = kind % 5 < 2;
@@ -1639,36 +1500,17 @@ GPU_TEST(test_update_types)
 GPU_TEST(test_update_of_nothing)
 {
   enum { N = 1003 };
-  for (struct update op = {.lr = -1,
-                          .beta1 = 0.9,
-                          .beta2 = 0.95,
-                          .eps = 1e-8,
-                          .momentum = 0.9,
-                          .grad_scale = 0.3f,
-                          .bias1 = 0.3,
-                          .bias2 = 0.2};
-       optim_states(op.rule) > 0; op.rule++)
+  struct update op = ADAMW;
+  op.lr = -1;
+  for (op.rule = 0; optim_states(op.rule) > 0; op.rule++)
     for (int keeps = 0; keeps < 2; keeps++) {
-      struct same grad = same_make(N, op.grad, true, false),
-                  copy = same_make(N, op.copy, false, false),
-                  m = same_make(N, op.states, true, false);
-      must(host->ops->update(host_lane, N, &op, NULL, grad.here,
-                             (void *[]){keeps ? m.here : NULL, NULL}, copy.here));
-      must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there,
-                            (void *[]){keeps ? m.there : NULL, NULL}, copy.there));
-      struct same *all[] = {&m, &copy, &grad};
-      for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        expect_bits("an update without a master", all[i]->there, all[i]->here, all[i]->bytes);
-        same_free(all[i]);
-      }
+      struct twin grad = exact_make(N, op.grad, true, false),
+                  copy = exact_make(N, op.copy, false, false),
+                  m = exact_make(N, op.states, true, false);
+      BOTH(update, N, &op, NULL, AT(grad), (void *[]){AT_IF(keeps, m), NULL}, AT(copy));
+      EXPECT_BITS("an update without a master", &m, &copy, &grad);
+      forget();
     }
-}
-
-static struct same same_of(const void *from, size_t bytes)
-{
-  struct same same = {.bytes = bytes, .here = room(host, bytes), .there = place_there(from, bytes)};
-  memcpy(same.here, from, bytes);
-  return same;
 }
 
 /* Moments in fp16 (device/moments.h): from every finite code, by gradients from 1e-13 to 1e17,
@@ -1678,15 +1520,8 @@ GPU_TEST(test_adamw_fp16)
   enum { CODES = 1 << 16 };
   static uint16_t first[CODES], second[CODES];
   static float gradient[CODES];
-  struct update op = {.lr = 1e-2,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .grad_scale = 1,
-                      .bias1 = 0.3,
-                      .bias2 = 0.2,
-                      .states = DTYPE_F16,
-                      .seed = 3};
+  struct update op = ADAMW;
+  op.grad_scale = 1, op.states = DTYPE_F16, op.seed = 3;
   rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, CODES, 0, 1, gradient);
   for (int i = 0; i < CODES; i++) {
     first[i] = (i & 0x7c00) == 0x7c00 ? 0 : (uint16_t)i;
@@ -1695,21 +1530,14 @@ GPU_TEST(test_adamw_fp16)
     gradient[i] = ldexpf(gradient[i], 6 * (i % 17) - 42);
   }
   for (int stochastic = 0; stochastic < 2; stochastic++) {
-    struct same master = same_make(CODES, op.master, true, false),
-                grad = same_of(gradient, sizeof gradient), m = same_of(first, sizeof first),
-                v = same_of(second, sizeof second);
+    struct twin master = exact_make(CODES, op.master, true, false),
+                grad = exact_of(gradient, sizeof gradient), m = exact_of(first, sizeof first),
+                v = exact_of(second, sizeof second);
     op.stochastic = stochastic;
-    for (int step = 0; step < 3; step++, op.seed += 77) {
-      must(host->ops->update(host_lane, CODES, &op, master.here, grad.here,
-                             (void *[]){m.here, v.here}, NULL));
-      must(gpu->ops->update(gpu_lane, CODES, &op, master.there, grad.there,
-                            (void *[]){m.there, v.there}, NULL));
-    }
-    struct same *all[] = {&m, &v, &master, &grad};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-      expect_bits("AdamW with moments in fp16", all[i]->there, all[i]->here, all[i]->bytes);
-      same_free(all[i]);
-    }
+    for (int step = 0; step < 3; step++, op.seed += 77)
+      BOTH(update, CODES, &op, AT(master), AT(grad), (void *[]){AT(m), AT(v)}, NULL);
+    EXPECT_BITS("AdamW with moments in fp16", &m, &v, &master, &grad);
+    forget();
   }
 }
 
@@ -1718,35 +1546,20 @@ GPU_TEST(test_adamw_fp16)
 GPU_TEST(test_adamw_split)
 {
   enum { N = 1003, CUT = 402 };
-  const struct update op = {.lr = 1e-2,
-                            .beta1 = 0.9,
-                            .beta2 = 0.95,
-                            .eps = 1e-8,
-                            .grad_scale = 1,
-                            .bias1 = 0.3,
-                            .bias2 = 0.2,
-                            .states = DTYPE_BF16,
-                            .stochastic = true,
-                            .seed = 5,
-                            .first = (INT64_C(1) << 32) - 501};
-  struct update rest = op;
-  struct same master = same_make(N, op.master, true, false),
-              grad = same_make(N, op.grad, true, false), m = same_make(N, op.states, true, false),
-              v = same_make(N, op.states, true, true);
-  rest.first += CUT;
+  struct update op = ADAMW;
+  op.grad_scale = 1, op.states = DTYPE_BF16, op.stochastic = true, op.seed = 5;
+  op.first = (INT64_C(1) << 32) - 501;
+  struct twin master = exact_make(N, op.master, true, false),
+              grad = exact_make(N, op.grad, true, false), m = exact_make(N, op.states, true, false),
+              v = exact_make(N, op.states, true, true);
   must(host->ops->update(host_lane, N, &op, master.here, grad.here, (void *[]){m.here, v.here},
                          NULL));
-  must(gpu->ops->update(gpu_lane, CUT, &op, master.there, grad.there, (void *[]){m.there, v.there},
-                        NULL));
-  must(gpu->ops->update(gpu_lane, N - CUT, &rest, later(master.there, CUT, op.master),
-                        later(grad.there, CUT, op.grad),
-                        (void *[]){later(m.there, CUT, op.states), later(v.there, CUT, op.states)},
-                        NULL));
-  struct same *all[] = {&master, &m, &v, &grad};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    expect_bits("AdamW in two calls", all[i]->there, all[i]->here, all[i]->bytes);
-    same_free(all[i]);
-  }
+  for (int64_t first = 0, n = CUT; first < N; first += n, op.first += n, n = N - CUT)
+    must(gpu->ops->update(
+        gpu_lane, n, &op, later(&sides[1], true, &master, first),
+        later(&sides[1], true, &grad, first),
+        (void *[]){later(&sides[1], true, &m, first), later(&sides[1], true, &v, first)}, NULL));
+  EXPECT_BITS("AdamW in two calls", &master, &m, &v, &grad);
 }
 
 /* Muon's iterations. Oracle: the host in fp32. In bf16 a rounding of 2^-9 grows with the slope
@@ -1758,15 +1571,13 @@ GPU_TEST(test_orthogonalize)
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const int64_t rows = shapes[i][0], cols = shapes[i][1];
     struct twin in = input(rows * cols), out = output(rows * cols);
-    void *here = room(host, muon->workspace(host->model.compute, rows, cols)),
-         *there = room(gpu, muon->workspace(gpu->model.compute, rows, cols));
-    must(muon->transform(host_lane, host->model.compute, rows, cols, in.here, out.here, here));
-    must(muon->transform(gpu_lane, gpu->model.compute, rows, cols, in.there, out.there, there));
+    for (const struct side *s = sides; s < sides + 2; s++) {
+      const enum dtype type = s->device->model.compute;
+      void *work = scratch(s->device, muon->workspace(type, rows, cols));
+      must(muon->transform(s->lane, type, rows, cols, AT(in), AT(out), work));
+    }
     expect_within("an orthogonal matrix", &out, compute == DTYPE_F32 ? 1e-4 : 0.05);
-    host->ops->release(host, here);
-    gpu->ops->release(gpu, there);
-    twin_free(&in);
-    twin_free(&out);
+    forget();
   }
 }
 
@@ -1798,27 +1609,21 @@ static void sum_parts_as_the_host(int parts, int64_t n, enum dtype type)
 {
   struct twin base = twin_make(n * parts, type, true), dst = sums(n, true);
   const bool accumulate = parts % 2 == 0;
-  must(host->ops->sum_parts(host_lane, n, parts, DTYPE_F32, base.here, n, accumulate, dst.here));
-  must(gpu->ops->sum_parts(gpu_lane, n, parts, type, base.there, n, accumulate, dst.there));
-  expect_bits("a sum over parts", dst.there, dst.here, (size_t)n * 4);
+  BOTH(sum_parts, n, parts, s->device == gpu ? type : DTYPE_F32, AT(base), n, accumulate, AT(dst));
+  EXPECT_BITS("a sum over parts", &dst);
   forget();
 }
 
 /* The tree over ranks must agree bit for bit. */
 GPU_TEST(test_sum_parts)
 {
-  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 37, 127},
-                   thousands[] = {1023, 1024, 1031, 4096, 4101, 65539};
+  static const int counts[] = {1,  2,  3,  4,   5,    6,    7,    8,    9,    15,
+                               16, 23, 37, 127, 1023, 1024, 1031, 4096, 4101, 65539};
   for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-    for (int64_t n = 4096; n < 4098; n++) {
-      sum_parts_as_the_host(counts[c], n, DTYPE_F32);
-      sum_parts_as_the_host(counts[c], n, DTYPE_BF16);
-    }
-  for (size_t c = 0; c < sizeof thousands / sizeof *thousands; c++)
-    for (int64_t n = 64; n < 66; n++) {
-      sum_parts_as_the_host(thousands[c], n, DTYPE_F32);
-      sum_parts_as_the_host(thousands[c], n, DTYPE_BF16);
-    }
+    for (int odd = 0; odd < 2; odd++)
+      for (int half = 0; half < 2; half++)
+        sum_parts_as_the_host(counts[c], (counts[c] < 1000 ? 4096 : 64) + odd,
+                              half ? DTYPE_BF16 : DTYPE_F32);
   assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 0, DTYPE_F32, NULL, 1, false, NULL),
                    STATUS_INTERNAL);
   assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F64, NULL, 1, false, NULL),
@@ -1834,36 +1639,30 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   struct codec codec;
   must(codec_make(name, &set, false, &codec));
   const size_t work = (size_t)codec_work(&codec, n, parts);
-  struct codec_pass here = {host_lane, n, parts, draws, scratch(host, work), NULL},
-                    there = {gpu_lane, n, parts, draws, scratch(gpu, work), NULL};
   const int64_t bytes = codec.ops->bytes(&codec, n);
-  const bool accumulate = parts % 2 == 0;
   struct twin x = sums(n * parts, true), messages = sums((parts * bytes + 3) / 4, false),
-              out = sums(n, true), largest = sums(1, false);
-  must(host->ops->max_magnitude(host_lane, n * parts, x.here, largest.here));
-  must(gpu->ops->max_magnitude(gpu_lane, n * parts, x.there, largest.there));
-  expect_bits("the largest magnitude", largest.there, largest.here, 4);
-  here.largest = largest.here;
-  there.largest = largest.there;
-  must(codec.ops->encode(&codec, &here, x.here, messages.here));
-  must(codec.ops->encode(&codec, &there, x.there, messages.there));
-  expect_bits(name, messages.there, messages.here, (size_t)(parts * bytes));
-  must(codec.ops->decode_sum(&codec, &here, messages.here, bytes, accumulate, out.here));
-  must(codec.ops->decode_sum(&codec, &there, messages.there, bytes, accumulate, out.there));
-  expect_bits(name, out.there, out.here, (size_t)n * 4);
-  must(codec.ops->subtract(&codec, &here, messages.here, x.here));
-  must(codec.ops->subtract(&codec, &there, messages.there, x.there));
-  expect_bits(name, x.there, x.here, (size_t)(n * parts) * 4);
-  for (int half = 0; codec.ops->decode && half <= !plain; half++) {
-    const enum dtype type = half ? DTYPE_BF16 : DTYPE_F32;
-    const size_t all = (size_t)(n * parts) * dtype_size(type);
-    struct twin each = sums(n * parts, true);
-    for (int adds = 0; adds < 2; adds++) {
-      must(codec.ops->decode(&codec, &here, messages.here, adds, type, each.here));
-      must(codec.ops->decode(&codec, &there, messages.there, adds, type, each.there));
-      expect_bits(name, each.there, each.here, all);
-    }
+              out = sums(n, true), largest = sums(1, false), each[4];
+  struct codec_pass passes[2];
+  for (int i = 0; i < 4; i++)
+    each[i] = sums(n * parts, true);
+  BOTH(max_magnitude, n * parts, AT(x), AT(largest));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    struct codec_pass *pass = &passes[s - sides];
+    *pass = (struct codec_pass){s->lane, n, parts, 0, scratch(s->device, work), AT(largest)};
+    pass->seed = draws;
+    must(codec.ops->encode(&codec, pass, AT(x), AT(messages)));
   }
+  EXPECT_BITS(name, &largest, &messages);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    const struct codec_pass *pass = &passes[s - sides];
+    must(codec.ops->decode_sum(&codec, pass, AT(messages), bytes, parts % 2 == 0, AT(out)));
+    must(codec.ops->subtract(&codec, pass, AT(messages), AT(x)));
+    for (int i = 0; codec.ops->decode && i < (plain ? 2 : 4); i++)
+      for (int adds = 0; adds <= i % 2; adds++)
+        must(codec.ops->decode(&codec, pass, AT(messages), adds, i < 2 ? DTYPE_F32 : DTYPE_BF16,
+                               AT(each[i])));
+  }
+  EXPECT_BITS(name, &out, &x, &each[0], &each[1], &each[2], &each[3]);
   forget();
 }
 
@@ -1906,26 +1705,24 @@ GPU_TEST(test_codecs)
 
 /* Two vectors of n elements, of which one or two are not finite. Their blocks are sent as zeros,
  * the others are not. */
-static void bad_blocks_as_the_host(const char *name, int64_t block, int64_t n, int64_t at,
+static void bad_blocks_as_the_host(const char *name, int64_t block, int64_t n, int64_t first,
                                    float bad)
 {
   enum { PARTS = 2 };
   const struct codec_settings set = {.block = block};
   struct codec codec;
   must(codec_make(name, &set, false, &codec));
-  struct codec_pass here = {host_lane, n, PARTS, draws, NULL, NULL},
-                    there = {gpu_lane, n, PARTS, draws, NULL, NULL};
   const int64_t bytes = PARTS * codec.ops->bytes(&codec, n);
   struct twin x = sums(PARTS * n, true), message = sums(bytes / 4, false), largest = sums(1, false);
-  x.here[at] = x.here[n - 1] = bad;
+  x.here[first] = x.here[n - 1] = bad;
   largest.here[0] = fabsf(bad);
   upload(&x);
   upload(&largest);
-  here.largest = largest.here;
-  there.largest = largest.there;
-  must(codec.ops->encode(&codec, &here, x.here, message.here));
-  must(codec.ops->encode(&codec, &there, x.there, message.there));
-  expect_bits(name, message.there, message.here, (size_t)bytes);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    const struct codec_pass pass = {s->lane, n, PARTS, draws, NULL, AT(largest)};
+    must(codec.ops->encode(&codec, &pass, AT(x), AT(message)));
+  }
+  EXPECT_BITS(name, &message);
   forget();
 }
 
@@ -1976,25 +1773,19 @@ static void selection_as_the_host(const struct selection *op, int64_t n, int kin
                                : 6 * each + 2 * (each % 2);
   struct twin x = sums(PARTS * n, true), slots = sums(PARTS * stride / 4, false),
               out = sums(PARTS * n, true);
-  struct slots here = {(uint16_t *)(slots.here + each), slots.here, stride, stride, NULL},
-               there = {(uint16_t *)((float *)slots.there + each), slots.there, stride, stride,
-                        NULL};
-  if (marks) {
-    here.bits = (uint32_t *)here.indices;
-    there.bits = (uint32_t *)there.indices;
-    here.indices = there.indices = NULL;
-  }
   fill_extremes(kind, PARTS * n, x.here);
   upload(&x);
-  must(host->ops->select(host_lane, op, n, PARTS, x.here, &here));
-  must(gpu->ops->select(gpu_lane, op, n, PARTS, x.there, &there));
-  expect_bits("a selection", slots.there, slots.here, (size_t)(PARTS * stride));
+  struct slots placed[2];
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    float *values = AT(slots);
+    placed[s - sides] = (struct slots){marks ? NULL : (uint16_t *)(values + each), values, stride,
+                                       stride, marks ? (uint32_t *)(values + each) : NULL};
+  }
+  BOTH(select, op, n, PARTS, AT(x), &placed[s - sides]);
+  EXPECT_BITS("a selection", &slots);
   for (int mode = SCATTER_SET; mode <= SCATTER_ADD_EACH && kind != 2 && kind != 3; mode++) {
-    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, DTYPE_F32,
-                            out.here));
-    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, DTYPE_F32,
-                           out.there));
-    expect_bits("a sparse sum", out.there, out.here, (size_t)(PARTS * n) * 4);
+    BOTH(scatter, op, n, PARTS, &placed[s - sides], (enum scatter_mode)mode, DTYPE_F32, AT(out));
+    EXPECT_BITS("a sparse sum", &out);
   }
   forget();
 }
@@ -2038,14 +1829,13 @@ GPU_TEST(test_exponents)
       fill_extremes(kind, PARTS * n, x.here);
       for (int64_t i = 0; kind == 5 && i < PARTS * n; i++) {
         const uint32_t bits = i / 2048 % 2 ? 0 : (uint32_t)i * 2654435761u;
-        memcpy((float *)x.here + i, &bits, sizeof bits);
+        memcpy(x.here + i, &bits, sizeof bits);
       }
       upload(&x);
-      must(host->ops->pack_exponents(host_lane, n, PARTS, x.here, messages.here));
-      must(gpu->ops->pack_exponents(gpu_lane, n, PARTS, x.there, messages.there));
-      expect_bits("short exponents", messages.there, messages.here, (size_t)(PARTS * bytes));
+      BOTH(pack_exponents, n, PARTS, AT(x), AT(messages));
       must(gpu->ops->unpack_exponents(gpu_lane, n, PARTS, messages.there, bytes, out.there));
-      expect_bits("a vector", out.there, x.here, (size_t)(PARTS * n) * 4);
+      memcpy(out.here, x.here, bytes_there(&x));
+      EXPECT_BITS("short exponents", &messages, &out);
       forget();
     }
 }
@@ -2068,13 +1858,12 @@ GPU_TEST(test_damaged_exponents)
     entry[1] = bad[i];
     upload(&message);
     must(gpu->ops->unpack_exponents(gpu_lane, N, 1, message.there, exponent_bytes(N), out.there));
-    for (int64_t e = 0; e < N; e++)
-      memcpy((float *)out.here + e, (float *)x.here + e, sizeof(float));
+    memcpy(out.here, x.here, N * sizeof(float));
     for (int64_t e = EXPONENT_BLOCK; e < 2 * EXPONENT_BLOCK; e++) {
       const uint32_t nan = 0x7fc00000;
-      memcpy((float *)out.here + e, &nan, sizeof nan);
+      memcpy(out.here + e, &nan, sizeof nan);
     }
-    expect_bits("a damaged block", out.there, out.here, N * sizeof(float));
+    EXPECT_BITS("a damaged block", &out);
   }
   forget();
 }
@@ -2088,17 +1877,16 @@ static void factors_as_the_host(const struct lowrank *op, int64_t n, int kind)
   const size_t work = (size_t)lowrank_work(op, n, PARTS) * 4;
   struct twin x = sums(PARTS * n, true), numbers = sums(PARTS * each, false),
               out = sums(PARTS * n, true);
-  const struct factors here = {numbers.here, numbers.here + basis, stride},
-                       there = {numbers.there, (float *)numbers.there + basis, stride};
+  struct factors factors[2];
+  for (const struct side *s = sides; s < sides + 2; s++)
+    factors[s - sides] = (struct factors){AT(numbers), (float *)AT(numbers) + basis, stride};
   fill_extremes(kind, PARTS * n, x.here);
   upload(&x);
-  must(host->ops->factorise(host_lane, op, n, PARTS, x.here, &here, scratch(host, work)));
-  must(gpu->ops->factorise(gpu_lane, op, n, PARTS, x.there, &there, scratch(gpu, work)));
-  expect_bits("factors", numbers.there, numbers.here, (size_t)(PARTS * stride));
+  BOTH(factorise, op, n, PARTS, AT(x), &factors[s - sides], scratch(s->device, work));
+  EXPECT_BITS("factors", &numbers);
   for (int mode = QUANT_SET; mode <= QUANT_SUBTRACT; mode++) {
-    must(host->ops->expand(host_lane, op, n, PARTS, &here, (enum quant_mode)mode, out.here));
-    must(gpu->ops->expand(gpu_lane, op, n, PARTS, &there, (enum quant_mode)mode, out.there));
-    expect_bits("a sum of products", out.there, out.here, (size_t)(PARTS * n) * 4);
+    BOTH(expand, op, n, PARTS, &factors[s - sides], (enum quant_mode)mode, AT(out));
+    EXPECT_BITS("a sum of products", &out);
   }
   forget();
 }
@@ -2155,19 +1943,14 @@ static void expect_normalized(const struct exactsum *sum)
 
 GPU_TEST(test_sum_squares)
 {
+  struct exactsum zero;
+  exactsum_zero(&zero);
   for (int64_t skip = 0; skip < 2; skip++) {
-    struct twin x = sums(100000 + skip, true);
-    struct exactsum sum, got, *there;
-    exactsum_zero(&sum);
-    there = keep(gpu, place_there(&sum, sizeof sum));
-    for (int time = 0; time < 3; time++) {
-      must(host->ops->sum_squares(host_lane, x.n - skip, x.here + skip, &sum));
-      must(gpu->ops->sum_squares(gpu_lane, x.n - skip, (float *)x.there + skip, there));
-    }
-    must_cuda(cudaDeviceSynchronize());
-    must_cuda(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
-    expect_normalized(&got);
-    assert_memory_equal(&got, &sum, sizeof sum); /* terms of one order, added exactly */
+    struct twin x = sums(100000 + skip, true), sum = exact_of(&zero, sizeof zero);
+    for (int time = 0; time < 3; time++)
+      BOTH(sum_squares, x.n - skip, (float *)AT(x) + skip, AT(sum));
+    expect_normalized(download(&sum));
+    EXPECT_BITS("terms of one order, added exactly", &sum);
     forget();
   }
 }
@@ -2190,56 +1973,55 @@ GPU_TEST(test_sum_exact)
 {
   static const int64_t sizes[] = {0, 1, 31, 1000, 70001};
   double *term = scratch(host, 70001 * sizeof *term);
-  struct exactsum sum;
-  exactsum_zero(&sum);
-  sum.digit[3] = -5; /* carries that n = 0 must pass on, too */
-  struct exactsum *there = keep(gpu, place_there(&sum, sizeof sum));
+  struct exactsum start;
+  exactsum_zero(&start);
+  start.digit[3] = -5; /* carries that n = 0 must pass on, too */
+  struct twin sum = exact_of(&start, sizeof start);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     fill_terms(sizes[i], term);
     if (sizes[i] == 1000)
       term[500] = INFINITY, term[501] = -INFINITY, term[502] = NAN;
-    double *terms_there = keep(gpu, place_there(term, (size_t)sizes[i] * sizeof *term));
-    must(host->ops->sum_exact(host_lane, sizes[i], term, &sum));
-    must(gpu->ops->sum_exact(gpu_lane, sizes[i], terms_there, there));
-    expect_bits("an exact sum", there, &sum, sizeof sum);
+    struct twin terms = exact_of(term, (size_t)sizes[i] * sizeof *term);
+    BOTH(sum_exact, sizes[i], AT(terms), AT(sum));
+    EXPECT_BITS("an exact sum", &sum);
   }
 }
 
-/* Oracle: the host's merge, and the sum that it was given stays. */
+/* Two sums, of n and of m terms, made on the host. */
+static struct twin exact_sums(const double *first, int64_t n, const double *second, int64_t m)
+{
+  struct exactsum sum[2];
+  exactsum_zero(&sum[0]);
+  exactsum_zero(&sum[1]);
+  must(host->ops->sum_exact(host_lane, n, first, &sum[0]));
+  must(host->ops->sum_exact(host_lane, m, second, &sum[1]));
+  return exact_of(sum, sizeof sum);
+}
+
+/* Oracle: the host's merge. The sum that is added stays. */
 GPU_TEST(test_merge_exact)
 {
   enum { TERMS = 1000 };
   double *term = scratch(host, 2 * TERMS * sizeof *term);
-  struct exactsum sum[2];
   fill_terms(2 * TERMS, term);
   for (int not_finite = 0; not_finite < 2; not_finite++) {
     if (not_finite)
       term[7] = INFINITY, term[TERMS + 7] = NAN;
-    for (int half = 0; half < 2; half++) {
-      exactsum_zero(&sum[half]);
-      must(host->ops->sum_exact(host_lane, TERMS, term + half * TERMS, &sum[half]));
-    }
-    struct exactsum *there = keep(gpu, place_there(sum, sizeof sum));
-    must(host->ops->merge_exact(host_lane, &sum[1], &sum[0]));
-    must(gpu->ops->merge_exact(gpu_lane, there + 1, there));
-    expect_bits("a merge of exact sums", there, sum, sizeof sum);
+    struct twin sum = exact_sums(term, TERMS, term + TERMS, TERMS);
+    BOTH(merge_exact, (struct exactsum *)AT(sum) + 1, AT(sum));
+    EXPECT_BITS("a merge of exact sums", &sum);
   }
 }
 
 static void check_conclusion(const double *loss, int losses, const double *square, int squares,
                              double clip)
 {
-  struct exactsum sum[2];
-  struct outcome want, got, *out = scratch(gpu, sizeof *out);
-  exactsum_zero(&sum[0]);
-  exactsum_zero(&sum[1]);
-  must(host->ops->sum_exact(host_lane, losses, loss, &sum[0]));
-  must(host->ops->sum_exact(host_lane, squares, square, &sum[1]));
-  struct exactsum *there = keep(gpu, place_there(sum, sizeof sum));
-  must(host->ops->conclude(host_lane, &sum[0], &sum[1], clip, &want));
-  must(gpu->ops->conclude(gpu_lane, there, there + 1, clip, out));
-  must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
+  struct twin sum = exact_sums(loss, losses, square, squares),
+              out = exact_of(&(struct outcome){0}, sizeof(struct outcome));
+  BOTH(conclude, AT(sum), (struct exactsum *)AT(sum) + 1, clip, AT(out));
+  struct outcome want, got;
+  memcpy(&want, out.here, sizeof want);
+  memcpy(&got, download(&out), sizeof got);
   if (isnan(want.loss_sum) && isnan(got.loss_sum)) /* of whatever bits */
     got.loss_sum = want.loss_sum;
   if (isnan(want.grad_norm) && isnan(got.grad_norm))
@@ -2469,15 +2251,7 @@ GPU_TEST(test_measure)
 {
   enum { N = 256, ROUNDS = 3 };
   struct twin a = input(N * N), b = input(N * N), c = output(N * N);
-  const struct matmul op = {.m = N,
-                            .n = 64,
-                            .k = 128,
-                            .a = a.there,
-                            .b = b.there,
-                            .c = c.there,
-                            .lda = 128,
-                            .ldb = 64,
-                            .ldc = 64};
+  struct matmul op = product_there(N, 64, 128, &a, &b, &c);
   struct matmul refused = op;
   struct class_total total[CLASS_COUNT];
   refused.accumulate = true, refused.add = b.there;
