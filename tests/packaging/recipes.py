@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tests/packaging/recipes.py TOP: checks the recipes of packaging/ against configure.ac and
-.ci/setup.sh: the version, the dependencies, the commands, and the list of files in a release.
+.ci/setup.sh: the version, the dependencies, the commands.
 """
 
 import ast
