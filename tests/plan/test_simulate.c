@@ -1,6 +1,7 @@
 /* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and
  * plans by hand whose times are sums on paper. */
 #include <math.h>
+#include <string.h>
 
 #include "fixture.h"
 #include "plan/ops.h"
@@ -188,8 +189,57 @@ struct hand {
   struct plan_buffer buffer[PLAN_MAX_USE];
 };
 
+static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
+{
+  instr->attr.group = op_rows[instr->op].group;
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    const char use = k < (int)strlen(uses) ? uses[k] : '-';
+    instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r'   ? ACCESS_READ
+                                                           : use == 'w' ? ACCESS_WRITE
+                                                                        : ACCESS_ADD};
+    if (use != '-' && op_rows[instr->op].operand[k].place == PLACE_DISK)
+      hand->buffer[k].tier = TIER_DISK;
+  }
+}
+
+/* Adds instructions and waits to a plan by hand: "FETCH rw, FORWARD rrww <0, 0 <1'". An operation
+ * has its lane, or another one: "SQUARES@host". Its uses are of buffers 0, 1, ..., r read, w
+ * written, a added to, - absent. It waits for instructions of this step or of the one before ('). A
+ * number is an instruction that is there already. "hosts": sums are made on hosts, which share
+ * memory. */
+static void hand_add(struct hand *hand, const char *format, ...)
+{
+  char text[200], *next = text;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  for (char *item = strtok_r(text, ",", &next); item; item = strtok_r(NULL, ",", &next)) {
+    char *rest = item, *word = strtok_r(item, " ", &rest), *lane = strchr(word, '@');
+    if (strcmp(word, "hosts") == 0) {
+      hand->plan.on_host[LANE_REDUCE] = true;
+      continue;
+    }
+    const bool known = *word >= '0' && *word <= '9';
+    struct instr *instr = &hand->instr[known ? atoi(word) : hand->plan.n++];
+    if (!known) {
+      *instr = (struct instr){.unit = 1, .micro = -1};
+      if (lane)
+        *lane = '\0';
+      while (strcmp(plan_op_name(instr->op), word) != 0)
+        instr->op++;
+      instr->lane = lane ? 0 : op_rows[instr->op].lane;
+      while (lane && strcmp(plan_lane_name(instr->lane), lane + 1) != 0)
+        instr->lane++;
+      hand_use(hand, instr, strtok_r(NULL, " ", &rest));
+    }
+    for (word = strtok_r(NULL, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      instr->wait[instr->n_wait++] = (struct plan_wait){atoi(word + 1), strchr(word, '\'') != NULL};
+  }
+}
+
 /* Masters in host memory, in groups of `ranks`. Buffer b is of 1000 (b + 1) bytes. */
-static void hand_make(struct hand *hand, int ranks)
+static void hand_make(struct hand *hand, int ranks, const char *text)
 {
   *hand = (struct hand){0};
   hand->plan = (struct plan){.input = fixture_input(&model, fixture_point("ranks=%d", ranks), 0),
@@ -204,36 +254,7 @@ static void hand_make(struct hand *hand, int ranks)
                                            .unit = -1,
                                            .elements = 250 * (b + 1),
                                            .bytes = 1000 * (b + 1)};
-}
-
-/* The same with sums on the hosts, which share memory. */
-static void hand_make_shared(struct hand *hand)
-{
-  hand_make(hand, 4);
-  hand->plan.on_host[LANE_REDUCE] = true;
-}
-
-/* `uses`: of buffers 0, 1, ..., r read, w written, a added to, - absent. */
-static struct instr *hand_add(struct hand *hand, enum op op, enum plan_lane lane, const char *uses)
-{
-  struct instr *instr = &hand->instr[hand->plan.n++];
-  *instr = (struct instr){.op = op, .lane = lane, .unit = 1, .micro = -1};
-  instr->attr.group = op_rows[op].group;
-  for (int k = 0, left = 1; k < PLAN_MAX_USE; k++) {
-    left = left && uses[k];
-    const char use = left ? uses[k] : '-';
-    instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r'   ? ACCESS_READ
-                                                           : use == 'w' ? ACCESS_WRITE
-                                                                        : ACCESS_ADD};
-    if (use != '-' && op_rows[op].operand[k].place == PLACE_DISK)
-      hand->buffer[k].tier = TIER_DISK;
-  }
-  return instr;
-}
-
-static void hand_wait(struct hand *hand, int instr, int other, int back)
-{
-  hand->instr[instr].wait[hand->instr[instr].n_wait++] = (struct plan_wait){other, back};
+  hand_add(hand, "%s", text);
 }
 
 static struct plan_forecast hand_forecast(const struct hand *hand, const struct plan_rates *rates)
@@ -257,51 +278,48 @@ static const struct plan_rates all_rates = {.gemm_flops = 1e9,
 /* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
 TEST(copies_between_tiers_take_their_rates)
 {
+  /* clang-format off */
   static const struct {
-    enum op op;
-    enum plan_lane lane;
-    const char *uses;
+    const char *text;
     double seconds;
   } row[] = {
-      {OP_FETCH, LANE_H2D, "rw", 2000 / 2e3},
-      {OP_FETCH_ACT, LANE_H2D, "rw", 2000 / 2e3},
-      {OP_SAVE_ACT, LANE_D2H, "rw", 2000 / 5e3},
-      {OP_FETCH_GRAD, LANE_D2H, "rw", 2000 / 5e3},
-      {OP_FETCH_LOSS, LANE_D2H, "rw", 2000 / 5e3},
-      {OP_WRITE_ACT, LANE_DISK, "rw", 2000 / 1e3},
-      {OP_READ_ACT, LANE_DISK, "rw", 1000 / 4e3},
-      {OP_FETCH_RESIDUAL, LANE_H2D, "rw", 2000 / 2e3},
-      {OP_SAVE_RESIDUAL, LANE_D2H, "rw", 2000 / 5e3},
-      {OP_WRITE_RESIDUAL, LANE_DISK, "rw", 2000 / 1e3},
-      {OP_READ_RESIDUAL, LANE_DISK, "rw", 1000 / 4e3},
-      {OP_WRITE_STATE, LANE_DISK, "rrww", (3000 + 4000) / 1e3},
-      {OP_READ_STATE, LANE_DISK, "rrww", (1000 + 2000) / 4e3},
-      {OP_UPDATE, LANE_HOST, "rraw---aa",
-       (1000 + 2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "rra----aa", (1000 + 2000 + 2 * (3000 + 8000 + 9000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "-raw---aa", (2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "-raw--aaa",
-       (2000 + 2 * 3000 + 4000 + 7000 + 2 * (8000 + 9000)) / 1e4},
-      {OP_REPAIR, LANE_HOST, "rrrarr", 0},
-      {OP_ACCUMULATE, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
-      {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
-      {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
-      {OP_ENCODE, LANE_REDUCE, "rw", (1000 + 2000) / 1e12},
-      {OP_ENCODE, LANE_REDUCE, "awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
-      {OP_EXCHANGE, LANE_REDUCE, "rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
-      {OP_ENCODE_PARAMS, LANE_GATHER, "rw", (1000 + 2000) / 1e12},
-      {OP_ENCODE_PARAMS, LANE_GATHER, "rwrw", (1000 + 2000 + 3000 + 4 * 4000) / 1e12},
-      {OP_GATHER_MESSAGES, LANE_GATHER, "rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
-      {OP_DECODE_PARAMS, LANE_GATHER, "rw", (1000 + 2000) / 1e12},
-      {OP_DECODE_PARAMS, LANE_GATHER, "ra", (1000 + 2 * 2000) / 1e12},
-      {OP_DECODE_SUM, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
+      {"FETCH rw", 2000 / 2e3},
+      {"FETCH_ACT rw", 2000 / 2e3},
+      {"SAVE_ACT rw", 2000 / 5e3},
+      {"FETCH_GRAD rw", 2000 / 5e3},
+      {"FETCH_LOSS rw", 2000 / 5e3},
+      {"WRITE_ACT rw", 2000 / 1e3},
+      {"READ_ACT rw", 1000 / 4e3},
+      {"FETCH_RESIDUAL rw", 2000 / 2e3},
+      {"SAVE_RESIDUAL rw", 2000 / 5e3},
+      {"WRITE_RESIDUAL rw", 2000 / 1e3},
+      {"READ_RESIDUAL rw", 1000 / 4e3},
+      {"WRITE_STATE rrww", (3000 + 4000) / 1e3},
+      {"READ_STATE rrww", (1000 + 2000) / 4e3},
+      {"UPDATE rraw---aa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {"UPDATE rra----aa", (1000 + 2000 + 2 * (3000 + 8000 + 9000)) / 1e4},
+      {"UPDATE -raw---aa", (2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {"UPDATE -raw--aaa", (2000 + 2 * 3000 + 4000 + 7000 + 2 * (8000 + 9000)) / 1e4},
+      {"REPAIR rrrarr", 0},
+      {"ACCUMULATE ra", (1000 + 2 * 2000) / 1e4},
+      {"SQUARES@host ra", (1000 + 2 * 2000) / 1e4},
+      {"SQUARES ra", (1000 + 2 * 2000) / 1e12},
+      {"ENCODE rw", (1000 + 2000) / 1e12},
+      {"ENCODE awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
+      {"EXCHANGE rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {"ENCODE_PARAMS rw", (1000 + 2000) / 1e12},
+      {"ENCODE_PARAMS rwrw", (1000 + 2000 + 3000 + 4 * 4000) / 1e12},
+      {"GATHER_MESSAGES rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {"DECODE_PARAMS rw", (1000 + 2000) / 1e12},
+      {"DECODE_PARAMS ra", (1000 + 2 * 2000) / 1e12},
+      {"DECODE_SUM ra", (1000 + 2 * 2000) / 1e12},
   };
+  /* clang-format on */
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
     struct hand hand;
-    hand_make(&hand, 4);
-    hand_add(&hand, row[r].op, row[r].lane, row[r].uses);
+    hand_make(&hand, 4, row[r].text);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
-    expect_near(f.busy_s[row[r].lane], row[r].seconds);
+    expect_near(f.busy_s[hand.instr[0].lane], row[r].seconds);
     expect_near(f.step_s, row[r].seconds);
     double sum = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++)
@@ -316,12 +334,10 @@ TEST(a_clipped_step_is_repaired)
 {
   struct hand hand;
   struct plan_rates rates = all_rates;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_REPAIR, LANE_HOST, "rrrarr");
+  hand_make(&hand, 4, "REPAIR rrrarr");
   rates.clipped = true;
   expect_near(hand_forecast(&hand, &rates).step_s, (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "-raw--aaa");
+  hand_make(&hand, 4, "UPDATE -raw--aaa");
   expect_near(hand_forecast(&hand, &rates).step_s, (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4);
 }
 
@@ -331,11 +347,8 @@ TEST(a_reduce_on_the_host_takes_its_link_and_its_memory)
   static const char *const uses[] = {"rw", "ra"};
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
-    hand_make(&hand, 4);
-    hand.plan.on_host[LANE_REDUCE] = true;
-    hand_add(&hand, OP_ENCODE, LANE_REDUCE, "rw");
-    hand_add(&hand, OP_EXCHANGE, LANE_REDUCE, "rw");
-    hand_add(&hand, OP_DECODE_SUM, LANE_REDUCE, uses[adds]);
+    hand_make(&hand, 4, "");
+    hand_add(&hand, "hosts, ENCODE rw, EXCHANGE rw, DECODE_SUM %s", uses[adds]);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
     const double exchange = 2000 * 3 / 4.0 / 8e3 + 3e-3;
     expect_near(f.step_s, (1000 + 2000) / 1e4 + exchange + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
@@ -434,8 +447,8 @@ TEST(a_sum_in_shared_memory_takes_its_memory_and_two_barriers)
   static const char *const uses[] = {"rw", "ra"};
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
-    hand_make_shared(&hand);
-    hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, uses[adds]);
+    hand_make(&hand, 4, "hosts");
+    hand_add(&hand, "SUM_SHARED %s", uses[adds]);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
     expect_near(f.step_s, 2 * 4e-3 + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
     expect_near(f.exposed_comm_s, f.step_s);
@@ -448,8 +461,7 @@ TEST(parameters_in_their_window_are_not_cast)
 {
   const struct plan_rates rates = {.memory_bytes = 1e6};
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  hand_make(&hand, 4, "GATHER rw");
   hand.buffer[1].dtype = DTYPE_BF16;
   expect_near(hand_forecast(&hand, &rates).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
   hand.buffer[0].dtype = DTYPE_BF16;
@@ -462,8 +474,7 @@ TEST(working_copies_are_not_cast)
 {
   const struct plan_rates rates = {.memory_bytes = 1e6};
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  hand_make(&hand, 4, "GATHER rw");
   hand.buffer[0].purpose = PURPOSE_WORKING;
   hand.buffer[0].dtype = hand.buffer[1].dtype = DTYPE_BF16;
   hand.buffer[0].elements = 500;
@@ -497,26 +508,21 @@ TEST(time_that_is_not_hidden_is_exposed)
   rates.host_bytes = 3e4;
   const double fetch = 1, forward = 4, save = 0.4, adam = (1000 + 2000 + 2 * 12000) / 3e4;
   struct hand hand;
-  hand_make(&hand, 1);
-  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_add(&hand, OP_SAVE_ACT, LANE_D2H, "rw");
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr-a---a");
-  hand_wait(&hand, 1, 0, 0);
-  hand_wait(&hand, 2, 1, 0);
+  hand_make(&hand, 1, "FETCH rw, FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a");
   struct plan_forecast f =
       hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
   expect_near(f.step_s, forward);
   assert_true(fabs(f.exposed_copy_s) < 1e-12 && fabs(f.exposed_update_s) < 1e-12 &&
               fabs(f.exposed_disk_s) < 1e-12);
 
-  hand_wait(&hand, 0, 1, 1); /* one window only */
+  /* one window only */
+  hand_add(&hand, "0 <1'");
   f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, fetch + forward);
   expect_near(f.exposed_copy_s, fetch);
 
-  hand_wait(&hand, 3, 2, 0); /* an update in the way of the next step */
-  hand_wait(&hand, 0, 3, 1);
+  /* an update in the way of the next step */
+  hand_add(&hand, "3 <2, 0 <3'");
   f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, fetch + forward + save + adam);
   expect_near(f.exposed_copy_s, fetch + save);
@@ -524,9 +530,8 @@ TEST(time_that_is_not_hidden_is_exposed)
   expect_near(f.exposed_disk_s, 0);
   expect_near(f.exposed_comm_s, 0);
 
-  hand_add(&hand, OP_READ_ACT, LANE_DISK, "rw"); /* and the disk */
-  hand_wait(&hand, 4, 3, 0);
-  hand_wait(&hand, 0, 4, 1);
+  /* and the disk */
+  hand_add(&hand, "READ_ACT rw, 4 <3, 0 <4'");
   f = hand_forecast(&hand, &rates);
   expect_near(f.exposed_disk_s, 0.25);
   expect_near(f.step_s, fetch + forward + save + adam + 0.25);
@@ -537,10 +542,7 @@ TEST(the_host_s_memory_bounds_a_step)
 {
   struct plan_rates rates = {.h2d_bytes = 1e4, .d2h_bytes = 1e4, .host_bytes = 1e4};
   struct hand hand;
-  hand_make(&hand, 1);
-  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
-  hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
-  hand_add(&hand, OP_ACCUMULATE, LANE_HOST, "ra");
+  hand_make(&hand, 1, "FETCH rw, FETCH_GRAD rw, ACCUMULATE ra");
   struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, (2000 + 2000 + 5000) / 1e4);
   expect_near(f.exposed_copy_s, 4000 / 1e4);
@@ -563,13 +565,9 @@ TEST(copies_of_one_way_are_as_fast_as_alone)
                                .d2h_alone_bytes = 3200,
                                .host_bytes = memory[i]};
     struct hand both, up, down;
-    hand_make(&both, 1);
-    hand_add(&both, OP_FETCH, LANE_H2D, "rw");
-    hand_add(&both, OP_FETCH_GRAD, LANE_D2H, "rw");
-    hand_make(&up, 1);
-    hand_add(&up, OP_FETCH, LANE_H2D, "rw");
-    hand_make(&down, 1);
-    hand_add(&down, OP_FETCH_GRAD, LANE_D2H, "rw");
+    hand_make(&both, 1, "FETCH rw, FETCH_GRAD rw");
+    hand_make(&up, 1, "FETCH rw");
+    hand_make(&down, 1, "FETCH_GRAD rw");
     expect_near(hand_forecast(&both, &rates).step_s, 1);
     expect_near(hand_forecast(&up, &rates).step_s, 0.8);
     expect_near(hand_forecast(&down, &rates).step_s, 0.625);
@@ -589,19 +587,12 @@ static struct plan_rates shared_rates(void)
       .gemm_flops = block_s(1) / 3, .host_bytes = 3e3, .h2d_bytes = 1e3, .d2h_bytes = 4e3};
 }
 
-enum { SUM, UPDATE, PASS };
-
 /* A step of a sum and an update at once, of 3000 bytes and as many as `update` uses, then a forward
  * pass, which the next step waits for. */
 static void hand_share(struct hand *hand, const char *update)
 {
-  hand_make_shared(hand);
-  hand_add(hand, OP_SUM_SHARED, LANE_REDUCE, "rw");
-  hand_add(hand, OP_UPDATE, LANE_HOST, update);
-  hand_add(hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_wait(hand, SUM, PASS, 1);
-  hand_wait(hand, UPDATE, PASS, 1);
-  hand_wait(hand, PASS, SUM, 0);
+  hand_make(hand, 4, "hosts");
+  hand_add(hand, "SUM_SHARED rw <2', UPDATE %s <2', FORWARD rrww <0", update);
 }
 
 /* Equal ones take twice as long. If one needs 1 s and the other 3 s, the short one ends at 2 s,
@@ -611,7 +602,7 @@ TEST(a_sum_and_an_update_share_the_host_s_memory)
   const struct plan_rates rates = shared_rates();
   struct hand hand;
   hand_share(&hand, "rr");
-  hand_wait(&hand, PASS, UPDATE, 0);
+  hand_add(&hand, "2 <1");
   struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 2 + 3);
   expect_near(f.exposed_comm_s, 1);
@@ -621,7 +612,7 @@ TEST(a_sum_and_an_update_share_the_host_s_memory)
 
   hand_share(&hand, "rra");
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3); /* while the update goes on */
-  hand_wait(&hand, PASS, UPDATE, 0);
+  hand_add(&hand, "2 <1");
   f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 4 + 3);
   expect_near(f.exposed_comm_s, 1);
@@ -632,18 +623,10 @@ TEST(a_sum_and_an_update_share_the_host_s_memory)
  * does not use it. Links inside nodes, and the way between hosts, are others. */
 TEST(transfers_on_one_link_share_it)
 {
-  enum { GATHERS, REDUCES, FORWARD };
   struct plan_rates rates = shared_rates();
   rates.link_bytes = rates.host_link_bytes = 1500;
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_GATHER_MESSAGES, LANE_GATHER, "rw");
-  hand_add(&hand, OP_EXCHANGE, LANE_REDUCE, "rw");
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  for (int i = GATHERS; i <= REDUCES; i++) {
-    hand_wait(&hand, i, FORWARD, 1);
-    hand_wait(&hand, FORWARD, i, 0);
-  }
+  hand_make(&hand, 4, "GATHER_MESSAGES rw <2', EXCHANGE rw <2', FORWARD rrww <0 <1");
   struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 2 + 3);
   expect_near(f.exposed_comm_s, 2);
@@ -658,7 +641,7 @@ TEST(transfers_on_one_link_share_it)
   hand.plan.on_host[LANE_REDUCE] = false;
 
   hand.plan.input.shape.local_ranks = 2; /* two nodes */
-  hand.instr[REDUCES].attr.group = GROUP_NODE;
+  hand.instr[1].attr.group = GROUP_NODE;
   rates.node_link_bytes = 1000;
   expect_near(hand_forecast(&hand, &rates).step_s, 1 + 3);
 }
@@ -671,10 +654,7 @@ TEST(a_collective_takes_a_part_of_the_device)
   rates.link_bytes = rates.host_link_bytes = 1500;
   rates.contention = 0.25;
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_GATHER_MESSAGES, LANE_GATHER, "rw");
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_wait(&hand, 0, 1, 1);
+  hand_make(&hand, 4, "GATHER_MESSAGES rw <1', FORWARD rrww");
   const struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 3.25);
   expect_near(f.exposed_comm_s, 0.25);
@@ -699,8 +679,7 @@ TEST(the_slowest_of_more_ranks_is_slower)
 {
   struct plan_rates rates = shared_rates();
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_make(&hand, 4, "FORWARD rrww");
   const double mean = hand_forecast(&hand, &rates).step_s;
   rates.spread = 0.1;
   assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.102938, 1e-3);
@@ -719,13 +698,7 @@ TEST(a_step_shares_the_host_s_memory_with_the_next)
   const struct plan_rates rates = shared_rates();
   enum { REDUCE, FORWARD, ADAM };
   struct hand hand;
-  hand_make_shared(&hand);
-  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "rw");
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr");
-  hand_wait(&hand, REDUCE, FORWARD, 1);
-  hand_wait(&hand, FORWARD, REDUCE, 0);
-  hand_wait(&hand, ADAM, FORWARD, 0);
+  hand_make(&hand, 4, "hosts, SUM_SHARED rw <1', FORWARD rrww <0, UPDATE rr <1");
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
 }
 
@@ -735,14 +708,7 @@ TEST(the_plan_s_order_is_not_that_of_time)
   const struct plan_rates rates = shared_rates();
   enum { FORWARD, ADAM, REDUCE };
   struct hand hand;
-  hand_make_shared(&hand);
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr");
-  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "rw");
-  hand_wait(&hand, ADAM, FORWARD, 0);
-  hand_wait(&hand, ADAM, REDUCE, 0);
-  hand_wait(&hand, FORWARD, ADAM, 1);
-  hand_wait(&hand, REDUCE, ADAM, 1);
+  hand_make(&hand, 4, "hosts, FORWARD rrww <1', UPDATE rr <0 <2, SUM_SHARED rw <1'");
   const struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 3 + 1);
   expect_near(f.exposed_comm_s, 0);
@@ -753,23 +719,17 @@ TEST(the_plan_s_order_is_not_that_of_time)
 TEST(a_copy_takes_no_more_than_it_would_alone)
 {
   const struct plan_rates rates = shared_rates();
-  enum { COPY = PASS + 1 };
   struct hand hand;
   hand_share(&hand, "rr");
-  hand_wait(&hand, PASS, UPDATE, 0);
-  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
-  hand_wait(&hand, COPY, PASS, 1);
+  hand_add(&hand, "2 <1, FETCH rw, 3 <2'");
   expect_near(hand_forecast(&hand, &rates).step_s,
               2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
-  hand.instr[SUM].lane =
+  hand.instr[0].lane =
       LANE_HOST; /* one after the other: 2 s in all, of which 4/3 s are done at 2 s */
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3);
 
   hand_share(&hand, "rr");
-  hand_wait(&hand, UPDATE, SUM, 0);
-  hand_wait(&hand, PASS, UPDATE, 0);
-  hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
-  hand_wait(&hand, COPY, PASS, 1);
+  hand_add(&hand, "1 <0, 2 <1, FETCH_GRAD rw, 3 <2'");
   expect_near(hand_forecast(&hand, &rates).step_s,
               1 + 2 / 3.0 + 1 + 3); /* 2000 bytes at the same time as 2000 of the sum's */
 }
@@ -780,22 +740,13 @@ TEST(separating_work_is_not_exposed)
 {
   const struct plan_rates rates = {
       .gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
-  enum { ADAM, GATHER, FETCH, FORWARD };
   struct hand hand;
-  hand_make(&hand, 4);
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "a");
-  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
-  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
-  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_wait(&hand, ADAM, FORWARD, 1);
-  hand_wait(&hand, GATHER, FORWARD, 1);
-  hand_wait(&hand, FETCH, GATHER, 0);
-  hand_wait(&hand, FORWARD, ADAM, 0);
+  hand_make(&hand, 4, "UPDATE a <3', GATHER rw <3', FETCH rw <1, FORWARD rrww <0");
   struct plan_forecast f = hand_forecast(&hand, &rates);
   expect_near(f.step_s, 1 + 3);
   expect_near(f.exposed_comm_s, 0);
-  hand.instr[FETCH].n_wait = 0;
-  hand_wait(&hand, FETCH, FORWARD, 1);
+  hand.instr[2].n_wait = 0;
+  hand_add(&hand, "2 <3'");
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
 }
 
