@@ -326,22 +326,42 @@ static void add_word(struct point *point, char *text)
   fail_msg("a point has no word '%s'", text);
 }
 
-const struct point *fixture_point(const char *format, ...)
+static const struct point *point_of(const char *format, va_list args)
 {
   static struct point points[16];
   static int next;
   struct point *const point = &points[next++ % 16];
   char text[400], *rest = text;
-  va_list args;
-  va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
-  va_end(args);
   *point = (struct point){.ranks = 1, .group = -1, .micros = 1};
   for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
     add_word(point, word);
   if (point->group < 0)
     point->group = point->ranks;
   return point;
+}
+
+const struct point *fixture_point(const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  const struct point *const point = point_of(format, args);
+  va_end(args);
+  return point;
+}
+
+struct plan *plan_of(struct model *model, int rank, const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  const struct point *const point = point_of(format, args);
+  va_end(args);
+  return fixture_plan(model, point, rank);
+}
+
+void fixture_drop(struct plan *const *plan)
+{
+  plan_destroy(*plan);
 }
 
 static void print_word(FILE *to, const struct point *point, const struct word *word)

@@ -68,6 +68,14 @@ int fixture_free_small(void **state);
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank);
 /* A plan of all steps; where there is none the test fails and says why. */
 struct plan *fixture_plan(struct model *model, const struct point *point, int rank);
+/* That of fixture_point(), on a rank. small_plan() has the model fixture_small. */
+struct plan *plan_of(struct model *model, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define small_plan(rank, ...) plan_of(&fixture_small, rank, __VA_ARGS__)
+/* Variables that end with their block, in the reverse order. */
+#define PLAN __attribute__((cleanup(fixture_drop))) struct plan *const
+#define MODEL __attribute__((cleanup(fixture_free))) struct model
+void fixture_drop(struct plan *const *plan);
 /* The first such instruction, -1: none; how many there are of an operation. `unit`, `micro`: -1 for
  * any. */
 int fixture_find(const struct plan *plan, enum op op, int unit, int micro);

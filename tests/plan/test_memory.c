@@ -44,7 +44,7 @@ static int64_t most_live(const struct plan *plan, enum plan_purpose purpose, int
 static void check_packing(void *arg, const struct point *point)
 {
   double *waste = arg;
-  struct plan *plan = fixture_plan(&fixture_small, point, 0);
+  PLAN plan = fixture_plan(&fixture_small, point, 0);
   int n;
   int64_t live = most_live(plan, PURPOSE_COUNT, &n), arena = plan->transient_bytes[TIER_DEVICE];
   assert_true(arena >= live);
@@ -53,7 +53,6 @@ static void check_packing(void *arg, const struct point *point)
   waste[1] += 1;
   for (int b = 0; b < plan->buffers; b++)
     assert_int_equal(plan->buffer[b].offset % PLAN_ALIGN, 0);
-  plan_destroy(plan);
 }
 
 TEST(memory_is_packed_tightly_and_aligned)
@@ -66,15 +65,12 @@ TEST(memory_is_packed_tightly_and_aligned)
 TEST(full_sharding_keeps_exactly_its_part)
 {
   for (int ranks = 1; ranks <= 6; ranks++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small, fixture_point("full_shard ranks=%d prefetch=1 micros=2 each_micro", ranks),
-        ranks - 1);
+    PLAN plan = small_plan(ranks - 1, "full_shard ranks=%d prefetch=1 micros=2 each_micro", ranks);
     assert_int_equal(
         plan->persistent_bytes[TIER_DEVICE] * ranks,
         (ranks > 1 ? 3 : 4) *
             fixture_flat_bytes(plan)); /* parameters, two moments; gradients that no rank reduces */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
-    plan_destroy(plan);
   }
 }
 
@@ -93,10 +89,9 @@ TEST(residuals_are_of_whole_gradients)
                                   .micros = 2,
                                   .codec = "bf16",
                                   .feedback = cases[c].feedback};
-      struct plan *plan = fixture_plan(&fixture_small, &point, 1);
+      PLAN plan = fixture_plan(&fixture_small, &point, 1);
       assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_RESIDUAL, true),
                        fixture_flat_bytes(plan) / 4 * cases[c].size);
-      plan_destroy(plan);
     }
 }
 
@@ -106,13 +101,13 @@ TEST(residuals_leave_the_device)
 {
   static const enum plan_tier homes[] = {
       [DECK_RESIDUAL_HOST] = TIER_HOST, [DECK_RESIDUAL_NVME] = TIER_DISK};
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 12);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
     const struct point point = *fixture_point("full_shard ranks=3 prefetch=1 micros=2 each_micro "
                                               "bf16 codec=bf16 feedback=fp32 residual=%d",
                                               residual);
-    struct plan *plan = fixture_plan(&tower, &point, 1);
+    PLAN plan = fixture_plan(&tower, &point, 1);
     const int64_t block = plan->unit[12].layout.trained * 4;
     int64_t most = 0;
     assert_int_equal(plan_purpose_bytes(plan, homes[residual], PURPOSE_RESIDUAL, true),
@@ -130,9 +125,7 @@ TEST(residuals_leave_the_device)
       most = here > most ? here : most;
     }
     assert_int_equal(most, 4 * block);
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 /* By hand: each optimizer keeps its states and no more. Muon has one state of matrices, two of all
@@ -143,7 +136,7 @@ TEST(each_optimizer_keeps_its_own_states)
   for (int optim = 0; optim < OPTIM_COUNT; optim++)
     for (int ranks = 1; ranks <= 4; ranks++) {
       const struct point point = *fixture_point("full_shard ranks=%d optim=%d", ranks, optim);
-      struct plan *plan = fixture_plan(&fixture_small, &point, ranks - 1);
+      PLAN plan = fixture_plan(&fixture_small, &point, ranks - 1);
       const int64_t all = fixture_flat_bytes(plan) / 4;
       int64_t used = 0; /* all but the padding at the end of a unit */
       for (int u = 0; u < fixture_small.units; u++)
@@ -159,7 +152,6 @@ TEST(each_optimizer_keeps_its_own_states)
         assert_true(kept * ranks >= want[optim] && kept < want[optim]);
       else
         assert_int_equal(kept * ranks, want[optim]);
-      plan_destroy(plan);
     }
 }
 
@@ -175,15 +167,11 @@ TEST(other_strategies_keep_what_they_do_not_shard)
       {STRATEGY_HYBRID_SHARD, 1, 4, 0},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small,
-                     fixture_point("strategy=%d ranks=6 group=%d prefetch=1 micros=2",
-                                   row[r].strategy, row[r].group),
-                     5);
+    PLAN plan = small_plan(5, "strategy=%d ranks=6 group=%d prefetch=1 micros=2", row[r].strategy,
+                           row[r].group);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
                      row[r].whole * fixture_flat_bytes(plan) +
                          row[r].shards * fixture_flat_bytes(plan) / row[r].group);
-    plan_destroy(plan);
   }
 }
 
@@ -192,10 +180,8 @@ TEST(owned_ranges_are_those_of_the_masters)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
-      struct plan *plan = fixture_plan(
-          &fixture_small,
-          fixture_point("strategy=%d ranks=6 group=%d prefetch=1 each_micro", strategy, group),
-          rank);
+      PLAN plan =
+          small_plan(rank, "strategy=%d ranks=6 group=%d prefetch=1 each_micro", strategy, group);
       for (int u = 0; u <= BLOCKS; u++) {
         int64_t flat = plan->unit[u].layout.flat,
                 part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
@@ -206,7 +192,6 @@ TEST(owned_ranges_are_those_of_the_masters)
         assert_int_equal(plan->buffer[plan->unit[u].state[0]].bytes, part * 4);
         assert_int_equal(plan->buffer[plan->unit[u].state[1]].bytes, part * 4);
       }
-      plan_destroy(plan);
     }
 }
 
@@ -238,10 +223,10 @@ TEST(frozen_parameters_have_neither_gradients_nor_moments)
       const struct point point =
           *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 each_micro untied=%d freeze=%d",
                          row[r].strategy, row[r].group, variant % 2 ? UNTIED : TIED, (variant / 2));
-      struct model mine;
+      MODEL mine;
       int64_t trained, frozen;
       fixture_model_of(&mine, BLOCKS, &point);
-      struct plan *plan = fixture_plan(&mine, &point, 3);
+      PLAN plan = fixture_plan(&mine, &point, 3);
       part_bytes(plan, &trained, &frozen);
       assert_true(frozen > 0);
       assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
@@ -261,8 +246,6 @@ TEST(frozen_parameters_have_neither_gradients_nor_moments)
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_EXCHANGE, u, -1) >= 0, learns);
       }
-      plan_destroy(plan);
-      fixture_free(&mine);
     }
 }
 
@@ -288,10 +271,10 @@ TEST(the_backward_pass_goes_as_far_as_somebody_learns)
       const struct point point =
           *fixture_point("full_shard ranks=2 prefetch=1 each_micro untied=%d freeze=%d",
                          untied ? UNTIED : TIED, row[r].freeze);
-      struct model mine;
+      MODEL mine;
       int saved = 0;
       fixture_model_of(&mine, 3, &point);
-      struct plan *plan = fixture_plan(&mine, &point, 0);
+      PLAN plan = fixture_plan(&mine, &point, 0);
       assert_int_equal(fixture_count(plan, OP_BACKWARD), row[r].backward[untied]);
       assert_int_equal(fixture_count(plan, OP_EMBED_BACKWARD), row[r].embed[untied]);
       for (int u = 1; u <= 3; u++)
@@ -300,8 +283,6 @@ TEST(the_backward_pass_goes_as_far_as_somebody_learns)
       const struct plan_use *loss = plan->instr[fixture_find(plan, OP_LOSS, mine.head, 0)].use;
       assert_true(loss[LOSS_D].buffer >= 0);
       assert_int_equal(loss[LOSS_GRADS].buffer >= 0, row[r].head_learns[untied]);
-      plan_destroy(plan);
-      fixture_free(&mine);
     }
 }
 
@@ -311,27 +292,25 @@ TEST(blocks_below_keep_no_activations)
 {
   struct point point = *fixture_point("full_shard ranks=2 prefetch=1 each_micro freeze=but_head");
   for (int recompute = 0; recompute < 2; recompute++) {
-    struct model mine;
+    MODEL mine;
     int streams;
     point.recompute = recompute;
     fixture_model_of(&mine, 12, &point);
-    struct plan *plan = fixture_plan(&mine, &point, 0);
+    PLAN plan = fixture_plan(&mine, &point, 0);
     assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_ACTIVATIONS, false), 0);
     assert_int_equal(fixture_count(plan, OP_RECOMPUTE), 0);
     most_live(plan, PURPOSE_STREAM, &streams);
     assert_int_equal(streams, 2);
-    plan_destroy(plan);
-    fixture_free(&mine);
   }
 }
 
 TEST(a_head_of_its_own_is_gathered_and_reduced_by_itself)
 {
   const struct point point = *fixture_point("full_shard ranks=4 micros=2 each_micro untied");
-  struct model mine;
+  MODEL mine;
   int windows, gradients;
   fixture_model_of(&mine, BLOCKS, &point);
-  struct plan *plan = fixture_plan(&mine, &point, 0);
+  PLAN plan = fixture_plan(&mine, &point, 0);
   most_live(plan, PURPOSE_WINDOW, &windows);
   most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
   assert_int_equal(windows, 1);
@@ -344,8 +323,6 @@ TEST(a_head_of_its_own_is_gathered_and_reduced_by_itself)
     assert_true(fixture_find(plan, OP_EXCHANGE, 0, m) >
                 fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
   }
-  plan_destroy(plan);
-  fixture_free(&mine);
 }
 
 /* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and
@@ -356,13 +333,11 @@ TEST(windows_do_not_grow_with_depth)
     for (int micros = 1; micros <= 2; micros++) {
       int64_t bytes[2][3];
       for (int deep = 0; deep < 2; deep++) {
-        struct model tower;
+        MODEL tower;
         fixture_model(&tower, deep ? 24 : 6);
-        struct plan *plan = fixture_plan(
-            &tower,
-            fixture_point("full_shard ranks=4 prefetch=%d recompute=1 micros=%d each_micro",
-                          prefetch, micros),
-            0);
+        PLAN plan =
+            plan_of(&tower, 0, "full_shard ranks=4 prefetch=%d recompute=1 micros=%d each_micro",
+                    prefetch, micros);
         int windows, gradients, work;
         bytes[deep][0] = most_live(plan, PURPOSE_WINDOW, &windows);
         bytes[deep][1] = most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
@@ -370,8 +345,6 @@ TEST(windows_do_not_grow_with_depth)
         assert_in_range(windows, 1, prefetch + 1);
         assert_in_range(gradients, 1, 3);
         assert_int_equal(work, 1);
-        plan_destroy(plan);
-        fixture_free(&tower);
       }
       assert_memory_equal(bytes[0], bytes[1], sizeof bytes[0]);
     }
@@ -438,18 +411,15 @@ static int64_t room_of_backward(const struct plan *plan, int unit)
  * is the first one, and after it the memory that it has freed is available. */
 TEST(backward_passes_are_tight_where_memory_is_full)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 6);
   for (int tight = 0; tight < 2; tight++) {
-    struct plan *plan =
-        fixture_plan(&tower, fixture_point("full_shard ranks=2 tight=%d", tight), 0);
+    PLAN plan = plan_of(&tower, 0, "full_shard ranks=2 tight=%d", tight);
     const int64_t best = room_of_backward(plan, 1);
     assert_int_equal(7 * room_of_backward(plan, 6), (tight ? 6 : 7) * best);
     for (int u = 2; u < 6; u++)
       assert_int_equal(room_of_backward(plan, u), best);
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 TEST(the_device_does_not_grow_with_depth)
@@ -476,7 +446,7 @@ TEST(tiers_hold_what_they_should)
     const struct point point = *fixture_point(
         "full_shard ranks=2 bf16=%d host params_full=%d nvme_state=%g moments=%d", choice & 1,
         choice & 2, choice & 4 ? 0.5 : 0, choice & 4 ? DTYPE_BF16 : DTYPE_F32);
-    struct plan *plan = fixture_plan(&fixture_small, &point, 1);
+    PLAN plan = fixture_plan(&fixture_small, &point, 1);
     const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
     int64_t host = 0, shared = 0, disk = 0;
     for (int u = 0; u <= BLOCKS; u++) {
@@ -492,7 +462,6 @@ TEST(tiers_hold_what_they_should)
     assert_int_equal(plan->persistent_bytes[TIER_SHARED], shared);
     assert_int_equal(plan->persistent_bytes[TIER_DISK], disk);
     assert_int_equal(plan->transient_bytes[TIER_SHARED] + plan->transient_bytes[TIER_DISK], 0);
-    plan_destroy(plan);
   }
 }
 
@@ -504,8 +473,8 @@ TEST(gradients_land_where_all_members_reach_them)
     const struct point point = *fixture_point(
         "hybrid_shard ranks=6 group=3 prefetch=1 micros=2 host params_full=%d cpu_reduce one_node",
         full);
-    struct plan *first = fixture_plan(&fixture_small, &point, 0),
-                *last = fixture_plan(&fixture_small, &point, 5);
+    PLAN first = fixture_plan(&fixture_small, &point, 0), *const last = fixture_plan(&fixture_small,
+                                                                                     &point, 5);
     int64_t shared = 0, most = 0;
     for (int u = 0; u <= BLOCKS; u++) {
       const int64_t bytes = pages(first->unit[u].layout.trained * 4);
@@ -529,8 +498,6 @@ TEST(gradients_land_where_all_members_reach_them)
     assert_true(plan_collective_hash(last) == hash);
     last->buffer[last->instr[fixture_find(last, OP_SUM_SHARED, 1, 1)].use[0].buffer].offset += 4096;
     assert_true(plan_collective_hash(last) != hash); /* peers would read other bytes */
-    plan_destroy(first);
-    plan_destroy(last);
   }
 }
 
@@ -558,14 +525,12 @@ TEST(messages_take_no_more_than_gradients)
     plan_destroy(plan[1]);
   }
   struct point point = *fixture_point("full_shard ranks=4 host cpu_reduce one_node");
-  struct plan *plain = fixture_plan(&fixture_small, &point, 0);
+  PLAN plain = fixture_plan(&fixture_small, &point, 0);
   point.codec = "bf16";
-  struct plan *coded = fixture_plan(&fixture_small, &point, 0);
+  PLAN coded = fixture_plan(&fixture_small, &point, 0);
   const int64_t landed = most_in(plain, TIER_SHARED, PURPOSE_LANDED);
   assert_int_equal(most_in(coded, TIER_HOST, PURPOSE_LANDED), landed);
   assert_int_equal(most_in(coded, TIER_SHARED, PURPOSE_COUNT), landed / 2);
-  plan_destroy(plain);
-  plan_destroy(coded);
 }
 
 /* For each block and micro-batch its input, or all activations of the block, except those that are
@@ -573,11 +538,11 @@ TEST(messages_take_no_more_than_gradients)
 TEST(activations_wait_where_the_deck_says)
 {
   const int64_t x = 2 * 16 * 24 * 4;
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 8);
   for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_ACTIVATIONS_HOST; keep++) {
     const struct point point = *fixture_point("full_shard ranks=2 prefetch=1 host keep=%d", keep);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     bool leaves = keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
     assert_int_equal(fixture_count(plan, OP_SAVE_ACT),
                      leaves ? 7 : 0); /* the last block's backward pass is two visits away */
@@ -591,9 +556,7 @@ TEST(activations_wait_where_the_deck_says)
     if (keep == KEEP_INPUT_NVME)
       assert_int_equal(plan->transient_bytes[TIER_DISK], 7 * pages(x));
     assert_int_equal(fixture_find(plan, OP_SAVE_ACT, 8, 0), -1);
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
@@ -601,11 +564,11 @@ TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     struct point point = *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3",
                                         strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
-    struct plan *train = fixture_plan(&fixture_small, &point, 1);
+    PLAN train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
-      struct plan *other = fixture_plan(&fixture_small, &point, 1);
+      PLAN other = fixture_plan(&fixture_small, &point, 1);
       for (int b = 0; b < other->buffers; b++)
         if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
           assert_memory_equal(other->buffer[b].name, train->buffer[b].name,
@@ -622,9 +585,7 @@ TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
       assert_true(other->persistent_bytes[TIER_DEVICE] - caches <=
                   train->buffer[train->unit[0].state[0]].offset);
-      plan_destroy(other);
     }
-    plan_destroy(train);
   }
 }
 
@@ -635,11 +596,11 @@ TEST(copies_that_are_kept_are_found_there_too)
     struct point point =
         *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3 bf16 keep_working",
                        strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
-    struct plan *train = fixture_plan(&fixture_small, &point, 1);
+    PLAN train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
-      struct plan *other = fixture_plan(&fixture_small, &point, 1);
+      PLAN other = fixture_plan(&fixture_small, &point, 1);
       for (int u = 0; u <= BLOCKS; u++) {
         const int buffers[] = {train->unit[u].master, train->unit[u].working};
         assert_int_equal(other->unit[u].master, buffers[0]);
@@ -654,9 +615,7 @@ TEST(copies_that_are_kept_are_found_there_too)
         }
         assert_int_equal(2 * train->buffer[buffers[1]].bytes, train->buffer[buffers[0]].bytes);
       }
-      plan_destroy(other);
     }
-    plan_destroy(train);
   }
 }
 
@@ -668,12 +627,12 @@ TEST(masters_in_host_memory_are_found_there_too)
     struct point point = *fixture_point("hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16=%d "
                                         "host params_full=%d cpu_reduce=%d",
                                         choice & 1, choice & 2, choice & 4);
-    struct plan *train = fixture_plan(&fixture_small, &point, 1);
+    PLAN train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       int kept = 0;
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
-      struct plan *other = fixture_plan(&fixture_small, &point, 1);
+      PLAN other = fixture_plan(&fixture_small, &point, 1);
       for (int b = 0; b < other->buffers; b++) {
         const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
         if (!here->persistent || here->purpose == PURPOSE_CACHE)
@@ -690,16 +649,13 @@ TEST(masters_in_host_memory_are_found_there_too)
         assert_int_equal(other->unit[u].working, train->unit[u].working);
         assert_int_equal(other->unit[u].shared, train->unit[u].shared);
       }
-      plan_destroy(other);
     }
-    plan_destroy(train);
   }
 }
 
 TEST(purposes_add_up_to_what_lives_at_the_peak)
 {
-  struct plan *plan = fixture_plan(
-      &fixture_small, fixture_point("full_shard ranks=2 prefetch=1 micros=2 each_micro"), 0);
+  PLAN plan = small_plan(0, "full_shard ranks=2 prefetch=1 micros=2 each_micro");
   int64_t kept = 0, passing = 0, peak = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
@@ -716,7 +672,6 @@ TEST(purposes_add_up_to_what_lives_at_the_peak)
   }
   assert_int_equal(kept, plan->persistent_bytes[TIER_DEVICE]);
   assert_int_equal(passing, peak);
-  plan_destroy(plan);
 }
 
 TEST_MAIN(fixture_make_small, fixture_free_small)

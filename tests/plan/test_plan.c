@@ -18,16 +18,14 @@ static void check_ranks(void *arg, const struct point *point)
 {
   (void)arg;
   uint64_t hash = 0;
-  struct model mine;
+  MODEL mine;
   fixture_model_of(&mine, BLOCKS, point);
   for (int rank = 0; rank < point->ranks; rank++) {
-    struct plan *plan = fixture_plan(&mine, point, rank);
+    PLAN plan = fixture_plan(&mine, point, rank);
     if (rank > 0 && plan_collective_hash(plan) != hash)
       fail_msg("%s: rank %d has other collectives", fixture_name(point), rank);
     hash = plan_collective_hash(plan);
-    plan_destroy(plan);
   }
-  fixture_free(&mine);
 }
 
 TEST(every_rank_has_a_sound_plan_with_the_same_collectives)
@@ -59,20 +57,18 @@ TEST(building_is_deterministic)
 {
   const struct point point =
       *fixture_point("hybrid_shard ranks=6 group=3 prefetch=1 recompute=2 micros=3 each_micro");
-  struct plan *one = fixture_plan(&fixture_small, &point, 3),
-              *two = fixture_plan(&fixture_small, &point, 3);
+  PLAN one = fixture_plan(&fixture_small, &point, 3), *const two =
+                                                          fixture_plan(&fixture_small, &point, 3);
   assert_int_equal(one->n, two->n);
   assert_int_equal(one->buffers, two->buffers);
   assert_memory_equal(one->instr, two->instr, (size_t)one->n * sizeof *one->instr);
   assert_memory_equal(one->buffer, two->buffer, (size_t)one->buffers * sizeof *one->buffer);
-  plan_destroy(one);
-  plan_destroy(two);
 }
 
 TEST(the_hash_sees_what_peers_must_agree_on)
 {
   const struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro");
-  struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+  PLAN plan = fixture_plan(&fixture_small, &point, 0);
   uint64_t hash = plan_collective_hash(plan);
   struct instr *first = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)], kept = *first;
   struct instr *second = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)];
@@ -132,7 +128,6 @@ TEST(the_hash_sees_what_peers_must_agree_on)
   other.name = "other";
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &other;
   assert_true(plan_collective_hash(plan) != hash); /* codec, also where the bytes are the same */
-  plan_destroy(plan);
 }
 
 /* ---- what cannot be ---- */
@@ -359,7 +354,7 @@ TEST(frozen_models_are_packed_for_their_ranks)
 {
   struct point point =
       *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro untied freeze=low");
-  struct model mine;
+  MODEL mine;
   fixture_model_of(&mine, BLOCKS, &point);
   point.ranks = point.group = 2;
   expect_refusal(fixture_input(&mine, &point, 0), STATUS_INTERNAL,
@@ -375,7 +370,6 @@ TEST(frozen_models_are_packed_for_their_ranks)
     mine.unit[u].layout = frozen;
   }
   expect_refusal(fixture_input(&mine, &point, 0), STATUS_USAGE, "all parameters are frozen");
-  fixture_free(&mine);
 }
 
 /* ---- size ---- */
@@ -383,18 +377,15 @@ TEST(frozen_models_are_packed_for_their_ranks)
 /* Oracle: the clock and the allocator. */
 TEST(a_large_plan_is_quick_and_small)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 32);
   int64_t peak = mem_usage(MEM_META).peak_bytes;
   clock_t start = clock();
-  struct plan *plan = fixture_plan(
-      &tower, fixture_point("full_shard ranks=4096 prefetch=1 recompute=2 micros=8 each_micro"),
-      4095);
+  PLAN plan =
+      plan_of(&tower, 4095, "full_shard ranks=4096 prefetch=1 recompute=2 micros=8 each_micro");
   assert_true(plan->n > 2000);
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5); /* some 0.1 s, without a sanitizer */
   assert_true(mem_usage(MEM_META).peak_bytes - peak < 16 << 20);
-  plan_destroy(plan);
-  fixture_free(&tower);
 }
 
 static double seconds_of(struct model *tower, int micros)
@@ -402,10 +393,9 @@ static double seconds_of(struct model *tower, int micros)
   const struct point point =
       *fixture_point("full_shard ranks=8 prefetch=1 micros=%d bf16 host keep=input_host", micros);
   const clock_t start = clock();
-  struct plan *plan = fixture_plan(tower, &point, 0);
+  PLAN plan = fixture_plan(tower, &point, 0);
   const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
   assert_true(plan->n > 1000 * micros);
-  plan_destroy(plan);
   return seconds;
 }
 
@@ -413,13 +403,12 @@ static double seconds_of(struct model *tower, int micros)
  * of buffers does sixty-four times as much. */
 TEST(time_grows_with_the_length_of_the_step)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 80);
   seconds_of(&tower, 1); /* pays for the first touch of memory */
   const double few = seconds_of(&tower, 6), many = seconds_of(&tower, 48);
   if (many > 24 * few + 0.5)
     fail_msg("a plan of 6 micro-batches takes %.3f s, one of 48 takes %.3f", few, many);
-  fixture_free(&tower);
 }
 
 /* GPT-2 with 300 M parameters, of which only the sizes are ever made. */

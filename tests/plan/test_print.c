@@ -98,9 +98,9 @@ TEST(plans_are_printed_as_in_the_golden_files)
   const char *top = getenv("top_srcdir"), *golden = getenv("SLUICE_GOLDEN");
   for (int c = 0; c < CASES; c++) {
     const struct point *const point = fixture_point("%s", cases[c].point);
-    struct model model;
+    MODEL model;
     fixture_model_of(&model, 3, point);
-    struct plan *plan = fixture_plan(&model, point, cases[c].rank);
+    PLAN plan = fixture_plan(&model, point, cases[c].rank);
     char *text = printed(plan),
          *path = mem_printf("%s/tests/plan/golden/%s.txt", top ? top : ".", cases[c].file);
     if (golden && strcmp(golden, "write") == 0)
@@ -109,8 +109,6 @@ TEST(plans_are_printed_as_in_the_golden_files)
       compare_golden(path, text);
     mem_free(path);
     free(text);
-    plan_destroy(plan);
-    fixture_free(&model);
   }
 }
 
@@ -128,7 +126,7 @@ TEST(names_are_the_field_s)
 
 TEST(an_instruction_is_named_by_what_it_has)
 {
-  struct model model;
+  MODEL model;
   struct plan *plan;
   char name[64];
   fixture_model(&model, 1);
@@ -141,7 +139,6 @@ TEST(an_instruction_is_named_by_what_it_has)
   plan_instr_name(plan, plan->n - 1, name, sizeof name);
   assert_string_equal(name, "UPDATE h.0 (#10, host)");
   plan_destroy(plan);
-  fixture_free(&model);
 }
 
 TEST_MAIN(NULL, NULL)

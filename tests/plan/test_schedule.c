@@ -11,14 +11,12 @@ enum { BLOCKS = FIXTURE_BLOCKS };
 TEST(one_rank_has_nobody_to_talk_to)
 {
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small, fixture_point("strategy=%d prefetch=1 micros=2 each_micro", strategy), 0);
+    PLAN plan = small_plan(0, "strategy=%d prefetch=1 micros=2 each_micro", strategy);
     for (int op = 0; op < OP_COUNT; op++)
       if (op_rows[op].collective != COLLECTIVE_NONE)
         assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
     assert_int_equal(fixture_count(plan, OP_RELEASE), 0);
     assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_GRAD_WINDOW, false), 0);
-    plan_destroy(plan);
   }
 }
 
@@ -28,11 +26,9 @@ TEST(the_turn_around_keeps_its_window_where_that_is_free)
 {
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small, fixture_point("full_shard ranks=4 prefetch=%d each_micro", prefetch), 0);
+    PLAN plan = small_plan(0, "full_shard ranks=4 prefetch=%d each_micro", prefetch);
     assert_int_equal(fixture_count(plan, OP_GATHER), gathers[prefetch]);
     assert_int_equal(fixture_count(plan, OP_RELEASE), gathers[prefetch]);
-    plan_destroy(plan);
   }
 }
 
@@ -70,11 +66,8 @@ TEST(gathers_stand_prefetch_visits_ahead_of_their_use)
 {
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
-      struct plan *plan = fixture_plan(
-          &fixture_small,
-          fixture_point("strategy=%d ranks=4 prefetch=%d recompute=1 micros=2 each_micro", strategy,
-                        prefetch),
-          0);
+      PLAN plan = small_plan(0, "strategy=%d ranks=4 prefetch=%d recompute=1 micros=2 each_micro",
+                             strategy, prefetch);
       for (int i = 0; i < plan->n; i++) {
         if (plan->instr[i].op != OP_GATHER)
           continue;
@@ -84,25 +77,20 @@ TEST(gathers_stand_prefetch_visits_ahead_of_their_use)
         else
           assert_in_range(ahead, 0, prefetch);
       }
-      plan_destroy(plan);
     }
 }
 
 TEST(gather_once_strategies_gather_once_a_step)
 {
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small, fixture_point("strategy=%d ranks=4 prefetch=1 micros=3", strategy), 0);
+    PLAN plan = small_plan(0, "strategy=%d ranks=4 prefetch=1 micros=3", strategy);
     assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
     assert_int_equal(fixture_count(plan, OP_EXCHANGE), BLOCKS + 1);
-    plan_destroy(plan);
   }
-  struct plan *plan = fixture_plan(
-      &fixture_small, fixture_point("no_shard ranks=4 prefetch=1 micros=3 each_micro"), 0);
+  PLAN plan = small_plan(0, "no_shard ranks=4 prefetch=1 micros=3 each_micro");
   assert_int_equal(fixture_count(plan, OP_GATHER), 0);
   assert_int_equal(fixture_count(plan, OP_EXCHANGE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
-  plan_destroy(plan);
 }
 
 static void assert_same_order(const struct plan *a, const struct plan *b)
@@ -121,20 +109,17 @@ TEST(units_can_stay_gathered)
   struct point point = *fixture_point("full_shard ranks=4 micros=3");
   int before = 0;
   for (point.gathered = 0; point.gathered <= BLOCKS + 1; point.gathered++) {
-    struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+    PLAN plan = fixture_plan(&fixture_small, &point, 0);
     const int gathers = fixture_count(plan, OP_GATHER);
     assert_true(point.gathered == 0 || gathers < before);
     before = gathers;
-    plan_destroy(plan);
   }
   assert_int_equal(before, BLOCKS + 1);
   point.gathered = BLOCKS + 1;
-  struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+  PLAN plan = fixture_plan(&fixture_small, &point, 0);
   point.strategy = STRATEGY_SHARD_GRAD_OP, point.gathered = 0;
-  struct plan *other = fixture_plan(&fixture_small, &point, 0);
+  PLAN other = fixture_plan(&fixture_small, &point, 0);
   assert_same_order(plan, other);
-  plan_destroy(plan);
-  plan_destroy(other);
 }
 
 static int count_over(const struct plan *plan, enum plan_group group)
@@ -147,9 +132,7 @@ static int count_over(const struct plan *plan, enum plan_group group)
 
 TEST(replicas_meet_once_a_step)
 {
-  struct plan *plan =
-      fixture_plan(&fixture_small,
-                   fixture_point("hybrid_shard ranks=6 group=2 prefetch=1 micros=3 each_micro"), 4);
+  PLAN plan = small_plan(4, "hybrid_shard ranks=6 group=2 prefetch=1 micros=3 each_micro");
   assert_int_equal(count_over(plan, GROUP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(count_over(plan, GROUP_REPLICAS), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -163,15 +146,12 @@ TEST(replicas_meet_once_a_step)
     assert_int_equal(offset,
                      2 * plan->unit[u].layout.flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
   }
-  plan_destroy(plan);
 }
 
 TEST(blocks_are_recomputed_every_kth)
 {
   for (int every = 0; every < 4; every++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small,
-        fixture_point("full_shard ranks=2 prefetch=1 recompute=%d each_micro", every), 0);
+    PLAN plan = small_plan(0, "full_shard ranks=2 prefetch=1 recompute=%d each_micro", every);
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
       int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0),
@@ -183,19 +163,16 @@ TEST(blocks_are_recomputed_every_kth)
         assert_int_equal(plan->instr[recompute].use[FORWARD_SAVED].buffer,
                          plan->instr[backward].use[BACKWARD_SAVED].buffer);
     }
-    plan_destroy(plan);
   }
 }
 
 TEST(updates_come_in_the_order_of_their_next_use)
 {
-  struct plan *plan =
-      fixture_plan(&fixture_small, fixture_point("full_shard ranks=2 prefetch=1 each_micro"), 0);
+  PLAN plan = small_plan(0, "full_shard ranks=2 prefetch=1 each_micro");
   int metrics = fixture_find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
     assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1), metrics + 1 + u);
   assert_int_equal(metrics + 2 + BLOCKS, plan->n);
-  plan_destroy(plan);
 }
 
 /* Whether `later` has to wait, directly or not, for `earlier` of the same step. */
@@ -222,9 +199,7 @@ static bool depends(const struct plan *plan, int later, int earlier)
 TEST(communication_may_overlap_what_it_stands_beside)
 {
   for (int micros = 1; micros <= 2; micros++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small, fixture_point("full_shard ranks=4 prefetch=1 micros=%d each_micro", micros),
-        0);
+    PLAN plan = small_plan(0, "full_shard ranks=4 prefetch=1 micros=%d each_micro", micros);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
         int reduce = fixture_find(plan, OP_EXCHANGE, u, micros > 1 ? m : -1);
@@ -241,7 +216,6 @@ TEST(communication_may_overlap_what_it_stands_beside)
       assert_false(depends(plan, i, visit));
       assert_false(depends(plan, visit, i));
     }
-    plan_destroy(plan);
   }
 }
 
@@ -257,10 +231,10 @@ TEST(encoded_units_may_arrive_beside_compute)
       "ranks=2 prefetch=1 micros=2 bf16 fp8 host",
   };
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
-    struct model tower;
+    MODEL tower;
     int gathers = 0;
     fixture_model_of(&tower, 6, fixture_point("%s", points[p]));
-    struct plan *plan = fixture_plan(&tower, fixture_point("%s", points[p]), 0);
+    PLAN plan = plan_of(&tower, 0, "%s", points[p]);
     for (int i = 0; i < plan->n; i++) {
       const enum op op = plan->instr[i].op;
       if ((op != OP_GATHER && op != OP_DECODE_PARAMS) || visits_ahead(plan, i) == 0)
@@ -272,8 +246,6 @@ TEST(encoded_units_may_arrive_beside_compute)
       gathers++;
     }
     assert_true(gathers >= 6);
-    plan_destroy(plan);
-    fixture_free(&tower);
   }
 }
 
@@ -292,9 +264,9 @@ TEST(transfers_and_updates_may_overlap_compute)
                        "one_node=%d immediate nvme_state=%g keep=%d",
                        choice & 1, choice & 2, choice & 8, choice & 4 ? 1.0 : 0.0,
                        choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST);
-    struct model tower;
+    MODEL tower;
     fixture_model(&tower, 6);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     for (int u = 6; u >= 3; u--) {
       int next = fixture_find(plan, OP_BACKWARD, u - 1, 0);
       assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1),
@@ -321,8 +293,6 @@ TEST(transfers_and_updates_may_overlap_compute)
       assert_true(independent(plan, fixture_find(plan, OP_FETCH, u, 0),
                               fixture_find(plan, OP_FORWARD, u - 1, 0)));
     }
-    plan_destroy(plan);
-    fixture_free(&tower);
   }
 }
 
@@ -331,13 +301,11 @@ TEST(a_head_of_its_own_is_updated_at_once)
 {
   const struct point point = *fixture_point("full_shard ranks=2 prefetch=1 untied host immediate");
   for (int blocks = 5; blocks <= 8; blocks++) {
-    struct model tower;
+    MODEL tower;
     fixture_model_of(&tower, blocks, &point);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     const int adam = fixture_find(plan, OP_UPDATE, 1 + blocks, -1);
     assert_true(adam >= 0 && adam < fixture_find(plan, OP_BACKWARD, 1, 0));
-    plan_destroy(plan);
-    fixture_free(&tower);
   }
 }
 
@@ -345,9 +313,7 @@ TEST(a_head_of_its_own_is_updated_at_once)
 TEST(the_next_step_begins_while_updates_go_on)
 {
   for (int full = 0; full < 2; full++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small,
-                     fixture_point("full_shard ranks=2 prefetch=1 host params_full=%d", full), 0);
+    PLAN plan = small_plan(0, "full_shard ranks=2 prefetch=1 host params_full=%d", full);
     for (int u = 0; u <= BLOCKS; u++) {
       const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
       int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_UPDATE, u, -1);
@@ -357,7 +323,6 @@ TEST(the_next_step_begins_while_updates_go_on)
       }
       assert_int_equal(seen, 1);
     }
-    plan_destroy(plan);
   }
 }
 
@@ -365,7 +330,7 @@ TEST(the_next_step_begins_while_updates_go_on)
  * and goes to the host during this pass. Otherwise it is reduced during the pass. */
 TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model_of(&tower, 6, fixture_point("ranks=2 group=0 micros=0 untied"));
   for (int choice = 0; choice < 7;
        choice++) { /* on the device, there in tight room, and on the host reduced by devices, by
@@ -375,7 +340,7 @@ TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
                                               "tight=%d host=%d cpu_reduce=%d one_node=%d",
                                               alone ? 1 : 2, cut ? 2 : 1, choice == 1, host,
                                               choice == 3 || choice == 4, choice == 4);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     for (int m = 0; m < point.micros; m++) {
       const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
       const int fetch = host ? fixture_find(plan, OP_FETCH_GRAD, head, micro) : -1;
@@ -386,21 +351,19 @@ TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
         continue;
       assert_true(fetch < first && independent(plan, fetch, first));
     }
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 /* With prefetch 1 the activations of a block have two more forward passes for their copy to the
  * host. They come back during the backward pass before. Their place is not written meanwhile. */
 TEST(activations_leave_and_come_back_beside_compute)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 8);
   for (int host = 0; host < 2; host++) {
     const struct point point =
         *fixture_point("full_shard ranks=2 prefetch=1 host=%d keep=activations_host", host);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     for (int u = 1; u <= 6; u++) {
       const int save = fixture_find(plan, OP_SAVE_ACT, u, 0),
                 fetch = fixture_find(plan, OP_FETCH_ACT, u, 0);
@@ -411,20 +374,18 @@ TEST(activations_leave_and_come_back_beside_compute)
                   depends(plan, fixture_find(plan, OP_BACKWARD, u, 0), fetch));
       assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u + 1, 0)));
     }
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 /* With prefetch 1 a residual arrives while two units compute, and leaves during the next one. */
 TEST(residuals_come_and_go_beside_compute)
 {
-  struct model tower;
+  MODEL tower;
   fixture_model(&tower, 8);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
     const struct point point = *fixture_point(
         "full_shard ranks=2 prefetch=1 bf16 codec=bf16 feedback=fp32 residual=%d", residual);
-    struct plan *plan = fixture_plan(&tower, &point, 0);
+    PLAN plan = fixture_plan(&tower, &point, 0);
     for (int u = 6; u >= 2; u--) {
       const int fetch = fixture_find(plan, OP_FETCH_RESIDUAL, u, -1),
                 encode = fixture_find(plan, OP_ENCODE, u, -1),
@@ -434,9 +395,7 @@ TEST(residuals_come_and_go_beside_compute)
       assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u + 1, 0)));
       assert_true(independent(plan, save, fixture_find(plan, OP_BACKWARD, u - 1, 0)));
     }
-    plan_destroy(plan);
   }
-  fixture_free(&tower);
 }
 
 /* The next step's first window waits for nothing of the host: neither its lane nor what brings from
@@ -447,7 +406,7 @@ TEST(the_next_step_begins_without_the_host)
     const struct point point = *fixture_point(
         "full_shard ranks=2 prefetch=1 micros=2 untied bf16 host resident=2 immediate=%d",
         immediate);
-    struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+    PLAN plan = fixture_plan(&fixture_small, &point, 0);
     const struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
     const int adam = fixture_find(plan, OP_UPDATE, 0, -1);
     bool updated = false;
@@ -457,7 +416,6 @@ TEST(the_next_step_begins_without_the_host)
       assert_true(before->lane == LANE_REDUCE || before->lane == LANE_COMPUTE);
     }
     assert_true(updated);
-    plan_destroy(plan);
   }
 }
 

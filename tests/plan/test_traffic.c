@@ -279,7 +279,7 @@ TEST(codes_of_parameters_are_smaller)
     const struct traffic_bytes half = check(&point, &by);
     point.fp8 = true;
     const struct traffic_bytes byte = check(&point, &by);
-    struct plan *plan = fixture_plan(&model, &point, 0);
+    PLAN plan = fixture_plan(&model, &point, 0);
     const int members = i == 3 ? 1 : point.group;
     int64_t saved = 0;
     for (int n = 0; n < plan->n; n++) {
@@ -293,7 +293,6 @@ TEST(codes_of_parameters_are_smaller)
     assert_int_equal(half.gather - byte.gather, saved * (point.ranks / members));
     assert_int_equal(half.all - half.gather, byte.all - byte.gather);
     assert_true(i == 3 ? byte.gather == 0 : byte.gather < half.gather);
-    plan_destroy(plan);
   }
 }
 
