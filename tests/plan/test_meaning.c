@@ -90,34 +90,17 @@ static void spoil(struct words w)
 
 /* ---- the arithmetic that both sides share ---- */
 
-static uint32_t load_seed(int step, int rank, int micro)
+/* Of an operation, and of what it reads. */
+static uint32_t mix_all(const uint32_t *of, size_t n)
 {
-  return mix(mix((uint32_t)step, (uint32_t)rank), (uint32_t)micro);
+  uint32_t seed = of[0];
+  for (size_t i = 1; i < n; i++)
+    seed = mix(seed, of[i]);
+  return seed;
 }
-static uint32_t embed_seed(uint32_t params, uint32_t tokens)
-{
-  return mix(mix(1, params), tokens);
-}
-static uint32_t forward_seed(uint32_t params, uint32_t x)
-{
-  return mix(mix(2, params), x);
-}
-static uint32_t saved_seed(uint32_t params, uint32_t x)
-{
-  return mix(mix(3, params), x);
-}
-static uint32_t loss_seed(uint32_t params, uint32_t x, uint32_t tokens)
-{
-  return mix(mix(mix(4, params), x), tokens);
-}
-static uint32_t backward_seed(uint32_t params, uint32_t x, uint32_t saved, uint32_t d)
-{
-  return mix(mix(mix(mix(5, params), x), saved), d);
-}
-static uint32_t embed_backward_seed(uint32_t tokens, uint32_t d)
-{
-  return mix(mix(6, tokens), d);
-}
+#define SEED(...)                                                                                  \
+  mix_all((const uint32_t[]){__VA_ARGS__}, sizeof(uint32_t[]){__VA_ARGS__} / sizeof(uint32_t))
+enum { EMBED = 1, FORWARD, SAVED, LOSS, BACKWARD, EMBED_BACKWARD };
 
 static uint32_t squares(struct words w)
 {
@@ -185,11 +168,9 @@ static void truth_create(struct truth *t, const struct plan *plan)
 static void truth_destroy(struct truth *t)
 {
   for (int u = 0; u < t->model->units; u++) {
-    mem_free(t->p[u].at);
-    mem_free(t->m[u].at);
-    mem_free(t->v[u].at);
-    mem_free(t->g[u].at);
-    mem_free(t->scales[u].at);
+    const struct words all[] = {t->p[u], t->m[u], t->v[u], t->g[u], t->scales[u]};
+    for (int k = 0; k < 5; k++)
+      mem_free(all[k].at);
   }
 }
 
@@ -223,25 +204,25 @@ static uint32_t truth_params(const struct truth *t, int u)
 static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words,
                             int64_t saved_words, uint32_t load)
 {
-  uint32_t p[MOST_UNITS], x[1 + BLOCKS], saved[1 + BLOCKS];
+  uint32_t p[MOST_UNITS] = {0}, x[1 + BLOCKS], saved[1 + BLOCKS];
   struct words tokens = make_words(token_words), stream = make_words(x_words),
                kept = make_words(saved_words);
   int head = t->model->head;
   fill(tokens, load, false);
   for (int u = 0; u < t->model->units; u++)
     p[u] = truth_params(t, u);
-  fill(stream, embed_seed(p[0], digest(tokens)), false);
+  fill(stream, SEED(EMBED, p[0], digest(tokens)), false);
   for (int u = 1; u <= BLOCKS; u++) {
     x[u - 1] = digest(stream);
-    fill(kept, saved_seed(p[u], x[u - 1]), false);
+    fill(kept, SEED(SAVED, p[u], x[u - 1]), false);
     saved[u] = digest(kept);
-    fill(stream, forward_seed(p[u], x[u - 1]), false);
+    fill(stream, SEED(FORWARD, p[u], x[u - 1]), false);
   }
-  uint32_t loss = loss_seed(p[head], digest(stream), digest(tokens));
+  uint32_t loss = SEED(LOSS, p[head], digest(stream), digest(tokens));
   fill(t->g[head], loss, true);
   fill(stream, loss + 1, false);
   for (int u = BLOCKS; u >= 1; u--) {
-    uint32_t seed = backward_seed(p[u], x[u - 1], saved[u], digest(stream));
+    uint32_t seed = SEED(BACKWARD, p[u], x[u - 1], saved[u], digest(stream));
     fill(t->g[u], seed, true);
     fill(stream, seed + 1, true);
   }
@@ -250,7 +231,7 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
     embeds |=
         !t->model->unit[0].param[i].frozen && t->model->unit[0].param[i].kind == PARAM_EMBEDDING;
   if (embeds)
-    fill(t->g[0], embed_backward_seed(digest(tokens), digest(stream)), true);
+    fill(t->g[0], SEED(EMBED_BACKWARD, digest(tokens), digest(stream)), true);
   mem_free(tokens.at);
   mem_free(stream.at);
   mem_free(kept.at);
@@ -274,7 +255,8 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
           saved = words_of(plan, "saved.");
   for (int rank = 0; rank < plan->input.ranks; rank++)
     for (int m = 0; m < plan->input.shape.micros; m++)
-      t->loss[step] += truth_micro(t, tokens, x, saved, load_seed(step, rank, m));
+      t->loss[step] +=
+          truth_micro(t, tokens, x, saved, SEED((uint32_t)step, (uint32_t)rank, (uint32_t)m));
   uint32_t metrics = 0;
   for (int u = 0; u < t->model->units; u++)
     metrics += squares(t->g[u]);
@@ -373,6 +355,14 @@ static uint32_t element(struct words w, int64_t i, bool half)
   return half ? halves(w)[i] : w.at[i];
 }
 
+static void set_element(struct words w, int64_t i, uint32_t value, bool half)
+{
+  if (half)
+    halves(w)[i] = (uint16_t)value;
+  else
+    w.at[i] = value;
+}
+
 static void load_part(struct machine *m, int rank, int buffer, struct layout_range range,
                       const struct words *whole, bool half)
 {
@@ -380,12 +370,8 @@ static void load_part(struct machine *m, int rank, int buffer, struct layout_ran
     return;
   struct words part = words_at(m, rank, buffer);
   assert_int_equal(part.n * (half ? 2 : 1), range.end - range.begin);
-  for (int64_t i = 0; i < range.end - range.begin; i++) {
-    if (half)
-      halves(part)[i] = cast(whole->at[range.begin + i]);
-    else
-      part.at[i] = whole->at[range.begin + i];
-  }
+  for (int64_t i = 0; i < range.end - range.begin; i++)
+    set_element(part, i, whole->at[range.begin + i] >> (half ? 16 : 0), half);
 }
 
 /* The rest of a buffer around a master is rubbish until it is gathered. */
@@ -696,7 +682,7 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
 
 static void run_head(struct words *w, const struct plan_use *use, bool learns, bool half)
 {
-  uint32_t seed = loss_seed(digest_params(w[0], half), digest(w[1]), digest(w[2]));
+  uint32_t seed = SEED(LOSS, digest_params(w[0], half), digest(w[1]), digest(w[2]));
   if (use[3].access == ACCESS_WRITE)
     memset(w[3].at, 0, (size_t)w[3].n * sizeof(uint32_t));
   w[3].at[0] += seed;
@@ -712,6 +698,11 @@ static void copy(struct words from, struct words to)
   memcpy(to.at, from.at, (size_t)to.n * sizeof(uint32_t));
 }
 
+static void write_working(const struct machine *m, struct words working, int64_t i, uint32_t master)
+{
+  set_element(working, i, m->half ? cast(master) : master, m->half);
+}
+
 static void run_adam(const struct machine *m, struct words *w, bool works, uint32_t metrics)
 {
   const struct words grads = w[UPDATE_GRADS], master = w[UPDATE_MASTER], moment1 = w[UPDATE_STATE],
@@ -720,18 +711,11 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
     uint32_t g = grads.at[i],
              first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
              second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);
-    if (m->half_moments) {
-      halves(moment1)[i] = (uint16_t)first;
-      halves(moment2)[i] = (uint16_t)second;
-    } else {
-      moment1.at[i] = first;
-      moment2.at[i] = second;
-    }
+    set_element(moment1, i, first, m->half_moments);
+    set_element(moment2, i, second, m->half_moments);
     master.at[i] += adam_step(first, second, metrics);
-    if (works && m->half)
-      halves(working)[i] = cast(master.at[i]);
-    else if (works)
-      working.at[i] = master.at[i];
+    if (works)
+      write_working(m, working, i, master.at[i]);
   }
 }
 
@@ -742,14 +726,6 @@ static uint32_t look_ahead(const struct machine *m, uint32_t g, uint32_t master,
   const uint32_t first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
                  second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);
   return master + adam_step(first, second, metrics);
-}
-
-static void write_working(const struct machine *m, struct words working, int64_t i, uint32_t master)
-{
-  if (m->half)
-    halves(working)[i] = cast(master);
-  else
-    working.at[i] = master;
 }
 
 /* The gradient of the step before, whose norm METRICS has found. */
@@ -862,10 +838,7 @@ static void decode_params(const struct machine *m, const struct instr *instr, st
   assert_int_equal(messages.n, whole.n * (m->half ? 2 : 1));
   for (int64_t e = 0; e < messages.n; e++) {
     const uint32_t value = ~messages.at[e] + (adds ? wide(whole, e, m->half) : 0);
-    if (m->half)
-      halves(whole)[e] = cast(value);
-    else
-      whole.at[e] = value;
+    write_working(m, whole, e, value);
   }
 }
 
@@ -887,28 +860,31 @@ static void run_local(const struct machine *m, int rank, int i, int step)
     w[k] = instr->use[k].buffer < 0 ? (struct words){0} : use_words(m, rank, i, k);
   const uint32_t params = digest_operand(m->plan[rank], instr, w, m->half);
   switch (instr->op) {
-  case OP_LOAD: fill(w[0], load_seed(step, rank, instr->micro), false); break;
-  case OP_EMBED: fill(w[2], embed_seed(params, digest(w[1])), false); break;
+  case OP_LOAD:
+    fill(w[0], SEED((uint32_t)step, (uint32_t)rank, (uint32_t)instr->micro), false);
+    break;
+  case OP_EMBED: fill(w[2], SEED(EMBED, params, digest(w[1])), false); break;
   case OP_FORWARD:
-    fill(w[2], forward_seed(params, digest(w[1])), false);
+    fill(w[2], SEED(FORWARD, params, digest(w[1])), false);
     if (instr->use[FORWARD_SAVED].buffer >= 0)
-      fill(w[FORWARD_SAVED], saved_seed(params, digest(w[1])), false);
+      fill(w[FORWARD_SAVED], SEED(SAVED, params, digest(w[1])), false);
     spoil(w[3]);
     break;
   case OP_RECOMPUTE:
-    fill(w[FORWARD_SAVED], saved_seed(params, digest(w[1])), false);
+    fill(w[FORWARD_SAVED], SEED(SAVED, params, digest(w[1])), false);
     spoil(w[FORWARD_WORK]);
     break;
   case OP_LOSS: run_head(w, instr->use, instr->use[LOSS_GRADS].buffer >= 0, m->half); break;
   case OP_BACKWARD:
-    seed = backward_seed(params, digest(w[1]), digest(w[2]), digest(w[3]));
+    seed = SEED(BACKWARD, params, digest(w[1]), digest(w[2]), digest(w[3]));
     if (instr->use[BACKWARD_GRADS].buffer >= 0)
       fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
     fill(w[3], seed + 1, true);
     spoil(w[4]);
     break;
   case OP_EMBED_BACKWARD:
-    fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), instr->use[2].access == ACCESS_ADD);
+    fill(w[2], SEED(EMBED_BACKWARD, digest(w[0]), digest(w[1])),
+         instr->use[2].access == ACCESS_ADD);
     break;
   case OP_RELEASE:
     if (!m->plan[rank]->buffer[instr->use[0].buffer].persistent)

@@ -559,119 +559,73 @@ TEST(activations_wait_where_the_deck_says)
   }
 }
 
-TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
+/* What a plan that does not train keeps, also copies that it only reads and masters in host memory,
+ * the plan that trains keeps at the same place. */
+static void expect_same_places(const struct plan *train, struct point point)
 {
-  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point = *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3",
-                                        strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
-    PLAN train = fixture_plan(&fixture_small, &point, 1);
-    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
-      point.mode = (enum plan_mode)mode;
-      point.micros = 1;
-      PLAN other = fixture_plan(&fixture_small, &point, 1);
-      for (int b = 0; b < other->buffers; b++)
-        if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
-          assert_memory_equal(other->buffer[b].name, train->buffer[b].name,
-                              sizeof train->buffer[b].name);
-      for (int u = 0; u <= BLOCKS; u++) {
-        assert_int_equal(other->unit[u].master, train->unit[u].master);
-        assert_int_equal(other->buffer[other->unit[u].master].offset,
-                         train->buffer[train->unit[u].master].offset);
-        assert_int_equal(other->buffer[other->unit[u].master].bytes,
-                         train->buffer[train->unit[u].master].bytes);
-      }
-      assert_int_equal(other->states, 0);
-      int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
-      assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
+  point.micros = 1;
+  for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
+    int kept = 0;
+    point.mode = (enum plan_mode)mode;
+    PLAN other = fixture_plan(&fixture_small, &point, 1);
+    for (int b = 0; b < other->buffers; b++) {
+      const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
+      if (!here->persistent || here->purpose == PURPOSE_CACHE)
+        continue;
+      assert_string_equal(here->name, there->name);
+      assert_true(there->persistent);
+      assert_int_equal(here->tier, there->tier);
+      assert_int_equal(here->offset, there->offset);
+      assert_int_equal(here->bytes, there->bytes);
+      kept++;
+    }
+    assert_true(kept >= BLOCKS + 1);
+    for (int u = 0; u <= BLOCKS; u++) {
+      assert_int_equal(other->unit[u].master, train->unit[u].master);
+      assert_int_equal(other->unit[u].working, train->unit[u].working);
+      assert_int_equal(other->unit[u].shared, train->unit[u].shared);
+    }
+    assert_int_equal(other->states, 0);
+    const int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
+    assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 8 : 0);
+    if (!point.host)
       assert_true(other->persistent_bytes[TIER_DEVICE] - caches <=
                   train->buffer[train->unit[0].state[0]].offset);
-    }
   }
 }
 
-/* Copies that are kept too, though a plan that does not train only reads them. */
-TEST(copies_that_are_kept_are_found_there_too)
+TEST(plans_of_a_job_find_the_parameters_at_the_same_place)
 {
-  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point =
-        *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3 bf16 keep_working",
-                       strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4);
-    PLAN train = fixture_plan(&fixture_small, &point, 1);
-    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
-      point.mode = (enum plan_mode)mode;
-      point.micros = 1;
-      PLAN other = fixture_plan(&fixture_small, &point, 1);
-      for (int u = 0; u <= BLOCKS; u++) {
-        const int buffers[] = {train->unit[u].master, train->unit[u].working};
-        assert_int_equal(other->unit[u].master, buffers[0]);
-        assert_int_equal(other->unit[u].working, buffers[1]);
-        for (int b = 0; b < 2; b++) {
-          const struct plan_buffer *here = &other->buffer[buffers[b]],
-                                   *there = &train->buffer[buffers[b]];
-          assert_true(here->persistent && there->persistent && here->tier == TIER_DEVICE &&
-                      there->tier == TIER_DEVICE);
-          assert_int_equal(here->offset, there->offset);
-          assert_int_equal(here->bytes, there->bytes);
-        }
-        assert_int_equal(2 * train->buffer[buffers[1]].bytes, train->buffer[buffers[0]].bytes);
-      }
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
+    for (int keeps = 0; keeps < 2; keeps++) {
+      const struct point point =
+          *fixture_point("strategy=%d ranks=4 group=%d prefetch=1 micros=3 bf16=%d keep_working=%d",
+                         strategy, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, keeps, keeps);
+      PLAN train = fixture_plan(&fixture_small, &point, 1);
+      expect_same_places(train, point);
+      for (int u = 0; u <= BLOCKS && keeps; u++)
+        assert_int_equal(2 * train->buffer[train->unit[u].working].bytes,
+                         train->buffer[train->unit[u].master].bytes);
     }
-  }
-}
-
-/* And in every other tier: what the other plan keeps, the one that trains keeps at the same place.
- */
-TEST(masters_in_host_memory_are_found_there_too)
-{
   for (int choice = 0; choice < 8; choice++) {
-    struct point point = *fixture_point("hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16=%d "
-                                        "host params_full=%d cpu_reduce=%d",
-                                        choice & 1, choice & 2, choice & 4);
+    const struct point point = *fixture_point("hybrid_shard ranks=4 group=2 prefetch=1 micros=2 "
+                                              "bf16=%d host params_full=%d cpu_reduce=%d",
+                                              choice & 1, choice & 2, choice & 4);
     PLAN train = fixture_plan(&fixture_small, &point, 1);
-    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
-      int kept = 0;
-      point.mode = (enum plan_mode)mode;
-      point.micros = 1;
-      PLAN other = fixture_plan(&fixture_small, &point, 1);
-      for (int b = 0; b < other->buffers; b++) {
-        const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
-        if (!here->persistent || here->purpose == PURPOSE_CACHE)
-          continue;
-        assert_string_equal(here->name, there->name);
-        assert_int_equal(here->tier, there->tier);
-        assert_int_equal(here->offset, there->offset);
-        assert_int_equal(here->bytes, there->bytes);
-        kept++;
-      }
-      assert_true(kept >= BLOCKS + 1);
-      for (int u = 0; u <= BLOCKS; u++) {
-        assert_int_equal(other->unit[u].master, train->unit[u].master);
-        assert_int_equal(other->unit[u].working, train->unit[u].working);
-        assert_int_equal(other->unit[u].shared, train->unit[u].shared);
-      }
-    }
+    expect_same_places(train, point);
   }
 }
 
 TEST(purposes_add_up_to_what_lives_at_the_peak)
 {
   PLAN plan = small_plan(0, "full_shard ranks=2 prefetch=1 micros=2 each_micro");
-  int64_t kept = 0, passing = 0, peak = 0;
+  int64_t kept = 0, passing = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
     passing += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, false);
   }
-  for (int i = 0; i < plan->n; i++) {
-    int64_t bytes = 0;
-    for (int b = 0; b < plan->buffers; b++)
-      if (!plan->buffer[b].persistent && plan->buffer[b].parent < 0 && plan->buffer[b].first <= i &&
-          i <= plan->buffer[b].last)
-        bytes += plan->buffer[b].bytes;
-    if (bytes > peak)
-      peak = bytes;
-  }
   assert_int_equal(kept, plan->persistent_bytes[TIER_DEVICE]);
-  assert_int_equal(passing, peak);
+  assert_int_equal(passing, most_in(plan, TIER_DEVICE, PURPOSE_COUNT));
 }
 
 TEST_MAIN(fixture_make_small, fixture_free_small)
