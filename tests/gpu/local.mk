@@ -28,4 +28,5 @@ tests_gpu_test_nccl_messages_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFL
 endif
 EXTRA_DIST += \
 	tests/gpu/sanitize.sh \
-	tests/gpu/spy.c
+	tests/gpu/spy.c \
+	tests/gpu/twins.h

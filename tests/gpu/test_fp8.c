@@ -6,84 +6,49 @@
  * test_fp8 bench: rates of products and of operands, in turns with bf16. The shapes are those of
  * blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
 
-#include <cuda_runtime_api.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
-#include "base/rng.h"
-#include "device/lane.h"
-#include "gpu/cuda.h"
-#include "tests/test.h"
+#include "tests/gpu/twins.h"
 
-static struct device *host, *gpu;
-static struct lane *host_lane, *gpu_lane;
-static uint64_t draws;
 enum { BF16 = 2 };
 
-static void must_cuda(cudaError_t error)
-{
-  if (error) {
-    fprintf(stderr, "%s\n", cudaGetErrorString(error));
-    exit(1);
-  }
-}
-
-/* A copy of pageable memory may return before the bytes have arrived, and lanes do not wait for
- * them. */
-static void copy_there(void *there, const void *from, size_t bytes)
-{
-  must_cuda(cudaMemcpy(there, from, bytes, cudaMemcpyDefault));
-  must_cuda(cudaDeviceSynchronize());
-}
-
-/* Memory of both devices, with the same bytes at first. */
-struct twin {
-  size_t size;
-  void *here, *there;
-};
-
+/* Memory of both devices, with bytes 0xff at first. */
 static struct twin make(size_t size)
 {
-  struct twin twin = {.size = size};
-  must(mem_alloc(MEM_DATA, size, &twin.here));
-  memset(twin.here, 0xff, size);
-  must(gpu->ops->alloc(gpu, MEM_DATA, size, &twin.there));
-  copy_there(twin.there, twin.here, size);
+  void *poison = scratch(host, size);
+  memset(poison, 0xff, size);
+  struct twin twin = exact_of(poison, size);
+  drop(host, poison);
   return twin;
 }
 
-static void drop(struct twin *twin)
+static struct twin floats(int64_t n)
 {
-  mem_free(twin->here);
-  gpu->ops->release(gpu, twin->there);
+  return make((size_t)n * sizeof(float));
 }
 
-static void *download(const struct twin *twin)
+/* What the GPU made, and then what it shall be. */
+static void take_from_gpu(struct twin *twin, const void *there)
 {
-  void *out = NULL;
-  must(mem_alloc(MEM_DATA, twin->size, &out));
+  const size_t bytes = bytes_there(twin);
   must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(out, twin->there, twin->size, cudaMemcpyDeviceToHost));
-  return out;
+  must_cuda(cudaMemcpy(twin->here, twin->there, bytes, cudaMemcpyDeviceToHost));
+  copy_there(twin->there, there, bytes);
 }
 
 /* Normal numbers whose magnitude changes from piece to piece; `bad` elements are not finite. */
 static struct twin numbers(int64_t n, float std, bool varied, int bad)
 {
-  struct twin twin = make((size_t)n * BF16);
-  float *x = NULL;
-  must(mem_alloc(MEM_DATA, (size_t)n * sizeof *x, (void **)&x));
+  float *x = scratch(host, (size_t)n * sizeof *x);
   rng_fill_normal(rng_key_make(1, "fp8"), draws++, 0, n, 0, std, x);
-  for (int64_t i = 0; i < n; i++)
-    ((uint16_t *)twin.here)[i] =
-        bf16_from_f32(varied ? ldexpf(x[i], (int)(i / 64 * 7 % 41) - 20) : x[i]);
+  for (int64_t i = 0; i < n && varied; i++)
+    x[i] = ldexpf(x[i], (int)(i / 64 * 7 % 41) - 20);
+  struct twin twin = exact_make(n, DTYPE_BF16, false, false);
+  uint16_t *bits = (uint16_t *)twin.here;
+  dtype_convert(bits, DTYPE_BF16, x, DTYPE_F32, (size_t)n);
   for (int i = 0; i < bad; i++)
-    ((uint16_t *)twin.here)[(7919 * i + 13) % n] = (uint16_t)(i % 2 ? 0x7f80 : 0xffc1);
-  copy_there(twin.there, twin.here, twin.size);
-  mem_free(x);
+    bits[(7919 * i + 13) % n] = (uint16_t)(i % 2 ? 0x7f80 : 0xffc1);
+  upload(&twin);
+  drop(host, x);
   return twin;
 }
 
@@ -97,37 +62,35 @@ static int64_t scales_of(int64_t n, int64_t k, bool blocks)
   return blocks ? n / FP8_TILE * fp8_pitch(k) : n * (k / FP8_TILE);
 }
 
-static struct fp8_quantise quantise_of(const struct twin *x, int64_t rows, int64_t columns,
-                                       int64_t ld, bool blocks, bool transposed)
+static struct fp8_quantise quantise_of(int64_t rows, int64_t columns, int64_t ld, bool blocks,
+                                       bool transposed)
 {
-  return (struct fp8_quantise){.rows = rows,
-                               .columns = columns,
-                               .ld = ld,
-                               .x = x->there,
-                               .blocks = blocks,
-                               .transposed = transposed};
+  return (struct fp8_quantise){
+      .rows = rows, .columns = columns, .ld = ld, .blocks = blocks, .transposed = transposed};
+}
+
+static struct operand operand_of(int64_t n, int64_t k, bool blocks)
+{
+  return (struct operand){n, k, make((size_t)(n * k)), floats(scales_of(n, k, blocks))};
+}
+
+/* Elements from `first` of x on one side. */
+static void quantise_on(const struct side *s, const struct twin *x, int64_t first,
+                        struct fp8_quantise op, const struct operand *y)
+{
+  op.x = (const uint16_t *)at(s, x) + first;
+  op.code = at(s, &y->code);
+  op.scale = at(s, &y->scale);
+  must(s->ops->fp8_quantise(s->lane, &op));
 }
 
 static struct operand quantise(const struct twin *x, struct fp8_quantise op)
 {
-  struct operand y = {.n = op.transposed ? op.columns : op.rows,
-                      .k = op.transposed ? op.rows : op.columns};
-  y.code = make((size_t)(y.n * y.k));
-  y.scale = make((size_t)scales_of(y.n, y.k, op.blocks) * sizeof(float));
-  op.code = y.code.there;
-  op.scale = y.scale.there;
-  must(gpu->ops->fp8_quantise(gpu_lane, &op));
-  op.x = x->here;
-  op.code = y.code.here;
-  op.scale = y.scale.here;
-  must(host->ops->fp8_quantise(host_lane, &op));
+  struct operand y = operand_of(op.transposed ? op.columns : op.rows,
+                                op.transposed ? op.rows : op.columns, op.blocks);
+  for (const struct side *s = sides; s < sides + 2; s++)
+    quantise_on(s, x, 0, op, &y);
   return y;
-}
-
-static void forget(struct operand *y)
-{
-  drop(&y->code);
-  drop(&y->scale);
 }
 
 /* The tally of the GPU, and of the host. */
@@ -168,15 +131,15 @@ static void assert_same_scales(const float *a, const float *b, size_t n)
 static void assert_same_operand(const struct operand *y, const char *what)
 {
   uint8_t *code = download(&y->code);
+  const uint8_t *want = at(&sides[0], &y->code);
   float *scale = download(&y->scale);
-  const uint8_t *want = y->code.here;
-  assert_same_scales(scale, y->scale.here, y->scale.size / sizeof *scale);
+  assert_same_scales(scale, y->scale.here, bytes_there(&y->scale) / sizeof *scale);
   for (int64_t i = 0; i < y->n * y->k; i++)
     if (code[i] != want[i])
       fail_msg("%s, code %lld of %lld x %lld: %02x on the GPU, %02x on the host", what,
                (long long)i, (long long)y->n, (long long)y->k, code[i], want[i]);
-  mem_free(code);
-  mem_free(scale);
+  drop(host, scale);
+  drop(host, code);
 }
 
 static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, bool transposed,
@@ -186,14 +149,13 @@ static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, b
                                       "blocks of the transpose"};
   struct twin x = numbers(rows * ld, 1, true, bad);
   (void)gpu_tally(), (void)host_tally();
-  struct operand y = quantise(&x, quantise_of(&x, rows, columns, ld, blocks, transposed));
+  struct operand y = quantise(&x, quantise_of(rows, columns, ld, blocks, transposed));
   const struct fp8_tally tally = host_tally();
   assert_same_tally(gpu_tally(), tally, names[2 * blocks + transposed]);
   assert_true((tally.saturated > 0) == (bad > 0 && !blocks));
   assert_true((tally.largest > 0) == !blocks);
   assert_same_operand(&y, names[2 * blocks + transposed]);
-  forget(&y);
-  drop(&x);
+  forget();
 }
 
 TEST(bits_are_the_hosts)
@@ -210,30 +172,25 @@ TEST(bits_are_the_hosts)
 static void check_both(int64_t rows, int64_t columns, int64_t ld, int bad)
 {
   struct twin x = numbers(rows * ld, 1, true, bad);
-  struct fp8_quantise op = quantise_of(&x, rows, columns, ld, false, false);
+  struct fp8_quantise op = quantise_of(rows, columns, ld, false, false);
   (void)gpu_tally(), (void)host_tally();
   struct operand plain = quantise(&x, op);
   op.transposed = true;
   struct operand turned = quantise(&x, op);
   const struct fp8_tally want = host_tally();
   assert_same_tally(gpu_tally(), want, "two passes");
-  must_cuda(cudaMemset(plain.code.there, 0xff, plain.code.size));
-  must_cuda(cudaMemset(plain.scale.there, 0xff, plain.scale.size));
-  must_cuda(cudaMemset(turned.code.there, 0xff, turned.code.size));
-  must_cuda(cudaMemset(turned.scale.there, 0xff, turned.scale.size));
+  const struct twin *all[] = {&plain.code, &plain.scale, &turned.code, &turned.scale};
+  for (int i = 0; i < 4; i++)
+    must_cuda(cudaMemset(all[i]->there, 0xff, bytes_there(all[i])));
   must_cuda(cudaDeviceSynchronize()); /* lanes do not wait for it */
   op.transposed = false;
-  op.code = plain.code.there;
-  op.scale = plain.scale.there;
   op.turned = turned.code.there;
   op.turned_scale = turned.scale.there;
-  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  quantise_on(&sides[1], &x, 0, op, &plain);
   assert_same_tally(gpu_tally(), want, "one pass");
   assert_same_operand(&plain, "an operand next to its transpose");
   assert_same_operand(&turned, "a transpose next to its operand");
-  forget(&plain);
-  forget(&turned);
-  drop(&x);
+  forget();
 }
 
 TEST(an_operand_and_its_transpose)
@@ -249,26 +206,21 @@ TEST(an_operand_and_its_transpose)
 TEST(bits_of_all_numbers)
 {
   enum { ROWS = 512, COLUMNS = 128 };
-  struct twin x = make((size_t)ROWS * COLUMNS * BF16);
+  struct twin x = exact_make(ROWS * COLUMNS, DTYPE_BF16, false, false);
+  uint16_t *bits = at(&sides[0], &x);
   for (int step = 0; step < 4; step++) {
     for (uint32_t i = 0; i < ROWS * COLUMNS; i++)
-      ((uint16_t *)x.here)[i] = (uint16_t)(step == 0   ? i
-                                           : step == 1 ? i / 512 | i % 512 * 128
-                                           : step == 2 ? i * 40503
-                                                       : i % 128 * 0x102 + i / 128);
-    copy_there(x.there, x.here, x.size);
+      bits[i] = (uint16_t)(step == 0   ? i
+                           : step == 1 ? i / 512 | i % 512 * 128
+                           : step == 2 ? i * 40503
+                                       : i % 128 * 0x102 + i / 128);
+    upload(&x);
     for (int way = 0; way < 4; way++) {
-      struct operand y = quantise(&x, quantise_of(&x, ROWS, COLUMNS, COLUMNS, way & 1, way & 2));
-      uint8_t *code = download(&y.code);
-      float *scale = download(&y.scale);
-      assert_same_scales(scale, y.scale.here, y.scale.size / sizeof *scale);
-      assert_memory_equal(code, y.code.here, y.code.size);
-      mem_free(code);
-      mem_free(scale);
-      forget(&y);
+      struct operand y = quantise(&x, quantise_of(ROWS, COLUMNS, COLUMNS, way & 1, way & 2));
+      assert_same_operand(&y, "all numbers");
     }
   }
-  drop(&x);
+  forget();
 }
 
 struct product {
@@ -278,29 +230,15 @@ struct product {
   enum { ACTIVATION, GRADIENT, GRADIENT_A_BLOCKS } kind;
 };
 
-static double distance(const void *got, const void *want, int64_t n, enum dtype type)
-{
-  double difference = 0, size = 0;
-  for (int64_t i = 0; i < n; i++) {
-    float a, b;
-    dtype_convert(&a, DTYPE_F32, (const char *)got + (size_t)i * dtype_size(type), type, 1);
-    dtype_convert(&b, DTYPE_F32, (const char *)want + (size_t)i * dtype_size(type), type, 1);
-    difference += (double)(a - b) * (a - b);
-    size += (double)b * b;
-  }
-  return sqrt(difference / size);
-}
-
 /* Tiles, unless `blocks`. All groups get one scale on both devices. */
-static void unify(struct operand *y, bool blocks)
+static void unify(const struct operand *y, bool blocks)
 {
   struct fp8_unify op = {.n = y->n, .k = y->k, .blocks = blocks};
-  op.code = y->code.there;
-  op.scale = y->scale.there;
-  must(gpu->ops->fp8_unify(gpu_lane, &op));
-  op.code = y->code.here;
-  op.scale = y->scale.here;
-  must(host->ops->fp8_unify(host_lane, &op));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.code = at(s, &y->code);
+    op.scale = at(s, &y->scale);
+    must(s->ops->fp8_unify(s->lane, &op));
+  }
 }
 
 static void use_one_scale(bool tensor)
@@ -310,66 +248,50 @@ static void use_one_scale(bool tensor)
 
 static void check_product(const struct product *p)
 {
-  const bool a_blocks = p->kind == GRADIENT_A_BLOCKS;
-  const enum dtype type = p->kind ? DTYPE_F32 : DTYPE_BF16;
-  struct twin x = numbers(p->m * p->k, 1, true, 0), w = numbers(p->n * p->k, 0.02f, false, 0);
-  struct twin bias = numbers(p->n, 1, false, 0), add = numbers(p->m * p->n, 1, false, 0),
-              aux = numbers(p->m * p->n, 1, false, 0);
-  struct operand a = quantise(&x, quantise_of(&x, p->m, p->k, p->k, a_blocks, false)),
-                 b = quantise(&w, quantise_of(&w, p->n, p->k, p->k, !a_blocks, false));
+  const bool a_blocks = p->kind == GRADIENT_A_BLOCKS, gelu = p->epilogue == EPILOGUE_BIAS_GELU;
+  const int64_t m = p->m, n = p->n, k = p->k;
+  struct twin x = numbers(m * k, 1, true, 0), w = numbers(n * k, 0.02f, false, 0),
+              bias = numbers(n, 1, false, 0), add = numbers(m * n, 1, false, 0),
+              aux = numbers(m * n, 1, false, 0),
+              c = exact_make(m * n, p->kind ? DTYPE_F32 : DTYPE_BF16, false, false);
+  struct operand a = quantise(&x, quantise_of(m, k, k, a_blocks, false)),
+                 b = quantise(&w, quantise_of(n, k, k, !a_blocks, false));
   if (gpu->fp8_tensor) {
     unify(&a, a_blocks);
     unify(&b, !a_blocks);
   }
-  struct twin c = make((size_t)(p->m * p->n) * dtype_size(type));
-  memset(c.here, p->accumulate ? 0x3c : 0xff, c.size);
-  copy_there(c.there, c.here, c.size);
-  struct matmul op = {.m = p->m,
-                      .n = p->n,
-                      .k = p->k,
+  memset(c.here, p->accumulate ? 0x3c : 0xff, bytes_there(&c));
+  upload(&c);
+  struct matmul op = {.m = m,
+                      .n = n,
+                      .k = k,
                       .trans_b = true,
                       .accumulate = p->accumulate,
                       .gradient = p->kind != ACTIVATION,
                       .a_blocks = a_blocks,
-                      .lda = p->k,
-                      .ldb = p->k,
-                      .ldc = p->n,
+                      .lda = k,
+                      .ldb = k,
+                      .ldc = n,
                       .epilogue = p->epilogue};
-  for (int there = 0; there < 2; there++) {
-#define AT(twin) (there ? (twin).there : (twin).here)
-    op.a = AT(a.code);
-    op.b = AT(b.code);
-    op.a_scale = AT(a.scale);
-    op.b_scale = AT(b.scale);
-    op.c = AT(c);
-    op.bias = p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_BIAS_GELU ? AT(bias) : NULL;
-    op.aux = p->epilogue == EPILOGUE_BIAS_GELU || p->epilogue == EPILOGUE_DGELU ? AT(aux) : NULL;
-    op.add = p->add ? AT(add) : NULL;
-#undef AT
-    must(there ? gpu->ops->matmul(gpu_lane, &op) : host->ops->matmul(host_lane, &op));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.a = AT(a.code), op.a_scale = AT(a.scale), op.b = AT(b.code), op.b_scale = AT(b.scale);
+    op.c = AT(c), op.bias = AT_IF(p->epilogue == EPILOGUE_BIAS || gelu, bias);
+    op.aux = AT_IF(gelu || p->epilogue == EPILOGUE_DGELU, aux), op.add = AT_IF(p->add, add);
+    must(s->ops->matmul(s->lane, &op));
   }
-  void *got = download(&c), *got_aux = download(&aux);
-  const double off = distance(got, c.here, p->m * p->n, type),
-               aux_off = distance(got_aux, aux.here, p->m * p->n, DTYPE_BF16);
-  printf("%lld x %lld x %lld, epilogue %d%s%s%s%s: %.2e, aux %.2e\n", (long long)p->m,
-         (long long)p->n, (long long)p->k, (int)p->epilogue, p->add ? ", added" : "",
-         p->accumulate ? ", accumulated" : "", p->kind ? ", gradient" : "",
-         gpu->fp8_tensor ? ", one scale" : "", off, aux_off);
-  assert_true(off <= (p->kind ? 1e-3 : 4e-3));
-  assert_true(aux_off <= 4e-3);
+  char what[160];
+  snprintf(what, sizeof what, "%lld x %lld x %lld, epilogue %d%s%s%s%s", (long long)m, (long long)n,
+           (long long)k, (int)p->epilogue, p->add ? ", added" : "",
+           p->accumulate ? ", accumulated" : "", p->kind ? ", gradient" : "",
+           gpu->fp8_tensor ? ", one scale" : "");
+  expect_within(what, &c, p->kind ? 1e-3 : 4e-3);
+  expect_within(what, &aux, 4e-3);
   if (!p->accumulate) { /* again: the same bits */
+    void *got = download(&c);
     must(gpu->ops->matmul(gpu_lane, &op));
-    void *again = download(&c);
-    assert_memory_equal(again, got, c.size);
-    mem_free(again);
+    assert_memory_equal(download(&c), got, bytes_there(&c));
   }
-  mem_free(got);
-  mem_free(got_aux);
-  struct twin *all[] = {&x, &w, &bias, &add, &aux, &c};
-  for (int i = 0; i < 6; i++)
-    drop(all[i]);
-  forget(&a);
-  forget(&b);
+  forget();
 }
 
 /* ---- parts of a weight ---- */
@@ -393,87 +315,69 @@ static struct fp8_part part_of(const struct weight *w, int m, const void *x, voi
                            .code = (uint8_t *)code + w->cut[m]};
 }
 
-/* Scales and codes from all parts, and the transpose of them, on one device. `there`: the GPU. */
-static void code_parts(const struct weight *w, bool there, struct twin *x, struct twin *each,
-                       struct operand *y, struct operand *turned)
+/* Scales and codes from all parts, and the transpose of them, on one device. */
+static void code_parts(const struct side *s, const struct weight *w, const struct twin *x,
+                       const struct twin *each, const struct operand *y,
+                       const struct operand *turned)
 {
-#define AT(twin) (there ? (twin).there : (twin).here)
-  const struct device_ops *ops = there ? gpu->ops : host->ops;
-  struct lane *lane = there ? gpu_lane : host_lane;
   const int64_t n = scales_of(w->rows, w->columns, true);
-  must(ops->zero(lane, AT(*each), each->size));
+  must(s->ops->zero(s->lane, at(s, each), bytes_there(each)));
   for (int m = 0; m < MEMBERS; m++) {
-    const struct fp8_part part = part_of(w, m, AT(*x), (float *)AT(*each) + m * n, AT(y->code));
-    must(ops->fp8_largest(lane, &part));
+    const struct fp8_part part = part_of(w, m, at(s, x), (float *)at(s, each) + m * n, AT(y->code));
+    must(s->ops->fp8_largest(s->lane, &part));
   }
-  must(ops->fp8_merge(lane, n, MEMBERS, AT(*each), AT(y->scale)));
-  must(ops->fp8_scales(lane, w->rows, w->columns, AT(y->scale)));
+  must(s->ops->fp8_merge(s->lane, n, MEMBERS, at(s, each), AT(y->scale)));
+  must(s->ops->fp8_scales(s->lane, w->rows, w->columns, AT(y->scale)));
   for (int m = 0; m < MEMBERS; m++) {
-    const struct fp8_part part = part_of(w, m, AT(*x), AT(y->scale), AT(y->code));
-    must(ops->fp8_code(lane, &part));
+    const struct fp8_part part = part_of(w, m, at(s, x), AT(y->scale), AT(y->code));
+    must(s->ops->fp8_code(s->lane, &part));
   }
   for (int64_t first = 0, columns = FP8_TILE; first < w->columns;
        first += columns, columns = w->columns - first) {
     const int64_t tile = first / FP8_TILE;
-    must(ops->fp8_turn(lane,
-                       &(struct fp8_turn){.rows = w->rows,
-                                          .columns = columns,
-                                          .ld = w->columns,
-                                          .code = (uint8_t *)AT(y->code) + first,
-                                          .scale = (float *)AT(y->scale) + tile,
-                                          .turned = (uint8_t *)AT(turned->code) + first * w->rows,
-                                          .turned_scale = (float *)AT(turned->scale) +
-                                                          tile * fp8_pitch(w->rows)}));
+    const struct fp8_turn op = {.rows = w->rows,
+                                .columns = columns,
+                                .ld = w->columns,
+                                .code = (uint8_t *)AT(y->code) + first,
+                                .scale = (float *)AT(y->scale) + tile,
+                                .turned = (uint8_t *)AT(turned->code) + first * w->rows,
+                                .turned_scale =
+                                    (float *)AT(turned->scale) + tile * fp8_pitch(w->rows)};
+    must(s->ops->fp8_turn(s->lane, &op));
   }
-#undef AT
-}
-
-static struct operand room_for(int64_t n, int64_t k)
-{
-  struct operand y = {.n = n, .k = k};
-  y.code = make((size_t)(n * k));
-  y.scale = make((size_t)scales_of(n, k, true) * sizeof(float));
-  return y;
 }
 
 /* Codes of the bf16 weight with the scale of its parts. */
 static void check_given(const struct twin *x, const struct operand *weight, bool turned)
 {
-  struct fp8_quantise op = quantise_of(x, weight->n, weight->k, weight->k, true, turned);
-  struct operand y = room_for(turned ? op.columns : op.rows, turned ? op.rows : op.columns);
-  for (int there = 0; there < 2; there++) {
-    op.x = there ? x->there : x->here;
-    op.given = there ? weight->scale.there : weight->scale.here;
-    op.code = there ? y.code.there : y.code.here;
-    op.scale = there ? y.scale.there : y.scale.here;
-    must(there ? gpu->ops->fp8_quantise(gpu_lane, &op) : host->ops->fp8_quantise(host_lane, &op));
+  struct fp8_quantise op = quantise_of(weight->n, weight->k, weight->k, true, turned);
+  struct operand y = operand_of(turned ? op.columns : op.rows, turned ? op.rows : op.columns, true);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.given = AT(weight->scale);
+    quantise_on(s, x, 0, op, &y);
   }
   assert_same_operand(&y, "a given scale");
-  forget(&y);
 }
 
 static void check_weight(const struct weight *w, int bad)
 {
   const int64_t n = w->rows * w->columns;
-  struct twin narrow = numbers(n, 1, true, bad), wide = make((size_t)n * sizeof(float)),
-              each = make((size_t)(MEMBERS * scales_of(w->rows, w->columns, true)) * sizeof(float));
+  struct twin narrow = numbers(n, 1, true, bad), wide = exact_make(n, DTYPE_F32, false, false),
+              each = floats(MEMBERS * scales_of(w->rows, w->columns, true));
   dtype_convert(wide.here, DTYPE_F32, narrow.here, DTYPE_BF16, (size_t)n);
   for (int64_t i = 0; i < n; i++)
-    ((float *)wide.here)[i] *= 1.001f;
-  copy_there(wide.there, wide.here, wide.size);
+    wide.here[i] *= 1.001f;
+  upload(&wide);
   struct twin *x = w->type == DTYPE_F32 ? &wide : &narrow;
-  struct operand y = room_for(w->rows, w->columns), turned = room_for(w->columns, w->rows);
-  code_parts(w, false, x, &each, &y, &turned);
-  code_parts(w, true, x, &each, &y, &turned);
+  struct operand y = operand_of(w->rows, w->columns, true),
+                 turned = operand_of(w->columns, w->rows, true);
+  for (const struct side *s = sides; s < sides + 2; s++)
+    code_parts(s, w, x, &each, &y, &turned);
   assert_same_operand(&y, "parts");
   assert_same_operand(&turned, "the transpose of parts");
   for (int t = 0; t < 2 && gpu->fp8_tensor; t++)
     check_given(&narrow, &y, t);
-  forget(&y);
-  forget(&turned);
-  drop(&each);
-  drop(&wide);
-  drop(&narrow);
+  forget();
 }
 
 static void check_weights(void)
@@ -508,35 +412,32 @@ TEST(parts_have_the_hosts_bits)
 static void check_unified(int64_t n, int64_t k, bool blocks, int bad)
 {
   struct twin x = numbers(n * k, 1, true, bad);
-  struct operand y = quantise(&x, quantise_of(&x, n, k, k, blocks, false));
+  struct operand y = quantise(&x, quantise_of(n, k, k, blocks, false));
   for (int64_t s = 0; blocks && s < scales_of(n, k, true); s++)
     if (s % fp8_pitch(k) >= k / FP8_TILE)
-      ((float *)y.scale.here)[s] = NAN;
+      y.scale.here[s] = NAN;
   must_cuda(cudaDeviceSynchronize());
-  copy_there(y.scale.there, y.scale.here, y.scale.size);
+  upload(&y.scale);
   for (int i = 0; i < 2; i++) {
     unify(&y, blocks);
     assert_same_operand(&y, "one scale");
   }
-  forget(&y);
-  drop(&x);
+  forget();
 }
 
 /* All codes in a tile, next to a tile with a scale that is 2^gap times as large. */
 static void check_recoded(int gap)
 {
-  struct operand y = {.n = FP8_TILE, .k = 4 * FP8_TILE};
-  y.code = make((size_t)(y.n * y.k));
-  y.scale = make((size_t)scales_of(y.n, y.k, false) * sizeof(float));
+  struct operand y = operand_of(FP8_TILE, 4 * FP8_TILE, false);
   for (int64_t i = 0; i < y.n * y.k; i++)
     ((uint8_t *)y.code.here)[i] = (uint8_t)i;
   for (int64_t s = 0; s < scales_of(y.n, y.k, false); s++)
-    ((float *)y.scale.here)[s] = ldexpf(1, s % 2 ? gap - 120 : -120);
-  copy_there(y.code.there, y.code.here, y.code.size);
-  copy_there(y.scale.there, y.scale.here, y.scale.size);
+    y.scale.here[s] = ldexpf(1, s % 2 ? gap - 120 : -120);
+  upload(&y.code);
+  upload(&y.scale);
   unify(&y, false);
   assert_same_operand(&y, "codes with a larger scale");
-  forget(&y);
+  forget();
 }
 
 TEST(operands_get_one_scale)
@@ -555,77 +456,59 @@ TEST(operands_get_one_scale)
 /* ---- outputs in codes: the oracle is the output in bf16 on the same GPU, coded afterwards ---- */
 
 struct output {
-  struct twin plain, sum, code, scale;
+  struct twin plain, sum;
+  struct operand coded;
 };
 
 static struct output make_output(int64_t rows, int64_t columns)
 {
-  return (struct output){make((size_t)(rows * columns) * BF16),
-                         make((size_t)(rows * columns) * BF16), make((size_t)(rows * columns)),
-                         make((size_t)(rows * columns / FP8_TILE) * sizeof(float))};
+  const size_t bytes = (size_t)(rows * columns) * BF16;
+  return (struct output){make(bytes), make(bytes), operand_of(rows, columns, false)};
 }
 
-static void check_output(struct output *out, int64_t rows, int64_t columns, const char *what)
+static void check_output(const struct output *out, const char *what)
 {
-  struct operand y = {.n = rows, .k = columns};
-  y.code = make((size_t)(rows * columns));
-  y.scale = make(out->scale.size);
-  struct fp8_quantise op = quantise_of(&out->plain, rows, columns, columns, false, false);
-  op.code = y.code.there;
-  op.scale = y.scale.there;
+  const struct operand *got = &out->coded;
+  struct operand y = operand_of(got->n, got->k, false);
   const struct fp8_tally tally = gpu_tally(); /* of the output */
-  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  quantise_on(&sides[1], &out->plain, 0, quantise_of(got->n, got->k, got->k, false, false), &y);
   assert_same_tally(tally, gpu_tally(), what);
   assert_true(tally.saturated > 0 && tally.largest > 0);
-  must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
-  must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
-  copy_there(y.code.there, out->code.there, y.code.size);
-  copy_there(y.scale.there, out->scale.there, y.scale.size);
+  take_from_gpu(&y.code, got->code.there);
+  take_from_gpu(&y.scale, got->scale.there);
   assert_same_operand(&y, what);
-  forget(&y);
-}
-
-static void drop_output(struct output *out)
-{
-  drop(&out->plain);
-  drop(&out->sum);
-  drop(&out->code);
-  drop(&out->scale);
+  forget();
 }
 
 /* way: 1 with `add`, 2 a layer norm. */
 static void check_norm_output(int64_t rows, int64_t C, int way)
 {
   struct twin x = numbers(rows * C, 1, true, 2), add = numbers(rows * C, 1, false, 0),
-              gamma = numbers(C, 1, false, 0), beta = numbers(C, 1, false, 0),
-              stats = make((size_t)rows * 2 * sizeof(float));
+              gamma = numbers(C, 1, false, 0), beta = numbers(C, 1, false, 0), mean = floats(rows),
+              rstd = floats(rows);
   struct output out = make_output(rows, C);
+  const struct side *s = &sides[1];
   struct row_norm op = {.rows = rows,
                         .groups = 1,
                         .C = C,
                         .x_stride = C,
                         .y_stride = C,
                         .eps = 1e-5f,
-                        .x = x.there,
-                        .add = way & 1 ? add.there : NULL,
-                        .sum = out.sum.there,
-                        .gamma = gamma.there,
-                        .beta = way & 2 ? beta.there : NULL,
-                        .y = out.plain.there,
-                        .mean = way & 2 ? (float *)stats.there + rows : NULL,
-                        .rstd = stats.there};
+                        .x = AT(x),
+                        .add = AT_IF(way & 1, add),
+                        .sum = AT(out.sum),
+                        .gamma = AT(gamma),
+                        .beta = AT_IF(way & 2, beta),
+                        .y = AT(out.plain),
+                        .mean = AT_IF(way & 2, mean),
+                        .rstd = AT(rstd)};
   must(gpu->ops->norm(gpu_lane, &op));
   op.y = NULL;
   (void)gpu_tally();
-  op.code = out.code.there;
-  op.scale = out.scale.there;
+  op.code = AT(out.coded.code);
+  op.scale = AT(out.coded.scale);
   must(gpu->ops->norm(gpu_lane, &op));
-  check_output(&out, rows, C, "a norm");
-  struct twin *all[] = {&x, &add, &gamma, &beta, &stats};
-  for (int i = 0; i < 5; i++)
-    drop(all[i]);
-  drop_output(&out);
+  check_output(&out, "a norm");
 }
 
 static void check_swiglu_output(int64_t rows, int64_t F)
@@ -634,46 +517,26 @@ static void check_swiglu_output(int64_t rows, int64_t F)
   struct output out = make_output(rows, F);
   must(gpu->ops->swiglu(gpu_lane, rows, F, gu.there, out.plain.there));
   (void)gpu_tally();
-  must(gpu->ops->swiglu_coded(gpu_lane, rows, F, gu.there, out.code.there, out.scale.there));
-  check_output(&out, rows, F, "SwiGLU");
-  drop(&gu);
-  drop_output(&out);
+  must(gpu->ops->swiglu_coded(gpu_lane, rows, F, gu.there, out.coded.code.there,
+                              out.coded.scale.there));
+  check_output(&out, "SwiGLU");
 }
 
-/* Columns [from, from + columns) of x, or of its transpose, coded apart, are the operand that
- * begins there. */
-static void check_piece(const struct twin *x, int64_t rows, int64_t ld, int64_t from,
-                        int64_t columns, bool transposed, const struct twin *code,
-                        const struct twin *scale)
+/* Columns from `from` on of x, whose rows are ld long, or of its transpose, coded apart, are the
+ * operand that begins there. */
+static void check_piece(const struct twin *x, int64_t ld, int64_t from, struct fp8_quantise op,
+                        const struct operand *whole)
 {
-  const int64_t before = rows * from, n = rows * columns;
-  struct operand y = {.n = transposed ? columns : rows, .k = transposed ? rows : columns};
-  y.code = make((size_t)n);
-  y.scale = make((size_t)(n / FP8_TILE) * sizeof(float));
-  struct fp8_quantise op = quantise_of(x, rows, columns, ld, false, transposed);
-  op.x = (const uint16_t *)x->there + from;
-  op.code = y.code.there;
-  op.scale = y.scale.there;
-  must(gpu->ops->fp8_quantise(gpu_lane, &op));
-  must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
-  must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
-  must_cuda(cudaMemcpy(y.code.there, (const uint8_t *)code->there + before, y.code.size,
-                       cudaMemcpyDeviceToDevice));
-  must_cuda(cudaMemcpy(y.scale.there, (const float *)scale->there + before / FP8_TILE, y.scale.size,
-                       cudaMemcpyDeviceToDevice));
-  assert_same_operand(&y, transposed ? "SwiGLU's gradient, transposed" : "SwiGLU's gradient");
-  forget(&y);
-}
-
-/* Both in the GPU's memory. */
-static void assert_same_there(const struct twin *got, const struct twin *want, const char *what)
-{
-  void *const a = download(got), *const b = download(want);
-  if (memcmp(a, b, got->size) != 0)
-    fail_msg("%s: the bits differ", what);
-  mem_free(a);
-  mem_free(b);
+  const int64_t before = op.rows * from;
+  struct operand y =
+      operand_of(op.transposed ? op.columns : op.rows, op.transposed ? op.rows : op.columns, false);
+  op.ld = ld;
+  quantise_on(&sides[1], x, from, op, &y);
+  take_from_gpu(&y.code, (const uint8_t *)whole->code.there + before);
+  take_from_gpu(&y.scale, (const float *)whole->scale.there + before / FP8_TILE);
+  assert_same_operand(&y, op.transposed ? "SwiGLU's gradient, transposed" : "SwiGLU's gradient");
+  drop(gpu, y.code.there), drop(host, y.code.here);
+  drop(gpu, y.scale.there), drop(host, y.scale.here);
 }
 
 /* way: 1 halves apart, 2 halves of the transpose apart, 4 no transpose, 8 the output too, 16 in one
@@ -682,65 +545,47 @@ static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
 {
   const int64_t n = rows * 2 * F, columns = way & 1 ? F : 2 * F, across = way & 2 ? F : 2 * F;
   struct twin gu = numbers(n, 1, true, 0), dy = numbers(rows * F, 1, true, 2),
-              dgu = make((size_t)n * BF16), code = make((size_t)n),
-              scale = make((size_t)(n / FP8_TILE) * sizeof(float)), turned = make((size_t)n),
-              turned_scale = make((size_t)(n / FP8_TILE) * sizeof(float)),
-              y = make((size_t)(rows * F) * BF16);
-  struct operand wanted = {.n = F, .k = rows}, made = wanted;
-  for (int i = 0; i < 2; i++) {
-    struct operand *const o = i ? &made : &wanted;
-    o->code = make((size_t)(rows * F));
-    o->scale = make((size_t)scales_of(F, rows, true) * sizeof(float));
-  }
-  const struct fp8_swiglu op = {.rows = rows,
-                                .F = F,
-                                .gu = gu.there,
-                                .apart = way & 1,
-                                .turned_apart = way & 2,
-                                .code = code.there,
-                                .scale = scale.there,
-                                .turned = way & 4 ? NULL : turned.there,
-                                .turned_scale = turned_scale.there,
-                                .y_turned = way & 8 ? made.code.there : NULL,
-                                .y_turned_scale = made.scale.there};
+              dgu = make((size_t)n * BF16), y = make((size_t)(rows * F) * BF16),
+              part_dy = make((size_t)(rows * F) * BF16);
+  struct operand plain = operand_of(rows, 2 * F, false), turned = operand_of(2 * F, rows, false),
+                 wanted = operand_of(F, rows, true), made = operand_of(F, rows, true);
+  struct fp8_swiglu op = {.rows = rows,
+                          .F = F,
+                          .gu = gu.there,
+                          .dy = part_dy.there,
+                          .apart = way & 1,
+                          .turned_apart = way & 2,
+                          .code = plain.code.there,
+                          .scale = plain.scale.there,
+                          .turned = way & 4 ? NULL : turned.code.there,
+                          .turned_scale = turned.scale.there,
+                          .y_turned = way & 8 ? made.code.there : NULL,
+                          .y_turned_scale = made.scale.there};
   must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu.there, y.there));
   (void)gpu_tally();
-  struct twin part_dy = make((size_t)(rows * F) * BF16);
-  for (int64_t first = 0, count = way & 16 ? F : FP8_TILE; first < F;
-       first += count, count = F - first) {
-    struct fp8_swiglu part = op;
-    part.first = first;
-    part.count = count;
-    part.dy = part_dy.there;
+  for (op.count = way & 16 ? F : FP8_TILE; op.first < F;
+       op.first += op.count, op.count = F - op.first) {
     must_cuda(cudaDeviceSynchronize());
-    must_cuda(cudaMemcpy2D(part_dy.there, (size_t)count * BF16, (const uint16_t *)dy.there + first,
-                           (size_t)F * BF16, (size_t)count * BF16, (size_t)rows,
-                           cudaMemcpyDeviceToDevice));
+    must_cuda(cudaMemcpy2D(part_dy.there, (size_t)op.count * BF16,
+                           (const uint16_t *)dy.there + op.first, (size_t)F * BF16,
+                           (size_t)op.count * BF16, (size_t)rows, cudaMemcpyDeviceToDevice));
     must_cuda(cudaDeviceSynchronize());
-    must(gpu->ops->swiglu_backward_coded(gpu_lane, &part));
+    must(gpu->ops->swiglu_backward_coded(gpu_lane, &op));
   }
-  drop(&part_dy);
   const struct fp8_tally tally = gpu_tally();
   for (int64_t from = 0; from < 2 * F; from += columns)
-    check_piece(&dgu, rows, 2 * F, from, columns, false, &code, &scale);
+    check_piece(&dgu, 2 * F, from, quantise_of(rows, columns, 0, false, false), &plain);
   for (int64_t from = 0; from < 2 * F && op.turned; from += across)
-    check_piece(&dgu, rows, 2 * F, from, across, true, &turned, &turned_scale);
+    check_piece(&dgu, 2 * F, from, quantise_of(rows, across, 0, false, true), &turned);
   assert_same_tally(tally, gpu_tally(), "SwiGLU's gradient");
   assert_true(tally.saturated > 0 && tally.largest > 0);
   if (op.y_turned) {
-    struct fp8_quantise activation = quantise_of(&y, rows, F, F, true, true);
-    activation.code = wanted.code.there;
-    activation.scale = wanted.scale.there;
-    must(gpu->ops->fp8_quantise(gpu_lane, &activation));
-    must_cuda(cudaDeviceSynchronize());
-    assert_same_there(&made.code, &wanted.code, "the transpose of SwiGLU's output");
-    assert_same_there(&made.scale, &wanted.scale, "its scales");
+    quantise_on(&sides[1], &y, 0, quantise_of(rows, F, F, true, true), &wanted);
+    take_from_gpu(&wanted.code, made.code.there);
+    take_from_gpu(&wanted.scale, made.scale.there);
+    EXPECT_BITS("the transpose of SwiGLU's output", &wanted.code, &wanted.scale);
   }
-  forget(&wanted);
-  forget(&made);
-  struct twin *all[] = {&gu, &dy, &dgu, &code, &scale, &turned, &turned_scale, &y};
-  for (int i = 0; i < 8; i++)
-    drop(all[i]);
+  forget();
 }
 
 TEST(gradients_may_be_codes)
@@ -801,7 +646,8 @@ TEST(refusals)
   unified.n = 128;
   unified.code = (uint8_t *)x.there + 8;
   assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
-  struct fp8_quantise op = quantise_of(&x, 128, 192, 192, false, false);
+  struct fp8_quantise op = quantise_of(128, 192, 192, false, false);
+  op.x = x.there;
   op.code = x.there;
   op.scale = x.there;
   assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
@@ -853,7 +699,7 @@ TEST(refusals)
   product.gradient = true;
   product.a_scale = NULL;
   refuses(&product, "operands are not in fp8");
-  drop(&x);
+  forget();
 }
 
 /* ---- bench ---- */
@@ -955,9 +801,7 @@ static enum status run_quantise(const void *arg)
 
 static void *take(size_t size)
 {
-  void *out = NULL;
-  must(gpu->ops->alloc(gpu, MEM_DATA, size, &out));
-  return out;
+  return scratch(gpu, size);
 }
 
 /* bf16, fp8, and fp8 as a weight gradient. */
@@ -965,9 +809,12 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
 {
   struct twin x = numbers(m * k, 1, false, 0), w = numbers(n * k, 0.02f, false, 0);
   void *c = take((size_t)(m * n) * sizeof(float));
-  struct fp8_quantise tiles = quantise_of(&x, m, k, k, false, false),
-                      blocks = quantise_of(&w, n, k, k, true, false), turned = tiles,
-                      turned_blocks = blocks;
+  struct fp8_quantise tiles = quantise_of(m, k, k, false, false),
+                      blocks = quantise_of(n, k, k, true, false), turned, turned_blocks;
+  tiles.x = x.there;
+  blocks.x = w.there;
+  turned = tiles;
+  turned_blocks = blocks;
   tiles.code = take((size_t)(m * k));
   tiles.scale = take((size_t)(m * k) / 32);
   blocks.code = take((size_t)(n * k));
@@ -1020,13 +867,7 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   copy_there(turned.code, tiles.code, (size_t)(m * k));
   copy_there(turned.scale, tiles.scale, (size_t)(m * k) / 32);
   bench_tensor(&fp8, turned.code, turned.scale);
-  void *const all[] = {
-      c,           tiles.code,   tiles.scale,        blocks.code,        blocks.scale,
-      turned.code, turned.scale, turned_blocks.code, turned_blocks.scale};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    gpu->ops->release(gpu, all[i]);
-  drop(&x);
-  drop(&w);
+  forget();
 }
 
 struct gradient {
@@ -1086,12 +927,7 @@ static void bench_gradient(int64_t rows, int64_t F)
            (long long)rows, (long long)F, 1e6 * apart, 1e6 * coded);
     fflush(stdout);
   }
-  void *const all[] = {dgu, g.op.code,         g.op.scale,    g.op.turned,
-                       y,   g.op.turned_scale, g.op.y_turned, g.op.y_turned_scale};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    gpu->ops->release(gpu, all[i]);
-  drop(&gu);
-  drop(&dy);
+  forget();
 }
 
 static int bench(void)
@@ -1109,26 +945,18 @@ static int bench(void)
 
 int main(int argc, char **argv)
 {
-  const int gpus = cuda_device_count();
-  if (gpus <= 0) {
-    printf("%s\n", gpus ? status_text() : "skipped: no GPU");
-    return gpus ? 1 : 77;
-  }
-  must(device_create("cuda", 0, DTYPE_BF16, &gpu));
-  if (!gpu->model.fp8) {
-    printf("skipped: %s has no products in fp8\n", gpu->product);
-    device_destroy(gpu);
-    return 77;
-  }
-  must(device_create("host", 0, DTYPE_BF16, &host));
-  must(host->ops->lane_create(host, "compute", LANE_ROLE_COMPUTE, 4, &host_lane));
-  must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
-  must(gpu->ops->lane_reserve(gpu_lane));
+  const int missing = gpu_is_missing();
+  if (missing)
+    return missing;
+  compute = DTYPE_BF16;
+  open_sides(DTYPE_BF16);
+  const bool coded = gpu->model.fp8;
   host->fp8_tensor = gpu->fp8_tensor;
-  const int failed = argc > 1 && strcmp(argv[1], "bench") == 0 ? bench() : test_run(NULL, NULL);
-  host->ops->lane_destroy(host_lane);
-  gpu->ops->lane_destroy(gpu_lane);
-  device_destroy(host);
-  device_destroy(gpu);
+  int failed = 77;
+  if (!coded)
+    printf("skipped: %s has no products in fp8\n", gpu->product);
+  else
+    failed = argc > 1 && strcmp(argv[1], "bench") == 0 ? bench() : test_run(NULL, NULL);
+  close_sides();
   return failed;
 }
