@@ -6,4 +6,6 @@ check_PROGRAMS += \
 	tests/compress/test_quantise \
 	tests/compress/test_sketch \
 	tests/compress/test_sparse
-EXTRA_DIST += tests/compress/guard.h
+EXTRA_DIST += \
+	tests/compress/codecs.txt \
+	tests/compress/fixture.h

@@ -1,22 +1,10 @@
-/* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements,
- * and the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared
- * with a sum in fp64. A tree over P parts rounds each term at most ceil(log2 P) times, and
- * accumulation rounds once more. Each rounding is at most 2^-24 (Higham, "Accuracy and Stability of
- * Numerical Algorithms", section 4.2). Bytes around each output guard its ends. */
-#include <math.h>
-#include <string.h>
-
-#include "base/mem.h"
-#include "compress/compress.h"
-#include "device/device.h"
-#include "device/lane.h"
-#include "guard.h"
-#include "tests/test.h"
-
-enum { MOST_PARTS = 5, LANES = 2 };
-
-static struct device *device;
-static struct lane *lanes[LANES]; /* of 1 and 3 threads */
+/* What holds for every codec, on the host device. Oracles: rows of codecs.txt, the decoded message
+ * of one vector, the pairwise tree of additions in fp32 for the bits of a sum, and the scalar
+ * conversions of base/dtype.h for plain vectors. Bytes around each output guard its ends. */
+#include "base/append.h"
+#include "device/rounding.h"
+#include "fixture.h"
+#include "tests/rows.h"
 
 static float through_f32(float x)
 {
@@ -36,11 +24,7 @@ static float through_fp16(float x)
 static const struct {
   const char *name;
   float (*round)(float x); /* the value of an element after encode and decode */
-  int64_t size;            /* bytes per element */
-  unsigned traits;
-} cases[] = {{"none", through_f32, 4, CODEC_IDENTITY | CODEC_LOSSLESS},
-             {"bf16", through_bf16, 2, 0},
-             {"fp16", through_fp16, 2, 0}};
+} cases[] = {{"none", through_f32}, {"bf16", through_bf16}, {"fp16", through_fp16}};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const int64_t lengths[] = {1, 3, 17, 65537};
@@ -49,7 +33,7 @@ enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 static struct codec codec_of(int which)
 {
   struct codec codec;
-  assert_int_equal(codec_make(cases[which].name, NULL, false, &codec), STATUS_OK);
+  must(codec_make(cases[which].name, NULL, false, &codec));
   return codec;
 }
 
@@ -73,23 +57,6 @@ static float *vectors(int64_t n, float (*of)(int64_t i))
   return x;
 }
 
-/* subtract() leaves what the messages of x lost. */
-static void check_loss(int which, const struct codec_pass *pass, const char *messages, float *x)
-{
-  const struct codec codec = codec_of(which);
-  const int64_t all = pass->n * pass->parts;
-  float *before = vectors(all, value);
-  assert_int_equal(codec.ops->subtract(&codec, pass, messages, x), STATUS_OK);
-  for (int64_t i = 0; i < all; i++) {
-    const float expected = before[i] - cases[which].round(before[i]);
-    if (expected == expected)
-      assert_memory_equal(&x[i], &expected, sizeof expected);
-    else
-      assert_true(isnan(x[i])); /* infinity, less infinity */
-  }
-  release(before, all * 4);
-}
-
 static void round_trip(int which, int64_t n, struct lane *lane)
 {
   enum { PARTS = 3 };
@@ -110,7 +77,6 @@ static void round_trip(int which, int64_t n, struct lane *lane)
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
-  check_loss(which, &pass, messages, x);
   release(messages, PARTS * bytes);
   release(out, n * 4);
   release(x, PARTS * n * 4);
@@ -120,7 +86,7 @@ TEST(a_vector_comes_back_rounded_once)
 {
   for (int which = 0; which < CASES; which++)
     for (int l = 0; l < LENGTHS; l++)
-      for (int t = 0; t < LANES; t++)
+      for (int t = 0; t < 2; t++)
         round_trip(which, lengths[l], lanes[t]);
 }
 
@@ -128,70 +94,6 @@ static float bounded(int64_t i)
 {
   const uint32_t h = (uint32_t)(i + 1) * 2246822519u;
   return ((float)(h >> 8) - 8388608.0f) / 8388608.0f * ldexpf(1, (int)(h % 7));
-}
-
-/* Adjacent pairs, then pairs of pairs; an odd one passes. */
-static float tree_sum(const float *x, int n)
-{
-  int half = 1;
-  if (n == 1)
-    return x[0];
-  while (2 * half < n)
-    half *= 2;
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
-}
-
-static void check_element(const float *terms, int parts, bool accumulate, float before, float got)
-{
-  const float tree = tree_sum(terms, parts), expected = accumulate ? before + tree : tree;
-  const int roundings = (int)ceil(log2(parts)) + 1;
-  double sum = accumulate ? before : 0, size = fabs(sum);
-  for (int p = 0; p < parts; p++) {
-    sum += terms[p];
-    size += fabs(terms[p]);
-  }
-  assert_memory_equal(&got, &expected, sizeof expected);
-  assert_true(fabs(got - sum) <= roundings * 0x1.01p-24 * size);
-}
-
-/* Messages lie `gap` bytes further apart than they must. */
-static void sum_up(int which, int64_t n, int parts, bool accumulate, int64_t gap)
-{
-  const struct codec codec = codec_of(which);
-  const int64_t bytes = codec.ops->bytes(&codec, n), stride = bytes + gap,
-                all = (parts - 1) * stride + bytes;
-  float *x = vectors(parts * n, bounded), *out = guarded(n * 4);
-  char *messages = guarded(all);
-  const struct codec_pass pass = {.lane = lanes[1], .n = n, .parts = parts},
-                          one = {.lane = lanes[1], .n = n, .parts = 1};
-  for (int part = 0; part < parts; part++)
-    assert_int_equal(codec.ops->encode(&codec, &one, x + part * n, messages + part * stride),
-                     STATUS_OK);
-  for (int64_t i = 0; accumulate && i < n; i++)
-    out[i] = 0.25f * (float)i;
-  assert_int_equal(codec.ops->decode_sum(&codec, &pass, messages, stride, accumulate, out),
-                   STATUS_OK);
-  for (int64_t i = 0; i < n; i++) {
-    float terms[MOST_PARTS];
-    for (int part = 0; part < parts; part++)
-      terms[part] = cases[which].round(x[part * n + i]);
-    check_element(terms, parts, accumulate, 0.25f * (float)i, out[i]);
-  }
-  release(messages, all);
-  release(out, n * 4);
-  release(x, parts * n * 4);
-}
-
-TEST(a_sum_is_the_tree_in_fp32)
-{
-  static const int parts[] = {1, 2, 3, MOST_PARTS};
-  for (int which = 0; which < CASES; which++)
-    for (int l = 0; l < LENGTHS; l++)
-      for (int p = 0; p < 4; p++)
-        for (int accumulate = 0; accumulate < 2; accumulate++) {
-          sum_up(which, lengths[l], parts[p], accumulate, 0);
-          sum_up(which, lengths[l], parts[p], accumulate, 12);
-        }
 }
 
 /* As in a group of one: the message is the gradient, and the sum takes its place. */
@@ -288,41 +190,260 @@ TEST(messages_are_decoded_one_by_one)
   assert_string_equal(status_text(), "codec bf16 decodes to fp32, not to bf16");
 }
 
-TEST(a_codec_is_what_its_row_says)
+/* ---- every codec ---- */
+
+enum { MOST_PARTS = 17 };
+
+static bool seen[CODECS];
+
+/* "traits; settings; bytes of 1,000 elements and of 2^33". */
+static void check_row(const char *text, const char *expected)
 {
-  for (int which = 0; which < CASES; which++) {
-    const struct codec codec = codec_of(which);
-    assert_string_equal(codec.ops->name, cases[which].name);
-    assert_true(*codec.ops->source);
-    assert_int_equal(codec.ops->traits, cases[which].traits);
-    for (int l = 0; l < LENGTHS; l++)
-      assert_int_equal(codec.ops->bytes(&codec, lengths[l]), cases[which].size * lengths[l]);
-    assert_true(codec.ops->bytes(&codec, INT64_C(1) << 33) == cases[which].size << 33);
-  }
+  static const char *const traits[] = {"identity", "lossless", "unbiased", "vote",  "sparse",
+                                       "seed",     "low_rank", "variable", "alone", "max"};
+  struct codec codec;
+  char found[512] = "";
+  must(codec_from(text, &codec));
+  assert_true(*codec.ops->source);
+  seen[codec_number(codec.ops)] = true;
+  for (int t = 0; t < 10; t++)
+    if (codec.ops->traits & 1U << t)
+      append_text(found, sizeof found, "%s ", traits[t]);
+  append_text(found, sizeof found, "block %lld, levels %d, rank %d, density %g, threshold %g, ",
+              (long long)codec.set.block, codec.set.levels, codec.set.rank, codec.set.density,
+              codec.set.threshold);
+  append_text(found, sizeof found, "bytes %lld %lld %lld", (long long)codec.ops->bytes(&codec, 0),
+              (long long)codec.ops->bytes(&codec, 1000),
+              (long long)codec.ops->bytes(&codec, INT64_C(1) << 33));
+  assert_string_equal(found, expected);
 }
 
-static void refused(const char *name, const struct codec_settings *settings, const char *why)
+TEST(a_codec_is_what_its_row_says)
+{
+  rows_each("tests/compress/codecs.txt", "rows", check_row);
+  for (int c = 0; c < CODECS; c++)
+    assert_true(seen[c]); /* each has a row, so the tests below hold for it */
+}
+
+static void check_refused(const char *text, const char *sentence)
 {
   struct codec codec = {NULL};
-  assert_int_equal(codec_make(name, settings, false, &codec), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), why));
+  if (codec_from(text, &codec) != STATUS_USAGE)
+    fail_msg("%s is taken", text);
+  if (!strstr(status_text(), sentence))
+    fail_msg("%s: %s", text, status_text());
   assert_null(codec.ops);
 }
 
-TEST(an_unknown_codec_is_refused)
+TEST(bad_settings_are_refused)
 {
-  refused("fp8", NULL, "there is no codec 'fp8': use one of none, bf16, fp16");
-  refused("", NULL, "there is no codec ''");
-  refused("bf16+zip", NULL, "there is no codec 'zip'");
-  refused("bf16+none", NULL, "codec bf16 has no values that codec none could code");
+  rows_each("tests/compress/codecs.txt", "refused", check_refused);
 }
 
-TEST(a_setting_that_a_codec_lacks_is_refused)
+/* Vectors of one codec, their messages with a gap between them, and what each decodes to. */
+struct trial {
+  struct codec codec;
+  int64_t n, bytes, stride;
+  int parts;
+  uint64_t seed;
+  float largest, *x, *each;
+  char *messages;
+};
+
+/* Exactly the scratch memory that the codec asks for, with NaN in it. */
+static struct codec_pass begin_pass(const struct trial *t, struct lane *lane, int parts)
 {
-  refused("none", &(struct codec_settings){.block = 256}, "codec none has no block");
-  refused("bf16", &(struct codec_settings){.levels = 7}, "codec bf16 has no levels");
-  refused("bf16", &(struct codec_settings){.density = 0.01}, "codec bf16 has no density");
-  refused("bf16", &(struct codec_settings){.threshold = NAN}, "codec bf16 has no threshold");
+  const int64_t bytes = codec_work(&t->codec, t->n, parts);
+  struct codec_pass pass = {lane, t->n, parts, t->seed, guarded(bytes), &t->largest};
+  memset(pass.work, 0xff, (size_t)bytes);
+  return pass;
+}
+
+static void end_pass(const struct trial *t, const struct codec_pass *pass)
+{
+  release(pass->work, codec_work(&t->codec, t->n, pass->parts));
+}
+
+static void sum_messages(const struct trial *t, const char *messages, int64_t stride, int parts,
+                         bool accumulate, float *out)
+{
+  const struct codec_pass pass = begin_pass(t, lanes[0], parts);
+  must(t->codec.ops->decode_sum(&t->codec, &pass, messages, stride, accumulate, out));
+  end_pass(t, &pass);
+}
+
+static char *encode_all(const struct trial *t, struct lane *lane)
+{
+  const struct codec_pass pass = begin_pass(t, lane, t->parts);
+  char *messages = guarded(t->parts * t->bytes);
+  must(t->codec.ops->encode(&t->codec, &pass, t->x, messages));
+  end_pass(t, &pass);
+  return messages;
+}
+
+/* The length of a message, without what its codec left as it was. */
+static int64_t length_of(const struct trial *t, const char *message)
+{
+  int64_t length = t->bytes;
+  if (t->codec.ops->traits & CODEC_VARIABLE && t->n > 0)
+    memcpy(&length, message, sizeof length);
+  return length;
+}
+
+static void begin_trial(struct trial *t, const char *text, int64_t n, int parts)
+{
+  *t = (struct trial){.n = n, .parts = parts, .seed = 77};
+  must(codec_from(text, &t->codec));
+  t->bytes = t->codec.ops->bytes(&t->codec, n);
+  t->stride = t->bytes + 256;
+  t->x = vectors(parts * n, bounded);
+  t->each = guarded(parts * n * 4);
+  for (int64_t i = 0; i < parts * n; i++)
+    t->largest = fmaxf(t->largest, fabsf(t->x[i]));
+  char *close = encode_all(t, lanes[1]), *again = encode_all(t, lanes[0]);
+  t->messages = guarded(parts * t->stride);
+  for (int p = 0; p < parts; p++) {
+    const char *message = close + p * t->bytes;
+    assert_memory_equal(message, again + p * t->bytes, (size_t)length_of(t, message));
+    memcpy(t->messages + p * t->stride, message, (size_t)t->bytes);
+    sum_messages(t, message, t->bytes, 1, false, t->each + p * n);
+  }
+  release(close, parts * t->bytes);
+  release(again, parts * t->bytes);
+}
+
+static void end_trial(struct trial *t)
+{
+  release(t->messages, t->parts * t->stride);
+  release(t->each, t->parts * t->n * 4);
+  release(t->x, t->parts * t->n * 4);
+}
+
+/* Sign of the sum of signs, times the sum of scales. */
+static float vote(const float *value, int parts)
+{
+  float size[MOST_PARTS], votes = 0;
+  for (int p = 0; p < parts; p++) {
+    size[p] = fabsf(value[p]);
+    votes += signbit(value[p]) ? -1 : 1;
+  }
+  return votes == 0 ? 0 : copysignf(tree_sum(size, parts), votes);
+}
+
+/* Messages with few elements are added one after another, the others as a tree. */
+static float sum_of(const struct trial *t, const float *value, bool accumulate, float before)
+{
+  const unsigned traits = t->codec.ops->traits;
+  float sum = accumulate ? before : 0;
+  if (traits & CODEC_VOTE)
+    return sum + vote(value, t->parts);
+  if (!(traits & (CODEC_SPARSE | CODEC_COMMON_SEED)))
+    return accumulate ? before + tree_sum(value, t->parts) : tree_sum(value, t->parts);
+  for (int p = 0; p < t->parts; p++)
+    sum += value[p];
+  return sum;
+}
+
+static void check_sum(const struct trial *t, bool accumulate)
+{
+  const bool rotated = t->codec.ops == &codec_hadamard_int4; /* is transformed after the sum */
+  float *out = guarded(t->n * 4);
+  for (int64_t i = 0; i < t->n; i++)
+    out[i] = accumulate ? 0.25f * (float)i : NAN;
+  sum_messages(t, t->messages, t->stride, t->parts, accumulate, out);
+  for (int64_t i = 0; i < t->n; i++) {
+    float value[MOST_PARTS];
+    for (int p = 0; p < t->parts; p++)
+      value[p] = t->each[p * t->n + i];
+    const float want = sum_of(t, value, accumulate, 0.25f * (float)i);
+    assert_true(rotated ? fabsf(out[i] - want) <= 1e-5f * (1 + fabsf(want)) : out[i] == want);
+  }
+  release(out, t->n * 4);
+}
+
+/* Each vector loses what its own message says. */
+static void check_loss(struct trial *t)
+{
+  const struct codec_pass pass = begin_pass(t, lanes[1], t->parts);
+  char *messages = encode_all(t, lanes[0]);
+  float *left = vectors(t->parts * t->n, bounded);
+  must(t->codec.ops->subtract(&t->codec, &pass, messages, left));
+  for (int64_t i = 0; i < t->parts * t->n; i++)
+    assert_true(left[i] == t->x[i] - t->each[i]);
+  release(left, t->parts * t->n * 4);
+  release(messages, t->parts * t->bytes);
+  end_pass(t, &pass);
+}
+
+static void check_sums(const char *text, __attribute__((unused)) const char *expected)
+{
+  static const int64_t sizes[] = {0, 1, 77, 1300, 4097};
+  static const int parts[] = {1, 2, 3, 5, MOST_PARTS};
+  struct trial t;
+  for (int s = 0; s < 5; s++)
+    for (int p = 0; p < 5; p++) {
+      begin_trial(&t, text, sizes[s], parts[p]);
+      check_sum(&t, false);
+      check_sum(&t, true);
+      check_loss(&t);
+      end_trial(&t);
+    }
+}
+
+TEST(sums_and_losses_are_of_decoded_messages)
+{
+  rows_each("tests/compress/codecs.txt", "rows", check_sums);
+}
+
+/* Equal vectors of one call, and calls of another seed, get bits of their own, where bits are
+ * random. */
+static void check_seed(const char *text, __attribute__((unused)) const char *expected)
+{
+  enum { N = 5000 };
+  struct trial t;
+  begin_trial(&t, text, N, 2);
+  memcpy(t.x + N, t.x, N * sizeof *t.x);
+  const unsigned traits = t.codec.ops->traits;
+  const bool random = (traits & (CODEC_UNBIASED | CODEC_COMMON_SEED | CODEC_LOW_RANK)) != 0,
+             apart = random && !(traits & CODEC_COMMON_SEED);
+  char *first = encode_all(&t, lanes[0]), *same = encode_all(&t, lanes[0]);
+  t.seed++;
+  char *other = encode_all(&t, lanes[0]);
+  const size_t n = (size_t)length_of(&t, first);
+  assert_memory_equal(first, same, n);
+  assert_true((memcmp(first, other, n) != 0) == random);
+  assert_true((memcmp(first, first + t.bytes, n) != 0) == apart);
+  release(first, 2 * t.bytes);
+  release(same, 2 * t.bytes);
+  release(other, 2 * t.bytes);
+  end_trial(&t);
+}
+
+TEST(a_message_is_a_function_of_vector_and_seed)
+{
+  rows_each("tests/compress/codecs.txt", "rows", check_seed);
+}
+
+/* Any bytes are a message. Guards around the output and the scratch memory are the oracle. A codec
+ * of variable length refuses such a message (test_exponent.c). */
+static void check_damage(const char *text, __attribute__((unused)) const char *expected)
+{
+  static const int64_t sizes[] = {1, 255, 4097};
+  struct trial t;
+  for (int s = 0; s < 3; s++)
+    for (int turn = 0; turn < 20; turn++) {
+      begin_trial(&t, text, sizes[s], 1);
+      for (int64_t i = 0; i < t.bytes; i++)
+        t.messages[i] = (char)(turn == 0 ? 0xff : rounding_bits((uint64_t)turn, i));
+      if (!(t.codec.ops->traits & CODEC_VARIABLE))
+        sum_messages(&t, t.messages, t.bytes, 1, false, t.each);
+      end_trial(&t);
+    }
+}
+
+TEST(a_damaged_message_stays_in_bounds)
+{
+  rows_each("tests/compress/codecs.txt", "rows", check_damage);
 }
 
 /* Each part of a codec counts. */
@@ -346,22 +467,6 @@ TEST(codecs_are_told_apart)
       assert_true(codec_hash(1, &other[j]) != codec_hash(1, &other[i]));
   }
   assert_true(codec_hash(1, &(struct codec){NULL}) == 1);
-}
-
-FIXTURE(start)
-{
-  if (device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
-    return -1;
-  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
-}
-
-FIXTURE(stop)
-{
-  for (int t = 0; t < LANES; t++)
-    device->ops->lane_destroy(lanes[t]);
-  device_destroy(device);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

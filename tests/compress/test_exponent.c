@@ -10,13 +10,10 @@
 #include "device/device.h"
 #include "device/host/kernels.h"
 #include "device/lane.h"
-#include "guard.h"
-#include "tests/test.h"
+#include "fixture.h"
 
 enum { PARTS = 3, KINDS = 8 };
 
-static struct device *device;
-static struct lane *lanes[2]; /* of 1 and 3 threads */
 static struct codec codec;
 
 static uint32_t hash(uint64_t i)
@@ -263,15 +260,6 @@ TEST(a_sum_is_that_of_codec_none)
     }
 }
 
-TEST(nothing_is_lost)
-{
-  struct pack p = pack(0, 5000, PARTS, lanes[1]);
-  assert_int_equal(codec.ops->subtract(&codec, &p.pass, p.messages, p.x), STATUS_OK);
-  for (int64_t i = 0; i < PARTS * 5000; i++)
-    assert_int_equal(bits_of(p.x[i]), 0);
-  unpack_and_release(&p);
-}
-
 /* All variants of the kernels make the same message, and read it. */
 TEST(all_kernels_give_the_same_bytes)
 {
@@ -400,34 +388,10 @@ TEST(the_capacity_is_that_of_raw_blocks)
   assert_int_equal(codec.ops->traits, CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE);
 }
 
-TEST(settings_are_refused)
+FIXTURE(make)
 {
-  struct codec none;
-  const struct codec_settings block = {.block = 512};
-  assert_int_equal(codec_make("exponent", &block, false, &none), STATUS_USAGE);
-  assert_string_equal(status_text(), "codec exponent has no block");
-  assert_int_equal(codec_make("topk+exponent", NULL, false, &none), STATUS_USAGE);
-  assert_string_equal(status_text(),
-                      "codec exponent is for whole vectors, so it cannot code values of topk");
+  must(codec_from("exponent", &codec));
+  return start(test_state);
 }
 
-FIXTURE(make_lanes)
-{
-  assert_int_equal(codec_make("exponent", NULL, false, &codec), STATUS_OK);
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
-  for (int i = 0; i < 2; i++)
-    assert_int_equal(
-        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1 + 2 * i, &lanes[i]),
-        STATUS_OK);
-  return 0;
-}
-
-FIXTURE(free_lanes)
-{
-  for (int i = 0; i < 2; i++)
-    device->ops->lane_destroy(lanes[i]);
-  device_destroy(device);
-  return 0;
-}
-
-TEST_MAIN(make_lanes, free_lanes)
+TEST_MAIN(make, stop)

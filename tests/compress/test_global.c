@@ -10,11 +10,7 @@
 #include "device/host/kernels.h"
 #include "device/lane.h"
 #include "device/rounding.h"
-#include "guard.h"
-#include "tests/test.h"
-
-static struct device *device;
-static struct lane *lanes[2]; /* of 1 and 3 threads */
+#include "fixture.h"
 
 static const int64_t lengths[] = {1, 31, 256, 1025, 200003};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
@@ -162,53 +158,6 @@ TEST(sums_of_codes_fit_into_8_bits)
   }
 }
 
-static float tree_sum(const float *x, int n)
-{
-  int left = 1;
-  while (2 * left < n)
-    left *= 2;
-  return n == 1 ? x[0] : tree_sum(x, left) + tree_sum(x + left, n - left);
-}
-
-TEST(sums_and_losses_are_those_of_the_messages)
-{
-  enum { N = 1300, PARTS = 5 };
-  const struct codec codec = global();
-  const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + 128;
-  float *x = vector(N * PARTS), *before = vector(N * PARTS), *out = guarded(N * 4),
-        *single = guarded(N * PARTS * 4);
-  const float largest = most_of(x, N * PARTS);
-  const struct codec_pass pass = {.lane = lanes[1], .n = N, .parts = PARTS, .largest = &largest};
-  const struct codec_pass one = {.lane = lanes[1], .n = N, .parts = 1};
-  char *messages = guarded(PARTS * bytes), *apart = guarded(PARTS * stride);
-  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
-  for (int p = 0; p < PARTS; p++) {
-    memcpy(apart + p * stride, messages + p * bytes, (size_t)bytes);
-    codec.ops->decode_sum(&codec, &one, messages + p * bytes, bytes, false, single + p * N);
-  }
-  for (int accumulate = 0; accumulate < 2; accumulate++) {
-    for (int i = 0; i < N; i++)
-      out[i] = accumulate ? (float)i : NAN;
-    codec.ops->decode_sum(&codec, &pass, apart, stride, accumulate, out);
-    for (int i = 0; i < N; i++) {
-      float value[8];
-      for (int p = 0; p < PARTS; p++)
-        value[p] = single[p * N + i];
-      const float sum = tree_sum(value, PARTS);
-      assert_true(out[i] == (accumulate ? (float)i + sum : sum));
-    }
-  }
-  assert_int_equal(codec.ops->subtract(&codec, &pass, messages, x), STATUS_OK);
-  for (int i = 0; i < N * PARTS; i++)
-    assert_true(x[i] == before[i] - single[i]);
-  release(apart, PARTS * stride);
-  release(messages, PARTS * bytes);
-  release(single, N * PARTS * 4);
-  release(out, N * 4);
-  release(before, N * PARTS * 4);
-  release(x, N * PARTS * 4);
-}
-
 /* ---- edges ---- */
 
 /* The decoded values of three blocks of x. */
@@ -249,53 +198,6 @@ TEST(one_number_that_is_not_finite_spoils_all)
   assert_true(isfinite(out) && out < -0.98f * FLT_MAX);
   decode_with(FLT_MAX, -FLT_MAX, &out); /* 127 steps of bf16 are more than the largest float */
   assert_true(isnan(out));
-}
-
-TEST(an_empty_vector_is_an_empty_message)
-{
-  const struct codec codec = global();
-  const float largest = 1;
-  const struct codec_pass pass = {.lane = lanes[1], .n = 0, .parts = 3, .largest = &largest};
-  float *nothing = guarded(0);
-  assert_int_equal(codec.ops->bytes(&codec, 0), 0);
-  assert_int_equal(codec.ops->encode(&codec, &pass, nothing, nothing), STATUS_OK);
-  assert_int_equal(codec.ops->decode_sum(&codec, &pass, nothing, 0, true, nothing), STATUS_OK);
-  release(nothing, 0);
-}
-
-static void refused(const char *name, struct codec_settings set, const char *why)
-{
-  struct codec codec;
-  assert_int_equal(codec_make(name, &set, false, &codec), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), why));
-}
-
-TEST(there_is_nothing_to_set)
-{
-  typedef struct codec_settings set;
-  const struct codec codec = global();
-  refused("int8_global", (set){.block = 256}, "codec int8_global has no block");
-  refused("int8_global", (set){.levels = 7}, "codec int8_global has no levels");
-  refused("topk+int8_global", (set){0},
-          "codec int8_global needs the largest magnitude of all ranks, so it cannot code the "
-          "values of codec topk");
-  assert_int_equal(codec.ops->traits, CODEC_NEEDS_MAX);
-}
-
-FIXTURE(start)
-{
-  if (device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
-    return -1;
-  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
-}
-
-FIXTURE(stop)
-{
-  device->ops->lane_destroy(lanes[0]);
-  device->ops->lane_destroy(lanes[1]);
-  device_destroy(device);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

@@ -16,13 +16,10 @@
 #include "device/host/kernels.h"
 #include "device/lane.h"
 #include "device/rounding.h"
-#include "guard.h"
-#include "tests/test.h"
+#include "fixture.h"
 
 enum { TEAMS = 2, MOST_RANK = 32, ROUNDS = 2 };
 
-static struct device *device;
-static struct lane *lanes[TEAMS]; /* of 1 and 3 threads */
 static uint64_t draws;
 
 static const char *const names[] = {"powersgd", "gradiveq"};
@@ -133,16 +130,6 @@ static float dot(int64_t n, const float *a, const float *b)
     for (int l = 0; l < half; l++)
       lane[l] += lane[l + half];
   return lane[0];
-}
-
-static float tree_sum(const float *x, int64_t n)
-{
-  int64_t half = 1;
-  if (n == 1)
-    return x[0];
-  while (2 * half < n)
-    half *= 2;
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
 static void remove_earlier(int64_t block, int k, const float *basis, float *v)
@@ -575,44 +562,6 @@ TEST(non_finite_elements_arrive)
 
 /* ---- sums ---- */
 
-static void check_sum(const struct codec *codec, int64_t n, int parts, bool accumulate)
-{
-  const int64_t bytes = codec->ops->bytes(codec, n), stride = bytes + 256,
-                all = (parts - 1) * stride + bytes;
-  float *x = normals(n * parts), *out = guarded(n * 4), *terms = guarded(n * parts * 4);
-  char *messages = guarded(all);
-  for (int part = 0; part < parts; part++) {
-    encode(codec, n, 1, (uint64_t)part, x + part * n, messages + part * stride);
-    decode_sum(codec, n, 1, messages + part * stride, stride, false, terms + part * n);
-  }
-  for (int64_t i = 0; i < n; i++)
-    out[i] = 0.25f * (float)i;
-  decode_sum(codec, n, parts, messages, stride, accumulate, out);
-  for (int64_t i = 0; i < n; i++) {
-    float term[17];
-    for (int part = 0; part < parts; part++)
-      term[part] = terms[part * n + i];
-    const float tree = tree_sum(term, parts), want = accumulate ? 0.25f * (float)i + tree : tree;
-    assert_memory_equal(&out[i], &want, sizeof want);
-  }
-  release(messages, all);
-  release(terms, n * parts * 4);
-  release(out, n * 4);
-  release(x, n * parts * 4);
-}
-
-TEST(a_sum_is_the_tree_of_its_messages)
-{
-  static const int parts[] = {1, 2, 3, 5, 17};
-  static const char *const coded[] = {"powersgd", "gradiveq", "powersgd+bf16", "gradiveq+int8"};
-  for (int which = 0; which < 4; which++)
-    for (int s = 0; s < SHAPES; s++)
-      for (int p = 0; p < 5; p++) {
-        const struct codec codec = codec_of(coded[which], shapes[s].block, shapes[s].rank);
-        check_sum(&codec, shapes[s].n, parts[p], p % 2);
-      }
-}
-
 /* A decoded element is the product of the factors, added in ascending order of the rank. */
 TEST(an_element_is_a_product)
 {
@@ -643,34 +592,6 @@ TEST(an_element_is_a_product)
     release(message, bytes);
     release(x, shape->n * 4);
   }
-}
-
-/* Each vector loses what its own message says. */
-TEST(subtract_leaves_what_is_lost)
-{
-  enum { PARTS = 3 };
-  static const char *const coded[] = {"powersgd", "gradiveq", "powersgd+int8", "gradiveq+qsgd"};
-  for (int which = 0; which < 4; which++)
-    for (int s = 0; s < SHAPES; s++) {
-      const struct codec codec = codec_of(coded[which], shapes[s].block, shapes[s].rank);
-      const int64_t n = shapes[s].n, bytes = codec.ops->bytes(&codec, n);
-      float *x = normals(PARTS * n), *left = guarded(PARTS * n * 4), *out = guarded(n * 4);
-      char *messages = guarded(PARTS * bytes);
-      memcpy(left, x, (size_t)(PARTS * n) * 4);
-      encode(&codec, n, PARTS, 9, x, messages);
-      subtract(&codec, n, PARTS, messages, left);
-      for (int part = 0; part < PARTS; part++) {
-        decode_sum(&codec, n, 1, messages + part * bytes, bytes, false, out);
-        for (int64_t i = 0; i < n; i++) {
-          const float want = x[part * n + i] - out[i];
-          assert_memory_equal(&left[part * n + i], &want, sizeof want);
-        }
-      }
-      release(messages, PARTS * bytes);
-      release(out, n * 4);
-      release(left, PARTS * n * 4);
-      release(x, PARTS * n * 4);
-    }
 }
 
 /* ---- values and settings ---- */
@@ -723,26 +644,6 @@ TEST(any_codec_may_code_the_values)
     }
 }
 
-TEST(a_message_is_a_function_of_the_seed)
-{
-  enum { N = 5000 };
-  for (int which = 0; which < NAMES; which++) {
-    const struct codec codec = codec_of(names[which], 64, 4);
-    const int64_t bytes = codec.ops->bytes(&codec, N);
-    float *x = normals(N);
-    char *message[3];
-    for (int i = 0; i < 3; i++) {
-      message[i] = guarded(bytes);
-      encode(&codec, N, 1, i == 2 ? 1 : 0, x, message[i]);
-    }
-    assert_memory_equal(message[0], message[1], (size_t)bytes);
-    assert_memory_not_equal(message[0], message[2], (size_t)bytes);
-    for (int i = 0; i < 3; i++)
-      release(message[i], bytes);
-    release(x, N * 4);
-  }
-}
-
 TEST(nothing_is_nothing)
 {
   for (int which = 0; which < NAMES; which++) {
@@ -754,47 +655,6 @@ TEST(nothing_is_nothing)
     decode_sum(&codec, 0, 2, &x, 0, false, &x);
     subtract(&codec, 0, 2, &x, &x);
     assert_true(x == 1);
-  }
-}
-
-TEST(a_codec_is_what_its_row_says)
-{
-  const struct codec power = codec_of("powersgd", 0, 0), slices = codec_of("gradiveq", 0, 0);
-  assert_int_equal(power.ops->traits, CODEC_LOW_RANK);
-  assert_int_equal(slices.ops->traits, CODEC_LOW_RANK);
-  assert_int_equal(power.set.block, 512);
-  assert_int_equal(power.set.rank, 4);
-  assert_int_equal(slices.set.block, 128);
-  assert_int_equal(slices.set.rank, 16);
-  assert_true(*power.ops->source && *slices.ops->source);
-  assert_true(power.ops->bytes(&power, INT64_C(1) << 33) == 4 * 4 * (512 + (INT64_C(1) << 24)));
-}
-
-TEST(bad_settings_are_refused)
-{
-  static const struct {
-    const char *name;
-    struct codec_settings settings;
-    const char *text;
-  } bad[] = {{"powersgd", {.block = 16}, "block of codec powersgd is 16: use 32 to 16384"},
-             {"powersgd", {.block = 32768}, "block of codec powersgd is 32768: use 32 to 16384"},
-             {"powersgd", {.block = 100}, "block of codec powersgd is 100: use a multiple of 32"},
-             {"gradiveq", {.rank = 33}, "rank of codec gradiveq is 33: use 1 to 32"},
-             {"gradiveq", {.rank = -1}, "rank of codec gradiveq is -1: use 1 to 32"},
-             {"gradiveq", {.levels = 3}, "codec gradiveq has no levels"},
-             {"gradiveq", {.density = 0.5}, "codec gradiveq has no density"},
-             {"int8", {.rank = 4}, "codec int8 has no rank"},
-             {"topk+powersgd",
-              {0},
-              "codec powersgd has values of its own, so it cannot code those of topk"},
-             {"powersgd+topk",
-              {0},
-              "codec topk has values of its own, so it cannot code those of powersgd"}};
-  for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-    struct codec codec = {NULL};
-    assert_int_equal(codec_make(bad[b].name, &bad[b].settings, false, &codec), STATUS_USAGE);
-    assert_string_equal(status_text(), bad[b].text);
-    assert_null(codec.ops);
   }
 }
 
@@ -830,22 +690,6 @@ TEST(a_device_refuses_bad_shapes)
     assert_int_equal(device->ops->expand(lanes[0], &bad[b], 0, 1, &none, QUANT_SET, NULL),
                      STATUS_INTERNAL);
   }
-}
-
-FIXTURE(start)
-{
-  if (device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
-    return -1;
-  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
-}
-
-FIXTURE(stop)
-{
-  for (int t = 0; t < TEAMS; t++)
-    device->ops->lane_destroy(lanes[t]);
-  device_destroy(device);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

@@ -12,13 +12,9 @@
 #include "device/host/kernels.h"
 #include "device/lane.h"
 #include "device/rounding.h"
-#include "guard.h"
-#include "tests/test.h"
+#include "fixture.h"
 
 enum { PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
-
-static struct device *device;
-static struct lane *lanes[2]; /* of 1 and 3 threads */
 
 struct scales {
   float at[2];
@@ -493,94 +489,6 @@ TEST(a_rotation_keeps_the_length_of_errors)
 
 /* ---- sums ---- */
 
-static float tree_sum(const float *x, int n)
-{
-  int left = 1;
-  while (2 * left < n)
-    left *= 2;
-  return n == 1 ? x[0] : tree_sum(x, left) + tree_sum(x + left, n - left);
-}
-
-/* Sign of the sum of signs, times the sum of scales. */
-static float vote(const float *value, int parts)
-{
-  float size[8], votes = 0;
-  for (int p = 0; p < parts; p++) {
-    size[p] = fabsf(value[p]);
-    votes += signbit(value[p]) ? -1 : 1;
-  }
-  return votes == 0 ? 0 : copysignf(tree_sum(size, parts), votes);
-}
-
-static void check_sum(const struct rule *rule, int64_t block, int64_t n, int parts, bool accumulate,
-                      int64_t gap)
-{
-  const struct codec codec = codec_of(rule->name, block);
-  const int64_t bytes = codec.ops->bytes(&codec, n), stride = bytes + gap;
-  const struct codec_pass one = pass_of(lanes[1], n, 1), all = pass_of(lanes[1], n, parts);
-  char *messages = guarded(parts * stride);
-  float *x = vector(parts * n, 1), *out = guarded(n * 4), *single[8];
-  for (int p = 0; p < parts; p++) {
-    codec.ops->encode(&codec, &one, x + p * n, messages + p * stride);
-    single[p] = decoded(&codec, lanes[0], n, messages + p * stride);
-  }
-  for (int64_t i = 0; i < n; i++)
-    out[i] = accumulate ? (float)i : NAN;
-  assert_int_equal(codec.ops->decode_sum(&codec, &all, messages, stride, accumulate, out),
-                   STATUS_OK);
-  for (int64_t i = 0; i < n; i++) {
-    float value[8];
-    for (int p = 0; p < parts; p++)
-      value[p] = single[p][i];
-    const float sum = rule->traits & CODEC_VOTE ? vote(value, parts) : tree_sum(value, parts);
-    const float want = accumulate ? (float)i + sum : sum;
-    if (rule == &rules[ROTATED]) /* is transformed after the sum */
-      assert_true(fabsf(out[i] - want) <= 1e-5f * (1 + fabsf(want)));
-    else
-      assert_true(out[i] == want);
-  }
-  for (int p = 0; p < parts; p++)
-    release(single[p], n * 4);
-  release(out, n * 4);
-  release(x, parts * n * 4);
-  release(messages, parts * stride);
-}
-
-TEST(sums_have_the_order_of_the_parts)
-{
-  static const int parts[] = {1, 2, 3, 5, 8};
-  for (int r = 0; r < RULES; r++)
-    for (int p = 0; p < 5; p++)
-      for (int accumulate = 0; accumulate < 2; accumulate++) {
-        check_sum(&rules[r], 0, 1300, parts[p], accumulate, 0);
-        check_sum(&rules[r], 0, 77, parts[p], accumulate, 128);
-        for (int block = 32; has_frames(&rules[r]) && block <= 256; block *= 2)
-          check_sum(&rules[r], block, 3000, parts[p], accumulate, 128);
-      }
-}
-
-TEST(a_loss_is_what_a_message_leaves)
-{
-  enum { N = 1300 };
-  for (int r = 0; r < RULES; r++) {
-    const struct codec codec = codec_of(rules[r].name, 0);
-    const struct codec_pass pass = pass_of(lanes[1], N, PARTS);
-    const int64_t bytes = codec.ops->bytes(&codec, N);
-    float *x = vector(PARTS * N, 2), *before = vector(PARTS * N, 2);
-    char *messages = encoded(&codec, &pass, x);
-    assert_int_equal(codec.ops->subtract(&codec, &pass, messages, x), STATUS_OK);
-    for (int part = 0; part < PARTS; part++) {
-      float *out = decoded(&codec, lanes[0], N, messages + part * bytes);
-      for (int i = 0; i < N; i++)
-        assert_true(x[part * N + i] == before[part * N + i] - out[i]);
-      release(out, N * 4);
-    }
-    release(messages, PARTS * bytes);
-    release(before, PARTS * N * 4);
-    release(x, PARTS * N * 4);
-  }
-}
-
 /* ---- edges ---- */
 
 /* The decoded values of three blocks; the middle one has x[at] = value among `fill`. */
@@ -664,20 +572,6 @@ TEST(large_numbers_are_finite)
   }
 }
 
-TEST(an_empty_vector_is_an_empty_message)
-{
-  for (int r = 0; r < RULES; r++) {
-    const struct codec codec = codec_of(rules[r].name, 0);
-    const struct codec_pass pass = pass_of(lanes[1], 0, PARTS);
-    float *nothing = guarded(0);
-    assert_int_equal(codec.ops->bytes(&codec, 0), 0);
-    assert_int_equal(codec.ops->encode(&codec, &pass, nothing, nothing), STATUS_OK);
-    assert_int_equal(codec.ops->decode_sum(&codec, &pass, nothing, 0, true, nothing), STATUS_OK);
-    assert_int_equal(codec.ops->subtract(&codec, &pass, nothing, nothing), STATUS_OK);
-    release(nothing, 0);
-  }
-}
-
 /* Any bytes are a message. A scale of NaN gives NaN. */
 TEST(a_damaged_message_stays_in_bounds)
 {
@@ -739,30 +633,6 @@ TEST(the_mean_over_seeds_is_the_vector)
   }
 }
 
-/* Equal vectors of one call, and calls of another seed, get bits of their own. */
-TEST(random_bits_are_of_seed_and_element)
-{
-  enum { N = 512 };
-  for (int r = 0; r < RULES; r++) {
-    const struct codec codec = codec_of(rules[r].name, 0);
-    const int64_t bytes = codec.ops->bytes(&codec, N);
-    struct codec_pass pass = pass_of(lanes[0], N, 2);
-    float *x = vector(2 * N, 4);
-    memcpy(x + N, x, N * sizeof *x);
-    char *first = encoded(&codec, &pass, x), *same = encoded(&codec, &pass, x);
-    pass.seed++;
-    char *other = encoded(&codec, &pass, x);
-    const bool random = rules[r].traits & CODEC_UNBIASED;
-    assert_memory_equal(first, same, (size_t)(2 * bytes));
-    assert_true((memcmp(first, other, (size_t)bytes) != 0) == random);
-    assert_true((memcmp(first, first + bytes, (size_t)bytes) != 0) == random);
-    release(first, 2 * bytes);
-    release(same, 2 * bytes);
-    release(other, 2 * bytes);
-    release(x, 2 * N * 4);
-  }
-}
-
 /* ---- instruction sets, settings ---- */
 
 TEST(all_instruction_sets_give_the_same_bits)
@@ -773,7 +643,7 @@ TEST(all_instruction_sets_give_the_same_bits)
   for (int r = 0; r < QUANT_COUNT; r++) {
     const int block = quant_has_frames((enum quantiser)r) ? 256 : LARGE;
     const struct quantise op = {(enum quantiser)r, block, 127, SEED, &largest};
-    const int64_t frame = quant_frame(&op), m = frame < M ? frame : M;
+    const int64_t whole = quant_frame(&op), m = whole < M ? whole : M;
     uint32_t words[2][LARGE / 4] = {{0}};
     uint16_t scale[2][LARGE / 256] = {{0}};
     float out[2][M] = {{0}};
@@ -790,33 +660,6 @@ TEST(all_instruction_sets_give_the_same_bits)
     }
   }
   release(x, M * 4);
-}
-
-static void refused(const char *name, struct codec_settings set, const char *why)
-{
-  struct codec codec = {NULL};
-  assert_int_equal(codec_make(name, &set, false, &codec), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), why));
-  assert_null(codec.ops);
-}
-
-TEST(settings_have_bounds)
-{
-  typedef struct codec_settings set;
-  refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
-  refused("int4", (set){.block = 16}, "block of codec int4 is 16: use 32 to 256");
-  refused("hadamard_int4", (set){.block = 128},
-          "block of codec hadamard_int4 is 128: use 256 to 4096");
-  refused("levels9", (set){.block = 160}, "block of codec levels9 is 160: use a power of two");
-  refused("levels9", (set){.block = 512}, "block of codec levels9 is 512: use 32 to 256");
-  refused("onebit", (set){.block = 512}, "block of codec onebit is 512: use 1024 to 4096");
-  refused("int8", (set){.block = 8192}, "block of codec int8 is 8192: use 128 to 4096");
-  refused("int8", (set){.block = 300}, "block of codec int8 is 300: use a power of two");
-  refused("int8", (set){.block = -256}, "block of codec int8 is -256: use 128 to 4096");
-  refused("int8", (set){.levels = 7}, "codec int8 has no levels");
-  refused("qsgd", (set){.levels = 128}, "levels of codec qsgd is 128: use 1 to 127");
-  refused("qsgd", (set){.levels = -1}, "levels of codec qsgd is -1: use 1 to 127");
-  refused("qsgd", (set){.density = 0.5}, "codec qsgd has no density");
 }
 
 /* codec_make() makes no such blocks, and devices refuse them. */
@@ -850,39 +693,6 @@ TEST(levels_are_of_the_norm)
   assert_true(out[40] == 2 * step || out[40] == 3 * step);
   release(out, N * 4);
   release(message, codec.ops->bytes(&codec, N));
-}
-
-TEST(a_quantiser_is_what_its_row_says)
-{
-  assert_int_equal(RULES + 1, QUANT_COUNT); /* int8_global: test_global.c */
-  for (int r = 0; r < RULES; r++) {
-    const struct codec codec = codec_of(rules[r].name, 0);
-    assert_string_equal(codec.ops->name, rules[r].name);
-    assert_true(*codec.ops->source);
-    assert_int_equal(codec.ops->traits, rules[r].traits);
-    assert_int_equal(codec.set.block, rules[r].block);
-    assert_int_equal(codec_work(&codec, 1000, 2), 0);
-    const int64_t blocks = 220 * (INT64_C(1) << 20), n = blocks * rules[r].block; /* whole frames */
-    assert_true(n > INT64_C(1) << 32);
-    assert_true(codec.ops->bytes(&codec, n) ==
-                blocks * rules[r].scales * 2 + n / rules[r].each * 4);
-  }
-}
-
-FIXTURE(start)
-{
-  if (device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
-    return -1;
-  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
-}
-
-FIXTURE(stop)
-{
-  device->ops->lane_destroy(lanes[0]);
-  device->ops->lane_destroy(lanes[1]);
-  device_destroy(device);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

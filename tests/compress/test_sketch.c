@@ -10,14 +10,11 @@
 #include "compress/rule/sketch.h"
 #include "device/device.h"
 #include "device/lane.h"
-#include "guard.h"
-#include "tests/test.h"
+#include "fixture.h"
 
 enum { PARTS = 3, BLOCK = 1024, KEEP = 11, COLUMNS = 4 * KEEP };
 
-static struct device *device;
-static struct lane *lanes[2]; /* of 1 and 3 threads */
-static struct codec codec;    /* blocks of 1024 elements, 1 in 100 arrives */
+static struct codec codec; /* blocks of 1024 elements, 1 in 100 arrives */
 
 static float normal(uint64_t seed, int64_t i)
 {
@@ -259,39 +256,6 @@ TEST(feedback_brings_all_elements)
   release(x, N * 4);
 }
 
-/* Message after message, each decoded by itself; and one subtraction of fp32. */
-TEST(sums_and_losses_are_of_decoded_messages)
-{
-  enum { N = 2500, GAP = 64 };
-  const struct codec_pass pass = pass_of(N, PARTS, 9), one = pass_of(N, 1, 9);
-  const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + GAP;
-  float *x = vectors(1, PARTS * N), *out = vectors(2, N), *expected = vectors(2, N),
-        *each = guarded(PARTS * N * 4), *left = vectors(1, PARTS * N);
-  char *messages = encoded(&pass, x), *apart = guarded(PARTS * stride);
-  for (int part = 0; part < PARTS; part++) {
-    memcpy(apart + part * stride, messages + part * bytes, (size_t)bytes);
-    assert_int_equal(
-        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, each + part * N),
-        STATUS_OK);
-  }
-  assert_int_equal(codec.ops->decode_sum(&codec, &pass, apart, stride, true, out), STATUS_OK);
-  assert_int_equal(codec.ops->subtract(&codec, &pass, messages, left), STATUS_OK);
-  for (int64_t i = 0; i < N; i++)
-    for (int part = 0; part < PARTS; part++)
-      expected[i] += each[part * N + i];
-  for (int64_t i = 0; i < PARTS * N; i++)
-    x[i] -= each[i];
-  assert_memory_equal(out, expected, N * 4);
-  assert_memory_equal(left, x, PARTS * N * 4);
-  release(apart, PARTS * stride);
-  release_messages(&pass, messages);
-  release(left, PARTS * N * 4);
-  release(each, PARTS * N * 4);
-  release(expected, N * 4);
-  release(out, N * 4);
-  release(x, PARTS * N * 4);
-}
-
 /* The largest counters: all elements are the largest, and of the signs of one row. */
 TEST(counters_do_not_overflow)
 {
@@ -340,24 +304,6 @@ TEST(special_blocks)
   }
 }
 
-/* Any message gives some numbers, and nothing outside is touched. */
-TEST(damaged_messages_stay_in_bounds)
-{
-  enum { N = 1500 };
-  const struct codec_pass pass = pass_of(N, 1, 4);
-  float *x = vectors(1, N);
-  char *message = encoded(&pass, x);
-  for (uint64_t turn = 0; turn < 50; turn++) {
-    for (int64_t i = 0; i < codec.ops->bytes(&codec, N); i++)
-      message[i] = turn == 0 ? (char)0x80 : (char)sketch_mix(turn * 100000 + (uint64_t)i);
-    assert_int_equal(
-        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x),
-        STATUS_OK);
-  }
-  release_messages(&pass, message);
-  release(x, N * 4);
-}
-
 TEST(settings_have_bounds)
 {
   struct codec made;
@@ -375,23 +321,10 @@ TEST(settings_have_bounds)
   assert_int_equal(made.ops->traits, CODEC_COMMON_SEED | CODEC_ALONE);
 }
 
-static int start(void **state)
+FIXTURE(make)
 {
-  const struct codec_settings settings = {.block = BLOCK};
-  (void)state;
-  if (codec_make("countsketch", &settings, true, &codec) ||
-      device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
-    return -1;
-  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
+  must(codec_from("countsketch block=1024 feedback", &codec));
+  return start(test_state);
 }
 
-FIXTURE(stop)
-{
-  device->ops->lane_destroy(lanes[0]);
-  device->ops->lane_destroy(lanes[1]);
-  device_destroy(device);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(make, stop)

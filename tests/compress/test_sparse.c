@@ -12,13 +12,10 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "device/rounding.h"
-#include "guard.h"
-#include "tests/test.h"
+#include "fixture.h"
 
 enum { PARTS = 3, BLOCK = 256 };
 
-static struct device *device;
-static struct lane *lane;
 static uint64_t draws;
 
 static struct codec codec_of(const char *name, struct codec_settings settings, bool feedback)
@@ -43,7 +40,7 @@ static float *vectors(int64_t n)
 /* Exactly the scratch memory that the codec asks for. */
 static struct codec_pass pass_of(const struct codec *codec, int64_t n, int parts, uint64_t seed)
 {
-  return (struct codec_pass){lane, n, parts, seed, guarded(codec_work(codec, n, parts))};
+  return (struct codec_pass){lanes[1], n, parts, seed, guarded(codec_work(codec, n, parts))};
 }
 
 static void end_pass(const struct codec *codec, const struct codec_pass *pass)
@@ -176,30 +173,6 @@ TEST(the_chosen_elements_arrive)
       const struct codec codec = case_of(c);
       check_sum(&codec, lengths[l], 0, false);
       check_sum(&codec, lengths[l], 512, true);
-    }
-}
-
-/* Without rounding, each bit of x arrives or is left, however x is scaled. */
-TEST(x_is_what_arrives_and_what_is_left)
-{
-  for (int c = 0; c < CASES; c++)
-    for (int l = 0; l < LENGTHS; l++) {
-      const struct codec codec = case_of(c);
-      const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
-      float *x = vectors(PARTS * n), *left = guarded(PARTS * n * 4), *out = guarded(n * 4);
-      char *messages = guarded(PARTS * bytes);
-      memcpy(left, x, (size_t)(PARTS * n) * 4);
-      encode(&codec, n, PARTS, 5, x, messages);
-      subtract(&codec, n, PARTS, 5, messages, left);
-      for (int part = 0; part < PARTS; part++) {
-        decode_sum(&codec, n, 1, 5, messages + part * bytes, bytes, false, out);
-        for (int64_t i = 0; i < n; i++)
-          assert_true(left[part * n + i] == x[part * n + i] - out[i]);
-      }
-      release(out, n * 4);
-      release(left, PARTS * n * 4);
-      release(x, PARTS * n * 4);
-      release(messages, PARTS * bytes);
     }
 }
 
@@ -386,23 +359,6 @@ TEST(non_finite_elements_arrive)
   }
 }
 
-/* Guards around the output and the scratch memory are the oracle. */
-TEST(a_damaged_message_stays_within_the_vector)
-{
-  for (int c = 0; c < CASES; c++)
-    for (int l = 0; l < LENGTHS; l++) {
-      const struct codec codec = case_of(c);
-      const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
-      float *out = guarded(n * 4);
-      char *message = guarded(bytes);
-      rng_fill_normal(rng_key_make(2, "damage"), draws++, 0, bytes / 4, 0, 1, (float *)message);
-      decode_sum(&codec, n, 1, 9, message, bytes, false, out);
-      subtract(&codec, n, 1, 9, message, out);
-      release(message, bytes);
-      release(out, n * 4);
-    }
-}
-
 TEST(a_message_has_its_stated_size)
 {
   static const struct {
@@ -430,62 +386,6 @@ TEST(a_message_has_its_stated_size)
   assert_int_equal(index_bytes, 5120);
   assert_int_equal(sixteenth.ops->chosen(&sixteenth, 40960, &index_bytes), 2560);
   assert_int_equal(index_bytes, 5120);
-}
-
-TEST(a_codec_is_what_its_row_says)
-{
-  const struct codec_settings none = {0};
-  const struct codec topk = codec_of("topk", none, false),
-                     mixed = codec_of("topk+bf16", none, false);
-  assert_int_equal(topk.ops->traits, CODEC_SPARSE);
-  assert_int_equal(codec_of("threshold", none, false).ops->traits, CODEC_SPARSE);
-  assert_int_equal(codec_of("randomk", none, false).ops->traits,
-                   CODEC_SPARSE | CODEC_UNBIASED | CODEC_COMMON_SEED);
-  assert_int_equal(topk.set.block, 4096);
-  assert_true(topk.set.density == 0.01 && topk.set.threshold == 0);
-  assert_true(codec_of("threshold", none, false).set.threshold == 1e-3);
-  assert_false(codec_equal(&topk, &mixed));
-  assert_true(codec_hash(1, &topk) != codec_hash(1, &mixed));
-}
-
-TEST(bad_settings_are_refused)
-{
-  static const struct {
-    const char *name;
-    struct codec_settings settings;
-    const char *text;
-  } bad[] = {
-      {"topk", {.block = 128}, "block of codec topk is 128: use 256 to 32768"},
-      {"topk", {.block = 65536}, "block of codec topk is 65536: use 256 to 32768"},
-      {"topk", {.block = 300}, "block of codec topk is 300: use a power of two"},
-      {"randomk", {.density = 1.5}, "density of codec randomk is 1.5: use 1e-05 to 1"},
-      {"randomk", {.density = -0.1}, "density of codec randomk is -0.1: use 1e-05 to 1"},
-      {"topk", {.threshold = 1}, "codec topk has no threshold"},
-      {"threshold", {.threshold = -1}, "threshold of codec threshold is -1: use 1e-37 to 1e+37"},
-      {"topk", {.levels = 3}, "codec topk has no levels"},
-      {"bf16", {.density = 0.5}, "codec bf16 has no density"},
-      {"topk+randomk", {0}, "codec randomk has values of its own, so it cannot code those of topk"},
-      {"bf16+bf16", {0}, "codec bf16 has no values that codec bf16 could code"}};
-  for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-    struct codec codec = {NULL};
-    assert_int_equal(codec_make(bad[b].name, &bad[b].settings, false, &codec), STATUS_USAGE);
-    assert_string_equal(status_text(), bad[b].text);
-    assert_null(codec.ops);
-  }
-}
-
-FIXTURE(start)
-{
-  if (device_create("host", 0, DTYPE_F32, &device))
-    return -1;
-  return device->ops->lane_create(device, "two", LANE_ROLE_COMPUTE, 2, &lane) ? -1 : 0;
-}
-
-FIXTURE(stop)
-{
-  device->ops->lane_destroy(lane);
-  device_destroy(device);
-  return 0;
 }
 
 TEST_MAIN(start, stop)
