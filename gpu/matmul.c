@@ -160,16 +160,9 @@ static bool reads_scales(const struct device *device)
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 {
   pthread_mutex_t *mutex = &cuda_device(lane->device)->algorithms->mutex;
-  if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
-    return status_set(
-        STATUS_INTERNAL,
-        "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
-  if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product that goes through an activation cannot add another matrix");
-  if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product that accumulates or has an epilogue cannot be scaled");
+  enum status status = device_check_matmul(op);
+  if (status)
+    return status;
   if (op->trans_a && op->epilogue != EPILOGUE_NONE)
     return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
   if (op->a_scale && (op->trans_a || !op->trans_b || op->lda != op->k || op->ldb != op->k))
@@ -182,13 +175,9 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
     return status_set(
         STATUS_UNSUPPORTED, "%s has no products in fp8 with %s", lane->device->product,
         lane->device->fp8_tensor ? "one scale per operand" : "a scale per 128 elements");
-  if (op->m < 0 || op->n < 0 || op->k < 1)
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m,
-                      op->n, op->k);
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
-  enum status status = cuda_lane_reserve(lane);
+  status = cuda_lane_reserve(lane);
   if (status)
     return status;
   pthread_mutex_lock(mutex);

@@ -78,6 +78,25 @@ enum status device_check_blocks(const struct quantise *op)
                                          (long long)op->block);
 }
 
+enum status device_check_matmul(const struct matmul *op)
+{
+  const bool epilogue = op->epilogue != EPILOGUE_NONE;
+  if (op->accumulate && (epilogue || op->add))
+    return status_set(
+        STATUS_INTERNAL,
+        "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
+  if (op->add && epilogue && op->epilogue != EPILOGUE_BIAS)
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that goes through an activation cannot add another matrix");
+  if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || epilogue))
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that accumulates or has an epilogue cannot be scaled");
+  if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
+    return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld",
+                      (long long)op->m, (long long)op->n, (long long)op->k);
+  return STATUS_OK;
+}
+
 void device_destroy(struct device *device)
 {
   if (device)

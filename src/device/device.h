@@ -297,6 +297,9 @@ enum status device_bus(const char *name, int ordinal, char *out, int size);
 /* For the quantise() and dequantise() of each device. STATUS_INTERNAL: no device can take blocks of
  * this size. Local. */
 enum status device_check_blocks(const struct quantise *op);
+/* For the matmul() of each device. STATUS_INTERNAL: a shape or a combination of fields that no
+ * device computes. Local. */
+enum status device_check_matmul(const struct matmul *op);
 /* For fp8_quantise(), fp8_unify(), fp8_turn() and swiglu_backward_coded() of each device.
  * STATUS_INTERNAL: sizes that are not whole tiles, or beyond the matrix, or outputs that cannot be
  * combined. Local. */

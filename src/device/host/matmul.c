@@ -338,22 +338,10 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
   const struct host_lane *host = (struct host_lane *)lane;
   if (op->a_scale)
     return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
-  if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
-    return status_set(
-        STATUS_INTERNAL,
-        "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
-  if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product that goes through an activation cannot add another matrix");
-  if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product that accumulates or has an epilogue cannot be scaled");
-  if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
-    return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld",
-                      (long long)op->m, (long long)op->n, (long long)op->k);
-  if (op->m == 0 || op->n == 0)
-    return STATUS_OK;
-  enum status status = host_lane_reserve(lane);
+  enum status status = device_check_matmul(op);
+  if (status || op->m == 0 || op->n == 0)
+    return status;
+  status = host_lane_reserve(lane);
   if (status)
     return status;
   if (op->add && op->add == op->c)
