@@ -319,13 +319,8 @@ DEVICE_TEST(every_number_is_rounded_like_the_twin_s)
   enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
   const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS),
                       want = arrays_create(WORDS);
-  struct update op = {.beta2 = 0.5,
-                      .eps = 1e-8,
-                      .grad_scale = 1,
-                      .bias1 = 1,
-                      .bias2 = 1,
-                      .copy = DTYPE_BF16,
-                      .stochastic = true};
+  struct update op = {.beta2 = 0.5, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1};
+  op.copy = DTYPE_BF16, op.stochastic = true;
   for (uint32_t i = 0; i < WORDS; i++)
     ((uint32_t *)input.grad)[i] = i / LOW << 16 | low[i % LOW];
   for (int type = 1; type < TYPES; type++)
@@ -571,13 +566,8 @@ DEVICE_TEST(every_code_of_a_moment_comes_back)
 DEVICE_TEST(every_code_stays_in_a_step_that_changes_nothing)
 {
   const struct arrays got = arrays_create(CODES), want = arrays_create(CODES);
-  struct update op = {.beta1 = 1,
-                      .beta2 = 1,
-                      .eps = 1e-8,
-                      .grad_scale = 1,
-                      .bias1 = 1,
-                      .bias2 = 1,
-                      .states = DTYPE_F16};
+  struct update op = {.beta1 = 1, .beta2 = 1, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1};
+  op.states = DTYPE_F16;
   for (int i = 0; i < CODES; i++) {
     ((uint16_t *)want.m)[i] =
         (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */

@@ -200,32 +200,18 @@ static struct outputs run(const struct problem *p, enum layout layout, struct la
   spread(rows, C, p->dout, dout, out_stride);
   for (int64_t b = 0; b < s->B; b += each) {
     int64_t row = b * s->T;
-    struct attention op = {.batch = s->B - b < each ? s->B - b : each,
-                           .tokens = s->T,
-                           .heads = s->H,
-                           .kv_heads = s->KV,
-                           .head_width = s->D,
-                           .window = s->window,
-                           .q = x.q + row * x.q_stride,
-                           .k = x.k + row * x.k_stride,
-                           .v = x.v + row * x.v_stride,
-                           .q_stride = x.q_stride,
-                           .k_stride = x.k_stride,
-                           .v_stride = x.v_stride,
-                           .out = out + row * out_stride,
-                           .out_stride = out_stride,
-                           .lse = o.lse + row * s->H};
+    struct attention op = {.batch = s->B - b < each ? s->B - b : each, .tokens = s->T};
+    op.heads = s->H, op.kv_heads = s->KV, op.head_width = s->D, op.window = s->window;
+    op.q = x.q + row * x.q_stride, op.k = x.k + row * x.k_stride, op.v = x.v + row * x.v_stride;
+    op.q_stride = x.q_stride, op.k_stride = x.k_stride, op.v_stride = x.v_stride;
+    op.out = out + row * out_stride, op.out_stride = out_stride, op.lse = o.lse + row * s->H;
     op.work =
         nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
                        sizeof(float)));
-    struct attention_backward back = {.forward = op,
-                                      .dout = dout + row * out_stride,
-                                      .dq = d.q + row * d.q_stride,
-                                      .dk = d.k + row * d.k_stride,
-                                      .dv = d.v + row * d.v_stride,
-                                      .dq_stride = d.q_stride,
-                                      .dk_stride = d.k_stride,
-                                      .dv_stride = d.v_stride};
+    struct attention_backward back = {.forward = op, .dout = dout + row * out_stride};
+    back.dq = d.q + row * d.q_stride, back.dk = d.k + row * d.k_stride;
+    back.dv = d.v + row * d.v_stride, back.dq_stride = d.q_stride, back.dk_stride = d.k_stride;
+    back.dv_stride = d.v_stride;
     assert_ok(ops->attention(on, &op));
     assert_ok(ops->attention_backward(on, &back));
   }
@@ -344,23 +330,12 @@ static float *run_cached(const struct problem *p, struct lane *on, int64_t each,
     spread(s->T, K, p->v + b * s->T * K, v + b * room, stride);
   }
   for (int64_t b = 0; b < s->B; b += each) {
-    struct attention op = {.batch = s->B - b < each ? s->B - b : each,
-                           .tokens = queries,
-                           .heads = s->H,
-                           .kv_heads = s->KV,
-                           .head_width = s->D,
-                           .window = s->window,
-                           .past = s->past,
-                           .q = q + b * queries * q_stride,
-                           .k = k + b * room,
-                           .v = v + b * room,
-                           .q_stride = q_stride,
-                           .k_stride = stride,
-                           .v_stride = stride,
-                           .kv_batch_stride = room,
-                           .out = out + b * queries * out_stride,
-                           .out_stride = out_stride,
-                           .lse = lse ? lse + b * queries * s->H : NULL};
+    struct attention op = {.batch = s->B - b < each ? s->B - b : each, .tokens = queries};
+    op.heads = s->H, op.kv_heads = s->KV, op.head_width = s->D, op.window = s->window;
+    op.past = s->past, op.q = q + b * queries * q_stride, op.k = k + b * room, op.v = v + b * room;
+    op.q_stride = q_stride, op.k_stride = stride, op.v_stride = stride, op.kv_batch_stride = room;
+    op.out = out + b * queries * out_stride, op.out_stride = out_stride;
+    op.lse = lse ? lse + b * queries * s->H : NULL;
     op.work =
         nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
                        sizeof(float)));
@@ -399,20 +374,9 @@ DEVICE_TEST(caches_need_no_stride_and_begin_empty)
   const struct shape s = {2, 40, 3, 1, 8, 0, 37}, whole = {2, 40, 3, 1, 8, 0, 0};
   struct problem p = problem_of(&s, 1, false);
   float *out = nans(p.queries);
-  struct attention op = {.batch = 2,
-                         .tokens = 3,
-                         .heads = 3,
-                         .kv_heads = 1,
-                         .head_width = 8,
-                         .past = 37,
-                         .q = p.q,
-                         .k = p.k,
-                         .v = p.v,
-                         .q_stride = 24,
-                         .k_stride = 8,
-                         .v_stride = 8,
-                         .out = out,
-                         .out_stride = 24};
+  struct attention op = {.batch = 2, .tokens = 3, .heads = 3, .kv_heads = 1, .head_width = 8};
+  op.past = 37, op.q = p.q, op.k = p.k, op.v = p.v, op.q_stride = 24, op.k_stride = 8;
+  op.v_stride = 8, op.out = out, op.out_stride = 24;
   op.work =
       nans((int64_t)(device->model.attention_workspace(&device->model, &op, 2) / sizeof(float)));
   assert_ok(ops->attention(lanes[1], &op));
@@ -432,12 +396,8 @@ DEVICE_TEST(workspace_suffices_for_fewer_tokens_and_a_shorter_past)
       {32, 32, 1},  {32, 8, 200}}; /* spans: falling with the tokens; rising, then falling */
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     for (int64_t tokens = 1; tokens <= 600; tokens += 7) {
-      struct attention op = {.batch = 2,
-                             .tokens = tokens,
-                             .heads = cases[i].heads,
-                             .kv_heads = cases[i].kv_heads,
-                             .head_width = 40,
-                             .past = cases[i].past};
+      struct attention op = {.batch = 2, .tokens = tokens, .heads = cases[i].heads};
+      op.kv_heads = cases[i].kv_heads, op.head_width = 40, op.past = cases[i].past;
       size_t most = device->model.attention_workspace(&device->model, &op, 3);
       for (op.tokens = 1; op.tokens <= tokens; op.tokens += 2)
         for (op.past = 1; op.past <= cases[i].past; op.past += 599)
@@ -477,16 +437,8 @@ DEVICE_TEST(a_window_saves_the_work_outside_it)
 DEVICE_TEST(guards_fire)
 {
   float x[64] = {0};
-  const struct attention good = {.batch = 1,
-                                 .tokens = 4,
-                                 .heads = 2,
-                                 .kv_heads = 2,
-                                 .head_width = 4,
-                                 .q_stride = 8,
-                                 .k_stride = 8,
-                                 .v_stride = 8,
-                                 .out_stride = 8,
-                                 .lse = x};
+  struct attention good = {.batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4};
+  good.q_stride = 8, good.k_stride = 8, good.v_stride = 8, good.out_stride = 8, good.lse = x;
   struct attention_backward back = {
       .forward = good, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
   struct attention op = good;
@@ -525,16 +477,8 @@ DEVICE_TEST(strides_that_do_not_fit_the_library_are_refused)
   if (sizeof(blasint) != 4) /* a 64-bit OpenBLAS takes them */
     return;
   for (int i = 0; i < 7; i++) {
-    struct attention op = {.batch = 1,
-                           .tokens = 4,
-                           .heads = 2,
-                           .kv_heads = 2,
-                           .head_width = 4,
-                           .q_stride = 8,
-                           .k_stride = 8,
-                           .v_stride = 8,
-                           .out_stride = 8,
-                           .lse = x};
+    struct attention op = {.batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4};
+    op.q_stride = 8, op.k_stride = 8, op.v_stride = 8, op.out_stride = 8, op.lse = x;
     struct attention_backward back = {
         .forward = op, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
     int64_t *stride[] = {&back.forward.q_stride,   &back.forward.k_stride, &back.forward.v_stride,

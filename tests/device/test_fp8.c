@@ -78,14 +78,8 @@ static struct operand quantise(const uint16_t *x, int64_t rows, int64_t columns,
   y.code = bytes((size_t)(y.n * y.k));
   y.scale = nans(scales_of(&y));
   memset(y.code, 0x55, (size_t)(y.n * y.k));
-  const struct fp8_quantise op = {.rows = rows,
-                                  .columns = columns,
-                                  .ld = ld,
-                                  .x = x,
-                                  .blocks = blocks,
-                                  .transposed = transposed,
-                                  .code = y.code,
-                                  .scale = y.scale};
+  struct fp8_quantise op = {.rows = rows, .columns = columns, .ld = ld, .x = x, .blocks = blocks};
+  op.transposed = transposed, op.code = y.code, op.scale = y.scale;
   assert_ok(half_ops->fp8_quantise(lane, &op));
   return y;
 }
@@ -291,14 +285,8 @@ DEVICE_TEST(an_operand_and_its_transpose)
   const struct fp8_tally want = tally_of(lane);
   uint8_t *code = bytes((size_t)(rows * columns)), *turned = bytes((size_t)(rows * columns));
   float *scale = nans(scales_of(&plain)), *turned_scale = nans(scales_of(&across));
-  struct fp8_quantise op = {.rows = rows,
-                            .columns = columns,
-                            .ld = ld,
-                            .x = x,
-                            .code = code,
-                            .scale = scale,
-                            .turned = turned,
-                            .turned_scale = turned_scale};
+  struct fp8_quantise op = {.rows = rows, .columns = columns, .ld = ld, .x = x, .code = code};
+  op.scale = scale, op.turned = turned, op.turned_scale = turned_scale;
   assert_ok(half_ops->fp8_quantise(lane, &op));
   check_codes(&plain, code, scale);
   check_codes(&across, turned, turned_scale);
@@ -418,20 +406,9 @@ DEVICE_TEST(outputs_may_be_codes)
            *sums = bytes((size_t)(rows * C) * 2), *y = bytes((size_t)(rows * C) * 2),
            *gamma = halves(normals(C, 1), C), *beta = halves(normals(C, 1), C);
   for (int way = 0; way < 4; way++) {
-    struct row_norm op = {.rows = rows,
-                          .groups = 1,
-                          .C = C,
-                          .x_stride = C,
-                          .y_stride = C,
-                          .eps = 1e-5f,
-                          .x = x,
-                          .add = way & 1 ? add : NULL,
-                          .sum = sum,
-                          .gamma = gamma,
-                          .beta = way & 2 ? beta : NULL,
-                          .y = y,
-                          .mean = way & 2 ? mean : NULL,
-                          .rstd = rstd};
+    struct row_norm op = {.rows = rows, .groups = 1, .C = C, .x_stride = C, .y_stride = C};
+    op.eps = 1e-5f, op.x = x, op.add = way & 1 ? add : NULL, op.sum = sum, op.gamma = gamma;
+    op.beta = way & 2 ? beta : NULL, op.y = y, op.mean = way & 2 ? mean : NULL, op.rstd = rstd;
     assert_ok(half_ops->norm(lane, &op));
     const struct operand want = quantise(y, rows, C, C, false, false);
     op.y = NULL;
@@ -485,17 +462,10 @@ DEVICE_TEST(gradients_may_be_codes)
   const struct operand activation = quantise(y, rows, F, F, true, true);
   for (int way = 0; way < 32; way++) {
     const int64_t columns = way & 1 ? F : 2 * F, turned_columns = way & 2 ? F : 2 * F;
-    const struct fp8_swiglu op = {.rows = rows,
-                                  .F = F,
-                                  .gu = gu,
-                                  .apart = way & 1,
-                                  .turned_apart = way & 2,
-                                  .code = code,
-                                  .scale = scale,
-                                  .turned = way & 4 ? NULL : turned,
-                                  .turned_scale = turned_scale,
-                                  .y_turned = way & 8 ? y_turned : NULL,
-                                  .y_turned_scale = y_scale};
+    struct fp8_swiglu op = {.rows = rows, .F = F, .gu = gu, .apart = way & 1};
+    op.turned_apart = way & 2, op.code = code, op.scale = scale;
+    op.turned = way & 4 ? NULL : turned, op.turned_scale = turned_scale;
+    op.y_turned = way & 8 ? y_turned : NULL, op.y_turned_scale = y_scale;
     memset(y_turned, 0x55, (size_t)(rows * F));
     memset(code, 0x55, (size_t)(rows * 2 * F));
     memset(turned, 0x55, (size_t)(rows * 2 * F));
@@ -772,15 +742,9 @@ DEVICE_TEST(weights_get_one_scale)
                                                           .x = x,
                                                           .scale = scale,
                                                           .code = code}));
-    struct fp8_quantise op = {.rows = rows,
-                              .columns = count,
-                              .ld = columns,
-                              .x = x + first,
-                              .blocks = true,
-                              .transposed = true,
-                              .given = scale,
-                              .code = turned,
-                              .scale = turned_scale};
+    struct fp8_quantise op = {.rows = rows, .columns = count, .ld = columns, .x = x + first};
+    op.blocks = true, op.transposed = true, op.given = scale, op.code = turned;
+    op.scale = turned_scale;
     assert_ok(half_ops->fp8_quantise(lane, &op));
     for (int64_t i = 0; i < n; i++) {
       const float scaled = f32_from_bf16(x[i]) / one;
@@ -872,15 +836,9 @@ DEVICE_TEST(refusals)
     assert_int_equal(half_ops->swiglu_backward_coded(lane, &wrong), STATUS_INTERNAL);
   }
   for (int i = 0; i < 3; i++) {
-    const struct fp8_turn wrong = {.rows = i == 0 ? 64 : 128,
-                                   .columns = 128,
-                                   .ld = i == 1   ? 0
-                                         : i == 2 ? 192
-                                                  : 128,
-                                   .code = code,
-                                   .scale = scale,
-                                   .turned = code,
-                                   .turned_scale = scale};
+    struct fp8_turn wrong = {.rows = i == 0 ? 64 : 128, .columns = 128};
+    wrong.ld = i == 1 ? 0 : i == 2 ? 192 : 128, wrong.code = code, wrong.scale = scale;
+    wrong.turned = code, wrong.turned_scale = scale;
     assert_int_equal(half_ops->fp8_turn(lane, &wrong), STATUS_INTERNAL);
   }
   const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};

@@ -4,19 +4,25 @@
  * and losses agree without rounding. Outputs are NaN before, in both: what is not to be written
  * stays. */
 #include "fixture.h"
-#include "layernorm.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Calls of side 0 are in fp32, those of side 1 in bf16. */
+enum { WIDE, HALF, SIDES };
 static struct device *half;
 static struct lane *half_lane;
+static const struct device_ops *on[SIDES];
+static struct lane *lane[SIDES];
 
 static int create(void **state)
 {
-  if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
+  if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half) ||
+      half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane))
     return -1;
-  return half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane) ? -1 : 0;
+  on[WIDE] = ops, on[HALF] = half->ops;
+  lane[WIDE] = lanes[0], lane[HALF] = half_lane;
+  return 0;
 }
 
 static int destroy(void **state)
@@ -50,6 +56,23 @@ static struct twin output(int64_t n)
   return x;
 }
 
+/* Element i on a side. */
+static void *from(const struct twin *x, int64_t i, int side)
+{
+  return side == WIDE ? (void *)(x->wide + i) : (void *)(x->half + i);
+}
+
+static void *of(const struct twin *x, int side)
+{
+  return from(x, 0, side);
+}
+
+static void copy_twin(const struct twin *to, const struct twin *x)
+{
+  memcpy(to->wide, x->wide, (size_t)x->n * sizeof *x->wide);
+  memcpy(to->half, x->half, (size_t)x->n * sizeof *x->half);
+}
+
 static void assert_rounded(const struct twin *x)
 {
   int64_t written = 0;
@@ -66,20 +89,20 @@ static void assert_rounded(const struct twin *x)
 /* The same fp32 array for either device: what is added to, or NaN. */
 struct sums {
   int64_t n;
-  float *wide, *half;
+  float *at[SIDES];
 };
 
 static struct sums sums(int64_t n, bool accumulate)
 {
-  struct sums x = {.n = n, .wide = accumulate ? normals(n, 1) : nans(n)};
-  x.half = copy_of(x.wide, n);
+  struct sums x = {.n = n, .at = {accumulate ? normals(n, 1) : nans(n)}};
+  x.at[HALF] = copy_of(x.at[WIDE], n);
   return x;
 }
 
 static void assert_same(const struct sums *x)
 {
-  assert_same_bits(x->half, x->wide, (size_t)x->n * sizeof *x->wide);
-  assert_false(isnan(x->wide[0]));
+  assert_same_bits(x->at[HALF], x->at[WIDE], (size_t)x->n * sizeof(float));
+  assert_false(isnan(x->at[WIDE][0]));
 }
 
 DEVICE_TEST(computes_in_bf16_and_sums_in_fp32)
@@ -93,44 +116,27 @@ DEVICE_TEST(computes_in_bf16_and_sums_in_fp32)
 static void product(int64_t m, bool trans_b, bool accumulate, enum epilogue epilogue, bool add)
 {
   enum { N = 37, K = 301, LDC = N + 2 };
+  const bool gelu = epilogue == EPILOGUE_BIAS_GELU;
   struct twin a = input(m * (K + 3), 1), b = input((N + K) * (N + K), 1), bias = input(N, 1),
-              plus = input(m * LDC, 1);
-  struct twin c = accumulate ? input(m * LDC, 1) : output(m * LDC),
+              plus = input(m * LDC, 1), c = accumulate ? input(m * LDC, 1) : output(m * LDC),
               aux = epilogue == EPILOGUE_DGELU ? input(m * LDC, 1) : output(m * LDC);
-  struct matmul op = {.m = m,
-                      .n = N,
-                      .k = K,
-                      .tile = 5,
-                      .trans_b = trans_b,
-                      .accumulate = accumulate,
-                      .lda = K + 3,
-                      .ldb = N + K,
-                      .ldc = LDC};
-  struct matmul wide = op, narrow = op;
-  wide.epilogue = narrow.epilogue = epilogue;
-  wide.a = a.wide, narrow.a = a.half;
-  wide.b = b.wide, narrow.b = b.half;
-  wide.c = c.wide, narrow.c = c.half;
-  wide.aux = aux.wide, narrow.aux = aux.half;
-  if (epilogue == EPILOGUE_BIAS || epilogue == EPILOGUE_BIAS_GELU)
-    wide.bias = bias.wide, narrow.bias = bias.half;
-  if (add)
-    wide.add = plus.wide, narrow.add = plus.half;
-  assert_ok(ops->matmul(lanes[0], &wide));
-  assert_ok(half->ops->matmul(half_lane, &narrow));
-  assert_rounded(&c);
-  if (epilogue == EPILOGUE_BIAS_GELU)
+  for (int again = 0; again < (add && epilogue == EPILOGUE_NONE ? 2 : 1); again++) {
+    if (again) /* onto what is added */
+      copy_twin(&c, &plus);
+    for (int s = 0; s < SIDES; s++) {
+      struct matmul op = {.m = m, .n = N, .k = K, .tile = 5, .trans_b = trans_b};
+      op.accumulate = accumulate, op.a = of(&a, s), op.b = of(&b, s), op.lda = K + 3;
+      op.ldb = N + K, op.ldc = LDC, op.c = of(&c, s), op.epilogue = epilogue;
+      op.bias = gelu || epilogue == EPILOGUE_BIAS ? of(&bias, s) : NULL, op.aux = of(&aux, s);
+      op.add = add ? of(again ? &c : &plus, s) : NULL;
+      assert_ok(on[s]->matmul(lane[s], &op));
+    }
+    assert_rounded(&c);
+  }
+  if (gelu)
     assert_rounded(&aux);
   else
     assert_true(aux.half[0] == bf16_from_f32(aux.wide[0])); /* not written */
-  if (!add || epilogue != EPILOGUE_NONE)
-    return;
-  memcpy(wide.c, plus.wide, (size_t)c.n * sizeof *c.wide); /* once more, onto what is added */
-  memcpy(narrow.c, plus.half, (size_t)c.n * sizeof *c.half);
-  wide.add = wide.c, narrow.add = narrow.c;
-  assert_ok(ops->matmul(lanes[0], &wide));
-  assert_ok(half->ops->matmul(half_lane, &narrow));
-  assert_rounded(&c);
 }
 
 DEVICE_TEST(products)
@@ -151,107 +157,65 @@ DEVICE_TEST(weight_gradients)
   struct twin x = input(K * LDA, 1), dy = input(K * LDB, 1);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     struct sums c = sums(M * N, accumulate), db = sums(N, accumulate);
-    struct matmul op = {.m = M,
-                        .n = N,
-                        .k = K,
-                        .tile = T,
-                        .trans_a = true,
-                        .accumulate = accumulate,
-                        .a = x.wide,
-                        .lda = LDA,
-                        .b = dy.wide,
-                        .ldb = LDB,
-                        .ldc = N};
-    op.c = c.wide;
-    assert_ok(ops->matmul(lanes[0], &op));
-    op.a = x.half, op.b = dy.half, op.c = c.half;
-    assert_ok(half->ops->matmul(half_lane, &op));
+    for (int s = 0; s < SIDES; s++) {
+      struct matmul op = {.m = M, .n = N, .k = K, .tile = T, .trans_a = true};
+      op.accumulate = accumulate, op.a = of(&x, s), op.lda = LDA, op.b = of(&dy, s), op.ldb = LDB;
+      op.ldc = N, op.c = c.at[s];
+      assert_ok(on[s]->matmul(lane[s], &op));
+      assert_ok(on[s]->bias_gradient(lane[s], K, N, T, LDB, of(&dy, s), accumulate, db.at[s]));
+    }
     assert_same(&c);
-    assert_ok(ops->bias_gradient(lanes[0], K, N, T, LDB, dy.wide, accumulate, db.wide));
-    assert_ok(half->ops->bias_gradient(half_lane, K, N, T, LDB, dy.half, accumulate, db.half));
     assert_same(&db);
   }
 }
 
-DEVICE_TEST(layer_norms)
+/* The norm of a row that another matrix may be added to, and of each head inside a wider row, in
+ * place. */
+static void norms(bool centred, bool add, bool heads)
 {
-  enum { T = 23, R = 3 * T, C = 77 };
-  struct twin x = input(R * C, 1), add = input(R * C, 1), gamma = input(C, 1), beta = input(C, 1),
-              dy = input(R * C, 1);
-  for (int option = 0; option < 2; option++) {
-    struct twin sum = output(R * C), y = output(R * C),
-                dx = option ? input(R * C, 1) : output(R * C);
-    struct sums mean = sums(R, false), rstd = sums(R, false), dgamma = sums(C, option),
-                dbeta = sums(C, option);
-    assert_ok(layernorm(lanes[0], R, C, 1e-5f, x.wide, option ? add.wide : NULL,
-                        option ? sum.wide : NULL, gamma.wide, beta.wide, y.wide, mean.wide,
-                        rstd.wide));
-    assert_ok(layernorm(half_lane, R, C, 1e-5f, x.half, option ? add.half : NULL,
-                        option ? sum.half : NULL, gamma.half, beta.half, y.half, mean.half,
-                        rstd.half));
-    assert_rounded(&y);
-    assert_same(&mean);
-    assert_same(&rstd);
-    if (option)
-      assert_rounded(&sum);
-    assert_ok(layernorm_backward(lanes[0], R, C, T, dy.wide, x.wide, gamma.wide, mean.wide,
-                                 rstd.wide, option, dx.wide, option, dgamma.wide, dbeta.wide,
-                                 NULL));
-    assert_ok(layernorm_backward(half_lane, R, C, T, dy.half, x.half, gamma.half, mean.half,
-                                 rstd.half, option, dx.half, option, dgamma.half, dbeta.half,
-                                 NULL));
-    assert_rounded(&dx);
-    assert_same(&dgamma);
-    assert_same(&dbeta);
+  enum { T = 23, R = 3 * T };
+  const int64_t groups = heads ? 5 : 1, C = heads ? 16 : 77, stride = groups * C + (heads ? 9 : 0);
+  struct twin x = input(R * stride, 1), plus = input(R * stride, 1), gamma = input(C, 1),
+              beta = input(C, 1), dy = input(R * stride, 1), sum = output(R * stride),
+              y = heads ? x : output(R * stride), kept = output(R * stride),
+              dx = heads ? dy
+                   : add ? input(R * stride, 1)
+                         : output(R * stride);
+  struct sums mean = sums(R, false), rstd = sums(R * groups, false), dgamma = sums(C, add || heads),
+              dbeta = sums(C, add || heads);
+  copy_twin(&kept, &x);
+  for (int s = 0; s < SIDES; s++) {
+    struct row_norm op = {.rows = R, .groups = groups, .C = C, .x_stride = stride};
+    op.y_stride = stride, op.eps = 1e-5f, op.x = of(&x, s), op.add = add ? of(&plus, s) : NULL;
+    op.sum = add ? of(&sum, s) : NULL, op.gamma = of(&gamma, s), op.beta = of(&beta, s);
+    op.y = of(&y, s), op.mean = centred ? mean.at[s] : NULL, op.rstd = rstd.at[s];
+    struct row_norm_backward back = {.rows = R, .groups = groups, .C = C, .tile = T};
+    back.x_stride = stride, back.dy_stride = stride, back.dx_stride = stride, back.dy = of(&dy, s);
+    back.x = of(&kept, s), back.gamma = op.gamma, back.mean = op.mean, back.rstd = op.rstd;
+    back.dx_accumulate = add, back.accumulate = add || heads, back.dx = of(&dx, s);
+    back.dgamma = dgamma.at[s], back.dbeta = dbeta.at[s];
+    back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
+    assert_ok(on[s]->norm(lane[s], &op));
+    assert_ok(on[s]->norm_backward(lane[s], &back));
   }
+  assert_rounded(&y);
+  assert_same(&rstd);
+  if (add)
+    assert_rounded(&sum);
+  assert_rounded(&dx);
+  assert_same(&dgamma);
+  if (!centred)
+    return;
+  assert_same(&mean);
+  assert_same(&dbeta);
 }
 
-/* The norm of a row that another matrix is added to, and of each head inside a wider row, in place.
- */
-DEVICE_TEST(rms_norms)
+DEVICE_TEST(norms_of_rows)
 {
-  enum { T = 19, R = 2 * T };
-  for (int heads = 0; heads < 2; heads++) {
-    int64_t groups = heads ? 5 : 1, C = heads ? 16 : 77, stride = groups * C + (heads ? 9 : 0);
-    struct twin x = input(R * stride, 1), add = input(R * stride, 1), gamma = input(C, 1),
-                dy = input(R * stride, 1);
-    struct twin sum = output(R * stride), y = heads ? x : output(R * stride),
-                dx = heads ? dy : input(R * stride, 1);
-    struct twin kept = {
-        .n = x.n, .wide = copy_of(x.wide, x.n), .half = bytes((size_t)x.n * sizeof *x.half)};
-    struct sums rstd = sums(R * groups, false), dgamma = sums(C, heads);
-    memcpy(kept.half, x.half, (size_t)x.n * sizeof *x.half);
-    struct row_norm op = {
-        .rows = R, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride, .eps = 1e-6f};
-    op.x = x.wide, op.add = heads ? NULL : add.wide, op.sum = heads ? NULL : sum.wide,
-    op.gamma = gamma.wide, op.y = y.wide, op.rstd = rstd.wide;
-    assert_ok(ops->norm(lanes[0], &op));
-    op.x = x.half, op.add = heads ? NULL : add.half, op.sum = heads ? NULL : sum.half,
-    op.gamma = gamma.half, op.y = y.half, op.rstd = rstd.half;
-    assert_ok(half->ops->norm(half_lane, &op));
-    assert_rounded(&y);
-    assert_same(&rstd);
-    if (!heads)
-      assert_rounded(&sum);
-    struct row_norm_backward back = {.rows = R,
-                                     .groups = groups,
-                                     .C = C,
-                                     .tile = T,
-                                     .x_stride = stride,
-                                     .dy_stride = stride,
-                                     .dx_stride = stride,
-                                     .accumulate = heads};
-    back.dx_accumulate = !heads;
-    back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
-    back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide,
-    back.dx = dx.wide, back.dgamma = dgamma.wide;
-    assert_ok(ops->norm_backward(lanes[0], &back));
-    back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half,
-    back.dx = dx.half, back.dgamma = dgamma.half;
-    assert_ok(half->ops->norm_backward(half_lane, &back));
-    assert_rounded(&dx);
-    assert_same(&dgamma);
-  }
+  for (int add = 0; add < 2; add++)
+    for (int centred = 0; centred < 2; centred++)
+      norms(centred, add, false);
+  norms(false, false, true);
 }
 
 DEVICE_TEST(rotations)
@@ -262,18 +226,9 @@ DEVICE_TEST(rotations)
     inv_freq[i] = powf(100, -2.0f * (float)i / D);
   for (int inverse = 0; inverse < 2; inverse++) {
     struct twin x = input(R * STRIDE, 1);
-    struct rope op = {.rows = R,
-                      .T = T,
-                      .past = 5,
-                      .heads = HEADS,
-                      .D = D,
-                      .stride = STRIDE,
-                      .inv_freq = inv_freq,
-                      .inverse = inverse,
-                      .x = x.wide};
-    assert_ok(ops->rope(lanes[0], &op));
-    op.x = x.half;
-    assert_ok(half->ops->rope(half_lane, &op));
+    for (int s = 0; s < SIDES; s++)
+      assert_ok(on[s]->rope(
+          lane[s], &(struct rope){R, T, 5, HEADS, D, STRIDE, inv_freq, inverse, of(&x, s)}));
     assert_rounded(&x);
   }
 }
@@ -282,13 +237,14 @@ DEVICE_TEST(gates)
 {
   enum { R = 13, F = 31 };
   for (int in_place = 0; in_place < 2; in_place++) {
-    struct twin gu = input(R * 2 * F, 2), dy = input(R * F, 1), y = output(R * F);
-    assert_ok(ops->swiglu(lanes[0], R, F, gu.wide, y.wide));
-    assert_ok(half->ops->swiglu(half_lane, R, F, gu.half, y.half));
+    struct twin gu = input(R * 2 * F, 2), dy = input(R * F, 1), y = output(R * F),
+                dgu = in_place ? gu : output(R * 2 * F), again = in_place ? dy : output(R * F);
+    for (int s = 0; s < SIDES; s++) {
+      assert_ok(on[s]->swiglu(lane[s], R, F, of(&gu, s), of(&y, s)));
+      assert_ok(on[s]->swiglu_backward(lane[s], R, F, of(&gu, s), of(&dy, s), of(&dgu, s),
+                                       of(&again, s)));
+    }
     assert_rounded(&y);
-    struct twin dgu = in_place ? gu : output(R * 2 * F), again = in_place ? dy : output(R * F);
-    assert_ok(ops->swiglu_backward(lanes[0], R, F, gu.wide, dy.wide, dgu.wide, again.wide));
-    assert_ok(half->ops->swiglu_backward(half_lane, R, F, gu.half, dy.half, dgu.half, again.half));
     assert_rounded(&dgu);
     assert_rounded(&again);
     assert_memory_equal(again.half, y.half, R * F * sizeof *y.half);
@@ -304,33 +260,30 @@ DEVICE_TEST(attention_forward_and_backward)
   for (int64_t window = 0; window < 40; window += 33) {
     struct twin out = output(B * T * H * D), d = output(B * T * STRIDE);
     struct sums lse = sums(B * H * T, false);
-    struct attention op = {
-        .batch = B, .tokens = T, .heads = H, .kv_heads = KV, .head_width = D, .window = window};
-    op.q_stride = op.k_stride = op.v_stride = STRIDE;
-    op.out_stride = H * D;
-    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
-    struct attention_backward wide = {.forward = op,
-                                      .dq_stride = STRIDE,
-                                      .dk_stride = STRIDE,
-                                      .dv_stride = STRIDE},
-                              narrow = wide;
-    wide.forward.q = qkv.wide, wide.forward.k = qkv.wide + H * D,
-    wide.forward.v = qkv.wide + (H + KV) * D;
-    narrow.forward.q = qkv.half, narrow.forward.k = qkv.half + H * D,
-    narrow.forward.v = qkv.half + (H + KV) * D;
-    wide.forward.out = out.wide, narrow.forward.out = out.half;
-    wide.forward.lse = lse.wide, narrow.forward.lse = lse.half;
-    assert_ok(ops->attention(lanes[0], &wide.forward));
-    assert_ok(half->ops->attention(half_lane, &narrow.forward));
+    struct attention_backward op[SIDES];
+    for (int s = 0; s < SIDES; s++) {
+      struct attention forward = {.batch = B, .tokens = T, .heads = H, .kv_heads = KV};
+      forward.head_width = D, forward.window = window, forward.q = of(&qkv, s);
+      forward.k = from(&qkv, H * D, s), forward.v = from(&qkv, (H + KV) * D, s);
+      forward.q_stride = STRIDE, forward.k_stride = STRIDE, forward.v_stride = STRIDE;
+      forward.out = of(&out, s), forward.out_stride = H * D, forward.lse = lse.at[s];
+      forward.work = bytes(device->model.attention_workspace(&device->model, &forward, 3));
+      op[s] = (struct attention_backward){.forward = forward,
+                                          .dout = of(&dout, s),
+                                          .dq = of(&d, s),
+                                          .dk = from(&d, H * D, s),
+                                          .dv = from(&d, (H + KV) * D, s),
+                                          .dq_stride = STRIDE,
+                                          .dk_stride = STRIDE,
+                                          .dv_stride = STRIDE};
+      assert_ok(on[s]->attention(lane[s], &forward));
+    }
     assert_rounded(&out);
     assert_same(&lse);
     for (int64_t i = 0; i < out.n; i++) /* what the backward pass reads is rounded */
       out.wide[i] = f32_from_bf16(out.half[i]);
-    wide.dout = dout.wide, narrow.dout = dout.half;
-    wide.dq = d.wide, wide.dk = d.wide + H * D, wide.dv = d.wide + (H + KV) * D;
-    narrow.dq = d.half, narrow.dk = d.half + H * D, narrow.dv = d.half + (H + KV) * D;
-    assert_ok(ops->attention_backward(lanes[0], &wide));
-    assert_ok(half->ops->attention_backward(half_lane, &narrow));
+    for (int s = 0; s < SIDES; s++)
+      assert_ok(on[s]->attention_backward(lane[s], &op[s]));
     assert_rounded(&d);
   }
 }
@@ -343,20 +296,14 @@ DEVICE_TEST(attention_to_a_cache)
   for (int64_t past = 0; past < 80; past += 77) {
     struct twin q = input(B * NEW * H * D, 1), cache = input(B * ROOM * ROW, 1),
                 out = output(B * NEW * H * D);
-    struct attention op = {.batch = B,
-                           .tokens = NEW,
-                           .heads = H,
-                           .kv_heads = KV,
-                           .head_width = D,
-                           .past = past,
-                           .kv_batch_stride = ROOM * ROW};
-    op.q_stride = op.out_stride = H * D;
-    op.k_stride = op.v_stride = ROW;
-    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
-    op.q = q.wide, op.k = cache.wide, op.v = cache.wide + KV * D, op.out = out.wide;
-    assert_ok(ops->attention(lanes[0], &op));
-    op.q = q.half, op.k = cache.half, op.v = cache.half + KV * D, op.out = out.half;
-    assert_ok(half->ops->attention(half_lane, &op));
+    for (int s = 0; s < SIDES; s++) {
+      struct attention op = {.batch = B, .tokens = NEW, .heads = H, .kv_heads = KV};
+      op.head_width = D, op.past = past, op.q = of(&q, s), op.k = of(&cache, s);
+      op.v = from(&cache, KV * D, s), op.q_stride = H * D, op.k_stride = ROW, op.v_stride = ROW;
+      op.kv_batch_stride = ROOM * ROW, op.out = of(&out, s), op.out_stride = H * D;
+      op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
+      assert_ok(on[s]->attention(lane[s], &op));
+    }
     assert_rounded(&out);
   }
 }
@@ -371,15 +318,13 @@ DEVICE_TEST(embeddings)
   for (int positions = 0; positions < 2; positions++) {
     struct twin x = output(R * C);
     struct sums dwte = sums(V * C, true), dwpe = sums(LONG * C, positions);
-    assert_ok(ops->embedding(lanes[0], R, LONG, C, V, token, wte.wide, positions ? wpe.wide : NULL,
-                             x.wide));
-    assert_ok(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half,
-                                   positions ? wpe.half : NULL, x.half));
+    for (int s = 0; s < SIDES; s++) {
+      assert_ok(on[s]->embedding(lane[s], R, LONG, C, V, token, of(&wte, s),
+                                 positions ? of(&wpe, s) : NULL, of(&x, s)));
+      assert_ok(on[s]->embedding_backward(lane[s], R, LONG, C, V, token, of(&dx, s), dwte.at[s],
+                                          positions, dwpe.at[s]));
+    }
     assert_rounded(&x);
-    assert_ok(ops->embedding_backward(lanes[0], R, LONG, C, V, token, dx.wide, dwte.wide, positions,
-                                      dwpe.wide));
-    assert_ok(half->ops->embedding_backward(half_lane, R, LONG, C, V, token, dx.half, dwte.half,
-                                            positions, dwpe.half));
     assert_same(&dwte);
     assert_same(&dwpe);
   }
@@ -398,13 +343,13 @@ DEVICE_TEST(losses)
   for (int r = 0; r < R; r++)
     target[r] = r % 4 == 3 ? -1 : r * 37 % V;
   for (int gradient = 0; gradient < 2; gradient++) {
-    struct twin logits = input(R * LD, 3), before = {.half = bytes(R * LD * sizeof *before.half)};
-    double wide[R], narrow[R];
-    memcpy(before.half, logits.half, R * LD * sizeof *before.half);
-    assert_ok(ops->cross_entropy(lanes[0], R, V, LD, logits.wide, target, 0.125f, gradient, wide));
-    assert_ok(half->ops->cross_entropy(half_lane, R, V, LD, logits.half, target, 0.125f, gradient,
-                                       narrow));
-    assert_same_bits(narrow, wide, sizeof wide);
+    struct twin logits = input(R * LD, 3), before = output(R * LD);
+    double loss[SIDES][R];
+    copy_twin(&before, &logits);
+    for (int s = 0; s < SIDES; s++)
+      assert_ok(on[s]->cross_entropy(lane[s], R, V, LD, of(&logits, s), target, 0.125f, gradient,
+                                     loss[s]));
+    assert_same_bits(loss[HALF], loss[WIDE], sizeof loss[0]);
     assert_rounded(&logits);
     assert_true(gradient || memcmp(before.half, logits.half, R * LD * sizeof *before.half) == 0);
   }
@@ -414,8 +359,8 @@ DEVICE_TEST(additions)
 {
   enum { N = 70001 };
   struct twin a = input(N, 1), b = input(N, 1), c = output(N);
-  assert_ok(ops->add(lanes[0], N, a.wide, b.wide, c.wide));
-  assert_ok(half->ops->add(half_lane, N, a.half, b.half, c.half));
+  for (int s = 0; s < SIDES; s++)
+    assert_ok(on[s]->add(lane[s], N, of(&a, s), of(&b, s), of(&c, s)));
   assert_rounded(&c);
   assert_ok(half->ops->add(half_lane, N, a.half, b.half, b.half));
   assert_memory_equal(b.half, c.half, N * sizeof *c.half);
@@ -424,38 +369,29 @@ DEVICE_TEST(additions)
 DEVICE_TEST(masters_stay_fp32_and_their_copy_is_rounded)
 {
   enum { N = 70001 };
-  struct outcome outcome = {.scale = 0.25, .finite = 1};
-  struct update op = {.lr = 1e-2,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .decay = 0.1,
-                      .grad_scale = 1,
-                      .bias1 = 0.1,
-                      .bias2 = 0.05,
-                      .outcome = &outcome};
-  struct update op_half = op;
-  op_half.copy = DTYPE_BF16;
+  struct outcome outcome = {.scale = 0.25};
+  struct update op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
+  op.grad_scale = 1, op.bias1 = 0.1, op.bias2 = 0.05, op.outcome = &outcome;
   float *grad = normals(N, 1);
-  struct sums master = sums(N, true), m = sums(N, true),
-              v = {.n = N, .wide = bytes(N * sizeof(float)), .half = bytes(N * sizeof(float))};
+  struct sums master = sums(N, true), m = sums(N, true), v = sums(N, true);
   struct twin copy = output(N);
-  for (int finite = 1; finite >= 0;
-       finite--) { /* once more with gradients that are not: all stays as it is */
-    outcome.finite = finite;
-    assert_ok(
-        ops->update(lanes[0], N, &op, master.wide, grad, (void *[]){m.wide, v.wide}, copy.wide));
-    assert_ok(half->ops->update(half_lane, N, &op_half, master.half, grad,
-                                (void *[]){m.half, v.half}, copy.half));
+  for (int s = 0; s < SIDES; s++)
+    memset(v.at[s], 0, N * sizeof(float));
+  for (outcome.finite = 1; outcome.finite >= 0; outcome.finite--) { /* once more: nothing changes */
+    for (int s = 0; s < SIDES; s++) {
+      op.copy = s == WIDE ? DTYPE_F32 : DTYPE_BF16;
+      assert_ok(on[s]->update(lane[s], N, &op, master.at[s], grad, (void *[]){m.at[s], v.at[s]},
+                              of(&copy, s)));
+    }
     assert_same(&master);
     assert_same(&m);
     assert_same(&v);
     assert_rounded(&copy);
-    for (int64_t i = 0; i < N && finite; i++)
+    for (int64_t i = 0; i < N && outcome.finite; i++)
       copy.half[i] = 0x3f80, copy.wide[i] = 1;
   }
-  assert_ok(half->ops->update(half_lane, N, &op_half, master.half, grad, (void *[]){m.half, v.half},
-                              NULL));
+  assert_ok(half->ops->update(half_lane, N, &op, master.at[HALF], grad,
+                              (void *[]){m.at[HALF], v.at[HALF]}, NULL));
 }
 
 /* A lane's room grows with the largest call; after that a step allocates nothing. */

@@ -43,30 +43,12 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   k->add(n, out->a, in->y, out->a);
   k->bias_gelu(n, in->beta, out->b, out->a);
   k->dgelu(n, in->y, out->b);
-  struct row_norm norm = {.rows = ROWS,
-                          .groups = 1,
-                          .C = n,
-                          .x_stride = n,
-                          .y_stride = n,
-                          .eps = 1e-5f,
-                          .x = in->x,
-                          .gamma = in->gamma,
-                          .beta = in->beta,
-                          .y = out->a,
-                          .mean = out->mean,
-                          .rstd = out->rstd};
-  struct row_norm_backward back = {.rows = ROWS,
-                                   .groups = 1,
-                                   .C = n,
-                                   .x_stride = n,
-                                   .dy_stride = n,
-                                   .dx_stride = n,
-                                   .dy = in->y,
-                                   .x = in->x,
-                                   .gamma = in->gamma,
-                                   .mean = out->mean,
-                                   .rstd = out->rstd,
-                                   .dx = out->b};
+  struct row_norm norm = {.rows = ROWS, .groups = 1, .C = n, .x_stride = n, .y_stride = n};
+  norm.eps = 1e-5f, norm.x = in->x, norm.gamma = in->gamma, norm.beta = in->beta, norm.y = out->a;
+  norm.mean = out->mean, norm.rstd = out->rstd;
+  struct row_norm_backward back = {.rows = ROWS, .groups = 1, .C = n, .x_stride = n};
+  back.dy_stride = n, back.dx_stride = n, back.dy = in->y, back.x = in->x, back.gamma = in->gamma;
+  back.mean = out->mean, back.rstd = out->rstd, back.dx = out->b;
   for (int r = 0; r < ROWS; r++) {
     norm.add = r % 2 ? in->y : NULL;
     norm.sum = out->b;

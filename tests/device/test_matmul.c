@@ -234,12 +234,8 @@ DEVICE_TEST(few_rows_are_the_first_of_many)
     for (int s = 0; s < 5; s++)
       for (int options = 0; options < 8; options++) {
         int64_t n = narrow[s][0], k = narrow[s][1], most = 11;
-        struct product p = {.sequences = 1,
-                            .T = most,
-                            .columns = n,
-                            .depth = k,
-                            .trans_b = options & 1,
-                            .accumulate = options & 2};
+        struct product p = {.sequences = 1, .T = most, .columns = n, .depth = k};
+        p.trans_b = options & 1, p.accumulate = options & 2;
         p.epilogue = !p.accumulate && options & 4 ? EPILOGUE_BIAS_GELU : EPILOGUE_NONE;
         make(&p);
         float *many = copy_of(p.c, most * p.op.ldc), *aux = copy_of(p.aux, most * p.op.ldc);
@@ -395,14 +391,8 @@ DEVICE_TEST(products_larger_than_the_room)
   ((struct host_lane *)narrow)->pack_floats = 64 * 1024;
   for (int s = 0; s < 5; s++) {
     int64_t m = large[s][0], n = large[s][1], k = large[s][2];
-    struct matmul op = {.m = m,
-                        .n = n,
-                        .k = k,
-                        .tile = large[s][4],
-                        .trans_a = large[s][3],
-                        .lda = large[s][3] ? m : k,
-                        .ldb = n,
-                        .ldc = n};
+    struct matmul op = {.m = m, .n = n, .k = k, .tile = large[s][4], .trans_a = large[s][3]};
+    op.lda = large[s][3] ? m : k, op.ldb = n, op.ldc = n;
     float *want = nans(m * n), *wide = nans(m * n), *chunked = nans(m * n);
     double *reference = doubles(m * n);
     op.a = normals(m * k, 1);
@@ -454,14 +444,8 @@ DEVICE_TEST(every_variant_adds_in_the_stated_order)
   for (int v = 0; (variant = kernels_variant(v)); v++)
     for (int trans_a = 0; trans_a < 2; trans_a++) {
       int64_t m = 33, n = 71, k = 2 * 283;
-      struct matmul op = {.m = m,
-                          .n = n,
-                          .k = k,
-                          .tile = 283,
-                          .trans_a = trans_a,
-                          .lda = trans_a ? m : k,
-                          .ldb = n,
-                          .ldc = n};
+      struct matmul op = {.m = m, .n = n, .k = k, .tile = 283, .trans_a = trans_a};
+      op.lda = trans_a ? m : k, op.ldb = n, op.ldc = n;
       float *c = nans(m * n);
       op.a = normals(m * k, 1);
       op.b = normals(k * n, 1);

@@ -102,16 +102,8 @@ DEVICE_TEST(forward_is_the_formula)
       for (int v = 0; fixture_use(v); v++)
         for (int l = 0; l < LANE_SIZES; l++) {
           float *y = nans(rows * y_stride), *sum = nans(rows * x_stride), *got = nans(pieces);
-          struct row_norm op = {.rows = rows,
-                                .groups = s->groups,
-                                .C = s->C,
-                                .x_stride = x_stride,
-                                .y_stride = y_stride,
-                                .eps = eps,
-                                .x = x,
-                                .gamma = gamma,
-                                .y = y,
-                                .rstd = got};
+          struct row_norm op = {.rows = rows, .groups = s->groups, .C = s->C, .x_stride = x_stride};
+          op.y_stride = y_stride, op.eps = eps, op.x = x, op.gamma = gamma, op.y = y, op.rstd = got;
           if (with_add)
             op.add = add, op.sum = sum;
           assert_ok(ops->norm(lanes[l], &op));
@@ -133,16 +125,8 @@ DEVICE_TEST(results_may_take_the_place_of_inputs)
   int64_t rows = 77, C = 101, n = rows * C;
   float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *rstd = nans(rows),
         *y = nans(n), *within = copy_of(x, n);
-  struct row_norm op = {.rows = rows,
-                        .groups = 1,
-                        .C = C,
-                        .x_stride = C,
-                        .y_stride = C,
-                        .eps = eps,
-                        .x = x,
-                        .gamma = gamma,
-                        .y = y,
-                        .rstd = rstd};
+  struct row_norm op = {.rows = rows, .groups = 1, .C = C, .x_stride = C, .y_stride = C};
+  op.eps = eps, op.x = x, op.gamma = gamma, op.y = y, op.rstd = rstd;
   assert_ok(ops->norm(lanes[1], &op));
   op.x = op.y = within;
   assert_ok(ops->norm(lanes[1], &op));
@@ -246,18 +230,9 @@ DEVICE_TEST(dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out)
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(s.C, 1),
         *rstd = normals(rows * s.groups, 1), *apart = nans(n), *within = copy_of(dy, n),
         *alone = nans(n), *dgamma = nans(s.C), *dgamma2 = nans(s.C);
-  struct row_norm_backward op = {.groups = s.groups,
-                                 .C = s.C,
-                                 .tile = s.T,
-                                 .x_stride = stride,
-                                 .dy_stride = stride,
-                                 .dx_stride = stride,
-                                 .dy = dy,
-                                 .x = x,
-                                 .gamma = gamma,
-                                 .rstd = rstd,
-                                 .dx = apart,
-                                 .dgamma = dgamma};
+  struct row_norm_backward op = {.groups = s.groups, .C = s.C, .tile = s.T, .x_stride = stride};
+  op.dy_stride = stride, op.dx_stride = stride, op.dy = dy, op.x = x, op.gamma = gamma;
+  op.rstd = rstd, op.dx = apart, op.dgamma = dgamma;
   run_backward(lanes[2], &s, s.B, op);
   op.dy = op.dx = within;
   op.dgamma = dgamma2;
@@ -282,20 +257,9 @@ DEVICE_TEST(tiles_need_not_divide_the_rows)
     float *dgamma = nans(C);
     void *work = nans(
         (int64_t)(device->model.rmsnorm_workspace(&device->model, rows, 1, C, 2) / sizeof(float)));
-    struct row_norm_backward op = {.rows = rows,
-                                   .groups = 1,
-                                   .C = C,
-                                   .tile = tile,
-                                   .x_stride = C,
-                                   .dy_stride = C,
-                                   .dx_stride = C,
-                                   .dy = dy,
-                                   .x = x,
-                                   .gamma = gamma,
-                                   .rstd = rstd,
-                                   .dx = dx,
-                                   .dgamma = dgamma,
-                                   .work = work};
+    struct row_norm_backward op = {.rows = rows, .groups = 1, .C = C, .tile = tile, .x_stride = C};
+    op.dy_stride = C, op.dx_stride = C, op.dy = dy, op.x = x, op.gamma = gamma, op.rstd = rstd;
+    op.dx = dx, op.dgamma = dgamma, op.work = work;
     assert_ok(ops->norm_backward(lanes[1], &op));
     assert_near(dgamma, want, C, 3e-6);
   }
@@ -304,15 +268,8 @@ DEVICE_TEST(tiles_need_not_divide_the_rows)
 DEVICE_TEST(guards_fire)
 {
   float x[16] = {0};
-  const struct row_norm good = {.rows = 2,
-                                .groups = 2,
-                                .C = 4,
-                                .x_stride = 8,
-                                .y_stride = 8,
-                                .x = x,
-                                .gamma = x,
-                                .y = x,
-                                .rstd = x};
+  struct row_norm good = {.rows = 2, .groups = 2, .C = 4, .x_stride = 8, .y_stride = 8, .x = x};
+  good.gamma = x, good.y = x, good.rstd = x;
   struct row_norm bad[] = {good, good, good, good, good, good};
   bad[0].rows = -1;
   bad[1].groups = 0;
@@ -322,17 +279,8 @@ DEVICE_TEST(guards_fire)
   bad[5].add = x;
   for (int i = 0; i < 6; i++)
     assert_int_equal(ops->norm(lanes[0], &bad[i]), STATUS_INTERNAL);
-  const struct row_norm_backward back = {.rows = 2,
-                                         .groups = 2,
-                                         .C = 4,
-                                         .x_stride = 8,
-                                         .dy_stride = 8,
-                                         .dx_stride = 8,
-                                         .dy = x,
-                                         .x = x,
-                                         .gamma = x,
-                                         .rstd = x,
-                                         .dx = x};
+  struct row_norm_backward back = {.rows = 2, .groups = 2, .C = 4, .x_stride = 8, .dy_stride = 8};
+  back.dx_stride = 8, back.dy = x, back.x = x, back.gamma = x, back.rstd = x, back.dx = x;
   struct row_norm_backward worse[] = {back, back, back, back, back, back, back};
   worse[0].rows = -1;
   worse[1].groups = 0;

@@ -47,15 +47,9 @@ static void run(struct lane *on, const struct shape *s, int64_t each, const floa
                 bool inverse, float *x)
 {
   for (int64_t b = 0; b < s->B; b += each) {
-    struct rope op = {.rows = (s->B - b < each ? s->B - b : each) * s->T,
-                      .T = s->T,
-                      .past = s->past,
-                      .heads = s->heads,
-                      .D = s->D,
-                      .stride = stride_of(s),
-                      .inv_freq = inv_freq,
-                      .inverse = inverse,
-                      .x = x + b * s->T * stride_of(s)};
+    struct rope op = {.rows = (s->B - b < each ? s->B - b : each) * s->T, .T = s->T};
+    op.past = s->past, op.heads = s->heads, op.D = s->D, op.stride = stride_of(s);
+    op.inv_freq = inv_freq, op.inverse = inverse, op.x = x + b * s->T * stride_of(s);
     assert_ok(ops->rope(on, &op));
   }
 }

@@ -129,15 +129,8 @@ TEST(test_micro_batches_tied)
 /* Sequences whose logits come in two chunks. */
 TEST(test_micro_batches_in_chunks)
 {
-  const struct model_config wide = {.arch = "gpt2",
-                                    .layers = 1,
-                                    .width = 3,
-                                    .heads = 1,
-                                    .context = 65,
-                                    .vocab = 270000,
-                                    .tied = true,
-                                    .norm_eps = 1e-5,
-                                    .init_std = 0.02};
+  struct model_config wide = {.arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65};
+  wide.vocab = 270000, wide.tied = true, wide.norm_eps = 1e-5, wide.init_std = 0.02;
   const struct model_shape two = {.B = 2, .T = 65};
   struct made a, b;
   run(&wide, two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);

@@ -114,11 +114,8 @@ static struct model_params code_params(const struct made *made, const uint16_t *
 {
   const struct model_unit *unit = &made->model->unit[BLOCK];
   const size_t bytes = (size_t)model_fp8_bytes(made->model, BLOCK);
-  const struct model_fp8_part all = {.unit = BLOCK,
-                                     .layout = &unit->layout,
-                                     .range = {0, unit->layout.used},
-                                     .type = DTYPE_BF16,
-                                     .x = params};
+  struct model_fp8_part all = {.range = {0, unit->layout.used}, .unit = BLOCK};
+  all.layout = &unit->layout, all.type = DTYPE_BF16, all.x = params;
   uint8_t *codes = take((size_t)unit->layout.used);
   void *scales = take(bytes);
   memset(scales, 0, bytes);
@@ -147,18 +144,9 @@ static void run_block(const struct way *way, struct made *out)
   out->d = take(stream);
   fill(x, rows, "x", 0, 1);
   fill(out->d, rows, "d", 0, 1e-3f);
-  struct model_call call = {.model = out->model,
-                            .lane = out->lane,
-                            .unit = BLOCK,
-                            .shape = shape,
-                            .params = given,
-                            .x_in = x,
-                            .x_out = y,
-                            .saved = saved,
-                            .d = out->d,
-                            .grads = out->grads,
-                            .work = work,
-                            .work_bytes = (int64_t)backward};
+  struct model_call call = {.model = out->model, .lane = out->lane, .unit = BLOCK, .shape = shape};
+  call.params = given, call.x_in = x, call.x_out = y, call.saved = saved, call.d = out->d;
+  call.grads = out->grads, call.work = work, call.work_bytes = (int64_t)backward;
   must(ops->block_forward(&call));
   give(work, forward);
   work = call.work = take(backward);

@@ -696,15 +696,9 @@ TEST(test_window_room)
 TEST(test_logits_never_whole)
 {
   struct engine e;
-  const struct model_config config = {.arch = "gpt2",
-                                      .layers = 1,
-                                      .width = 8,
-                                      .heads = 1,
-                                      .context = 8192,
-                                      .vocab = 50257,
-                                      .tied = true,
-                                      .norm_eps = 1e-5,
-                                      .init_std = 0.02};
+  struct model_config config = {.arch = "gpt2", .layers = 1, .width = 8, .heads = 1};
+  config.context = 8192, config.vocab = 50257, config.tied = true, config.norm_eps = 1e-5;
+  config.init_std = 0.02;
   engine_create(&config, 1, &e);
   const struct model_shape s = {.B = 8, .T = 8192};
   size_t chunk = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1);

@@ -162,15 +162,8 @@ static void check_written(struct fixture *f)
  * activations: dlogits = softmax - onehot, dwte = dlogits^T y, dbias = sum of dlogits wte. */
 TEST(test_head_in_chunks)
 {
-  const struct model_config wide = {.arch = "gpt2",
-                                    .layers = 1,
-                                    .width = 3,
-                                    .heads = 1,
-                                    .context = 65,
-                                    .vocab = 270000,
-                                    .tied = true,
-                                    .norm_eps = 1e-5,
-                                    .init_std = 0.02};
+  struct model_config wide = {.arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65};
+  wide.vocab = 270000, wide.tied = true, wide.norm_eps = 1e-5, wide.init_std = 0.02;
   const struct model_shape s = {.B = 1, .T = 65};
   const int64_t C = wide.width, V = wide.vocab;
   struct engine engine;

@@ -110,15 +110,9 @@ DEVICE_TEST(zero_stays_zero)
 
 static struct model *make_model(void)
 {
-  const struct model_config config = {.arch = "gpt2",
-                                      .layers = 1,
-                                      .width = 15,
-                                      .heads = 3,
-                                      .context = 13,
-                                      .vocab = 37,
-                                      .tied = true,
-                                      .norm_eps = 1e-5,
-                                      .init_std = 0.02};
+  struct model_config config = {.arch = "gpt2", .layers = 1, .width = 15, .heads = 3};
+  config.context = 13, config.vocab = 37, config.tied = true, config.norm_eps = 1e-5;
+  config.init_std = 0.02;
   struct model *model;
   assert_ok(model_create(&config, &model));
   return model;

@@ -267,12 +267,8 @@ TEST_WITH(test_ten_steps, set_up, tear_down)
 
   for (int t = 1; t <= STEPS; t++) {
     double lr = 0.1 / t, scale = 1.0 / (1 + t % 3);
-    struct update op = {.lr = (float)lr,
-                        .beta1 = 0.9f,
-                        .beta2 = 0.95f,
-                        .eps = 1e-8f,
-                        .decay = 0.5f,
-                        .grad_scale = (float)scale};
+    struct update op = {.lr = (float)lr, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
+    op.decay = 0.5f, op.grad_scale = (float)scale;
     op.bias1 = 1 - pow(0.9, t);
     op.bias2 = 1 - pow(0.95, t);
     rng_fill_normal(rng_key_make(2, "grad"), (uint64_t)t, 0, flat, 0, 1, o.grad);
