@@ -210,17 +210,16 @@ int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
   return n;
 }
 
-enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin,
-                               int end, hwloc_bitmap_t out)
+void machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end,
+                        hwloc_bitmap_t out)
 {
-  enum status status = STATUS_OK;
   int n = 0;
   hwloc_bitmap_zero(out);
-  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core && !status;
+  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core;
        core = machine_next_core(machine, mask, core), n++)
     if (n >= begin && n < end)
-      status = HWLOC(hwloc_bitmap_or(out, out, core->cpuset));
-  return status ? status : HWLOC(hwloc_bitmap_and(out, out, mask));
+      SET(hwloc_bitmap_or(out, out, core->cpuset));
+  SET(hwloc_bitmap_and(out, out, mask));
 }
 
 /* --- domains --------------------------------------------------------------------------------- */
@@ -286,7 +285,8 @@ static enum status add_to_domain(struct topo *topo, hwloc_obj_t core)
     if (status)
       return status;
   }
-  return HWLOC(hwloc_bitmap_or(domain->cpus, domain->cpus, core->cpuset));
+  SET(hwloc_bitmap_or(domain->cpus, domain->cpus, core->cpuset));
+  return STATUS_OK;
 }
 
 enum status machine_find_domains(struct topo *topo)

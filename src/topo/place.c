@@ -6,22 +6,32 @@
 #include "base/mem.h"
 #include "topo/place.h"
 
+static _Thread_local bool out_of_memory;
+
+void sets_note(int result)
+{
+  out_of_memory = out_of_memory || result < 0;
+}
+
+enum status sets_status(void)
+{
+  const bool failed = out_of_memory;
+  out_of_memory = false;
+  return failed ? status_set(STATUS_MEMORY, "no memory for a set of CPUs") : STATUS_OK;
+}
+
 enum status set_create(hwloc_bitmap_t *out)
 {
   *out = hwloc_bitmap_alloc();
-  return *out ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-}
-
-static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
-{
-  return HWLOC(hwloc_bitmap_copy(out, from));
+  SET(*out ? 0 : -1);
+  return *out ? STATUS_OK : sets_status();
 }
 
 enum status topo_join_masks(const struct topo *topo, hwloc_bitmap_t *out)
 {
-  enum status status = set_create(out);
+  const enum status status = set_create(out);
   for (int k = 0; k < topo->ranks && !status; k++)
-    status = HWLOC(hwloc_bitmap_or(*out, *out, topo->share[k].mask));
+    SET(hwloc_bitmap_or(*out, *out, topo->share[k].mask));
   return status;
 }
 
@@ -304,26 +314,26 @@ static void judge_single_core(const struct topo *topo, struct share *share, cons
                    machine_gpu_text(gpu->bus).text);
 }
 
-static enum status find_near(const struct topo *topo, struct share *share,
-                             hwloc_const_bitmap_t masks)
+static void find_near(const struct topo *topo, struct share *share, hwloc_const_bitmap_t masks)
 {
   const struct gpu *gpu = share_gpu(topo, share);
+  SET(hwloc_bitmap_copy(share->near, share->mask));
   if (!gpu || topo->options.lists > 0 || !topo->options.bind)
-    return set_copy(share->near, share->mask);
+    return;
   const int near = count_cores(topo->machine, share->mask, gpu->near, NULL);
   judge_mask(topo, share, gpu, near);
   if (!share->warning && machine_count_cores(topo->machine, share->mask) == 1)
     judge_single_core(topo, share, gpu, masks);
-  return near == 0 ? set_copy(share->near, share->mask)
-                   : HWLOC(hwloc_bitmap_and(share->near, share->mask, gpu->near));
+  if (near > 0)
+    SET(hwloc_bitmap_and(share->near, share->mask, gpu->near));
 }
 
 static enum status find_all_near(const struct topo *topo)
 {
   hwloc_bitmap_t masks;
-  enum status status = topo_join_masks(topo, &masks);
+  const enum status status = topo_join_masks(topo, &masks);
   for (int k = 0; k < topo->ranks && !status; k++)
-    status = find_near(topo, &topo->share[k], masks);
+    find_near(topo, &topo->share[k], masks);
   hwloc_bitmap_free(masks);
   return status;
 }
@@ -338,20 +348,15 @@ static int controller_cores(const struct topo *topo, const struct share *share)
   return topo->options.controller > 0 ? topo->options.controller : share->cores >= MANY ? 2 : 1;
 }
 
-static enum status keep_whole(struct share *share)
-{
-  enum status status = set_copy(share->controller, share->cpus);
-  if (!status)
-    status = set_copy(share->io, share->cpus);
-  return status ? status : set_copy(share->math, share->cpus);
-}
-
 static enum status split_share(const struct topo *topo, int rank, struct share *share)
 {
   const bool gpu = share->ordinal >= 0, asked = topo->options.controller > 0;
   const int controller = controller_cores(topo, share);
+  SET(hwloc_bitmap_copy(share->controller, share->cpus));
+  SET(hwloc_bitmap_copy(share->io, share->cpus));
+  SET(hwloc_bitmap_copy(share->math, share->cpus));
   if (!topo->options.bind || share->rivals || !(gpu || asked) || (share->cores == 1 && !asked))
-    return keep_whole(share);
+    return STATUS_OK;
   if (controller >= share->cores)
     return status_set(STATUS_USAGE,
                       "topo.controller is %d, but rank %d of its node has %d core%s, which leaves "
@@ -360,13 +365,10 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
   const int io = gpu && share->cores >= controller + 2; /* else I/O shares the controller's cores */
   hwloc_topology_t machine = topo->machine;
   share->split = true;
-  enum status status = machine_take_cores(machine, share->cpus, 0, controller, share->controller);
-  if (!status)
-    status =
-        machine_take_cores(machine, share->cpus, controller + io - 1, controller + io, share->io);
-  return status
-             ? status
-             : machine_take_cores(machine, share->cpus, controller + io, share->cores, share->math);
+  machine_take_cores(machine, share->cpus, 0, controller, share->controller);
+  machine_take_cores(machine, share->cpus, controller + io - 1, controller + io, share->io);
+  machine_take_cores(machine, share->cpus, controller + io, share->cores, share->math);
+  return STATUS_OK;
 }
 
 /* The CPU of hardware thread `sibling` of a core, of those in the set; -1: it has fewer. */
@@ -424,16 +426,14 @@ static enum status list_parts(const struct topo *topo, struct share *share)
   return STATUS_OK;
 }
 
-static enum status find_nodes(const struct topo *topo, struct share *share)
+static void find_nodes(const struct topo *topo, struct share *share)
 {
-  enum status status = STATUS_OK;
   hwloc_bitmap_zero(share->nodes);
-  for (int d = 0; d < topo->domains && !status; d++) {
+  for (int d = 0; d < topo->domains; d++) {
     const struct domain *domain = &topo->domain[d];
     if (domain->node && hwloc_bitmap_intersects(domain->cpus, share->cpus))
-      status = HWLOC(hwloc_bitmap_set(share->nodes, domain->node->os_index));
+      SET(hwloc_bitmap_set(share->nodes, domain->node->os_index));
   }
-  return status;
 }
 
 /* --- all of it ----------------------------------------------------------- */
@@ -454,7 +454,8 @@ static enum status read_list(struct topo *topo, int rank, const char *what, hwlo
       return status_set(STATUS_USAGE,
                         "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k,
                         rank, topo->options.list[k], topo->options.list[rank]);
-  return set_copy(share->mask, list);
+  SET(hwloc_bitmap_copy(share->mask, list));
+  return STATUS_OK;
 }
 
 static enum status take_lists(struct topo *topo)
@@ -504,8 +505,7 @@ enum status place_ranks(struct topo *topo)
     status = split_share(topo, k, &topo->share[k]);
     if (!status)
       status = list_parts(topo, &topo->share[k]);
-    if (!status)
-      status = find_nodes(topo, &topo->share[k]);
+    find_nodes(topo, &topo->share[k]);
   }
-  return status;
+  return status ? status : sets_status();
 }

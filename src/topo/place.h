@@ -66,6 +66,12 @@ struct topo {
 /* The check of calls of hwloc. */
 #define HWLOC(call) topo_check(call, #call)
 enum status topo_check(int result, const char *call);
+
+/* Operations on sets of CPUs or nodes fail only if memory is out. That is remembered for this
+ * thread, and sets_status() returns and forgets it. */
+#define SET(call) sets_note(call)
+void sets_note(int result);
+enum status sets_status(void);
 enum status set_create(hwloc_bitmap_t *out);
 
 /* All CPUs of the masks of the ranks. The caller frees them, also after an error. */
@@ -97,8 +103,8 @@ hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mas
                               hwloc_obj_t core);
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask);
 /* out = the CPUs in the mask of its cores begin ... end - 1. */
-enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin,
-                               int end, hwloc_bitmap_t out);
+void machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end,
+                        hwloc_bitmap_t out);
 /* Whether a NUMA node has memory. */
 bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node);
 /* All domains of topo->machine, disallowed CPUs included. topo_destroy() frees them. */

@@ -144,15 +144,12 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
 }
 
 /* Indices of the packages of these CPUs. */
-static enum status find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus,
-                                 hwloc_bitmap_t out)
+static void find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus, hwloc_bitmap_t out)
 {
-  enum status status = STATUS_OK;
   hwloc_bitmap_zero(out);
-  for (hwloc_obj_t package = topo_next_package(topo, cpus, NULL); package && !status;
+  for (hwloc_obj_t package = topo_next_package(topo, cpus, NULL); package;
        package = topo_next_package(topo, cpus, package))
-    status = HWLOC(hwloc_bitmap_set(out, package->logical_index));
-  return status;
+    SET(hwloc_bitmap_set(out, package->logical_index));
 }
 
 static void print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
@@ -195,9 +192,9 @@ static enum status print_picture(const struct topo *topo, FILE *to)
 {
   struct list_text last = {""}, list;
   hwloc_bitmap_t packages;
-  enum status status = set_create(&packages);
+  const enum status status = set_create(&packages);
   for (int d = 0; d < topo->domains && !status; d++) {
-    status = find_packages(topo, topo->domain[d].cpus, packages);
+    find_packages(topo, topo->domain[d].cpus, packages);
     list = list_text(packages);
     if (*list.text && strcmp(list.text, last.text) != 0)
       fprintf(to, "package%s %s\n", plural(hwloc_bitmap_weight(packages)), list.text);
@@ -329,5 +326,5 @@ enum status topo_print(const struct topo *topo, FILE *to)
   for (int k = 0; k < topo->ranks; k++)
     if (topo->share[k].warning)
       fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
-  return status;
+  return status ? status : sets_status();
 }

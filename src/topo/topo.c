@@ -147,9 +147,9 @@ static enum status finish(struct topo *topo, enum status status, struct topo **o
 /* --- of a job ------------------------------------------------------------ */
 
 /* Keeps the CPUs of a mask that exist. A launcher may give others. */
-static enum status keep_existing(const struct topo *topo, hwloc_bitmap_t mask)
+static void keep_existing(const struct topo *topo, hwloc_bitmap_t mask)
 {
-  return HWLOC(hwloc_bitmap_and(mask, mask, machine_cpus(topo->machine)));
+  SET(hwloc_bitmap_and(mask, mask, machine_cpus(topo->machine)));
 }
 
 /* Another machine may have none of the CPUs of this process. */
@@ -158,13 +158,12 @@ static enum status read_record(struct topo *topo, struct share *share,
 {
   enum status status = STATUS_OK;
   const unsigned char *mask = (const unsigned char *)record->mask;
-  for (int cpu = 0; cpu < (int)sizeof record->mask * 8 && !status; cpu++)
+  for (int cpu = 0; cpu < (int)sizeof record->mask * 8; cpu++)
     if (mask[cpu / 8] >> cpu % 8 & 1)
-      status = HWLOC(hwloc_bitmap_set(share->mask, (unsigned)cpu));
-  if (!status)
-    status = keep_existing(topo, share->mask);
-  if (!status && !hwloc_topology_is_thissystem(topo->machine) && hwloc_bitmap_iszero(share->mask))
-    status = HWLOC(hwloc_bitmap_copy(share->mask, machine_cpus(topo->machine)));
+      SET(hwloc_bitmap_set(share->mask, (unsigned)cpu));
+  keep_existing(topo, share->mask);
+  if (!hwloc_topology_is_thissystem(topo->machine) && hwloc_bitmap_iszero(share->mask))
+    SET(hwloc_bitmap_copy(share->mask, machine_cpus(topo->machine)));
   share->visible = (int)record->gpus;
   for (int g = 0; g < share->visible && !status; g++)
     status = machine_add_gpu(topo, record->gpu[g], &share->sees[g]);
@@ -232,10 +231,13 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
  * nothing. */
 static enum status own_mask(const struct topo *topo, hwloc_bitmap_t mask)
 {
-  if (hwloc_get_cpubind(topo->machine, mask, HWLOC_CPUBIND_THREAD) == 0)
-    return keep_existing(topo, mask);
-  return errno == ENOSYS ? HWLOC(hwloc_bitmap_copy(mask, machine_cpus(topo->machine)))
-                         : topo_check(-1, "hwloc_get_cpubind");
+  const bool found = hwloc_get_cpubind(topo->machine, mask, HWLOC_CPUBIND_THREAD) == 0;
+  if (!found && errno != ENOSYS)
+    return topo_check(-1, "hwloc_get_cpubind");
+  if (!found)
+    SET(hwloc_bitmap_copy(mask, machine_cpus(topo->machine)));
+  keep_existing(topo, mask);
+  return STATUS_OK;
 }
 
 static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank,
@@ -251,8 +253,9 @@ static enum status scene_mask(const struct topo *topo, const struct topo_scene *
     status = status_set(STATUS_INPUT, "%s allows its processes no CPU: give them some with mask=",
                         scene->xml ? scene->xml : scene->synthetic);
   else
-    status = HWLOC(hwloc_bitmap_copy(mask, allowed));
-  return status ? status : keep_existing(topo, mask);
+    SET(hwloc_bitmap_copy(mask, allowed));
+  keep_existing(topo, mask);
+  return status;
 }
 
 static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
