@@ -15,3 +15,4 @@ tests_model_libmodel_a_SOURCES = \
 	tests/model/twin.c \
 	tests/model/twin.h \
 	tests/model/twin_decoder.c
+EXTRA_DIST += tests/model/config.txt

@@ -6,11 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/huggingface/safetensors.h"
 #include "io/text/file.h"
 #include "model/hf.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
 static char dir[] = "/tmp/sluice-hf-XXXXXX";
@@ -284,215 +286,71 @@ static struct hf_config read_changed(const char *name, const char *from, const c
   return read_config(config_path);
 }
 
+/* "MODEL: FROM => TO" */
+static void put_row(const char *row)
+{
+  char copy[ROWS_LONGEST];
+  strcpy(copy, row);
+  char *from = strstr(copy, ": "), *to = strstr(copy, " =>");
+  assert_true(from && to);
+  *from = *to = 0;
+  from += strlen(": ");
+  to += strlen(" =>") + (to[strlen(" =>")] == ' ');
+  put_changed(copy, strcmp(from, "-") ? from : NULL, to);
+}
+
+static void check_refused(const char *row, const char *sentence)
+{
+  struct hf_config config = {0};
+  put_row(row);
+  const enum status status = hf_config_read(config_path, &config);
+  if (status == STATUS_OK)
+    fail_msg("accepted: %s", row);
+  assert_int_equal(status, STATUS_INPUT);
+  if (!strstr(status_text(), config_path) || !strstr(status_text(), sentence))
+    fail_msg("%s\nsays: %s\nnot:  %s", row, status_text(), sentence);
+  assert_null(config.model.arch);
+}
+
 TEST(unsupported_features_are_refused_by_name)
 {
-  static const struct {
-    const char *name, *from, *to, *sentence;
-  } bad[] = {
-      {"llama", "\"llama\"", "\"bert\"",
-       "model_type is \"bert\"; Sluice knows gpt2, llama, qwen2, qwen3, mistral"},
-      {"llama", "\"model_type\": \"llama\"", "\"model_kind\": 1", "has no model_type"},
-      {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification",
-       "architectures[0] is \"LlamaForSequenceClassification\"; Sluice reads LlamaForCausalLM and "
-       "LlamaModel"},
-      {"gpt2", "GPT2LMHeadModel", "GPT2DoubleHeadsModel",
-       "architectures[0] is \"GPT2DoubleHeadsModel\""},
-      {"llama", "\"silu\"", "\"gelu\"",
-       "hidden_act is \"gelu\": Sluice's llama has the activation silu"},
-      {"gpt2", "\"gelu_new\"", "\"relu\"",
-       "activation_function is \"relu\": Sluice's gpt2 has the activation gelu_new"},
-      {"gpt2", "\"gelu_new\"", "\"gelu\"", "activation_function is \"gelu\""},
-      {"llama", "\"attention_bias\": false", "\"attention_bias\": true",
-       "attention_bias is true, which Sluice does not compute"},
-      {"qwen3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias is true"},
-      {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias is true"},
-      {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false",
-       "scale_attn_weights is false"},
-      {"gpt2", "\"scale_attn_by_inverse_layer_idx\": false",
-       "\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx is true"},
-      {"gpt2", "\"add_cross_attention\": false", "\"add_cross_attention\": true",
-       "add_cross_attention is true"},
-      {"llama", NULL, "\"quantization_config\": {\"bits\": 4}", "quantization_config is given"},
-      {"llama", NULL, "\"per_layer_config\": {\"0\": {}}", "per_layer_config is given"},
-      {"gpt2", NULL, "\"pruned_heads\": {\"0\": [1]}", "pruned_heads is given"},
-      {"llama", NULL, "\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5"},
-      {"llama", "\"rope_type\": \"default\"",
-       "\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25",
-       "rope_parameters.partial_rotary_factor is 0.25"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"",
-       "rope_parameters.rope_type is \"yarn\"; Sluice knows the rope types default, linear and "
-       "llama3"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\", \"factor\": 2.0",
-       "\"dynamic\""},
-      {"llama", NULL, "\"rope_scaling\": {\"type\": \"longrope\"}",
-       "rope_scaling.type is \"longrope\""},
-      {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling has no factor"},
-      {"llama", NULL, "\"rope_scaling\": 3", "rope_scaling is not an object"},
-      {"llama", "\"rope_type\": \"default\"",
-       "\"rope_type\": \"default\", \"attention_factor\": 1.5",
-       "rope_parameters.attention_factor is given"},
-      {"llama", "\"rope_theta\": 10000.0", "\"rope_theta\": 0", "rope_parameters.rope_theta is 0"},
-      {"llama3", "\"low_freq_factor\": 1.0,", "", "rope_parameters has no low_freq_factor"},
-      {"llama3", "\"original_max_position_embeddings\": 64,", "",
-       "rope_parameters has no original_max_position_embeddings"},
-      {"llama3", NULL, "\"original_max_position_embeddings\": 128",
-       "original_max_position_embeddings is 128, and 64 next to"},
-      {"llama", "\"float32\"", "\"float8_e4m3fn\"",
-       "dtype is \"float8_e4m3fn\"; Sluice reads float32, bfloat16 and float16"},
-      {"llama", "\"vocab_size\": 61", "\"vocab_sizes\": 61",
-       "has no vocab_size, which a llama needs"},
-      {"llama", "\"vocab_size\": 61", "\"vocab_size\": 9223372036854775808",
-       "too big integer near '9223372036854775808'"},
-      {"llama", "\"hidden_size\": 48", "\"hidden_size\": 48.0", "hidden_size is 48.0"},
-      {"llama", "\"hidden_size\": 48", "\"hidden_size\": -1", "hidden_size is -1"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"1e-05\"",
-       "rms_norm_eps is a text, where a number belongs"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2",
-       "rms_norm_eps is 2, where a number from 1e-30 to 1 belongs"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0",
-       "rms_norm_eps is 0, where a number from 1e-30 to 1 belongs"},
-      {"gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 0.0",
-       "layer_norm_epsilon is 0"},
-      {"gpt2", "\"n_head\": 3", "\"n_head\": 4", "n_embd is 30, which n_head 4 does not divide"},
-      {"llama", "\"head_dim\": 8",
-       "\"head_dim\": null, \"softcap\": 0.0, \"output_bias\": false, \"cap\": 30.0",
-       "cap is given: it is no key of a llama"},
-      {"qwen2", "\"num_attention_heads\": 3", "\"num_attention_heads\": 37",
-       "hidden_size is 36, which num_attention_heads 37 does not divide, and there is no head_dim"},
-      {"gpt2", "\"n_embd\": 30", "\"n_embd\": 196611",
-       "n_embd is 196611, which gives each of 3 heads more than 65536 elements"},
-      {"llama", NULL, "\"embedding_multiplier\": 12",
-       "embedding_multiplier is given: it is no key of a llama that Sluice knows, and may change "
-       "its numbers"},
-      {"llama", NULL, "\"logits_scaling\": 8.0", "logits_scaling is given"},
-      {"llama", NULL, "\"logit_scale\": [1]", "logit_scale is given"},
-      {"qwen3", NULL, "\"final_logit_softcapping\": 30.0", "final_logit_softcapping is given"},
-      {"gpt2", NULL, "\"lm_head_bias\": true", "lm_head_bias is given"},
-      {"llama", NULL, "\"rope_scaling\": {\"factor\": 2.0}",
-       "rope_scaling.factor is given, but the rope type is default, which does not use it"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"default\", \"factor\": 8.0",
-       "rope_parameters.factor is given, but the rope type is default"},
-      {"llama", "\"rope_type\": \"default\"",
-       "\"rope_type\": \"linear\", \"factor\": 8.0, \"low_freq_factor\": 1.0",
-       "rope_parameters.low_freq_factor is given, but the rope type is linear"},
-      {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}",
-       "rope_scaling and rope_parameters disagree: leave one of them out"},
-      {"llama", "\"rope_type\": \"default\"\n  }",
-       "\"rope_type\": \"dynamic\"}, \"rope_scaling\": {\"rope_type\": \"default\"}",
-       "rope_parameters.rope_type is \"dynamic\""},
-      {"llama", NULL, "\"rope_theta\": 5000",
-       "rope_theta is 5000, and 10000 in rope_parameters: they must agree"},
-      {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": null",
-       "tie_word_embeddings is null"},
-      {"llama", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-       "layer_types does not agree with the sliding window, which is 0"},
-      {"mistral", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-       "layer_types does not agree with the sliding window, which is 8"},
-      {"qwen2", "\"full_attention\",", "\"sliding_attention\",",
-       "layer_types[1] is full_attention after"},
-      {"qwen2", "\"full_attention\"\n", "\"sliding_attention\"\n", "layer_types does not agree"},
-      {"qwen2", "\"full_attention\",", "\"linear_attention\",",
-       "layer_types[0] is \"linear_attention\""},
-      {"qwen2", "\"full_attention\",", "", "layer_types is not an array of 2 names"},
-      {"llama", "\"bos_token_id\": 1", "\"bos_token_id\": []", "bos_token_id is empty"},
-      {"llama", "\"bos_token_id\": 1",
-       "\"bos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
-       "bos_token_id has more than 16 token ids"},
-      {"llama", "{", "[", "a JSON"},
-  };
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    struct hf_config config = {0};
-    put_changed(bad[i].name, bad[i].from, bad[i].to);
-    const enum status status = hf_config_read(config_path, &config);
-    if (status == STATUS_OK)
-      fail_msg("accepted: %s with %s", bad[i].name, bad[i].to);
-    assert_int_equal(status, STATUS_INPUT);
-    if (!strstr(status_text(), config_path) ||
-        (!strstr(status_text(), bad[i].sentence) && strcmp(bad[i].to, "[") != 0))
-      fail_msg("%s with %s\nsays: %s\nnot:  %s", bad[i].name, bad[i].to, status_text(),
-               bad[i].sentence);
-    assert_null(config.model.arch);
-  }
   struct hf_config config;
+  rows_each("tests/model/config.txt", "refused", check_refused);
+  put_changed("llama", "{", "[");
+  assert_int_equal(hf_config_read(config_path, &config), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), config_path));
   unlink(config_path);
   assert_int_equal(hf_config_read(config_path, &config), STATUS_INPUT);
 }
 
-TEST(defaults_are_those_of_transformers)
+static void check_taken(const char *row, const char *field)
 {
-  struct hf_config c = read_changed("mistral", "\"num_key_value_heads\": 1,", "");
-  assert_int_equal(c.model.kv_heads, 8);
-  c = read_changed("mistral", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": null");
-  assert_int_equal(c.model.kv_heads, 0); /* as many as heads */
-  c = read_changed("mistral", "\"sliding_window\": 8,", "");
-  assert_int_equal(c.model.window, 4096);
-  c = read_changed("mistral", "\"sliding_window\": 8", "\"sliding_window\": null");
-  assert_int_equal(c.model.window, 0);
-  c = read_changed("qwen3", "\"head_dim\": 20,", "");
-  assert_int_equal(c.model.head_width, 128);
-  c = read_changed("llama", "\"head_dim\": 8", "\"head_dim\": null");
-  assert_int_equal(c.model.head_width, 0);
-  c = read_changed("llama", "\"num_key_value_heads\": 2,", "");
-  assert_int_equal(c.model.kv_heads, 0);
-  c = read_changed("llama", "\"tie_word_embeddings\": false,", "");
-  assert_false(c.model.tied);
-  c = read_changed("gpt2", "\"tie_word_embeddings\": true,", "");
-  assert_true(c.model.tied);
-  c = read_changed("llama", "\"rms_norm_eps\": 1e-05,", "");
-  assert_true(c.model.norm_eps == 1e-6);
-  c = read_changed("gpt2", "\"n_embd\": 30", "\"n_embd\": 196608"); /* the widest 3 heads */
-  assert_int_equal(c.model.width, 196608);
-  c = read_changed("gpt2", "\"n_positions\": 40,", "");
-  assert_int_equal(c.model.context, 1024);
-  c = read_changed("llama", "\"max_position_embeddings\": 64,", "");
-  assert_int_equal(c.model.context, 2048);
-  c = read_changed("llama", "\"dtype\": \"float32\"", "\"torch_dtype\": \"torch.bfloat16\"");
-  assert_int_equal(c.dtype, DTYPE_BF16);
-  c = read_changed("qwen2-bf16", NULL, "\"torch_dtype\": \"float16\""); /* dtype goes first */
-  assert_int_equal(c.dtype, DTYPE_BF16);
-  c = read_changed("qwen2-bf16", "\"dtype\": \"bfloat16\"", "\"dtype\": null");
-  assert_int_equal(c.dtype, DTYPE_F32);
-  c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": [7, 8, 9]");
-  assert_true(c.eos.n == 3 && c.eos.id[0] == 7 && c.eos.id[1] == 8 && c.eos.id[2] == 9);
-  c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": null");
-  assert_int_equal(c.eos.n, 0);
-  c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": -1");
-  assert_int_equal(c.eos.n, 0);
-  c = read_changed("gpt2", "\"n_inner\": null", "\"n_inner\": 96");
-  assert_int_equal(c.model.ffn, 96);
-  c = read_changed("gpt2", "\"gelu_new\"", "\"gelu_pytorch_tanh\"");
-  c = read_changed("llama", "LlamaForCausalLM", "LlamaModel");
-  c = read_changed("llama", "\"silu\"", "\"swish\"");
+  char found[1024], wanted[64];
+  put_row(row);
+  const struct hf_config c = read_config(config_path);
+  const struct model_config *m = &c.model;
+  snprintf(found, sizeof found,
+           " arch %s kv_heads %lld window %lld head_width %lld tied %d norm_eps %g width %lld "
+           "context %lld dtype %s ffn %lld rope %d %g %g %lld eos ",
+           m->arch, (long long)m->kv_heads, (long long)m->window, (long long)m->head_width, m->tied,
+           m->norm_eps, (long long)m->width, (long long)m->context, dtype_name(c.dtype),
+           (long long)m->ffn, m->rope.scaling, m->rope.theta, m->rope.factor,
+           (long long)m->rope.original);
+  for (int i = 0; i < c.eos.n; i++)
+    append_text(found, sizeof found, "%lld,", (long long)c.eos.id[i]);
+  append_text(found, sizeof found, "%s", c.eos.n ? " " : "none ");
+  snprintf(wanted, sizeof wanted, " %s ", field);
+  if (!strstr(found, wanted))
+    fail_msg("%s gives%s, not %s", row, found, field);
 }
 
-TEST(rotary_positions_are_said_in_three_ways)
+TEST(defaults_are_those_of_transformers)
 {
-  struct hf_config c =
-      read_changed("llama", "\"rope_parameters\": {",
-                   "\"rope_theta\": 5000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, "
-                   "\"rope_parameters\": null, \"_x\": {");
-  assert_int_equal(c.model.rope.scaling, ROPE_LINEAR);
-  assert_true(c.model.rope.factor == 4 && c.model.rope.theta == 5000);
-  c = read_changed("llama", "\"rope_type\": \"default\"",
-                   "\"rope_type\": \"linear\", \"factor\": 4}, \"rope_scaling\": {\"type\": "
-                   "\"linear\", \"factor\": 4.0");
-  assert_int_equal(c.model.rope.scaling, ROPE_LINEAR); /* said twice */
-  c = read_changed("llama", "\"rope_theta\": 10000.0,", "");
-  assert_true(c.model.rope.theta == 10000);
-  c = read_changed("llama", NULL, "\"rope_scaling\": {}, \"rope_theta\": 10000");
-  assert_true(c.model.rope.theta == 10000 &&
-              c.model.rope.scaling == ROPE_PLAIN); /* of rope_parameters */
-  c = read_changed("llama3", NULL, "\"original_max_position_embeddings\": 64");
-  assert_int_equal(c.model.rope.original, 64);
+  rows_each("tests/model/config.txt", "taken", check_taken);
 }
 
 TEST(windows_begin_at_some_block)
 {
-  struct hf_config c = read_changed("qwen2", "\"sliding_window\": null", "\"sliding_window\": 16");
-  assert_int_equal(c.model.window, 0); /* use_sliding_window is false */
-  c = read_changed("qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true");
-  assert_int_equal(c.model.window,
-                   0); /* sliding_window is null, and both blocks are full_attention */
   static const struct {
     const char *types;
     int64_t first, window, from;
@@ -514,7 +372,7 @@ TEST(windows_begin_at_some_block)
         (long long)cases[i].first, cases[i].types ? ", \"layer_types\": [" : "",
         cases[i].types ? cases[i].types : "", cases[i].types ? "]" : "");
     assert_int_equal(file_write_all(config_path, text, strlen(text)), STATUS_OK);
-    c = read_config(config_path);
+    const struct hf_config c = read_config(config_path);
     assert_int_equal(c.model.window, cases[i].window);
     assert_int_equal(c.model.window_from, cases[i].from);
     assert_int_equal(c.model.kv_heads, 32);
