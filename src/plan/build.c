@@ -413,65 +413,52 @@ static void emit_gathers(struct builder *b, int v, int ahead)
   }
 }
 
+static int stream_of(struct builder *b, int u)
+{
+  return b->unit[u].x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+}
+
+static int saved_of(struct builder *b, int u)
+{
+  return b->unit[u].saved =
+             build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+}
+
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
-  struct instr *embed = build_emit(b, OP_EMBED, 0, visit->micro);
-  b->unit[0].x = build_stream(b, "x", 0, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_use(embed, EMBED_PARAMS, params);
-  build_use(embed, EMBED_TOKENS, b->plan->tokens[visit->micro]);
-  build_use(embed, EMBED_OUT, b->unit[0].x);
+  BUILD(b, OP_EMBED, 0, visit->micro, params, b->plan->tokens[visit->micro], stream_of(b, 0));
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
 {
-  int u = visit->unit;
-  struct unit_buffers *unit = &b->unit[u];
-  struct instr *forward = build_emit(b, OP_FORWARD, u, visit->micro);
-  unit->x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  unit->x_in = b->unit[u - 1].x; /* unless it is saved elsewhere */
-  build_use(forward, FORWARD_PARAMS, params);
-  build_use(forward, FORWARD_IN, b->unit[u - 1].x);
-  build_use(forward, FORWARD_OUT, unit->x);
-  bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
-  build_use(forward, FORWARD_WORK,
-            build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward));
-  build_use_scales(b, forward, FORWARD_SCALES);
-  if (!keeps)
-    return;
-  unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_use(forward, FORWARD_SAVED, unit->saved);
+  const int u = visit->unit, in = b->unit[u - 1].x, out = stream_of(b, u);
+  const bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
+  const int work = build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward);
+  b->unit[u].x_in = in; /* unless it is saved elsewhere */
+  BUILD(b, OP_FORWARD, u, visit->micro, params, in, out, work, keeps ? saved_of(b, u) : -1,
+        b->plan->unit[u].scales);
 }
 
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
 {
-  int u = visit->unit;
-  struct instr *decode = build_emit(b, OP_DECODE, u, visit->micro);
-  b->unit[u].x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_use(decode, DECODE_PARAMS, params);
-  build_use(decode, DECODE_IN, b->unit[u - 1].x);
-  build_use(decode, DECODE_OUT, b->unit[u].x);
-  build_use(decode, DECODE_WORK, build_work(b, b->size.work_decode));
-  build_use(decode, DECODE_CACHE, b->unit[u].cache);
+  const int u = visit->unit, out = stream_of(b, u), work = build_work(b, b->size.work_decode);
+  BUILD(b, OP_DECODE, u, visit->micro, params, b->unit[u - 1].x, out, work, b->unit[u].cache);
 }
 
 static void emit_logits(struct builder *b, const struct visit *visit, int params)
 {
-  struct instr *logits = build_emit(b, OP_LOGITS, visit->unit, visit->micro);
-  build_use(logits, LOGITS_PARAMS, params);
-  build_use(logits, LOGITS_IN, b->unit[b->model->blocks].x);
-  build_use(logits, LOGITS_WORK, build_work(b, b->size.work_loss));
-  build_use(logits, LOGITS_OUT, b->plan->logits);
+  BUILD(b, OP_LOGITS, visit->unit, visit->micro, params, b->unit[b->model->blocks].x,
+        build_work(b, b->size.work_loss), b->plan->logits);
 }
 
 static void emit_loss(struct builder *b, const struct visit *visit, int params)
 {
   const struct plan *plan = b->plan;
-  struct instr *loss = build_emit(b, OP_LOSS, visit->unit, visit->micro);
-  build_use(loss, LOSS_PARAMS, params);
-  build_use(loss, LOSS_IN, b->unit[b->model->blocks].x);
-  build_use(loss, LOSS_TOKENS, plan->tokens[visit->micro]);
+  const int work = build_work(b, b->size.work_loss);
+  struct instr *loss =
+      BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[b->model->blocks].x,
+            plan->tokens[visit->micro], plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
-  build_use(loss, LOSS_WORK, build_work(b, b->size.work_loss));
   if (plan->input.mode != PLAN_TRAIN)
     return;
   b->d[visit->micro] = build_stream(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
@@ -481,14 +468,10 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
 {
-  int u = visit->unit;
-  struct instr *recompute = build_emit(b, OP_RECOMPUTE, u, visit->micro);
-  b->unit[u].saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_use(recompute, FORWARD_PARAMS, params);
-  build_use(recompute, FORWARD_IN, b->unit[u].x_in);
-  build_use(recompute, FORWARD_WORK, build_work(b, b->size.work_forward_saved));
-  build_use(recompute, FORWARD_SAVED, b->unit[u].saved);
-  build_use_scales(b, recompute, FORWARD_SCALES);
+  const int u = visit->unit, saved = saved_of(b, u),
+            work = build_work(b, b->size.work_forward_saved);
+  BUILD(b, OP_RECOMPUTE, u, visit->micro, params, b->unit[u].x_in, -1, work, saved,
+        b->plan->unit[u].scales);
 }
 
 /* Memory is full until the first activations are released. Until then a backward pass in tight room
@@ -505,29 +488,23 @@ static int64_t backward_room(const struct builder *b, int u)
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
 {
-  int u = visit->unit;
+  const int u = visit->unit;
   if (build_recomputes(b, u))
     emit_recompute(b, visit, params);
-  struct instr *backward = build_emit(b, OP_BACKWARD, u, visit->micro);
-  build_use(backward, BACKWARD_PARAMS, params);
-  build_use(backward, BACKWARD_IN, b->unit[u].x_in);
-  build_use(backward, BACKWARD_SAVED, b->unit[u].saved);
-  build_use(backward, BACKWARD_D, b->d[visit->micro]);
-  build_use(backward, BACKWARD_WORK, build_work(b, backward_room(b, u)));
-  build_use_scales(b, backward, BACKWARD_SCALES);
+  const int work = build_work(b, backward_room(b, u));
+  struct instr *backward =
+      BUILD(b, OP_BACKWARD, u, visit->micro, params, b->unit[u].x_in, b->unit[u].saved,
+            b->d[visit->micro], work, -1, b->plan->unit[u].scales);
   build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
-  struct instr *backward = build_emit(b, OP_EMBED_BACKWARD, 0, m);
-  build_use(backward, EMBED_BACKWARD_TOKENS, b->plan->tokens[m]);
-  build_use(backward, EMBED_BACKWARD_D, b->d[m]);
+  struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->tokens[m], b->d[m]);
   if (b->model->head > 0)
     build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
-  else
-    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams,
-              true); /* to what the head wrote */
+  else /* to what the head wrote */
+    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams, true);
 }
 
 /* Gathers of later visits run during a visit. Their memory must not become the memory of the
@@ -565,7 +542,7 @@ static void emit_visit(struct builder *b, int v)
     keep_buffers(b, before, after);
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
-    build_use(build_emit(b, OP_RELEASE, visit->unit, micro_of(b, visit)), RELEASE_PARAMS, params);
+    BUILD(b, OP_RELEASE, visit->unit, micro_of(b, visit), params);
 }
 
 /* A tied embedding adds to what the head wrote. If the step is one sum, the embedding's part of all
@@ -622,7 +599,7 @@ static void emit_step(struct builder *b)
 {
   enum plan_mode mode = b->plan->input.mode;
   for (int m = 0; m < b->micros; m++)
-    build_use(build_emit(b, OP_LOAD, -1, m), LOAD_TOKENS, b->plan->tokens[m]);
+    BUILD(b, OP_LOAD, -1, m, b->plan->tokens[m]);
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
     if (mode != PLAN_TRAIN)
@@ -640,71 +617,61 @@ static void emit_step(struct builder *b)
 
 /* ---- */
 
-static enum status alloc_units(struct plan *plan)
+static void alloc(struct builder *b)
 {
-  const int units = plan->input.model->units;
-  const enum status status = mem_new(MEM_META, units, &plan->unit);
-  for (int u = 0; u < units && !status; u++) {
-    struct plan_unit *unit = &plan->unit[u];
-    *unit = (struct plan_unit){.master = -1,
-                               .frozen = -1,
-                               .residual = -1,
-                               .working = -1,
-                               .shared = -1,
-                               .pending = -1,
-                               .copy = -1,
-                               .copy_mine = -1,
-                               .scales = -1,
-                               .codes = -1};
-    for (int s = 0; s < PLAN_MAX_STATE; s++)
-      unit->state[s] = -1;
-  }
-  return status;
-}
-
-static enum status alloc_builder(struct builder *b)
-{
+  static const struct plan_unit no_unit = {.master = -1,
+                                           .frozen = -1,
+                                           .residual = -1,
+                                           .working = -1,
+                                           .shared = -1,
+                                           .pending = -1,
+                                           .copy = -1,
+                                           .copy_mine = -1,
+                                           .scales = -1,
+                                           .codes = -1,
+                                           .state = {[0 ... PLAN_MAX_STATE - 1] = -1}};
+  static const struct unit_buffers no_buffers = {.params = -1,
+                                                 .trained = -1,
+                                                 .shared = -1,
+                                                 .grads = -1,
+                                                 .shard = -1,
+                                                 .piece = -1,
+                                                 .residual_until = -1,
+                                                 .sent = {[0 ... GROUP_COUNT - 1] = -1},
+                                                 .received = {[0 ... GROUP_COUNT - 1] = -1}};
   const int units = b->model->units;
-  const int64_t visits = (int64_t)b->micros * 2 * units;
-  enum status status = mem_new(MEM_META, b->micros, &b->plan->tokens);
-  if (!status)
-    status = mem_new(MEM_META, b->micros, &b->d);
-  if (!status)
-    status = mem_new(MEM_META, units, &b->unit);
-  if (!status)
-    status = mem_new(MEM_META, units, &b->pending);
-  if (!status)
-    status = mem_new(MEM_META, visits, &b->visit);
-  if (!status)
-    status = mem_new(MEM_META, visits, &b->window);
-  for (int u = 0; u < units && !status; u++) {
-    b->unit[u] = (struct unit_buffers){.params = -1,
-                                       .trained = -1,
-                                       .shared = -1,
-                                       .grads = -1,
-                                       .shard = -1,
-                                       .piece = -1,
-                                       .residual_until = -1};
-    for (int g = 0; g < GROUP_COUNT; g++)
-      b->unit[u].sent[g] = b->unit[u].received[g] = -1;
+  const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
+  b->status = mem_new(MEM_META, units, &b->plan->unit);
+  if (!b->status)
+    b->status = mem_new(MEM_META, micros, &b->plan->tokens);
+  if (!b->status)
+    b->status = mem_new(MEM_META, micros, &b->d);
+  if (!b->status)
+    b->status = mem_new(MEM_META, units, &b->unit);
+  if (!b->status)
+    b->status = mem_new(MEM_META, units, &b->pending);
+  if (!b->status)
+    b->status = mem_new(MEM_META, visits, &b->visit);
+  if (!b->status)
+    b->status = mem_new(MEM_META, visits, &b->window);
+  for (int u = 0; u < units && !b->status; u++) {
+    b->plan->unit[u] = no_unit;
+    b->unit[u] = no_buffers;
   }
-  return status;
 }
 
-static enum status build(struct builder *b)
+static void build(struct builder *b)
 {
-  enum status status = alloc_builder(b);
-  if (!status)
-    status = pack_units(b);
-  if (status)
-    return status;
+  choose(b);
+  b->status = pack_units(b);
+  if (b->status)
+    return;
   list_visits(b, b->pending); /* which is still empty: room for one number per unit */
-  status = build_begin(b);
-  if (status)
-    return status;
+  b->status = build_begin(b);
+  if (b->status)
+    return;
   add_storage(b);
   emit_step(b);
-  return b->status;
 }
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
@@ -725,19 +692,17 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
-  status = alloc_units(b.plan);
-  if (!status) {
-    choose(&b);
-    status = build(&b);
-  }
+  alloc(&b);
+  if (!b.status)
+    build(&b);
   mem_free(b.d);
   mem_free(b.unit);
   mem_free(b.pending);
   mem_free(b.visit);
   mem_free(b.window);
-  if (status)
+  if (b.status)
     plan_destroy(b.plan);
   else
     *out = b.plan;
-  return status;
+  return b.status;
 }

@@ -44,11 +44,11 @@ void build_save_input(struct builder *b, int v)
     return;
   struct unit_buffers *unit = &b->unit[u];
   unit->act = build_stream(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
+  BUILD(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
   if (b->plan->unit[u].policy.keep != KEEP_INPUT_NVME)
     return;
   const int slot = build_stream(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
+  BUILD(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
   unit->act = slot;
 }
 
@@ -60,7 +60,7 @@ void build_save_activations(struct builder *b, int v)
     return;
   struct unit_buffers *unit = &b->unit[u];
   unit->act = build_bytes(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_move(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
+  BUILD(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
 }
 
 /* Keeps the buffers of a few visits ago in place until now. */
@@ -85,7 +85,7 @@ static void read_back(struct builder *b, const struct visit *visit)
   if (b->plan->unit[visit->unit].policy.keep != KEEP_INPUT_NVME)
     return;
   const int act = build_stream(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
+  BUILD(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
   unit->act = act;
 }
 
@@ -99,7 +99,7 @@ static void fetch_back(struct builder *b, const struct visit *visit)
   else
     back = unit->saved =
         build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_move(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
+  BUILD(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
 }
 
 /* Data are fetched from host memory as far ahead as parameters, and from the disk twice as far, but

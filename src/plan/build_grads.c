@@ -206,78 +206,71 @@ static int magnitudes_of(struct builder *b, enum plan_group group, int u, int st
 }
 
 /* The buffer of the largest magnitude, at byte `at` of the staging buffer. */
-static int find_largest(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                        int staging, int64_t at)
+static int find_largest(struct builder *b, const struct reduction *r, int64_t at)
 {
-  const int residual = build_residual_here(b, u), all = magnitudes_of(b, group, u, staging),
-            largest = floats_in(b, "largest", u, staging, at, 1);
-  struct instr *find = build_move(b, OP_MAGNITUDE, u, micro, whole, all);
-  set_group(b, find, group);
-  build_use(find, MAGNITUDE_LARGEST, largest);
-  if (residual >= 0) {
+  const int u = r->unit, residual = build_residual_here(b, u),
+            all = magnitudes_of(b, r->group, u, r->staging),
+            largest = floats_in(b, "largest", u, r->staging, at, 1);
+  struct instr *find = BUILD(b, OP_MAGNITUDE, u, r->micro, r->whole, all, largest, residual);
+  set_group(b, find, r->group);
+  if (residual >= 0)
     find->use[MAGNITUDE_GRADS].access = ACCESS_ADD;
-    build_use(find, MAGNITUDE_RESIDUAL, residual);
-  }
-  use_work(b, find, MAGNITUDE_WORK, staging,
-           encode_work(b, group, u, b->plan->buffer[whole].elements));
+  use_work(b, find, MAGNITUDE_WORK, r->staging,
+           encode_work(b, r->group, u, b->plan->buffer[r->whole].elements));
   return largest;
 }
 
-void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging, int largest)
+void build_encode(struct builder *b, const struct reduction *r, int messages, int largest)
 {
-  const int residual = build_residual_here(b, u);
-  struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
-  set_group(b, encode, group);
-  if (largest >= 0)
-    build_use(encode, ENCODE_LARGEST, largest);
+  const int u = r->unit, residual = build_residual_here(b, u);
+  struct instr *encode =
+      BUILD(b, OP_ENCODE, u, r->micro, r->whole, messages, residual, -1, largest);
+  set_group(b, encode, r->group);
   if (residual >= 0 || b->plan->unit[u].policy.sample > 0)
     encode->use[ENCODE_GRADS].access = ACCESS_ADD;
-  if (residual >= 0)
-    build_use(encode, ENCODE_RESIDUAL, residual);
-  use_work(b, encode, ENCODE_WORK, staging,
-           encode_work(b, group, u, b->plan->buffer[whole].elements));
-  build_save_residual(b, u, micro);
+  use_work(b, encode, ENCODE_WORK, r->staging,
+           encode_work(b, r->group, u, b->plan->buffer[r->whole].elements));
+  build_save_residual(b, u, r->micro);
 }
 
 /* With messages at byte `at` of the staging buffer. */
-static void reduce_over(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                        int staging, int64_t at, int part, bool adds)
+static void reduce_over(struct builder *b, struct reduction r, int64_t at)
 {
-  struct unit_buffers *unit = &b->unit[u];
-  const int64_t elements = b->plan->buffer[whole].elements,
-                bytes = build_message_bytes(b, group, u, elements);
-  const bool encodes = !build_sends_gradients(b, group, u);
-  int sent = whole;
+  struct unit_buffers *unit = &b->unit[r.unit];
+  const int64_t elements = b->plan->buffer[r.whole].elements,
+                bytes = build_message_bytes(b, r.group, r.unit, elements);
+  const bool encodes = !build_sends_gradients(b, r.group, r.unit);
+  int sent = r.whole;
   if (encodes) {
-    const int largest = needs_max(b, group, u) ? find_largest(b, group, u, micro, whole, staging,
-                                                              at + aligned(2 * bytes))
-                                               : -1;
-    sent = messages_in(b, "sent", u, staging, at, bytes, &unit->sent[group]);
-    build_encode(b, group, u, micro, whole, sent, staging, largest);
+    const int largest =
+        needs_max(b, r.group, r.unit) ? find_largest(b, &r, at + aligned(2 * bytes)) : -1;
+    sent = messages_in(b, "sent", r.unit, r.staging, at, bytes, &unit->sent[r.group]);
+    build_encode(b, &r, sent, largest);
   }
-  const int received = messages_in(b, "received", u, staging, at + (encodes ? bytes : 0), bytes,
-                                   &unit->received[group]);
-  set_group(b, build_move(b, OP_EXCHANGE, u, micro, sent, received), group);
-  struct instr *sum = build_emit(b, OP_DECODE_SUM, u, micro);
-  set_group(b, sum, group);
-  build_use(sum, DECODE_SUM_MESSAGES, received);
-  build_sum(sum, DECODE_SUM_SHARD, part, adds);
-  use_work(b, sum, DECODE_SUM_WORK, staging, sum_work(b, group, u, elements));
+  const int received = messages_in(b, "received", r.unit, r.staging, at + (encodes ? bytes : 0),
+                                   bytes, &unit->received[r.group]);
+  set_group(b, BUILD(b, OP_EXCHANGE, r.unit, r.micro, sent, received), r.group);
+  struct instr *sum = BUILD(b, OP_DECODE_SUM, r.unit, r.micro, received);
+  set_group(b, sum, r.group);
+  build_sum(sum, DECODE_SUM_SHARD, r.part, r.adds);
+  use_work(b, sum, DECODE_SUM_WORK, r.staging, sum_work(b, r.group, r.unit, elements));
 }
 
-void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int staging, int part, bool adds)
+void build_reduce(struct builder *b, struct reduction r)
 {
-  const int64_t elements = b->plan->buffer[whole].elements;
-  if (!has_hops(b, group, u)) {
-    reduce_over(b, group, u, micro, whole, staging, 0, part, adds);
+  const int64_t elements = b->plan->buffer[r.whole].elements, at = partial_bytes(b, elements);
+  if (!has_hops(b, r.group, r.unit)) {
+    reduce_over(b, r, 0);
     return;
   }
-  const int64_t at = partial_bytes(b, elements);
-  const int partial = floats_in(b, "partial", u, staging, 0, partial_elements(b, elements));
-  reduce_over(b, GROUP_NODE, u, micro, whole, staging, at, partial, false);
-  reduce_over(b, GROUP_ACROSS, u, micro, partial, staging, at, part, adds);
+  struct reduction node = r;
+  node.group = GROUP_NODE;
+  node.adds = false;
+  node.part = floats_in(b, "partial", r.unit, r.staging, 0, partial_elements(b, elements));
+  reduce_over(b, node, at);
+  r.group = GROUP_ACROSS;
+  r.whole = node.part;
+  reduce_over(b, r, at);
 }
 
 bool build_grads_whole(const struct builder *b, int u)
@@ -304,8 +297,7 @@ void build_norm(struct builder *b, int u)
   const struct plan *plan = b->plan;
   const bool host = plan->squares >= 0 && plan_is_on_host(plan, u);
   bool *begun = host ? &b->host_squares : &b->squares;
-  struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
-  build_use(squares, SQUARES_GRADS, b->unit[u].piece);
+  struct instr *squares = BUILD(b, OP_SQUARES, u, -1, b->unit[u].piece);
   build_sum(squares, SQUARES_SUM, host ? plan->squares : plan->metrics, *begun);
   *begun = true;
 }
@@ -313,7 +305,7 @@ void build_norm(struct builder *b, int u)
 /* Over the replicas, or without sharding over the group that has reduced together. */
 static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 {
-  struct instr *gather = build_move(b, OP_GATHER_GRADS, u, -1, part, whole);
+  struct instr *gather = BUILD(b, OP_GATHER_GRADS, u, -1, part, whole);
   if (b->replicas == 1)
     gather->attr.group = GROUP_REDUCE;
 }
@@ -331,45 +323,34 @@ static void emit_direction(struct builder *b, int u)
       build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
   const int piece =
       mine < trained ? build_mine(b, "direction_mine", unit->direction, mine) : unit->direction;
-  struct instr *direction = build_emit(b, OP_DIRECTION, u, -1);
-  build_use(direction, DIRECTION_METRICS, plan->metrics);
-  build_use(direction, DIRECTION_GRADS, unit->grads);
-  build_use(direction, DIRECTION_OUT, piece);
-  build_use(direction, DIRECTION_STATE, plan->unit[u].state[0]);
+  BUILD(b, OP_DIRECTION, u, -1, plan->metrics, unit->grads, piece, plan->unit[u].state[0]);
   if (piece != unit->direction)
-    build_move(b, OP_GATHER_DIRECTION, u, -1, piece, unit->direction);
+    BUILD(b, OP_GATHER_DIRECTION, u, -1, piece, unit->direction);
 }
 
 /* Room for any matrix of the unit. */
 static int transform_work(struct builder *b, int u)
 {
-  const struct plan *plan = b->plan;
-  const struct layout_range all = {0, plan->unit[u].layout.trained};
-  const size_t bytes = optim_transform_workspace(&plan->unit[u].segments, b->element, all);
-  return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK, (int64_t)bytes);
+  const struct plan_unit *own = &b->plan->unit[u];
+  const struct layout_range all = {0, own->layout.trained};
+  if (!optim_has_matrices(&own->segments))
+    return -1;
+  return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK,
+                     (int64_t)optim_transform_workspace(&own->segments, b->element, all));
 }
 
 void build_update(struct builder *b, int u)
 {
-  const int work = optim_has_matrices(&b->plan->unit[u].segments) ? transform_work(b, u) : -1;
   const struct plan *plan = b->plan;
-  struct instr *update = build_emit(b, OP_UPDATE, u, -1);
-  if (plan->unit[u].policy.timing == TIMING_DEFERRED)
-    build_use(update, UPDATE_METRICS, plan->metrics);
-  build_use(update, UPDATE_GRADS, b->unit[u].grads);
-  build_use(update, UPDATE_MASTER, plan->unit[u].master);
-  if (plan->unit[u].working >= 0)
-    build_use(update, UPDATE_WORKING, plan->unit[u].working);
-  if (work >= 0) {
-    build_use(update, UPDATE_DIRECTION, b->unit[u].direction);
-    build_use(update, UPDATE_WORK, work);
-  }
-  if (plan->unit[u].pending >= 0)
-    build_use(update, UPDATE_PENDING, plan->unit[u].pending);
+  const struct plan_unit *own = &plan->unit[u];
+  const int work = transform_work(b, u);
+  struct instr *update =
+      BUILD(b, OP_UPDATE, u, -1, own->policy.timing == TIMING_DEFERRED ? plan->metrics : -1,
+            b->unit[u].grads, own->master, own->working, work < 0 ? -1 : b->unit[u].direction, work,
+            own->pending);
   for (int s = 0; s < plan->states; s++)
-    if (plan->unit[u].state[s] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
-      build_use(update, UPDATE_STATE + s,
-                plan->unit[u].policy.disk ? b->unit[u].state[s] : plan->unit[u].state[s]);
+    if (own->state[s] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
+      build_use(update, UPDATE_STATE + s, own->policy.disk ? b->unit[u].state[s] : own->state[s]);
 }
 
 static void emit_update(struct builder *b, int u)
@@ -389,14 +370,14 @@ static void emit_reduce(struct builder *b, int u, int m)
   }
   if (b->group > 1) {
     const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained);
-    build_reduce(b, GROUP_REDUCE, u, b->reduce_micros ? m : -1, unit->dparams, staging, unit->shard,
-                 b->reduce_micros && m > 0);
+    build_reduce(b, (struct reduction){GROUP_REDUCE, u, b->reduce_micros ? m : -1, unit->dparams,
+                                       staging, unit->shard, b->reduce_micros && m > 0});
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
     const int staging = staging_of(b, GROUP_REPLICAS, u, build_shard(b, u));
-    build_reduce(b, GROUP_REPLICAS, u, -1, unit->shard, staging, unit->piece, false);
+    build_reduce(b, (struct reduction){GROUP_REPLICAS, u, -1, unit->shard, staging, unit->piece});
   }
   build_norm(b, u);
   if (b->replicas > 1)
@@ -456,11 +437,9 @@ void build_updates(struct builder *b)
 void build_metrics(struct builder *b)
 {
   const struct plan *plan = b->plan;
+  const int loss = plan->loss_host >= 0 ? plan->loss_host : plan->loss;
   if (plan->loss_host >= 0)
-    build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
-  struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
-  build_use(metrics, METRICS_LOSS, plan->loss_host >= 0 ? plan->loss_host : plan->loss);
+    BUILD(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
+  struct instr *metrics = BUILD(b, OP_METRICS, -1, -1, loss, -1, plan->squares);
   build_sum(metrics, METRICS_OUT, plan->metrics, b->squares);
-  if (plan->squares >= 0)
-    build_use(metrics, METRICS_SQUARES, plan->squares);
 }

@@ -84,7 +84,7 @@ static struct fetched fetch_part(struct builder *b, const struct window *window,
     plan->buffer[place].scope = build_scope(b);
   } else if (b->group > 1)
     place = build_mine(b, "mine", part, elements);
-  build_move(b, OP_FETCH, u, micro, source, place);
+  BUILD(b, OP_FETCH, u, micro, source, place);
   return (struct fetched){part, place};
 }
 
@@ -104,7 +104,7 @@ void build_host_window(struct builder *b, struct window *window, int micro)
   const bool codes = plan_gathers_codes(plan, u);
   struct fetched trained = {-1, -1}, frozen = {-1, -1};
   if (plan->unit[u].shared >= 0) {
-    build_move(b, OP_FETCH, u, micro, plan->unit[u].shared, window->buffer);
+    BUILD(b, OP_FETCH, u, micro, plan->unit[u].shared, window->buffer);
     return;
   }
   if (plan->unit[u].master >= 0)
@@ -135,13 +135,13 @@ static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
   return buffer;
 }
 
-static void reduce_scatter(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                           int part, bool adds)
+/* Of a reduction without a staging buffer. */
+static void reduce_scatter(struct builder *b, struct reduction r)
 {
-  const int64_t bytes = build_staging_bytes(b, group, u, b->plan->buffer[whole].elements);
-  const int staging =
-      land(b, "staging", u, b->plan->buffer[whole].tier, PURPOSE_STAGING, DTYPE_U8, bytes);
-  build_reduce(b, group, u, micro, whole, staging, part, adds);
+  const struct plan_buffer whole = b->plan->buffer[r.whole];
+  r.staging = land(b, "staging", r.unit, whole.tier, PURPOSE_STAGING, DTYPE_U8,
+                   build_staging_bytes(b, r.group, r.unit, whole.elements));
+  build_reduce(b, r);
 }
 
 /* Members read each other's messages, or gradients, in memory that they share. */
@@ -151,11 +151,9 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
   if (!build_sends_gradients(b, GROUP_REDUCE, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
                 build_message_bytes(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained));
-    build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent, -1);
+    build_encode(b, &(struct reduction){GROUP_REDUCE, u, micro, landed, sent}, sent, -1);
   }
-  struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
-  build_use(sum, SUM_SHARED_SENT, sent);
-  build_sum(sum, SUM_SHARED_SHARD, b->unit[u].grads, adds);
+  build_sum(BUILD(b, OP_SUM_SHARED, u, micro, sent), SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
 
 /* The gradient of an untied head is copied from before the first backward pass on, which does not
@@ -177,19 +175,20 @@ static void reduce_on_host(struct builder *b, int u, int m)
   const int micro = b->reduce_micros ? m : -1,
             landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32,
                           b->plan->unit[u].layout.trained);
-  build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
+  BUILD(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
   leave(b, u, unit->dparams);
   if (shares)
     sum_shared(b, u, micro, landed, m > 0);
   else
-    reduce_scatter(b, GROUP_REDUCE, u, micro, landed, unit->grads, m > 0);
+    reduce_scatter(
+        b, (struct reduction){GROUP_REDUCE, u, micro, landed, .part = unit->grads, .adds = m > 0});
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1)
-    reduce_scatter(b, GROUP_REPLICAS, u, -1, unit->grads, unit->piece, false);
+    reduce_scatter(b, (struct reduction){GROUP_REPLICAS, u, -1, unit->grads, .part = unit->piece});
   build_norm(b, u);
   if (b->replicas > 1)
-    build_move(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
+    BUILD(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
 }
 
 /* The devices reduce, and each one's part of the sum goes to the host. */
@@ -200,24 +199,24 @@ static void reduce_on_device(struct builder *b, int u, int m)
   int shard = unit->dparams;
   if (b->group > 1) {
     shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, build_shard(b, u));
-    reduce_scatter(b, GROUP_REDUCE, u, micro, unit->dparams, shard, false);
+    reduce_scatter(b, (struct reduction){GROUP_REDUCE, u, micro, unit->dparams, .part = shard});
   }
   const int piece = piece_of(b, u, shard);
   if (b->replicas > 1)
-    reduce_scatter(b, GROUP_REPLICAS, u, micro, shard, piece, false);
+    reduce_scatter(b, (struct reduction){GROUP_REPLICAS, u, micro, shard, .part = piece});
   if (b->micros == 1) {
     unit->piece = piece;
     build_norm(b, u);
   }
   if (b->replicas > 1)
-    build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
+    BUILD(b, OP_GATHER_GRADS, u, micro, piece, shard);
   const int landed =
       m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, DTYPE_F32, build_shard(b, u))
             : unit->grads;
-  build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
+  BUILD(b, OP_FETCH_GRAD, u, micro, shard, landed);
   leave(b, u, shard);
   if (m > 0)
-    build_move(b, OP_ACCUMULATE, u, micro, landed, unit->grads);
+    BUILD(b, OP_ACCUMULATE, u, micro, landed, unit->grads);
   if (b->micros > 1 && m == b->micros - 1)
     build_norm(b, u);
 }
@@ -245,36 +244,30 @@ static void read_state(struct builder *b, int u)
 
 static void write_state(struct builder *b, int u)
 {
-  const struct unit_buffers *unit = &b->unit[u];
   struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
-  for (int s = 0; s < b->plan->states; s++) {
-    const int stored = b->plan->unit[u].state[s];
-    if (stored < 0)
-      continue;
-    build_use(write, STATE_FROM + s, unit->state[s]);
-    build_use(write, STATE_TO + s, stored);
-  }
+  for (int s = 0; s < b->plan->states; s++)
+    if (b->plan->unit[u].state[s] >= 0) {
+      build_use(write, STATE_FROM + s, b->unit[u].state[s]);
+      build_use(write, STATE_TO + s, b->plan->unit[u].state[s]);
+    }
 }
 
 /* The working copy of a speculative unit is right from here on. */
 static void repair(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  struct instr *repair = build_emit(b, OP_REPAIR, u, -1);
-  build_use(repair, REPAIR_METRICS, plan->metrics);
-  build_use(repair, REPAIR_GRADS, b->unit[u].grads);
-  build_use(repair, REPAIR_MASTER, plan->unit[u].master);
-  build_use(repair, REPAIR_WORKING, plan->unit[u].working);
+  const struct plan_unit *own = &plan->unit[u];
+  struct instr *repair =
+      BUILD(b, OP_REPAIR, u, -1, plan->metrics, b->unit[u].grads, own->master, own->working);
   for (int s = 0; s < plan->states; s++)
-    if (plan->unit[u].state[s] >= 0)
-      build_use(repair, REPAIR_STATE + s, plan->unit[u].state[s]);
+    build_use(repair, REPAIR_STATE + s, own->state[s]);
 }
 
 static void publish(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   if (plan->unit[u].shared >= 0)
-    build_move(b, OP_PUBLISH, u, -1, plan->unit[u].working, b->unit[u].shared);
+    BUILD(b, OP_PUBLISH, u, -1, plan->unit[u].working, b->unit[u].shared);
 }
 
 static void update(struct builder *b, int u)

@@ -94,24 +94,24 @@ static enum status size_from(size_t bytes, int64_t *out)
   return STATUS_OK;
 }
 
-static enum status measure_decode(const struct plan_input *input, struct model_shape s,
-                                  struct sizes *size)
-{
-  const struct model_ops *ops = input->model->ops;
-  enum status status =
-      size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads),
-                &size->work_decode);
-  return status ? status
-                : size_from(ops->cache_bytes(input->model, s.B, input->capacity), &size->cache);
-}
-
 enum status build_measure(const struct plan_input *input, struct sizes *size)
 {
   const struct model *model = input->model;
   const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
-  enum model_work head = input->mode == PLAN_TRAIN  ? WORK_LOSS_GRADIENT
-                         : input->mode == PLAN_EVAL ? WORK_LOSS
-                                                    : WORK_LOGITS;
+  const bool generates = input->mode == PLAN_GENERATE;
+  const struct {
+    enum model_work what;
+    int64_t *size;
+  } works[] = {{WORK_FORWARD, &size->work_forward},
+               {WORK_FORWARD_SAVED, &size->work_forward_saved},
+               {WORK_BACKWARD, &size->work_backward},
+               {WORK_BACKWARD_TIGHT, &size->work_backward_tight},
+               {generates                   ? WORK_LOGITS
+                : input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT
+                                            : WORK_LOSS,
+                &size->work_loss},
+               {WORK_DECODE, &size->work_decode}};
+  const size_t n = sizeof works / sizeof *works - !generates;
   enum status status = layout_mul(s.B, s.T, &size->tokens);
   if (!status)
     status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
@@ -123,26 +123,11 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
     status = size_from(model_stream_bytes(model, s), &size->x);
   if (!status)
     status = size_from(model->ops->saved_bytes(model, s), &size->saved);
-  if (!status)
+  for (size_t w = 0; w < n && !status; w++)
     status =
-        size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads),
-                  &size->work_forward);
-  if (!status)
-    status = size_from(
-        model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads),
-        &size->work_forward_saved);
-  if (!status)
-    status =
-        size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads),
-                  &size->work_backward);
-  if (!status)
-    status = size_from(
-        model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads),
-        &size->work_backward_tight);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads),
-                       &size->work_loss);
-  if (!status && input->mode == PLAN_GENERATE)
-    status = measure_decode(input, s, size);
+        size_from(model->ops->work_bytes(model, input->device, s, works[w].what, input->threads),
+                  works[w].size);
+  if (!status && generates)
+    status = size_from(model->ops->cache_bytes(model, s.B, input->capacity), &size->cache);
   return status;
 }

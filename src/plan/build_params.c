@@ -53,13 +53,8 @@ static void encode(struct builder *b, int u, int micro, int source, int message)
   if (copy >= 0)
     difference =
         build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
-  struct instr *encode = build_move(b, OP_ENCODE_PARAMS, u, micro, source, message);
-  if (copy >= 0) {
-    build_use(encode, ENCODE_PARAMS_COPY, b->plan->unit[u].copy_mine);
-    build_use(encode, ENCODE_PARAMS_DIFFERENCE, difference);
-  }
-  if (work >= 0)
-    build_use(encode, ENCODE_PARAMS_WORK, work);
+  BUILD(b, OP_ENCODE_PARAMS, u, micro, source, message, b->plan->unit[u].copy_mine, difference,
+        work);
 }
 
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole)
@@ -71,11 +66,8 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
   b->plan->buffer[messages].unit = u; /* they are its parameters */
   const int message = build_mine(b, "message", messages, bytes);
   encode(b, u, micro, source, message);
-  build_move(b, OP_GATHER_MESSAGES, u, micro, message, messages);
+  BUILD(b, OP_GATHER_MESSAGES, u, micro, message, messages);
   const int work = work_of(b, u, elements, b->group);
-  struct instr *decode = build_emit(b, OP_DECODE_PARAMS, u, micro);
-  build_use(decode, DECODE_PARAMS_MESSAGES, messages);
+  struct instr *decode = BUILD(b, OP_DECODE_PARAMS, u, micro, messages, whole, work);
   build_sum(decode, DECODE_PARAMS_WHOLE, whole, b->plan->unit[u].copy >= 0);
-  if (work >= 0)
-    build_use(decode, DECODE_PARAMS_WORK, work);
 }

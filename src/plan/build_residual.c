@@ -35,7 +35,7 @@ static int add_copy(struct builder *b, int u, const char *name, enum plan_tier t
 static void read_residual(struct builder *b, int u, int micro)
 {
   b->unit[u].residual_host = add_copy(b, u, "residual_read", TIER_HOST);
-  build_move(b, OP_READ_RESIDUAL, u, micro, b->plan->unit[u].residual, b->unit[u].residual_host);
+  BUILD(b, OP_READ_RESIDUAL, u, micro, b->plan->unit[u].residual, b->unit[u].residual_host);
 }
 
 static void fetch_residual(struct builder *b, int u, int micro)
@@ -43,7 +43,7 @@ static void fetch_residual(struct builder *b, int u, int micro)
   const int from = is_on_disk(b, u) ? b->unit[u].residual_host : b->plan->unit[u].residual;
   b->unit[u].residual = add_copy(b, u, "residual_here", TIER_DEVICE);
   b->unit[u].residual_until = -1;
-  build_move(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
+  BUILD(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
 }
 
 /* Visits that a copy of the unit's residual may take. A block computes for longer than its copy
@@ -107,12 +107,12 @@ void build_save_residual(struct builder *b, int u, int micro)
   const int home = b->plan->unit[u].residual, here = b->unit[u].residual;
   b->unit[u].residual_until = b->visit_now + copy_visits(b, u);
   if (!is_on_disk(b, u)) {
-    build_move(b, OP_SAVE_RESIDUAL, u, micro, here, home);
+    BUILD(b, OP_SAVE_RESIDUAL, u, micro, here, home);
     return;
   }
   const int back = add_copy(b, u, "residual_back", TIER_HOST);
   b->plan->buffer[back].first =
       b->end_of_visit[1]; /* not the memory of a residual that is still being fetched */
-  build_move(b, OP_SAVE_RESIDUAL, u, micro, here, back);
-  build_move(b, OP_WRITE_RESIDUAL, u, micro, back, home);
+  BUILD(b, OP_SAVE_RESIDUAL, u, micro, here, back);
+  BUILD(b, OP_WRITE_RESIDUAL, u, micro, back, home);
 }

@@ -199,13 +199,8 @@ void build_use(struct instr *instr, int k, int buffer)
                                             [OPERAND_ADD] = ACCESS_ADD,
                                             [OPERAND_SUM] = ACCESS_WRITE,
                                             [OPERAND_SPEND] = ACCESS_READ};
-  instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
-}
-
-void build_use_scales(const struct builder *b, struct instr *instr, int k)
-{
-  if (plan_gathers_codes(b->plan, instr->unit))
-    build_use(instr, k, b->plan->unit[instr->unit].scales);
+  if (buffer >= 0)
+    instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
 }
 
 void build_sum(struct instr *instr, int k, int buffer, bool adds)
@@ -213,20 +208,25 @@ void build_sum(struct instr *instr, int k, int buffer, bool adds)
   instr->use[k] = (struct plan_use){buffer, adds ? ACCESS_ADD : ACCESS_WRITE};
 }
 
-struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int from, int to)
+struct instr *build_instr(struct builder *b, enum op op, int unit, int micro, int n,
+                          const int *buffers)
 {
-  struct instr *move = build_emit(b, op, unit, micro);
-  build_use(move, MOVE_FROM, from);
-  build_use(move, MOVE_TO, to);
-  return move;
+  struct instr *instr = build_emit(b, op, unit, micro);
+  for (int k = 0; k < n; k++)
+    build_use(instr, k, buffers[k]);
+  return instr;
+}
+
+/* Without shards a rank has all of a unit. */
+static void gather_from(const struct builder *b, struct instr *gather)
+{
+  if (!b->shards)
+    gather->attr.group = GROUP_NONE;
 }
 
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
 {
-  struct instr *gather = build_move(b, OP_GATHER, unit, micro, shard, whole);
-  build_use_scales(b, gather, GATHER_BY_SCALES);
-  if (!b->shards)
-    gather->attr.group = GROUP_NONE;
+  gather_from(b, BUILD(b, OP_GATHER, unit, micro, shard, whole, b->plan->unit[unit].scales));
 }
 
 /* Members share the words evenly. */
@@ -250,29 +250,6 @@ static int received_magnitudes(struct builder *b, int unit)
              : build_bytes(b, "magnitudes", unit, TIER_DEVICE, PURPOSE_STAGING, bytes);
 }
 
-static void measure(struct builder *b, int unit, int trained, int frozen, int received)
-{
-  struct instr *measure = build_emit(b, OP_MEASURE, unit, -1);
-  build_use(measure, MEASURE_TRAINED, trained);
-  build_use(measure, MEASURE_FROZEN, frozen);
-  build_use(measure, MEASURE_SCALES, b->plan->unit[unit].scales);
-  build_use(measure, MEASURE_RECEIVED, received);
-  if (!b->shards)
-    measure->attr.group = GROUP_NONE;
-}
-
-static void gather_scales(struct builder *b, int unit, int trained, int received)
-{
-  const int codes = b->plan->unit[unit].codes;
-  struct instr *gather = build_emit(b, OP_GATHER_SCALES, unit, -1);
-  build_use(gather, SCALES_RECEIVED, received);
-  build_use(gather, SCALES_ALL, b->plan->unit[unit].scales);
-  build_use(gather, SCALES_TRAINED, codes < 0 ? -1 : trained);
-  build_use(gather, SCALES_CODES, codes);
-  if (!b->shards)
-    gather->attr.group = GROUP_NONE;
-}
-
 static void add_scales(struct builder *b, int unit, int trained)
 {
   struct plan *plan = b->plan;
@@ -290,14 +267,15 @@ static void add_scales(struct builder *b, int unit, int trained)
 
 int build_scales(struct builder *b, int unit, int trained, int frozen)
 {
-  const struct plan *plan = b->plan;
-  if (!plan_gathers_codes(plan, unit))
+  const struct plan_unit *own = &b->plan->unit[unit];
+  if (!plan_gathers_codes(b->plan, unit))
     return trained;
-  if (plan->unit[unit].scales < 0) {
+  if (own->scales < 0) {
     add_scales(b, unit, trained);
     const int received = received_magnitudes(b, unit);
-    measure(b, unit, trained, frozen, received);
-    gather_scales(b, unit, trained, received);
+    gather_from(b, BUILD(b, OP_MEASURE, unit, -1, trained, frozen, own->scales, received));
+    gather_from(b, BUILD(b, OP_GATHER_SCALES, unit, -1, received, own->scales,
+                         own->codes < 0 ? -1 : trained, own->codes));
   }
-  return plan->unit[unit].codes < 0 ? trained : plan->unit[unit].codes;
+  return own->codes < 0 ? trained : own->codes;
 }

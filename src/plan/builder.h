@@ -122,14 +122,16 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier,
                   enum plan_purpose purpose, enum dtype dtype, int64_t elements);
 /* Appends an instruction without operands, with the attributes of its row. */
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
+/* With operands 0 to n - 1, -1: absent. BUILD() evaluates them in any order. */
+struct instr *build_instr(struct builder *b, enum op op, int unit, int micro, int n,
+                          const int *buffers);
+#define BUILD(b, op, unit, micro, ...)                                                             \
+  build_instr(b, op, unit, micro, sizeof(int[]){__VA_ARGS__} / sizeof(int),                        \
+              (const int[]){__VA_ARGS__})
 /* Operand k is `buffer`, with the access that the operation has there. */
 void build_use(struct instr *instr, int k, int buffer);
-/* The scales of a unit that is gathered in fp8; nothing if the instruction's unit is not. */
-void build_use_scales(const struct builder *b, struct instr *instr, int k);
 /* The same for an operand that may begin or continue a sum. */
 void build_sum(struct instr *instr, int k, int buffer, bool adds);
-/* An operation that reads one buffer, its first operand, and writes another, its second. */
-struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
 
 /* All-gather of a part of a unit, or a cast if this rank has all of it. */
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole);
@@ -166,13 +168,17 @@ int64_t build_message_bytes(const struct builder *b, enum plan_group group, int 
  * are, and received ones. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
                             int64_t elements);
-/* Encodes `whole` as messages into another buffer. The codec's scratch memory is next to `staging`.
- * largest: the largest magnitude, -1: the codec needs none. */
-void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging, int largest);
-/* part = or += this rank's part of the sum of `whole` over `group`. */
-void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int staging, int part, bool adds);
+/* The sum of `whole` over the group, of which this rank gets a part: part = or += it. The scratch
+ * memory of the codec is next to `staging`. */
+struct reduction {
+  enum plan_group group;
+  int unit, micro, whole, staging, part;
+  bool adds;
+};
+/* Encodes `whole` as messages into another buffer. largest: the largest magnitude, -1: the codec
+ * needs none. */
+void build_encode(struct builder *b, const struct reduction *r, int messages, int largest);
+void build_reduce(struct builder *b, struct reduction r);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
 /* The update of a unit. If updates are immediate, it does not use the metrics. */
