@@ -619,26 +619,16 @@ static void emit_step(struct builder *b)
 
 static void alloc(struct builder *b)
 {
-  static const struct plan_unit no_unit = {.master = -1,
-                                           .frozen = -1,
-                                           .residual = -1,
-                                           .working = -1,
-                                           .shared = -1,
-                                           .pending = -1,
-                                           .copy = -1,
-                                           .copy_mine = -1,
-                                           .scales = -1,
-                                           .codes = -1,
-                                           .state = {[0 ... PLAN_MAX_STATE - 1] = -1}};
-  static const struct unit_buffers no_buffers = {.params = -1,
-                                                 .trained = -1,
-                                                 .shared = -1,
-                                                 .grads = -1,
-                                                 .shard = -1,
-                                                 .piece = -1,
-                                                 .residual_until = -1,
-                                                 .sent = {[0 ... GROUP_COUNT - 1] = -1},
-                                                 .received = {[0 ... GROUP_COUNT - 1] = -1}};
+  /* clang-format off */
+  static const struct plan_unit no_unit = {
+      .master = -1, .frozen = -1, .residual = -1, .working = -1, .shared = -1, .pending = -1,
+      .copy = -1, .copy_mine = -1, .scales = -1, .codes = -1,
+      .state = {[0 ... PLAN_MAX_STATE - 1] = -1}};
+  static const struct unit_buffers no_buffers = {
+      .params = -1, .trained = -1, .shared = -1, .grads = -1, .shard = -1, .piece = -1,
+      .residual_until = -1, .sent = {[0 ... GROUP_COUNT - 1] = -1},
+      .received = {[0 ... GROUP_COUNT - 1] = -1}};
+  /* clang-format on */
   const int units = b->model->units;
   const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
   b->status = mem_new(MEM_META, units, &b->plan->unit);
@@ -676,12 +666,8 @@ static void build(struct builder *b)
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
-  struct builder b = {.model = input->model,
-                      .staging = -1,
-                      .work = -1,
-                      .head_gradient = -1,
-                      .magnitudes = -1,
-                      .messages = -1};
+  struct builder b = {.model = input->model, .staging = -1, .work = -1};
+  b.head_gradient = b.magnitudes = b.messages = -1;
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

@@ -15,11 +15,9 @@
 enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
 /* The tiers of an operand. */
+/* clang-format off */
 enum operand_place {
-  PLACE_DEVICE,
-  PLACE_HOST,
-  PLACE_DISK,
-  PLACE_SHARED,
+  PLACE_DEVICE, PLACE_HOST, PLACE_DISK, PLACE_SHARED,
   PLACE_OUTSIDE, /* tokens and logits, which the program reads and writes between steps */
   PLACE_REDUCE,  /* the memory of the reduce lane */
   PLACE_STATE,   /* masters and reduced gradients of the unit */
@@ -29,62 +27,50 @@ enum operand_place {
   PLACE_LANDED,  /* gradients on the host */
   PLACE_ENCODED  /* messages for other ranks: of the reduce lane, or in memory that they share */
 };
+/* clang-format on */
 
 /* The element type of an operand. */
+/* clang-format off */
 enum operand_type {
   TYPE_ANY,
   TYPE_WINDOW,  /* in which parameters are gathered */
   TYPE_COMPUTE, /* of values that units pass to each other */
-  TYPE_GRADIENT,
-  TYPE_MASTER,
-  TYPE_STATE,
-  TYPE_TOKENS,
-  TYPE_FP32,
+  TYPE_GRADIENT, TYPE_MASTER, TYPE_STATE, TYPE_TOKENS, TYPE_FP32,
   TYPE_BYTES, /* of private data of a model or the executor, and of messages */
   TYPE_SENT,  /* of data that the codec sends: messages, or the gradient itself */
   TYPE_FIRST  /* that of operand 0 */
 };
+/* clang-format on */
 
 /* The elements of an operand. They are those of the whole unit, its trained part, this rank's
  * range, or the part that no other rank has. They may also be those of an optimizer state or of
  * operand 0. A sum over a group has three more: a member's gradient, the part that a member gets,
  * and the messages that bring it. A residual is a message of the unit's gradient too. */
+/* clang-format off */
 enum operand_extent {
-  EXTENT_ANY,
-  EXTENT_UNIT,
-  EXTENT_TRAINED,
-  EXTENT_OWNED,
-  EXTENT_PIECE,
-  EXTENT_STATE,
-  EXTENT_FIRST,
-  EXTENT_SUMMED,
-  EXTENT_PART,
-  EXTENT_MESSAGES,
-  EXTENT_RESIDUAL,
+  EXTENT_ANY, EXTENT_UNIT, EXTENT_TRAINED, EXTENT_OWNED, EXTENT_PIECE, EXTENT_STATE, EXTENT_FIRST,
+  EXTENT_SUMMED, EXTENT_PART, EXTENT_MESSAGES, EXTENT_RESIDUAL,
   EXTENT_MEMBERS, /* one for each member of the group */
   EXTENT_SCALES,  /* bytes, each member an equal share */
   EXTENT_ONE
 };
+/* clang-format on */
 
 /* The required buffer, if the plan has only one. */
+/* clang-format off */
 enum operand_role {
-  ROLE_ANY,
-  ROLE_MASTER,
-  ROLE_WORKING,
-  ROLE_PENDING,
+  ROLE_ANY, ROLE_MASTER, ROLE_WORKING, ROLE_PENDING,
   ROLE_STATE,        /* the state itself, or its copy in memory if the state is on NVMe */
   ROLE_STORED_STATE, /* the state itself */
-  ROLE_METRICS,
-  ROLE_LOSS,
-  ROLE_LOSS_HOST,
+  ROLE_METRICS, ROLE_LOSS, ROLE_LOSS_HOST,
   ROLE_SUMMED_LOSS, /* the loss that METRICS sums */
   ROLE_SQUARES,     /* the sum of the unit's squares */
   ROLE_HOST_SQUARES,
   ROLE_RESIDUAL, /* the residual, or its copy that moves between tiers */
-  ROLE_SCALES,
-  ROLE_CODES,
+  ROLE_SCALES, ROLE_CODES,
   ROLE_COPY /* this rank's part of the copy that differences are added to */
 };
+/* clang-format on */
 
 /* A condition on a unit (-1: none) and the input. */
 typedef bool unit_holds(const struct plan *plan, int unit);
@@ -102,13 +88,11 @@ struct operand {
 };
 
 /* The way in which an operation moves data between ranks. */
+/* clang-format off */
 enum op_collective {
-  COLLECTIVE_NONE,
-  COLLECTIVE_BARRIER,
-  COLLECTIVE_GATHER,
-  COLLECTIVE_EXCHANGE,
-  COLLECTIVE_TREE
+  COLLECTIVE_NONE, COLLECTIVE_BARRIER, COLLECTIVE_GATHER, COLLECTIVE_EXCHANGE, COLLECTIVE_TREE
 };
+/* clang-format on */
 
 struct tally;   /* the number of each operation that a unit has in a micro-batch: verify_counts.c */
 struct verify;  /* an instruction that is verified: verify.h */

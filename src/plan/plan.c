@@ -9,29 +9,23 @@
 #include "plan/internal.h"
 #include "plan/ops.h"
 
+/* clang-format off */
 static const char *const lane_names[LANE_COUNT] = {
     [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce",
-    [LANE_HOST] = "host",       [LANE_IO] = "io",         [LANE_H2D] = "h2d",
-    [LANE_D2H] = "d2h",         [LANE_DISK] = "disk",
-};
-
+    [LANE_HOST] = "host", [LANE_IO] = "io", [LANE_H2D] = "h2d", [LANE_D2H] = "d2h",
+    [LANE_DISK] = "disk"};
+static const char *const tier_names[TIER_COUNT] = {
+    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared",
+    [TIER_DISK] = "disk"};
 static const char *const purpose_names[PURPOSE_COUNT] = {
-    [PURPOSE_PARAMS] = "parameters",
-    [PURPOSE_WINDOW] = "gathered parameters",
-    [PURPOSE_WORKING] = "working copy",
-    [PURPOSE_STATE] = "optimizer state",
-    [PURPOSE_RESIDUAL] = "residuals",
-    [PURPOSE_GRADS] = "gradients",
-    [PURPOSE_GRAD_WINDOW] = "whole-unit gradients",
-    [PURPOSE_STAGING] = "staging",
-    [PURPOSE_LANDED] = "landed gradients",
-    [PURPOSE_ACTIVATIONS] = "activations",
-    [PURPOSE_STREAM] = "residual stream",
-    [PURPOSE_WORK] = "work",
-    [PURPOSE_TOKENS] = "tokens",
-    [PURPOSE_CACHE] = "keys and values",
-    [PURPOSE_METRICS] = "results",
-};
+    [PURPOSE_PARAMS] = "parameters", [PURPOSE_WINDOW] = "gathered parameters",
+    [PURPOSE_WORKING] = "working copy", [PURPOSE_STATE] = "optimizer state",
+    [PURPOSE_RESIDUAL] = "residuals", [PURPOSE_GRADS] = "gradients",
+    [PURPOSE_GRAD_WINDOW] = "whole-unit gradients", [PURPOSE_STAGING] = "staging",
+    [PURPOSE_LANDED] = "landed gradients", [PURPOSE_ACTIVATIONS] = "activations",
+    [PURPOSE_STREAM] = "residual stream", [PURPOSE_WORK] = "work", [PURPOSE_TOKENS] = "tokens",
+    [PURPOSE_CACHE] = "keys and values", [PURPOSE_METRICS] = "results"};
+/* clang-format on */
 
 const char *plan_op_name(enum op op)
 {
@@ -39,13 +33,8 @@ const char *plan_op_name(enum op op)
 }
 const char *plan_tier_name(enum plan_tier tier)
 {
-  static const char *const names[TIER_COUNT] = {[TIER_DEVICE] = "device",
-                                                [TIER_HOST] = "host",
-                                                [TIER_SHARED] = "shared",
-                                                [TIER_DISK] = "disk"};
-  return names[tier];
+  return tier_names[tier];
 }
-
 const char *plan_lane_name(enum plan_lane lane)
 {
   return lane_names[lane];
@@ -183,19 +172,15 @@ uint64_t plan_collective_hash(const struct plan *plan)
     if (!collective && !op_rows[instr->op].updates && !instr->attr.fp8)
       continue;
     const bool reads_others = instr->op == OP_SUM_SHARED;
-    const int64_t word[] = {instr->op,
-                            instr->unit,
-                            plan_instr_ranks(plan, instr),
-                            collective ? plan_instr_bytes(plan, instr) : 0,
-                            instr->attr.group,
-                            instr->attr.blocks,
-                            instr->attr.optimizer,
-                            instr->attr.stochastic,
-                            instr->attr.fp8,
-                            (int64_t)instr->attr.seed,
-                            instr->lane,
-                            reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset
-                                         : 0};
+    const struct attributes *attr = &instr->attr;
+    const int64_t bytes = collective ? plan_instr_bytes(plan, instr) : 0,
+                  place =
+                      reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset : 0;
+    /* clang-format off */
+    const int64_t word[] = {
+        instr->op, instr->unit, plan_instr_ranks(plan, instr), bytes, attr->group, attr->blocks,
+        attr->optimizer, attr->stochastic, attr->fp8, (int64_t)attr->seed, instr->lane, place};
+    /* clang-format on */
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
     hash = hash_bytes(hash, &instr->attr.lr_scale, sizeof instr->attr.lr_scale);

@@ -28,51 +28,15 @@
 
 /* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of
  * verify, the simulator and the executor. */
+/* clang-format off */
 enum op {
-  OP_LOAD,
-  OP_GATHER,
-  OP_MEASURE,
-  OP_GATHER_SCALES,
-  OP_ENCODE_PARAMS,
-  OP_GATHER_MESSAGES,
-  OP_DECODE_PARAMS,
-  OP_EMBED,
-  OP_FORWARD,
-  OP_RECOMPUTE,
-  OP_LOSS,
-  OP_LOGITS,
-  OP_DECODE,
-  OP_BACKWARD,
-  OP_EMBED_BACKWARD,
-  OP_RELEASE,
-  OP_MAGNITUDE,
-  OP_ENCODE,
-  OP_READ_RESIDUAL,
-  OP_FETCH_RESIDUAL,
-  OP_SAVE_RESIDUAL,
-  OP_WRITE_RESIDUAL,
-  OP_EXCHANGE,
-  OP_DECODE_SUM,
-  OP_GATHER_GRADS,
-  OP_SQUARES,
-  OP_METRICS,
-  OP_DIRECTION,
-  OP_GATHER_DIRECTION,
-  OP_UPDATE,
-  OP_REPAIR,
-  OP_FETCH,
-  OP_PUBLISH,
-  OP_SAVE_ACT,
-  OP_WRITE_ACT,
-  OP_READ_ACT,
-  OP_FETCH_ACT,
-  OP_FETCH_GRAD,
-  OP_ACCUMULATE,
-  OP_READ_STATE,
-  OP_WRITE_STATE,
-  OP_FETCH_LOSS,
-  OP_SUM_SHARED,
-  OP_COUNT
+  OP_LOAD, OP_GATHER, OP_MEASURE, OP_GATHER_SCALES, OP_ENCODE_PARAMS, OP_GATHER_MESSAGES,
+  OP_DECODE_PARAMS, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD,
+  OP_EMBED_BACKWARD, OP_RELEASE, OP_MAGNITUDE, OP_ENCODE, OP_READ_RESIDUAL, OP_FETCH_RESIDUAL,
+  OP_SAVE_RESIDUAL, OP_WRITE_RESIDUAL, OP_EXCHANGE, OP_DECODE_SUM, OP_GATHER_GRADS, OP_SQUARES,
+  OP_METRICS, OP_DIRECTION, OP_GATHER_DIRECTION, OP_UPDATE, OP_REPAIR, OP_FETCH, OP_PUBLISH,
+  OP_SAVE_ACT, OP_WRITE_ACT, OP_READ_ACT, OP_FETCH_ACT, OP_FETCH_GRAD, OP_ACCUMULATE,
+  OP_READ_STATE, OP_WRITE_STATE, OP_FETCH_LOSS, OP_SUM_SHARED, OP_COUNT
 };
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
@@ -81,36 +45,19 @@ enum { LOAD_TOKENS };
 enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
 enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES, MEASURE_RECEIVED };
 enum { SCALES_RECEIVED, SCALES_ALL, SCALES_TRAINED, SCALES_CODES };
-enum {
-  ENCODE_PARAMS_SHARD,
-  ENCODE_PARAMS_MESSAGE,
-  ENCODE_PARAMS_COPY,       /* this rank's part */
-  ENCODE_PARAMS_DIFFERENCE, /* fp32, of shard and copy */
-  ENCODE_PARAMS_WORK
-};
+/* COPY: this rank's part. DIFFERENCE: fp32, of shard and copy. */
+enum { ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, ENCODE_PARAMS_COPY, ENCODE_PARAMS_DIFFERENCE,
+       ENCODE_PARAMS_WORK };
 enum { GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL };
 enum { DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, DECODE_PARAMS_WORK };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
-enum {
-  FORWARD_PARAMS,
-  FORWARD_IN,
-  FORWARD_OUT,
-  FORWARD_WORK,
-  FORWARD_SAVED,
-  FORWARD_SCALES
-}; /* and RECOMPUTE */
+/* FORWARD and RECOMPUTE */
+enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED, FORWARD_SCALES };
 enum { LOSS_PARAMS, LOSS_IN, LOSS_TOKENS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
 enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
 enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
-enum {
-  BACKWARD_PARAMS,
-  BACKWARD_IN,
-  BACKWARD_SAVED,
-  BACKWARD_D,
-  BACKWARD_WORK,
-  BACKWARD_GRADS,
-  BACKWARD_SCALES
-};
+enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS,
+       BACKWARD_SCALES };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
 enum { MAGNITUDE_GRADS, MAGNITUDE_ALL, MAGNITUDE_LARGEST, MAGNITUDE_RESIDUAL, MAGNITUDE_WORK };
@@ -122,22 +69,17 @@ enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
 enum { DIRECTION_METRICS, DIRECTION_GRADS, DIRECTION_OUT, DIRECTION_STATE };
 enum { GATHER_DIRECTION_PIECE, GATHER_DIRECTION_WHOLE };
-enum {
-  UPDATE_METRICS,
-  UPDATE_GRADS,
-  UPDATE_MASTER,
-  UPDATE_WORKING,
-  UPDATE_DIRECTION, /* of the whole trained part */
-  UPDATE_WORK,
-  UPDATE_PENDING, /* the gradient of the step before, of a speculative unit */
-  UPDATE_STATE
-};
+/* DIRECTION: of the whole trained part. PENDING: the gradient of the step before, of a speculative
+ * unit. */
+enum { UPDATE_METRICS, UPDATE_GRADS, UPDATE_MASTER, UPDATE_WORKING, UPDATE_DIRECTION, UPDATE_WORK,
+       UPDATE_PENDING, UPDATE_STATE };
 enum { REPAIR_METRICS, REPAIR_GRADS, REPAIR_MASTER, REPAIR_WORKING, REPAIR_STATE };
 /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS, and the moves of activations and residuals */
 enum { MOVE_FROM, MOVE_TO };
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
+/* clang-format on */
 
 /* An access is a read, a write of a new value, or a change of the old value. What an operation does
  * with its operands stands at its row in ops.c.
@@ -159,17 +101,12 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   reduce              ENCODE .. METRICS   shared  | one copy per group     | one per rank  |
  *   host                        UPDATE      disk    | states, residuals      | activations   |
  *   h2d d2h disk: FETCH, SAVE_ACT, READ_STATE: copies between tiers */
+/* clang-format off */
 enum plan_lane {
-  LANE_COMPUTE,
-  LANE_GATHER,
-  LANE_REDUCE,
-  LANE_HOST,
-  LANE_IO,
-  LANE_H2D,
-  LANE_D2H,
-  LANE_DISK,
+  LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK,
   LANE_COUNT
 };
+/* clang-format on */
 /* Work that can overlap with the compute lane, and that a forecast can leave out: collectives,
  * copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
@@ -196,6 +133,7 @@ enum plan_scope {
   SCOPE_RANK,  /* each rank has values of its own */
   SCOPE_GROUP  /* all members have the same elements */
 };
+/* clang-format off */
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
@@ -209,19 +147,18 @@ enum plan_purpose {
   PURPOSE_LANDED,  /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
-  PURPOSE_WORK,
-  PURPOSE_TOKENS,
+  PURPOSE_WORK, PURPOSE_TOKENS,
   PURPOSE_CACHE, /* keys and values of the tokens generated so far */
-  PURPOSE_METRICS,
-  PURPOSE_COUNT
+  PURPOSE_METRICS, PURPOSE_COUNT
 };
+/* clang-format on */
 
 enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = UPDATE_STATE + PLAN_MAX_STATE };
 
 struct plan_use {
-  int buffer;
+  int buffer; /* -1: absent */
   enum plan_access access;
-}; /* buffer -1: absent */
+};
 struct plan_wait {
   int instr;
   int back;
@@ -237,12 +174,12 @@ struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
                           * NULL */
-  int blocks;  /* of op_rows[].coded: number of blocks of the gradient, one after another. The group
-                  adds up each block by itself, and the parts that a member gets lie one after
-                  another. Elsewhere 0. */
+  int blocks; /* of op_rows[].coded: number of blocks of the gradient, one after another. The group
+                 adds up each block by itself, and the parts that a member gets lie one after
+                 another. Elsewhere 0. */
   struct codec residual; /* MAGNITUDE, ENCODE: of the unit's residuals; ops NULL: it has none */
-  int64_t sample; /* ENCODE: steps between measurements of the errors of its messages; 0: never */
-  double clip; /* METRICS: largest norm of the gradient; 0: any */
+  int64_t sample;  /* ENCODE: steps between measurements of the errors of its messages; 0: never */
+  double clip;     /* METRICS: largest norm of the gradient; 0: any */
   double lr_scale; /* UPDATE: factor of the learning rate. Elsewhere 0. */
   /* The optimizer of op_rows[].updates. Its settings are those of plan_input.optim. */
   enum optimizer optimizer;

@@ -516,28 +516,20 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   const struct moment moment = moment_of(input, unit, &place, &codecs);
   const enum working working = working_of(input, &place, &codecs, moment.timing);
   const bool once = gathers_once(input, unit), codes = gathers_codes(input, unit, &place, &codecs);
+  /* clang-format off */
   return (struct unit_policy){
-      .host = place.host,
-      .disk = place.disk,
+      .host = place.host, .disk = place.disk, .sums = place.sums,
       .compute = input->device->compute,
       .window = codes ? DTYPE_F8_E4M3 : input->device->compute,
       .keeps_codes = codes && working == WORKING_OWN && !place.host && !once,
-      .state = asked->moments,
-      .across = codecs.across,
-      .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
-      .grads = codecs.grads,
-      .residual = codecs.residual,
-      .weights = codecs.weights,
-      .difference = codecs.difference,
-      .apart = codecs.apart,
-      .residual_tier = asked->residual,
-      .sample = asked->sample,
+      .state = asked->moments, .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
+      .across = codecs.across, .grads = codecs.grads, .residual = codecs.residual,
+      .weights = codecs.weights, .difference = codecs.difference, .apart = codecs.apart,
+      .residual_tier = asked->residual, .sample = asked->sample,
       .working = codes && !place.host ? WORKING_NONE : working,
-      .sums = place.sums,
       .gather_once = once,
       .each_micro = asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro),
-      .timing = moment.timing,
-      .waits = moment.waits,
-      .tight = asked->tight,
-      .keep = keep_of(input, unit)};
+      .timing = moment.timing, .waits = moment.waits,
+      .tight = asked->tight, .keep = keep_of(input, unit)};
+  /* clang-format on */
 }
