@@ -150,64 +150,54 @@ static const int64_t long_shapes[][4] = {
     {3, 5, 1000, 31},
     {2, 258, 800, 2}}; /* several tasks of rows, of columns, of both */
 
+static struct product shaped(const int64_t *shape)
+{
+  return (struct product){
+      .sequences = shape[0], .T = shape[1], .columns = shape[2], .depth = shape[3]};
+}
+
+static struct product gradient(const int64_t *shape)
+{
+  return (struct product){
+      .sequences = shape[0], .T = shape[1], .columns = shape[2], .rows = shape[3], .trans_a = true};
+}
+
 DEVICE_TEST(tokens_times_weights)
 {
-  for (int s = 0; s < 3; s++)
-    for (int trans_b = 0; trans_b < 2; trans_b++)
-      for (int accumulate = 0; accumulate < 2; accumulate++) {
-        const int64_t *shape = shapes[s], *longer = long_shapes[s];
-        check((struct product){.sequences = shape[0],
-                               .T = shape[1],
-                               .columns = shape[2],
-                               .depth = shape[3],
-                               .trans_b = trans_b,
-                               .accumulate = accumulate});
-        check((struct product){.sequences = longer[0],
-                               .T = longer[1],
-                               .columns = longer[2],
-                               .depth = longer[3],
-                               .trans_b = trans_b,
-                               .accumulate = accumulate});
-      }
+  for (int s = 0; s < 6; s++)
+    for (int options = 0; options < 4; options++) {
+      struct product p = shaped(s < 3 ? shapes[s] : long_shapes[s - 3]);
+      p.trans_b = options & 1, p.accumulate = options & 2;
+      check(p);
+    }
 }
 
 DEVICE_TEST(epilogues)
 {
-  static const enum epilogue all[] = {EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU};
   for (int s = 0; s < 3; s++)
-    for (int e = 0; e < 3; e++) {
-      const int64_t *shape = shapes[s];
-      check((struct product){.sequences = shape[0],
-                             .T = shape[1],
-                             .columns = shape[2],
-                             .depth = shape[3],
-                             .trans_b = e == 2,
-                             .epilogue = all[e]});
+    for (enum epilogue e = EPILOGUE_BIAS; e <= EPILOGUE_DGELU; e++) {
+      struct product p = shaped(shapes[s]);
+      p.trans_b = e == EPILOGUE_DGELU, p.epilogue = e;
+      check(p);
     }
 }
 
 /* Here the sum runs over the tokens: the split that must not show is that of the sum. */
 DEVICE_TEST(weight_gradients)
 {
+  /* the last but one: more than one block of k in a sequence */
+  static const int64_t more[][4] = {{3, 3, 800, 300}, {2, 450, 30, 9}, {2, 9, 17, 21}};
   for (int s = 0; s < 3; s++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-      const int64_t *shape = shapes[s];
-      check((struct product){.sequences = shape[0],
-                             .T = shape[1],
-                             .columns = shape[2],
-                             .rows = shape[3],
-                             .trans_a = true,
-                             .accumulate = accumulate});
+      struct product p = gradient(shapes[s]);
+      p.accumulate = accumulate;
+      check(p);
     }
-  check((struct product){.sequences = 3, .T = 3, .columns = 800, .rows = 300, .trans_a = true});
-  check((struct product){.sequences = 2,
-                         .T = 450,
-                         .columns = 30,
-                         .rows = 9,
-                         .trans_a = true,
-                         .accumulate = true}); /* more than one block of k in a sequence */
-  check((struct product){
-      .sequences = 2, .T = 9, .columns = 17, .rows = 21, .trans_a = true, .trans_b = true});
+  for (int s = 0; s < 3; s++) {
+    struct product p = gradient(more[s]);
+    p.accumulate = s == 1, p.trans_b = s == 2;
+    check(p);
+  }
 }
 
 DEVICE_TEST(one_piece_and_an_uneven_last_tile)
@@ -295,38 +285,24 @@ static void check_add(struct product p, float scale, float add_scale)
 
 DEVICE_TEST(something_is_added)
 {
-  for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_BIAS; epilogue++)
-    for (int trans_b = 0; trans_b < 2; trans_b++) {
-      check_add((struct product){.sequences = 3,
-                                 .T = 77,
-                                 .columns = 101,
-                                 .depth = 523,
-                                 .trans_b = trans_b,
-                                 .epilogue = (enum epilogue)epilogue},
-                0, 0);
-      check_add((struct product){.sequences = 1,
-                                 .T = 5,
-                                 .columns = 301,
-                                 .depth = 40,
-                                 .trans_b = trans_b,
-                                 .epilogue = (enum epilogue)epilogue},
-                0, 0);
+  /* the last ones: more than half of the room, where it lies in c, and than a row of it */
+  static const int64_t cases[][4] = {
+      {3, 77, 101, 523}, {1, 5, 301, 40}, {1, 700, 700, 20}, {1, 2, 300000, 2}};
+  static const int64_t tokens[] = {3, 50, 40, 30};
+  for (int options = 0; options < 4; options++)
+    for (int s = 0; s < 2; s++) {
+      struct product p = shaped(cases[s]);
+      p.trans_b = options & 1, p.epilogue = options & 2 ? EPILOGUE_BIAS : EPILOGUE_NONE;
+      check_add(p, 0, 0);
     }
   for (int scaled = 0; scaled < 2; scaled++) {
-    check_add((struct product){.sequences = 3, .T = 50, .columns = 40, .rows = 30, .trans_a = true},
-              3 * scaled, -0.5f * scaled);
-    check_add((struct product){.sequences = 1, .T = 5, .columns = 301, .depth = 40}, 3 * scaled,
-              -0.5f * scaled);
+    check_add(gradient(tokens), 3 * scaled, -0.5f * scaled);
+    check_add(shaped(cases[1]), 3 * scaled, -0.5f * scaled);
   }
-  check_add((struct product){.sequences = 1, .T = 700, .columns = 700, .depth = 20}, 0,
-            0); /* more than half of the room, where it lies in c */
-  check_add((struct product){.sequences = 1,
-                             .T = 2,
-                             .columns = 300000,
-                             .depth = 2,
-                             .trans_b = true,
-                             .epilogue = EPILOGUE_BIAS},
-            0, 0); /* than a row */
+  check_add(shaped(cases[2]), 0, 0);
+  struct product p = shaped(cases[3]);
+  p.trans_b = true, p.epilogue = EPILOGUE_BIAS;
+  check_add(p, 0, 0);
 }
 
 DEVICE_TEST(nothing_to_do)
@@ -353,28 +329,15 @@ DEVICE_TEST(guards_fire)
   float *x = normals(16, 1);
   const struct matmul good = {
       .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x, .b = x, .c = x};
-  struct matmul op = good;
-  op.accumulate = true;
-  op.epilogue = EPILOGUE_BIAS;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  op = good;
-  op.accumulate = true;
-  op.add = x;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  op = good;
-  op.accumulate = true;
-  op.scale = 2;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  op = good;
-  op.epilogue = EPILOGUE_DGELU;
-  op.add = op.aux = x;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  op = good;
-  op.k = 0;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  op = good;
-  op.tile = -1;
-  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
+  struct matmul bad[] = {good, good, good, good, good, good};
+  bad[0].accumulate = true, bad[0].epilogue = EPILOGUE_BIAS;
+  bad[1].accumulate = true, bad[1].add = x;
+  bad[2].accumulate = true, bad[2].scale = 2;
+  bad[3].epilogue = EPILOGUE_DGELU, bad[3].add = bad[3].aux = x;
+  bad[4].k = 0;
+  bad[5].tile = -1;
+  for (int i = 0; i < 6; i++)
+    assert_int_equal(ops->matmul(lanes[0], &bad[i]), STATUS_INTERNAL);
 }
 
 /* More than there is room to pack at once: several chunks of rows, of columns, of k. Oracle: the
