@@ -79,6 +79,10 @@ static void *single(struct cut *cut, int64_t elements)
 /* A measured operation. With cut->at NULL it only reserves memory. `n`: further sizes of the
  * operation. */
 typedef void operation(const struct model *m, struct cut *cut, const int64_t *n);
+#define UNUSED __attribute__((unused))
+#define MEASURED(name)                                                                             \
+  static void name(UNUSED const struct model *m, UNUSED struct cut *cut, UNUSED const int64_t *n)
+#define CALL(name, ...) must(cut->at ? ops->name(lane, __VA_ARGS__) : STATUS_OK)
 
 static void fill(size_t bytes)
 {
@@ -124,26 +128,20 @@ static double measure(const struct model *m, operation *op, const int64_t *n)
   return run(m, op, n, need.used, places, runs) / runs;
 }
 
-static void report_bytes(const struct model *m, const char *name, operation *op, const int64_t *n,
-                         double bytes)
+static void report(const struct model *m, const char *name, operation *op, const int64_t *n,
+                   double work, bool flops)
 {
   const double s = measure(m, op, n);
-  if (s > 0)
+  if (s <= 0)
+    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
+  else if (flops)
+    printf("%-12s %-34s %10.1f us %8.1f TFLOP/s\n", m->name, name, s * 1e6, work / s * 1e-12);
+  else
     printf("%-12s %-34s %10.1f us %8.0f GB/s  %4.2f of a copy\n", m->name, name, s * 1e6,
-           bytes / s * 1e-9, bytes / s / copy_rate);
-  else
-    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
+           work / s * 1e-9, work / s / copy_rate);
 }
-
-static void report_flops(const struct model *m, const char *name, operation *op, const int64_t *n,
-                         double flops)
-{
-  const double s = measure(m, op, n);
-  if (s > 0)
-    printf("%-12s %-34s %10.1f us %8.1f TFLOP/s\n", m->name, name, s * 1e6, flops / s * 1e-12);
-  else
-    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
-}
+#define report_bytes(...) report(__VA_ARGS__, false)
+#define report_flops(...) report(__VA_ARGS__, true)
 
 /* --- products ------------------------------------------------------------ */
 
@@ -154,7 +152,7 @@ static const char *const what_names[] = {"forward",     "forward bias", "forward
                                          "forward add", "input",        "input dgelu",
                                          "weight"};
 
-static void product(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(product)
 {
   const int64_t rows = n[ROWS], in = n[IN], out = n[OUT], ld = n[LD];
   const bool transposed = n[TRANSPOSED];
@@ -164,18 +162,8 @@ static void product(const struct model *m, struct cut *cut, const int64_t *n)
   void *other = half(cut, what == FORWARD_GELU || what == FORWARD_ADD ? rows * ld
                           : what == INPUT_DGELU                       ? rows * in
                                                                       : 0);
-  (void)m;
-  struct matmul op = {.m = rows,
-                      .n = out,
-                      .k = in,
-                      .tile = rows,
-                      .trans_b = transposed,
-                      .a = x,
-                      .b = w,
-                      .c = y,
-                      .lda = in,
-                      .ldb = transposed ? in : out,
-                      .ldc = ld};
+  struct matmul op = {.m = rows, .n = out, .k = in, .tile = rows, .trans_b = transposed, .a = x};
+  op.b = w, op.c = y, op.lda = in, op.ldb = transposed ? in : out, op.ldc = ld;
   if (what == FORWARD_BIAS || what == FORWARD_GELU || (what == FORWARD_ADD && !transposed)) {
     op.bias = bias;
     op.epilogue = what == FORWARD_GELU ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
@@ -209,21 +197,26 @@ static void product(const struct model *m, struct cut *cut, const int64_t *n)
                          .lda = transposed ? ld : in,
                          .ldb = transposed ? in : ld,
                          .ldc = transposed ? in : out};
-  if (cut->at)
-    must(ops->matmul(lane, &op));
+  CALL(matmul, &op);
 }
 
-static void layer(const struct model *m, const char *name, int64_t rows, int64_t in, int64_t out,
-                  int64_t ld, bool transposed, enum what forward, enum what input)
+/* A layer: its numbers without WHAT, and the passes that are measured. */
+struct layer {
+  const char *name;
+  int64_t n[LAYER_NUMBERS];
+  enum what forward, input;
+};
+
+static void measure_layer(const struct model *m, const struct layer *layer)
 {
-  const enum what all[] = {forward, input, WEIGHT};
+  const enum what all[] = {layer->forward, layer->input, WEIGHT};
   for (int i = 0; i < 3; i++) {
-    const int64_t n[LAYER_NUMBERS] = {
-        [ROWS] = rows,  [IN] = in, [OUT] = out, [LD] = ld, [TRANSPOSED] = transposed,
-        [WHAT] = all[i]};
+    int64_t n[LAYER_NUMBERS];
     char what[64];
-    snprintf(what, sizeof what, "%s %s", name, what_names[all[i]]);
-    report_flops(m, what, product, n, 2 * (double)rows * (double)in * (double)out);
+    memcpy(n, layer->n, sizeof n);
+    n[WHAT] = all[i];
+    snprintf(what, sizeof what, "%s %s", layer->name, what_names[all[i]]);
+    report_flops(m, what, product, n, 2 * (double)n[ROWS] * (double)n[IN] * (double)n[OUT]);
   }
 }
 
@@ -240,18 +233,21 @@ static int64_t logit_rows(const struct model *m)
 
 static void bench_products(const struct model *m)
 {
-  const int64_t rows = m->B * m->T, qkv = (m->H + 2 * m->K) * m->D;
-  const bool transposed = !m->gpt2;
-  layer(m, "qkv", rows, m->C, qkv, qkv, transposed, m->qkv_bias ? FORWARD_BIAS : FORWARD, INPUT);
-  layer(m, "projection", rows, m->H * m->D, m->C, m->C, transposed,
-        m->gpt2 ? FORWARD_BIAS : FORWARD, INPUT);
-  if (m->gpt2)
-    layer(m, "up", rows, m->C, m->F, m->F, transposed, FORWARD_GELU, INPUT);
-  else
-    layer(m, "gate and up", rows, m->C, 2 * m->F, 2 * m->F, transposed, FORWARD, INPUT);
-  layer(m, "down", rows, m->F, m->C, m->C, transposed, FORWARD_ADD, m->gpt2 ? INPUT_DGELU : INPUT);
-  const int64_t V = rounded(m->V, device->model.row_multiple);
-  layer(m, "head", logit_rows(m), m->C, V, V, true, FORWARD, INPUT);
+  const int64_t rows = m->B * m->T, C = m->C, F = m->F, heads = m->H * m->D,
+                qkv = heads + 2 * m->K * m->D, up = m->gpt2 ? F : 2 * F,
+                V = rounded(m->V, device->model.row_multiple);
+  const bool t = !m->gpt2;
+  /* clang-format off */
+  const struct layer layers[] = {
+      {"qkv", {rows, C, qkv, qkv, t}, m->qkv_bias ? FORWARD_BIAS : FORWARD, INPUT},
+      {"projection", {rows, heads, C, C, t}, t ? FORWARD : FORWARD_BIAS, INPUT},
+      {t ? "gate and up" : "up", {rows, C, up, up, t}, t ? FORWARD : FORWARD_GELU, INPUT},
+      {"down", {rows, F, C, C, t}, FORWARD_ADD, t ? INPUT : INPUT_DGELU},
+      {"head", {logit_rows(m), C, V, V, true}, FORWARD, INPUT},
+  };
+  /* clang-format on */
+  for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+    measure_layer(m, &layers[i]);
 }
 
 /* --- attention ----------------------------------------------------------- */
@@ -262,21 +258,10 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
   const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D,
                 v = k + m->K * m->D;
   uint16_t *qkv = half(cut, rows * stride), *dqkv = half(cut, rows * stride);
-  struct attention op = {.batch = m->B,
-                         .tokens = m->T,
-                         .heads = m->H,
-                         .kv_heads = m->K,
-                         .head_width = m->D,
-                         .q = qkv,
-                         .k = qkv ? qkv + k : NULL,
-                         .v = qkv ? qkv + v : NULL,
-                         .q_stride = stride,
-                         .k_stride = stride,
-                         .v_stride = stride,
-                         .out = half(cut, rows * k),
-                         .out_stride = k,
-                         .lse = single(cut, rows * m->H),
-                         .room = which};
+  struct attention op = {.batch = m->B, .tokens = m->T, .heads = m->H, .kv_heads = m->K};
+  op.head_width = m->D, op.q = qkv, op.k = qkv ? qkv + k : NULL, op.v = qkv ? qkv + v : NULL;
+  op.q_stride = stride, op.k_stride = stride, op.v_stride = stride, op.out = half(cut, rows * k);
+  op.out_stride = k, op.lse = single(cut, rows * m->H), op.room = which;
   const size_t work_bytes = device->model.attention_workspace(&device->model, &op, 1);
   op.work = take(cut, (int64_t)work_bytes, 1);
   return (struct attention_backward){.forward = op,
@@ -290,19 +275,16 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
                                      .dv_stride = stride};
 }
 
-static void attention_forward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(attention_forward)
 {
   const struct attention_backward op = attention_of(m, cut, ATTENTION_FORWARD);
-  (void)n;
-  if (cut->at)
-    must(ops->attention(lane, &op.forward));
+  CALL(attention, &op.forward);
 }
 
-static void attention_backward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(attention_backward)
 {
   const struct attention_backward op = attention_of(m, cut, (enum attention_room)n[0]);
-  if (cut->at)
-    must(ops->attention_backward(lane, &op));
+  CALL(attention_backward, &op);
 }
 
 /* Longer sequences take the plain kernels minutes. */
@@ -352,7 +334,7 @@ static void bench_sequences(void)
 
 /* --- what memory bounds -------------------------------------------------- */
 
-static void norm(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(norm)
 {
   const int64_t rows = m->B * m->T, C = m->C;
   void *x = half(cut, rows * C), *add = half(cut, rows * C), *sum = half(cut, rows * C),
@@ -360,25 +342,13 @@ static void norm(const struct model *m, struct cut *cut, const int64_t *n)
   float *mean = single(cut, rows), *rstd = single(cut, rows);
   if (!n[0])
     add = sum = NULL;
-  const struct row_norm op = {.rows = rows,
-                              .groups = 1,
-                              .C = C,
-                              .x_stride = C,
-                              .y_stride = C,
-                              .eps = 1e-5f,
-                              .x = x,
-                              .add = add,
-                              .sum = sum,
-                              .gamma = gamma,
-                              .beta = m->gpt2 ? beta : NULL,
-                              .y = y,
-                              .mean = m->gpt2 ? mean : NULL,
-                              .rstd = rstd};
-  if (cut->at)
-    must(ops->norm(lane, &op));
+  struct row_norm op = {.rows = rows, .groups = 1, .C = C, .x_stride = C, .y_stride = C};
+  op.eps = 1e-5f, op.x = x, op.add = add, op.sum = sum, op.gamma = gamma;
+  op.beta = m->gpt2 ? beta : NULL, op.y = y, op.mean = m->gpt2 ? mean : NULL, op.rstd = rstd;
+  CALL(norm, &op);
 }
 
-static void norm_backward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(norm_backward)
 {
   const int64_t rows = m->B * m->T, C = m->C;
   void *dy = half(cut, rows * C), *x = half(cut, rows * C), *dx = half(cut, rows * C),
@@ -389,147 +359,107 @@ static void norm_backward(const struct model *m, struct cut *cut, const int64_t 
            (int64_t)(m->gpt2 ? device->model.layernorm_workspace(&device->model, rows, C, 1)
                              : device->model.rmsnorm_workspace(&device->model, rows, 1, C, 1)),
            1);
-  const struct row_norm_backward op = {.rows = rows,
-                                       .groups = 1,
-                                       .C = C,
-                                       .tile = m->T,
-                                       .x_stride = C,
-                                       .dy_stride = C,
-                                       .dx_stride = C,
-                                       .dy = dy,
-                                       .x = x,
-                                       .gamma = gamma,
-                                       .mean = m->gpt2 ? mean : NULL,
-                                       .rstd = rstd,
-                                       .dx_accumulate = true,
-                                       .accumulate = true,
-                                       .dx = dx,
-                                       .dgamma = dgamma,
-                                       .dbeta = m->gpt2 ? dbeta : NULL,
-                                       .work = work};
-  (void)n;
-  if (cut->at)
-    must(ops->norm_backward(lane, &op));
+  struct row_norm_backward op = {.rows = rows, .groups = 1, .C = C, .tile = m->T, .x_stride = C};
+  op.dy_stride = C, op.dx_stride = C, op.dy = dy, op.x = x, op.gamma = gamma;
+  op.mean = m->gpt2 ? mean : NULL, op.rstd = rstd, op.dx_accumulate = true, op.accumulate = true;
+  op.dx = dx, op.dgamma = dgamma, op.dbeta = m->gpt2 ? dbeta : NULL, op.work = work;
+  CALL(norm_backward, &op);
 }
 
-static void bias_gradient(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(bias_gradient)
 {
   const int64_t rows = m->B * m->T;
   void *d = half(cut, rows * n[0]), *db = single(cut, n[0]);
-  if (cut->at)
-    must(ops->bias_gradient(lane, rows, n[0], m->T, n[0], d, true, db));
+  CALL(bias_gradient, rows, n[0], m->T, n[0], d, true, db);
 }
 
-static void swiglu(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(swiglu)
 {
   const int64_t rows = m->B * m->T;
   void *gu = half(cut, rows * 2 * m->F), *y = half(cut, rows * m->F);
-  (void)n;
-  if (cut->at)
-    must(ops->swiglu(lane, rows, m->F, gu, y));
+  CALL(swiglu, rows, m->F, gu, y);
 }
 
 /* As the models call it: the activation takes the place of its gradient. */
-static void swiglu_backward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(swiglu_backward)
 {
   const int64_t rows = m->B * m->T;
   void *gu = half(cut, rows * 2 * m->F), *dy = half(cut, rows * m->F),
        *dgu = half(cut, rows * 2 * m->F);
-  (void)n;
-  if (cut->at)
-    must(ops->swiglu_backward(lane, rows, m->F, gu, dy, dgu, dy));
+  CALL(swiglu_backward, rows, m->F, gu, dy, dgu, dy);
 }
 
-static void turn(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(turn)
 {
   static float inv_freq[64];
   const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D;
   void *x = half(cut, rows * stride);
-  (void)n;
   for (int64_t i = 0; i < m->D / 2; i++)
     inv_freq[i] = powf(10000, -2 * (float)i / (float)m->D);
-  if (cut->at)
-    must(ops->rope(lane, &(struct rope){.rows = rows,
-                                        .T = m->T,
-                                        .heads = m->H + m->K,
-                                        .D = m->D,
-                                        .stride = stride,
-                                        .inv_freq = inv_freq,
-                                        .x = x}));
+  CALL(rope, &(struct rope){.rows = rows,
+                            .T = m->T,
+                            .heads = m->H + m->K,
+                            .D = m->D,
+                            .stride = stride,
+                            .inv_freq = inv_freq,
+                            .x = x});
 }
 
-static void embedding(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(embedding)
 {
   const int64_t rows = m->B * m->T;
   void *wte = half(cut, m->V * m->C), *wpe = half(cut, m->T * m->C), *x = half(cut, rows * m->C);
-  (void)n;
-  if (cut->at)
-    must(ops->embedding(lane, rows, m->T, m->C, m->V, tokens, wte, m->gpt2 ? wpe : NULL, x));
+  CALL(embedding, rows, m->T, m->C, m->V, tokens, wte, m->gpt2 ? wpe : NULL, x);
 }
 
-static void embedding_backward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(embedding_backward)
 {
   const int64_t rows = m->B * m->T;
   void *dwte = single(cut, m->V * m->C), *dwpe = single(cut, m->T * m->C),
        *dx = half(cut, rows * m->C);
-  (void)n;
-  if (cut->at)
-    must(ops->embedding_backward(lane, rows, m->T, m->C, m->V, tokens, dx, dwte, true,
-                                 m->gpt2 ? dwpe : NULL));
+  CALL(embedding_backward, rows, m->T, m->C, m->V, tokens, dx, dwte, true, m->gpt2 ? dwpe : NULL);
 }
 
-static void classifier(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(classifier)
 {
   const int64_t rows = logit_rows(m), ld = rounded(m->V, device->model.row_multiple);
   void *logits = half(cut, rows * ld);
   double *loss = take(cut, rows, 8);
-  (void)n;
-  if (cut->at)
-    must(ops->cross_entropy(lane, rows, m->V, ld, logits, tokens, 1e-5f, true, loss));
+  CALL(cross_entropy, rows, m->V, ld, logits, tokens, 1e-5f, true, loss);
 }
 
-static void loss_sum(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(loss_sum)
 {
   const int64_t rows = logit_rows(m);
   double *loss = take(cut, rows, 8);
   struct exactsum *sum = take(cut, sizeof *sum, 1);
-  (void)n;
-  if (cut->at)
-    must(ops->sum_exact(lane, rows, loss, sum));
+  CALL(sum_exact, rows, loss, sum);
 }
 
-static void addition(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(addition)
 {
   const int64_t all = m->B * m->T * m->C;
   void *a = half(cut, all), *b = half(cut, all), *out = half(cut, all);
-  (void)n;
-  if (cut->at)
-    must(ops->add(lane, all, a, b, out));
+  CALL(add, all, a, b, out);
 }
 
-static void narrow(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(narrow)
 {
   void *from = single(cut, n[0]), *to = half(cut, n[0]);
-  (void)m;
-  if (cut->at)
-    must(ops->cast(lane, n[0], DTYPE_F32, from, DTYPE_BF16, to));
+  CALL(cast, n[0], DTYPE_F32, from, DTYPE_BF16, to);
 }
 
-static void widen(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(widen)
 {
   void *from = half(cut, n[0]), *to = single(cut, n[0]);
-  (void)m;
-  if (cut->at)
-    must(ops->cast(lane, n[0], DTYPE_BF16, from, DTYPE_F32, to));
+  CALL(cast, n[0], DTYPE_BF16, from, DTYPE_F32, to);
 }
 
-static void squares(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(squares)
 {
   void *x = single(cut, n[0]);
   struct exactsum *sum = take(cut, sizeof *sum, 1);
-  (void)m;
-  if (cut->at)
-    must(ops->sum_squares(lane, n[0], x, sum));
+  CALL(sum_squares, n[0], x, sum);
 }
 
 enum { ELEMENTS, GRADIENT, MOMENTS, COPY, STOCHASTIC, UPDATE_NUMBERS };
@@ -539,44 +469,29 @@ static size_t copied_bytes(const int64_t *n)
   return n[COPY] < 0 ? 0 : dtype_size((enum dtype)n[COPY]);
 }
 
-static void adamw(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(adamw)
 {
   const int64_t all = n[ELEMENTS];
-  const struct update op = {.lr = 1e-4,
-                            .beta1 = 0.9,
-                            .beta2 = 0.95,
-                            .eps = 1e-8,
-                            .decay = 0.1,
-                            .grad_scale = 1,
-                            .bias1 = 0.5,
-                            .bias2 = 0.5,
-                            .grad = (enum dtype)n[GRADIENT],
-                            .states = (enum dtype)n[MOMENTS],
-                            .copy = n[COPY] < 0 ? DTYPE_F32 : (enum dtype)n[COPY],
-                            .stochastic = n[STOCHASTIC]};
+  struct update op = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
+  op.grad_scale = 1, op.bias1 = 0.5, op.bias2 = 0.5, op.grad = (enum dtype)n[GRADIENT];
+  op.states = (enum dtype)n[MOMENTS], op.copy = n[COPY] < 0 ? DTYPE_F32 : (enum dtype)n[COPY];
+  op.stochastic = n[STOCHASTIC];
   void *master = single(cut, all), *grad = take(cut, all, dtype_size(op.grad)),
        *first = take(cut, all, dtype_size(op.states)),
        *second = take(cut, all, dtype_size(op.states)), *working = take(cut, all, copied_bytes(n));
-  (void)m;
-  if (cut->at)
-    must(ops->update(lane, all, &op, master, grad, (void *[]){first, second},
-                     n[COPY] < 0 ? NULL : working));
+  CALL(update, all, &op, master, grad, (void *[]){first, second}, n[COPY] < 0 ? NULL : working);
 }
 
-static void zeros(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(zeros)
 {
   void *x = single(cut, n[0]);
-  (void)m;
-  if (cut->at)
-    must(ops->zero(lane, x, (size_t)n[0] * 4));
+  CALL(zero, x, (size_t)n[0] * 4);
 }
 
-static void copies(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(copies)
 {
   void *from = single(cut, n[0]), *to = single(cut, n[0]);
-  (void)m;
-  if (cut->at)
-    must(ops->copy(lane, to, from, (size_t)n[0] * 4));
+  CALL(copy, to, from, (size_t)n[0] * 4);
 }
 
 static void bench_memory(const struct model *m)
@@ -673,30 +588,27 @@ static struct coded coded_at(const struct codec *codec, struct cut *cut, int64_t
                         {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1), single(cut, 1)}};
 }
 
-static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(encoding)
 {
   const struct codec codec = codec_at(n);
   const struct coded at = coded_at(&codec, cut, n[LENGTH]);
-  (void)m;
   if (cut->at)
     must(codec.ops->encode(&codec, &at.pass, at.x, at.message));
 }
 
 /* Codecs with one scale for all ranks. */
-static void finding_the_largest(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(finding_the_largest)
 {
   float *const x = single(cut, n[LENGTH]), *const out = single(cut, 1);
-  (void)m;
   if (cut->at)
     must(lane->device->ops->max_magnitude(lane, n[LENGTH], x, out));
 }
 
 /* The message is whatever the arena holds: bits of random numbers. */
-static void decoding(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(decoding)
 {
   const struct codec codec = codec_at(n);
   const struct coded at = coded_at(&codec, cut, n[LENGTH]);
-  (void)m;
   if (cut->at)
     must(codec.ops->decode_sum(&codec, &at.pass, at.message, codec.ops->bytes(&codec, n[LENGTH]),
                                false, at.x));
@@ -728,20 +640,13 @@ static void bench_codecs(void)
 static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out,
                         enum what what)
 {
-  product(m, cut,
-          (int64_t[LAYER_NUMBERS]){[ROWS] = m->B * m->T,
-                                   [IN] = in,
-                                   [OUT] = out,
-                                   [LD] = out,
-                                   [TRANSPOSED] = !m->gpt2,
-                                   [WHAT] = what});
+  product(m, cut, (int64_t[LAYER_NUMBERS]){m->B * m->T, in, out, out, !m->gpt2, what});
 }
 
 /* As model/ has it, each operation with operands of its own. */
-static void block_forward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(block_forward)
 {
   const int64_t qkv = (m->H + 2 * m->K) * m->D;
-  (void)n;
   norm(m, cut, (int64_t[]){1});
   one_product(m, cut, m->C, qkv, m->qkv_bias ? FORWARD_BIAS : FORWARD);
   if (!m->gpt2)
@@ -764,9 +669,8 @@ static void gradients(const struct model *m, struct cut *cut, int64_t in, int64_
     bias_gradient(m, cut, &out);
 }
 
-static void block_backward(const struct model *m, struct cut *cut, const int64_t *n)
+MEASURED(block_backward)
 {
-  (void)n;
   gradients(m, cut, m->F, m->C, m->gpt2 ? INPUT_DGELU : INPUT, m->gpt2);
   if (!m->gpt2)
     swiglu_backward(m, cut, NULL);

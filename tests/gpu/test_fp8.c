@@ -262,17 +262,9 @@ static void check_product(const struct product *p)
   }
   memset(c.here, p->accumulate ? 0x3c : 0xff, bytes_there(&c));
   upload(&c);
-  struct matmul op = {.m = m,
-                      .n = n,
-                      .k = k,
-                      .trans_b = true,
-                      .accumulate = p->accumulate,
-                      .gradient = p->kind != ACTIVATION,
-                      .a_blocks = a_blocks,
-                      .lda = k,
-                      .ldb = k,
-                      .ldc = n,
-                      .epilogue = p->epilogue};
+  struct matmul op = {.m = m, .n = n, .k = k, .trans_b = true, .accumulate = p->accumulate};
+  op.gradient = p->kind != ACTIVATION, op.a_blocks = a_blocks, op.lda = k, op.ldb = k, op.ldc = n;
+  op.epilogue = p->epilogue;
   for (const struct side *s = sides; s < sides + 2; s++) {
     op.a = AT(a.code), op.a_scale = AT(a.scale), op.b = AT(b.code), op.b_scale = AT(b.scale);
     op.c = AT(c), op.bias = AT_IF(p->epilogue == EPILOGUE_BIAS || gelu, bias);
@@ -335,14 +327,10 @@ static void code_parts(const struct side *s, const struct weight *w, const struc
   for (int64_t first = 0, columns = FP8_TILE; first < w->columns;
        first += columns, columns = w->columns - first) {
     const int64_t tile = first / FP8_TILE;
-    const struct fp8_turn op = {.rows = w->rows,
-                                .columns = columns,
-                                .ld = w->columns,
-                                .code = (uint8_t *)AT(y->code) + first,
-                                .scale = (float *)AT(y->scale) + tile,
-                                .turned = (uint8_t *)AT(turned->code) + first * w->rows,
-                                .turned_scale =
-                                    (float *)AT(turned->scale) + tile * fp8_pitch(w->rows)};
+    struct fp8_turn op = {.rows = w->rows, .columns = columns, .ld = w->columns};
+    op.code = (uint8_t *)AT(y->code) + first, op.scale = (float *)AT(y->scale) + tile;
+    op.turned = (uint8_t *)AT(turned->code) + first * w->rows;
+    op.turned_scale = (float *)AT(turned->scale) + tile * fp8_pitch(w->rows);
     must(s->ops->fp8_turn(s->lane, &op));
   }
 }
@@ -488,20 +476,10 @@ static void check_norm_output(int64_t rows, int64_t C, int way)
               rstd = floats(rows);
   struct output out = make_output(rows, C);
   const struct side *s = &sides[1];
-  struct row_norm op = {.rows = rows,
-                        .groups = 1,
-                        .C = C,
-                        .x_stride = C,
-                        .y_stride = C,
-                        .eps = 1e-5f,
-                        .x = AT(x),
-                        .add = AT_IF(way & 1, add),
-                        .sum = AT(out.sum),
-                        .gamma = AT(gamma),
-                        .beta = AT_IF(way & 2, beta),
-                        .y = AT(out.plain),
-                        .mean = AT_IF(way & 2, mean),
-                        .rstd = AT(rstd)};
+  struct row_norm op = {.rows = rows, .groups = 1, .C = C, .x_stride = C, .y_stride = C};
+  op.eps = 1e-5f, op.x = AT(x), op.add = AT_IF(way & 1, add), op.sum = AT(out.sum);
+  op.gamma = AT(gamma), op.beta = AT_IF(way & 2, beta), op.y = AT(out.plain);
+  op.mean = AT_IF(way & 2, mean), op.rstd = AT(rstd);
   must(gpu->ops->norm(gpu_lane, &op));
   op.y = NULL;
   (void)gpu_tally();
@@ -549,18 +527,11 @@ static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
               part_dy = make((size_t)(rows * F) * BF16);
   struct operand plain = operand_of(rows, 2 * F, false), turned = operand_of(2 * F, rows, false),
                  wanted = operand_of(F, rows, true), made = operand_of(F, rows, true);
-  struct fp8_swiglu op = {.rows = rows,
-                          .F = F,
-                          .gu = gu.there,
-                          .dy = part_dy.there,
-                          .apart = way & 1,
-                          .turned_apart = way & 2,
-                          .code = plain.code.there,
-                          .scale = plain.scale.there,
-                          .turned = way & 4 ? NULL : turned.code.there,
-                          .turned_scale = turned.scale.there,
-                          .y_turned = way & 8 ? made.code.there : NULL,
-                          .y_turned_scale = made.scale.there};
+  struct fp8_swiglu op = {.rows = rows, .F = F, .gu = gu.there, .dy = part_dy.there};
+  op.apart = way & 1, op.turned_apart = way & 2, op.code = plain.code.there;
+  op.scale = plain.scale.there, op.turned = way & 4 ? NULL : turned.code.there;
+  op.turned_scale = turned.scale.there, op.y_turned = way & 8 ? made.code.there : NULL;
+  op.y_turned_scale = made.scale.there;
   must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu.there, y.there));
   (void)gpu_tally();
   for (op.count = way & 16 ? F : FP8_TILE; op.first < F;
@@ -659,13 +630,8 @@ TEST(refusals)
   op.turned_scale = x.there;
   op.blocks = true;
   assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
-  struct fp8_swiglu gradient = {.rows = 64,
-                                .F = 128,
-                                .count = 128,
-                                .gu = x.there,
-                                .dy = x.there,
-                                .code = x.there,
-                                .scale = x.there};
+  struct fp8_swiglu gradient = {.rows = 64, .F = 128, .count = 128, .gu = x.there, .dy = x.there};
+  gradient.code = x.there, gradient.scale = x.there;
   assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
   gradient.rows = 128;
   gradient.F = 64;
@@ -682,17 +648,9 @@ TEST(refusals)
   const struct fp8_turn turn = {
       .rows = 128, .columns = 192, .ld = 192, .code = x.there, .turned = x.there};
   assert_int_equal(gpu->ops->fp8_turn(gpu_lane, &turn), STATUS_INTERNAL);
-  struct matmul product = {.m = 128,
-                           .n = 128,
-                           .k = 128,
-                           .a = x.there,
-                           .b = x.there,
-                           .c = x.there,
-                           .lda = 128,
-                           .ldb = 128,
-                           .ldc = 128,
-                           .a_scale = x.there,
-                           .b_scale = x.there};
+  struct matmul product = {.m = 128, .n = 128, .k = 128, .a = x.there, .b = x.there, .c = x.there};
+  product.lda = 128, product.ldb = 128, product.ldc = 128, product.a_scale = x.there;
+  product.b_scale = x.there;
   refuses(&product, "reads m x k and n x k codes");
   product.trans_b = product.a_blocks = true;
   refuses(&product, "first operand is in blocks");
@@ -773,11 +731,8 @@ static void bench_tensor(const struct matmul *product, const void *code, const v
                       .op = {.n = m, .k = k, .code = (uint8_t *)product->a},
                       .code = code,
                       .scale = scale};
-  const struct fp8_unify b = {.n = n,
-                              .k = k,
-                              .blocks = true,
-                              .code = (uint8_t *)product->b,
-                              .scale = (float *)product->b_scale};
+  struct fp8_unify b = {.n = n, .k = k, .blocks = true, .code = (uint8_t *)product->b};
+  b.scale = (float *)product->b_scale;
   r.op.scale = (float *)product->a_scale;
   use_one_scale(true);
   must(gpu->ops->fp8_unify(gpu_lane, &b));
@@ -829,16 +784,8 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   both.turned_scale = turned.scale;
   turned_blocks.code = take((size_t)(n * k));
   turned_blocks.scale = take((size_t)scales_of(k, n, true) * sizeof(float));
-  const struct matmul bf16 = {.m = m,
-                              .n = n,
-                              .k = k,
-                              .trans_b = true,
-                              .a = x.there,
-                              .b = w.there,
-                              .c = c,
-                              .lda = k,
-                              .ldb = k,
-                              .ldc = n};
+  struct matmul bf16 = {.m = m, .n = n, .k = k, .trans_b = true, .a = x.there, .b = w.there};
+  bf16.c = c, bf16.lda = k, bf16.ldb = k, bf16.ldc = n;
   struct matmul fp8 = bf16, gradient;
   fp8.a = tiles.code;
   fp8.a_scale = tiles.scale;
