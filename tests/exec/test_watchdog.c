@@ -23,11 +23,17 @@ enum { STUCK_STEP = 2 };
 
 /* The behaviour of a stuck rank when it loads step 2. */
 enum manner { SLEEPS, STOPS, LATE, RECOVERS, BREAKS, BREAKS_BUT_STOPPED_0 };
-struct trouble {
-  struct job *job;
-  int rank;
+
+/* A process of mpirun runs a scene, with the job of this rank. */
+static const struct scene {
+  const char *name;
+  void (*run)(void);
   enum manner manner;
-};
+  double limit_s;
+} * scene;
+static int stuck; /* the scene's rank */
+static struct comm *comm;
+static struct job job;
 
 static _Atomic bool broken;
 
@@ -65,108 +71,92 @@ static void sleep_s(double seconds)
 
 static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
-  const struct trouble *trouble = arg;
-  const int rank = comm_rank(trouble->job->comm);
-  if (step == STUCK_STEP && rank == 0 && trouble->manner == BREAKS_BUT_STOPPED_0)
+  const enum manner manner = scene->manner;
+  const int rank = comm_rank(comm);
+  if (step == STUCK_STEP && rank == 0 && manner == BREAKS_BUT_STOPPED_0)
     raise(SIGSTOP);
-  if (trouble->manner == RECOVERS && step > STUCK_STEP && rank == 0)
+  if (manner == RECOVERS && step > STUCK_STEP && rank == 0)
     sleep_s(0.4); /* the others wait for it most of the time */
-  if (step == STUCK_STEP && (rank == trouble->rank || trouble->rank < 0)) {
-    atomic_store(&broken, trouble->manner == BREAKS || trouble->manner == BREAKS_BUT_STOPPED_0);
-    if (trouble->manner == STOPS)
+  if (step == STUCK_STEP && (rank == stuck || stuck < 0)) {
+    atomic_store(&broken, manner == BREAKS || manner == BREAKS_BUT_STOPPED_0);
+    if (manner == STOPS)
       raise(SIGSTOP);
-    atomic_store(&pauses, trouble->manner == RECOVERS);
-    while (trouble->manner != LATE && trouble->manner != RECOVERS)
+    atomic_store(&pauses, manner == RECOVERS);
+    while (manner != LATE && manner != RECOVERS)
       pause();
     sleep_s(0.6);
   }
-  return job_load(trouble->job, step, micro, tokens, targets);
+  return job_load(arg, step, micro, tokens, targets);
 }
 
-static int tell(const char *what)
+static void need(enum status status, const char *what)
 {
+  if (!status)
+    return;
   fprintf(stderr, "%s: %s\n", what, status_text());
-  return 1;
+  exit(1);
 }
 
-static int train(int rank, enum manner manner, double limit_s)
+static void open_job(double limit_s)
 {
-  struct comm *comm = job_start_mpi();
-  struct job job;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (limit_s > 0)
+    need(job_reopen(&job, &(struct exec_config){.timeout_s = limit_s}), "the executor");
+}
+
+static void run_step(int64_t step)
+{
   struct exec_result result;
-  if (!comm)
-    return 1;
+  need(exec_step(job.exec, step, step + 1, 0.01, &result), "a step");
+}
+
+static void train(void)
+{
   mpi = comm->transport;
-  struct comm_transport_ops transport = *mpi;
+  static struct comm_transport_ops transport;
+  transport = *mpi;
   transport.check = check_link;
   transport.exchange = exchange;
   comm->transport = &transport;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  struct trouble trouble = {.job = &job, .rank = rank, .manner = manner};
-  if (job_reopen(&job,
-                 &(struct exec_config){.load = load, .load_arg = &trouble, .timeout_s = limit_s}))
-    return tell("the executor");
-  for (int step = 0; step < (manner == RECOVERS ? 10 : 4); step++)
-    if (exec_step(job.exec, step, step + 1, 0.01, &result))
-      return tell("a step");
-  job_close(&job);
-  comm_destroy(comm);
-  return 0;
+  open_job(0);
+  need(
+      job_reopen(
+          &job, &(struct exec_config){.load = load, .load_arg = &job, .timeout_s = scene->limit_s}),
+      "the executor");
+  for (int step = 0; step < (scene->manner == RECOVERS ? 10 : 4); step++)
+    run_step(step);
 }
 
-/* Rank 1 never begins the step that the others are in. */
-static int stay_away(void)
+/* A rank never begins the step that the others are in. */
+static void stay_away(void)
 {
-  struct comm *comm = job_start_mpi();
-  struct job job;
-  struct exec_result result;
-  if (!comm)
-    return 1;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
-    return tell("the executor");
+  open_job(1);
   for (int step = 0; step < 4; step++) {
-    while (step == STUCK_STEP && comm_rank(comm) == 1)
+    while (step == STUCK_STEP && comm_rank(comm) == stuck)
       pause();
-    if (exec_step(job.exec, step, step + 1, 0.01, &result))
-      return tell("a step");
+    run_step(step);
   }
-  return 0;
 }
 
 /* Same bits with a watchdog as without, and a pause between steps that is longer than the limit. */
-static int rest(void)
+static void rest(void)
 {
-  struct comm *comm = job_start_mpi();
-  const struct job_setup setup = {.prefetch = 1};
-  struct job_record plain, watched = {0};
-  struct job job;
-  if (!comm)
-    return 1;
-  plain = job_run(comm, &setup);
-  job_open(&job, comm, &setup);
-  if (job_reopen(&job, &(struct exec_config){.timeout_s = 0.5}))
-    return tell("the executor");
+  struct job_record plain = job_run(comm, &(struct job_setup){.prefetch = 1}), watched = {0};
+  open_job(0.5);
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     watched.loss[step] = result.loss;
     watched.grad_norm[step] = result.grad_norm;
-    if (step == 1 && exec_drain(job.exec))
-      return tell("the drain");
-    if (step == 1)
+    if (step == 1) {
+      need(exec_drain(job.exec), "the drain");
       sleep_s(1.5);
+    }
   }
   watched.n = job_parameters(&job);
   watched.params = job_collect(&job);
-  const bool same = memcmp(plain.loss, watched.loss, sizeof plain.loss) == 0 &&
-                    memcmp(plain.grad_norm, watched.grad_norm, sizeof plain.grad_norm) == 0 &&
-                    plain.n == watched.n &&
-                    memcmp(plain.params, watched.params, (size_t)plain.n * sizeof(float)) == 0;
+  job_assert_same(&plain, &watched);
   job_record_free(&plain);
   job_record_free(&watched);
-  job_close(&job);
-  comm_destroy(comm);
-  return same ? 0 : 2;
 }
 
 /* --- tasks next to the steps -------------------------------------------- */
@@ -185,73 +175,62 @@ static void ask(struct watchdog_place *out)
 
 /* A checkpoint in the background of steps that take seconds. It makes no progress on the rank
  * `stuck`, and the other ranks wait for it. -1: it is slow. */
-static int save_behind(int stuck)
+static void save_behind(void)
 {
-  struct comm *comm = job_start_mpi();
-  struct job job;
-  struct exec_result result;
-  if (!comm)
-    return 1;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
-    return tell("the executor");
+  open_job(1);
   atomic_store(&flushes, comm_rank(comm) == stuck);
   watchdog_enter(job.exec, TASK_SAVE, ask, "the checkpoint of step %d", 40);
   const double end = clock_s() + (stuck < 0 ? 2.5 : 30);
   int64_t more = 1;
   for (int step = 0; more; step++) {
-    if (exec_step(job.exec, step, step + 1, 0.01, &result))
-      return tell("a step");
+    run_step(step);
     atomic_fetch_add(&moved, stuck < 0);
     sleep_s(0.05);
     more = clock_s() < end;
-    if (comm_max_i64(comm, &more, 1))
-      return tell("the end");
+    need(comm_max_i64(comm, &more, 1), "the end");
   }
   watchdog_leave(job.exec, TASK_SAVE);
   sleep_s(stuck < 0 ? 1.5 : 0); /* what has ended is not missed */
-  job_close(&job);
-  comm_destroy(comm);
-  return 0;
 }
 
 /* A rank does not come to where the others meet it after a step. */
-static int miss_meeting(int rank)
+static void miss_meeting(void)
 {
-  struct comm *comm = job_start_mpi();
-  struct job job;
-  struct exec_result result;
   int64_t all = 1;
-  if (!comm)
-    return 1;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
-    return tell("the executor");
+  open_job(1);
   for (int step = 0; step < 3; step++) {
-    if (exec_step(job.exec, step, step + 1, 0.01, &result) || exec_drain(job.exec))
-      return tell("a step");
-    while (step == STUCK_STEP && comm_rank(comm) == rank)
+    run_step(step);
+    need(exec_drain(job.exec), "the drain");
+    while (step == STUCK_STEP && comm_rank(comm) == stuck)
       pause();
     watchdog_enter(job.exec, TASK_MEET, NULL, "the meeting after step %d", step);
-    if (comm_max_i64(comm, &all, 1))
-      return tell("the meeting");
+    need(comm_max_i64(comm, &all, 1), "the meeting");
     watchdog_leave(job.exec, TASK_MEET);
   }
-  return 0;
+}
+
+/* A checkpoint of which one rank writes for long. */
+static void wait_for_a_writer(void)
+{
+  open_job(1);
+  atomic_store(&flushes, comm_rank(comm) == 1);
+  watchdog_enter(job.exec, TASK_SAVE, ask, "the checkpoint of step %d", 40);
+  for (int piece = 0; comm_rank(comm) == 1 && piece < 70; piece++) {
+    atomic_fetch_add(&moved, 1);
+    sleep_s(0.05);
+  }
+  need(comm_barrier(comm), "the others");
+  watchdog_leave(job.exec, TASK_SAVE);
 }
 
 /* --- the start of a job -------------------------------------------------- */
 
 /* Rank `stuck` does not come to where the others wait; -1: rank 0 takes long, and the others wait
  * for it. */
-static int begin(int stuck)
+static void begin(void)
 {
-  struct comm *comm = job_start_mpi();
   struct watchdog *start = NULL;
-  if (!comm)
-    return 1;
-  if (watchdog_create(comm, NULL, 1, &start))
-    return tell("the watchdog");
+  need(watchdog_create(comm, NULL, 1, &start), "the watchdog");
   watchdog_start(start, "reading weights-%d", 7);
   while (comm_rank(comm) == stuck)
     pause();
@@ -259,127 +238,127 @@ static int begin(int stuck)
     progress_add();
     sleep_s(0.05);
   }
-  if (comm_barrier(comm))
-    return tell("the others");
+  need(comm_barrier(comm), "the others");
   watchdog_started(start);
   sleep_s(1.5); /* what has ended is not missed */
   watchdog_destroy(start);
-  comm_destroy(comm);
-  return 0;
 }
 
-static int broken_rank; /* of which a transport's groups never come about */
-
+/* A transport's groups never come about on the rank `stuck`; -1: on all ranks. */
 static enum status join(struct comm_group *group)
 {
   comm_begin_call(group->comm);
-  while (broken_rank == -1 || comm_rank(group->comm) == broken_rank)
+  while (stuck == -1 || comm_rank(group->comm) == stuck)
     pause();
   return comm_end_call(group->comm, STATUS_OK);
 }
 
-/* -1: on all ranks. */
-static int join_groups(int stuck)
+static void join_groups(void)
 {
-  struct comm *comm = job_start_mpi();
+  static struct comm_transport_ops transport;
   struct watchdog *start = NULL;
-  struct job job;
-  if (!comm)
-    return 1;
-  broken_rank = stuck;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (watchdog_create(comm, NULL, 1, &start))
-    return tell("the watchdog");
-  struct comm_transport_ops transport = *comm->transport;
+  open_job(0);
+  need(watchdog_create(comm, NULL, 1, &start), "the watchdog");
+  transport = *comm->transport;
   transport.open = join;
   comm->transport = &transport;
-  return job_reopen(&job, &(struct exec_config){.start = start}) ? tell("the executor") : 0;
+  need(job_reopen(&job, &(struct exec_config){.start = start}), "the executor");
 }
 
-/* --- a checkpoint of which one rank writes for long ---------------------- */
-
-static void ask_unequal(struct watchdog_place *out)
-{
-  *out = (struct watchdog_place){.moved = atomic_load(&moved),
-                                 .doing = "flushing its data to the disk",
-                                 .waits = !atomic_load(&flushes)};
-}
-
-static int wait_for_a_writer(void)
-{
-  struct comm *comm = job_start_mpi();
-  struct job job;
-  if (!comm)
-    return 1;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
-    return tell("the executor");
-  atomic_store(&flushes, comm_rank(comm) == 1);
-  watchdog_enter(job.exec, TASK_SAVE, ask_unequal, "the checkpoint of step %d", 40);
-  for (int piece = 0; comm_rank(comm) == 1 && piece < 70; piece++) {
-    atomic_fetch_add(&moved, 1);
-    sleep_s(0.05);
-  }
-  if (comm_barrier(comm))
-    return tell("the others");
-  watchdog_leave(job.exec, TASK_SAVE);
-  job_close(&job);
-  comm_destroy(comm);
-  return 0;
-}
+static const struct scene scenes[] = {
+    {"sleep", train, SLEEPS, 1},
+    {"stop", train, STOPS, 1},
+    {"stop12", train, STOPS, 12},
+    {"break", train, BREAKS, 20},
+    {"breakstop", train, BREAKS_BUT_STOPPED_0, 20},
+    {"late", train, LATE, 20},
+    {"recover", train, RECOVERS, 4},
+    {"away", .run = stay_away},
+    {"rest", .run = rest},
+    {"save", .run = save_behind},
+    {"writer", .run = wait_for_a_writer},
+    {"meet", .run = miss_meeting},
+    {"begin", .run = begin},
+    {"join", .run = join_groups},
+};
+enum { SCENES = sizeof scenes / sizeof *scenes };
 
 /* --- what mpirun says of it ---------------------------------------------- */
 
-static void ended_by_watchdog(const struct again *run)
+/* `words`: what it prints, or, after a !, what it does not; without any it prints nothing. */
+struct row {
+  int ranks;
+  const char *scene;
+  enum status end;
+  const char *words[6];
+};
+
+static const struct again *check(const struct row *row)
 {
-  if (run->code != status_exit_code(STATUS_TIMEOUT))
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_true(run->seconds < 60); /* of which a loaded machine may need most to start and to end */
+  const struct again *run = again_run(program, row->ranks, row->scene);
+  if (run->code != (row->end ? status_exit_code(row->end) : 0))
+    fail_msg("%s: exit code %d:\n%s", row->scene, run->code, run->text);
+  if (!row->words[0])
+    assert_string_equal(run->text, "");
+  if (row->end == STATUS_TIMEOUT)
+    assert_true(run->seconds < 60); /* a loaded machine may need most to start and to end */
+  for (int w = 0; w < 6 && row->words[w]; w++)
+    if (row->words[w][0] != '!')
+      again_says(run, row->words[w]);
+    else if (strstr(run->text, row->words[w] + 1))
+      fail_msg("%s: says '%s':\n%s", row->scene, row->words[w] + 1, run->text);
+  return run;
 }
+
+static void check_rows(int n, const struct row rows[n])
+{
+  for (int r = 0; r < n; r++)
+    check(&rows[r]);
+}
+#define ROWS(rows) (int)(sizeof(rows) / sizeof *(rows)), rows
+
+#define NO_PROGRESS "sluice: rank 0: no progress for 1 s: "
 
 TEST(a_rank_that_sleeps)
 {
-  const struct again *run = again_run(program, 3, "sleep 1");
-  ended_by_watchdog(run);
-  again_says(
-      run,
-      "sluice: rank 0: no progress for 1 s: all ranks wait for rank 1, which is in LOAD m0 (#");
+  const struct row row = {3,
+                          "sleep 1",
+                          STATUS_TIMEOUT,
+                          {NO_PROGRESS "all ranks wait for rank 1, which is in LOAD m0 (#",
+                           "; in LOAD m0 (#", " of step 2; ", "  io       in LOAD m0 (#",
+                           ", which waits for GATHER h.", "!NO ANSWER"}};
+  const struct again *run = check(&row);
   again_says(run, "rank 1: no progress for ");
-  again_says(run, "; in LOAD m0 (#");
-  again_says(run, " of step 2; ");
-  again_says(run, "  io       in LOAD m0 (#");
   again_says(run, "collective ");
-  again_says(run, ", which waits for GATHER h.");
   const char *rank_0 = strstr(run->text, "\nrank 0: "), *rank_1 = strstr(run->text, "\nrank 1: "),
              *rank_2 = strstr(run->text, "\nrank 2: ");
   assert_true(rank_0 && rank_1 && rank_2 && rank_1 < rank_0 && rank_1 < rank_2);
-  assert_null(strstr(run->text, "NO ANSWER"));
 }
 
-TEST(rank_0_itself)
+/* With rank 0 stopped, one rank reports for all that see it. */
+TEST(steps_in_which_nothing_moves)
 {
-  const struct again *run = again_run(program, 2, "sleep 0");
-  ended_by_watchdog(run);
-  again_says(
-      run,
-      "sluice: rank 0: no progress for 1 s: all ranks wait for rank 0, which is in LOAD m0 (#");
-}
-
-TEST(a_single_rank)
-{
-  const struct again *run = again_run(program, 1, "sleep 0");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: the only rank is in LOAD m0 (#");
-}
-
-TEST(a_process_that_is_stopped)
-{
-  const struct again *run = again_run(program, 3, "stop 2");
-  ended_by_watchdog(run);
-  again_says(run, "rank 2: NO ANSWER\n");
-  again_says(run, "all ranks wait for rank 2, which does not answer");
-  assert_null(strstr(run->text, "rank 0 does not answer"));
-  assert_null(strstr(run->text, "sluice: rank 1: "));
+  static const struct row rows[] = {
+      /* clang-format off */
+      {2, "sleep 0", STATUS_TIMEOUT,
+       {NO_PROGRESS "all ranks wait for rank 0, which is in LOAD m0 (#"}},
+      {1, "sleep 0", STATUS_TIMEOUT, {NO_PROGRESS "the only rank is in LOAD m0 (#"}},
+      {3, "stop 2", STATUS_TIMEOUT,
+       {"rank 2: NO ANSWER\n", "all ranks wait for rank 2, which does not answer",
+        "!rank 0 does not answer", "!sluice: rank 1: "}},
+      {2, "stop 0", STATUS_TIMEOUT,
+       {"sluice: rank 1: no progress for 1 s, and rank 0 does not answer",
+        "sluice: rank 1: no progress for "}},
+      {5, "stop 0", STATUS_TIMEOUT,
+       {"sluice: rank 1: no progress for 1 s, and rank 0 does not answer", "!sluice: rank 4: "}},
+      {3, "away 1", STATUS_TIMEOUT,
+       {"all ranks wait for rank 1, which is between steps, with step 1 complete"}},
+      {3, "meet 2", STATUS_TIMEOUT,
+       {NO_PROGRESS "all ranks wait for rank 2, which is between steps, with step 2 complete",
+        "  besides  in the meeting after step 2\n"}},
+      /* clang-format on */
+  };
+  check_rows(ROWS(rows));
 }
 
 /* The limit covers the time in which the rank may have paused. Two runs differ by the limit, and
@@ -387,191 +366,78 @@ TEST(a_process_that_is_stopped)
 TEST(a_silent_rank_ends_the_job_at_the_limit)
 {
   const double base_s = again_run(program, 2, "stop 1")->seconds;
-  const struct again *run = again_run(program, 2, "stop12 1");
-  ended_by_watchdog(run);
-  again_says(run, "all ranks wait for rank 1, which does not answer");
+  const struct row row = {
+      2, "stop12 1", STATUS_TIMEOUT, {"all ranks wait for rank 1, which does not answer"}};
+  const struct again *run = check(&row);
   if (run->seconds - base_s > 11 + 5)
     fail_msg("a limit of 12 s takes %.1f s longer than one of 1 s", run->seconds - base_s);
 }
 
-TEST(rank_0_is_stopped)
+TEST(transports_with_an_error)
 {
-  const struct again *run = again_run(program, 2, "stop 0");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
-  again_says(run, "sluice: rank 1: no progress for ");
+  static const struct row rows[] = {
+      /* clang-format off */
+      {3, "break 1", STATUS_LIBRARY,
+       {"sluice: rank 1 is in LOAD m0 (#", "sluice: rank 0: rank 1: the link is down\n"}},
+      {4, "break -1", STATUS_LIBRARY,
+       {"sluice: rank 0: the link is down (and 3 more ranks report the same)\n",
+        "!sluice: rank 1", "!sluice: rank 2", "!sluice: rank 3"}},
+      {2, "breakstop 1", STATUS_LIBRARY,
+       {"sluice: rank 1: the link is down; rank 0 does not answer\n"}},
+      /* clang-format on */
+  };
+  check_rows(ROWS(rows));
 }
 
-/* One rank tells it for all that see it. */
-TEST(rank_0_is_stopped_among_many)
+/* RECOVERS: at the second question rank 1 answers from the collective in which it paused. At the
+ * third it has gone on. */
+TEST(jobs_that_move_or_rest)
 {
-  const struct again *run = again_run(program, 5, "stop 0");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
-  assert_null(strstr(run->text, "sluice: rank 4: "));
+  static const struct row rows[] = {{2, "late 1"},  {2, "recover 1"}, {3, "rest", .words = {""}},
+                                    {2, "save -1"}, {3, "writer"},    {2, "begin -1"}};
+  check_rows(ROWS(rows));
 }
 
-TEST(a_rank_that_stays_between_steps)
+#define JOINING                                                                                    \
+  "starting: joining the group for gathers, transport mpi, waiting for the other ranks"
+TEST(checkpoints_and_starts_that_are_stuck)
 {
-  const struct again *run = again_run(program, 3, "away");
-  ended_by_watchdog(run);
-  again_says(run, "all ranks wait for rank 1, which is between steps, with step 1 complete");
-}
-
-TEST(a_transport_with_an_error)
-{
-  const struct again *run = again_run(program, 3, "break 1");
-  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
-  again_says(run, "sluice: rank 1 is in LOAD m0 (#");
-  again_says(run, "sluice: rank 0: rank 1: the link is down\n");
-}
-
-TEST(a_transport_with_an_error_on_all_ranks)
-{
-  const struct again *run = again_run(program, 4, "break -1");
-  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
-  again_says(run, "sluice: rank 0: the link is down (and 3 more ranks report the same)\n");
-  assert_null(strstr(run->text, "sluice: rank 1"));
-  assert_null(strstr(run->text, "sluice: rank 2"));
-  assert_null(strstr(run->text, "sluice: rank 3"));
-}
-
-TEST(a_transport_with_an_error_and_rank_0_stopped)
-{
-  const struct again *run = again_run(program, 2, "breakstop 1");
-  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
-  again_says(run, "sluice: rank 1: the link is down; rank 0 does not answer\n");
-}
-
-TEST(late_rank_that_moves)
-{
-  const struct again *run = again_run(program, 2, "late 1");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_string_equal(run->text, "");
-}
-
-/* At the second question rank 1 answers from the collective in which it paused. At the third it has
- * gone on. */
-TEST(a_rank_that_recovers)
-{
-  const struct again *run = again_run(program, 2, "recover 1");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_string_equal(run->text, "");
-}
-
-TEST(a_rest_between_steps)
-{
-  const struct again *run = again_run(program, 3, "rest");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-}
-
-TEST(a_checkpoint_that_is_stuck_behind_the_steps)
-{
-  const struct again *run = again_run(program, 3, "save 1");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: all ranks wait for rank "
-                  "1, which is in the checkpoint of step 40, flushing its data to the disk");
-  again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
-}
-
-TEST(a_checkpoint_that_is_slow)
-{
-  const struct again *run = again_run(program, 2, "save -1");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_string_equal(run->text, "");
-}
-
-TEST(a_checkpoint_that_one_rank_writes_for_long)
-{
-  const struct again *run = again_run(program, 3, "writer");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_string_equal(run->text, "");
-}
-
-TEST(a_rank_that_does_not_start)
-{
-  const struct again *run = again_run(program, 3, "begin 1");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: all ranks wait for rank "
-                  "1, which is starting: reading weights-7\n");
-  again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
-}
-
-TEST(a_start_that_is_slow)
-{
-  const struct again *run = again_run(program, 2, "begin -1");
-  if (run->code)
-    fail_msg("exit code %d:\n%s", run->code, run->text);
-  assert_string_equal(run->text, "");
-}
-
-TEST(a_group_that_one_rank_does_not_join)
-{
-  const struct again *run = again_run(program, 3, "join 2");
-  ended_by_watchdog(run);
-  again_says(run, "rank 2: no progress for ");
-  again_says(run,
-             "starting: joining the group for gathers, transport mpi, waiting for the other ranks");
-  again_says(run, "all ranks wait for rank 2, which is starting: joining the group for gathers, "
-                  "transport mpi, waiting for the other ranks");
-}
-
-TEST(a_group_that_none_can_join)
-{
-  const struct again *run = again_run(program, 2, "join -1");
-  ended_by_watchdog(run);
-  again_says(run,
-             "all ranks are in the same collectives, rank 0 starting: joining the group for "
-             "gathers, transport mpi, waiting for the other ranks: "
-             "the transport does not complete them; run sluice doctor, and set NCCL_DEBUG=INFO to "
-             "see NCCL's messages\n");
-}
-
-TEST(a_rank_that_misses_a_meeting)
-{
-  const struct again *run = again_run(program, 3, "meet 2");
-  ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: all ranks wait for rank 2, which is "
-                  "between steps, with step 2 complete");
-  again_says(run, "  besides  in the meeting after step 2\n");
+  static const struct row rows[] = {
+      /* clang-format off */
+      {3, "save 1", STATUS_TIMEOUT,
+       {"sluice: rank 0: no progress of a checkpoint for 1 s: all ranks wait for rank 1, which is "
+        "in the checkpoint of step 40, flushing its data to the disk",
+        "  besides  in the checkpoint of step 40, waiting for the other ranks\n"}},
+      {3, "begin 1", STATUS_TIMEOUT,
+       {"sluice: rank 0: no progress of the job's start for 1 s: all ranks wait for rank 1, which "
+        "is starting: reading weights-7\n",
+        "; starting: reading weights-7, waiting for the other ranks; "}},
+      {3, "join 2", STATUS_TIMEOUT,
+       {"rank 2: no progress for ", "all ranks wait for rank 2, which is " JOINING}},
+      {2, "join -1", STATUS_TIMEOUT,
+       {"all ranks are in the same collectives, rank 0 " JOINING
+        ": the transport does not complete them; run sluice doctor, and set NCCL_DEBUG=INFO to "
+        "see NCCL's messages\n"}},
+      /* clang-format on */
+  };
+  check_rows(ROWS(rows));
 }
 
 int main(int argc, char **argv)
 {
   program = argv[0];
-  const int rank = argc == 3 ? (int)strtol(argv[2], NULL, 10) : 0;
-  if (argc > 1 && strcmp(argv[1], "sleep") == 0)
-    return train(rank, SLEEPS, 1);
-  if (argc > 1 && strcmp(argv[1], "stop") == 0)
-    return train(rank, STOPS, 1);
-  if (argc > 1 && strcmp(argv[1], "stop12") == 0)
-    return train(rank, STOPS, 12);
-  if (argc > 1 && strcmp(argv[1], "break") == 0)
-    return train(rank, BREAKS, 20);
-  if (argc > 1 && strcmp(argv[1], "breakstop") == 0)
-    return train(rank, BREAKS_BUT_STOPPED_0, 20);
-  if (argc > 1 && strcmp(argv[1], "begin") == 0)
-    return begin(rank);
-  if (argc > 1 && strcmp(argv[1], "join") == 0)
-    return join_groups(rank);
-  if (argc > 1 && strcmp(argv[1], "writer") == 0)
-    return wait_for_a_writer();
-  if (argc > 1 && strcmp(argv[1], "late") == 0)
-    return train(rank, LATE, 20);
-  if (argc > 1 && strcmp(argv[1], "recover") == 0)
-    return train(rank, RECOVERS, 4);
-  if (argc > 1 && strcmp(argv[1], "away") == 0)
-    return stay_away();
-  if (argc > 1 && strcmp(argv[1], "rest") == 0)
-    return rest();
-  if (argc > 1 && strcmp(argv[1], "save") == 0)
-    return save_behind(rank);
-  if (argc > 1 && strcmp(argv[1], "meet") == 0)
-    return miss_meeting(rank);
-  return test_run(NULL, NULL);
+  for (int i = 0; i < SCENES && argc > 1; i++)
+    if (strcmp(argv[1], scenes[i].name) == 0)
+      scene = &scenes[i];
+  if (!scene)
+    return test_run(NULL, NULL);
+  stuck = argc == 3 ? (int)strtol(argv[2], NULL, 10) : 0;
+  comm = job_start_mpi();
+  if (!comm)
+    return 1;
+  scene->run();
+  if (job.exec)
+    job_close(&job);
+  comm_destroy(comm);
+  return 0;
 }
