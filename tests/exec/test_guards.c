@@ -13,12 +13,9 @@
 #include "plan/ops.h"
 #include "tests/test.h"
 
-static struct comm *make_comm(int ranks)
-{
-  struct comm *comm;
-  assert_int_equal(comm_create_fake(0, ranks, ranks, &comm), STATUS_OK);
-  return comm;
-}
+static struct comm *comm, *of_two; /* the only rank, and the first one of two */
+static struct job job;
+static struct exec_result result;
 
 /* ---- failures ---- */
 
@@ -39,38 +36,40 @@ static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tok
   return STATUS_OK;
 }
 
-static void open_with(struct job *job, struct comm *comm, exec_load *load, void *arg)
+static void open_with(const struct job_setup *setup, exec_load *load, void *arg)
 {
-  const struct exec_config config = {.plan = job->plan,
-                                     .model = job->model,
-                                     .device = job->device,
-                                     .comm = comm,
-                                     .memory = &job->memory,
-                                     .load = load,
-                                     .load_arg = arg,
-                                     .threads = 1};
-  assert_int_equal(exec_create(&config, &job->exec), STATUS_OK);
+  job_plan(&job, comm, setup);
+  must(exec_create(&(struct exec_config){.plan = job.plan,
+                                         .model = job.model,
+                                         .device = job.device,
+                                         .comm = comm,
+                                         .memory = &job.memory,
+                                         .load = load,
+                                         .load_arg = arg,
+                                         .threads = 1},
+                   &job.exec));
+}
+
+static void says(enum status status, enum status expected, const char *words)
+{
+  assert_int_equal(status, expected);
+  if (!strstr(status_text(), words))
+    fail_msg("'%s' does not say '%s'", status_text(), words);
 }
 
 TEST(a_failing_load_ends_the_step)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
-  struct exec_result result = {.loss = -1};
-  struct broken_loader loader = {&job, 6};
-  job_plan(&job, comm, &(struct job_setup){.micros = 2});
-  open_with(&job, comm, load_or_fail, &loader);
-  assert_int_equal(exec_step(job.exec, 5, 1, 0, &result), STATUS_OK);
   result.loss = -1;
-  assert_int_equal(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO);
-  assert_string_equal(status_text(), "shard 7 is gone");
+  struct broken_loader loader = {&job, 6};
+  open_with(&(struct job_setup){.micros = 2}, load_or_fail, &loader);
+  must(exec_step(job.exec, 5, 1, 0, &result));
+  result.loss = -1;
+  says(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO, "shard 7 is gone");
   assert_true(result.loss == -1);
   status_set(STATUS_OK, "something else");
-  assert_int_equal(exec_drain(job.exec), STATUS_IO);
-  assert_string_equal(status_text(), "shard 7 is gone");
+  says(exec_drain(job.exec), STATUS_IO, "shard 7 is gone");
   assert_int_equal(exec_step(job.exec, 7, 2, 0, &result), STATUS_IO);
   job_close(&job);
-  comm_destroy(comm);
 }
 
 static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens,
@@ -85,49 +84,33 @@ static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *t
 /* The sentence of a lane's thread reaches the caller. */
 TEST(a_failing_lane_ends_the_step)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
-  struct exec_result result;
-  job_plan(&job, comm, &(struct job_setup){0});
-  open_with(&job, comm, load_bad_token, &job);
-  assert_int_equal(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "37"));
+  open_with(&(struct job_setup){0}, load_bad_token, &job);
+  says(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT, "37");
   job_close(&job);
-  comm_destroy(comm);
 }
 
 TEST(steps_count_up_by_one)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
-  struct exec_result result;
   job_open(&job, comm, &(struct job_setup){0});
   job_step(&job, 10);
-  assert_int_equal(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "step 11"));
+  says(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL, "step 11");
   job_step(&job, 11);
   job_close(&job);
-  comm_destroy(comm);
 }
 
 TEST(a_step_is_begun_and_ended_once)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
-  struct exec_result result = {.loss = -1};
+  result.loss = -1;
   job_open(&job, comm, &(struct job_setup){0});
   assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
-  assert_int_equal(exec_begin(job.exec, 10, 1, 0), STATUS_OK);
-  assert_int_equal(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "before step 10 was ended"));
+  must(exec_begin(job.exec, 10, 1, 0));
+  says(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL, "before step 10 was ended");
   assert_true(result.loss == -1);
-  assert_int_equal(exec_end(job.exec, &result), STATUS_OK);
+  must(exec_end(job.exec, &result));
   assert_true(result.loss > 0);
-  assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "not begun"));
-  assert_int_equal(exec_begin(job.exec, 11, 2, 0), STATUS_OK); /* and given up */
+  says(exec_end(job.exec, &result), STATUS_INTERNAL, "not begun");
+  must(exec_begin(job.exec, 11, 2, 0)); /* and given up */
   job_close(&job);
-  comm_destroy(comm);
 }
 
 /* ---- windows: what the plan says is checked as it runs ---- */
@@ -144,20 +127,12 @@ static int find(const struct plan *plan, enum op op, int unit)
 static void refuses_with(const struct job_setup *how, void (*corrupt)(struct plan *plan),
                          const char *sentence)
 {
-  struct job job;
-  struct comm *comm = make_comm(2);
-  struct exec_result result;
-  const struct job_setup setup = *how;
-  job_plan(&job, comm, &setup);
+  job_plan(&job, of_two, how);
   if (corrupt)
     corrupt(job.plan);
-  assert_int_equal(job_create_exec(&job, &setup), STATUS_OK);
-  enum status status = exec_step(job.exec, 4, 1, 0, &result);
-  assert_int_equal(status, corrupt ? STATUS_INTERNAL : STATUS_OK);
-  if (corrupt && !strstr(status_text(), sentence))
-    fail_msg("'%s' does not say '%s'", status_text(), sentence);
+  must(job_create_exec(&job, how));
+  says(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
   job_close(&job);
-  comm_destroy(comm);
 }
 
 static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
@@ -278,8 +253,6 @@ TEST(windows_are_guarded_where_they_are_fetched)
 
 TEST(misfit_names_a_cure)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
   struct exec_memory memory;
   job_plan(&job, comm, &(struct job_setup){0});
   const struct plan *plans[] = {job.plan};
@@ -300,24 +273,22 @@ TEST(misfit_names_a_cure)
   assert_int_equal(job_create_exec(&job, &(struct job_setup){0}), STATUS_INTERNAL);
   job.plan->transient_bytes[TIER_DEVICE] = bytes;
   job_close(&job);
-  comm_destroy(comm);
 }
 
 TEST(plans_share_their_state)
 {
   static char bias[] = "*bias", *biases[] = {bias};
   struct job train, eval, other, frozen;
-  struct comm *comm = make_comm(2);
   struct exec_memory memory;
-  job_plan(&train, comm, &(struct job_setup){.prefetch = 1});
-  job_plan(&eval, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
-  job_plan(&other, comm, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
-  job_plan(&frozen, comm, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
+  job_plan(&train, of_two, &(struct job_setup){.prefetch = 1});
+  job_plan(&eval, of_two, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
+  job_plan(&other, of_two, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
+  job_plan(&frozen, of_two, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
   const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan},
                     *apart[] = {train.plan, frozen.plan};
   int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes,
           most = 0;
-  assert_int_equal(exec_memory_create(train.device, comm, "", good, 2, &memory), STATUS_OK);
+  must(exec_memory_create(train.device, of_two, "", good, 2, &memory));
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     int64_t a = train.plan->transient_bytes[tier], b = eval.plan->transient_bytes[tier];
     most += train.plan->persistent_bytes[tier] + (a > b ? a : b);
@@ -325,94 +296,88 @@ TEST(plans_share_their_state)
   assert_int_equal(
       mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
   exec_memory_destroy(&memory);
-  assert_int_equal(exec_memory_create(train.device, comm, "", bad, 2, &memory), STATUS_INTERNAL);
-  assert_int_equal(exec_memory_create(train.device, comm, "", apart, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(exec_memory_create(train.device, of_two, "", bad, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(exec_memory_create(train.device, of_two, "", apart, 2, &memory),
+                   STATUS_INTERNAL);
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes,
                    before);
   job_close(&train);
   job_close(&eval);
   job_close(&other);
   job_close(&frozen);
-  comm_destroy(comm);
 }
 
 /* ---- what a step leaves ---- */
 
 /* `of`: the offset in struct plan_unit of the buffer's number. */
-static int buffer_of(const struct job *job, int u, size_t of)
+static int buffer_of(int u, size_t of)
 {
-  return *(const int *)((const char *)&job->plan->unit[u] + of);
+  return *(const int *)((const char *)&job.plan->unit[u] + of);
 }
 
-static void assert_state(struct job *job, const float *params, size_t of)
+static void assert_state(const float *params, size_t of)
 {
-  for (int u = 0; u < job->model->units; u++) {
-    const int buffer = buffer_of(job, u, of);
-    const size_t bytes = (size_t)job->plan->buffer[buffer].bytes;
-    assert_memory_equal(exec_pointer(job->exec, buffer), params, bytes);
+  for (int u = 0; u < job.model->units; u++) {
+    const int buffer = buffer_of(u, of);
+    const size_t bytes = (size_t)job.plan->buffer[buffer].bytes;
+    assert_memory_equal(exec_pointer(job.exec, buffer), params, bytes);
     params += bytes / sizeof *params;
   }
 }
 
-static float *copy_state(struct job *job, size_t of)
+static float *copy_state(size_t of)
 {
   int64_t bytes = 0;
   void *copy;
-  for (int u = 0; u < job->model->units; u++)
-    bytes += job->plan->buffer[buffer_of(job, u, of)].bytes;
-  assert_int_equal(mem_alloc(MEM_META, (size_t)bytes, &copy), STATUS_OK);
+  for (int u = 0; u < job.model->units; u++)
+    bytes += job.plan->buffer[buffer_of(u, of)].bytes;
+  must(mem_alloc(MEM_META, (size_t)bytes, &copy));
   char *next = copy;
-  for (int u = 0; u < job->model->units; u++) {
-    const int buffer = buffer_of(job, u, of);
-    memcpy(next, exec_pointer(job->exec, buffer), (size_t)job->plan->buffer[buffer].bytes);
-    next += job->plan->buffer[buffer].bytes;
+  for (int u = 0; u < job.model->units; u++) {
+    const int buffer = buffer_of(u, of);
+    memcpy(next, exec_pointer(job.exec, buffer), (size_t)job.plan->buffer[buffer].bytes);
+    next += job.plan->buffer[buffer].bytes;
   }
   return copy;
 }
 
 TEST(a_step_that_is_not_finite_changes_nothing)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
   job_open(&job, comm, &(struct job_setup){0});
   job_step(&job, 0);
-  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  must(exec_drain(job.exec));
   float *weight = (float *)exec_pointer(job.exec, job.plan->unit[2].master) +
                   job.plan->unit[2].layout.offset[2] + 1,
         good = *weight;
   *weight = NAN;
-  float *master = copy_state(&job, offsetof(struct plan_unit, master)),
-        *m = copy_state(&job, offsetof(struct plan_unit, state[0])),
-        *v = copy_state(&job, offsetof(struct plan_unit, state[1]));
-  struct exec_result result = job_step(&job, 1);
+  float *master = copy_state(offsetof(struct plan_unit, master)),
+        *m = copy_state(offsetof(struct plan_unit, state[0])),
+        *v = copy_state(offsetof(struct plan_unit, state[1]));
+  result = job_step(&job, 1);
   assert_false(result.finite);
   assert_true(isnan(result.loss));
-  assert_int_equal(exec_drain(job.exec), STATUS_OK);
-  assert_state(&job, master, offsetof(struct plan_unit, master));
-  assert_state(&job, m, offsetof(struct plan_unit, state[0]));
-  assert_state(&job, v, offsetof(struct plan_unit, state[1]));
+  must(exec_drain(job.exec));
+  assert_state(master, offsetof(struct plan_unit, master));
+  assert_state(m, offsetof(struct plan_unit, state[0]));
+  assert_state(v, offsetof(struct plan_unit, state[1]));
   *weight = good;
   assert_true(job_step(&job, 2).finite);
   mem_free(master);
   mem_free(m);
   mem_free(v);
   job_close(&job);
-  comm_destroy(comm);
 }
 
 TEST(the_update_number_sets_the_bias_correction)
 {
-  struct comm *comm = make_comm(1);
   float moved[2];
   for (int run = 0; run < 2; run++) {
-    struct job job;
-    struct exec_result result;
     job_open(&job, comm, &(struct job_setup){0});
     const float *weight = (float *)exec_pointer(job.exec, job.plan->unit[1].master) +
                           job.plan->unit[1].layout.offset[3]; /* a bias: it does not decay */
     float before = *weight;
-    assert_int_equal(exec_step(job.exec, 0, run ? 1000 : 1, 0.01, &result), STATUS_OK);
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    must(exec_step(job.exec, 0, run ? 1000 : 1, 0.01, &result));
+    must(exec_drain(job.exec));
     moved[run] = fabsf(*weight - before);
     job_close(&job);
   }
@@ -420,47 +385,38 @@ TEST(the_update_number_sets_the_bias_correction)
    * sqrt(0.05) |g|. */
   assert_true(fabsf(moved[0] - 0.01f) < 0.0005f);
   assert_true(fabsf(moved[1] - 0.01f * 0.1f / sqrtf(0.05f)) < 0.0005f);
-  comm_destroy(comm);
 }
 
-static void expect_refused_window(struct job *job, int64_t past, int64_t tokens, const char *words)
+static void expect_refused_window(int64_t past, int64_t tokens, const char *words)
 {
-  struct exec_result result;
-  exec_set_window(job->exec, past, tokens);
-  assert_int_equal(exec_step(job->exec, 4, 1, 0, &result), STATUS_INTERNAL);
-  if (!strstr(status_text(), words))
-    fail_msg("\"%s\" is not in: %s", words, status_text());
+  exec_set_window(job.exec, past, tokens);
+  says(exec_step(job.exec, 4, 1, 0, &result), STATUS_INTERNAL, words);
 }
 
 /* A refused call leaves the executor unchanged. */
 TEST(generation_stays_inside_its_cache)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
   job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE, .capacity = 6});
-  expect_refused_window(&job, 0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
-  expect_refused_window(&job, 0, JOB_SEQUENCE + 1,
+  expect_refused_window(0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
+  expect_refused_window(0, JOB_SEQUENCE + 1,
                         "a step of 5 tokens was asked of a plan that takes 1 to 4");
-  expect_refused_window(&job, 1, 1, "a step after 1 tokens was requested, but 0 are in the cache");
-  expect_refused_window(&job, -1, 1, "a step after -1 tokens");
+  expect_refused_window(1, 1, "a step after 1 tokens was requested, but 0 are in the cache");
+  expect_refused_window(-1, 1, "a step after -1 tokens");
   job_generate(&job, 3, 0, 4);
-  expect_refused_window(&job, 5, 1, "a step after 5 tokens was requested, but 4 are in the cache");
-  expect_refused_window(&job, 4, 3, "3 tokens behind 4 do not fit into a cache of 6");
+  expect_refused_window(5, 1, "a step after 5 tokens was requested, but 4 are in the cache");
+  expect_refused_window(4, 3, "3 tokens behind 4 do not fit into a cache of 6");
   job_generate(&job, 4, 4, 2);
   job_close(&job);
-  comm_destroy(comm);
 }
 
 /* ---- services ---- */
 
 TEST(times_are_told_once)
 {
-  struct job job;
-  struct comm *comm = make_comm(1);
   struct exec_profile profile;
   job_open(&job, comm, &(struct job_setup){.recompute_every = 1});
-  struct exec_result result = job_step(&job, 0);
-  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  result = job_step(&job, 0);
+  must(exec_drain(job.exec));
   exec_profile(job.exec, &profile);
   assert_true(result.seconds > 0);
   assert_true(profile.op_s[OP_FORWARD] > 0 && profile.op_s[OP_RECOMPUTE] > 0 &&
@@ -476,18 +432,24 @@ TEST(times_are_told_once)
   exec_profile(job.exec, &profile);
   assert_memory_equal(&profile, &(struct exec_profile){0}, sizeof profile);
   job_close(&job);
-  comm_destroy(comm);
+}
+
+/* The first CPU of this process, or the last one. */
+static int end_cpu(int direction)
+{
+  cpu_set_t set;
+  int cpu = direction > 0 ? 0 : CPU_SETSIZE - 1;
+  assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+  while (!CPU_ISSET(cpu, &set))
+    cpu += direction;
+  return cpu;
 }
 
 TEST(the_compute_lane_keeps_to_its_cores)
 {
-  struct comm *comm = make_comm(1);
-  struct job job;
   cpu_set_t before, after;
-  int core = 0, nowhere = 8191;
+  const int core = end_cpu(1), nowhere = 8191;
   assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-  while (!CPU_ISSET(core, &before))
-    core++;
   job_open(&job, comm, &(struct job_setup){.cores = &core});
   assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
   assert_true(CPU_EQUAL(&before, &after));
@@ -495,10 +457,8 @@ TEST(the_compute_lane_keeps_to_its_cores)
   job_close(&job);
 
   job_plan(&job, comm, &(struct job_setup){0});
-  assert_int_equal(job_create_exec(&job, &(struct job_setup){.cores = &nowhere}), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), "cores"));
+  says(job_create_exec(&job, &(struct job_setup){.cores = &nowhere}), STATUS_USAGE, "cores");
   job_close(&job);
-  comm_destroy(comm);
 }
 
 /* Whether a thread of this process with that name runs on that CPU alone, as the kernel tells. */
@@ -508,16 +468,16 @@ static bool keeps_to(const char *name, int cpu)
   bool found = false;
   assert_non_null(folder);
   for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-    char path[512], comm[32] = "";
+    char path[512], thread[32] = "";
     cpu_set_t set;
     snprintf(path, sizeof path, "/proc/self/task/%.200s/comm", entry->d_name);
     FILE *file = fopen(path, "r");
-    if (!file || !fgets(comm, sizeof comm, file))
-      comm[0] = '\0';
+    if (!file || !fgets(thread, sizeof thread, file))
+      thread[0] = '\0';
     if (file)
       fclose(file);
-    comm[strcspn(comm, "\n")] = '\0';
-    if (strcmp(comm, name) == 0 &&
+    thread[strcspn(thread, "\n")] = '\0';
+    if (strcmp(thread, name) == 0 &&
         sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof set, &set) == 0)
       found = found || (CPU_COUNT(&set) == 1 && CPU_ISSET(cpu, &set));
   }
@@ -528,15 +488,7 @@ static bool keeps_to(const char *name, int cpu)
 /* A host next to a device, and the disk. */
 TEST(host_lanes_keep_to_their_cores)
 {
-  struct comm *comm = make_comm(1);
-  struct job job;
-  cpu_set_t before;
-  int first = 0, last = CPU_SETSIZE - 1, nowhere = 8191;
-  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-  while (!CPU_ISSET(first, &before))
-    first++;
-  while (!CPU_ISSET(last, &before))
-    last--;
+  const int first = end_cpu(1), last = end_cpu(-1), nowhere = 8191;
   struct job_setup setup = {.prefetch = 1,
                             .host = true,
                             .beside = true,
@@ -552,25 +504,15 @@ TEST(host_lanes_keep_to_their_cores)
 
   setup.io_cores = &nowhere;
   job_plan(&job, comm, &setup);
-  assert_int_equal(job_create_exec(&job, &setup), STATUS_USAGE);
-  assert_non_null(strstr(status_text(), "a lane cannot be bound to its cores"));
+  says(job_create_exec(&job, &setup), STATUS_USAGE, "a lane cannot be bound to its cores");
   job_close(&job);
-  comm_destroy(comm);
 }
 
 /* One to a CPU, where there are as many; they share what there is where not. The kernel tells. */
 TEST(the_optimizers_workers_have_a_cpu_each)
 {
-  struct comm *comm = make_comm(1);
-  struct job job;
-  cpu_set_t before;
-  int cpu[2] = {0, CPU_SETSIZE - 1};
+  const int cpu[2] = {end_cpu(1), end_cpu(-1)};
   char name[16];
-  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-  while (!CPU_ISSET(cpu[0], &before))
-    cpu[0]++;
-  while (!CPU_ISSET(cpu[1], &before))
-    cpu[1]--;
   snprintf(
       name, sizeof name, "%s",
       program_invocation_short_name); /* workers have the name of the thread that started them */
@@ -586,7 +528,18 @@ TEST(the_optimizers_workers_have_a_cpu_each)
     assert_int_equal(keeps_to(name, cpu[1]), !twice);
     job_close(&job);
   }
-  comm_destroy(comm);
 }
 
-TEST_MAIN(NULL, NULL)
+FIXTURE(start)
+{
+  return comm_create_fake(0, 1, 1, &comm) || comm_create_fake(0, 2, 2, &of_two);
+}
+
+FIXTURE(stop)
+{
+  comm_destroy(comm);
+  comm_destroy(of_two);
+  return 0;
+}
+
+TEST_MAIN(start, stop)
