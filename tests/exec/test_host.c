@@ -25,6 +25,14 @@ static struct job_record run(struct job_setup setup)
   return job_run(comm, &setup);
 }
 
+/* One run is bitwise identical to a known one. */
+static void same_as(const struct job_record *expected, struct job_setup setup)
+{
+  struct job_record record = run(setup);
+  job_assert_same(&record, expected);
+  job_record_free(&record);
+}
+
 static void same(struct job_setup setup)
 {
   const bool cut = setup.micros == 3;
@@ -32,9 +40,7 @@ static void same(struct job_setup setup)
   setup.reduce_every_micro = true;
   if (cut && comm_ranks(comm) == 1)
     return; /* one rank adds micro-batches up in another order: see one_rank() */
-  struct job_record record = run(setup);
-  job_assert_same(&record, &reference[cut][setup.no_clip]);
-  job_record_free(&record);
+  same_as(&reference[cut][setup.no_clip], setup);
 }
 
 /* Both ways of parameters and all three of gradients: reduced by devices, by hosts, by hosts in
@@ -64,56 +70,50 @@ static const struct deck_pattern recompute = {.n = 1, .of = {KEEP_INPUT}},
                                  kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}},
                                  some = {.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_INPUT_HOST}};
 
-static void ways_of_parameters_and_gradients(void **state)
+TEST(ways_of_parameters_and_gradients)
 {
-  (void)state;
   same_all_ways((struct job_setup){.prefetch = 1});
   same_all_ways((struct job_setup){.prefetch = 1, .micros = 3});
 }
 
-static void windows(void **state)
+TEST(windows)
 {
-  (void)state;
+  if (half)
+    return;
   for (int prefetch = 0; prefetch <= 3; prefetch++)
     same_all_ways((struct job_setup){.prefetch = prefetch, .micros = prefetch & 1 ? 3 : 1});
 }
 
 /* Where masters are on the device too. Oracle: as above, the run whose updates come after the
  * norm. */
-static void updates_at_once_on_the_device(void **state)
+TEST(updates_at_once_on_the_device)
 {
-  (void)state;
   const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
                                            STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD};
   for (int s = 0; s < 4; s++)
-    for (int cut = 0; cut < 2; cut++) {
-      struct job_record record = run((struct job_setup){.strategy = strategies[s],
+    for (int cut = 0; cut < (comm_ranks(comm) > 1 ? 2 : 1); cut++)
+      same_as(&reference[cut][true], (struct job_setup){.strategy = strategies[s],
                                                         .prefetch = 1,
                                                         .micros = cut ? 3 : 1,
                                                         .reduce_every_micro = true,
                                                         .no_clip = true,
                                                         .immediate = true});
-      if (!cut || comm_ranks(comm) > 1)
-        job_assert_same(&record, &reference[cut][true]);
-      job_record_free(&record);
-    }
 }
 
 static void same_with_a_copy(struct job_setup setup)
 {
-  struct job_record cast = run(setup), copied;
+  struct job_record cast = run(setup);
   setup.keep_working = true;
-  copied = run(setup);
-  job_assert_same(&copied, &cast);
-  job_record_free(&copied);
+  same_as(&cast, setup);
   job_record_free(&cast);
 }
 
 /* A copy in bf16 that the update leaves on the device, instead of one that each gather casts.
  * Oracle: the run that casts. In fp32 there is none. */
-static void copies_that_are_kept(void **state)
+TEST(copies_that_are_kept)
 {
-  (void)state;
+  if (!half)
+    return;
   static char bias[] = "*bias", *names[] = {bias};
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int cut = 0; cut < 2; cut++)
@@ -151,9 +151,10 @@ static void check_copies_of(const struct job *job)
 
 /* Proof that the step computes with the working copy. After each step it is the rounded masters,
  * padding included. A changed copy changes the loss. An evaluation reads it too. */
-static void copies_are_what_is_gathered(void **state)
+TEST(copies_are_what_is_gathered)
 {
-  (void)state;
+  if (!half)
+    return;
   const struct job_setup setup = {
       .prefetch = 1, .half = half, .beside = beside, .keep_working = true};
   struct job job;
@@ -180,9 +181,8 @@ static void copies_are_what_is_gathered(void **state)
   }
 }
 
-static void updates_at_once(void **state)
+TEST(updates_at_once)
 {
-  (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
     same_all_ways(
         (struct job_setup){.prefetch = 1, .micros = micros, .no_clip = true, .immediate = true});
@@ -203,19 +203,16 @@ static void same_when_clipped_to(double clip, int clipped, struct job_setup setu
 {
   setup.host = true;
   setup.clip = clip;
-  struct job_record known = run(setup), guessed;
+  struct job_record known = run(setup);
   setup.speculative = true;
-  guessed = run(setup);
-  job_assert_same(&guessed, &known);
+  same_as(&known, setup);
   assert_int_equal(clipped_steps(&known, clip), clipped);
-  job_record_free(&guessed);
   job_record_free(&known);
 }
 
 /* The reference has clipped steps. Without clipping the norm is that of no clipped step. */
-static void updates_before_the_norm(void **state)
+TEST(updates_before_the_norm)
 {
-  (void)state;
   assert_true(clipped_steps(&reference[0][0], 0.5) > 0);
   for (int micros = 1; micros <= 3; micros += 2) {
     same_all_ways((struct job_setup){.prefetch = 1, .micros = micros, .speculative = true});
@@ -233,9 +230,8 @@ static void updates_before_the_norm(void **state)
 }
 
 /* The first step is clipped and no other, or the reverse. */
-static void some_steps_are_clipped(void **state)
+TEST(some_steps_are_clipped)
 {
-  (void)state;
   const struct job_record *free = &reference[0][true];
   const double *norm = free->grad_norm;
   int mixed = 0;
@@ -293,15 +289,14 @@ static struct job_record run_with_a_bad_step(struct job_setup setup, bool heals)
   return record;
 }
 
-static void a_step_that_is_not_finite_changes_nothing(void **state)
+TEST(a_step_that_is_not_finite_changes_nothing)
 {
-  (void)state;
   for (int way = 0; way < WAYS; way++) {
     struct job_setup setup = {.host = true, .prefetch = 1};
     take_way(&setup, way);
-    struct job_record known = run_with_a_bad_step(setup, false), guessed;
+    struct job_record known = run_with_a_bad_step(setup, false);
     setup.speculative = true;
-    guessed = run_with_a_bad_step(setup, true);
+    struct job_record guessed = run_with_a_bad_step(setup, true);
     job_assert_same(&guessed, &known);
     job_record_free(&guessed);
     job_record_free(&known);
@@ -312,9 +307,9 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
  * was. */
 static void check_rest(double clip)
 {
-  const struct job_setup setup = {.prefetch = 1,
-                                  .half = half,
+  const struct job_setup setup = {.half = half,
                                   .beside = beside,
+                                  .prefetch = 1,
                                   .host = true,
                                   .speculative = true,
                                   .clip = clip};
@@ -328,16 +323,14 @@ static void check_rest(double clip)
   job_close(&job);
 }
 
-static void a_drain_leaves_no_pending_gradient(void **state)
+TEST(a_drain_leaves_no_pending_gradient)
 {
-  (void)state;
   check_rest(1e-3);
   check_rest(1e3);
 }
 
-static void inputs_that_wait_elsewhere(void **state)
+TEST(inputs_that_wait_elsewhere)
 {
-  (void)state;
   for (int prefetch = 0; prefetch <= 2; prefetch++) {
     same((struct job_setup){.prefetch = prefetch, .activations = recompute});
     same((struct job_setup){.prefetch = prefetch, .activations = host, .micros = 3});
@@ -354,30 +347,23 @@ static void inputs_that_wait_elsewhere(void **state)
 }
 
 /* The same with masters on the device. */
-static void inputs_alone(void **state)
+TEST(inputs_alone)
 {
-  (void)state;
   const struct deck_pattern *const patterns[] = {&host, &nvme, &turns, &kept, &some};
-  for (int p = 0; p < 5; p++) {
-    struct job_record record =
-        run((struct job_setup){.prefetch = p % 3, .activations = *patterns[p]});
-    job_assert_same(&record, &reference[0][0]);
-    job_record_free(&record);
-  }
+  for (int p = 0; p < 5; p++)
+    same_as(&reference[0][0], (struct job_setup){.prefetch = p % 3, .activations = *patterns[p]});
 }
 
-static void moments_on_nvme(void **state)
+TEST(moments_on_nvme)
 {
-  (void)state;
   same((struct job_setup){.prefetch = 1, .nvme_state = 1, .micros = 3});
   same((struct job_setup){.prefetch = 0, .nvme_state = 0.5, .params_full = true});
   same((struct job_setup){.prefetch = 2, .nvme_state = 0.5, .no_clip = true, .immediate = true});
 }
 
 /* The first units keep masters and moments on the device, and are updated there. */
-static void resident_units(void **state)
+TEST(resident_units)
 {
-  (void)state;
   for (int resident = 1; resident <= 2; resident++)
     for (int micros = 1; micros <= 3; micros += 2) {
       same((struct job_setup){.resident = resident, .micros = micros});
@@ -399,17 +385,17 @@ static void resident_units(void **state)
           .strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1, .resident = 1});
 }
 
-static void threads_of_the_lanes(void **state)
+TEST(threads_of_the_lanes)
 {
-  (void)state;
+  if (half)
+    return;
   same_all_ways((struct job_setup){.prefetch = 1, .threads = 3});
 }
 
 /* Replicas meet in another order of additions where a step is cut, but not where it is one
  * micro-batch. */
-static void hybrid_groups(void **state)
+TEST(hybrid_groups)
 {
-  (void)state;
   for (int group = 1; group <= comm_ranks(comm); group *= 2)
     if (comm_ranks(comm) % group == 0)
       same_all_ways(
@@ -418,9 +404,8 @@ static void hybrid_groups(void **state)
 
 /* A slow link changes when things happen and nothing else. Oracle for the link: what goes down it
  * in a step takes no less than its bytes over the rate. */
-static void slow_links(void **state)
+TEST(slow_links)
 {
-  (void)state;
   const double rate = 1e-3;
   const struct job_setup setup = {.host = true,
                                   .prefetch = 1,
@@ -444,10 +429,9 @@ static void slow_links(void **state)
 
 /* Several micro-batches of one rank: without a link between ranks the device adds them up inside of
  * its products. Oracle: the reference, within the rounding of fp32. */
-static void one_rank(void **state)
+TEST(one_rank)
 {
-  (void)state;
-  if (comm_ranks(comm) > 1)
+  if (half || comm_ranks(comm) > 1)
     return;
   struct job_record record =
       run((struct job_setup){.host = true, .prefetch = 1, .micros = 3, .reduce_every_micro = true});
@@ -461,44 +445,38 @@ static void one_rank(void **state)
 }
 
 /* Frozen parameters come down the same ways. */
-static void frozen_parameters(void **state)
+TEST(frozen_parameters)
 {
-  (void)state;
   static char bias[] = "*bias", embedding[] = "*wte*", *names[] = {bias, embedding};
   const struct option_strings freeze = {.n = 2, .item = names};
-  struct job_record record, expected = run((struct job_setup){.prefetch = 1, .freeze = freeze});
+  struct job_record expected = run((struct job_setup){.prefetch = 1, .freeze = freeze});
   for (int way = 0; way <= WAYS; way++) {
     struct job_setup setup = {.host = true, .prefetch = 1, .freeze = freeze};
     if (way < WAYS)
       take_way(&setup, way);
     else
       setup.resident = 1;
-    record = run(setup);
-    job_assert_same(&record, &expected);
-    job_record_free(&record);
+    same_as(&expected, setup);
   }
   job_record_free(&expected);
 }
 
 /* Parts that travel in 16 bits are rounded once, those of a rank's own too, wherever they are added
  * up. Oracle: the run on the device, which is not the reference's. */
-static void narrow_parts(void **state)
+TEST(narrow_parts)
 {
-  (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
     const struct job_setup setup = {
         .prefetch = 1, .micros = micros, .reduce_every_micro = true, .codec = "bf16"};
     if (comm_ranks(comm) == 1)
       return; /* nothing travels */
-    struct job_record expected = run(setup), record;
+    struct job_record expected = run(setup);
     assert_true(expected.loss[2] != reference[micros == 3][0].loss[2]);
     for (int way = 0; way < WAYS; way += 2) {
       struct job_setup offload = setup;
       offload.host = true;
       take_way(&offload, way);
-      record = run(offload);
-      job_assert_same(&record, &expected);
-      job_record_free(&record);
+      same_as(&expected, offload);
     }
     job_record_free(&expected);
   }
@@ -506,13 +484,12 @@ static void narrow_parts(void **state)
 
 /* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element
  * is the same too. */
-static void narrow_moments(void **state)
+TEST(narrow_moments)
 {
-  (void)state;
   for (int kind = 0; kind < 4; kind++) {
     const struct job_setup setup = {
         .prefetch = 1, .moments = kind & 2 ? DTYPE_F16 : DTYPE_BF16, .stochastic = kind & 1};
-    struct job_record expected = run(setup), record;
+    struct job_record expected = run(setup);
     assert_true(expected.loss[2] != reference[0][0].loss[2]);
     assert_true(fabs(expected.loss[2] - reference[0][0].loss[2]) < 1e-2 * reference[0][0].loss[2]);
     for (int way = 0; way < 4; way++) {
@@ -521,9 +498,7 @@ static void narrow_moments(void **state)
       offload.params_full = way & 1;
       offload.nvme_state = way & 2 ? 0.5 : 0;
       offload.resident = way & 1 ? 0 : 1;
-      record = run(offload);
-      job_assert_same(&record, &expected);
-      job_record_free(&record);
+      same_as(&expected, offload);
     }
     job_record_free(&expected);
   }
@@ -573,10 +548,11 @@ static double loss_after(int steps, enum dtype moments, bool stochastic, bool pl
  * go, stochastically 11 % (tests/device/test_adamw.c). At most this share of the decrease of the
  * loss is lost or gained. A second moment of 0, where plain fp16 has no smaller number, makes steps
  * of any length. */
-static void moments_in_fp16_learn_as_in_fp32(void **state)
+TEST(moments_in_fp16_learn_as_in_fp32)
 {
-  (void)state;
   enum { STEPS = 12 };
+  if (half)
+    return;
   const double before = loss_after(0, DTYPE_F32, false, false),
                after = loss_after(STEPS, DTYPE_F32, false, false), learned = before - after;
   assert_true(learned > 0.05 * before);
@@ -587,68 +563,27 @@ static void moments_in_fp16_learn_as_in_fp32(void **state)
 
 FIXTURE(start)
 {
-  for (int cut = 0; cut < 2; cut++)
-    for (int no_clip = 0; no_clip < 2; no_clip++)
-      reference[cut][no_clip] = run((struct job_setup){
-          .prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = no_clip});
+  for (int i = 0; i < 4; i++)
+    reference[i / 2][i % 2] = run((struct job_setup){
+        .prefetch = 1, .micros = i / 2 ? 3 : 1, .reduce_every_micro = true, .no_clip = i % 2});
   return 0;
 }
 
 FIXTURE(stop)
 {
-  for (int cut = 0; cut < 2; cut++)
-    for (int no_clip = 0; no_clip < 2; no_clip++)
-      job_record_free(&reference[cut][no_clip]);
+  for (int i = 0; i < 4; i++)
+    job_record_free(&reference[i / 2][i % 2]);
   return 0;
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ways_of_parameters_and_gradients),
-      cmocka_unit_test(windows),
-      cmocka_unit_test(updates_at_once),
-      cmocka_unit_test(updates_before_the_norm),
-      cmocka_unit_test(some_steps_are_clipped),
-      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-      cmocka_unit_test(a_drain_leaves_no_pending_gradient),
-      cmocka_unit_test(updates_at_once_on_the_device),
-      cmocka_unit_test(inputs_that_wait_elsewhere),
-      cmocka_unit_test(inputs_alone),
-      cmocka_unit_test(moments_on_nvme),
-      cmocka_unit_test(resident_units),
-      cmocka_unit_test(threads_of_the_lanes),
-      cmocka_unit_test(hybrid_groups),
-      cmocka_unit_test(slow_links),
-      cmocka_unit_test(one_rank),
-      cmocka_unit_test(frozen_parameters),
-      cmocka_unit_test(narrow_moments),
-      cmocka_unit_test(moments_in_fp16_learn_as_in_fp32),
-      cmocka_unit_test(narrow_parts),
-  };
-  const struct CMUnitTest half_tests[] = {
-      cmocka_unit_test(ways_of_parameters_and_gradients),
-      cmocka_unit_test(updates_at_once),
-      cmocka_unit_test(updates_before_the_norm),
-      cmocka_unit_test(some_steps_are_clipped),
-      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-      cmocka_unit_test(a_drain_leaves_no_pending_gradient),
-      cmocka_unit_test(copies_that_are_kept),
-      cmocka_unit_test(copies_are_what_is_gathered),
-      cmocka_unit_test(inputs_that_wait_elsewhere),
-      cmocka_unit_test(resident_units),
-      cmocka_unit_test(hybrid_groups),
-      cmocka_unit_test(frozen_parameters),
-      cmocka_unit_test(narrow_moments),
-      cmocka_unit_test(narrow_parts),
-  };
   comm = job_start_mpi();
   if (!comm)
     return 1;
-  int failed = cmocka_run_group_tests_name("fp32", tests, start, stop);
-  half = beside = true;
-  failed +=
-      cmocka_run_group_tests_name("bf16, with the host beside the device", half_tests, start, stop);
+  int failed = test_run(start, stop);
+  half = beside = true; /* bf16, with the host beside the device */
+  failed += test_run(start, stop);
   comm_destroy(comm);
   return failed;
 }
