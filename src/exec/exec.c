@@ -47,12 +47,12 @@ static void find_windows_and_results(struct exec *exec)
   exec->metrics = exec->tallied = -1;
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    if (instr->op == OP_FETCH)
-      exec->is_window[instr->use[MOVE_TO].buffer] = true;
-    if (instr->op == OP_GATHER)
-      exec->is_window[instr->use[GATHER_WHOLE].buffer] = true;
-    if (instr->op == OP_DECODE_PARAMS)
-      exec->is_window[instr->use[DECODE_PARAMS_WHOLE].buffer] = true;
+    const int window = instr->op == OP_FETCH           ? MOVE_TO
+                       : instr->op == OP_GATHER        ? GATHER_WHOLE
+                       : instr->op == OP_DECODE_PARAMS ? DECODE_PARAMS_WHOLE
+                                                       : -1;
+    if (window >= 0)
+      exec->is_window[instr->use[window].buffer] = true;
     if (instr->op == OP_METRICS)
       exec->metrics = i;
     if (instr->attr.fp8 && instr->lane == LANE_COMPUTE)
@@ -70,10 +70,12 @@ static void find_windows_and_results(struct exec *exec)
     }
 }
 
-static enum status alloc_table(size_t n, size_t size, void *out)
+/* Memory that host and lanes can access. */
+static enum status alloc_shared(struct exec *exec, size_t bytes, void *out)
 {
+  struct device *device = exec->config.device;
   void *block;
-  enum status status = mem_alloc(MEM_META, n * size, &block);
+  const enum status status = device->ops->alloc_host(device, MEM_META, bytes, &block);
   if (!status)
     *(void **)out = block;
   return status;
@@ -81,65 +83,57 @@ static enum status alloc_table(size_t n, size_t size, void *out)
 
 static enum status create_results(struct exec *exec)
 {
-  struct device *device = exec->config.device;
-  void *block;
-  enum status status =
-      device->ops->alloc_host(device, MEM_META, KEPT * sizeof *exec->results, &block);
-  if (status)
-    return status;
-  exec->results = block;
-  status = device->ops->alloc_host(device, MEM_META, KEPT * sizeof *exec->tally, &block);
-  if (!status)
-    exec->tally = block;
-  return status;
+  const enum status status = alloc_shared(exec, KEPT * sizeof *exec->results, &exec->results);
+  return status ? status : alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
 }
 
 static enum status create_samples(struct exec *exec)
 {
-  struct device *device = exec->config.device;
   size_t n = 0;
-  void *block;
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
   if (n == 0)
     return STATUS_OK;
-  const enum status status =
-      device->ops->alloc_host(device, MEM_META, n * sizeof *exec->samples, &block);
-  if (status)
-    return status;
-  exec->samples = block;
-  for (int i = 0; i < exec->plan->n; i++)
+  const enum status status = alloc_shared(exec, n * sizeof *exec->samples, &exec->samples);
+  for (int i = 0; !status && i < exec->plan->n; i++)
     if (exec->plan->instr[i].attr.sample > 0)
       exec->span[i].sample = &exec->samples[--n];
-  return STATUS_OK;
+  return status;
+}
+
+static enum status create_tables(struct exec *exec)
+{
+  const size_t buffers = (size_t)exec->plan->buffers, n = (size_t)exec->plan->n;
+  const bool counts = exec->config.counters && exec->config.trace;
+  const struct {
+    size_t bytes;
+    void *table; /* the pointer to it */
+  } all[] = {{buffers * sizeof *exec->pointer[0], &exec->pointer[0]},
+             {buffers * sizeof *exec->pointer[1], &exec->pointer[1]},
+             {buffers * sizeof *exec->is_window, &exec->is_window},
+             {buffers * sizeof *exec->parts, &exec->parts},
+             {buffers * sizeof *exec->held, &exec->held},
+             {n * sizeof *exec->order, &exec->order},
+             {2 * n * sizeof *exec->ran, &exec->ran},
+             {counts ? 2 * n * sizeof *exec->spent : 0, &exec->spent}};
+  enum status status = STATUS_OK;
+  for (size_t i = 0; !status && i < sizeof all / sizeof *all; i++)
+    if (all[i].bytes > 0)
+      status = mem_alloc(MEM_META, all[i].bytes, all[i].table);
+  return status;
 }
 
 /* The part that needs no other rank. */
 static enum status prepare(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
-  size_t buffers = (size_t)plan->buffers;
-  enum status status = alloc_table(buffers, sizeof(void *), &exec->pointer[0]);
-  if (!status)
-    status = alloc_table(buffers, sizeof(void *), &exec->pointer[1]);
-  if (!status)
-    status = alloc_table(buffers, sizeof *exec->is_window, &exec->is_window);
-  if (!status)
-    status = alloc_table(buffers, sizeof *exec->parts, &exec->parts);
-  if (!status)
-    status = alloc_table(buffers, sizeof *exec->held, &exec->held);
-  if (!status)
-    status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
-  if (!status)
-    status = alloc_table(2 * (size_t)plan->n, sizeof *exec->ran, &exec->ran);
+  enum status status = create_tables(exec);
   if (!status)
     status = exec_place_buffers(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
     status = exec_marks_create(exec);
-  if (!status && exec->config.counters && exec->config.trace)
-    status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
   if (!status)
@@ -490,24 +484,18 @@ void exec_destroy(struct exec *exec)
   watchdog_destroy(exec->watchdog);
   stop_lanes(exec);
   exec_marks_destroy(exec);
-  if (exec->results)
-    exec->config.device->ops->release_host(exec->config.device, exec->results);
-  if (exec->tally)
-    exec->config.device->ops->release_host(exec->config.device, exec->tally);
-  if (exec->samples)
-    exec->config.device->ops->release_host(exec->config.device, exec->samples);
+  void *const shared[] = {exec->results, exec->tally, exec->samples};
+  for (int i = 0; i < 3; i++)
+    if (shared[i])
+      exec->config.device->ops->release_host(exec->config.device, shared[i]);
   for (int g = 0; g < GROUP_COUNT; g++)
     comm_group_destroy(exec->group[g]);
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
-  mem_free(exec->spent);
-  mem_free(exec->ran);
-  mem_free(exec->order);
-  mem_free(exec->held);
-  mem_free(exec->parts);
-  mem_free(exec->is_window);
-  mem_free(exec->pointer[0]);
-  mem_free(exec->pointer[1]);
+  void *const tables[] = {exec->pointer[0], exec->pointer[1], exec->is_window, exec->parts,
+                          exec->held,       exec->order,      exec->ran,       exec->spent};
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+    mem_free(tables[i]);
   mem_free(exec);
 }
 
@@ -675,9 +663,9 @@ void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out
     exactsum_merge(&out->decoded, &sample->decoded);
     out->residual = sample->residual;
   }
-  exactsum_normalize(&out->elements);
-  exactsum_normalize(&out->lost);
-  exactsum_normalize(&out->decoded);
+  struct exactsum *const sums[] = {&out->elements, &out->lost, &out->decoded};
+  for (int i = 0; i < 3; i++)
+    exactsum_normalize(sums[i]);
 }
 
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
