@@ -14,3 +14,5 @@ tests_cmd_test_doctor_SOURCES = \
 	src/cmd/doctor_facts.c \
 	src/cmd/doctor_judge.c \
 	tests/cmd/test_doctor.c
+
+EXTRA_DIST += tests/cmd/doctor.txt

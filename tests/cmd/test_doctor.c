@@ -8,8 +8,12 @@
 #include <unistd.h>
 
 #include "cmd/doctor.h"
+#include "tests/rows.h"
 #include "tests/test.h"
 
+#define OK VERDICT_OK
+#define WARN VERDICT_WARNING
+#define FAULT VERDICT_FAULT
 #define GIB (INT64_C(1) << 30)
 #define MIB (INT64_C(1) << 20)
 
@@ -23,73 +27,53 @@ static void is(struct finding finding, enum verdict verdict, const char *part)
 
 TEST(builds)
 {
-  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), VERDICT_OK,
+  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), OK,
      "sluice 1.0, gcc -O2 -g, configured with no arguments");
-  is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), VERDICT_WARNING, "CFLAGS='-O2 -g'");
-  is(judge_build("1.0", "gcc", "-O2 -O0", "no", ""), VERDICT_WARNING, "not optimized");
-  is(judge_build("1.0", "gcc", "-O0 -O3", "no", ""), VERDICT_OK, "-O3");
-  is(judge_build("1.0", "gcc", "-O2", "address", ""), VERDICT_WARNING,
-     "without --enable-sanitizer");
+  is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), WARN, "CFLAGS='-O2 -g'");
+  is(judge_build("1.0", "gcc", "-O2 -O0", "no", ""), WARN, "not optimized");
+  is(judge_build("1.0", "gcc", "-O0 -O3", "no", ""), OK, "-O3");
+  is(judge_build("1.0", "gcc", "-O2", "address", ""), WARN, "without --enable-sanitizer");
 }
 
 TEST(starts)
 {
-  is(judge_start(1, (struct launch){0}), VERDICT_OK, "1 rank");
-  is(judge_start(1, (struct launch){.tasks = 1}), VERDICT_OK, "1 rank");
-  is(judge_start(8, (struct launch){.tasks = 8}), VERDICT_OK, "8 ranks");
-  is(judge_start(1, (struct launch){.tasks = 8, .told_by = "PMI_SIZE"}), VERDICT_FAULT,
+  is(judge_start(1, (struct launch){0}), OK, "1 rank");
+  is(judge_start(1, (struct launch){.tasks = 1}), OK, "1 rank");
+  is(judge_start(8, (struct launch){.tasks = 8}), OK, "8 ranks");
+  is(judge_start(1, (struct launch){.tasks = 8, .told_by = "PMI_SIZE"}), FAULT,
      "8 separate tasks (PMI_SIZE), each is rank 0 of 1: use the mpirun of");
 }
 
-/* What launchers set, as their documents say. */
+static void check_launcher(const char *given, const char *expected)
+{
+  char environment[256], text[64], *next = NULL;
+  snprintf(environment, sizeof environment, "%s", given);
+  assert_int_equal(clearenv(), 0);
+  for (char *word = strtok_r(environment, " ", &next); word; word = strtok_r(NULL, " ", &next))
+    assert_int_equal(putenv(word), 0);
+  const struct launch launch = launch_read();
+  snprintf(text, sizeof text, "%s %ld %lld %s", launch.launched ? "launched" : "alone",
+           (long)launch.rank, (long long)launch.tasks, launch.told_by ? launch.told_by : "-");
+  assert_int_equal(clearenv(), 0);
+  assert_string_equal(text, expected);
+}
+
 TEST(launchers)
 {
-  static const struct {
-    const char *environment;
-    struct launch expected;
-  } rows[] = {
-      {"", {0}},
-      {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4", {true, 3, 4, "OMPI_COMM_WORLD_SIZE"}},
-      {"MV2_COMM_WORLD_RANK=3 MV2_COMM_WORLD_SIZE=4", {true, 3, 4, "MV2_COMM_WORLD_SIZE"}},
-      {"PMI_RANK=3 PMI_SIZE=4", {true, 3, 4, "PMI_SIZE"}},
-      {"PMIX_RANK=3", {true, 3, 0, NULL}},
-      {"PALS_RANKID=3", {true, 3, 0, NULL}},
-      {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4", {true, 3, 4, "FLUX_JOB_SIZE"}},
-      {"SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", {true, 3, 4, "SLURM_STEP_NUM_TASKS"}},
-      /* srun --mpi=pmix */
-      {"PMIX_RANK=3 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4", {true, 3, 4, "SLURM_STEP_NUM_TASKS"}},
-      /* a job script, and one task of a container */
-      {"SLURM_PROCID=0", {false, 0, 0, NULL}},
-      {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", {false, 0, 1, "SLURM_STEP_NUM_TASKS"}},
-      /* daemons of mpirun are tasks of Slurm */
-      {"PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", {true, 3, 4, "PMI_SIZE"}},
-      {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=3 SLURM_PROCID=1 "
-       "SLURM_STEP_NUM_TASKS=2",
-       {true, 3, 4, "OMPI_COMM_WORLD_SIZE"}},
-  };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    char text[256], *next = NULL;
-    snprintf(text, sizeof text, "%s", rows[i].environment);
-    assert_int_equal(clearenv(), 0);
-    for (char *word = strtok_r(text, " ", &next); word; word = strtok_r(NULL, " ", &next))
-      assert_int_equal(putenv(word), 0);
-    const struct launch launch = launch_read(), *expected = &rows[i].expected;
-    const char *by = launch.told_by ? launch.told_by : "", *told = expected->told_by;
-    if (launch.launched != expected->launched || launch.rank != expected->rank ||
-        launch.tasks != expected->tasks || strcmp(by, told ? told : "") != 0)
-      fail_msg("%s: launched %d, rank %ld, tasks %lld (%s)", rows[i].environment, launch.launched,
-               launch.rank, (long long)launch.tasks, by);
-  }
-  assert_int_equal(clearenv(), 0);
+  const char *top = getenv("top_srcdir");
+  char kept[512];
+  snprintf(kept, sizeof kept, "%s", top ? top : ".");
+  rows_each("tests/cmd/doctor.txt", "launchers", check_launcher);
+  assert_int_equal(setenv("top_srcdir", kept, 1), 0);
 }
 
 TEST(nodes)
 {
   static const char host[5][DOCTOR_HOST] = {"a", "a", "b", "b", "b"};
-  is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), VERDICT_OK, "2: a x 2, b x 2");
-  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}),
-     VERDICT_OK, "2: a x 2, b x 2");
-  is(judge_nodes(5, (int[]){0, 0, 2, 2, 2}, host), VERDICT_WARNING, "--ntasks-per-node");
+  is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), OK, "2: a x 2, b x 2");
+  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}), OK,
+     "2: a x 2, b x 2");
+  is(judge_nodes(5, (int[]){0, 0, 2, 2, 2}, host), WARN, "--ntasks-per-node");
 }
 
 /* Many names do not fit: the line is cut and stays a line. */
@@ -102,9 +86,9 @@ TEST(many_nodes)
     snprintf(host[r], sizeof host[r], "node%03d", r);
     node[r] = r;
   }
-  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK,
+  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), OK,
      "300: node000 x 1, node001 x 1");
-  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "...");
+  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), OK, "...");
 }
 
 static const struct mpi_info library = {.version = "Open MPI 4.1.4",
@@ -126,11 +110,9 @@ TEST(mpi_libraries)
 {
   struct mpi_info single = library;
   single.thread_level = 2;
-  is(judge_mpi(&library, "Open MPI 4.1.4"), VERDICT_OK, "threads multiple");
-  is(judge_mpi(&single, "Open MPI 4.1.4"), VERDICT_FAULT,
-     "threads serialized: Sluice needs multiple");
-  is(judge_mpi(&library, "Open MPI 5.0.1"), VERDICT_WARNING,
-     "built with Open MPI 5.0.1: build it again");
+  is(judge_mpi(&library, "Open MPI 4.1.4"), OK, "threads multiple");
+  is(judge_mpi(&single, "Open MPI 4.1.4"), FAULT, "threads serialized: Sluice needs multiple");
+  is(judge_mpi(&library, "Open MPI 5.0.1"), WARN, "built with Open MPI 5.0.1: build it again");
 }
 
 TEST(cuda_awareness)
@@ -138,13 +120,13 @@ TEST(cuda_awareness)
   struct mpi_info aware = library, silent = library;
   aware.cuda = 1;
   silent.cuda = -1;
-  is(judge_cuda_aware(&aware, true, NULL, true), VERDICT_OK, "yes");
+  is(judge_cuda_aware(&aware, true, NULL, true), OK, "yes");
   assert_true(!*judge_cuda_aware(&library, false, "1", true).what &&
               !*judge_cuda_aware(&aware, false, "1", true).what);
-  is(judge_cuda_aware(&library, true, "0", true), VERDICT_WARNING, "comm.backend=nccl");
-  is(judge_cuda_aware(&silent, true, NULL, true), VERDICT_WARNING, "does not tell");
-  is(judge_cuda_aware(&aware, true, "1", true), VERDICT_WARNING, "NCCL can hang; set it to 0");
-  is(judge_cuda_aware(&aware, true, "1", false), VERDICT_OK, "yes");
+  is(judge_cuda_aware(&library, true, "0", true), WARN, "comm.backend=nccl");
+  is(judge_cuda_aware(&silent, true, NULL, true), WARN, "does not tell");
+  is(judge_cuda_aware(&aware, true, "1", true), WARN, "NCCL can hang; set it to 0");
+  is(judge_cuda_aware(&aware, true, "1", false), OK, "yes");
 }
 
 TEST(transports)
@@ -152,41 +134,49 @@ TEST(transports)
   struct mpi_info ucx = library, silent = library;
   snprintf(ucx.messages, sizeof ucx.messages, "ucx");
   ucx.transports[0] = silent.messages[0] = '\0';
-  is(judge_transport(&library, &no_fabric, NULL, NULL, false, 4), VERDICT_OK, "ob1 over self tcp");
-  is(judge_transport(&library, &dead_fabric, NULL, NULL, false, 4), VERDICT_OK,
-     "ob1 over self tcp");
-  is(judge_transport(&library, &fabric, NULL, NULL, false, 1), VERDICT_WARNING, "--mca pml ucx");
-  is(judge_transport(&library, &fabric, NULL, NULL, false, 2), VERDICT_FAULT, "--mca pml ucx");
-  is(judge_transport(&ucx, &fabric, NULL, NULL, true, 2), VERDICT_OK, "ucx");
-  is(judge_transport(&silent, &fabric, "rc", NULL, true, 2), VERDICT_OK, "does not tell");
+  is(judge_transport(&library, &no_fabric, NULL, NULL, false, 4), OK, "ob1 over self tcp");
+  is(judge_transport(&library, &dead_fabric, NULL, NULL, false, 4), OK, "ob1 over self tcp");
+  is(judge_transport(&library, &fabric, NULL, NULL, false, 1), WARN, "--mca pml ucx");
+  is(judge_transport(&library, &fabric, NULL, NULL, false, 2), FAULT, "--mca pml ucx");
+  is(judge_transport(&ucx, &fabric, NULL, NULL, true, 2), OK, "ucx");
+  is(judge_transport(&silent, &fabric, "rc", NULL, true, 2), OK, "does not tell");
+}
+
+/* given: fields with | between them. */
+static void cut(const char *given, char field[3][64])
+{
+  for (int i = 0; i < 3; i++) {
+    const size_t length = strcspn(given, "|");
+    snprintf(field[i], sizeof field[i], "%.*s", (int)length, given);
+    given += length + (given[length] == '|');
+  }
+}
+
+/* expected: a verdict, a blank and a part of the text. */
+static void is_as(struct finding finding, const char *expected)
+{
+  const size_t length = strcspn(expected, " ");
+  if (strncmp(verdict_name(finding.verdict), expected, length) != 0 ||
+      !strstr(finding.text, expected + length + 1))
+    fail_msg("%s: %s; expected %s", verdict_name(finding.verdict), finding.text, expected);
+}
+
+static void check_slingshot(const char *given, const char *expected)
+{
+  char field[3][64];
+  struct mpi_info mpi = library;
+  cut(given, field);
+  snprintf(mpi.messages, sizeof mpi.messages, "%.20s", field[0]);
+  snprintf(mpi.transports, sizeof mpi.transports, "%.30s", field[1]);
+  const char *provider = strcmp(field[2], "-") ? field[2] : NULL;
+  is_as(judge_transport(&mpi, &slingshot, NULL, provider, true, 2), expected);
 }
 
 /* Open MPI reaches Slingshot by libfabric's provider cxi alone: every other choice is TCP, or may
  * be it. MPI libraries that name no transport are not judged. */
 TEST(transports_on_slingshot)
 {
-  static const struct {
-    const char *messages, *transports, *provider, *says;
-    enum verdict verdict;
-  } cases[] = {
-      {"ob1", "self vader tcp", "cxi", "does not reach Slingshot: use Cray MPICH", VERDICT_WARNING},
-      {"ucx", "", "cxi", "ucx, which does not reach Slingshot", VERDICT_WARNING},
-      {"cm", "psm2", "cxi", "cm over psm2, which does not reach", VERDICT_WARNING},
-      {"cm", "ofi", NULL, "may be TCP instead of Slingshot: use Cray MPICH", VERDICT_WARNING},
-      {"cm", "ofi", "", "FI_PROVIDER=cxi", VERDICT_WARNING},
-      {"cm", "ofi", "tcp", "FI_PROVIDER=cxi", VERDICT_WARNING},
-      {"cm", "ofi", "^cxi", "FI_PROVIDER=cxi", VERDICT_WARNING},
-      {"cm", "ofi", "cxi", "cm over ofi, by FI_PROVIDER", VERDICT_OK},
-      {"cm", "ofi", "lnx", "cm over ofi, by FI_PROVIDER", VERDICT_OK},
-      {"", "", NULL, "does not tell", VERDICT_OK},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct mpi_info mpi = library;
-    snprintf(mpi.messages, sizeof mpi.messages, "%s", cases[i].messages);
-    snprintf(mpi.transports, sizeof mpi.transports, "%s", cases[i].transports);
-    is(judge_transport(&mpi, &slingshot, NULL, cases[i].provider, true, 2), cases[i].verdict,
-       cases[i].says);
-  }
+  rows_each("tests/cmd/doctor.txt", "transports on Slingshot", check_slingshot);
 }
 
 TEST(transports_to_gpus)
@@ -201,12 +191,10 @@ TEST(transports_to_gpus)
   aware = ucx;
   aware.cuda = 1;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    is(judge_transport(&aware, &fabric, cases[i].tls, NULL, true, 2),
-       cases[i].reaches ? VERDICT_OK : VERDICT_WARNING,
+    is(judge_transport(&aware, &fabric, cases[i].tls, NULL, true, 2), cases[i].reaches ? OK : WARN,
        cases[i].reaches ? "ucx" : "reaches a GPU: unset it, or add cuda_copy,cuda_ipc");
-  is(judge_transport(&aware, &fabric, "rc,sm", NULL, false, 2), VERDICT_OK, "ucx"); /* no GPU */
-  is(judge_transport(&ucx, &fabric, "rc,sm", NULL, true, 2), VERDICT_OK,
-     "ucx"); /* copies on the host */
+  is(judge_transport(&aware, &fabric, "rc,sm", NULL, false, 2), OK, "ucx"); /* no GPU */
+  is(judge_transport(&ucx, &fabric, "rc,sm", NULL, true, 2), OK, "ucx");    /* copies on the host */
 }
 
 /* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
@@ -254,12 +242,11 @@ TEST(finds_a_card)
 
 TEST(fabrics)
 {
-  is(judge_fabric(&no_fabric), VERDICT_OK, "none");
-  is(judge_fabric(&fabric), VERDICT_OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
-  is(judge_fabric(&dead_fabric), VERDICT_WARNING,
-     "mlx5_0:1 DOWN; data go over TCP; check the cable");
-  is(judge_fabric(&slingshot), VERDICT_OK, "Slingshot, 1 of 2 ports active: cxi0 up BS_200G");
-  is(judge_fabric(&dead_slingshot), VERDICT_WARNING, "cxi0 down BS_200G; data go over TCP");
+  is(judge_fabric(&no_fabric), OK, "none");
+  is(judge_fabric(&fabric), OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
+  is(judge_fabric(&dead_fabric), WARN, "mlx5_0:1 DOWN; data go over TCP; check the cable");
+  is(judge_fabric(&slingshot), OK, "Slingshot, 1 of 2 ports active: cxi0 up BS_200G");
+  is(judge_fabric(&dead_slingshot), WARN, "cxi0 down BS_200G; data go over TCP");
 }
 
 /* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and
@@ -286,15 +273,15 @@ static struct finding clocks_ahead(int64_t ahead)
 TEST(clocks)
 {
   static const char host[2][DOCTOR_HOST] = {"a", "a"};
-  is(judge_clocks((struct comm_offset[]){{0}, {.error = -1}}, 2, host), VERDICT_OK, "one node");
-  is(clocks_ahead(0), VERDICT_OK, "of 2 nodes agree");
-  is(clocks_ahead(29000), VERDICT_OK, "of 2 nodes agree");
-  is(clocks_ahead(31000), VERDICT_OK, "b is 0.000026 s ahead of a (+- 0.000025)");
-  is(clocks_ahead(90000000), VERDICT_OK, "b is 0.089995 s ahead of a");
-  is(clocks_ahead(110000000), VERDICT_WARNING, "ahead of a (+- 0.000025): start chronyd");
-  is(clocks_ahead(-110000000), VERDICT_WARNING, "b is 0.110005 s behind a");
-  is(clocks_ahead(INT64_C(6000000000)), VERDICT_FAULT, "start chronyd");
-  is(clocks_ahead(INT64_C(-6000000000)), VERDICT_FAULT, "b is 6.000005 s behind a");
+  is(judge_clocks((struct comm_offset[]){{0}, {.error = -1}}, 2, host), OK, "one node");
+  is(clocks_ahead(0), OK, "of 2 nodes agree");
+  is(clocks_ahead(29000), OK, "of 2 nodes agree");
+  is(clocks_ahead(31000), OK, "b is 0.000026 s ahead of a (+- 0.000025)");
+  is(clocks_ahead(90000000), OK, "b is 0.089995 s ahead of a");
+  is(clocks_ahead(110000000), WARN, "ahead of a (+- 0.000025): start chronyd");
+  is(clocks_ahead(-110000000), WARN, "b is 0.110005 s behind a");
+  is(clocks_ahead(INT64_C(6000000000)), FAULT, "start chronyd");
+  is(clocks_ahead(INT64_C(-6000000000)), FAULT, "b is 6.000005 s behind a");
 }
 
 /* An offset that lies within its error says nothing. */
@@ -305,7 +292,7 @@ TEST(doubtful_clocks)
                                          {.seconds = 9, .error = 10},
                                          {.seconds = 0.01, .error = 0.001}},
                   3, host),
-     VERDICT_OK, "c is 0.010000 s");
+     OK, "c is 0.010000 s");
 }
 
 static const struct doctor_gpus two = {.cuda = true,
@@ -329,19 +316,18 @@ TEST(gpus)
   old_driver.driver = 11080;
   unseen.gpus = 0;
   one.gpus = 1;
-  is(judge_gpus(&none, 1), VERDICT_OK, "without CUDA");
-  is(judge_gpus(&unused, 1), VERDICT_WARNING, "--with-cuda");
-  is(judge_gpus(&two, 2), VERDICT_OK, "2 x GPU, CUDA 12.6, driver for 13.0");
-  is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank per GPU");
-  is(judge_gpus(&one, 8), VERDICT_OK, "CUDA 12.6"); /* Slurm shows each rank its own */
-  is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
-  is(judge_gpus(&no_card, 1), VERDICT_OK, "none in this machine");
+  is(judge_gpus(&none, 1), OK, "without CUDA");
+  is(judge_gpus(&unused, 1), WARN, "--with-cuda");
+  is(judge_gpus(&two, 2), OK, "2 x GPU, CUDA 12.6, driver for 13.0");
+  is(judge_gpus(&two, 3), FAULT, "one rank per GPU");
+  is(judge_gpus(&one, 8), OK, "CUDA 12.6"); /* Slurm shows each rank its own */
+  is(judge_gpus(&no_driver, 1), WARN, "load NVIDIA's driver");
+  is(judge_gpus(&no_card, 1), OK, "none in this machine");
   assert_true(!*judge_nccl(&no_card, 2).what && !*judge_cudnn(&no_card).what);
   assert_true(doctor_uses_gpus(&two) && doctor_uses_gpus(&no_driver) &&
               !doctor_uses_gpus(&no_card) && !doctor_uses_gpus(&none));
-  is(judge_gpus(&old_driver, 1), VERDICT_FAULT,
-     "the driver runs up to 11.8: install a newer driver");
-  is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
+  is(judge_gpus(&old_driver, 1), FAULT, "the driver runs up to 11.8: install a newer driver");
+  is(judge_gpus(&unseen, 1), WARN, "--gpus-per-task=1");
 }
 
 /* The reason of a refusal is quoted in its own words, as far as a line has room. It is the same on
@@ -351,16 +337,15 @@ TEST(decks)
   char sentence[2 * DOCTOR_TEXT];
   memset(sentence, 'w', sizeof sentence - 1);
   sentence[sizeof sentence - 1] = '\0';
-  is(judge_refusal("deck", NULL, "fits into memory"), VERDICT_OK, "fits into memory");
-  is(judge_refusal("deck", "this build has no CUDA", "fits"), VERDICT_FAULT,
-     "this build has no CUDA");
-  is(judge_refusal("deck", sentence, "fits"), VERDICT_FAULT, "wwww");
+  is(judge_refusal("deck", NULL, "fits into memory"), OK, "fits into memory");
+  is(judge_refusal("deck", "this build has no CUDA", "fits"), FAULT, "this build has no CUDA");
+  is(judge_refusal("deck", sentence, "fits"), FAULT, "wwww");
   assert_true(judge_refusal("deck", NULL, "").common && judge_refusal("data", "none", "").common);
-  is(judge_folder(NULL, "run", 1, 2, 0), VERDICT_OK, "run: free for a new run");
-  is(judge_folder(NULL, "run", 3, 2, 0), VERDICT_WARNING, "make room, or choose another run.dir");
-  is(judge_folder(NULL, "run", 1, 2, 8), VERDICT_OK,
+  is(judge_folder(NULL, "run", 1, 2, 0), OK, "run: free for a new run");
+  is(judge_folder(NULL, "run", 3, 2, 0), WARN, "make room, or choose another run.dir");
+  is(judge_folder(NULL, "run", 1, 2, 8), OK,
      "run: holds a run that stopped after step 8: continue it with --resume auto");
-  is(judge_folder("run is in use", "run", 1, 2, 8), VERDICT_FAULT, "run is in use");
+  is(judge_folder("run is in use", "run", 1, 2, 8), FAULT, "run is in use");
 }
 
 TEST(gpu_libraries)
@@ -374,63 +359,56 @@ TEST(gpu_libraries)
   newer.cudnn = 100001;
   other.cudnn_runtime = 13000;
   assert_true(!*judge_nccl(&none, 2).what && !*judge_cudnn(&none).what);
-  is(judge_nccl(&two, 2), VERDICT_OK, "2.27.3");
-  is(judge_nccl(&newer, 2), VERDICT_OK, "2.30.1");
-  is(judge_nccl(&older, 2), VERDICT_WARNING, "2.26.5 is loaded, older than 2.27.3");
-  is(judge_nccl(&without, 1), VERDICT_OK, "Cure: install libnccl-dev");
-  is(judge_nccl(&without, 2), VERDICT_WARNING, "Cure: install libnccl-dev");
-  is(judge_cudnn(&two), VERDICT_OK, "9.13.1");
-  is(judge_cudnn(&newer), VERDICT_OK, "10.0.1");
-  is(judge_cudnn(&older), VERDICT_WARNING, "9.8.0 is loaded, older than 9.13.1");
-  is(judge_cudnn(&without), VERDICT_WARNING, "--with-cudnn"); /* or --with-cudnn-frontend */
+  is(judge_nccl(&two, 2), OK, "2.27.3");
+  is(judge_nccl(&newer, 2), OK, "2.30.1");
+  is(judge_nccl(&older, 2), WARN, "2.26.5 is loaded, older than 2.27.3");
+  is(judge_nccl(&without, 1), OK, "Cure: install libnccl-dev");
+  is(judge_nccl(&without, 2), WARN, "Cure: install libnccl-dev");
+  is(judge_cudnn(&two), OK, "9.13.1");
+  is(judge_cudnn(&newer), OK, "10.0.1");
+  is(judge_cudnn(&older), WARN, "9.8.0 is loaded, older than 9.13.1");
+  is(judge_cudnn(&without), WARN, "--with-cudnn"); /* or --with-cudnn-frontend */
   blackwell.lacks_backward = "";
-  is(judge_cudnn(&blackwell), VERDICT_OK, "9.13.1");
+  is(judge_cudnn(&blackwell), OK, "9.13.1");
   blackwell.lacks_backward = "not supported on this GPU";
-  is(judge_cudnn(&blackwell), VERDICT_WARNING,
+  is(judge_cudnn(&blackwell), WARN,
      "9.13.1 has no deterministic backward pass of attention for this GPU, so a plain kernel "
      "computes "
      "it, which is slow: load cuDNN 9.18 or later, which Blackwell needs (not supported on");
-  is(judge_cudnn(&other), VERDICT_FAULT, "is for CUDA 13, Sluice for CUDA 12");
+  is(judge_cudnn(&other), FAULT, "is for CUDA 13, Sluice for CUDA 12");
+}
+
+static const struct comm_fabric *net_fabric;
+
+static void check_nccl_net(const char *given, const char *expected)
+{
+  char field[3][64];
+  cut(given, field);
+  is_as(judge_nccl_net(&(struct doctor_net){field[1], field[2], field[0]}, net_fabric), expected);
 }
 
 /* NCCL falls back to TCP in silence, so only its choice counts, and without it the plug-in. */
 TEST(nccl_networks)
 {
-  static const struct {
-    const char *chosen, *plugin, *lacks;
-    const struct comm_fabric *fabric;
-    enum verdict verdict;
-    const char *says;
-  } cases[] = {
-      {"Socket", "", "not there", &no_fabric, VERDICT_OK, "Socket (TCP)"},
-      {"IB", "", "not there", &fabric, VERDICT_OK, "IB"},
-      {"Socket", "", "not there", &fabric, VERDICT_WARNING, "NCCL_IB_DISABLE"},
-      {"Socket", "", "not there", &slingshot, VERDICT_WARNING,
-       "TCP instead of Slingshot (not there): put the folder of aws-ofi-nccl's libnccl-net.so"},
-      {"Socket", "Libfabric", "", &slingshot, VERDICT_WARNING, "(the plug-in loads, but finds no"},
-      {"AWS Libfabric", "AWS Libfabric", "", &slingshot, VERDICT_OK, "AWS Libfabric"},
-      {"", "", "not there", &slingshot, VERDICT_WARNING, "NCCL_NET='AWS Libfabric'"},
-      {"", "AWS Libfabric", "", &slingshot, VERDICT_OK, "plug-in for AWS Libfabric; NCCL_DEBUG"},
-      {"", "", "not there", &fabric, VERDICT_OK, "no plug-in; NCCL_DEBUG=INFO shows"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct doctor_net net = {cases[i].plugin, cases[i].lacks, cases[i].chosen};
-    is(judge_nccl_net(&net, cases[i].fabric), cases[i].verdict, cases[i].says);
-  }
+  net_fabric = &no_fabric;
+  rows_each("tests/cmd/doctor.txt", "NCCL, no fabric", check_nccl_net);
+  net_fabric = &fabric;
+  rows_each("tests/cmd/doctor.txt", "NCCL, fabric", check_nccl_net);
+  net_fabric = &slingshot;
+  rows_each("tests/cmd/doctor.txt", "NCCL, slingshot", check_nccl_net);
 }
 
 TEST(libraries)
 {
-  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK,
+  is(judge_hdf5("1.10.8", "1.10.8", true), OK,
      "1.10.8, parallel; a forged file can crash it (older than 1.14)");
-  is(judge_hdf5("1.13.3", "1.13.3", true), VERDICT_OK, "open only files that you trust");
+  is(judge_hdf5("1.13.3", "1.13.3", true), OK, "open only files that you trust");
   assert_null(strstr(judge_hdf5("1.14.0", "1.14.0", true).text, "forged"));
-  is(judge_hdf5("1.10.8", "1.14.0", true), VERDICT_FAULT, "built with 1.10.8");
-  is(judge_hdf5("1.10.8", "1.10.8", false), VERDICT_FAULT, "parallel HDF5");
-  is(judge_counters("7.0.0", 3, ""), VERDICT_OK, "7.0.0, 3 counters");
-  is(judge_counters("7.0.0", 3, "no hardware counters"), VERDICT_WARNING,
-     "7.0.0: no hardware counters");
-  is(judge_counters("", 0, "configure with --with-papi"), VERDICT_WARNING, "--with-papi");
+  is(judge_hdf5("1.10.8", "1.14.0", true), FAULT, "built with 1.10.8");
+  is(judge_hdf5("1.10.8", "1.10.8", false), FAULT, "parallel HDF5");
+  is(judge_counters("7.0.0", 3, ""), OK, "7.0.0, 3 counters");
+  is(judge_counters("7.0.0", 3, "no hardware counters"), WARN, "7.0.0: no hardware counters");
+  is(judge_counters("", 0, "configure with --with-papi"), WARN, "--with-papi");
 }
 
 TEST(cores)
@@ -441,45 +419,43 @@ TEST(cores)
   limited.quota = 4;
   ample.quota = 16;
   narrow.own_cores = 1;
-  is(judge_cores(&machine, 4), VERDICT_OK,
+  is(judge_cores(&machine, 4), OK,
      "2 packages, 2 NUMA nodes, 64 cores, 128 CPUs, of these 16 cores");
-  is(judge_cores(&ample, 4), VERDICT_OK, "hwloc 2.8");
-  is(judge_cores(&limited, 4), VERDICT_WARNING, "the time of 4: raise");
-  is(judge_cores(&machine, 65), VERDICT_WARNING, "start fewer");
-  is(judge_cores(&narrow, 4), VERDICT_WARNING, "--cpus-per-task");
-  is(judge_cores(&narrow, 64), VERDICT_OK, "of these 1 core for");
+  is(judge_cores(&ample, 4), OK, "hwloc 2.8");
+  is(judge_cores(&limited, 4), WARN, "the time of 4: raise");
+  is(judge_cores(&machine, 65), WARN, "start fewer");
+  is(judge_cores(&narrow, 4), WARN, "--cpus-per-task");
+  is(judge_cores(&narrow, 64), OK, "of these 1 core for");
 }
 
 TEST(locked_memory)
 {
-  is(judge_memlock(-1, &fabric, true), VERDICT_OK, "unlimited");
-  is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8.00 MiB");
-  is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8.00 MiB");
-  is(judge_memlock(8 * MIB, &slingshot, false), VERDICT_OK,
-     "8.00 MiB"); /* its driver has no limit */
-  is(judge_memlock(8 * MIB, &no_fabric, true), VERDICT_WARNING, "LimitMEMLOCK=infinity");
-  is(judge_memlock(8 * MIB, &fabric, false), VERDICT_FAULT, "LimitMEMLOCK=infinity");
-  is(judge_memlock(GIB, &fabric, false), VERDICT_WARNING, "LimitMEMLOCK=infinity");
+  is(judge_memlock(-1, &fabric, true), OK, "unlimited");
+  is(judge_memlock(8 * MIB, &no_fabric, false), OK, "8.00 MiB");
+  is(judge_memlock(8 * MIB, &dead_fabric, false), OK, "8.00 MiB");
+  is(judge_memlock(8 * MIB, &slingshot, false), OK, "8.00 MiB"); /* its driver has no limit */
+  is(judge_memlock(8 * MIB, &no_fabric, true), WARN, "LimitMEMLOCK=infinity");
+  is(judge_memlock(8 * MIB, &fabric, false), FAULT, "LimitMEMLOCK=infinity");
+  is(judge_memlock(GIB, &fabric, false), WARN, "LimitMEMLOCK=infinity");
 }
 
 TEST(shared_memory)
 {
-  is(judge_shared_memory(-1, -1, 1), VERDICT_FAULT, "mount a tmpfs");
-  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), VERDICT_OK, "8.00 GiB of 8.00 GiB free");
-  is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), VERDICT_WARNING, "--shm-size");
-  is(judge_shared_memory(64 * MIB, 64 * MIB, 1), VERDICT_WARNING, "--shm-size");
-  is(judge_shared_memory(64 * MIB, 64 * MIB, 2), VERDICT_FAULT, "--shm-size");
+  is(judge_shared_memory(-1, -1, 1), FAULT, "mount a tmpfs");
+  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), OK, "8.00 GiB of 8.00 GiB free");
+  is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), WARN, "--shm-size");
+  is(judge_shared_memory(64 * MIB, 64 * MIB, 1), WARN, "--shm-size");
+  is(judge_shared_memory(64 * MIB, 64 * MIB, 2), FAULT, "--shm-size");
 }
 
 TEST(memory)
 {
-  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK,
-     "500.00 GiB available of 512.00 GiB, no limit");
-  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.00 GiB");
-  is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), VERDICT_WARNING, "--mem=0");
-  is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), VERDICT_FAULT, "too little for 8 ranks");
-  is(judge_memory(512 * GIB, 7 * GIB, -1, 8), VERDICT_FAULT, "end what else runs there");
-  is(judge_memory(-1, 7 * GIB, -1, 8), VERDICT_WARNING, "mount /proc");
+  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), OK, "500.00 GiB available of 512.00 GiB, no limit");
+  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), OK, "allow 256.00 GiB");
+  is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), WARN, "--mem=0");
+  is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), FAULT, "too little for 8 ranks");
+  is(judge_memory(512 * GIB, 7 * GIB, -1, 8), FAULT, "end what else runs there");
+  is(judge_memory(-1, 7 * GIB, -1, 8), WARN, "mount /proc");
 }
 
 TEST(disks)
@@ -500,24 +476,24 @@ TEST(disks)
   ram.system.in_memory = nfs.system.one_writer = true;
   snprintf(nfs.system.type, sizeof nfs.system.type, "nfs");
   snprintf(broken.failure, sizeof broken.failure, "cannot make a file: use another folder");
-  is(judge_disk("runs", &disk, true, true, 4), VERDICT_OK,
+  is(judge_disk("runs", &disk, true, true, 4), OK,
      "runs (lustre): wrote 512.0 MB/s while the other nodes did, 900.00 GiB free of 1000.00 GiB");
-  is(judge_disk("runs", &disk, true, false, 4), VERDICT_FAULT, "file system that all nodes share");
-  is(judge_disk("nvme", &own, false, false, 4), VERDICT_OK, "512.0 MB/s");
-  is(judge_disk("nvme", &disk, false, false, 4), VERDICT_WARNING,
+  is(judge_disk("runs", &disk, true, false, 4), FAULT, "file system that all nodes share");
+  is(judge_disk("nvme", &own, false, false, 4), OK, "512.0 MB/s");
+  is(judge_disk("nvme", &disk, false, false, 4), WARN,
      "all nodes share it, and every step waits for it; set tiers.nvme to");
-  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING,
+  is(judge_disk("runs", &slow, true, true, 1), WARN,
      "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
-  is(judge_disk("runs", &tight, true, true, 1), VERDICT_WARNING, "room for few checkpoints");
-  is(judge_disk("runs", &full, true, true, 1), VERDICT_FAULT, "no room for checkpoints");
-  is(judge_disk("runs", &ram, true, true, 1), VERDICT_WARNING, "lies in memory");
-  is(judge_disk("runs", &nfs, true, true, 1), VERDICT_OK, "nfs");
-  is(judge_disk("runs", &nfs, true, true, 2), VERDICT_WARNING, "nfs is not made for one file");
-  is(judge_disk("runs", &narrow, true, true, 1), VERDICT_WARNING,
+  is(judge_disk("runs", &tight, true, true, 1), WARN, "room for few checkpoints");
+  is(judge_disk("runs", &full, true, true, 1), FAULT, "no room for checkpoints");
+  is(judge_disk("runs", &ram, true, true, 1), WARN, "lies in memory");
+  is(judge_disk("runs", &nfs, true, true, 1), OK, "nfs");
+  is(judge_disk("runs", &nfs, true, true, 2), WARN, "nfs is not made for one file");
+  is(judge_disk("runs", &narrow, true, true, 1), WARN,
      "runs (lustre, a file on 1 of 128 OSTs): wrote 512.0 MB/s, 900.00 GiB free of 1000.00 GiB: "
      "somebody gave it one stripe, which sluice train leaves; set more: lfs setstripe -c 32 -S 4M");
-  is(judge_disk("runs", &wide, true, true, 1), VERDICT_OK, "1 of 128 OSTs");
-  is(judge_disk("runs", &broken, true, true, 1), VERDICT_FAULT, "runs: cannot make a file");
+  is(judge_disk("runs", &wide, true, true, 1), OK, "1 of 128 OSTs");
+  is(judge_disk("runs", &broken, true, true, 1), FAULT, "runs: cannot make a file");
 }
 
 /* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder
@@ -558,23 +534,22 @@ TEST(merges)
   assert_string_equal(merge(3, rank, host).what, ""); /* no rank reports */
   for (int r = 0; r < 3; r++)
     rank[r].finding = (struct finding){.what = "disk", .text = "fast", .amount = 100};
-  is(merge(3, rank, host), VERDICT_OK, "fast");
+  is(merge(3, rank, host), OK, "fast");
   assert_string_equal(merge(3, rank, host).text, "fast");
   rank[1].finding = (struct finding){
       .what = "disk", .text = "slower", .amount = 90}; /* the least of the same verdict */
   assert_string_equal(merge(3, rank, host).text, "slower [b]");
   assert_string_equal(merge(3, rank, alone).text, "slower");
-  rank[0].finding =
-      (struct finding){.what = "disk",
-                       .text = "slow",
-                       .amount = 200,
-                       .verdict = VERDICT_WARNING}; /* the worse verdict before the least */
-  is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
-  rank[2].finding = (struct finding){.what = "disk", .text = "gone", .verdict = VERDICT_FAULT};
-  is(merge(3, rank, host), VERDICT_FAULT, "gone [b]");
+  rank[0].finding = (struct finding){.what = "disk",
+                                     .text = "slow",
+                                     .amount = 200,
+                                     .verdict = WARN}; /* the worse verdict before the least */
+  is(merge(3, rank, host), WARN, "slow [a]");
+  rank[2].finding = (struct finding){.what = "disk", .text = "gone", .verdict = FAULT};
+  is(merge(3, rank, host), FAULT, "gone [b]");
   rank[2].finding =
-      (struct finding){.text = "not of a rank that has nothing to say", .verdict = VERDICT_FAULT};
-  is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
+      (struct finding){.text = "not of a rank that has nothing to say", .verdict = FAULT};
+  is(merge(3, rank, host), WARN, "slow [a]");
 }
 
 TEST(merges_what_ought_to_agree)
@@ -582,11 +557,11 @@ TEST(merges_what_ought_to_agree)
   static const char host[2][DOCTOR_HOST] = {"a", "b"};
   struct rank rank[2] = {{.finding = {.what = "HDF5", .text = "1.10.8", .common = true}},
                          {.finding = {.what = "HDF5", .text = "1.10.8", .common = true}}};
-  is(merge(2, rank, host), VERDICT_OK, "1.10.8");
+  is(merge(2, rank, host), OK, "1.10.8");
   snprintf(rank[1].finding.text, sizeof rank[1].finding.text, "1.14.0");
-  is(merge(2, rank, host), VERDICT_WARNING, "install the same on all: 1.10.8 [a]; 1.14.0 [b]");
-  rank[1].finding.verdict = VERDICT_FAULT;
-  is(merge(2, rank, host), VERDICT_FAULT, "1.14.0 [b]; 1.10.8 [a]");
+  is(merge(2, rank, host), WARN, "install the same on all: 1.10.8 [a]; 1.14.0 [b]");
+  rank[1].finding.verdict = FAULT;
+  is(merge(2, rank, host), FAULT, "1.14.0 [b]; 1.10.8 [a]");
 }
 
 static void hides(const char *text, const char *home, const char *user, const char *expected)
