@@ -135,42 +135,24 @@ static enum status take_dashed(const struct command *command, int argc, char **a
   return status;
 }
 
-/* The words that name files although they hold a '=', each followed by a newline. */
-static char *list_files(int argc, char **argv, int first)
-{
-  char *files = mem_strdup("");
-  for (int i = first; i < argc && files; i++) {
-    if (!strchr(argv[i], '=') || !file_exists(argv[i]))
-      continue;
-    char *more = mem_printf("%s%s\n", files, argv[i]);
-    mem_free(files);
-    files = more;
-  }
-  return files;
-}
+/* Whether each word names a file although it holds a '='. Rank 0 looks, because other ranks may see
+ * other folders. Ranks with other words fail in check_alike(). Collective. */
+struct files {
+  int n;
+  bool *is;
+};
 
-/* Rank 0 looks for the files, because other ranks may see other folders. Collective. */
-static enum status find_files(struct comm *comm, int argc, char **argv, int first, char **out)
+static enum status find_files(struct comm *comm, int argc, char **argv, int first,
+                              struct files *out)
 {
-  char *mine = comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
-  char *files = mine;
-  enum status status = comm_agree(comm, mine ? STATUS_OK : STATUS_MEMORY);
+  out->n = argc;
+  enum status status = comm_broadcast(comm, &out->n, sizeof out->n, 0);
   if (!status)
-    status = comm_broadcast_text(comm, &files, 0);
-  if (files != mine || status)
-    mem_free(mine);
-  if (!status)
-    *out = files;
-  return status;
-}
-
-static bool is_file(const char *files, const char *word)
-{
-  const size_t length = strlen(word);
-  for (const char *line = files; *line; line = strchr(line, '\n') + 1)
-    if (!strncmp(line, word, length) && line[length] == '\n')
-      return true;
-  return false;
+    status = comm_agree(comm, mem_new(MEM_META, out->n, &out->is));
+  for (int i = first; i < argc && !status && comm_rank(comm) == 0; i++)
+    out->is[i] = strchr(argv[i], '=') && file_exists(argv[i]);
+  return status ? status
+                : comm_broadcast(comm, out->is, (int64_t)out->n * (int64_t)sizeof *out->is, 0);
 }
 
 /* Whether a word begins with a dash that a text processor puts in the place of --. */
@@ -191,7 +173,7 @@ static enum status refuse_dash(const char *word)
 }
 
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
-                            const char *files, struct arguments *out)
+                            const struct files *files, struct arguments *out)
 {
   for (int i = first; i < argc; i++) {
     enum status status = STATUS_OK;
@@ -201,7 +183,7 @@ static enum status take_all(const struct command *command, int argc, char **argv
       status = refuse_option(command, argv[i]);
     else if (has_other_dash(argv[i]))
       status = refuse_dash(argv[i]);
-    else if (strchr(argv[i], '=') && !is_file(files, argv[i]))
+    else if (strchr(argv[i], '=') && !(i < files->n && files->is[i]))
       status = take_assignment(command, argv[i], out);
     else
       out->word[out->words++] = argv[i];
@@ -217,7 +199,7 @@ static enum status take_all(const struct command *command, int argc, char **argv
 }
 
 static enum status read_alone(const struct command *command, int argc, char **argv, int first,
-                              const char *files, struct arguments *out)
+                              const struct files *files, struct arguments *out)
 {
   enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
@@ -259,11 +241,11 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
                            int first, struct arguments *out)
 {
   struct arguments a = {.comm = comm};
-  char *files = NULL;
+  struct files files = {0};
   enum status status = find_files(comm, argc, argv, first, &files);
   if (!status)
-    status = comm_agree(comm, read_alone(command, argc, argv, first, files, &a));
-  mem_free(files);
+    status = comm_agree(comm, read_alone(command, argc, argv, first, &files, &a));
+  mem_free(files.is);
   if (!status)
     status = check_alike(command, &a);
   if (!status && command->takes_deck)
