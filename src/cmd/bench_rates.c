@@ -111,19 +111,18 @@ static enum status multiply(struct rates *rates, struct lane *lane)
   return lane->device->ops->matmul(lane, &op);
 }
 
-static enum status copy_near(struct rates *rates, struct lane *lane)
+/* Each lane copies in its own direction. */
+static enum status copy(struct rates *rates, struct lane *lane)
 {
-  return lane->device->ops->copy(lane, rates->near[1], rates->near[0], (size_t)rates->bytes);
-}
-
-static enum status copy_up(struct rates *rates, struct lane *lane)
-{
-  return lane->device->ops->copy(lane, rates->near[0], rates->far[MASTER], (size_t)rates->bytes);
-}
-
-static enum status copy_down(struct rates *rates, struct lane *lane)
-{
-  return lane->device->ops->copy(lane, rates->far[GRAD], rates->near[1], (size_t)rates->bytes);
+  void *from = rates->near[0], *to = rates->near[1];
+  if (lane == rates->lane[UP]) {
+    to = from;
+    from = rates->far[MASTER];
+  } else if (lane == rates->lane[DOWN]) {
+    from = to;
+    to = rates->far[GRAD];
+  }
+  return lane->device->ops->copy(lane, to, from, (size_t)rates->bytes);
 }
 
 static enum status gather(struct rates *rates, struct lane *lane)
@@ -329,7 +328,7 @@ static void measure_device(struct rates *rates)
   rates->rates.gemm_flops = product_work(rates) / products.seconds;
   measure_spread(rates, &products);
   rates->rates.memory_bytes =
-      2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy_near, COMPUTE);
+      2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy, COMPUTE);
 }
 
 /* Numbers like gradients, in fp32. */
@@ -435,8 +434,8 @@ static void measure_links(struct rates *rates)
 /* Both rates come from the round in which their sum is largest. */
 static void measure_both_ways(struct rates *rates, bool idle, double *up, double *down)
 {
-  struct run runs[] = {{.work = copy_up, .lane = UP, .idle = idle},
-                       {.work = copy_down, .lane = DOWN, .idle = idle}};
+  struct run runs[] = {{.work = copy, .lane = UP, .idle = idle},
+                       {.work = copy, .lane = DOWN, .idle = idle}};
   measure_runs(rates, ROUNDS, runs, 2);
   const double gb = 1e-9 * (double)rates->bytes;
   if (gb / runs[0].seconds + gb / runs[1].seconds <= *up + *down)
