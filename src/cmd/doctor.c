@@ -52,33 +52,15 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* The lines of the page to which every rank contributes. */
+/* The lines of the page. Every rank contributes to them, except that START, NODES and CLOCKS are
+ * rank 0's alone. */
+/* clang-format off */
 enum line {
-  BUILD,
-  START, /* of rank 0 alone, as are NODES and CLOCKS */
-  NODES,
-  MPI,
-  CUDA_AWARE,
-  TRANSPORT,
-  FABRIC,
-  GPUS,
-  NCCL,
-  NCCL_NET,
-  CUDNN,
-  HDF5,
-  CORES,
-  PAPI,
-  MEMLOCK,
-  SHARED_MEMORY,
-  MEMORY,
-  CLOCKS,
-  DECK,
-  FOLDER,
-  WEIGHTS,
-  DATA,
-  PLACES,
+  BUILD, START, NODES, MPI, CUDA_AWARE, TRANSPORT, FABRIC, GPUS, NCCL, NCCL_NET, CUDNN, HDF5, CORES,
+  PAPI, MEMLOCK, SHARED_MEMORY, MEMORY, CLOCKS, DECK, FOLDER, WEIGHTS, DATA, PLACES,
   LINES = PLACES + MOST_PLACES
 };
+/* clang-format on */
 
 /* The message to rank 0. */
 struct report {
