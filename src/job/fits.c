@@ -292,6 +292,7 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
   }
 }
 
+/* A copy of the state that nothing needs is no reason to refuse a job, but for a warning. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n,
                              const struct plan *const plans[], const struct job_limits *limits,
                              bool cures)
@@ -305,14 +306,11 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
     warn_lock(&need, limits);
     return STATUS_OK;
   }
-  static const char refused[] = "the job does not fit";
-  if (moves_state(job, use))
-    return refuse(&moving, &need, n, plans, cures, refused);
-  if (!rooms_fit(&need_at_rest.rooms))
-    return refuse(&at_rest, &need_at_rest, n, plans, cures, refused);
-  const enum status status = refuse(&moving, &need, n, plans, cures,
-                                    "the job would not fit if it loaded or saved its state");
-  if (status != STATUS_MEMORY)
+  const bool moves = moves_state(job, use), warns = !moves && rooms_fit(&need_at_rest.rooms);
+  const enum status status = refuse(
+      moves || warns ? &moving : &at_rest, moves || warns ? &need : &need_at_rest, n, plans, cures,
+      warns ? "the job would not fit if it loaded or saved its state" : "the job does not fit");
+  if (!warns || status != STATUS_MEMORY)
     return status;
   log_warn_alike("%s", status_text());
   return STATUS_OK;
