@@ -36,25 +36,31 @@ static int64_t line_of(const struct text_input *input, int64_t offset)
   return line;
 }
 
-enum status text_input_prefix(const struct text_input *input, int64_t offset, enum status status)
+enum status text_input_keep(struct text_input *input, int64_t offset, enum status status)
 {
-  char sentence[2048];
-  snprintf(sentence, sizeof sentence, "%s", status_text());
-  const int64_t line = input->by_lines ? line_of(input, offset) : 0;
-  if (line > 0)
-    return status_set(status, "%s, line %lld, byte %lld: %s", input->path, (long long)line,
-                      (long long)offset, sentence);
-  return status_set(status, "%s, byte %lld: %s", input->path, (long long)offset, sentence);
+  if (input->status)
+    return input->status;
+  if (status == STATUS_INPUT) {
+    char sentence[2048], place[48] = "";
+    snprintf(sentence, sizeof sentence, "%s", status_text());
+    const int64_t line = input->by_lines ? line_of(input, offset) : 0;
+    if (line > 0)
+      snprintf(place, sizeof place, ", line %lld", (long long)line);
+    status_set(status, "%s%s, byte %lld: %s", input->path, place, (long long)offset, sentence);
+  }
+  return input->status = status;
 }
 
-enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...)
+enum status text_input_fail(struct text_input *input, int64_t offset, const char *format, ...)
 {
   char text[1024];
   va_list args;
+  if (input->status)
+    return input->status;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  return text_input_prefix(input, offset, status_set(STATUS_INPUT, "%s", text));
+  return text_input_keep(input, offset, status_set(STATUS_INPUT, "%s", text));
 }
 
 enum status text_input_open(const char *path, enum text_invalid invalid, bool by_lines,
@@ -92,18 +98,16 @@ void text_input_close(struct text_input *input)
 
 enum status text_input_seek(struct text_input *input, int64_t offset)
 {
-  enum status status = text_source_seek(input->source, offset);
-  if (status)
-    return status;
+  input->status = text_source_seek(input->source, offset);
+  if (input->status)
+    return input->status;
   input->at = input->end = input->filled = 0;
   input->base = offset;
   input->at_eof = false;
-  if (offset != 0)
-    return STATUS_OK;
-  status = text_input_fill(input, BOM_BYTES);
-  if (!status && input->end >= BOM_BYTES && memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
+  if (offset == 0 && !text_input_fill(input, BOM_BYTES) && input->end >= BOM_BYTES &&
+      memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
     input->at = BOM_BYTES;
-  return status;
+  return input->status;
 }
 
 static enum status make_room(struct text_input *input, size_t want)
@@ -125,50 +129,42 @@ static enum status make_room(struct text_input *input, size_t want)
 }
 
 /* Invalid bytes among the last three may be a character that the next read completes. */
-static enum status check_fresh(struct text_input *input)
+static void check_fresh(struct text_input *input)
 {
   const char *fresh = input->buffer + input->end;
-  size_t bytes = input->filled - input->end;
-  if (input->invalid != TEXT_REFUSE) {
-    input->end = input->filled;
-    return STATUS_OK;
-  }
-  int64_t invalid = utf8_find_invalid(fresh, bytes);
-  const char *nul = memchr(fresh, '\0', invalid < 0 ? bytes : (size_t)invalid);
+  const size_t bytes = input->filled - input->end;
+  const int64_t invalid = input->invalid == TEXT_REFUSE ? utf8_find_invalid(fresh, bytes) : -1;
+  const size_t valid = invalid < 0 ? bytes : (size_t)invalid;
+  const char *nul = input->invalid == TEXT_REFUSE ? memchr(fresh, '\0', valid) : NULL;
   if (nul)
-    return text_input_fail(input, input->base + (nul - input->buffer),
-                           "a NUL byte: this is not a text file");
-  if (invalid < 0) {
-    input->end = input->filled;
-    return STATUS_OK;
-  }
-  int64_t where = input->base + (int64_t)input->end + invalid;
-  if (!input->at_eof && bytes - (size_t)invalid <= 3) {
-    input->end += (size_t)invalid;
-    return STATUS_OK;
-  }
-  return text_input_fail(
-      input, where,
-      "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it",
-      (unsigned char)fresh[invalid]);
+    text_input_fail(input, input->base + (nul - input->buffer),
+                    "a NUL byte: this is not a text file");
+  else if (invalid >= 0 && (input->at_eof || bytes - valid > 3))
+    text_input_fail(
+        input, input->base + (int64_t)input->end + invalid,
+        "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it",
+        (unsigned char)fresh[invalid]);
+  else
+    input->end += valid;
 }
 
 enum status text_input_fill(struct text_input *input, size_t want)
 {
-  if (input->end - input->at >= want || (input->at_eof && input->end == input->filled))
-    return STATUS_OK;
-  enum status status = make_room(input, want);
-  while (!status && input->end < want && !input->at_eof) {
+  if (input->status || input->end - input->at >= want ||
+      (input->at_eof && input->end == input->filled))
+    return input->status;
+  input->status = make_room(input, want);
+  while (!input->status && input->end < want && !input->at_eof) {
     size_t got = 0;
-    status = text_source_read(input->source, input->buffer + input->filled,
-                              input->room - input->filled, &got);
-    if (status)
-      return status;
+    input->status = text_source_read(input->source, input->buffer + input->filled,
+                                     input->room - input->filled, &got);
+    if (input->status)
+      break;
     input->at_eof = got == 0;
     input->filled += got;
-    status = check_fresh(input);
+    check_fresh(input);
   }
-  return status;
+  return input->status;
 }
 
 void text_buffer_free(struct text_buffer *buffer)

@@ -17,6 +17,7 @@ enum text_invalid {
 };
 
 struct text_input {
+  enum status status; /* the first failure, which stays */
   char *path;
   struct text_source *source;
   char *buffer;
@@ -49,11 +50,12 @@ static inline int64_t text_input_offset(const struct text_input *input)
 }
 
 /* STATUS_INPUT with "PATH, byte OFFSET: TEXT", or "PATH, line N, byte OFFSET: TEXT". */
-enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...)
+enum status text_input_fail(struct text_input *input, int64_t offset, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts the same in front of the current sentence. Returns `status`. */
-enum status text_input_prefix(const struct text_input *input, int64_t offset, enum status status);
+/* Keeps a failure of another call, unless there was one before. Puts the same in front of the
+ * sentence of STATUS_INPUT. Both return input->status. */
+enum status text_input_keep(struct text_input *input, int64_t offset, enum status status);
 
 /* Bytes that grow, with a limit. */
 struct text_buffer {

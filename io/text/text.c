@@ -47,23 +47,16 @@ static bool is_blank(const char *text, size_t bytes)
   return i == bytes;
 }
 
-/* The length of a path without the ending of a compressed file. */
-static size_t unpacked_length(const char *path)
-{
-  static const char *const endings[] = {".gz", ".zst"};
-  const size_t length = strlen(path);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-    const size_t tail = strlen(endings[i]);
-    if (length > tail && strcmp(path + length - tail, endings[i]) == 0)
-      return length - tail;
-  }
-  return length;
-}
-
+/* Of a path without the ending of a compressed file. */
 static bool ends_with(const char *path, const char *ending)
 {
-  const size_t length = unpacked_length(path), tail = strlen(ending);
-  return length > tail && memcmp(path + length - tail, ending, tail) == 0;
+  static const char *const packed[] = {".gz", ".zst", ""};
+  const size_t length = strlen(path), tail = strlen(ending);
+  size_t i = 0, more;
+  for (; (more = strlen(packed[i])) > 0; i++)
+    if (length > more && strcmp(path + length - more, packed[i]) == 0)
+      break;
+  return length - more > tail && memcmp(path + length - more - tail, ending, tail) == 0;
 }
 
 static bool is_lines_name(const char *path)
@@ -78,36 +71,31 @@ bool text_is_json_name(const char *path)
 
 /* The first two bytes of a file that are not white space, 0 where there is none within the first
  * bytes. */
-static enum status first_bytes(struct text_input *input, char out[2])
+static void first_bytes(struct text_input *input, char out[2])
 {
   enum { LOOK = 4096 };
   int found = 0;
   out[0] = out[1] = '\0';
-  enum status status = text_input_fill(input, LOOK);
+  (void)text_input_fill(input, LOOK);
   for (size_t i = input->at; i < input->end && i < input->at + LOOK && found < 2; i++)
     if (!is_space(input->buffer[i]))
       out[found++] = input->buffer[i];
-  return status;
 }
 
-static enum status find_format(const char *path, struct text_input *input, enum text_format *out)
+static enum text_format find_format(const char *path, struct text_input *input)
 {
   char first[2];
-  enum status status = first_bytes(input, first);
-  if (status)
-    return status;
+  first_bytes(input, first);
   const bool array = memcmp(first, "[{", 2) == 0 || memcmp(first, "[]", 2) == 0;
   if (ends_with(path, ".txt"))
-    *out = TEXT_PLAIN;
-  else if (is_lines_name(path))
-    *out = array ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
-  else if (ends_with(path, ".json"))
-    *out = first[0] == '[' ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
-  else
-    *out = memcmp(first, "[{", 2) == 0    ? TEXT_JSON_ARRAY
-           : memcmp(first, "{\"", 2) == 0 ? TEXT_JSON_LINES
-                                          : TEXT_PLAIN;
-  return STATUS_OK;
+    return TEXT_PLAIN;
+  if (is_lines_name(path))
+    return array ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
+  if (ends_with(path, ".json"))
+    return first[0] == '[' ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
+  return memcmp(first, "[{", 2) == 0    ? TEXT_JSON_ARRAY
+         : memcmp(first, "{\"", 2) == 0 ? TEXT_JSON_LINES
+                                        : TEXT_PLAIN;
 }
 
 /* The beginning of the file is in the buffer, and its format is known. */
@@ -121,7 +109,7 @@ static enum status begin_at(struct text *text, int64_t byte)
     input->invalid = TEXT_REFUSE;
     return text_input_seek(input, byte); /* checks the bytes that were read unchecked */
   }
-  return byte > 0 ? text_input_seek(input, byte) : STATUS_OK;
+  return byte > 0 ? text_input_seek(input, byte) : input->status;
 }
 
 enum status text_open_with(const char *path, struct text_position from,
@@ -135,10 +123,10 @@ enum status text_open_with(const char *path, struct text_position from,
   text->wanted = options->key ? options->key : "text";
   text->invalid = options->invalid;
   status = text_input_open(path, options->invalid, text_is_json_name(path), &text->input);
-  if (!status)
-    status = find_format(path, text->input, &text->format);
-  if (!status)
-    status = begin_at(text, from.byte);
+  if (!status) {
+    text->format = find_format(path, text->input);
+    status = text->input->status ? text->input->status : begin_at(text, from.byte);
+  }
   if (status)
     text_close(text);
   else
@@ -217,27 +205,24 @@ static size_t block_length(const char *window, size_t bytes)
   return last_space ? last_space : last_character(window, bytes);
 }
 
-static enum status next_block(struct text *text, struct text_document *out, bool *found)
+/* False at the end of the file, and after a failure. Likewise below. */
+static bool next_block(struct text *text, struct text_document *out)
 {
   struct text_input *input = text->input;
   input->at += text->block;
   text->block = 0;
-  enum status status =
-      text_input_fill(input, TEXT_BLOCK_MOST + 1); /* one byte more, to know the last block */
-  if (status)
-    return status;
-  size_t left = input->end - input->at;
+  (void)text_input_fill(input, TEXT_BLOCK_MOST + 1); /* one byte more, to know the last block */
+  const size_t left = input->end - input->at;
   const char *window = input->buffer + input->at;
-  *found = left > 0;
-  if (left == 0)
-    return STATUS_OK;
+  if (input->status || left == 0)
+    return false;
   text->block = block_length(window, left < TEXT_BLOCK_MOST ? left : TEXT_BLOCK_MOST);
   text->at.byte = text_input_offset(input) + (int64_t)text->block;
   out->text = window;
   out->bytes = text->block;
   out->begins = text->at.number == 0;
   out->ends = text->block == left;
-  return STATUS_OK;
+  return true;
 }
 
 /* The first problem of an object counts. The object is still read to its end. */
@@ -301,47 +286,46 @@ static const char *name_value(int byte)
 }
 
 /* The value of the text or the title. `begin`: its key. */
-static enum status read_string(struct text *text, bool is_title, int64_t begin, int byte)
+static void read_string(struct text *text, bool is_title, int64_t begin, int byte)
 {
   struct text_input *input = text->input;
   const char *name = is_title ? "title" : text->wanted, *is = name_value(byte);
   bool *has = is_title ? &text->has_title : &text->has_text;
+  struct text_buffer *out = is_title ? &text->title : &text->body;
   if (*has)
     set_problem(text, begin, "a second \"%s\" in one object", name);
   *has = true;
-  struct text_buffer *out = is_title ? &text->title : &text->body;
-  if (byte == '"')
-    return jsonl_string(input, *text->problem ? NULL : out);
-  if (!is)
-    return jsonl_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
-  if (!is_title || byte != 'n')
-    set_problem(text, text_input_offset(input), "\"%s\" is %s, where a string belongs%s", name, is,
-                is_title ? "" : "; invalid=skip leaves such records out");
-  return jsonl_skip(input);
+  if (byte == '"') {
+    jsonl_string(input, *text->problem ? NULL : out);
+  } else if (!is) {
+    jsonl_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
+  } else {
+    if (!is_title || byte != 'n')
+      set_problem(text, text_input_offset(input), "\"%s\" is %s, where a string belongs%s", name,
+                  is, is_title ? "" : "; invalid=skip leaves such records out");
+    jsonl_skip(input);
+  }
 }
 
 /* One member of a document's object. */
-static enum status read_member(struct text *text)
+static void read_member(struct text *text)
 {
   struct text_input *input = text->input;
-  int byte = -1;
-  enum status status = jsonl_peek(input, &byte);
-  if (status)
-    return status;
-  int64_t begin = text_input_offset(input);
+  (void)jsonl_peek(input);
+  const int64_t begin = text_input_offset(input);
   text->key.bytes = 0;
-  status = jsonl_loose_string(input, &text->key);
-  if (!status)
-    status = jsonl_expect(input, ':', "':'");
-  if (!status)
-    status = jsonl_peek(input, &byte);
-  if (status)
-    return status;
+  jsonl_loose_string(input, &text->key);
+  jsonl_expect(input, ':', "':'");
+  const int byte = jsonl_peek(input);
+  if (input->status)
+    return;
   const bool is_text = is_key(&text->key, text->wanted);
-  if (is_text || is_key(&text->key, "title"))
-    return read_string(text, !is_text, begin, byte);
-  note_key(text, byte);
-  return jsonl_skip(input);
+  if (is_text || is_key(&text->key, "title")) {
+    read_string(text, !is_text, begin, byte);
+  } else {
+    note_key(text, byte);
+    jsonl_skip(input);
+  }
 }
 
 static void explain_missing(struct text *text, int64_t begin)
@@ -362,89 +346,75 @@ static void explain_missing(struct text *text, int64_t begin)
                 name, *text->seen ? "; its keys are " : "", text->seen);
 }
 
-static enum status read_object(struct text *text)
+static void read_object(struct text *text)
 {
   struct text_input *input = text->input;
-  bool more = false;
   text->title.bytes = text->body.bytes = 0;
   text->has_title = text->has_text = input->replaced = false;
   text->likely = text->chat = NULL;
   *text->seen = *text->problem = '\0';
-  enum status status = jsonl_expect(input, '{', "an object, '{',");
-  int64_t begin = text_input_offset(input) - 1;
-  if (!status)
-    status = jsonl_enter(input, '}', &more);
-  while (!status && more) {
-    status = read_member(text);
-    if (!status)
-      status = jsonl_more(input, '}', &more);
-  }
-  if (!status && !text->has_text)
+  jsonl_expect(input, '{', "an object, '{',");
+  const int64_t begin = text_input_offset(input) - 1;
+  for (bool more = jsonl_enter(input, '}'); more; more = jsonl_more(input, '}'))
+    read_member(text);
+  if (!text->has_text)
     explain_missing(text, begin);
-  return status;
 }
 
 /* title, newline, text. */
-static enum status join(struct text *text, int64_t begin, struct text_document *out)
+static void join(struct text *text, int64_t begin, struct text_document *out)
 {
-  out->text = text->body.data;
-  out->bytes = text->body.bytes;
-  if (text->title.bytes == 0)
-    return STATUS_OK;
-  text->document.bytes = 0;
-  enum status status = text_buffer_append(&text->document, text->title.data, text->title.bytes);
-  if (!status)
-    status = text_buffer_append(&text->document, "\n", 1);
-  if (!status)
-    status = text_buffer_append(&text->document, text->body.data, text->body.bytes);
-  out->text = text->document.data;
-  out->bytes = text->document.bytes;
-  return status == STATUS_INPUT ? text_input_prefix(text->input, begin, status) : status;
+  const struct text_buffer *whole = &text->body;
+  if (text->title.bytes > 0) {
+    struct text_buffer *document = &text->document;
+    document->bytes = 0;
+    enum status status = text_buffer_append(document, text->title.data, text->title.bytes);
+    if (!status)
+      status = text_buffer_append(document, "\n", 1);
+    if (!status)
+      status = text_buffer_append(document, text->body.data, text->body.bytes);
+    text_input_keep(text->input, begin, status);
+    whole = document;
+  }
+  out->text = whole->data;
+  out->bytes = whole->bytes;
 }
 
 /* Moves to the next object of JSON Lines. The line of the last object must end before it. */
-static enum status next_line(struct text *text, bool *found)
+static bool next_line(struct text *text)
 {
   struct text_input *input = text->input;
   bool line_ended = text->at.number == 0;
-  int byte = -1;
-  for (;;) {
-    enum status status = text_input_fill(input, 1);
-    if (status)
-      return status;
-    byte = input->at < input->end ? (unsigned char)input->buffer[input->at] : -1;
-    if (byte != ' ' && byte != '\t' && byte != '\r' && byte != '\n')
-      break;
-    line_ended = line_ended || byte == '\n';
+  input->one_line = true;
+  while (jsonl_peek(input) == '\n') {
+    line_ended = true;
     input->at++;
   }
-  *found = byte >= 0;
-  return byte >= 0 && !line_ended ? jsonl_unexpected(input, "the end of the line") : STATUS_OK;
+  input->one_line = text->invalid == TEXT_SKIP;
+  if (!input->status && input->at < input->end && !line_ended)
+    jsonl_unexpected(input, "the end of the line");
+  return !input->status && input->at < input->end;
 }
 
 /* Moves to the next object of an array; after the last one, to the end of the file. */
-static enum status next_element(struct text *text, bool *found)
+static bool next_element(struct text *text)
 {
   struct text_input *input = text->input;
-  int byte = -1;
-  bool first = text->at.number == 0;
-  *found = false;
+  const bool first = text->at.number == 0;
   if (text->array_closed)
-    return STATUS_OK;
-  enum status status = first ? jsonl_expect(input, '[', "an array, '[',") : STATUS_OK;
-  if (!status)
-    status = jsonl_peek(input, &byte);
-  if (status)
-    return status;
-  if (byte != ']') {
-    *found = true;
-    return first ? STATUS_OK : jsonl_expect(input, ',', "',' or ']'");
+    return false;
+  if (first)
+    jsonl_expect(input, '[', "an array, '[',");
+  if (jsonl_peek(input) != ']') {
+    if (!first)
+      jsonl_expect(input, ',', "',' or ']'");
+    return !input->status;
   }
   input->at++;
   text->array_closed = true;
-  status = jsonl_peek(input, &byte);
-  return !status && byte >= 0 ? jsonl_unexpected(input, "the end of the file after the array")
-                              : status;
+  if (jsonl_peek(input) >= 0)
+    jsonl_unexpected(input, "the end of the file after the array");
+  return false;
 }
 
 static bool is_valid(const struct text_buffer *buffer)
@@ -453,73 +423,58 @@ static bool is_valid(const struct text_buffer *buffer)
 }
 
 /* Moves to the end of the line. */
-static enum status leave_line(struct text_input *input)
+static void leave_line(struct text_input *input)
 {
-  for (;;) {
-    const enum status status = text_input_fill(input, 1);
-    if (status || input->at == input->end)
-      return status;
-    const char *next = input->buffer + input->at;
-    const char *end = memchr(next, '\n', input->end - input->at);
+  const char *end = NULL;
+  while (!end && !text_input_fill(input, 1) && input->at < input->end) {
+    end = memchr(input->buffer + input->at, '\n', input->end - input->at);
     input->at = end ? (size_t)(end - input->buffer) : input->end;
-    if (end)
-      return STATUS_OK;
   }
 }
 
-/* An object that has a line of its own. *usable: it is one, and has a text. */
-static enum status read_line(struct text *text, bool *usable)
+/* Reads an object that has a line of its own, or an element of an array that may be no object.
+ * Returns whether it is one. */
+static bool read_any(struct text *text, int byte)
 {
-  int byte = -1;
-  enum status status = read_object(text);
-  if (!status)
-    status = jsonl_peek(text->input, &byte);
-  if (!status && byte >= 0 && byte != '\n')
-    status = jsonl_unexpected(text->input, "the end of the line");
-  *usable = !status;
-  return status == STATUS_INPUT ? leave_line(text->input) : status;
-}
-
-/* An element of an array that may be no object. */
-static enum status read_element(struct text *text, int byte, bool *usable)
-{
-  *usable = byte == '{';
-  return *usable ? read_object(text) : jsonl_skip(text->input);
-}
-
-static enum status read_or_skip(struct text *text, int64_t begin, int byte,
-                                struct text_document *out, bool *usable)
-{
-  enum status status =
-      text->format == TEXT_JSON_LINES ? read_line(text, usable) : read_element(text, byte, usable);
-  *usable = *usable && !*text->problem && !text->input->replaced && is_valid(&text->title) &&
-            is_valid(&text->body);
-  return status || !*usable ? status : join(text, begin, out);
+  struct text_input *input = text->input;
+  if (text->format == TEXT_JSON_ARRAY && byte != '{') {
+    jsonl_skip(input);
+    return false;
+  }
+  read_object(text);
+  if (text->format == TEXT_JSON_ARRAY)
+    return true;
+  byte = jsonl_peek(input);
+  if (byte >= 0 && byte != '\n')
+    jsonl_unexpected(input, "the end of the line");
+  if (input->status != STATUS_INPUT)
+    return true;
+  input->status = STATUS_OK;
+  leave_line(input);
+  return false;
 }
 
 /* *usable false: an object that is left out. */
-static enum status next_json(struct text *text, struct text_document *out, bool *found,
-                             bool *usable)
+static bool next_json(struct text *text, struct text_document *out, bool *usable)
 {
-  int byte = -1;
-  enum status status =
-      text->format == TEXT_JSON_ARRAY ? next_element(text, found) : next_line(text, found);
-  if (status || !*found)
-    return status;
-  status = jsonl_peek(text->input, &byte);
-  int64_t begin = text_input_offset(text->input);
-  if (!status && text->invalid == TEXT_SKIP) {
-    status = read_or_skip(text, begin, byte, out, usable);
-  } else if (!status) {
-    status = read_object(text);
-    if (!status && *text->problem)
-      status = text_input_fail(text->input, text->problem_at, "%s", text->problem);
-    if (!status)
-      status = join(text, begin, out);
+  struct text_input *input = text->input;
+  if (!(text->format == TEXT_JSON_ARRAY ? next_element(text) : next_line(text)))
+    return false;
+  const int byte = jsonl_peek(input);
+  const int64_t begin = text_input_offset(input);
+  if (text->invalid == TEXT_SKIP) {
+    *usable = read_any(text, byte) && !*text->problem && !input->replaced &&
+              is_valid(&text->title) && is_valid(&text->body);
+  } else {
+    read_object(text);
+    if (*text->problem)
+      text_input_fail(input, text->problem_at, "%s", text->problem);
   }
-  text->at.byte = text_input_offset(text->input);
+  if (*usable && !input->status)
+    join(text, begin, out);
+  text->at.byte = text_input_offset(input);
   out->begins = out->ends = true;
-  return status;
+  return !input->status;
 }
 
 static enum status replace_invalid(struct text *text, struct text_document *out)
@@ -539,10 +494,9 @@ enum status text_next(struct text *text, struct text_document *out, bool *found)
   const bool plain = text->format == TEXT_PLAIN;
   for (;;) {
     bool usable = true;
-    enum status status =
-        plain ? next_block(text, out, found) : next_json(text, out, found, &usable);
-    if (status || !*found)
-      return status;
+    *found = plain ? next_block(text, out) : next_json(text, out, &usable);
+    if (!*found)
+      return text->input->status;
     out->number = text->at.number++;
     out->document = plain ? 0 : out->number;
     out->after = text->at;
