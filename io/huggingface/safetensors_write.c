@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,20 +48,6 @@ static enum status failed(const char *doing, const char *path)
   return status_set(
       STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno),
       errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "");
-}
-
-static enum status put_text(struct text_buffer *to, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static enum status put_text(struct text_buffer *to, const char *format, ...)
-{
-  char text[1024];
-  va_list args;
-  va_start(args, format);
-  const int bytes = vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  if (bytes < 0 || (size_t)bytes >= sizeof text)
-    return status_set(STATUS_INTERNAL, "a line of %d bytes in a header of safetensors", bytes);
-  return text_buffer_append(to, text, (size_t)bytes);
 }
 
 /* --- the plan ------------------------------------------------------------ */
@@ -122,55 +107,43 @@ static int compare_names(const void *a, const void *b)
   return strcmp((*(struct place *const *)a)->shape->name, (*(struct place *const *)b)->shape->name);
 }
 
-static enum status put_entry(const struct safetensors_writer *writer, struct output *file,
-                             const struct place *place)
+static void put_entry(const struct safetensors_writer *writer, struct output *file,
+                      const struct place *place)
 {
   const int64_t bytes = place->elements * (int64_t)dtype_size(writer->type);
-  enum status status =
-      put_text(&file->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", place->shape->name,
-               writer->type == DTYPE_F32    ? "F32"
-               : writer->type == DTYPE_BF16 ? "BF16"
-                                            : "F16");
-  for (int d = 0; d < place->shape->ndim && !status; d++)
-    status = put_text(&file->header, d ? ",%lld" : "%lld", (long long)place->shape->shape[d]);
-  if (!status)
-    status = put_text(&file->header, "],\"data_offsets\":[%lld,%lld]}", (long long)file->data_bytes,
-                      (long long)(file->data_bytes + bytes));
+  text_buffer_print(&file->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", place->shape->name,
+                    writer->type == DTYPE_F32    ? "F32"
+                    : writer->type == DTYPE_BF16 ? "BF16"
+                                                 : "F16");
+  for (int d = 0; d < place->shape->ndim; d++)
+    text_buffer_print(&file->header, d ? ",%lld" : "%lld", (long long)place->shape->shape[d]);
+  text_buffer_print(&file->header, "],\"data_offsets\":[%lld,%lld]}", (long long)file->data_bytes,
+                    (long long)(file->data_bytes + bytes));
   file->data_bytes += bytes;
-  return status;
 }
 
 /* The header ends in blanks so that the data begin at a multiple of 8. Offsets count from there. */
-static enum status finish_header(struct output *file)
-{
-  enum status status = text_buffer_append(&file->header, "}", 1);
-  while (!status && file->header.bytes % HEADER_ALIGN)
-    status = text_buffer_append(&file->header, " ", 1);
-  if (status)
-    return status;
-  const uint64_t length = file->header.bytes - LENGTH_BYTES;
-  memcpy(file->header.data, &length, LENGTH_BYTES);
-  return STATUS_OK;
-}
-
 static enum status lay_out_file(struct safetensors_writer *writer, int f)
 {
   static const char zeros[LENGTH_BYTES];
   struct output *file = &writer->file[f];
-  enum status status = text_buffer_append(&file->header, zeros, LENGTH_BYTES);
-  if (!status)
-    status = put_text(&file->header, "{\"__metadata__\":{\"format\":\"pt\"}");
-  for (int t = 0; t < writer->n && !status; t++)
+  text_buffer_append(&file->header, zeros, LENGTH_BYTES);
+  text_buffer_print(&file->header, "{\"__metadata__\":{\"format\":\"pt\"}");
+  for (int t = 0; t < writer->n; t++)
     if (writer->by_name[t]->file == f) {
       writer->by_name[t]->offset = file->data_bytes;
-      status = put_entry(writer, file, writer->by_name[t]);
+      put_entry(writer, file, writer->by_name[t]);
     }
-  if (!status)
-    status = finish_header(file);
-  for (int t = 0; t < writer->n && !status; t++)
+  text_buffer_append(&file->header, "}", 1);
+  text_buffer_append(&file->header, "       ", -file->header.bytes % HEADER_ALIGN);
+  const uint64_t length = file->header.bytes - LENGTH_BYTES;
+  if (file->header.status)
+    return file->header.status;
+  memcpy(file->header.data, &length, LENGTH_BYTES);
+  for (int t = 0; t < writer->n; t++)
     if (writer->place[t].file == f)
       writer->place[t].offset += (int64_t)file->header.bytes;
-  return status;
+  return STATUS_OK;
 }
 
 static enum status name_file(const struct safetensors_writer *writer, int f)
@@ -386,19 +359,17 @@ static enum status check_written(struct safetensors_writer *writer)
 static enum status write_index(const struct safetensors_writer *writer)
 {
   struct text_buffer text = {0};
-  enum status status = put_text(&text,
-                                "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
-                                "\"total_size\": %lld\n  },\n  \"weight_map\": {",
-                                (long long)writer->elements,
-                                (long long)(writer->elements * (int64_t)dtype_size(writer->type)));
-  for (int t = 0; t < writer->n && !status; t++)
-    status = put_text(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "",
-                      writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
-  if (!status)
-    status = put_text(&text, "\n  }\n}\n");
   char *path = mem_printf("%s/model.safetensors.index.json", writer->dir);
-  if (!path && !status)
-    status = STATUS_MEMORY;
+  text_buffer_print(&text,
+                    "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
+                    "\"total_size\": %lld\n  },\n  \"weight_map\": {",
+                    (long long)writer->elements,
+                    (long long)(writer->elements * (int64_t)dtype_size(writer->type)));
+  for (int t = 0; t < writer->n; t++)
+    text_buffer_print(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "",
+                      writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
+  text_buffer_print(&text, "\n  }\n}\n");
+  enum status status = path ? text.status : STATUS_MEMORY;
   if (!status)
     status = file_write_all(path, text.data, text.bytes);
   mem_free(path);

@@ -173,23 +173,44 @@ void text_buffer_free(struct text_buffer *buffer)
   *buffer = (struct text_buffer){0};
 }
 
+void text_buffer_clear(struct text_buffer *buffer)
+{
+  buffer->status = STATUS_OK;
+  buffer->bytes = 0;
+}
+
+static enum status reserve(struct text_buffer *buffer, size_t bytes)
+{
+  if (buffer->status)
+    return buffer->status;
+  if (bytes > text_document_most || buffer->bytes > text_document_most - bytes)
+    return buffer->status = status_set(STATUS_INPUT, "more than %zu MiB in one document; split it",
+                                       text_document_most >> 20);
+  return buffer->status = mem_grow(MEM_DATA, (void **)&buffer->data, &buffer->room,
+                                   (int64_t)(buffer->bytes + bytes), 1);
+}
+
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes)
 {
-  if (bytes > text_document_most || buffer->bytes > text_document_most - bytes)
-    return status_set(STATUS_INPUT, "more than %zu MiB in one document; split it",
-                      text_document_most >> 20);
-  enum status status = mem_grow(MEM_DATA, (void **)&buffer->data, &buffer->room,
-                                (int64_t)(buffer->bytes + bytes), 1);
-  if (status)
-    return status;
+  if (reserve(buffer, bytes))
+    return buffer->status;
   if (bytes)
     memcpy(buffer->data + buffer->bytes, data, bytes);
   buffer->bytes += bytes;
   return STATUS_OK;
 }
 
-enum status text_buffer_append_line(struct text_buffer *buffer, const char *line)
+enum status text_buffer_print(struct text_buffer *buffer, const char *format, ...)
 {
-  const enum status status = text_buffer_append(buffer, line, strlen(line));
-  return status ? status : text_buffer_append(buffer, "\n", 1);
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const size_t bytes = (size_t)vsnprintf(NULL, 0, format, args);
+  if (!reserve(buffer, bytes + 1)) {
+    vsnprintf(buffer->data + buffer->bytes, bytes + 1, format, again);
+    buffer->bytes += bytes;
+  }
+  va_end(again);
+  va_end(args);
+  return buffer->status;
 }

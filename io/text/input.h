@@ -57,8 +57,10 @@ enum status text_input_fail(struct text_input *input, int64_t offset, const char
  * sentence of STATUS_INPUT. Both return input->status. */
 enum status text_input_keep(struct text_input *input, int64_t offset, enum status status);
 
-/* Bytes that grow, with a limit. */
+/* Bytes that grow, with a limit. The first failure stays until text_buffer_clear(): later calls do
+ * nothing. */
 struct text_buffer {
+  enum status status;
   char *data;
   size_t bytes;
   int64_t room;
@@ -66,9 +68,12 @@ struct text_buffer {
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
                                      tests lower it */
 extern int64_t text_input_room;   /* bytes read at a time: 256 KiB; tests lower it */
-void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
-/* STATUS_INPUT if the limit is exceeded. */
+void text_buffer_free(struct text_buffer *buffer);  /* takes a zeroed one */
+void text_buffer_clear(struct text_buffer *buffer); /* keeps the memory */
+/* STATUS_INPUT if the limit is exceeded. Returns buffer->status. */
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);
-enum status text_buffer_append_line(struct text_buffer *buffer, const char *line); /* and "\n" */
+/* A formatted text. Its NUL follows, and is not counted. */
+enum status text_buffer_print(struct text_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

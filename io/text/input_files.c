@@ -219,18 +219,10 @@ void input_files_free(struct input_files *inputs)
 
 static enum status write_list(const struct input_files *inputs, struct text_buffer *out)
 {
-  enum status status = STATUS_OK;
-  for (int64_t i = 0; i < inputs->count && !status; i++) {
-    const struct input_file *file = &inputs->file[i];
-    char numbers[64];
-    snprintf(numbers, sizeof numbers, "%" PRId64 " %" PRIu32, file->bytes, file->crc32);
-    status = text_buffer_append_line(out, file->path);
-    if (!status)
-      status = text_buffer_append_line(out, file->name);
-    if (!status)
-      status = text_buffer_append_line(out, numbers);
-  }
-  return status ? status : text_buffer_append(out, "", 1);
+  for (int64_t i = 0; i < inputs->count; i++)
+    text_buffer_print(out, "%s\n%s\n%" PRId64 " %" PRIu32 "\n", inputs->file[i].path,
+                      inputs->file[i].name, inputs->file[i].bytes, inputs->file[i].crc32);
+  return out->status;
 }
 
 static enum status read_list(char *text, int64_t count, struct input_files *out)

@@ -313,7 +313,7 @@ static void read_member(struct text *text)
   struct text_input *input = text->input;
   (void)jsonl_peek(input);
   const int64_t begin = text_input_offset(input);
-  text->key.bytes = 0;
+  text_buffer_clear(&text->key);
   jsonl_loose_string(input, &text->key);
   jsonl_expect(input, ':', "':'");
   const int byte = jsonl_peek(input);
@@ -349,7 +349,8 @@ static void explain_missing(struct text *text, int64_t begin)
 static void read_object(struct text *text)
 {
   struct text_input *input = text->input;
-  text->title.bytes = text->body.bytes = 0;
+  text_buffer_clear(&text->title);
+  text_buffer_clear(&text->body);
   text->has_title = text->has_text = input->replaced = false;
   text->likely = text->chat = NULL;
   *text->seen = *text->problem = '\0';
@@ -367,13 +368,11 @@ static void join(struct text *text, int64_t begin, struct text_document *out)
   const struct text_buffer *whole = &text->body;
   if (text->title.bytes > 0) {
     struct text_buffer *document = &text->document;
-    document->bytes = 0;
-    enum status status = text_buffer_append(document, text->title.data, text->title.bytes);
-    if (!status)
-      status = text_buffer_append(document, "\n", 1);
-    if (!status)
-      status = text_buffer_append(document, text->body.data, text->body.bytes);
-    text_input_keep(text->input, begin, status);
+    text_buffer_clear(document);
+    text_buffer_append(document, text->title.data, text->title.bytes);
+    text_buffer_append(document, "\n", 1);
+    text_buffer_append(document, text->body.data, text->body.bytes);
+    text_input_keep(text->input, begin, document->status);
     whole = document;
   }
   out->text = whole->data;

@@ -31,7 +31,7 @@ static void load_word(struct loader *loader, struct json_node word, int64_t n)
     json_fail(word, "is the id %d, which another token has", id);
   if (length == 0)
     json_fail(word, "is a token without bytes");
-  loader->bytes.bytes = 0;
+  text_buffer_clear(&loader->bytes);
   if (json_keep(word.file, text_buffer_append(&loader->bytes, word.key, length)))
     return;
   if (!bpe_unspell(word.key, length, loader->bytes.data, &length))
@@ -94,7 +94,7 @@ static enum status read_merge(struct loader *loader, const char *text, size_t by
   size_t left = space ? (size_t)(space - text) : 0, right = 0;
   if (left == 0 || left + 1 == bytes || memchr(space + 1, ' ', bytes - left - 1))
     return line_fail(loader, line, "not two pieces with one space between them");
-  loader->bytes.bytes = 0;
+  text_buffer_clear(&loader->bytes);
   enum status status = text_buffer_append(&loader->bytes, text, bytes);
   if (status)
     return status;

@@ -59,7 +59,7 @@ static void load_word(const struct json_loader *loader, struct json_node word,
     json_fail(word, "is the id %" PRId32 ", which another token has", id);
   if (length == 0)
     json_fail(word, "is a token without bytes");
-  bytes->bytes = 0;
+  text_buffer_clear(bytes);
   if (json_keep(word.file, text_buffer_append(bytes, word.key, length)))
     return;
   const bool spelled = bpe_unspell(word.key, length, bytes->data, &n),
@@ -103,10 +103,10 @@ static void get_pieces(struct json_node merge, struct pieces *out)
   out->right = strlen(b);
   if (!out->left || !out->right || (!pair && strchr(b, ' ')))
     json_fail(merge, "is not two pieces with one space between them, or a list of two pieces");
-  out->text.bytes = 0;
-  if (!json_keep(merge.file, text_buffer_append(&out->text, a, out->left)) &&
-      !json_keep(merge.file, text_buffer_append(&out->text, "", 1)))
-    json_keep(merge.file, text_buffer_append(&out->text, b, out->right + 1));
+  text_buffer_clear(&out->text);
+  text_buffer_append(&out->text, a, out->left);
+  text_buffer_append(&out->text, "", 1);
+  json_keep(merge.file, text_buffer_append(&out->text, b, out->right + 1));
 }
 
 static bool is_word(const struct json_loader *loader, const char *name)

@@ -68,17 +68,16 @@ static enum status rewrite(struct tokenizer_step *step, const char *text, size_t
 {
   struct text_buffer *out = &step->text;
   char character[BPE_SPELLED_MOST];
-  out->bytes = 0;
-  enum status status = STATUS_OK;
+  text_buffer_clear(out);
   if (step->kind == STEP_SPACE && *text != ' ')
-    status = text_buffer_append(out, " ", 1);
-  if (!status && step->kind != STEP_SPELL)
-    status = text_buffer_append(out, text, bytes);
-  for (size_t i = 0; step->kind == STEP_SPELL && i < bytes && !status; i++)
-    status = text_buffer_append(out, character, bpe_spell_byte((unsigned char)text[i], character));
-  if (!status && step->kind == STEP_UNSPELL)
+    text_buffer_append(out, " ", 1);
+  if (step->kind != STEP_SPELL)
+    text_buffer_append(out, text, bytes);
+  for (size_t i = 0; step->kind == STEP_SPELL && i < bytes; i++)
+    text_buffer_append(out, character, bpe_spell_byte((unsigned char)text[i], character));
+  if (!out->status && step->kind == STEP_UNSPELL)
     (void)bpe_unspell(text, bytes, out->data, &out->bytes); /* of characters of STEP_SPELL only */
-  return status;
+  return out->status;
 }
 
 /* The steps from `first` on. A pattern looks at its piece only, never at the text around it. */

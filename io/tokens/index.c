@@ -80,13 +80,13 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
 {
   const int64_t version = FORMAT_VERSION;
   enum status status = hdf5_set_text(file, "format", format_name);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "version", DTYPE_I64, &version);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_text(file, "tokenizer", first->tokenizer);
-  for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
+  for (int f = 0; f < SHARED_FIELDS && !status; f++)
     status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type,
                              (const char *)first + shared_fields[f].at);
   return status;
@@ -96,7 +96,7 @@ static enum status write_rows(hid_t file, int64_t n, const struct shard_info *sh
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
-  for (int f = 0; f < ROW_FIELDS && status == STATUS_OK; f++) {
+  for (int f = 0; f < ROW_FIELDS && !status; f++) {
     const size_t size = dtype_size(row_fields[f].type);
     for (int64_t i = 0; i < n; i++)
       memcpy(row + (size_t)i * size, (const char *)&shards[i] + row_fields[f].at, size);
@@ -113,11 +113,11 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
   char *path = index_path(dir);
   enum status status = path ? scratch_make(path, &scratch) : STATUS_MEMORY;
   qsort(shards, (size_t)n, sizeof *shards, by_place);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_create(scratch.file, &file);
-  if (status == STATUS_OK)
+  if (!status)
     status = write_shared(file, n, shards);
-  if (status == STATUS_OK)
+  if (!status)
     status = write_rows(file, n, shards);
   if (path)
     status = hdf5_finish_as(file, &scratch, path, status);
@@ -135,15 +135,15 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
   if (status || strcmp(format, format_name) != 0)
     return status_set(STATUS_INPUT, "it is not an index of token shards");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
-  if (status == STATUS_OK && version != FORMAT_VERSION)
+  if (!status && version != FORMAT_VERSION)
     return status_set(STATUS_INPUT,
                       "its format has version %" PRId64 ", this program reads version %d", version,
                       FORMAT_VERSION);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_get_number(file, "shards", DTYPE_I64, n);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
-  for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
+  for (int f = 0; f < SHARED_FIELDS && !status; f++)
     status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type,
                              (char *)out + shared_fields[f].at);
   return status;
@@ -165,12 +165,12 @@ static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
-  for (int f = 0; f < ROW_FIELDS && status == STATUS_OK; f++) {
+  for (int f = 0; f < ROW_FIELDS && !status; f++) {
     const size_t size = dtype_size(row_fields[f].type);
     status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row);
-    if (status == STATUS_OK)
+    if (!status)
       status = check_row(&row_fields[f], n, row);
-    for (int64_t i = 0; i < n && status == STATUS_OK; i++)
+    for (int64_t i = 0; i < n && !status; i++)
       memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
   }
   mem_free(row);
@@ -213,10 +213,10 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
 {
   struct shard_info shared = {0}, *shards = NULL;
   enum status status = read_shared(file, n, &shared);
-  if (status == STATUS_OK && (*n < 1 || *n > bytes))
+  if (!status && (*n < 1 || *n > bytes))
     status = status_set(STATUS_INPUT,
                         "it says that it lists %" PRId64 " shards in %" PRId64 " bytes", *n, bytes);
-  if (status == STATUS_OK)
+  if (!status)
     status = mem_new(MEM_META, *n, &shards);
   if (status)
     return status;
@@ -224,7 +224,7 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
   for (int64_t i = 0; i < *n; i++)
     shards[i] = shared;
   status = read_rows(file, *n, shards);
-  if (status == STATUS_OK && !is_complete(shards, *n))
+  if (!status && !is_complete(shards, *n))
     status = status_set(
         STATUS_INPUT, "it does not list every shard of the folder once, or it contradicts itself");
   if (status)
@@ -243,7 +243,7 @@ enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *
   if (!path)
     return STATUS_MEMORY;
   enum status status = hdf5_open(path, false, &file);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
   if (status == STATUS_INPUT)
     status = status_set(

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -47,39 +48,28 @@ static enum status check_config(const struct prepare_config *config)
 
 /* ---- the output folder */
 
-static bool ends_with(const char *name, const char *ending)
+static bool is_among(const char *const *patterns, const char *name)
 {
-  size_t length = strlen(name), tail = strlen(ending);
-  return length >= tail && strcmp(name + length - tail, ending) == 0;
+  while (*patterns && fnmatch(*patterns, name, 0) != 0)
+    patterns++;
+  return *patterns;
 }
 
-/* Names of files that tokenizer_copy() may write next to the shards. */
-static bool is_tokenizer_name(const char *name)
-{
-  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-                                      "generation_config.json", "vocab.json", "merges.txt"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strncmp(name, names[i], strlen(names[i])) == 0 &&
-        (!name[strlen(names[i])] || strcmp(name + strlen(names[i]), ".tmp") == 0))
-      return true;
-  return false;
-}
-
-/* train-*.h5, val-*.h5 */
-static bool is_shard_name(const char *name)
-{
-  return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) &&
-         ends_with(name, ".h5");
-}
-
-/* The folder of an unfinished shard or index. */
-static bool is_unfinished(const char *name)
-{
-  int length;
-  return scratch_parse(name, &length) &&
-         (!strncmp(name, ".train-", 7) || !strncmp(name, ".val-", 5) ||
-          !strncmp(name, "." SHARD_INDEX, strlen("." SHARD_INDEX)));
-}
+/* Files that tokenizer_copy() may write next to the shards. */
+static const char *const of_tokenizer[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "generation_config.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "tokenizer.json.tmp",
+                                           "tokenizer_config.json.tmp",
+                                           "generation_config.json.tmp",
+                                           "vocab.json.tmp",
+                                           "merges.txt.tmp",
+                                           NULL};
+static const char *const of_shards[] = {"train-*.h5", "val-*.h5", NULL};
+/* Folders of an unfinished shard or index. */
+static const char *const of_drafts[] = {".train-*", ".val-*", "." SHARD_INDEX "*", NULL};
 
 /* Contents of the folder. `sweep` removes unfinished files of a killed process. `clear` removes all
  * shards, their index, the record and the tokenizer. */
@@ -96,23 +86,23 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
     return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
   for (const struct dirent *entry; (entry = readdir(folder));) {
     const char *name = entry->d_name;
-    bool temporary = strcmp(name, "prepare.json.tmp") == 0,
-         record = temporary || strcmp(name, "prepare.json") == 0,
-         index = strcmp(name, SHARD_INDEX) == 0;
-    if (sweep && is_unfinished(name))
+    const bool temporary = strcmp(name, "prepare.json.tmp") == 0,
+               record = strcmp(name, "prepare.json") == 0, shard = is_among(of_shards, name);
+    int length;
+    if (sweep && scratch_parse(name, &length) && is_among(of_drafts, name))
       scratch_clear(dir, name);
     if (name[0] == '.')
       continue;
-    if ((clear && (is_shard_name(name) || index || record)) || (sweep && temporary))
+    if ((sweep && temporary) ||
+        (clear && (shard || record || temporary || strcmp(name, SHARD_INDEX) == 0 ||
+                   is_among(of_tokenizer, name))))
       unlinkat(dirfd(folder), name, 0); /* a file that stays is reported later by its name */
-    else if (clear && is_tokenizer_name(name))
-      unlinkat(dirfd(folder), name, 0);
-    else if (is_shard_name(name))
+    else if (shard)
       found.shards++;
     else if (record)
-      found.record = found.record || !temporary;
+      found.record = true;
     else
-      found.others++;
+      found.others += !temporary;
   }
   closedir(folder);
   *out = found;
@@ -178,39 +168,26 @@ static enum status compare_record(const char *dir, const char *path, const char 
   return status;
 }
 
-/* Only a finished folder has an index, so it is removed until this call ends. */
-static enum status remove_index(const char *dir)
-{
-  char *path = mem_printf("%s/" SHARD_INDEX, dir);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  if (unlink(path) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
-  mem_free(path);
-  return status;
-}
-
 /* Rank 0. */
 static enum status enter_folder(const char *dir, const char *record)
 {
   struct contents contents;
-  enum status status = look_at(dir, true, false, &contents);
-  if (status)
-    return status;
-  char *path = mem_printf("%s/prepare.json", dir);
-  if (!path)
-    return STATUS_MEMORY;
-  if (contents.shards > 0 && contents.record)
+  char *path = mem_printf("%s/prepare.json", dir), *index = mem_printf("%s/" SHARD_INDEX, dir);
+  enum status status = path && index ? look_at(dir, true, false, &contents) : STATUS_MEMORY;
+  if (!status && contents.shards > 0 && contents.record)
     status = compare_record(dir, path, record);
-  else if (contents.shards > 0 || (contents.others > 0 && !contents.record))
+  else if (!status && (contents.shards > 0 || (contents.others > 0 && !contents.record)))
     status =
         status_set(STATUS_USAGE,
                    "the folder %s is not empty and holds no prepare.json; choose another one", dir);
-  else
+  else if (!status)
     status = file_write_all(path, record, strlen(record));
+  /* Only a finished folder has an index, so it is removed until this call ends. */
+  if (!status && unlink(index) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s: %s", index, strerror(errno));
   mem_free(path);
-  return status == STATUS_OK ? remove_index(dir) : status;
+  mem_free(index);
+  return status;
 }
 
 /* Rank 0, after a failure. A folder without a finished shard, or with useless shards (`clear`), is
@@ -283,7 +260,7 @@ static enum status look_at_file(const struct prepare_job *job, int64_t file, str
   struct text_document document;
   bool found = true;
   enum status status = prepare_open_text(job, file, (struct text_position){0, 0}, &text);
-  while (status == STATUS_OK && !(search->val && search->train)) {
+  while (!status && !(search->val && search->train)) {
     status = text_next(text, &document, &found);
     if (status || !found)
       break;
@@ -338,7 +315,7 @@ static enum status work_until(struct worker *worker, double end)
     bool finished = false;
     enum status status =
         worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
-    if (status == STATUS_OK)
+    if (!status)
       status = prepare_group_advance(worker->group, &worker->done, &finished);
     if (status)
       return status;
@@ -379,9 +356,9 @@ static enum status work(struct comm *comm, struct worker *worker)
     sums[LEFT] = worker->count - worker->next;
     sums[SHARDS] = worker->done.shards;
     status = comm_sum_i64(comm, sums, SUMS);
-    if (status == STATUS_OK)
+    if (!status)
       show_progress(sums[DONE], worker->job->inputs.bytes, sums[SHARDS], clock_s() - start);
-  } while (status == STATUS_OK && sums[LEFT] > 0);
+  } while (!status && sums[LEFT] > 0);
   log_progress_end();
   return status;
 }
@@ -389,18 +366,9 @@ static enum status work(struct comm *comm, struct worker *worker)
 static enum status add_up(struct comm *comm, const struct prepare_job *job,
                           struct prepare_result *result)
 {
-  int64_t sums[] = {result->documents,  result->bytes,  result->train_tokens,
-                    result->val_tokens, result->shards, result->reused_shards,
-                    result->skipped};
-  enum status status = comm_sum_i64(comm, sums, sizeof sums / sizeof *sums);
-  *result = (struct prepare_result){.files = job->inputs.count,
-                                    .documents = sums[0],
-                                    .bytes = sums[1],
-                                    .train_tokens = sums[2],
-                                    .val_tokens = sums[3],
-                                    .shards = sums[4],
-                                    .reused_shards = sums[5],
-                                    .skipped = sums[6]};
+  enum status status =
+      comm_sum_i64(comm, (int64_t *)result, (int)(sizeof *result / sizeof(int64_t)));
+  result->files = job->inputs.count;
   return status;
 }
 
@@ -419,10 +387,10 @@ static enum status hand_over(struct comm *comm, int root, struct prepare_done *d
   else if (!mine)
     status = mem_new(MEM_META, n, &piece);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK && n > 0)
+  if (!status && n > 0)
     status = comm_broadcast(comm, first ? done->shard + done->shards : piece,
                             n * (int64_t)sizeof *piece, root);
-  if (status == STATUS_OK && first)
+  if (!status && first)
     done->shards += n;
   if (!mine)
     mem_free(piece);
@@ -434,11 +402,11 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
                                struct prepare_done *done)
 {
   enum status status = STATUS_OK;
-  for (int root = 1; root < comm_ranks(comm) && status == STATUS_OK; root++)
+  for (int root = 1; root < comm_ranks(comm) && !status; root++)
     status = hand_over(comm, root, done);
   for (int64_t i = 0; i < done->shards; i++)
     done->shard[i].tokenizer_meaning = tokenizer_id(job->tokenizer).meaning;
-  if (status == STATUS_OK && comm_rank(comm) == 0)
+  if (!status && comm_rank(comm) == 0)
     status = shard_index_write(job->config->out, done->shards, done->shard);
   return comm_agree(comm, status);
 }
@@ -446,16 +414,16 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
 static enum status check_result(const struct prepare_config *config,
                                 const struct prepare_result *result)
 {
-  if (result->documents == 0 && result->skipped > 0)
-    return status_set(STATUS_INPUT,
-                      "the corpus is empty: each record of %s%s is blank or was skipped (%" PRId64
-                      "); without invalid=skip the first is named",
-                      config->input[0], config->inputs > 1 ? " and the other inputs" : "",
-                      result->skipped);
-  if (result->documents == 0)
+  const char *others = config->inputs > 1 ? " and the other inputs" : "";
+  if (result->documents > 0)
+    return STATUS_OK;
+  if (result->skipped == 0)
     return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space",
-                      config->input[0], config->inputs > 1 ? " and the other inputs" : "");
-  return STATUS_OK;
+                      config->input[0], others);
+  return status_set(STATUS_INPUT,
+                    "the corpus is empty: each record of %s%s is blank or was skipped (%" PRId64
+                    "); without invalid=skip the first is named",
+                    config->input[0], others, result->skipped);
 }
 
 static enum status run_groups(struct comm *comm, struct prepare_job *job,
@@ -467,20 +435,20 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
   if (!status)
     status = input_files_deal(comm, worker.mine, &worker.count);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = work(comm, &worker);
   prepare_group_close(worker.group);
   mem_free(worker.mine);
-  if (status == STATUS_OK)
+  if (!status)
     status = add_up(comm, job, &worker.done.result);
-  if (status == STATUS_OK) {
+  if (!status) {
     status = check_result(job->config, &worker.done.result);
-    *useless = status != STATUS_OK;
+    *useless = status;
   }
-  if (status == STATUS_OK)
+  if (!status)
     status = write_index(comm, job, &worker.done);
   mem_free(worker.done.shard);
-  if (status == STATUS_OK)
+  if (!status)
     *result = worker.done.result;
   return status;
 }
@@ -492,20 +460,20 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
   bool useless = false;
   char *record = prepare_record(config, &job->inputs, job->tokenizer);
   enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
-  if (status == STATUS_OK) {
+  if (!status) {
     job->settings = hash_text(record);
     status = comm_check_same(comm, "the settings of prepare or the tokenizer's files",
                              &job->settings, sizeof job->settings);
   }
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
   mem_free(record);
-  if (status == STATUS_OK) {
+  if (!status) {
     status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out)
                                                    : STATUS_OK);
-    if (status == STATUS_OK)
+    if (!status)
       status = agree_on_split(comm, job);
-    if (status == STATUS_OK)
+    if (!status)
       status = run_groups(comm, job, result, &useless);
     if (status && comm_rank(comm) == 0)
       leave_folder(config->out, useless);
@@ -518,15 +486,15 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
 {
   struct prepare_job job = {.config = config, .turned = {-1, -1}};
   enum status status = check_config(config);
-  if (status == STATUS_OK)
+  if (!status)
     status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
   struct folder_lock lock = {.fd = -1};
-  if (status == STATUS_OK && comm_rank(comm) == 0)
+  if (!status && comm_rank(comm) == 0)
     status = folder_lock(config->out, "out", &lock);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = input_files_list(comm, config->inputs, config->input, config->out, &job.inputs);
-  if (status == STATUS_OK)
+  if (!status)
     status = run_in_folder(comm, &job, result);
   folder_unlock(config->out, &lock);
   input_files_free(&job.inputs);

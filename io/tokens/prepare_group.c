@@ -124,12 +124,12 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
   if (!path)
     return STATUS_MEMORY;
   enum status status = shard_read(path, out);
-  if (status == STATUS_OK)
+  if (!status)
     status = shard_verify(path, out);
   const struct shard_position *a = &out->begin, *b = &group->at;
-  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split ||
-                              out->group != group->number || out->part != group->part ||
-                              a->file != b->file || a->byte != b->byte || a->number != b->number))
+  if (!status && (out->settings != group->job->settings || out->split != split ||
+                  out->group != group->number || out->part != group->part || a->file != b->file ||
+                  a->byte != b->byte || a->number != b->number))
     status = status_set(STATUS_INPUT, "%s does not match its name and prepare.json", path);
   mem_free(path);
   return status;
@@ -149,9 +149,9 @@ static enum status find_finished(const struct prepare_group *group,
     return STATUS_OK;
   enum status status = check_shard(group, SPLIT_TRAIN, &info[SPLIT_TRAIN]);
   info[SPLIT_VAL] = (struct shard_info){.split = SPLIT_VAL};
-  if (status == STATUS_OK && info[SPLIT_TRAIN].part_tokens[SPLIT_VAL] > 0)
+  if (!status && info[SPLIT_TRAIN].part_tokens[SPLIT_VAL] > 0)
     status = check_shard(group, SPLIT_VAL, &info[SPLIT_VAL]);
-  *found = status == STATUS_OK;
+  *found = !status;
   if (status == STATUS_MEMORY)
     return status;
   if (status)
@@ -188,12 +188,6 @@ static void next_part(struct prepare_group *group)
         group->draft[s].skipped = 0;
 }
 
-/* Whether a document has tokens in the shards before. It matters in the blocks of a plain text. */
-static void find_begun(struct prepare_group *group)
-{
-  group->begun = group->at.number > 0;
-}
-
 /* Skip the part if it is finished, else begin it. */
 static enum status begin_part(struct prepare_group *group, struct prepare_done *done,
                               bool *finished)
@@ -208,13 +202,13 @@ static enum status begin_part(struct prepare_group *group, struct prepare_done *
     group->part_open = true;
     return STATUS_OK;
   }
-  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++)
+  for (int s = 0; s < SHARD_SPLITS && !status; s++)
     status = count_shard(&info[s], true, done);
   text_close(group->text);
   group->text = NULL;
   group->waiting = false;
   group->at = info[SPLIT_TRAIN].end;
-  find_begun(group);
+  group->begun = group->at.number > 0; /* it matters in the blocks of a plain text */
   *finished = info[SPLIT_TRAIN].last;
   next_part(group);
   return status;
@@ -248,17 +242,17 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
     return STATUS_MEMORY;
   enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name,
                                    draft->tokens, draft->first);
-  if (status == STATUS_OK)
+  if (!status)
     status = shard_read(path, &info); /* where in the file things lie */
   mem_free(path);
-  return status == STATUS_OK ? count_shard(&info, false, done) : status;
+  return !status ? count_shard(&info, false, done) : status;
 }
 
 static enum status close_part(struct prepare_group *group, bool last, struct prepare_done *done)
 {
   enum status status =
       group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
-  if (status == STATUS_OK)
+  if (!status)
     status = write_draft(group, SPLIT_TRAIN, last, done);
   next_part(group);
   return status;
@@ -278,15 +272,14 @@ static enum status read_document(struct prepare_group *group)
 {
   const struct prepare_job *job = group->job;
   enum status status = STATUS_OK;
-  while (status == STATUS_OK && !group->waiting &&
-         group->at.file < job->group_begin[group->number + 1]) {
+  while (!status && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
     if (!group->text) {
       group->skipped = 0;
       status =
           prepare_open_text(job, group->at.file,
                             (struct text_position){group->at.byte, group->at.number}, &group->text);
     }
-    if (status == STATUS_OK)
+    if (!status)
       status = text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
       continue;
@@ -298,18 +291,6 @@ static enum status read_document(struct prepare_group *group)
   return status;
 }
 
-static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, int64_t n)
-{
-  if (token_bytes == 4) {
-    memcpy(to, tokens, (size_t)n * sizeof *tokens);
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) {
-    uint16_t half = (uint16_t)tokens[i];
-    memcpy(to + 2 * i, &half, sizeof half);
-  }
-}
-
 static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens,
                                  int64_t n)
 {
@@ -317,7 +298,11 @@ static enum status append_tokens(struct draft *draft, int token_bytes, const int
       mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
   if (status)
     return status;
-  narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
+  unsigned char *to = draft->tokens + draft->n * token_bytes;
+  for (int64_t i = 0; token_bytes == 2 && i < n; i++)
+    memcpy(to + 2 * i, &(uint16_t){(uint16_t)tokens[i]}, 2);
+  if (token_bytes == 4)
+    memcpy(to, tokens, (size_t)n * sizeof *tokens);
   draft->n += n;
   return STATUS_OK;
 }
@@ -334,22 +319,12 @@ static enum status begin_document(struct prepare_group *group, struct draft *dra
   return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
 }
 
-static enum status end_document(struct prepare_group *group, struct draft *draft)
-{
-  const int32_t token = tokenizer_end_of_text(group->job->tokenizer);
-  group->begun = false;
-  return append_tokens(draft, group->token_bytes, &token, 1);
-}
-
 static enum status encode(struct prepare_group *group, int64_t *n)
 {
   const struct prepare_job *job = group->job;
   const struct text_document *document = &group->document;
-  enum status status = job->config->special_as_text
-                           ? tokenizer_encode_plain(job->tokenizer, document->text, document->bytes,
-                                                    &group->scratch, n, &group->scratch_room)
-                           : tokenizer_encode(job->tokenizer, document->text, document->bytes,
-                                              &group->scratch, n, &group->scratch_room);
+  enum status status = (job->config->special_as_text ? tokenizer_encode_plain : tokenizer_encode)(
+      job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room);
   return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path,
                                 (long long)document->number)
                 : STATUS_OK;
@@ -366,25 +341,22 @@ static enum status take_document(struct prepare_group *group)
   if (document->begins)
     group->begun = false;
   enum status status = encode(group, &n);
-  if (status == STATUS_OK && !group->begun)
+  if (!status && !group->begun)
     status = begin_document(group, draft);
-  if (status == STATUS_OK)
+  if (!status)
     status = append_tokens(draft, group->token_bytes, group->scratch, n);
   group->begun = true;
-  if (status == STATUS_OK && document->ends)
-    status = end_document(group, draft);
+  if (!status && document->ends) {
+    const int32_t end = tokenizer_end_of_text(group->job->tokenizer);
+    group->begun = false;
+    status = append_tokens(draft, group->token_bytes, &end, 1);
+  }
   draft->text_bytes += (int64_t)document->bytes;
   count_skipped(group);
   group->at.byte = document->after.byte;
   group->at.number = document->after.number;
   group->waiting = false;
   return status;
-}
-
-static bool is_full(const struct prepare_group *group)
-{
-  return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens ||
-         group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
 }
 
 enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
@@ -396,8 +368,9 @@ enum status prepare_group_advance(struct prepare_group *group, struct prepare_do
   enum status status = read_document(group);
   if (status)
     return status;
+  const int64_t most = group->job->config->shard_tokens;
   *finished = !group->waiting;
-  if (*finished || is_full(group))
+  if (*finished || group->draft[SPLIT_TRAIN].n >= most || group->draft[SPLIT_VAL].n >= most)
     return close_part(group, *finished, done);
   return take_document(group);
 }

@@ -69,21 +69,21 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
   int64_t last = info->last, version = FORMAT_VERSION;
   list_fields(&copy, &last, fields);
   enum status status = hdf5_set_text(file, "format", format_name);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "version", DTYPE_I64, &version);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_text(file, "split", split_names[info->split]);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_text(file, "tokenizer", info->tokenizer);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "tokenizer_crc32", DTYPE_U32, &info->tokenizer_crc32);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "end_of_text", DTYPE_I32, &info->end_of_text);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_number(file, "settings", DTYPE_U64, &info->settings);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_set_text(file, "source", source);
-  for (const struct field *field = fields; status == STATUS_OK && field->name; field++)
+  for (const struct field *field = fields; !status && field->name; field++)
     status = hdf5_set_number(file, field->name, DTYPE_I64, field->value);
   return status;
 }
@@ -94,15 +94,15 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
   hid_t file = H5I_INVALID_HID;
   struct scratch scratch = {0};
   enum status status = scratch_make(path, &scratch);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_create(scratch.file, &file);
-  if (status == STATUS_OK)
+  if (!status)
     status = write_header(file, info, source);
-  if (status == STATUS_OK)
+  if (!status)
     status =
         hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
                        shard_tokens(info), tokens);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
   return hdf5_finish_as(file, &scratch, path, status);
 }
@@ -129,22 +129,22 @@ static enum status read_header(hid_t file, struct shard_info *info)
   if (status || strcmp(format, format_name) != 0)
     return status_set(STATUS_INPUT, "it is not a token shard of `sluice prepare`");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
-  if (status == STATUS_OK && version != FORMAT_VERSION)
+  if (!status && version != FORMAT_VERSION)
     return status_set(STATUS_INPUT,
                       "its format has version %" PRId64
                       ", this program reads version %d; prepare the data again",
                       version, FORMAT_VERSION);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_copy_text(file, "split", split, sizeof split);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_get_number(file, "tokenizer_crc32", DTYPE_U32, &info->tokenizer_crc32);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_get_number(file, "end_of_text", DTYPE_I32, &info->end_of_text);
-  if (status == STATUS_OK)
+  if (!status)
     status = hdf5_get_number(file, "settings", DTYPE_U64, &info->settings);
-  for (const struct field *field = fields; status == STATUS_OK && field->name; field++)
+  for (const struct field *field = fields; !status && field->name; field++)
     status = hdf5_get_number(file, field->name, DTYPE_I64, field->value);
   if (status)
     return status;
@@ -167,7 +167,7 @@ static enum status find_row(hid_t file, const char *name, enum dtype type, int64
   if (status)
     return status;
   status = hdf5_locate(&dataset, at);
-  if (status == STATUS_OK && *at > file_bytes - n * (int64_t)dtype_size(type))
+  if (!status && *at > file_bytes - n * (int64_t)dtype_size(type))
     status = status_set(STATUS_INPUT, "the bytes of '%s' are not all in the file: it is truncated",
                         name);
   return hdf5_close(dataset.id, status);
@@ -203,14 +203,14 @@ enum status shard_read(const char *path, struct shard_info *out)
   info.bytes = file_size(path);
   status = read_header(file, &info);
   info.token_bytes = shard_token_bytes(info.vocab);
-  if (status == STATUS_OK)
+  if (!status)
     status = find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32,
                       shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
-  if (status == STATUS_OK)
+  if (!status)
     status = find_row(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at,
                       &info.documents_crc32);
   status = hdf5_close(file, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = read_head_of(path, &info);
   if (status)
     return status_prefix(status, "%s", path);
@@ -249,7 +249,7 @@ enum status shard_verify(const char *path, const struct shard_info *info)
     return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
   enum status status = checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes,
                                 info->tokens_crc32, "tokens");
-  if (status == STATUS_OK)
+  if (!status)
     status = checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t),
                       info->documents_crc32, "documents");
   close(fd); /* was only read: nothing can be lost */

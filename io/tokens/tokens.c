@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,9 +67,9 @@ static enum status read_index(struct token_set *set, enum token_split split)
   struct shard_info *shards = NULL;
   int64_t n = 0;
   enum status status = shard_index_read(set->dir, &shards, &n);
-  for (int64_t i = 0; i < n && status == STATUS_OK; i++)
+  for (int64_t i = 0; i < n && !status; i++)
     status = add_shard(set, split, &shards[i]);
-  if (status == STATUS_OK) {
+  if (!status) {
     set->tokenizer = (struct tokenizer_id){.vocab = shards->vocab,
                                            .crc32 = shards->tokenizer_crc32,
                                            .meaning = shards->tokenizer_meaning};
@@ -78,20 +79,9 @@ static enum status read_index(struct token_set *set, enum token_split split)
   return status;
 }
 
-static enum status file_is_there(const char *dir, const char *name, bool *out)
-{
-  char *path = mem_printf("%s/%s", dir, name);
-  if (!path)
-    return STATUS_MEMORY;
-  *out = file_exists(path);
-  mem_free(path);
-  return STATUS_OK;
-}
-
 static enum status read_folder(struct token_set *set, enum token_split split)
 {
   char name[SHARD_NAME];
-  bool index = false, shard = false;
   if (!file_exists(set->dir) && set->dir[0] == '[')
     return status_set(
         STATUS_INPUT,
@@ -103,29 +93,29 @@ static enum status read_folder(struct token_set *set, enum token_split split)
                       "there is no folder %s%s: make token shards with `sluice prepare`", set->dir,
                       file_base(set->dir).text);
   shard_name(SPLIT_TRAIN, 0, 0, name);
-  enum status status = file_is_there(set->dir, SHARD_INDEX, &index);
-  if (status == STATUS_OK)
-    status = file_is_there(set->dir, name, &shard);
-  if (status == STATUS_OK && !index && !shard)
-    status = status_set(STATUS_INPUT,
-                        "the folder %s holds no token shards: make them with `sluice prepare`",
-                        set->dir);
-  if (status == STATUS_OK && !index)
+  char *index = mem_printf("%s/" SHARD_INDEX, set->dir),
+       *shard = mem_printf("%s/%s", set->dir, name);
+  enum status status = STATUS_MEMORY;
+  if (index && shard && file_exists(index))
+    status = read_index(set, split);
+  else if (index && shard && file_exists(shard))
     status = status_set(STATUS_INPUT,
                         "the folder %s has no " SHARD_INDEX
                         ": its preparation was not finished; run the same `sluice prepare` again",
                         set->dir);
-  if (status == STATUS_OK)
-    status = read_index(set, split);
-  if (status)
-    return status;
-  if (set->tokens == 0)
-    return status_set(
-        STATUS_INPUT,
-        "the folder %s holds no tokens of the %s split; prepare the text again with %s", set->dir,
-        split == SPLIT_VAL ? "validation" : "training",
-        split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
-  return STATUS_OK;
+  else if (index && shard)
+    status = status_set(STATUS_INPUT,
+                        "the folder %s holds no token shards: make them with `sluice prepare`",
+                        set->dir);
+  mem_free(index);
+  mem_free(shard);
+  if (!status && set->tokens == 0)
+    status =
+        status_set(STATUS_INPUT,
+                   "the folder %s holds no tokens of the %s split; prepare the text again with %s",
+                   set->dir, split == SPLIT_VAL ? "validation" : "training",
+                   split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
+  return status;
 }
 
 /* ---- opening: all ranks */
@@ -149,10 +139,9 @@ static enum status share(struct comm *comm, struct token_set *set)
   if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
-  return status == STATUS_OK ? comm_broadcast(comm, &set->tokenizer, sizeof set->tokenizer, 0)
-                             : status;
+  return !status ? comm_broadcast(comm, &set->tokenizer, sizeof set->tokenizer, 0) : status;
 }
 
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
@@ -160,12 +149,12 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
 {
   struct token_set *set = NULL;
   enum status status = mem_new(MEM_DATA, 1, &set);
-  if (status == STATUS_OK && !(set->dir = mem_strdup(dir)))
+  if (!status && !(set->dir = mem_strdup(dir)))
     status = STATUS_MEMORY;
-  if (status == STATUS_OK && reads_index(comm))
+  if (!status && reads_index(comm))
     status = read_folder(set, split);
   status = comm_agree(comm, status);
-  if (status == STATUS_OK)
+  if (!status)
     status = share(comm, set);
   if (status)
     token_set_close(set);
@@ -189,7 +178,7 @@ void token_set_close(struct token_set *set)
 enum status token_set_verify(struct comm *comm, const struct token_set *set)
 {
   enum status status = STATUS_OK;
-  for (int64_t i = comm_rank(comm); i < set->count && status == STATUS_OK; i += comm_ranks(comm)) {
+  for (int64_t i = comm_rank(comm); i < set->count && !status; i += comm_ranks(comm)) {
     char *path = shard_path(set->dir, &set->shards[i].info);
     status = path ? shard_verify(path, &set->shards[i].info) : STATUS_MEMORY;
     mem_free(path);
@@ -235,21 +224,25 @@ static const char remake[] =
 
 /* Paths are built on the stack, because a step allocates nothing. */
 static enum status shard_fail(const struct token_set *set, const struct shard *shard,
-                              enum status status, const char *problem)
+                              enum status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static enum status shard_fail(const struct token_set *set, const struct shard *shard,
+                              enum status status, const char *format, ...)
 {
-  char name[SHARD_NAME];
+  char name[SHARD_NAME], problem[256];
+  va_list args;
   shard_name(shard->info.split, shard->info.group, shard->info.part, name);
+  va_start(args, format);
+  vsnprintf(problem, sizeof problem, format, args);
+  va_end(args);
   return status_set(status, "%s/%s %s", set->dir, name, problem);
 }
 
 static enum status fail_system(const struct token_set *set, const struct shard *shard, int reason)
 {
-  char problem[256];
-  if (reason == ENOENT)
-    snprintf(problem, sizeof problem, "is missing: %s", remake);
-  else
-    snprintf(problem, sizeof problem, "cannot be opened: %s", strerror(reason));
-  return shard_fail(set, shard, reason == ENOENT ? STATUS_INPUT : STATUS_IO, problem);
+  return reason == ENOENT
+             ? shard_fail(set, shard, STATUS_INPUT, "is missing: %s", remake)
+             : shard_fail(set, shard, STATUS_IO, "cannot be opened: %s", strerror(reason));
 }
 
 /* Cheap checks: the size, and the bytes of the header, which hold the checksums of the tokens. They
@@ -258,22 +251,18 @@ static enum status check_shard(const struct token_set *set, const struct shard *
 {
   struct stat info;
   uint32_t head;
-  char problem[200];
   if (fstat(fd, &info) != 0)
     return fail_system(set, shard, errno);
-  if ((int64_t)info.st_size != shard->info.bytes) {
-    snprintf(problem, sizeof problem, "has %" PRId64 " bytes and should have %" PRId64 ": %s",
-             (int64_t)info.st_size, shard->info.bytes, remake);
-    return shard_fail(set, shard, STATUS_INPUT, problem);
-  }
+  if ((int64_t)info.st_size != shard->info.bytes)
+    return shard_fail(set, shard, STATUS_INPUT,
+                      "has %" PRId64 " bytes and should have %" PRId64 ": %s",
+                      (int64_t)info.st_size, shard->info.bytes, remake);
   const enum status status = shard_read_head(fd, &head);
   if (status)
     return shard_fail(set, shard, status, "cannot be read");
-  if (head != shard->info.head_crc32) {
-    snprintf(problem, sizeof problem, "is not the shard that the folder was opened with: %s",
-             remake);
-    return shard_fail(set, shard, STATUS_INPUT, problem);
-  }
+  if (head != shard->info.head_crc32)
+    return shard_fail(set, shard, STATUS_INPUT,
+                      "is not the shard that the folder was opened with: %s", remake);
   return STATUS_OK;
 }
 
