@@ -415,8 +415,7 @@ DEVICE_TEST(random_bits_do_not_depend_on_cuts)
   const struct arrays input = some_arrays(LONG), want = arrays_create(LONG),
                       got = arrays_create(LONG);
   struct update op = settings(3, 0.1);
-  op.stochastic = true;
-  op.first = ((int64_t)1 << 32) - 40000;
+  op.stochastic = true, op.first = ((int64_t)1 << 32) - 40000;
   op.master = op.states = op.copy = DTYPE_BF16;
   arrays_set(&want, &op, &input);
   assert_ok(step_host(lanes[0], &op, &want, true));
@@ -626,9 +625,7 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
   double most = 0;
   for (int step = 1; step <= LONG; step++) {
     struct update op = settings(step, 0), other;
-    op.lr = 1e-3;
-    op.grad_scale = 1;
-    op.seed = (uint64_t)step;
+    op.lr = 1e-3, op.grad_scale = 1, op.seed = (uint64_t)step;
     other = op;
     other.states = moments;
     other.stochastic = stochastic;

@@ -448,14 +448,8 @@ DEVICE_TEST(guards_fire)
   assert_non_null(strstr(status_text(), "3 heads over 2"));
   assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
   struct attention bad[] = {good, good, good, good, good, good, good, good};
-  bad[0].kv_heads = 0;
-  bad[1].heads = 0;
-  bad[2].batch = -1;
-  bad[3].tokens = -1;
-  bad[4].head_width = 0;
-  bad[5].window = -1;
-  bad[6].past = -1;
-  bad[7].kv_batch_stride = -1;
+  bad[0].kv_heads = 0, bad[1].heads = 0, bad[2].batch = -1, bad[3].tokens = -1;
+  bad[4].head_width = 0, bad[5].window = -1, bad[6].past = -1, bad[7].kv_batch_stride = -1;
   for (int i = 0; i < 8; i++) {
     back.forward = bad[i];
     assert_int_equal(ops->attention(lanes[0], &bad[i]), STATUS_INTERNAL);

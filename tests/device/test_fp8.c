@@ -411,10 +411,7 @@ DEVICE_TEST(outputs_may_be_codes)
     op.beta = way & 2 ? beta : NULL, op.y = y, op.mean = way & 2 ? mean : NULL, op.rstd = rstd;
     assert_ok(half_ops->norm(lane, &op));
     const struct operand want = quantise(y, rows, C, C, false, false);
-    op.y = NULL;
-    op.sum = sums;
-    op.code = code;
-    op.scale = scale;
+    op.y = NULL, op.sum = sums, op.code = code, op.scale = scale;
     assert_ok(half_ops->norm(lane, &op));
     check_codes(&want, code, scale);
     if (way & 1)
@@ -561,10 +558,7 @@ static void check_weight_gradient(bool a_blocks)
     const struct operand a = quantise(dy + first * m, k, m, m, a_blocks, true),
                          b = quantise(x + first * n, k, n, n, !a_blocks, true);
     struct matmul op = product_of(&a, &b, whole ? all : each);
-    op.tile = tile;
-    op.accumulate = !whole && from > 0;
-    op.gradient = true;
-    op.a_blocks = a_blocks;
+    op.tile = tile, op.accumulate = !whole && from > 0, op.gradient = true, op.a_blocks = a_blocks;
     assert_ok(half_ops->matmul(lane, &op));
     if (!whole)
       continue;

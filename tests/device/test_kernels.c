@@ -58,9 +58,7 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   }
   k->column_sums(ROWS, n, n, in->x, false, out->c);
   k->column_sums(ROWS, n, n, in->y, true, out->c);
-  back.dgamma = out->c;
-  back.dbeta = out->d;
-  back.accumulate = true;
+  back.dgamma = out->c, back.dbeta = out->d, back.accumulate = true;
   k->norm_sums(&back, 0, ROWS, 0, n);
   back.dbeta = out->b;
   back.accumulate = false;

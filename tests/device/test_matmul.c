@@ -115,9 +115,7 @@ static void run(const struct product *p, struct lane *on, int64_t each, float *c
       op.accumulate = op.accumulate || first > 0;
       op.c = c;
     } else {
-      op.m = count * p->T;
-      op.a = (const float *)op.a + token * op.lda;
-      op.c = c + token * op.ldc;
+      op.m = count * p->T, op.a = (const float *)op.a + token * op.lda, op.c = c + token * op.ldc;
       op.aux = aux + token * op.ldc;
     }
     assert_ok(ops->matmul(on, &op));
@@ -234,9 +232,7 @@ DEVICE_TEST(few_rows_are_the_first_of_many)
         for (int64_t m = 1; m <= 9; m++) {
           float *few = copy_of(p.c, most * p.op.ldc), *few_aux = copy_of(p.aux, most * p.op.ldc);
           struct matmul op = p.op;
-          op.m = m;
-          op.c = few;
-          op.aux = few_aux;
+          op.m = m, op.c = few, op.aux = few_aux;
           assert_ok(ops->matmul(lanes[m % LANE_SIZES], &op));
           assert_same_bits(few, many, (size_t)(m * op.ldc) * sizeof *few);
           assert_same_bits(few_aux, aux, (size_t)(m * op.ldc) * sizeof *few);

@@ -157,10 +157,8 @@ static void run_backward(struct lane *on, const struct shape *s, int64_t each,
     part.rows = (s->B - b < each ? s->B - b : each) * s->T;
     part.x = (const float *)op.x + row * op.x_stride;
     part.dy = (const float *)op.dy + row * op.dy_stride;
-    part.dx = (float *)op.dx + row * op.dx_stride;
-    part.rstd = op.rstd + row * s->groups;
-    part.accumulate = op.accumulate || b > 0;
-    part.work = work;
+    part.dx = (float *)op.dx + row * op.dx_stride, part.rstd = op.rstd + row * s->groups;
+    part.accumulate = op.accumulate || b > 0, part.work = work;
     assert_ok(ops->norm_backward(on, &part));
   }
 }
@@ -271,24 +269,15 @@ DEVICE_TEST(guards_fire)
   struct row_norm good = {.rows = 2, .groups = 2, .C = 4, .x_stride = 8, .y_stride = 8, .x = x};
   good.gamma = x, good.y = x, good.rstd = x;
   struct row_norm bad[] = {good, good, good, good, good, good};
-  bad[0].rows = -1;
-  bad[1].groups = 0;
-  bad[2].C = 0;
-  bad[3].x_stride = 7;
-  bad[4].y_stride = 7;
+  bad[0].rows = -1, bad[1].groups = 0, bad[2].C = 0, bad[3].x_stride = 7, bad[4].y_stride = 7;
   bad[5].add = x;
   for (int i = 0; i < 6; i++)
     assert_int_equal(ops->norm(lanes[0], &bad[i]), STATUS_INTERNAL);
   struct row_norm_backward back = {.rows = 2, .groups = 2, .C = 4, .x_stride = 8, .dy_stride = 8};
   back.dx_stride = 8, back.dy = x, back.x = x, back.gamma = x, back.rstd = x, back.dx = x;
   struct row_norm_backward worse[] = {back, back, back, back, back, back, back};
-  worse[0].rows = -1;
-  worse[1].groups = 0;
-  worse[2].C = -4;
-  worse[3].x_stride = 7;
-  worse[4].dy_stride = 7;
-  worse[5].dx_stride = 7;
-  worse[6].tile = -1;
+  worse[0].rows = -1, worse[1].groups = 0, worse[2].C = -4, worse[3].x_stride = 7;
+  worse[4].dy_stride = 7, worse[5].dx_stride = 7, worse[6].tile = -1;
   for (int i = 0; i < 7; i++)
     assert_int_equal(ops->norm_backward(lanes[0], &worse[i]), STATUS_INTERNAL);
 }

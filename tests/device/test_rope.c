@@ -140,12 +140,7 @@ DEVICE_TEST(guards_fire)
   const struct rope good = {
       .rows = 4, .T = 2, .heads = 2, .D = 4, .stride = 8, .inv_freq = inv_freq, .x = x};
   struct rope bad[] = {good, good, good, good, good, good, good};
-  bad[0].D = 3;
-  bad[1].D = 0;
-  bad[2].rows = -1;
-  bad[3].T = 0;
-  bad[4].past = -1;
-  bad[5].stride = 7;
+  bad[0].D = 3, bad[1].D = 0, bad[2].rows = -1, bad[3].T = 0, bad[4].past = -1, bad[5].stride = 7;
   bad[6].heads = -1;
   for (int i = 0; i < 7; i++)
     assert_int_equal(ops->rope(lanes[0], &bad[i]), STATUS_INTERNAL);

@@ -22,8 +22,7 @@ static struct message message_for(const struct selection *op, int64_t n, int par
 {
   struct message m = {.slots_each = (n + op->block - 1) / op->block * op->keep};
   m.slots.value_stride = m.slots.index_stride = (m.slots_each * 6 + 23) / 4 * 4;
-  m.bytes = parts * m.slots.value_stride;
-  m.memory = bytes((size_t)m.bytes);
+  m.bytes = parts * m.slots.value_stride, m.memory = bytes((size_t)m.bytes);
   memset(m.memory, 0xee, (size_t)m.bytes);
   m.slots.values = (float *)m.memory;
   m.slots.indices = (uint16_t *)(m.memory + 4 * m.slots_each);

@@ -167,18 +167,14 @@ struct model_call engine_call(const struct engine *e, int u, struct model_shape 
 static void embed(struct engine *e, struct room *room, int64_t past, const int32_t *token)
 {
   struct model_call call = engine_call(e, 0, room->shape);
-  call.past = past;
-  call.token = token;
-  call.x_out = room->x[0];
+  call.past = past, call.token = token, call.x_out = room->x[0];
   must(e->model->ops->embed(&call));
 }
 
 static void logits_of(struct engine *e, struct room *room, int64_t position, float *logits)
 {
   struct model_call call = engine_call(e, e->model->head, room->shape);
-  call.x_in = room->x[e->model->blocks];
-  call.position = position;
-  call.logits = logits;
+  call.x_in = room->x[e->model->blocks], call.position = position, call.logits = logits;
   call.work = engine_alloc(e, room->work_bytes[WORK_LOGITS]);
   must(e->model->ops->head_logits(&call));
   engine_free(e, call.work, room->work_bytes[WORK_LOGITS]);
@@ -189,10 +185,7 @@ static void forward_block(struct engine *e, struct room *room, int u, void *x_ou
   size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
   void *work = engine_alloc(e, bytes);
   struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[u - 1];
-  call.x_out = x_out;
-  call.saved = saved;
-  call.work = work;
+  call.x_in = room->x[u - 1], call.x_out = x_out, call.saved = saved, call.work = work;
   must(e->model->ops->block_forward(&call));
   engine_free(e, work, bytes);
 }
@@ -201,11 +194,8 @@ static void backward_block(struct engine *e, struct room *room, int u, bool accu
 {
   void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
   struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[u - 1];
-  call.saved = room->saved[u];
-  call.d = room->d;
-  call.accumulate = accumulate;
-  call.work = work;
+  call.x_in = room->x[u - 1], call.saved = room->saved[u], call.d = room->d;
+  call.accumulate = accumulate, call.work = work;
   call.work_bytes = (int64_t)room->work_bytes[WORK_BACKWARD];
   must(e->model->ops->block_backward(&call));
   engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
@@ -218,12 +208,8 @@ static void head(struct engine *e, struct room *room, const int32_t *target, str
   int u = e->model->head;
   void *work = engine_alloc(e, bytes);
   struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[e->model->blocks];
-  call.token = target;
-  call.scale = 1;
-  call.loss = loss;
-  call.d = d;
-  call.accumulate = accumulate;
+  call.x_in = room->x[e->model->blocks], call.token = target, call.scale = 1, call.loss = loss;
+  call.d = d, call.accumulate = accumulate;
   call.grads = d ? call.grads : NULL;
   call.work = work;
   must(e->model->ops->head_loss(&call));
@@ -251,9 +237,7 @@ static void backward_embedding(struct engine *e, const struct room *room, const 
                                bool first)
 {
   struct model_call call = engine_call(e, 0, room->shape);
-  call.token = token;
-  call.d = room->d;
-  call.accumulate = !first || e->model->head == 0;
+  call.token = token, call.d = room->d, call.accumulate = !first || e->model->head == 0;
   must(e->model->ops->embed_backward(&call));
 }
 
@@ -337,9 +321,7 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
     void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
     struct model_call call = engine_call(e, u, room.shape);
     call.cache = &(struct model_cache){caches->block[u], past, caches->capacity};
-    call.x_in = room.x[u - 1];
-    call.x_out = room.x[u];
-    call.work = work;
+    call.x_in = room.x[u - 1], call.x_out = room.x[u], call.work = work;
     must(e->model->ops->block_forward(&call));
     engine_free(e, work, room.work_bytes[WORK_DECODE]);
   }

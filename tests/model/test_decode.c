@@ -133,9 +133,7 @@ TEST(test_context_is_full)
     size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
     struct model_call call = engine_call(&e, 0, s);
-    call.token = token;
-    call.x_out = x;
-    call.past = 38;
+    call.token = token, call.x_out = x, call.past = 38;
     must(e.model->ops->embed(&call));
     call.past = 39;
     assert_int_equal(e.model->ops->embed(&call), STATUS_USAGE);
@@ -178,9 +176,7 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   watch.end = work + bytes;
   struct model_call call = engine_call(e, unit, s);
   call.cache = &(struct model_cache){caches->block[unit], past, caches->capacity};
-  call.x_in = x;
-  call.x_out = y;
-  call.work = work;
+  call.x_in = x, call.x_out = y, call.work = work;
   must(e->model->ops->block_forward(&call));
   engine_free(e, work, bytes);
   engine_free(e, y, stream);

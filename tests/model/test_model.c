@@ -480,11 +480,7 @@ static double pass_back(struct engine *e, struct model_shape s, const void *x, v
   for (size_t i = 0; i < stream / sizeof *d; i++)
     d[i] = (float)(i % 17) - 8;
   struct model_call call = engine_call(e, 1, s);
-  call.x_in = x;
-  call.saved = saved;
-  call.d = d;
-  call.work = work;
-  call.work_bytes = (int64_t)bytes;
+  call.x_in = x, call.saved = saved, call.d = d, call.work = work, call.work_bytes = (int64_t)bytes;
   must(e->model->ops->block_backward(&call));
   assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
   for (size_t i = 0; i < stream / sizeof *d; i++)
@@ -516,10 +512,7 @@ static void check_tight_room(struct engine *e)
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 11) - 5;
   struct model_call call = engine_call(e, 1, s);
-  call.x_in = x;
-  call.saved = saved;
-  call.work = work;
-  call.d = x;
+  call.x_in = x, call.saved = saved, call.work = work, call.d = x;
   must(ops->block_forward(&call));
   const double want = pass_back(e, s, x, saved, best);
   assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
@@ -633,9 +626,7 @@ TEST(test_absent_keys)
   same.kv_heads = 4; /* as it is anyway */
   same.head_width = 12;
   model_destroy(create(&same));
-  same.heads = 1;
-  same.width = same.head_width = MODEL_MOST_HEAD_WIDTH;
-  same.kv_heads = 1;
+  same.heads = 1, same.width = same.head_width = MODEL_MOST_HEAD_WIDTH, same.kv_heads = 1;
   model_destroy(create(&same));
   same = little;
   REFUSE(same, config.tied = false, "model.tied is false: the head of gpt2 is its embedding");
@@ -656,9 +647,7 @@ TEST(test_absent_keys)
 static struct model_config qwen3_of_heads(int64_t heads, int64_t kv_heads, int64_t head_width)
 {
   struct model_config config = small_qwen3;
-  config.heads = heads;
-  config.kv_heads = kv_heads;
-  config.head_width = head_width;
+  config.heads = heads, config.kv_heads = kv_heads, config.head_width = head_width;
   return config;
 }
 
@@ -797,11 +786,8 @@ TEST(test_freeze_guards)
 TEST(test_overflow)
 {
   struct model_config wide = small_qwen3;
-  wide.layers = 1;
-  wide.width = INT32_MAX;
-  wide.heads = wide.kv_heads = 1 << 20;
-  wide.head_width = 512;
-  wide.ffn = (1 << 30) - 1;
+  wide.layers = 1, wide.width = INT32_MAX, wide.heads = wide.kv_heads = 1 << 20;
+  wide.head_width = 512, wide.ffn = (1 << 30) - 1;
   expect_refusal(wide, "2^62");
   wide.width = 1 << 20;
   wide.layers = 65536;

@@ -206,12 +206,9 @@ DEVICE_TEST(steps_are_the_formula_in_every_type)
   for (struct update rule = {0}; optim_states(rule.rule) > 0; next_rule(&rule))
     for (int kind = 0; kind < 2 * TYPES * TYPES * TYPES * TYPES; kind++) {
       struct update op = settings(1);
-      op.rule = rule.rule;
-      op.master = types[kind % TYPES];
-      op.grad = types[kind / TYPES % TYPES];
+      op.rule = rule.rule, op.master = types[kind % TYPES], op.grad = types[kind / TYPES % TYPES];
       op.states = types[kind / (TYPES * TYPES) % TYPES];
-      op.copy = types[kind / (TYPES * TYPES * TYPES) % TYPES];
-      op.stochastic = kind % 2;
+      op.copy = types[kind / (TYPES * TYPES * TYPES) % TYPES], op.stochastic = kind % 2;
       struct arrays start = arrays_make(&op, N);
       for (int step = 1; step <= 3; step++) {
         const int64_t skip = kind % 5; /* odd addresses */
@@ -258,8 +255,7 @@ DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels)
 {
   enum { LONG = 3 * 32768 + 11 };
   for (struct update op = settings(3); optim_states(op.rule) > 0; next_rule(&op)) {
-    op.master = op.states = op.copy = DTYPE_BF16;
-    op.stochastic = true;
+    op.master = op.states = op.copy = DTYPE_BF16, op.stochastic = true;
     op.first = ((int64_t)1 << 32) - 40000;
     const struct arrays start = arrays_make(&op, LONG), want = arrays_copy(&start, LONG);
     fixture_use(0);
@@ -379,8 +375,7 @@ DEVICE_TEST(speculation_is_two_updates)
     for (int first = -1; first < OUTCOMES; first++)
       for (int second = 0; second < OUTCOMES; second++, turn++) {
         struct update before = settings(1), after = settings(2);
-        before.rule = after.rule = rule.rule;
-        before.states = after.states = types[turn % TYPES];
+        before.rule = after.rule = rule.rule, before.states = after.states = types[turn % TYPES];
         before.copy = after.copy = types[turn / TYPES % TYPES];
         before.stochastic = after.stochastic = turn % 2;
         before.first = after.first = turn % 5 * ((int64_t)1 << 30) + 4000;

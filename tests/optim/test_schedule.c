@@ -9,11 +9,8 @@ static struct deck deck_of(enum deck_schedule schedule, int64_t warmup, int64_t 
                            double min_lr)
 {
   struct deck deck = {.run = {.steps = 1000}};
-  deck.optim.lr = 4e-4;
-  deck.optim.schedule = schedule;
-  deck.optim.warmup = warmup;
-  deck.optim.decay_steps = decay_steps;
-  deck.optim.min_lr = min_lr;
+  deck.optim.lr = 4e-4, deck.optim.schedule = schedule, deck.optim.warmup = warmup;
+  deck.optim.decay_steps = decay_steps, deck.optim.min_lr = min_lr;
   return deck;
 }
 

@@ -198,10 +198,7 @@ TEST_WITH(test_update_of_small_types, set_up, tear_down)
   const int64_t flat = f->model->unit[1].layout.flat;
   struct owned start = owned_create(flat);
   struct update op = some_step;
-  op.grad = op.states = DTYPE_BF16;
-  op.copy = DTYPE_F16;
-  op.stochastic = true;
-  op.seed = 7;
+  op.grad = op.states = DTYPE_BF16, op.copy = DTYPE_F16, op.stochastic = true, op.seed = 7;
   const enum dtype type[ARRAYS] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F16};
   const float *from[ARRAYS] = {start.master, start.grad, start.m, start.v, start.master};
   char *whole[ARRAYS], *parts[ARRAYS];
