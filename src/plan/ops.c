@@ -37,7 +37,7 @@ const struct op_row op_rows[OP_COUNT] = {
         ROW("MEASURE", GATHER, COMM, "its weights would have no scales"),
         .group = GROUP_GATHER, .collective = COLLECTIVE_EXCHANGE, .whole = MEASURE_RECEIVED,
         .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure,
-        .cost = cost_measure, .operand = {
+        .cost = cost_magnitude, .operand = {
         [MEASURE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_has_trained),
         [MEASURE_FROZEN] = READS("frozen", DEVICE, ANY, ANY, ANY, verify_has_frozen),
         [MEASURE_SCALES] = WRITES("scales", DEVICE, BYTES, SCALES, SCALES),
@@ -50,7 +50,7 @@ const struct op_row op_rows[OP_COUNT] = {
         ROW("GATHER_SCALES", GATHER, COMM, "its weights would have no scales"),
         .group = GROUP_GATHER, .collective = COLLECTIVE_GATHER, .whole = SCALES_ALL,
         .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales,
-        .cost = cost_measure, .operand = {
+        .cost = cost_magnitude, .operand = {
         [SCALES_RECEIVED] = READS("received", DEVICE, BYTES, SCALES, ANY, verify_shares_scales),
         [SCALES_ALL] = CHANGES("scales", DEVICE, BYTES, SCALES, SCALES),
         [SCALES_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_keeps_codes),
@@ -100,7 +100,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_FORWARD] = {
         ROW("FORWARD", COMPUTE, NOTHING, "nothing would pass through it"),
         .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_evaluates},
-        .value = value_forward, .flops = flops_block, .cost = cost_block, .operand = {
+        .value = value_forward, .flops = flops_block, .cost = cost_flops, .operand = {
         [FORWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [FORWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [FORWARD_OUT] = WRITES("out", DEVICE, COMPUTE, ANY, ANY),
@@ -112,7 +112,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_RECOMPUTE] = {
         ROW("RECOMPUTE", COMPUTE, NOTHING, "its activations would be gone"),
         .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_recompute},
-        .value = value_recompute, .flops = flops_block, .cost = cost_block, .operand = {
+        .value = value_recompute, .flops = flops_block, .cost = cost_flops, .operand = {
         [FORWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [FORWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [FORWARD_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
@@ -124,7 +124,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_LOSS] = {
         ROW("LOSS", COMPUTE, NOTHING, "the loss would lack a part"),
         .params = true, .one = {UNIT_HEAD, EACH_MICRO, verify_evaluates}, .value = value_loss,
-        .flops = flops_loss, .cost = cost_loss, .operand = {
+        .flops = flops_loss, .cost = cost_flops, .operand = {
         [LOSS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [LOSS_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [LOSS_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
@@ -136,7 +136,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_LOGITS] = {
         ROW("LOGITS", COMPUTE, NOTHING, "there would be no result"),
         .params = true, .one = {UNIT_HEAD, EACH_MICRO, verify_generates}, .value = value_logits,
-        .flops = flops_logits, .cost = cost_logits, .operand = {
+        .flops = flops_logits, .cost = cost_flops, .operand = {
         [LOGITS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [LOGITS_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [LOGITS_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
@@ -146,7 +146,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_DECODE] = {
         ROW("DECODE", COMPUTE, NOTHING, "nothing would pass through it"),
         .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_generates}, .check = check_decode,
-        .value = value_forward, .flops = flops_block, .cost = cost_block, .operand = {
+        .value = value_forward, .flops = flops_block, .cost = cost_flops, .operand = {
         [DECODE_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [DECODE_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [DECODE_OUT] = WRITES("out", DEVICE, COMPUTE, ANY, ANY),
@@ -158,7 +158,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_BACKWARD] = {
         ROW("BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
         .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_backward},
-        .value = value_backward, .flops = flops_backward, .cost = cost_backward, .operand = {
+        .value = value_backward, .flops = flops_backward, .cost = cost_flops, .operand = {
         [BACKWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [BACKWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [BACKWARD_SAVED] = READS("saved", DEVICE, BYTES, ANY, ANY),

@@ -179,12 +179,10 @@ op_check value_read_state;
 op_check value_write_state, value_direction, value_gather_direction, value_residual;
 
 /* ---- simulate.c ---- */
-op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
+op_cost cost_operands, cost_flops, cost_embed, cost_embed_backward, cost_copy, cost_disk;
+op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_magnitude;
+op_cost cost_barrier, cost_tree, cost_gather, cost_exchange, cost_sum_shared;
+op_cost cost_update, cost_repair;
 op_flops flops_block, flops_backward, flops_loss, flops_logits;
-op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits,
-    cost_copy;
-op_cost cost_measure, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange,
-    cost_magnitude;
-op_cost cost_sum_shared, cost_update, cost_repair;
 
 #endif

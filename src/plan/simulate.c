@@ -75,40 +75,36 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, operand_bytes(p));
 }
 
-/* Rates and latencies of all codecs in one direction. */
-struct coding {
-  const double *rate, *latency;
-};
+enum direction { ENCODES, DECODES };
 
-static struct coding encoding(const struct pricing *p)
+/* fp32 bytes per second; 0: the rate is not known. */
+static double coding_rate(const struct pricing *p, enum direction way, const struct codec_ops *ops)
 {
-  return (struct coding){p->rates->encode_bytes, p->rates->encode_latency_s};
-}
-
-static struct coding decoding(const struct pricing *p)
-{
-  return (struct coding){p->rates->decode_bytes, p->rates->decode_latency_s};
+  const enum codec_number number = codec_number(ops);
+  return way == ENCODES ? p->rates->encode_bytes[number] : p->rates->decode_bytes[number];
 }
 
 /* `bytes` of fp32 elements in several calls. 0: the rate is not known. */
-static double coded_s(struct coding by, const struct codec_ops *ops, double bytes, double calls)
+static double coded_s(const struct pricing *p, enum direction way, const struct codec_ops *ops,
+                      double bytes, double calls)
 {
-  const enum codec_number number = codec_number(ops);
-  const double rate = by.rate[number];
-  return rate > 0 ? bytes / rate + calls * by.latency[number] : 0;
+  const double rate = coding_rate(p, way, ops),
+               *latency = way == ENCODES ? p->rates->encode_latency_s : p->rates->decode_latency_s;
+  return rate > 0 ? bytes / rate + calls * latency[codec_number(ops)] : 0;
 }
 
 /* `calls` of the codec, and value_calls of the codec of its values. A codec of unknown rate takes
  * as long as reading and writing `bytes` of fp32 elements. */
-static struct cost coded_cost(const struct pricing *p, struct coding by, const struct codec *codec,
-                              double bytes, double calls, double value_calls)
+static struct cost coded_cost(const struct pricing *p, enum direction way,
+                              const struct codec *codec, double bytes, double calls,
+                              double value_calls)
 {
   struct cost cost = traffic_cost(p, 2 * bytes);
-  const double seconds = coded_s(by, codec->ops, bytes, calls);
+  const double seconds = coded_s(p, way, codec->ops, bytes, calls);
   if (seconds > 0)
     cost.seconds = seconds;
   if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
-    cost.seconds += coded_s(by, codec->values, codec->set.density * bytes, value_calls);
+    cost.seconds += coded_s(p, way, codec->values, codec->set.density * bytes, value_calls);
   if (!p->plan->on_host[p->instr->lane])
     cost.use[DEVICE] = cost.seconds;
   return cost;
@@ -122,16 +118,6 @@ static struct cost plus(struct cost a, struct cost b)
   return a;
 }
 
-/* Without rates: with feedback the gradient is changed twice, by an addition and a subtraction, and
- * read twice. */
-static struct cost encode_traffic(const struct pricing *p)
-{
-  const struct cost cost = cost_operands(p);
-  if (!has(p, ENCODE_RESIDUAL))
-    return cost;
-  return plus(cost, traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES)));
-}
-
 /* Calls for the blocks of an exchange. */
 static double blocks_of(const struct pricing *p)
 {
@@ -139,22 +125,23 @@ static double blocks_of(const struct pricing *p)
 }
 
 /* With feedback the residual is decoded, the sent messages are subtracted, and the rest is encoded.
- * One call decodes the messages, except for their values. */
+ * One call decodes the messages, except for their values. Without rates the gradient is changed
+ * twice, by an addition and a subtraction, and read twice. */
 struct cost cost_encode(const struct pricing *p)
 {
-  const struct coding encode = encoding(p), decode = decoding(p);
   const double bytes = bytes_of(p, ENCODE_GRADS);
   const struct codec *codec = &p->instr->attr.codec;
-  if (encode.rate[codec_number(codec->ops)] <= 0)
-    return encode_traffic(p);
-  const struct cost cost = coded_cost(p, encode, codec, bytes, 1, 1);
+  const bool known = coding_rate(p, ENCODES, codec->ops) > 0;
+  struct cost cost = known ? coded_cost(p, ENCODES, codec, bytes, 1, 1) : cost_operands(p);
   if (!has(p, ENCODE_RESIDUAL))
     return cost;
+  if (!known)
+    return plus(cost, traffic_cost(p, 4 * bytes + bytes_of(p, ENCODE_MESSAGES)));
   const struct codec *residual = &p->plan->unit[p->instr->unit].policy.residual;
-  const struct cost before = coded_cost(p, decode, residual, bytes, 1, 1),
-                    lost = coded_cost(p, decode, codec, bytes, 1,
+  const struct cost before = coded_cost(p, DECODES, residual, bytes, 1, 1),
+                    lost = coded_cost(p, DECODES, codec, bytes, 1,
                                       blocks_of(p) * plan_instr_ranks(p->plan, p->instr)),
-                    after = coded_cost(p, encode, residual, bytes, 1, 1);
+                    after = coded_cost(p, ENCODES, residual, bytes, 1, 1);
   return plus(plus(cost, before), plus(lost, after));
 }
 
@@ -162,69 +149,54 @@ struct cost cost_encode(const struct pricing *p)
 struct cost cost_decode_sum(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
-  if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
-    return cost_operands(p);
   const int64_t n = p->plan->buffer[p->instr->use[DECODE_SUM_SHARD].buffer].elements;
-  const double parts = bytes_of(p, DECODE_SUM_MESSAGES) / (double)codec->ops->bytes(codec, n);
-  const double blocks = blocks_of(p);
-  return coded_cost(p, decoding(p), codec, parts * bytes_of(p, DECODE_SUM_SHARD), blocks,
+  if (coding_rate(p, DECODES, codec->ops) <= 0)
+    return cost_operands(p);
+  const double blocks = blocks_of(p),
+               parts = bytes_of(p, DECODE_SUM_MESSAGES) / (double)codec->ops->bytes(codec, n);
+  return coded_cost(p, DECODES, codec, parts * bytes_of(p, DECODE_SUM_SHARD), blocks,
                     blocks * parts);
 }
 
-/* Without rates: a difference is read once more. */
-static struct cost encode_params_traffic(const struct pricing *p)
-{
-  const struct cost cost = cost_operands(p);
-  if (!has(p, ENCODE_PARAMS_DIFFERENCE))
-    return cost;
-  return plus(cost, traffic_cost(p, 3 * bytes_of(p, ENCODE_PARAMS_DIFFERENCE)));
-}
-
 /* A difference is made from the shard and a part of the copy: the copy is widened, and both are
- * subtracted. */
+ * subtracted. Without rates a difference is read once more. */
 struct cost cost_encode_params(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
   const double bytes = bytes_of(p, ENCODE_PARAMS_SHARD);
-  if (p->rates->encode_bytes[codec_number(codec->ops)] <= 0)
-    return encode_params_traffic(p);
-  const struct cost cost = coded_cost(p, encoding(p), codec, bytes, 1, 1);
+  const bool known = coding_rate(p, ENCODES, codec->ops) > 0;
+  const struct cost cost = known ? coded_cost(p, ENCODES, codec, bytes, 1, 1) : cost_operands(p);
   if (!has(p, ENCODE_PARAMS_DIFFERENCE))
     return cost;
-  return plus(cost, traffic_cost(p, bytes_of(p, ENCODE_PARAMS_COPY) + 3 * bytes));
+  const double more = known ? bytes_of(p, ENCODE_PARAMS_COPY) + 3 * bytes
+                            : 3 * bytes_of(p, ENCODE_PARAMS_DIFFERENCE);
+  return plus(cost, traffic_cost(p, more));
 }
 
 /* Elements of all messages, as fp32. */
 struct cost cost_decode_params(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
-  const struct plan_buffer *whole = &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
-  if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
-    return cost_operands(p);
-  return coded_cost(p, decoding(p), codec, 4 * (double)whole->elements, 1,
-                    plan_instr_ranks(p->plan, p->instr));
+  const int64_t n = p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer].elements;
+  return coding_rate(p, DECODES, codec->ops) > 0
+             ? coded_cost(p, DECODES, codec, 4 * (double)n, 1, plan_instr_ranks(p->plan, p->instr))
+             : cost_operands(p);
 }
 
-/* A pending gradient is only read. After a clipped step the update uses nothing else. */
-static double update_bytes(const struct pricing *p)
+/* A pending gradient is only read. After a clipped step the update uses nothing else. Whole
+ * matrices are transformed. */
+struct cost cost_update(const struct pricing *p)
 {
   double bytes = operand_bytes(p);
   if (has(p, UPDATE_PENDING))
     bytes -= bytes_of(p, UPDATE_PENDING);
   if (has(p, UPDATE_PENDING) && p->rates->clipped)
     bytes -= bytes_of(p, UPDATE_GRADS) + bytes_of(p, UPDATE_WORKING);
-  return bytes;
-}
-
-/* Also this rank's transformations of whole matrices. */
-struct cost cost_update(const struct pricing *p)
-{
-  const double bytes = update_bytes(p);
   struct cost cost = traffic_cost(p, bytes);
   if (has(p, UPDATE_DIRECTION)) {
-    const double flops = optim_transform_flops(&p->plan->unit[p->instr->unit].segments,
-                                               p->plan->unit[p->instr->unit].owned);
-    cost.seconds += ratio(flops, p->rates->gemm_flops);
+    const struct plan_unit *unit = &p->plan->unit[p->instr->unit];
+    cost.seconds +=
+        ratio(optim_transform_flops(&unit->segments, unit->owned), p->rates->gemm_flops);
   }
   return cost;
 }
@@ -273,30 +245,16 @@ double flops_logits(const struct pricing *p)
   return head_flops(p) / (double)shape_of(p).T;
 }
 
-static struct cost flops_cost(const struct pricing *p, double rate)
+/* The rate of the pass, or of matrix products. */
+struct cost cost_flops(const struct pricing *p)
 {
-  const double flops = op_rows[p->instr->op].flops(p);
-  return (struct cost){.seconds = ratio(flops, rate > 0 ? rate : p->rates->gemm_flops)};
-}
-
-struct cost cost_block(const struct pricing *p)
-{
-  return flops_cost(p, p->rates->forward_flops);
-}
-
-struct cost cost_backward(const struct pricing *p)
-{
-  return flops_cost(p, p->rates->backward_flops);
-}
-
-struct cost cost_loss(const struct pricing *p)
-{
-  return flops_cost(p, p->rates->loss_flops);
-}
-
-struct cost cost_logits(const struct pricing *p)
-{
-  return flops_cost(p, 0);
+  const enum op op = p->instr->op;
+  const double pass = op == OP_BACKWARD ? p->rates->backward_flops
+                      : op == OP_LOSS   ? p->rates->loss_flops
+                      : op == OP_LOGITS ? 0
+                                        : p->rates->forward_flops;
+  return (struct cost){.seconds =
+                           ratio(op_rows[op].flops(p), pass > 0 ? pass : p->rates->gemm_flops)};
 }
 
 double plan_op_flops(const struct plan *plan, enum op op)
@@ -456,18 +414,13 @@ struct cost cost_gather(const struct pricing *p)
   return cost;
 }
 
-/* The gradient is read. A residual is added to it, which changes it before. */
+/* The gradient is read. A residual is added to it, which changes it before. Of scales, the shards
+ * are read, and codes are written. */
 struct cost cost_magnitude(const struct pricing *p)
 {
   struct cost cost = cost_operands(p);
   cost.local = cost.seconds;
   return plus(cost, cost_exchange(p));
-}
-
-/* The shards are read, and codes are written. */
-struct cost cost_measure(const struct pricing *p)
-{
-  return cost_magnitude(p);
 }
 
 /* All received messages are read, and the shard is written, or read and written. */
@@ -702,19 +655,21 @@ enum status plan_simulate(const struct plan *plan, const struct plan_rates *rate
                           struct plan_forecast *out)
 {
   struct replay r = {.plan = plan};
-  struct plan_forecast forecast = {0};
+  struct plan_forecast f = {0};
+  double *const parts[] = {[PART_COMM] = &f.exposed_comm_s,
+                           [PART_COPY] = &f.exposed_copy_s,
+                           [PART_UPDATE] = &f.exposed_update_s,
+                           [PART_DISK] = &f.exposed_disk_s};
   enum status status = mem_new(MEM_META, plan->n, &r.turn);
   if (!status)
     status = mem_new(MEM_META, STEPS * plan->n, &r.end);
   if (!status) {
-    const double step_s = forecast.step_s = replay(&r, rates, PART_NOTHING);
+    f.step_s = replay(&r, rates, PART_NOTHING);
     for (int i = 0; i < plan->n; i++)
-      forecast.busy_s[plan->instr[i].lane] += r.turn[i].cost.seconds;
-    forecast.exposed_comm_s = exposed(&r, rates, step_s, PART_COMM);
-    forecast.exposed_copy_s = exposed(&r, rates, step_s, PART_COPY);
-    forecast.exposed_update_s = exposed(&r, rates, step_s, PART_UPDATE);
-    forecast.exposed_disk_s = exposed(&r, rates, step_s, PART_DISK);
-    *out = forecast;
+      f.busy_s[plan->instr[i].lane] += r.turn[i].cost.seconds;
+    for (int part = 0; part < PART_NOTHING; part++)
+      *parts[part] = exposed(&r, rates, f.step_s, (enum plan_part)part);
+    *out = f;
   }
   mem_free(r.end);
   mem_free(r.turn);
