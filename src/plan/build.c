@@ -198,25 +198,29 @@ static enum plan_tier tier_of_host(const struct builder *b)
   return b->plan->input.device->host_memory ? TIER_DEVICE : TIER_HOST;
 }
 
+/* This rank's parts, if the whole unit is gathered. */
+static void add_parts(struct builder *b, int u, enum plan_tier tier)
+{
+  struct plan_unit *own = &b->plan->unit[u];
+  const int64_t mine = build_length(own->owned), frozen = build_length(own->frozen_owned);
+  if (mine > 0)
+    own->master = build_persistent(b, "master", u, tier, PURPOSE_PARAMS, DTYPE_F32, mine);
+  if (frozen > 0)
+    own->frozen = build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, DTYPE_F32, frozen);
+  if (own->policy.working == WORKING_SHARED)
+    build_shared_copy(b, u);
+  else if (mine > 0 && own->policy.working == WORKING_OWN)
+    own->working = build_persistent(b, "working", u, tier, PURPOSE_WORKING, b->element, mine);
+}
+
 static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
   struct plan_unit *own = &b->plan->unit[u];
-  const bool windows = b->gathers && !stays_in_place(b, u);
-  const int64_t mine = build_length(own->owned), frozen_mine = build_length(own->frozen_owned);
-  if (plan_is_on_host(b->plan, u)) {
-    build_host_params(b, u);
-    return;
-  }
-  if (windows) {
-    if (mine > 0)
-      own->master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
-    if (mine > 0 && own->policy.working == WORKING_OWN)
-      own->working =
-          build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
-    if (frozen_mine > 0)
-      own->frozen =
-          build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
+  const int64_t mine = build_length(own->owned);
+  const bool host = plan_is_on_host(b->plan, u);
+  if (host || (b->gathers && !stays_in_place(b, u))) {
+    add_parts(b, u, host ? TIER_HOST : TIER_DEVICE);
     return;
   }
   unit->params =
@@ -293,13 +297,9 @@ static void add_grads(struct builder *b, int u)
   unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1)
                     ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine)
                     : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
-  unit->shard = unit->piece = unit->grads;
-  if (!b->shards && b->group > 1)
-    unit->shard = build_mine(b, "shard", unit->grads, build_shard(b, u));
-  unit->piece = unit->shard;
-  int64_t piece = build_shard(b, u) / b->replicas;
-  if (b->replicas > 1)
-    unit->piece = build_view(b, "piece", unit->shard, b->replica_index * piece, piece);
+  unit->shard = !b->shards && b->group > 1 ? build_mine(b, "shard", unit->grads, build_shard(b, u))
+                                           : unit->grads;
+  unit->piece = build_piece(b, u, unit->shard);
 }
 
 static bool learns_on_host(const struct builder *b)

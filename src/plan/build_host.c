@@ -14,34 +14,15 @@
 
 /* ---- storage ---- */
 
-void build_host_params(struct builder *b, int u)
+void build_shared_copy(struct builder *b, int u)
 {
-  struct plan *plan = b->plan;
-  const int64_t mine = build_length(plan->unit[u].owned),
-                frozen = build_length(plan->unit[u].frozen_owned);
-  if (mine > 0)
-    plan->unit[u].master =
-        build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
-  if (frozen > 0)
-    plan->unit[u].frozen =
-        build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
-  if (plan->unit[u].policy.working == WORKING_SHARED) {
-    plan->unit[u].shared = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING,
-                                            b->element, plan->unit[u].layout.flat);
-    plan->buffer[plan->unit[u].shared].scope = SCOPE_GROUP;
-    b->unit[u].shared = build_part(b, "working_trained", u, plan->unit[u].shared, false);
-    if (mine > 0)
-      plan->unit[u].working = build_mine(b, "working_mine", b->unit[u].shared, mine);
-  } else if (mine > 0 && plan->unit[u].policy.working == WORKING_OWN) {
-    plan->unit[u].working =
-        build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
-  }
-}
-
-static int piece_of(struct builder *b, int u, int shard)
-{
-  const int64_t piece = build_shard(b, u) / b->replicas;
-  return b->replicas > 1 ? build_view(b, "piece", shard, b->replica_index * piece, piece) : shard;
+  struct plan_unit *own = &b->plan->unit[u];
+  own->shared =
+      build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element, own->layout.flat);
+  b->plan->buffer[own->shared].scope = SCOPE_GROUP;
+  b->unit[u].shared = build_part(b, "working_trained", u, own->shared, false);
+  if (own->master >= 0)
+    own->working = build_mine(b, "working_mine", b->unit[u].shared, build_length(own->owned));
 }
 
 void build_host_grads(struct builder *b, int u)
@@ -58,7 +39,7 @@ void build_host_grads(struct builder *b, int u)
   unit->shard = unit->grads;
   if (b->plan->unit[u].policy.sums != SUMS_DEVICE ||
       b->micros > 1) /* else it is squared before it leaves the device */
-    unit->piece = piece_of(b, u, unit->grads);
+    unit->piece = build_piece(b, u, unit->grads);
 }
 
 /* ---- windows ---- */
@@ -201,7 +182,7 @@ static void reduce_on_device(struct builder *b, int u, int m)
     shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, build_shard(b, u));
     reduce_scatter(b, (struct reduction){GROUP_REDUCE, u, micro, unit->dparams, .part = shard});
   }
-  const int piece = piece_of(b, u, shard);
+  const int piece = build_piece(b, u, shard);
   if (b->replicas > 1)
     reduce_scatter(b, (struct reduction){GROUP_REPLICAS, u, micro, shard, .part = piece});
   if (b->micros == 1) {

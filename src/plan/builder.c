@@ -100,6 +100,12 @@ int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
   return mine;
 }
 
+int build_piece(struct builder *b, int u, int shard)
+{
+  const int64_t piece = build_shard(b, u) / b->replicas;
+  return b->replicas > 1 ? build_view(b, "piece", shard, b->replica_index * piece, piece) : shard;
+}
+
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
 {
   const struct layout_unit *layout = &b->plan->unit[u].layout;

@@ -104,6 +104,8 @@ int build_persistent(struct builder *b, const char *name, int unit, enum plan_ti
 int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements);
 /* The `elements` of `whole` at this rank's place among its group. */
 int build_mine(struct builder *b, const char *name, int whole, int64_t elements);
+/* The part of a shard that no replica has. */
+int build_piece(struct builder *b, int u, int shard);
 /* The trained or the frozen part of a buffer of a whole unit: the buffer itself if there is no
  * other part, -1 if there is no such part. */
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen);
@@ -187,7 +189,8 @@ void build_updates(struct builder *b);
 
 /* ---- build_host.c ---- */
 
-void build_host_params(struct builder *b, int u);
+/* The copy of the parameters that the shard group shares, and this rank's part of it. */
+void build_shared_copy(struct builder *b, int u);
 void build_host_grads(struct builder *b, int u);
 /* FETCH, and GATHER if each rank fetches its part only. */
 void build_host_window(struct builder *b, struct window *window, int micro);
