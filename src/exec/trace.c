@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,45 +304,30 @@ static double hidden(const struct trace_beside *beside)
   return beside->seconds > 0 ? 1 - beside->exposed_s / beside->seconds : NAN;
 }
 
-struct text {
-  size_t used;
-  char data[24576];
-};
-
-static void __attribute__((format(printf, 2, 3))) say(struct text *text, const char *format, ...)
-{
-  va_list args;
-  va_start(args, format);
-  const int n = vsnprintf(text->data + text->used, sizeof text->data - text->used, format, args);
-  va_end(args);
-  const size_t left = sizeof text->data - text->used;
-  text->used += n > 0 && (size_t)n < left ? (size_t)n : 0;
-}
-
-static void say_ratio(struct text *text, int width, double part, double whole)
+static void say_ratio(FILE *to, int width, double part, double whole)
 {
   if (whole > 0)
-    say(text, "%*.1f %%", width, 100 * part / whole);
+    fprintf(to, "%*.1f %%", width, 100 * part / whole);
   else
-    say(text, "%*s", width + 2, "n/a");
+    fprintf(to, "%*s", width + 2, "n/a");
 }
 
-static void say_kinds(struct text *text, const struct trace_summary *sum, double link_bytes_s)
+static void say_kinds(FILE *to, const struct trace_summary *sum, double link_bytes_s)
 {
-  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms per step",
-      "of the step", "GB/s", "of the link");
+  fprintf(to, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms per step",
+          "of the step", "GB/s", "of the link");
   for (int op = 0; op < OP_COUNT; op++) {
     const struct trace_kind *kind = &sum->kind[op];
     if (kind->count == 0)
       continue;
-    say(text, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count,
-        1e3 * kind->seconds / (double)sum->steps);
-    say_ratio(text, 11, kind->seconds, sum->seconds);
+    fprintf(to, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count,
+            1e3 * kind->seconds / (double)sum->steps);
+    say_ratio(to, 11, kind->seconds, sum->seconds);
     if (kind->wire_bytes > 0 && kind->seconds > 0) {
-      say(text, " %10.2f ", 1e-9 * kind->wire_bytes / kind->seconds);
-      say_ratio(text, 11, kind->wire_bytes / kind->seconds, link_bytes_s);
+      fprintf(to, " %10.2f ", 1e-9 * kind->wire_bytes / kind->seconds);
+      say_ratio(to, 11, kind->wire_bytes / kind->seconds, link_bytes_s);
     }
-    say(text, "\n");
+    fprintf(to, "\n");
   }
 }
 
@@ -356,43 +340,44 @@ static const char *const class_names[CLASS_COUNT] = {[CLASS_PRODUCTS] = "product
                                                      [CLASS_SUMS] = "sums",
                                                      [CLASS_UPDATE] = "update"};
 
-static void say_class(struct text *text, const struct trace_summary *sum, enum device_class which)
+static void say_class(FILE *to, const struct trace_summary *sum, enum device_class which)
 {
   const struct class_total *total = &sum->operations[which];
   const bool arithmetic = which == CLASS_PRODUCTS || which == CLASS_ATTENTION;
   const double steps = (double)sum->steps;
-  say(text, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps,
-      1e3 * total->seconds / steps);
-  say_ratio(text, 11, total->seconds, sum->seconds);
+  fprintf(to, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps,
+          1e3 * total->seconds / steps);
+  say_ratio(to, 11, total->seconds, sum->seconds);
   if (total->seconds > 0)
-    say(text, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds,
-        arithmetic ? "TFLOP/s" : "GB/s");
-  say(text, "\n");
+    fprintf(to, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds,
+            arithmetic ? "TFLOP/s" : "GB/s");
+  fprintf(to, "\n");
 }
 
-static void say_classes(struct text *text, const struct trace_summary *sum)
+static void say_classes(FILE *to, const struct trace_summary *sum)
 {
   bool any = false;
   for (int c = 0; c < CLASS_COUNT; c++)
     any |= sum->operations[c].calls > 0;
   if (!any)
     return;
-  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "per step", "ms per step", "of the step",
-      "rate");
+  fprintf(to, "\n%-16s %10s %12s %13s %10s\n", "operations", "per step", "ms per step",
+          "of the step", "rate");
   for (int c = 0; c < CLASS_COUNT; c++)
     if (sum->operations[c].calls > 0)
-      say_class(text, sum, c);
-  say(text, "Operations are timed one by one, which makes the traced steps a little slower. "
-            "Operations that run at the same time on several lanes each count in full.\n");
+      say_class(to, sum, c);
+  fprintf(to, "Operations are timed one by one, which makes the traced steps a little slower. "
+              "Operations that run at the same time on several lanes each count in full.\n");
 }
 
-static void say_lanes(struct text *text, const struct trace_summary *sum)
+static void say_lanes(FILE *to, const struct trace_summary *sum)
 {
-  say(text, "\n%-27s %12s %13s\n", "lane", "ms per step", "of the step");
+  fprintf(to, "\n%-27s %12s %13s\n", "lane", "ms per step", "of the step");
   for (int lane = 0; lane < LANE_COUNT; lane++) {
-    say(text, "%-27s %12.3f ", plan_lane_name(lane), 1e3 * sum->busy_s[lane] / (double)sum->steps);
-    say_ratio(text, 11, sum->busy_s[lane], sum->seconds);
-    say(text, "\n");
+    fprintf(to, "%-27s %12.3f ", plan_lane_name(lane),
+            1e3 * sum->busy_s[lane] / (double)sum->steps);
+    say_ratio(to, 11, sum->busy_s[lane], sum->seconds);
+    fprintf(to, "\n");
   }
 }
 
@@ -402,71 +387,73 @@ static int column_width(const struct trace_run *run, int event)
   return length > 12 ? length : 12;
 }
 
-static void say_spent(struct text *text, const struct trace_run *run, const char *name,
+static void say_spent(FILE *to, const struct trace_run *run, const char *name,
                       const int64_t spent[OP_COUNTERS])
 {
-  say(text, "%-16s", name);
+  fprintf(to, "%-16s", name);
   for (int e = 0; e < op_counters_events(run->counters); e++)
-    say(text, " %*.6g", column_width(run, e), (double)spent[e] / (double)run->sum.steps);
-  say(text, "\n");
+    fprintf(to, " %*.6g", column_width(run, e), (double)spent[e] / (double)run->sum.steps);
+  fprintf(to, "\n");
 }
 
-static void say_counters(struct text *text, const struct trace_run *run)
+static void say_counters(FILE *to, const struct trace_run *run)
 {
   const struct trace_summary *sum = &run->sum;
   if (!run->counters)
     return;
-  say(text, "\n%-16s", "counted per step");
+  fprintf(to, "\n%-16s", "counted per step");
   for (int e = 0; e < op_counters_events(run->counters); e++)
-    say(text, " %*s", column_width(run, e), op_counters_key(run->counters, e));
-  say(text, "\n");
+    fprintf(to, " %*s", column_width(run, e), op_counters_key(run->counters, e));
+  fprintf(to, "\n");
   for (int op = 0; op < OP_COUNT; op++)
     if (sum->kind[op].count > 0)
-      say_spent(text, run, plan_op_name(op), sum->kind[op].spent);
+      say_spent(to, run, plan_op_name(op), sum->kind[op].spent);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (sum->busy_s[lane] > 0)
-      say_spent(text, run, plan_lane_name(lane), sum->spent[lane]);
-  say(text, "The counts are of the threads that drive lanes and of their workers, while they run "
-            "instructions. Threads of libraries and GPUs are not counted.\n");
+      say_spent(to, run, plan_lane_name(lane), sum->spent[lane]);
+  fprintf(to, "The counts are of the threads that drive lanes and of their workers, while they run "
+              "instructions. Threads of libraries and GPUs are not counted.\n");
   if (*op_counters_note(run->counters))
-    say(text, "%s\n", op_counters_note(run->counters));
+    fprintf(to, "%s\n", op_counters_note(run->counters));
 }
 
-static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
+static void say_overlap(FILE *to, const struct trace_summary *sum, double link_bytes_s)
 {
   const struct trace_beside *communication = &sum->beside[PART_COMM];
-  say(text,
-      "\ncommunication %.3f ms per step, of which %.3f ms are exposed (the compute lane runs "
-      "nothing); ",
-      1e3 * communication->seconds, 1e3 * communication->exposed_s);
+  fprintf(to,
+          "\ncommunication %.3f ms per step, of which %.3f ms are exposed (the compute lane runs "
+          "nothing); ",
+          1e3 * communication->seconds, 1e3 * communication->exposed_s);
   if (communication->seconds > 0)
-    say(text, "overlap %.3f\n", hidden(communication));
+    fprintf(to, "overlap %.3f\n", hidden(communication));
   else
-    say(text, "overlap n/a\n");
+    fprintf(to, "overlap n/a\n");
   if (link_bytes_s > 0)
-    say(text, "link: %.2f GB/s measured\n", 1e-9 * link_bytes_s);
+    fprintf(to, "link: %.2f GB/s measured\n", 1e-9 * link_bytes_s);
   else
-    say(text, "link: n/a\n");
-  say(text, "Times of collectives include waits for other ranks.\n");
+    fprintf(to, "link: n/a\n");
+  fprintf(to, "Times of collectives include waits for other ranks.\n");
 }
 
-static void say_besides(struct text *text, const struct trace_summary *sum)
+static void say_besides(FILE *to, const struct trace_summary *sum)
 {
   static const char *const names[] = {
       [PART_COPY] = "copies", [PART_UPDATE] = "updates", [PART_DISK] = "disk"};
   for (int part = PART_COPY; part < PART_NOTHING; part++) {
     const struct trace_beside *beside = &sum->beside[part];
     if (beside->seconds > 0)
-      say(text, "%s %.3f ms per step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part],
-          1e3 * beside->seconds, 1e3 * beside->exposed_s, 100 * hidden(beside));
+      fprintf(to, "%s %.3f ms per step, of which %.3f ms are exposed: %.1f %% hidden\n",
+              names[part], 1e3 * beside->seconds, 1e3 * beside->exposed_s, 100 * hidden(beside));
   }
-  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms per step\n", 1e3 * sum->idle_s,
-      1e3 * sum->step_s);
+  fprintf(to, "the compute lane runs nothing for %.3f ms of %.3f ms per step\n", 1e3 * sum->idle_s,
+          1e3 * sum->step_s);
   if (sum->steady_steps > 0)
-    say(text, "These times are of %" PRId64 " step%s between the first and the last traced step.\n",
-        sum->steady_steps, sum->steady_steps == 1 ? "" : "s");
+    fprintf(to,
+            "These times are of %" PRId64 " step%s between the first and the last traced step.\n",
+            sum->steady_steps, sum->steady_steps == 1 ? "" : "s");
   else
-    say(text,
+    fprintf(
+        to,
         "These times are of all traced steps. Work that the last step puts off counts as exposed. "
         "If three or more steps are traced, the first and the last one are left out.\n");
 }
@@ -474,21 +461,29 @@ static void say_besides(struct text *text, const struct trace_summary *sum)
 static enum status write_summary(const struct trace_run *run)
 {
   const struct trace_summary *sum = &run->sum;
-  struct text text = {.used = 0};
-  say(&text, "rank %d of %d", run->plan->input.rank, run->plan->input.ranks);
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  if (!to)
+    return status_set(STATUS_MEMORY, "no memory for a trace's summary");
+  fprintf(to, "rank %d of %d", run->plan->input.rank, run->plan->input.ranks);
   if (sum->steps == 0) {
-    say(&text, ": no step was traced\n");
+    fprintf(to, ": no step was traced\n");
   } else {
-    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms per step\n", sum->first,
-        sum->last, 1e3 * sum->seconds, 1e3 * sum->seconds / (double)sum->steps);
-    say_kinds(&text, sum, run->link_bytes_s);
-    say_classes(&text, sum);
-    say_lanes(&text, sum);
-    say_counters(&text, run);
-    say_overlap(&text, sum, run->link_bytes_s);
-    say_besides(&text, sum);
+    fprintf(to, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms per step\n", sum->first,
+            sum->last, 1e3 * sum->seconds, 1e3 * sum->seconds / (double)sum->steps);
+    say_kinds(to, sum, run->link_bytes_s);
+    say_classes(to, sum);
+    say_lanes(to, sum);
+    say_counters(to, run);
+    say_overlap(to, sum, run->link_bytes_s);
+    say_besides(to, sum);
   }
-  return file_write_all(run->summary_path, text.data, text.used);
+  const enum status status = fclose(to) == 0
+                                 ? file_write_all(run->summary_path, text, bytes)
+                                 : status_set(STATUS_MEMORY, "no memory for a trace's summary");
+  free(text);
+  return status;
 }
 
 /* --- life ---------------------------------------------------------------- */
@@ -544,11 +539,10 @@ void trace_run_set_classes(struct trace_run *run, const struct class_total total
 enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s,
                            struct trace_run **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct trace_run), &block);
+  struct trace_run *run;
+  enum status status = mem_new(MEM_META, 1, &run);
   if (status)
     return status;
-  struct trace_run *run = block;
   run->plan = plan;
   run->link_bytes_s = link_bytes_s;
   status = open_files(run, dir);
