@@ -36,17 +36,7 @@ static void check_groups(struct watchdog *dog)
   }
 }
 
-static bool sleep_until(struct watchdog *dog, const struct timespec *end)
-{
-  pthread_mutex_lock(&dog->mutex);
-  int error = 0;
-  while (!dog->stop && !error)
-    error = pthread_cond_timedwait(&dog->stopped, &dog->mutex, end);
-  const bool stop = dog->stop;
-  pthread_mutex_unlock(&dog->mutex);
-  return !stop;
-}
-
+/* false: the watchdog ends. */
 static bool sleep_a_tick(struct watchdog *dog)
 {
   struct timespec end;
@@ -54,7 +44,13 @@ static bool sleep_a_tick(struct watchdog *dog)
   const int64_t ns = end.tv_nsec + (int64_t)(1e9 * dog->tick_s);
   end.tv_sec += ns / 1000000000;
   end.tv_nsec = ns % 1000000000;
-  return sleep_until(dog, &end);
+  pthread_mutex_lock(&dog->mutex);
+  int error = 0;
+  while (!dog->stop && !error)
+    error = pthread_cond_timedwait(&dog->stopped, &dog->mutex, &end);
+  const bool stop = dog->stop;
+  pthread_mutex_unlock(&dog->mutex);
+  return !stop;
 }
 
 /* How much this rank has to report. Uneasy ranks ask early, so that the limit does not pass before
@@ -137,30 +133,21 @@ static enum status watch(void *arg)
 
 /* --- life ---------------------------------------------------------------- */
 
-static enum status take(size_t bytes, void *out)
-{
-  void *block;
-  const enum status status = mem_alloc(MEM_META, bytes, &block);
-  if (!status)
-    *(void **)out = block;
-  return status;
-}
-
 static enum status take_room(struct watchdog *dog)
 {
-  const size_t ranks = (size_t)comm_ranks(dog->comm);
-  enum status status = take(sizeof *dog->mine, &dog->mine);
+  const int ranks = comm_ranks(dog->comm);
+  enum status status = mem_new(MEM_META, 1, &dog->mine);
   if (status || comm_rank(dog->comm) != 0)
     return status;
-  dog->room = 4096 + ranks * 512 + DETAILED * sizeof dog->mine->lanes;
-  status = take(ranks * sizeof *dog->state, &dog->state);
+  dog->room = 4096 + (size_t)ranks * 512 + DETAILED * sizeof dog->mine->lanes;
+  status = mem_new(MEM_META, ranks, &dog->state);
   if (!status)
-    status = take(ranks * sizeof *dog->answered, &dog->answered);
+    status = mem_new(MEM_META, ranks, &dog->answered);
   if (!status)
-    status = take(ranks * sizeof *dog->begun, &dog->begun);
+    status = mem_new(MEM_META, ranks, &dog->begun);
   if (!status)
-    status = take(ranks * sizeof *dog->order, &dog->order);
-  return status ? status : take(dog->room, &dog->text);
+    status = mem_new(MEM_META, ranks, &dog->order);
+  return status ? status : mem_new(MEM_META, dog->room, &dog->text);
 }
 
 static void make_condition(struct watchdog *dog)
@@ -177,7 +164,7 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
                             struct watchdog **out)
 {
   struct watchdog *dog = NULL;
-  enum status status = comm_agree(comm, take(sizeof *dog, &dog));
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &dog));
   if (status) {
     mem_free(dog);
     return status;

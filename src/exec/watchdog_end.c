@@ -4,31 +4,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "exec/watchdog_private.h"
+
+#define NO_ANSWER " does not answer: its process is stopped or gone, or its node is out of reach"
 
 /* Sort suspects: first ranks that did not answer, then ranks that started the fewest collectives,
  * because the others wait for them. Among equal ranks, those that are busy with work of their own
  * come first. */
-static int compare_places(const struct rank_place *a, const struct rank_place *b)
-{
-  if (a->begun != b->begun)
-    return a->begun < b->begun ? -1 : 1;
-  if (a->own_work != b->own_work)
-    return a->own_work ? -1 : 1;
-  return 0;
-}
-
 static int by_suspicion(const void *x, const void *y, void *arg)
 {
   const struct watchdog *dog = arg;
   const int a = *(const int *)x, b = *(const int *)y;
+  const struct rank_place *of_a = &dog->state[a].place[dog->subject],
+                          *of_b = &dog->state[b].place[dog->subject];
   if (dog->answered[a] != dog->answered[b])
     return dog->answered[a] ? 1 : -1;
-  const int order = dog->answered[a] ? compare_places(&dog->state[a].place[dog->subject],
-                                                      &dog->state[b].place[dog->subject])
-                                     : 0;
-  return order ? order : a - b;
+  if (dog->answered[a] && of_a->begun != of_b->begun)
+    return of_a->begun < of_b->begun ? -1 : 1;
+  if (dog->answered[a] && of_a->own_work != of_b->own_work)
+    return of_a->own_work ? -1 : 1;
+  return a - b;
 }
 
 static void append_rank(struct watchdog *dog, int rank, bool lanes)
@@ -36,13 +33,13 @@ static void append_rank(struct watchdog *dog, int rank, bool lanes)
   const struct rank_state *state = &dog->state[rank];
   const struct rank_place *place = &state->place[dog->subject];
   if (!dog->answered[rank])
-    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: NO ANSWER\n", rank);
+    append_text(dog->text, dog->room, "rank %d: NO ANSWER\n", rank);
   else
-    watchdog_append(dog->text, dog->room, &dog->used,
-                    "rank %d: no progress for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
-                    place->quiet_s, place->text,
-                    dog->subject == TASK_START ? place->begun : state->place[STEPS].begun,
-                    lanes ? state->lanes : "");
+    append_text(dog->text, dog->room,
+                "rank %d: no progress for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
+                place->quiet_s, place->text,
+                dog->subject == TASK_START ? place->begun : state->place[STEPS].begun,
+                lanes ? state->lanes : "");
 }
 
 static void append_blame(struct watchdog *dog, int ranks)
@@ -50,18 +47,15 @@ static void append_blame(struct watchdog *dog, int ranks)
   const int first = dog->order[0], last = dog->order[ranks - 1];
   const struct rank_place *place = &dog->state[first].place[dog->subject];
   if (!dog->answered[first])
-    watchdog_append(dog->text, dog->room, &dog->used,
-                    "all ranks wait for rank %d, which does not answer: its process is stopped or "
-                    "gone, or its node is out of reach",
-                    first);
+    append_text(dog->text, dog->room, "all ranks wait for rank %d, which" NO_ANSWER, first);
   else if (ranks == 1)
-    watchdog_append(dog->text, dog->room, &dog->used, "the only rank is %s", place->text);
+    append_text(dog->text, dog->room, "the only rank is %s", place->text);
   else if (place->begun < dog->state[last].place[dog->subject].begun || place->own_work)
-    watchdog_append(dog->text, dog->room, &dog->used, "all ranks wait for rank %d, which is %s",
-                    first, place->text);
+    append_text(dog->text, dog->room, "all ranks wait for rank %d, which is %s", first,
+                place->text);
   else
-    watchdog_append(
-        dog->text, dog->room, &dog->used,
+    append_text(
+        dog->text, dog->room,
         "all ranks are in the same collectives, rank %d %s: the transport does not complete them%s",
         first, place->text,
         dog->subject == TASK_START
@@ -75,14 +69,14 @@ static void print_report(struct watchdog *dog)
   for (int r = 0; r < ranks; r++)
     dog->order[r] = r;
   qsort_r(dog->order, (size_t)ranks, sizeof *dog->order, by_suspicion, dog);
-  dog->used = 0;
-  watchdog_append(dog->text, dog->room, &dog->used,
-                  "sluice: no progress in this job; the state of its ranks, first those that "
-                  "others wait for\n");
+  *dog->text = '\0';
+  append_text(dog->text, dog->room,
+              "sluice: no progress in this job; the state of its ranks, first those that "
+              "others wait for\n");
   for (int i = 0; i < ranks; i++)
     append_rank(dog, dog->order[i], i < DETAILED);
   fprintf(stderr, "%s", dog->text);
-  dog->used = 0;
+  *dog->text = '\0';
   append_blame(dog, ranks);
 }
 
@@ -117,34 +111,27 @@ static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
 }
 
 /* Usually all ranks have the same failure, so one of them reports it. */
-static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, int first, int more)
+static void look_for_failures(struct watchdog *dog)
 {
+  char others[64] = "", rank[32] = "", silent[128] = "";
+  int first = -1, more = -1;
+  for (int r = comm_ranks(dog->comm) - 1; r >= 0; r--)
+    if (!dog->answered[r])
+      snprintf(silent, sizeof silent, "; rank %d" NO_ANSWER, r);
+    else if (dog->state[r].failed) {
+      first = r;
+      more++;
+    }
+  if (first < 0)
+    return;
   const struct rank_state *state = &dog->state[first];
-  char others[64] = "", rank[32] = "";
   fprintf(stderr, "sluice: rank %d is %s\n%s", first, state->place[STEPS].text, state->lanes);
   if (more > 0)
     snprintf(others, sizeof others, " (and %d more ranks report the same)", more);
   if (first != comm_rank(dog->comm))
     snprintf(rank, sizeof rank, "rank %d: ", first);
-  for (int r = 0; r < comm_ranks(dog->comm); r++)
-    if (!dog->answered[r])
-      comm_abort(dog->comm, status_set(state->failed,
-                                       "%s%s%s; rank %d does not answer: its process is stopped or "
-                                       "gone, or its node is out of reach",
-                                       rank, state->failure, others, r));
-  comm_abort(dog->comm, status_set(state->failed, "%s%s%s", rank, state->failure, others));
-}
-
-static void look_for_failures(struct watchdog *dog)
-{
-  int first = -1, n = 0;
-  for (int r = comm_ranks(dog->comm) - 1; r >= 0; r--)
-    if (dog->answered[r] && dog->state[r].failed) {
-      first = r;
-      n++;
-    }
-  if (n > 0)
-    end_by_failure(dog, first, n - 1);
+  comm_abort(dog->comm,
+             status_set(state->failed, "%s%s%s%s", rank, state->failure, others, silent));
 }
 
 static bool all_answered(const struct watchdog *dog)

@@ -78,7 +78,7 @@ struct watchdog {
   bool *answered;
   int *order;
   char *text;
-  size_t room, used;
+  size_t room;
   int subject;
 };
 
@@ -99,8 +99,6 @@ bool watchdog_is_under_way(const struct watchdog *dog);
 /* Rank 0's memory for it: DETAILED ranks are shown with every lane. */
 enum { DETAILED = 64 };
 void watchdog_describe(struct watchdog *dog, struct rank_state *state);
-void __attribute__((format(printf, 4, 5)))
-watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
 
 /* --- the end of a job --- */
 

@@ -1,19 +1,9 @@
 /* The place of a rank in its step, as text and as the message that rank 0 collects. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/append.h"
 #include "exec/watchdog_private.h"
-
-void watchdog_append(char *text, size_t room, size_t *used, const char *format, ...)
-{
-  va_list args;
-  va_start(args, format);
-  const int n = vsnprintf(text + *used, room - *used, format, args);
-  va_end(args);
-  if (n > 0)
-    *used += (size_t)n < room - *used ? (size_t)n : room - *used - 1;
-}
 
 static bool is_collective(const struct exec *exec, int instr)
 {
@@ -64,44 +54,34 @@ static int64_t count_collectives(const struct exec *exec, const struct driver *d
   return position / driver->n * in_step + before;
 }
 
-static void describe_last(const struct watchdog *dog, const struct driver *driver, int64_t complete,
-                          char *out, size_t room, size_t *used)
-{
-  char name[96] = "nothing";
-  if (complete > 0)
-    plan_instr_name(dog->exec->plan, driver->instr[(complete - 1) % driver->n], name, sizeof name);
-  watchdog_append(out, room, used, "; complete before it: %s\n", name);
-}
-
 /* The current work of a lane, as a line of the report, and its part of the rank's state. */
-static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state,
-                          size_t *used)
+static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state)
 {
   const struct exec *exec = dog->exec;
   const struct driver *driver = &exec->driver[lane];
   const int64_t complete = dog->lane[lane].complete, n = complete / driver->n + 1,
                 begun = count_collectives(exec, driver, complete);
-  char name[96], other[96];
+  char name[96], other[96], last[96] = "nothing";
   struct rank_place *place = &state->place[STEPS];
   place->begun += begun;
-  watchdog_append(state->lanes, sizeof state->lanes, used, "  %-8s ", plan_lane_name(lane));
+  append_text(state->lanes, sizeof state->lanes, "  %-8s ", plan_lane_name(lane));
   if (watchdog_is_at_rest(dog, lane)) {
-    watchdog_append(state->lanes, sizeof state->lanes, used, "at rest%s\n",
-                    begun ? ", all of its collectives complete" : "");
+    append_text(state->lanes, sizeof state->lanes, "at rest%s\n",
+                begun ? ", all of its collectives complete" : "");
     return;
   }
   const int index = driver->instr[complete % driver->n], wanted = waits_for(dog, index, n);
   const bool collective = is_collective(exec, index);
   plan_instr_name(exec->plan, index, name, sizeof name);
-  watchdog_append(state->lanes, sizeof state->lanes, used, "%s %s of step %" PRId64,
-                  wanted < 0 ? "in" : "at", name, step_number(dog, n));
+  append_text(state->lanes, sizeof state->lanes, "%s %s of step %" PRId64, wanted < 0 ? "in" : "at",
+              name, step_number(dog, n));
   if (collective)
-    watchdog_append(state->lanes, sizeof state->lanes, used,
-                    ", collective %" PRId64 " of this lane, %" PRId64 " bytes", begun + 1,
-                    plan_instr_bytes(exec->plan, &exec->plan->instr[index]));
+    append_text(state->lanes, sizeof state->lanes,
+                ", collective %" PRId64 " of this lane, %" PRId64 " bytes", begun + 1,
+                plan_instr_bytes(exec->plan, &exec->plan->instr[index]));
   if (wanted >= 0) {
     plan_instr_name(exec->plan, wanted, other, sizeof other);
-    watchdog_append(state->lanes, sizeof state->lanes, used, ", which waits for %s", other);
+    append_text(state->lanes, sizeof state->lanes, ", which waits for %s", other);
   } else {
     place->begun += collective;
     if (!place->own_work) /* work of this rank alone is preferred to a wait for others */
@@ -109,10 +89,12 @@ static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struc
                step_number(dog, n));
     place->own_work = place->own_work || !collective;
   }
-  describe_last(dog, driver, complete, state->lanes, sizeof state->lanes, used);
+  if (complete > 0)
+    plan_instr_name(exec->plan, driver->instr[(complete - 1) % driver->n], last, sizeof last);
+  append_text(state->lanes, sizeof state->lanes, "; complete before it: %s\n", last);
 }
 
-static void describe_steps(const struct watchdog *dog, struct rank_state *state, size_t *used)
+static void describe_steps(const struct watchdog *dog, struct rank_state *state)
 {
   struct rank_place *place = &state->place[STEPS];
   *place = (struct rank_place){.quiet_s = dog->quiet_s, .text = "between two instructions"};
@@ -123,7 +105,7 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
              step_number(dog, dog->released));
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (dog->exec->driver[lane].n > 0)
-      describe_lane(dog, lane, state, used);
+      describe_lane(dog, lane, state);
   place->moves = place->own_work && place->quiet_s < dog->limit_s;
   if (exec_failure(dog->exec))
     snprintf(place->text, sizeof place->text, "stopped by a failure: %.200s", status_text());
@@ -131,7 +113,7 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
 
 /* If a rank is not in the task, its state is that of its steps. */
 static void describe_task(const struct watchdog *dog, enum watchdog_task which,
-                          struct rank_state *state, size_t *used)
+                          struct rank_state *state)
 {
   const struct task *task = &dog->task[which];
   struct rank_place *place = &state->place[which];
@@ -149,20 +131,19 @@ static void describe_task(const struct watchdog *dog, enum watchdog_task which,
   snprintf(place->text, sizeof place->text, "%s%s%s%s", which == TASK_START ? "starting: " : "in ",
            task->name, at.doing ? ", " : "", at.doing ? at.doing : "");
   if (which != TASK_START)
-    watchdog_append(state->lanes, sizeof state->lanes, used, "  besides  %s\n", place->text);
+    append_text(state->lanes, sizeof state->lanes, "  besides  %s\n", place->text);
 }
 
 void watchdog_describe(struct watchdog *dog, struct rank_state *state)
 {
-  size_t used = 0;
   *state = (struct rank_state){
       .rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "after its start"};
   snprintf(state->failure, sizeof state->failure, "%s", dog->failure);
   if (dog->exec)
-    describe_steps(dog, state, &used);
+    describe_steps(dog, state);
   pthread_mutex_lock(&dog->mutex);
   for (int task = 0; task < TASK_COUNT; task++)
-    describe_task(dog, task, state, &used);
+    describe_task(dog, task, state);
   pthread_mutex_unlock(&dog->mutex);
   for (int subject = 0; subject < SUBJECTS; subject++)
     state->stuck[subject] = watchdog_is_stuck(dog, subject);
