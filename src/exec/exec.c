@@ -425,11 +425,12 @@ static enum status start_lanes(struct exec *exec)
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
 {
-  void *block;
-  enum status status = comm_agree(config->comm, mem_alloc(MEM_META, sizeof(struct exec), &block));
-  if (status)
+  struct exec *exec = NULL;
+  enum status status = comm_agree(config->comm, mem_new(MEM_META, 1, &exec));
+  if (status) {
+    mem_free(exec);
     return status;
-  struct exec *exec = block;
+  }
   exec->config = *config;
   exec->plan = config->plan;
   pthread_mutex_init(&exec->mutex, NULL); /* with default attributes it does not fail on Linux */

@@ -351,11 +351,10 @@ static void add_all(struct op_counters *counters)
 enum status op_counters_create(enum op_counters_scope scope, int n, char *const names[],
                                struct op_counters **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct op_counters), &block);
+  struct op_counters *counters;
+  enum status status = mem_new(MEM_META, 1, &counters);
   if (status)
     return status;
-  struct op_counters *counters = block;
   counters->scope = scope;
   if (!names || (n == 1 && !strcmp(names[0], "auto")))
     add_all(counters);

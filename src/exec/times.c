@@ -33,11 +33,7 @@ static bool is_comm(const struct plan *plan, const struct instr *instr)
 
 enum status exec_marks_create(struct exec *exec)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)exec->plan->n * sizeof *exec->span, &block);
-  if (status)
-    return status;
-  exec->span = block;
+  enum status status = mem_new(MEM_META, exec->plan->n, &exec->span);
   for (int i = 0; !status && i < exec->plan->n; i++) {
     struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
     plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
@@ -214,31 +210,24 @@ enum status exec_take_times(struct exec *exec, int64_t n)
   return status;
 }
 
-static void add_totals(struct class_total sum[CLASS_COUNT],
-                       const struct class_total more[CLASS_COUNT])
-{
-  for (int c = 0; c < CLASS_COUNT; c++) {
-    sum[c].calls += more[c].calls;
-    sum[c].seconds += more[c].seconds;
-    sum[c].work += more[c].work;
-  }
-}
-
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT])
 {
-  struct class_total sum[CLASS_COUNT] = {0};
-  enum status status = STATUS_OK;
-  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
-    struct class_total of_lane[CLASS_COUNT];
-    if (!exec->driver[lane].thread)
+  struct class_total sum[CLASS_COUNT] = {0}, of_lane[CLASS_COUNT];
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    const struct driver *driver = &exec->driver[lane];
+    if (!driver->thread)
       continue;
-    status = exec->driver[lane].lane->device->ops->measured(exec->driver[lane].lane, of_lane);
-    if (!status)
-      add_totals(sum, of_lane);
+    const enum status status = driver->lane->device->ops->measured(driver->lane, of_lane);
+    if (status)
+      return status;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+      sum[c].calls += of_lane[c].calls;
+      sum[c].seconds += of_lane[c].seconds;
+      sum[c].work += of_lane[c].work;
+    }
   }
-  if (!status)
-    memcpy(total, sum, sizeof sum);
-  return status;
+  memcpy(total, sum, sizeof sum);
+  return STATUS_OK;
 }
 
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane)
