@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
@@ -19,37 +18,15 @@
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/bpe_train_words.h"
-#include "tests/io/tokens/corpus.h"
+#include "tests/io/tokens/job.h"
 
-static struct comm *job, *alone; /* alone: one rank, without MPI */
-static char folder[64], data[512];
-static bool root; /* rank 0 */
-
-static void below(char out[512], const char *name)
-{
-  snprintf(out, 512, "%s/%s", folder, name);
-}
-
-static void everybody_waits(void)
-{
-  OK(comm_barrier(job));
-}
-
-static void remove_on_root(const char *path)
-{
-  everybody_waits();
-  if (root)
-    folder_remove(path);
-  everybody_waits();
-}
-
-static struct bpe_train_config config_for(char *const *input, const char *out)
+static struct bpe_train_config config_for(char *const *input)
 {
   return (struct bpe_train_config){
       .inputs = 1, .input = input, .out = out, .pattern = "gpt2", .vocab = 1400, .min_count = 2};
 }
 
-static struct json_file open_json(const char *out, const char *name)
+static struct json_file open_json(const char *name)
 {
   struct json_file file;
   char *path = mem_printf("%s/%s", out, name);
@@ -91,12 +68,10 @@ static void check_merges(struct json_file *file, char *expected)
 
 static void check_against_reference(const char *pattern)
 {
-  char out[512], path[1024], corpus[1024], *expected = NULL;
+  char path[1024], *expected = NULL;
   size_t bytes;
   struct bpe_train_result result;
-  below(out, "out");
-  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
-  struct bpe_train_config config = config_for(&(char *){corpus}, out);
+  struct bpe_train_config config = config_for(&(char *){corpus});
   config.pattern = pattern;
   OK(bpe_train_run(job, &config, &result));
   assert_int_equal(result.files, 1);
@@ -104,8 +79,8 @@ static void check_against_reference(const char *pattern)
   assert_int_equal(result.vocab, 1400);
   assert_true(result.words > result.distinct_words && result.distinct_words > 1000);
   if (root) {
-    struct json_file file = open_json(out, "tokenizer.json");
-    snprintf(path, sizeof path, "%s/merges.%s.txt", data, pattern);
+    struct json_file file = open_json("tokenizer.json");
+    snprintf(path, sizeof path, "%s/bpe_train/merges.%s.txt", data, pattern);
     OK(file_read_all(path, 1 << 20, &expected, &bytes));
     check_merges(&file, expected);
     json_close(&file);
@@ -123,10 +98,11 @@ TEST(test_reference)
 
 /* ---- any number of ranks, any cut of the corpus */
 
-static void train_on(struct comm *comm, const char *in, const char *out,
+static void train_on(struct comm *comm, const char *input, const char *to,
                      struct bpe_train_result *result)
 {
-  struct bpe_train_config config = config_for(&(char *){(char *)in}, out);
+  struct bpe_train_config config = config_for(&(char *){(char *)input});
+  config.out = to;
   config.pattern = "llama3";
   config.vocab = 600;
   OK(bpe_train_run(comm, &config, result));
@@ -135,11 +111,7 @@ static void train_on(struct comm *comm, const char *in, const char *out,
 /* A file that several ranks share, small ones, an array. */
 TEST(test_ranks)
 {
-  char in[512], out[512], one[512];
   struct bpe_train_result result, again;
-  below(in, "in");
-  below(out, "deep/out");
-  below(one, "one");
   if (root) {
     char *text = corpus_text(1, 1 << 20);
     corpus_put(in, "large.txt", text, 1 << 20);
@@ -158,21 +130,15 @@ TEST(test_ranks)
     assert_memory_equal(&result, &again, sizeof result);
     assert_int_equal(result.files, 5);
   }
-  remove_on_root(in);
-  remove_on_root(out);
-  remove_on_root(one);
+  remove_all();
 }
 
 /* The documents of the corpus, a file each. */
 TEST(test_files)
 {
-  char in[512], out[512], one[512], corpus[1024], *text = NULL;
+  char *text = NULL;
   struct bpe_train_result result, again;
   size_t bytes;
-  below(in, "in");
-  below(out, "out");
-  below(one, "one");
-  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
   if (root) {
     char *rest = NULL;
     int number = 0;
@@ -193,9 +159,7 @@ TEST(test_files)
     assert_same_folders(out, one);
     assert_int_equal(result.words, again.words);
   }
-  remove_on_root(in);
-  remove_on_root(out);
-  remove_on_root(one);
+  remove_all();
 }
 
 /* ---- the plain algorithm */
@@ -341,11 +305,8 @@ TEST(test_gather)
 
 TEST(test_word_limit)
 {
-  char out[512], corpus[1024];
   struct bpe_train_result result;
-  below(out, "out");
-  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
-  struct bpe_train_config config = config_for(&(char *){corpus}, out);
+  struct bpe_train_config config = config_for(&(char *){corpus});
   uint64_t most = bpe_words_most;
   bpe_words_most = 20000; /* of each rank's table, and of the gathered one */
   enum status status = bpe_train_run(job, &config, &result);
@@ -360,28 +321,21 @@ TEST(test_word_limit)
 
 static void put_corpus(const char *text)
 {
-  char in[512];
-  below(in, "in");
-  if (root)
-    corpus_put(in, "a.txt", text, strlen(text));
-  everybody_waits();
+  put_in("a.txt", text, strlen(text));
 }
 
 TEST(test_specials)
 {
-  char in[512], out[512];
   struct bpe_train_result result;
-  below(in, "in");
-  below(out, "out");
   put_corpus("endless endless endless endless endless endless");
-  struct bpe_train_config config = config_for(&(char *){in}, out);
+  struct bpe_train_config config = config_for(&(char *){in});
   config.vocab = 300;
   config.specials = 3;
   config.special = (char *[]){"<|\"end\\|>", "endless", "\xE6\xB0\xB4 \x01"};
   OK(bpe_train_run(job, &config, &result));
   if (root) {
-    struct json_file file = open_json(out, "tokenizer.json"),
-                     settings = open_json(out, "tokenizer_config.json");
+    struct json_file file = open_json("tokenizer.json"),
+                     settings = open_json("tokenizer_config.json");
     const struct json_node vocab = in_model(&file, "vocab");
     struct json_node added = json_first(json_find(json_root(&file), "added_tokens"));
     assert_int_equal(id_in(vocab, "endless"), -1); /* text does not make a special token */
@@ -402,19 +356,15 @@ TEST(test_specials)
     json_close(&file);
     json_close(&settings);
   }
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
 }
 
 /* Words that are too long are as if they were not there; pairs below min_count stay apart. */
 TEST(test_limits)
 {
-  char in[512], out[512];
   struct bpe_train_result result;
-  below(in, "in");
-  below(out, "out");
   put_corpus("abcdefgh abcdefgh abcdefgh xy xy xy xy");
-  struct bpe_train_config config = config_for(&(char *){in}, out);
+  struct bpe_train_config config = config_for(&(char *){in});
   config.word_most = 3;
   OK(bpe_train_run(job, &config, &result));
   assert_int_equal(result.words, 4);
@@ -426,8 +376,7 @@ TEST(test_limits)
   OK(bpe_train_run(job, &config, &result));
   assert_int_equal(result.words, 7);
   assert_int_equal(result.vocab, 256 + 2 + 1);
-  remove_on_root(out);
-  remove_on_root(in);
+  remove_all();
 }
 
 /* ---- refusals */
@@ -443,11 +392,9 @@ static void check_refused(const struct bpe_train_config *config, enum status wan
 
 TEST(test_usage)
 {
-  char in[512], out[512], *special[] = {"<a>", "<a>"};
-  below(in, "in");
-  below(out, "out");
+  char *special[] = {"<a>", "<a>"};
   put_corpus("some text");
-  struct bpe_train_config good = config_for(&(char *){in}, out), config = good;
+  struct bpe_train_config good = config_for(&(char *){in}), config = good;
   config.inputs = 0;
   check_refused(&config, STATUS_USAGE, "no input is given");
   config = good;
@@ -481,19 +428,14 @@ TEST(test_usage)
 
 TEST(test_broken)
 {
-  char in[512], out[512];
-  below(in, "in");
-  below(out, "out");
-  struct bpe_train_config config = config_for(&(char *){in}, out);
+  struct bpe_train_config config = config_for(&(char *){in});
   put_corpus(" \n ");
   check_refused(&config, STATUS_INPUT, "nothing but white space");
   config.word_most = 2;
   put_corpus("abcde");
   check_refused(&config, STATUS_INPUT, "nothing but words that are too long");
   config.word_most = 0;
-  if (root)
-    corpus_put(in, "b.txt", "fine\xC3(", 6);
-  everybody_waits();
+  put_in("b.txt", "fine\xC3(", 6);
   check_refused(&config, STATUS_INPUT, "/in/b.txt, byte 4: not valid UTF-8");
   remove_on_root(in);
   check_refused(&config, STATUS_INPUT, "/in: No such file");
@@ -501,12 +443,9 @@ TEST(test_broken)
 
 TEST(test_no_overwriting)
 {
-  char in[512], out[512];
   struct bpe_train_result result;
-  below(in, "in");
-  below(out, "out");
   put_corpus("some text");
-  struct bpe_train_config config = config_for(&(char *){in}, out);
+  struct bpe_train_config config = config_for(&(char *){in});
   OK(bpe_train_run(job, &config, &result));
   assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
                  "/out/tokenizer.json is there already");
@@ -516,35 +455,16 @@ TEST(test_no_overwriting)
   assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
                  "/out is being written by another run (process");
   folder_unlock(out, &other);
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
 }
 
 FIXTURE(set_up)
 {
-  const char *top = getenv("top_srcdir");
-  snprintf(data, sizeof data, "%s/tests/io/data/bpe_train", top ? top : ".");
-  strcpy(folder, "/tmp/sluice-bpe-XXXXXX");
-  root = comm_rank(job) == 0;
-  if (root && !mkdtemp(folder))
-    return 1;
-  return comm_broadcast(job, folder, sizeof folder, 0) != STATUS_OK;
-}
-
-FIXTURE(tear_down)
-{
-  remove_on_root(folder);
+  snprintf(corpus, sizeof corpus, "%s/bpe_train/corpus.jsonl", data);
   return 0;
 }
 
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone))
-    return 1;
-  log_set_rank(comm_rank(job));
-  log_set_level(LOG_ERROR);
-  int failed = test_run(set_up, tear_down);
-  comm_destroy(alone);
-  comm_destroy(job);
-  return failed;
+  return job_main(argc, argv, set_up);
 }

@@ -5,4 +5,5 @@ check_PROGRAMS += \
 fixtures += tests/io/tokens/libtokens.a
 tests_io_tokens_libtokens_a_SOURCES = \
 	tests/io/tokens/corpus.c \
-	tests/io/tokens/corpus.h
+	tests/io/tokens/corpus.h \
+	tests/io/tokens/job.h

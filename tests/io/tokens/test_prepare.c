@@ -2,7 +2,7 @@
  * are compared with plain HDF5 reads of the shards. Any number of ranks gives the bytes of one
  * rank. Repeated parts have the same bytes as before. */
 /* ranks: 1 2 3 */
-#include "corpus.h"
+#include "job.h"
 
 #include <hdf5.h>
 #include <inttypes.h>
@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/text/file.h"
@@ -21,11 +20,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/index.h"
 
-static struct comm *job, *alone; /* alone: one rank, without MPI */
-static char folder[64], data[512];
-static bool root; /* rank 0 */
-
-static struct prepare_config config_for(char *const *input, const char *out)
+static struct prepare_config config_for(char *const *input)
 {
   return (struct prepare_config){.inputs = 1,
                                  .input = input,
@@ -34,25 +29,6 @@ static struct prepare_config config_for(char *const *input, const char *out)
                                  .val = 0.1,
                                  .seed = 7,
                                  .shard_tokens = 2 << 20};
-}
-
-static void below(char out[512], const char *name)
-{
-  snprintf(out, 512, "%s/%s", folder, name);
-}
-
-/* For what one rank does and the others wait for. */
-static void everybody_waits(void)
-{
-  OK(comm_barrier(job));
-}
-
-static void remove_on_root(const char *path)
-{
-  everybody_waits();
-  if (root)
-    folder_remove(path);
-  everybody_waits();
 }
 
 /* ---- the tokens are those of the documents */
@@ -78,8 +54,8 @@ static const char *const names[] = {"a/b/medium.txt", "a/large.txt",      "a/sma
                                     "lines.jsonl",    "space.txt",        "z.txt"};
 enum { FILES = sizeof names / sizeof *names };
 
-static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
-                                const struct prepare_config *config, struct stream out[2])
+static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepare_config *config,
+                                struct stream to[2])
 {
   struct rng_key key = rng_key_make(config->seed, "split");
   int32_t *tokens = NULL;
@@ -100,15 +76,15 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
       bool val = rng_uniform(key, f, (uint64_t)document.document) < config->val;
       if (!begun[val]) {
         if (tokenizer_begin_of_text(tokenizer) >= 0)
-          append(&out[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
-        out[val].documents++;
+          append(&to[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
+        to[val].documents++;
       }
-      append(&out[val], tokens, n);
+      append(&to[val], tokens, n);
       begun[val] = true;
       for (int s = 0; s < 2 && document.ends;
            s++) { /* a plain text ends once on each side, an object at once */
         if (begun[s])
-          append(&out[s], &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
+          append(&to[s], &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
         begun[s] = false;
       }
       text_bytes += (int64_t)document.bytes;
@@ -120,7 +96,7 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
 }
 
 /* Plain HDF5. */
-static void check_shard(const char *path, uint16_t end_of_text, struct stream *out)
+static void check_shard(const char *path, uint16_t end_of_text, struct stream *to)
 {
   hsize_t n, documents = 0;
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -149,8 +125,8 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *o
       assert_true(first[i] == 0 || token[first[i] - 1] == end_of_text);
     }
     for (hsize_t i = 0; i < n; i++)
-      append(out, &(int32_t){token[i]}, 1);
-    out->documents += (int64_t)documents;
+      append(to, &(int32_t){token[i]}, 1);
+    to->documents += (int64_t)documents;
     mem_free(token);
     mem_free(first);
     H5Sclose(space);
@@ -159,8 +135,7 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *o
   assert_true(H5Fclose(file) >= 0);
 }
 
-static void check_tokens(const char *out, const char *prefix, uint16_t end_of_text,
-                         const struct stream *expected)
+static void check_tokens(const char *prefix, uint16_t end_of_text, const struct stream *expected)
 {
   struct stream found = {0};
   char *list = folder_list(out), *rest = NULL;
@@ -179,7 +154,7 @@ static void check_tokens(const char *out, const char *prefix, uint16_t end_of_te
 
 /* The index says of each shard what the shard says of itself, and the tokenizer's meaning besides.
  */
-static void check_index(const char *out, int64_t shards, const struct tokenizer *tokenizer)
+static void check_index(int64_t shards, const struct tokenizer *tokenizer)
 {
   struct shard_info *listed = NULL, own;
   int64_t n = 0;
@@ -199,11 +174,7 @@ static void check_index(const char *out, int64_t shards, const struct tokenizer 
 static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
                          int64_t shard_tokens)
 {
-  char corpus[512], out[512], one[512];
-  below(corpus, "corpus");
-  below(out, "out");
-  below(one, "one");
-  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result result;
   config.tokenizer = tokenizer_name;
   config.tokenizer_dir = tokenizer_dir;
@@ -214,9 +185,9 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
     struct stream expected[2] = {{0}};
     struct tokenizer *tokenizer = NULL;
     OK(tokenizer_create(tokenizer_name, tokenizer_dir, &tokenizer));
-    int64_t text_bytes = expected_streams(corpus, tokenizer, &config, expected);
-    check_tokens(out, "train-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[0]);
-    check_tokens(out, "val-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[1]);
+    int64_t text_bytes = expected_streams(tokenizer, &config, expected);
+    check_tokens("train-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[0]);
+    check_tokens("val-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[1]);
     assert_int_equal(result.files, FILES);
     assert_int_equal(result.documents, expected[0].documents + expected[1].documents);
     assert_int_equal(result.train_tokens, expected[0].n);
@@ -224,7 +195,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
     assert_int_equal(result.bytes, text_bytes);
     assert_int_equal(result.reused_shards, 0);
     assert_true(result.shards > 4);
-    check_index(out, result.shards, tokenizer);
+    check_index(result.shards, tokenizer);
 
     config.out = one;
     OK(prepare_run(alone, &config, &again));
@@ -239,8 +210,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
   assert_int_equal(result.reused_shards, result.shards);
   if (root)
     assert_same_folders(out, one);
-  remove_on_root(out);
-  remove_on_root(one);
+  remove_all();
 }
 
 TEST(test_bytes)
@@ -269,13 +239,8 @@ TEST(test_llama3)
 static struct prepare_result prepare_text(const char *name, const char *text, size_t bytes,
                                           struct prepare_config *config)
 {
-  char in[512], one[512];
   struct prepare_result result, again;
-  below(in, "in");
-  below(one, "one");
-  if (root)
-    corpus_put(in, name, text, bytes);
-  everybody_waits();
+  put_in(name, text, bytes);
   config->input = &(char *){in};
   OK(prepare_run(job, config, &result));
   if (root) {
@@ -295,12 +260,10 @@ static struct prepare_result prepare_text(const char *name, const char *text, si
 TEST(test_small_shares)
 {
   enum { A = 40000, B = 70000 };
-  char in[512], out[512], *text = corpus_text(12, B);
+  char *text = corpus_text(12, B);
   int seen[2] = {0};
-  below(in, "in");
-  below(out, "out");
   for (uint64_t seed = 1; seed <= 12; seed++) {
-    struct prepare_config config = config_for(NULL, out);
+    struct prepare_config config = config_for(NULL);
     config.val = seed % 2 ? 0.01 : 0.99;
     config.seed = seed;
     if (root)
@@ -314,22 +277,19 @@ TEST(test_small_shares)
     remove_on_root(out);
   }
   assert_true(seen[0] > 0 && seen[1] > 0);
-  if (root)
-    corpus_put(in, "a.txt", text, B);
-  everybody_waits();
-  struct prepare_config config = config_for(&(char *){in}, out);
+  put_in("a.txt", text, B);
+  struct prepare_config config = config_for(&(char *){in});
   struct prepare_result result;
   assert_refused(STATUS_INPUT, prepare_run(job, &config, &result),
                  "the corpus is one document, and a document is never split");
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
   mem_free(text);
 }
 
 /* ---- settings */
 
 /* Tokens of the only shard of a split. */
-static void check_only_shard(const char *out, const char *name, const int32_t *tokens, int64_t n)
+static void check_only_shard(const char *name, const int32_t *tokens, int64_t n)
 {
   char path[600];
   uint16_t found[64];
@@ -372,12 +332,9 @@ TEST(test_invalid)
        "{\"text\":\"cd\"}\n{\"text\":\" \"}\n",
        TEXT_SKIP, 4},
       {"x.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"cd\"}", TEXT_REFUSE, 1}};
-  char in[512], out[512];
-  below(in, "in");
-  below(out, "out");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const bool replaces = cases[i].invalid == TEXT_REPLACE;
-    struct prepare_config config = config_for(NULL, out);
+    struct prepare_config config = config_for(NULL);
     config.val = 0;
     config.text.invalid = cases[i].invalid;
     struct prepare_result result =
@@ -385,7 +342,7 @@ TEST(test_invalid)
     assert_int_equal(result.bytes, replaces ? 8 : 4);
     assert_int_equal(result.skipped, cases[i].skipped);
     if (root)
-      check_only_shard(out, "train-00000-00000.h5", replaces ? plain : two, replaces ? 9 : 6);
+      check_only_shard("train-00000-00000.h5", replaces ? plain : two, replaces ? 9 : 6);
     if (root)
       corpus_put(in, cases[i].name, cases[i].text, strlen(cases[i].text));
     everybody_waits();
@@ -403,12 +360,10 @@ TEST(test_invalid)
 TEST(test_special)
 {
   static const char text[] = "a<|im_end|>b";
-  char in[512], out[512], qwen2[600];
-  below(in, "in");
-  below(out, "out");
+  char qwen2[600];
   snprintf(qwen2, sizeof qwen2, "%s/tokenizers/qwen2", data);
   for (int as_text = 0; as_text < 2; as_text++) {
-    struct prepare_config config = config_for(NULL, out);
+    struct prepare_config config = config_for(NULL);
     struct tokenizer *tokenizer = NULL;
     int32_t *tokens = NULL;
     int64_t n = 0, room = 0;
@@ -425,7 +380,7 @@ TEST(test_special)
     OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
     tokens[n] = tokenizer_end_of_text(tokenizer);
     if (root)
-      check_only_shard(out, "train-00000-00000.h5", tokens, n + 1);
+      check_only_shard("train-00000-00000.h5", tokens, n + 1);
     everybody_waits();
     config.special_as_text = !as_text;
     config.input = &(char *){in};
@@ -466,11 +421,8 @@ static void damage(const char *dir, const char *name, long at)
 
 TEST(test_repair)
 {
-  char corpus[512], out[512], one[512], path[1024];
-  below(corpus, "corpus");
-  below(out, "out");
-  below(one, "one");
-  struct prepare_config config = config_for(&(char *){corpus}, out);
+  char path[1024];
+  struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result whole, result;
   OK(prepare_run(job, &config, &whole));
   if (root) {
@@ -500,25 +452,19 @@ TEST(test_repair)
   assert_int_equal(result.bytes, whole.bytes);
   if (root)
     assert_same_folders(out, one);
-  remove_on_root(out);
-  remove_on_root(one);
+  remove_all();
 }
 
 /* ---- refusals */
 
 TEST(test_other_settings)
 {
-  char in[512], out[512], bpe[600];
-  below(in, "in");
-  below(out, "out");
+  char bpe[600];
   snprintf(bpe, sizeof bpe, "%s/bpe", data);
   char *text = corpus_text(9, 1000000), *before = NULL, *after = NULL;
-  if (root)
-    corpus_put(in, "x.txt", text, 1000000);
-  if (root)
-    corpus_put(in, "y.txt", "b", 1);
-  everybody_waits();
-  struct prepare_config config = config_for(&(char *){in}, out), other = config;
+  put_in("x.txt", text, 1000000);
+  put_in("y.txt", "b", 1);
+  struct prepare_config config = config_for(&(char *){in}), other = config;
   struct prepare_result result;
   OK(prepare_run(job, &config, &result));
   if (root)
@@ -538,15 +484,11 @@ TEST(test_other_settings)
                  "recorded: tokenizer bytes; now: tokenizer gpt2)");
   everybody_waits();
   text[1000] ^= 1;
-  if (root)
-    corpus_put(in, "x.txt", text, 1000000);
-  everybody_waits();
+  put_in("x.txt", text, 1000000);
   assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "\"name\": \"x.txt\"");
   text[1000] ^= 1;
   everybody_waits();
-  if (root)
-    corpus_put(in, "x.txt", text, 1000000);
-  everybody_waits();
+  put_in("x.txt", text, 1000000);
   OK(prepare_run(job, &config, &result));
   if (root) {
     after = folder_list(out);
@@ -555,17 +497,13 @@ TEST(test_other_settings)
   mem_free(text);
   mem_free(before);
   mem_free(after);
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
 }
 
 /* Two jobs would remove each other's unfinished shards. */
 TEST(test_one_job_at_a_time)
 {
-  char corpus[512], out[512];
-  below(corpus, "corpus");
-  below(out, "out");
-  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result result;
   struct folder_lock other = {.fd = -1};
   if (root)
@@ -580,13 +518,10 @@ TEST(test_one_job_at_a_time)
 
 TEST(test_foreign_folder)
 {
-  char corpus[512], out[512];
-  below(corpus, "corpus");
-  below(out, "out");
   if (root)
     corpus_put(out, "thesis.txt", "precious", 8);
   everybody_waits();
-  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result result;
   assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
                  "not empty and holds no prepare.json");
@@ -623,9 +558,6 @@ TEST(test_broken_inputs)
                 "/in/b.json, line 1, byte 16: an object without \"text\""},
                {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31,
                 "/in/b.jsonl, line 2, byte 27: broken JSON"}};
-  char in[512], out[512];
-  below(in, "in");
-  below(out, "out");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (root) {
       corpus_put(in, "a.txt", "Some text.\n", 11);
@@ -633,7 +565,7 @@ TEST(test_broken_inputs)
       corpus_put(in, "c.txt", "More text.\n", 11);
     }
     everybody_waits();
-    struct prepare_config config = config_for(&(char *){in}, out);
+    struct prepare_config config = config_for(&(char *){in});
     check_nothing_left(&config, STATUS_INPUT, cases[i].says);
     remove_on_root(in);
   }
@@ -642,9 +574,6 @@ TEST(test_broken_inputs)
 /* The finished shards before the damaged byte are kept, whole. */
 TEST(test_broken_late)
 {
-  char in[512], out[512];
-  below(in, "in");
-  below(out, "out");
   enum { BYTES = 3 << 20 };
   if (root) {
     char *text = corpus_text(11, BYTES);
@@ -653,7 +582,7 @@ TEST(test_broken_late)
     mem_free(text);
   }
   everybody_waits();
-  struct prepare_config config = config_for(&(char *){in}, out);
+  struct prepare_config config = config_for(&(char *){in});
   struct prepare_result result;
   char says[64];
   config.shard_tokens = 1 << 19;
@@ -676,39 +605,28 @@ TEST(test_broken_late)
     assert_null(strstr(list, SHARD_INDEX));
     mem_free(list);
   }
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
 }
 
 TEST(test_empty_corpus)
 {
-  char in[512], out[512], file[600];
-  below(in, "in");
+  char file[600];
   snprintf(file, sizeof file, "%s/c.jsonl", in);
-  below(out, "out");
-  struct prepare_config config = config_for(&(char *){in}, out);
+  struct prepare_config config = config_for(&(char *){in});
   if (root)
     OK(file_make_folders(in));
   everybody_waits();
   check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
-  if (root)
-    corpus_put(in, "a.txt", "", 0);
-  everybody_waits();
+  put_in("a.txt", "", 0);
   check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
-  if (root)
-    corpus_put(in, "b.txt", " \n ", 3);
-  everybody_waits();
+  put_in("b.txt", " \n ", 3);
   check_nothing_left(&config, STATUS_INPUT, "nothing but white space");
-  if (root)
-    corpus_put(in, "b.txt", "One document only.", 18);
-  everybody_waits();
+  put_in("b.txt", "One document only.", 18);
   config.val = 1e-9;
   check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
   config.val = 1 - 1e-9;
   check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
-  if (root)
-    corpus_put(in, "c.jsonl", "{\"content\":\"a\"}\n5\n", 18);
-  everybody_waits();
+  put_in("c.jsonl", "{\"content\":\"a\"}\n5\n", 18);
   config.text.invalid = TEXT_SKIP;
   config.input = &(char *){file};
   check_nothing_left(&config, STATUS_INPUT, "is blank or was skipped (2)");
@@ -717,15 +635,11 @@ TEST(test_empty_corpus)
 
 TEST(test_usage)
 {
-  char in[512], out[512], inside[520], file[600];
-  below(in, "in");
-  below(out, "out");
+  char inside[520], file[600];
   snprintf(inside, sizeof inside, "%s/below", in);
   snprintf(file, sizeof file, "%s/a.txt", in);
-  if (root)
-    corpus_put(in, "a.txt", "text", 4);
-  everybody_waits();
-  struct prepare_config good = config_for(&(char *){in}, out), config = good;
+  put_in("a.txt", "text", 4);
+  struct prepare_config good = config_for(&(char *){in}), config = good;
   struct prepare_result result;
   config.val = 1;
   check_nothing_left(&config, STATUS_USAGE, "the share of validation documents is 1");
@@ -762,10 +676,8 @@ TEST(test_usage)
 /* One file, a file and a folder, a trailing slash: names are recorded without the way to them. */
 TEST(test_names)
 {
-  char in[512], slash[600], file[600], out[512], record[600], *text = NULL;
+  char slash[600], file[600], record[600], *text = NULL;
   size_t bytes;
-  below(in, "in");
-  below(out, "out");
   snprintf(slash, sizeof slash, "%s/sub/", in);
   snprintf(file, sizeof file, "%s/z.txt", in);
   snprintf(record, sizeof record, "%s/prepare.json", out);
@@ -775,7 +687,7 @@ TEST(test_names)
     corpus_put(in, "sub/a/x.txt", "X", 1);
   }
   everybody_waits();
-  struct prepare_config config = config_for((char *[]){file, slash}, out);
+  struct prepare_config config = config_for((char *[]){file, slash});
   struct prepare_result result;
   config.inputs = 2;
   config.val = 0;
@@ -792,43 +704,19 @@ TEST(test_names)
                      "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
     mem_free(text);
   }
-  remove_on_root(in);
-  remove_on_root(out);
+  remove_all();
 }
 
 FIXTURE(set_up)
 {
-  const char *top = getenv("top_srcdir");
-  char corpus[512];
-  snprintf(data, sizeof data, "%s/tests/io/data", top ? top : ".");
-  strcpy(folder, "/tmp/sluice-prepare-XXXXXX");
-  root = comm_rank(job) == 0;
-  if (root && !mkdtemp(folder))
-    return 1;
-  OK(comm_broadcast(job, folder, sizeof folder, 0));
-  below(corpus, "corpus");
+  snprintf(corpus, sizeof corpus, "%s/corpus", folder);
   if (root)
     corpus_make(corpus);
   everybody_waits();
   return 0;
 }
 
-FIXTURE(tear_down)
-{
-  remove_on_root(folder);
-  return 0;
-}
-
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
-    fprintf(stderr, "%s\n", status_text());
-    return 1;
-  }
-  log_set_rank(comm_rank(job));
-  log_set_level(LOG_ERROR);
-  int failed = test_run(set_up, tear_down);
-  comm_destroy(alone);
-  comm_destroy(job);
-  return failed;
+  return job_main(argc, argv, set_up);
 }
