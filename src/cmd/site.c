@@ -65,27 +65,24 @@ static void for_decks(const char *folder, const char *prefix, site_visit *of, vo
 enum { NEAREST = 3, NAME = 64 };
 struct nearest {
   const char *word;
-  int n, distance[NEAREST];
-  char name[NEAREST][NAME];
+  int n;
+  struct near {
+    int distance;
+    char name[NAME];
+  } of[NEAREST + 1]; /* the nearest first, and one that is dropped */
 };
 
 static void keep_nearest(const char *folder, const char *name, void *arg)
 {
   struct nearest *nearest = arg;
-  const int distance = options_distance(nearest->word, name);
-  int at = nearest->n;
+  struct near *at = &nearest->of[nearest->n];
+  struct near new = {.distance = options_distance(nearest->word, name)};
   (void)folder;
-  while (at > 0 && distance < nearest->distance[at - 1])
-    at--;
-  if (at == NEAREST)
-    return;
+  snprintf(new.name, NAME, "%s", name);
+  for (; at > nearest->of && new.distance < at[-1].distance; at--)
+    *at = at[-1];
+  *at = new;
   nearest->n += nearest->n < NEAREST;
-  for (int i = nearest->n - 1; i > at; i--) {
-    nearest->distance[i] = nearest->distance[i - 1];
-    memcpy(nearest->name[i], nearest->name[i - 1], NAME);
-  }
-  nearest->distance[at] = distance;
-  snprintf(nearest->name[at], NAME, "%s", name);
 }
 
 static enum status refuse_name(const char *word, const char *folder)
@@ -94,7 +91,7 @@ static enum status refuse_name(const char *word, const char *folder)
   char names[NEAREST * (NAME + 2)] = "";
   for_decks(folder, "", keep_nearest, &nearest);
   for (int i = 0; i < nearest.n; i++)
-    append_text(names, sizeof names, "%s%s", i ? ", " : "", nearest.name[i]);
+    append_text(names, sizeof names, "%s%s", i ? ", " : "", nearest.of[i].name);
   if (nearest.n == 0)
     return status_set(STATUS_INPUT,
                       "there is no file %s, and no deck of this name, because %s holds no decks",
