@@ -37,41 +37,41 @@ static enum status find_script(const char *name, char **path)
   return status;
 }
 
-/* The words of the command, of which the list owns each. */
+/* UTF-8 in any locale; no cache files; no variables or packages of the user. */
+static char *const python[] = {"python3", "-X", "utf8", "-BEs"};
+enum { PYTHON = sizeof python / sizeof *python };
+
+/* Python, the script and the options, of which the list owns the last two; then the words. */
 static enum status list_words(const char *name, const struct option *table,
                               const struct option_set *set, int words, char *const word[],
                               char **argv)
 {
-  /* UTF-8 in any locale; no cache files; no variables or packages of the user. */
-  static const char *const first[] = {"python3", "-X", "utf8", "-BEs"};
-  const int n_first = (int)(sizeof first / sizeof *first);
-  int n = 0;
-  for (int i = 0; i < n_first; i++)
-    if (!(argv[n++] = mem_strdup(first[i])))
-      return STATUS_MEMORY;
-  enum status status = find_script(name, &argv[n++]);
+  memcpy(argv, python, sizeof python);
+  argv += PYTHON;
+  enum status status = find_script(name, argv++);
   for (const struct option *o = table; o->name && !status; o++) {
     char *value = NULL;
     status = options_print_named(set, o->name, &value);
-    if (!status && !(argv[n++] = mem_printf("%s=%s", o->name, value)))
+    if (!status && !(*argv++ = mem_printf("%s=%s", o->name, value)))
       status = STATUS_MEMORY;
     mem_free(value);
   }
-  for (int i = -1; i < words && !status; i++)
-    if (!(argv[n++] = mem_strdup(i < 0 ? "--" : word[i])))
-      status = STATUS_MEMORY;
-  return status;
+  if (status)
+    return status;
+  *argv++ = "--";
+  memcpy(argv, word, (size_t)words * sizeof *word);
+  return STATUS_OK;
 }
 
 enum status script_become(const char *name, const struct option *table,
                           const struct option_set *set, int words, char *const word[])
 {
-  enum { OTHERS = 8 }; /* words that are no option and no word of the user, and a NULL at the end */
+  enum { OTHERS = 3 }; /* the script, --, and a NULL at the end */
   int options = 0;
   while (table[options].name)
     options++;
   char **argv = NULL;
-  enum status status = mem_new(MEM_META, options + words + OTHERS, &argv);
+  enum status status = mem_new(MEM_META, PYTHON + options + words + OTHERS, &argv);
   if (!status)
     status = list_words(name, table, set, words, word, argv);
   if (!status) {
@@ -81,7 +81,7 @@ enum status script_become(const char *name, const struct option *table,
                         "later (Debian and Ubuntu: apt install python3)",
                         name, argv[0], strerror(errno));
   }
-  for (int i = 0; argv && i < options + words + OTHERS; i++)
+  for (int i = PYTHON; argv && i <= PYTHON + options; i++)
     mem_free(argv[i]);
   mem_free(argv);
   return status;
