@@ -22,6 +22,19 @@
 static struct comm *comm;
 static char *dir;
 
+/* Texts that are freed at the end. */
+static struct {
+  int n;
+  char *text[1024];
+} kept;
+
+static char *keep(char *text)
+{
+  assert_non_null(text);
+  assert_true(kept.n < 1024);
+  return kept.text[kept.n++] = text;
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
 {
   (void)info;
@@ -45,12 +58,19 @@ FIXTURE(stop)
 {
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  while (kept.n > 0)
+    mem_free(kept.text[--kept.n]);
   mem_free(dir);
   return failed;
 }
 
+/* sentence NULL: it is not refused. */
 static void refused(enum status status, enum status wanted, const char *sentence)
 {
+  if (!sentence) {
+    must(status);
+    return;
+  }
   assert_int_equal(status, wanted);
   if (!strstr(status_text(), sentence))
     fail_msg("says: %s\nnot:  %s", status_text(), sentence);
@@ -59,29 +79,40 @@ static void refused(enum status status, enum status wanted, const char *sentence
 static char *fixture(const char *name)
 {
   const char *top = getenv("top_srcdir");
-  return mem_printf("%s/tests/model/data/%s", top ? top : ".", name);
+  return keep(mem_printf("%s/tests/model/data/%s", top ? top : ".", name));
 }
 
 static char *own(const char *format, const char *name, int64_t number)
 {
   char text[256];
   snprintf(text, sizeof text, format, name, (long long)number);
-  return mem_printf("%s/%s", dir, text);
+  return keep(mem_printf("%s/%s", dir, text));
+}
+
+static char *read_text(const char *path, size_t *bytes)
+{
+  char *text = NULL;
+  must(file_read_all(path, 1 << 24, &text, bytes));
+  return keep(text);
 }
 
 static void same_file(const char *left_dir, const char *right_dir, const char *name)
 {
-  char *left = mem_printf("%s/%s", left_dir, name), *right = mem_printf("%s/%s", right_dir, name),
-       *a = NULL, *b = NULL;
   size_t an = 0, bn = 0;
-  must(file_read_all(left, 1 << 24, &a, &an));
-  must(file_read_all(right, 1 << 24, &b, &bn));
+  const char *a = read_text(keep(mem_printf("%s/%s", left_dir, name)), &an),
+             *b = read_text(keep(mem_printf("%s/%s", right_dir, name)), &bn);
   assert_int_equal(an, bn);
   assert_memory_equal(a, b, an);
-  mem_free(a);
-  mem_free(b);
-  mem_free(left);
-  mem_free(right);
+}
+
+/* On rank 0. */
+static void same_checkpoint(const char *a, const char *b)
+{
+  bool same = false;
+  FILE *nowhere = fopen("/dev/null", "w");
+  must(checkpoint_diff(a, b, false, nowhere, &same));
+  assert_true(same);
+  fclose(nowhere);
 }
 
 static enum status export_as(const char *file, const char *to, enum dtype type, int64_t most_bytes)
@@ -128,19 +159,9 @@ TEST(import_and_export_give_the_same_bytes)
       if (most == 1 << 30)
         same_file(to, whole, "model.safetensors");
       must(hf_convert_import(comm, to, again));
-      if (comm_rank(comm) == 0) {
-        bool same = false;
-        FILE *nowhere = fopen("/dev/null", "w");
-        must(checkpoint_diff(file, again, false, nowhere, &same));
-        assert_true(same);
-        fclose(nowhere);
-      }
-      mem_free(again);
-      mem_free(to);
+      if (comm_rank(comm) == 0)
+        same_checkpoint(file, again);
     }
-    mem_free(file);
-    mem_free(whole);
-    mem_free(from);
   }
   checkpoint_piece_bytes = usual;
 }
@@ -194,6 +215,12 @@ static void start_deck(struct deck *deck, int n, const char *const *more)
   must(deck_load(deck, OWN + n, assignments));
 }
 
+static void resolve_deck(struct deck *deck, const char *file)
+{
+  start_deck(deck, 0, NULL);
+  must(model_source_resolve(comm, file, deck));
+}
+
 TEST(a_job_has_the_folders_weights)
 {
   static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16",
@@ -206,7 +233,7 @@ TEST(a_job_has_the_folders_weights)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
       struct deck deck = {0};
       struct job *job = NULL;
-      char *from = fixture(models[m]), *init = mem_printf("train.init=%s", from);
+      char *from = fixture(models[m]), *init = keep(mem_printf("train.init=%s", from));
       const char *more[] = {init, ways[w][0], ways[w][1], "data.sequence=8"};
       start_deck(&deck, 4, more);
       must(model_source_resolve(comm, from, &deck));
@@ -215,8 +242,6 @@ TEST(a_job_has_the_folders_weights)
       check_job(job, from);
       job_destroy(job);
       deck_destroy(&deck);
-      mem_free(init);
-      mem_free(from);
     }
 }
 
@@ -225,7 +250,7 @@ TEST(a_job_has_the_checkpoints_weights)
   struct deck deck = {0};
   struct job *job = NULL;
   char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0),
-       *init = mem_printf("train.init=%s", file);
+       *init = keep(mem_printf("train.init=%s", file));
   must(hf_convert_import(comm, from, file));
   start_deck(&deck, 1, (const char *const[]){init});
   must(model_source_resolve(comm, file, &deck));
@@ -243,11 +268,6 @@ TEST(a_job_has_the_checkpoints_weights)
           "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
   job_destroy(job);
   deck_destroy(&deck);
-  mem_free(other_file);
-  mem_free(other);
-  mem_free(init);
-  mem_free(file);
-  mem_free(from);
 }
 
 /* --- model.*
@@ -257,7 +277,7 @@ TEST(a_job_has_the_checkpoints_weights)
 TEST(keys_come_from_the_folder)
 {
   struct deck deck = {0};
-  char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
+  char *from = fixture("llama3"), *init = keep(mem_printf("train.init=%s", from));
   start_deck(&deck, 1, (const char *const[]){init});
   must(model_source_resolve(comm, from, &deck));
   assert_string_equal(deck.model.arch, "llama");
@@ -272,8 +292,6 @@ TEST(keys_come_from_the_folder)
               deck.model.rope_low_freq == 1 && deck.model.rope_high_freq == 4);
   assert_int_equal(deck.model.rope_original, 64);
   deck_destroy(&deck);
-  mem_free(init);
-  mem_free(from);
 }
 
 TEST(keys_must_agree)
@@ -293,44 +311,36 @@ TEST(keys_must_agree)
       {"model.head_width=0", "model.head_width is 8 (command line), but "},
       {"model.tied=false", "model.tied is false (command line), but "},
       {"model.window=8", "model.window is 8 (command line), but "},
-      {"model.norm_eps=1e-6", "model.norm_eps is 1e-06 (command line), but "},
+      {"model.norm_eps=1e-6", "model.norm_eps is 1e-6 (command line), but "},
       {"model.rope_scaling=none", "model.rope_scaling is none (command line), but "},
       {"model.rope_theta=1001", "model.rope_theta is 1001 (command line), but "},
   };
-  char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
+  char *from = fixture("llama3"), *init = keep(mem_printf("train.init=%s", from));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct deck deck = {0};
     start_deck(&deck, 2, (const char *const[]){init, cases[i].assignment});
     const enum status status = model_source_resolve(comm, from, &deck);
-    if (cases[i].sentence)
-      refused(status, STATUS_USAGE, cases[i].sentence);
-    else
-      must(status);
+    refused(status, STATUS_USAGE, cases[i].sentence);
     deck_destroy(&deck);
   }
-  mem_free(init);
-  mem_free(from);
 }
 
 TEST(the_resolved_deck_is_checked)
 {
   struct deck deck = {0};
-  char *from = fixture("llama"), *init = mem_printf("train.init=%s", from);
+  char *from = fixture("llama"), *init = keep(mem_printf("train.init=%s", from));
   start_deck(&deck, 2, (const char *const[]){init, "data.sequence=65"});
   refused(model_source_resolve(comm, from, &deck), STATUS_USAGE, "data.sequence");
   deck_destroy(&deck);
   start_deck(&deck, 1, (const char *const[]){init});
   refused(model_source_resolve(comm, dir, &deck), STATUS_INPUT, "is neither a model folder");
   deck_destroy(&deck);
-  mem_free(init);
-  mem_free(from);
 }
 
 static void put_text(const char *folder, const char *name, const char *text)
 {
-  char *path = mem_printf("%s/%s", folder, name);
+  char *path = keep(mem_printf("%s/%s", folder, name));
   must(file_write_all(path, text, strlen(text)));
-  mem_free(path);
 }
 
 /* The text with each %s replaced; the caller's. */
@@ -340,8 +350,9 @@ static char *fill(const char *text, const char *by)
   const int first = (int)(strstr(text, "%s") - text),
             middle = second ? (int)(second - text) - first - 2 : -1;
   if (!second)
-    return mem_printf("%.*s%s%s", first, text, by, text + first + 2);
-  return mem_printf("%.*s%s%.*s%s%s", first, text, by, middle, text + first + 2, by, second + 2);
+    return keep(mem_printf("%.*s%s%s", first, text, by, text + first + 2));
+  return keep(
+      mem_printf("%.*s%s%.*s%s%s", first, text, by, middle, text + first + 2, by, second + 2));
 }
 
 /* The cause is a file, not what the deck says. */
@@ -356,31 +367,26 @@ TEST(message_names_the_file_of_a_key)
                {"\"num_key_value_heads\": 2", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct deck deck = {0};
-    char *to = own("%s-config-%lld", "llama", (int64_t)i), *init = mem_printf("train.init=%s", to),
-         *text = NULL, *sentence = NULL;
-    text = mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, "
-                      "\"intermediate_size\": 40, \"num_hidden_layers\": 2, "
-                      "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
-                      cases[i].assignment);
+    char *to = own("%s-config-%lld", "llama", (int64_t)i),
+         *init = keep(mem_printf("train.init=%s", to)),
+         *text =
+             keep(mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, "
+                             "\"intermediate_size\": 40, \"num_hidden_layers\": 2, "
+                             "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
+                             cases[i].assignment));
     if (comm_rank(comm) == 0) {
       must(file_make_folders(to));
       put_text(to, "config.json", text);
     }
     must(comm_barrier(comm));
     start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
-    if (cases[i].sentence) {
-      sentence = fill(cases[i].sentence, to);
-      refused(model_source_resolve(comm, to, &deck), STATUS_USAGE, sentence);
-    } else {
-      must(model_source_resolve(comm, to, &deck));
+    const char *sentence = cases[i].sentence ? fill(cases[i].sentence, to) : NULL;
+    refused(model_source_resolve(comm, to, &deck), STATUS_USAGE, sentence);
+    if (!sentence) {
       assert_non_null(strstr(options_where(deck.set, "model.kv_heads"), "config.json"));
       assert_string_equal(options_where(deck.set, "data.sequence"), "command line");
     }
     deck_destroy(&deck);
-    mem_free(sentence);
-    mem_free(text);
-    mem_free(init);
-    mem_free(to);
   }
 }
 
@@ -392,22 +398,19 @@ TEST(a_shorter_context_is_refused_where_positions_are_weights)
   const char *const more[] = {"model.context=20", "data.sequence=8"};
   must(hf_convert_import(comm, from, file));
   for (int i = 0; i < 2; i++) {
-    char *init = mem_printf("train.init=%s", i ? file : from);
+    char *init = keep(mem_printf("train.init=%s", i ? file : from));
     start_deck(&deck, 3, (const char *const[]){init, more[0], more[1]});
     refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
             "model.context is 20 (command line), but ");
     deck_destroy(&deck);
-    mem_free(init);
   }
-  mem_free(file);
-  mem_free(from);
 }
 
 /* One rank's deck differs: all ranks come back, and say whose it is. */
 TEST(a_rank_that_fails_alone_takes_the_others_along)
 {
   char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0),
-       *init = mem_printf("train.init=%s", from);
+       *init = keep(mem_printf("train.init=%s", from));
   must(hf_convert_import(comm, from, file));
   for (int i = 0; i < 2; i++) {
     struct deck deck = {0};
@@ -417,23 +420,17 @@ TEST(a_rank_that_fails_alone_takes_the_others_along)
             "model.layers is 5 (command line), but ");
     deck_destroy(&deck);
   }
-  mem_free(init);
-  mem_free(file);
-  mem_free(from);
 }
 
 /* --- folders with something wrong ---------------------------------------- */
 
 static void copy_config(const char *from, const char *to)
 {
-  char *config = mem_printf("%s/config.json", from), *text = NULL;
   size_t bytes = 0;
-  must(file_read_all(config, 1 << 20, &text, &bytes));
+  const char *text = read_text(keep(mem_printf("%s/config.json", from)), &bytes);
   if (comm_rank(comm) == 0)
     put_text(to, "config.json", text);
   must(comm_barrier(comm));
-  mem_free(text);
-  mem_free(config);
 }
 
 /* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed`
@@ -468,7 +465,6 @@ static void write_with_extra(const char *name, const char *extra, const char *of
   must(safetensors_writer_close(writer, STATUS_OK));
   copy_config(from, to);
   safetensors_folder_close(folder);
-  mem_free(from);
 }
 
 TEST(a_tied_head_may_be_there_twice)
@@ -492,8 +488,6 @@ TEST(a_tied_head_may_be_there_twice)
         refused(hf_convert_import(comm, to, file), STATUS_INPUT,
                 "config.json says that they are tied");
       assert_int_equal(file_exists(file), part < 0);
-      mem_free(file);
-      mem_free(to);
     }
 }
 
@@ -517,12 +511,7 @@ TEST(other_tensors_must_be_known)
     char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i),
          *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
     write_with_extra(cases[i].model, cases[i].extra, cases[i].of, -1, to);
-    if (cases[i].sentence)
-      refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
-    else
-      must(hf_convert_import(comm, to, file));
-    mem_free(file);
-    mem_free(to);
+    refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
   }
 }
 
@@ -560,8 +549,6 @@ static enum status import_named(const char *format, const char *extra, int64_t n
   *out = own("%s-named-%lld.h5", "llama", number);
   const enum status status = hf_convert_import(comm, to, *out);
   safetensors_folder_close(folder);
-  mem_free(to);
-  mem_free(from);
   return status;
 }
 
@@ -586,24 +573,12 @@ TEST(names_are_read_without_words_of_wrappers)
   char *from = fixture("llama"), *plain = own("%s-plain.h5", "llama", 0);
   must(hf_convert_import(comm, from, plain));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *format = mem_printf("%s%%.*s%%s%%s", cases[i].prefix), *file = NULL;
+    char *format = keep(mem_printf("%s%%.*s%%s%%s", cases[i].prefix)), *file = NULL;
     const enum status status = import_named(format, cases[i].inside, (int64_t)i, &file);
-    if (cases[i].sentence)
-      refused(status, STATUS_INPUT, cases[i].sentence);
-    else
-      must(status);
-    if (comm_rank(comm) == 0 && !cases[i].sentence) {
-      bool same = false;
-      FILE *nowhere = fopen("/dev/null", "w");
-      must(checkpoint_diff(plain, file, false, nowhere, &same));
-      assert_true(same);
-      fclose(nowhere);
-    }
-    mem_free(format);
-    mem_free(file);
+    refused(status, STATUS_INPUT, cases[i].sentence);
+    if (comm_rank(comm) == 0 && !cases[i].sentence)
+      same_checkpoint(plain, file);
   }
-  mem_free(plain);
-  mem_free(from);
 }
 
 /* Two tensors whose names become one. */
@@ -613,20 +588,17 @@ TEST(names_that_become_the_same_are_refused)
   write_with_extra("llama3", "_orig_mod.model.norm.weight", "model.norm.weight", -1, to);
   refused(hf_convert_import(comm, to, file), STATUS_INPUT,
           "two tensors are named model.norm.weight");
-  mem_free(file);
-  mem_free(to);
 }
 
 /* A parameter in a type that is not read. */
 TEST(other_types_are_refused_when_they_are_needed)
 {
-  char *from = fixture("llama3"), *to = own("%s-types", "llama3", 0),
-       *file = own("%s-types.h5", "llama3", 0), *text = NULL, *path = NULL;
+  char *to = own("%s-types", "llama3", 0), *file = own("%s-types.h5", "llama3", 0),
+       *path = keep(mem_printf("%s/model.safetensors", to));
   size_t bytes = 0;
   write_with_extra("llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight",
                    -1, to);
-  path = mem_printf("%s/model.safetensors", to);
-  must(file_read_all(path, 1 << 24, &text, &bytes));
+  char *text = read_text(path, &bytes);
   static const char *const names[] = {
       "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"",
       "\"model.norm.weight\":{\"dtype\":\""};
@@ -644,11 +616,6 @@ TEST(other_types_are_refused_when_they_are_needed)
       refused(hf_convert_import(comm, to, dir), STATUS_INPUT,
               "tensor model.norm.weight has type I32");
   }
-  mem_free(text);
-  mem_free(path);
-  mem_free(file);
-  mem_free(to);
-  mem_free(from);
 }
 
 /* --- export -------------------------------------------------------------- */
@@ -657,14 +624,14 @@ TEST(files_of_the_tokenizer_go_along)
 {
   char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0),
        *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0), *text = NULL,
-       *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
+       *config = keep(mem_printf("%s/config.json", to)),
+       *stray = keep(mem_printf("%s/README.md", to));
   struct folder_lock other = {.fd = -1};
   struct deck deck = {0};
   size_t bytes = 0;
   must(hf_convert_import(comm, from, file));
   start_deck(&deck, 0, NULL);
-  const struct hf_convert_options options = {
-      .type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
+  const struct hf_convert_options options = {DTYPE_F32, tokens, 1 << 30};
   must(model_source_resolve(comm, file, &deck));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
           "the folder holds no tokenizer.json");
@@ -683,7 +650,7 @@ TEST(files_of_the_tokenizer_go_along)
   same_file(tokens, to, "special_tokens_map.json");
   same_file(tokens, to, "chat_template.jinja");
   assert_false(file_exists(stray));
-  must(file_read_all(config, 1 << 20, &text, &bytes));
+  text = read_text(config, &bytes);
   assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
@@ -694,13 +661,6 @@ TEST(files_of_the_tokenizer_go_along)
           "is being written by another run (process");
   folder_unlock(to, &other);
   deck_destroy(&deck);
-  mem_free(text);
-  mem_free(stray);
-  mem_free(config);
-  mem_free(to);
-  mem_free(tokens);
-  mem_free(file);
-  mem_free(from);
 }
 
 /* The usual line of transformers, model.generate(**tokenizer(text)), needs this key. */
@@ -719,14 +679,12 @@ TEST(the_tokenizer_names_the_inputs_of_the_model)
   char *from = fixture("llama"), *file = own("%s-inputs.h5", "llama", 0);
   struct deck deck = {0};
   must(hf_convert_import(comm, from, file));
-  start_deck(&deck, 0, NULL);
-  must(model_source_resolve(comm, file, &deck));
+  resolve_deck(&deck, file);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *tokens = own("%s-inputs-of-%lld", "llama", (int64_t)i), *text = NULL,
          *to = own("%s-inputs-%lld", "llama", (int64_t)i),
-         *exported = mem_printf("%s/tokenizer_config.json", to);
-    const struct hf_convert_options options = {
-        .type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
+         *exported = keep(mem_printf("%s/tokenizer_config.json", to));
+    const struct hf_convert_options options = {DTYPE_F32, tokens, 1 << 30};
     size_t bytes = 0;
     if (comm_rank(comm) == 0) {
       must(file_make_folders(tokens));
@@ -735,34 +693,27 @@ TEST(the_tokenizer_names_the_inputs_of_the_model)
     }
     must(comm_barrier(comm));
     must(hf_convert_export(comm, &deck, file, to, &options));
-    must(file_read_all(exported, 1 << 20, &text, &bytes));
+    text = read_text(exported, &bytes);
     assert_string_equal(text, cases[i].exported ? cases[i].exported : cases[i].config);
-    mem_free(text);
-    mem_free(exported);
-    mem_free(to);
-    mem_free(tokens);
   }
   deck_destroy(&deck);
-  mem_free(file);
-  mem_free(from);
 }
 
 TEST(missing_files_are_named)
 {
   char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0),
        *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
-       *log = mem_printf("%s/log", dir), *text = NULL;
+       *log = keep(mem_printf("%s/log", dir)), *text = NULL;
   size_t bytes = 0;
   struct deck deck = {0};
-  const struct hf_convert_options options = {
-      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  const struct hf_convert_options options = {DTYPE_F32, from, 1 << 30};
   must(hf_convert_import(comm, from, file));
   if (comm_rank(comm) == 0)
     must(log_open_file(log));
   must(export_as(file, to, DTYPE_F32, 1 << 30));
   if (comm_rank(comm) == 0) {
     must(log_open_file(NULL));
-    must(file_read_all(log, 1 << 20, &text, &bytes));
+    text = read_text(log, &bytes);
     assert_non_null(
         strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
   }
@@ -771,12 +722,6 @@ TEST(missing_files_are_named)
   must(hf_convert_export(comm, &deck, file, again, &options));
   same_file(from, again, "generation_config.json");
   deck_destroy(&deck);
-  mem_free(text);
-  mem_free(log);
-  mem_free(again);
-  mem_free(to);
-  mem_free(file);
-  mem_free(from);
 }
 
 /* Folders are neither left nor made by what fails. */
@@ -784,11 +729,10 @@ TEST(nothing_is_left_of_what_fails)
 {
   struct deck deck = {0};
   char *from = fixture("llama"), *other = fixture("qwen3"),
-       *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
+       *init = keep(mem_printf("train.init=%s", other)), *file = own("%s-left.h5", "llama", 0),
        *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0),
        *none = own("%s-none", "llama", 0);
-  const struct hf_convert_options options = {
-      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  const struct hf_convert_options options = {DTYPE_F32, from, 1 << 30};
   must(hf_convert_import(comm, from, file));
   start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
   must(model_source_resolve(comm, other, &deck));
@@ -800,13 +744,6 @@ TEST(nothing_is_left_of_what_fails)
   must(comm_barrier(comm));
   assert_int_not_equal(access(none, F_OK), 0);
   deck_destroy(&deck);
-  mem_free(none);
-  mem_free(deep);
-  mem_free(to);
-  mem_free(file);
-  mem_free(init);
-  mem_free(other);
-  mem_free(from);
 }
 
 int main(int argc, char **argv)
