@@ -32,21 +32,8 @@ int getrusage(__rusage_who_t who, struct rusage *usage)
 
 static struct comm *world;
 static char folder[256], timeline[320], summary[320];
-
-static void check(enum status status)
-{
-  if (status)
-    fail_msg("%s", status_text());
-}
-
-static int find_op(const struct plan *plan, enum op op)
-{
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == op)
-      return i;
-  fail_msg("the plan has no %s", plan_op_name(op));
-  return -1;
-}
+static struct trace_run *run;
+static struct trace_summary sum;
 
 static void paths_of(int rank)
 {
@@ -54,15 +41,15 @@ static void paths_of(int rank)
   snprintf(summary, sizeof summary, "%s/trace/summary-%05d.txt", folder, rank);
 }
 
-static void open_trace(const struct plan *plan, double link_bytes_s, struct trace_run **out)
+static void open_trace(const struct plan *of, double link_bytes_s)
 {
   char dir[300];
   snprintf(dir, sizeof dir, "%s/trace", folder);
-  paths_of(plan->input.rank);
-  check(trace_run_open(dir, plan, link_bytes_s, out));
+  paths_of(of->input.rank);
+  must(trace_run_open(dir, of, link_bytes_s, &run));
 }
 
-static void happened(struct trace_run *run, int64_t step, int instr, double begin_ms, double end_ms)
+static void happened(int64_t step, int instr, double begin_ms, double end_ms)
 {
   trace_run_event(
       run, &(struct exec_event){
@@ -75,18 +62,17 @@ static void near(double value, double expected)
     fail_msg("%.17g, not %.17g", value, expected);
 }
 
-static void expect_beside(const struct trace_summary *sum, enum plan_part part, double seconds,
-                          double exposed_s)
+static void expect_beside(enum plan_part part, double seconds, double exposed_s)
 {
-  near(sum->beside[part].seconds, seconds);
-  near(sum->beside[part].exposed_s, exposed_s);
+  near(sum.beside[part].seconds, seconds);
+  near(sum.beside[part].exposed_s, exposed_s);
 }
 
 static char *read_summary(void)
 {
   char *text = NULL;
   size_t bytes;
-  check(file_read_all(summary, 1 << 20, &text, &bytes));
+  must(file_read_all(summary, 1 << 20, &text, &bytes));
   return text;
 }
 
@@ -108,7 +94,7 @@ static void summary_says(const char *line)
 static struct json_file open_json(const char *path)
 {
   struct json_file file;
-  check(json_read(path, 1 << 24, &file));
+  must(json_read(path, 1 << 24, &file));
   return file;
 }
 
@@ -123,29 +109,29 @@ static double field(struct json_file *file, const char *key)
 }
 
 /* Oracle: the summary, number by number. */
-static void expect_record(const struct trace_summary *sum)
+static void expect_record(void)
 {
   static const char *const names[] = {
       [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   char path[320], key[32];
   struct results *results;
   snprintf(path, sizeof path, "%s/trace/results.jsonl", folder);
-  check(results_open(path, &results));
-  check(trace_record(results, sum));
-  check(results_close(results));
+  must(results_open(path, &results));
+  must(trace_record(results, &sum));
+  must(results_close(results));
   struct json_file file = open_json(path);
-  assert_true(field(&file, "first") == (double)sum->first &&
-              field(&file, "steps") == (double)sum->steps);
-  assert_true(field(&file, "steady_steps") == (double)sum->steady_steps &&
-              field(&file, "step_s") == sum->step_s);
-  assert_true(field(&file, "exposed_idle_s") == sum->idle_s);
+  assert_true(field(&file, "first") == (double)sum.first &&
+              field(&file, "steps") == (double)sum.steps);
+  assert_true(field(&file, "steady_steps") == (double)sum.steady_steps &&
+              field(&file, "step_s") == sum.step_s);
+  assert_true(field(&file, "exposed_idle_s") == sum.idle_s);
   for (int part = 0; part < PART_NOTHING; part++) {
     snprintf(key, sizeof key, "busy_%s_s", names[part]);
-    assert_true(field(&file, key) == sum->beside[part].seconds);
+    assert_true(field(&file, key) == sum.beside[part].seconds);
     snprintf(key, sizeof key, "exposed_%s_s", names[part]);
-    assert_true(field(&file, key) == sum->beside[part].exposed_s);
+    assert_true(field(&file, key) == sum.beside[part].exposed_s);
   }
-  check(file.status);
+  must(file.status);
   json_close(&file);
   unlink(path);
 }
@@ -156,46 +142,76 @@ static void remove_files(void)
   unlink(summary);
 }
 
-/* A plan for the last but one of so many ranks, or the only one, which nothing runs. */
-static void with_plan(int ranks, const struct job_setup *setup,
-                      void (*test)(const struct plan *plan))
+static struct comm *fake;
+static struct job planned;
+static const struct plan *plan; /* which nothing runs */
+
+/* For the last but one of so many ranks, or the only one. */
+static int make_plan(int ranks, const struct job_setup *setup)
 {
-  struct comm *fake;
-  struct job job;
-  check(comm_create_fake(ranks > 1 ? ranks - 2 : 0, ranks, ranks, &fake));
-  job_plan(&job, fake, setup);
-  test(job.plan);
-  remove_files();
-  job_close(&job);
-  comm_destroy(fake);
+  must(comm_create_fake(ranks > 1 ? ranks - 2 : 0, ranks, ranks, &fake));
+  job_plan(&planned, fake, setup);
+  plan = planned.plan;
+  return 0;
 }
 
-/* For rank 1 of 3. */
-static void with_plan_of_3(void (*test)(const struct plan *plan))
+FIXTURE(of_1)
 {
-  with_plan(3, &(struct job_setup){.prefetch = 1}, test);
+  return make_plan(1, &(struct job_setup){.prefetch = 1});
+}
+
+FIXTURE(of_3)
+{
+  return make_plan(3, &(struct job_setup){.prefetch = 1});
+}
+
+FIXTURE(of_3_in_bf16)
+{
+  return make_plan(
+      3, &(struct job_setup){.prefetch = 1, .codec = "bf16", .lr_scale = {1, {{"*", "0.5"}}}});
+}
+
+FIXTURE(of_3_beside)
+{
+  return make_plan(3,
+                   &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1});
+}
+
+FIXTURE(unmake)
+{
+  remove_files();
+  job_close(&planned);
+  comm_destroy(fake);
+  return 0;
+}
+
+static int find_op(enum op op)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op)
+      return i;
+  fail_msg("the plan has no %s", plan_op_name(op));
+  return -1;
 }
 
 /* Milliseconds   compute 0 to 10 and 12 to 20, communication 2 to 3, 8 to 14 and 19 to 25: together
  * 1 + (2 + 2) + 1 of 13. */
-static void sums(const struct plan *plan)
+TEST_WITH(sums_of_events, of_3, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER),
-            reduce = find_op(plan, OP_EXCHANGE), adam = find_op(plan, OP_UPDATE);
-  open_trace(plan, 1e9, &run);
-  happened(run, 5, forward, 0, 10);
-  happened(run, 5, gather, 2, 3);
-  happened(run, 5, gather, 8, 13);
-  happened(run, 5, reduce, 12.5, 14);
-  happened(run, 6, forward, 12, 20);
-  happened(run, 6, reduce, 19, 25);
-  happened(run, 6, adam, 1, 30);
+  const int forward = find_op(OP_FORWARD), gather = find_op(OP_GATHER),
+            reduce = find_op(OP_EXCHANGE), adam = find_op(OP_UPDATE);
+  open_trace(plan, 1e9);
+  happened(5, forward, 0, 10);
+  happened(5, gather, 2, 3);
+  happened(5, gather, 8, 13);
+  happened(5, reduce, 12.5, 14);
+  happened(6, forward, 12, 20);
+  happened(6, reduce, 19, 25);
+  happened(6, adam, 1, 30);
   trace_run_set_classes(
       run, (const struct class_total[CLASS_COUNT]){
                [CLASS_PRODUCTS] = {7, 0.012, 6e12}, [CLASS_UPDATE] = {2, 0.003, 1.5e9}});
-  check(trace_run_close(run, &sum));
+  must(trace_run_close(run, &sum));
 
   assert_int_equal(sum.steps, 2);
   assert_int_equal(sum.first, 5);
@@ -204,11 +220,10 @@ static void sums(const struct plan *plan)
   assert_int_equal(sum.steady_steps, 0);
   near(sum.step_s, 0.015);
   near(sum.idle_s, 0.006);
-  expect_beside(&sum, PART_COMM, 0.013 / 2, 0.007 / 2);
-  expect_beside(&sum, PART_UPDATE, 0.029 / 2,
-                0.012 / 2); /* 1 to 30, without 0 to 10 and 12 to 20 */
-  expect_beside(&sum, PART_COPY, 0, 0);
-  expect_beside(&sum, PART_DISK, 0, 0);
+  expect_beside(PART_COMM, 0.013 / 2, 0.007 / 2);
+  expect_beside(PART_UPDATE, 0.029 / 2, 0.012 / 2); /* 1 to 30, without 0 to 10 and 12 to 20 */
+  expect_beside(PART_COPY, 0, 0);
+  expect_beside(PART_DISK, 0, 0);
   near(sum.busy_s[LANE_COMPUTE], 0.018);
   near(sum.busy_s[LANE_GATHER], 0.006);
   near(sum.busy_s[LANE_REDUCE], 0.0075);
@@ -257,18 +272,16 @@ static void timeline_says(const char *op, const char *key, const char *expected)
 }
 
 /* Two bytes an element between ranks: gathers, of parameters in fp32, stay as they are. */
-static void narrow_sums(const struct plan *plan)
+TEST_WITH(gradients_in_bf16_count_half, of_3_in_bf16, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
   char line[160];
-  const int gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_EXCHANGE);
-  open_trace(plan, 1e9, &run);
-  happened(run, 5, gather, 0, 1);
-  happened(run, 5, reduce, 1, 2);
-  happened(run, 5, find_op(plan, OP_METRICS), 2, 3);
-  happened(run, 5, find_op(plan, OP_UPDATE), 3, 4);
-  check(trace_run_close(run, &sum));
+  const int gather = find_op(OP_GATHER), reduce = find_op(OP_EXCHANGE);
+  open_trace(plan, 1e9);
+  happened(5, gather, 0, 1);
+  happened(5, reduce, 1, 2);
+  happened(5, find_op(OP_METRICS), 2, 3);
+  happened(5, find_op(OP_UPDATE), 3, 4);
+  must(trace_run_close(run, &sum));
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced =
                    (double)plan->buffer[plan->instr[reduce].use[EXCHANGE_RECEIVED].buffer].bytes,
@@ -287,13 +300,7 @@ static void narrow_sums(const struct plan *plan)
   timeline_says("METRICS", "clip", "0.5");
 }
 
-TEST(gradients_in_bf16_count_half)
-{
-  const struct job_setup setup = {.prefetch = 1, .codec = "bf16", .lr_scale = {1, {{"*", "0.5"}}}};
-  with_plan(3, &setup, narrow_sums);
-}
-
-static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
+static int find_on(enum op op, enum plan_lane lane)
 {
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == op && plan->instr[i].lane == lane)
@@ -305,56 +312,51 @@ static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
 /* Times in milliseconds; steps take 100. From 100 to 200 the compute lane has a gap of 20. In it a
  * copy of 20 ends, and a gather of 5 and an update on the device run. Work that the step before has
  * deferred is hidden. A copy of the next step begins here and continues into that step. */
-static void step_in_the_midst(const struct plan *plan, int steps)
+static void step_in_the_midst(int steps)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), fetch = find_op(plan, OP_FETCH);
-  open_trace(plan, 0, &run);
-  happened(run, 5, forward, 0, 100);
-  happened(run, 5, find_on(plan, OP_UPDATE, LANE_HOST), 110, 130);
-  happened(run, 6, forward, 100, 150);
-  happened(run, 6, forward, 170, 200);
-  happened(run, 6, fetch, 140, 160);
-  happened(run, 6, find_op(plan, OP_GATHER), 160, 165);
-  happened(run, 6, find_on(plan, OP_UPDATE, LANE_REDUCE), 165, 167);
-  happened(run, 6, find_on(plan, OP_SQUARES, LANE_REDUCE), 167,
-           169); /* is nothing of what is asked for */
-  happened(run, 7, forward, 200, 300);
-  happened(run, 7, fetch, 190, 205);
+  const int forward = find_op(OP_FORWARD), fetch = find_op(OP_FETCH);
+  open_trace(plan, 0);
+  happened(5, forward, 0, 100);
+  happened(5, find_on(OP_UPDATE, LANE_HOST), 110, 130);
+  happened(6, forward, 100, 150);
+  happened(6, forward, 170, 200);
+  happened(6, fetch, 140, 160);
+  happened(6, find_op(OP_GATHER), 160, 165);
+  happened(6, find_on(OP_UPDATE, LANE_REDUCE), 165, 167);
+  happened(6, find_on(OP_SQUARES, LANE_REDUCE), 167, 169); /* is nothing of what is asked for */
+  happened(7, forward, 200, 300);
+  happened(7, fetch, 190, 205);
   if (steps > 3)
-    happened(run, 8, forward, 300, 500);
-  check(trace_run_close(run, &sum));
+    happened(8, forward, 300, 500);
+  must(trace_run_close(run, &sum));
   assert_int_equal(sum.steps, steps);
   assert_int_equal(sum.steady_steps, steps - 2);
   const double n = steps - 2;
   near(sum.step_s, 0.100);
   near(sum.idle_s, 0.020 / n);
-  expect_beside(&sum, PART_COPY, steps > 3 ? 0.035 / n : 0.030, 0.010 / n);
-  expect_beside(&sum, PART_UPDATE, 0.022 / n, 0.002 / n);
-  expect_beside(&sum, PART_COMM, 0.005 / n, 0.005 / n);
-  expect_beside(&sum, PART_DISK, 0, 0);
+  expect_beside(PART_COPY, steps > 3 ? 0.035 / n : 0.030, 0.010 / n);
+  expect_beside(PART_UPDATE, 0.022 / n, 0.002 / n);
+  expect_beside(PART_COMM, 0.005 / n, 0.005 / n);
+  expect_beside(PART_DISK, 0, 0);
   summary_says(steps > 3
                    ? "\nThese times are of 2 steps between the first and the last traced step.\n"
                    : "\nThese times are of 1 step between the first and the last traced step.\n");
-  expect_record(&sum);
+  expect_record();
 }
 
-static void steps_in_the_midst(const struct plan *plan)
+TEST_WITH(ends_are_left_out, of_3_beside, unmake)
 {
-  step_in_the_midst(plan, 3);
-  step_in_the_midst(plan, 4);
+  step_in_the_midst(3);
+  step_in_the_midst(4);
 }
 
 /* Step 7 was released at rest, 100 ms after the end of step 6. These two steps do not count,
  * because nothing of another step overlaps them. Step 12 is no neighbour of step 10. */
-static void steps_behind_a_rest(const struct plan *plan)
+TEST_WITH(a_rest_is_left_out, of_3_beside, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), fetch = find_op(plan, OP_FETCH);
+  const int forward = find_op(OP_FORWARD), fetch = find_op(OP_FETCH);
   static const double begins_ms[] = {0, 100, 300, 400, 500, 700, 0, 900};
-  open_trace(plan, 0, &run);
+  open_trace(plan, 0);
   for (int step = 5; step <= 12; step++)
     if (step != 11) {
       const double begin_ms = begins_ms[step - 5];
@@ -363,54 +365,33 @@ static void steps_behind_a_rest(const struct plan *plan)
                                                 .rested = step == 7,
                                                 .begin_s = 1e-3 * begin_ms,
                                                 .end_s = 1e-3 * (begin_ms + 90)});
-      happened(run, step, fetch, begin_ms + 80, begin_ms + 100);
+      happened(step, fetch, begin_ms + 80, begin_ms + 100);
     }
-  check(trace_run_close(run, &sum));
+  must(trace_run_close(run, &sum));
   assert_int_equal(sum.steps, 7);
   assert_int_equal(sum.steady_steps, 2); /* 8 from 400 to 500, 9 from 500 to 700 */
   near(sum.step_s, 0.300 / 2);
   near(sum.idle_s, 0.120 / 2);
-  expect_beside(&sum, PART_COPY, 0.040 / 2, 0.020 / 2);
+  expect_beside(PART_COPY, 0.040 / 2, 0.020 / 2);
 }
 
-TEST(a_rest_is_left_out)
+TEST_WITH(one_rank_talks_to_nobody, of_1, unmake)
 {
-  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
-            steps_behind_a_rest);
-}
-
-TEST(ends_are_left_out)
-{
-  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
-            steps_in_the_midst);
-}
-
-static void no_other_rank(const struct plan *plan)
-{
-  struct trace_run *run;
-  struct trace_summary sum;
-  open_trace(plan, 0, &run);
-  happened(run, 5, find_op(plan, OP_METRICS), 0, 1);
-  check(trace_run_close(run, &sum));
-  expect_beside(&sum, PART_COMM, 0, 0);
+  open_trace(plan, 0);
+  happened(5, find_op(OP_METRICS), 0, 1);
+  must(trace_run_close(run, &sum));
+  expect_beside(PART_COMM, 0, 0);
   summary_says("overlap n/a\n");
 }
 
-TEST(one_rank_talks_to_nobody)
+TEST_WITH(spans_of_events, of_3, unmake)
 {
-  with_plan(1, &(struct job_setup){.prefetch = 1}, no_other_rank);
-}
-
-static void spans(const struct plan *plan)
-{
-  struct trace_run *run;
-  struct trace_summary sum;
   char name[96];
-  const int gather = find_op(plan, OP_GATHER);
+  const int gather = find_op(OP_GATHER);
   plan_instr_name(plan, gather, name, sizeof name);
-  open_trace(plan, 0, &run);
-  happened(run, 5, gather, 2, 3);
-  check(trace_run_close(run, &sum));
+  open_trace(plan, 0);
+  happened(5, gather, 2, 3);
+  must(trace_run_close(run, &sum));
   summary_says("overlap 0.000\n");
   summary_says("link: n/a\n");
   summary_does_not_say("operations"); /* none was measured */
@@ -431,7 +412,7 @@ static void spans(const struct plan *plan)
                       plan->input.model->unit[plan->instr[gather].unit].name);
   const int64_t bytes = plan->buffer[plan->instr[gather].use[1].buffer].bytes;
   assert_int_equal(json_get_whole(json_find(args, "bytes"), 0, INT64_MAX), bytes);
-  check(file.status);
+  must(file.status);
   json_close(&file);
 }
 
@@ -441,31 +422,29 @@ static char faults[] = "page_faults", switches[] = "context_switches",
 static struct op_counters *open_counters(void)
 {
   struct op_counters *counters;
-  check(op_counters_create(COUNT_LANES, 2, counted, &counters));
+  must(op_counters_create(COUNT_LANES, 2, counted, &counters));
   return counters;
 }
 
-static void spent(struct trace_run *run, int64_t step, int instr, int64_t a, int64_t b)
+static void spent(int64_t step, int instr, int64_t a, int64_t b)
 {
   const int64_t both[OP_COUNTERS] = {a, b};
   trace_run_event(run, &(struct exec_event){
                            .step = step, .instr = instr, .begin_s = 1, .end_s = 2, .spent = both});
 }
 
-static void counted_events(const struct plan *plan)
+TEST_WITH(counters_of_events, of_3, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD),
-            gather = find_op(plan, OP_GATHER);
+  const int forward = find_op(OP_FORWARD), backward = find_op(OP_BACKWARD),
+            gather = find_op(OP_GATHER);
   struct op_counters *counters = open_counters();
-  open_trace(plan, 0, &run);
+  open_trace(plan, 0);
   trace_run_set_counters(run, counters);
-  spent(run, 5, forward, 100, 3);
-  spent(run, 5, backward, 1000000, 0);
-  spent(run, 6, forward, 11, 4);
-  spent(run, 6, gather, -1, -1); /* not counted */
-  check(trace_run_close(run, &sum));
+  spent(5, forward, 100, 3);
+  spent(5, backward, 1000000, 0);
+  spent(6, forward, 11, 4);
+  spent(6, gather, -1, -1); /* not counted */
+  must(trace_run_close(run, &sum));
   assert_int_equal(sum.kind[OP_FORWARD].spent[0], 111);
   assert_int_equal(sum.kind[OP_FORWARD].spent[1], 7);
   assert_int_equal(sum.kind[OP_GATHER].spent[0], 0);
@@ -491,57 +470,33 @@ static void counted_events(const struct plan *plan)
   op_counters_destroy(counters);
 }
 
-static void nothing(const struct plan *plan)
+TEST_WITH(a_trace_of_nothing, of_3, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
-  open_trace(plan, 0, &run);
-  check(trace_run_close(run, &sum));
+  open_trace(plan, 0);
+  must(trace_run_close(run, &sum));
   assert_int_equal(sum.steps, 0);
   summary_says("rank 1 of 3: no step was traced\n");
-  check(trace_run_close(NULL, &sum));
+  must(trace_run_close(NULL, &sum));
   assert_int_equal(sum.steps, 0);
 }
 
-TEST(sums_of_events)
+TEST_WITH(a_folder_that_cannot_be, of_3, unmake)
 {
-  with_plan_of_3(sums);
-}
-
-TEST(spans_of_events)
-{
-  with_plan_of_3(spans);
-}
-
-TEST(counters_of_events)
-{
-  with_plan_of_3(counted_events);
-}
-
-TEST(a_trace_of_nothing)
-{
-  with_plan_of_3(nothing);
-}
-
-static void no_folder(const struct plan *plan)
-{
-  struct trace_run *run = NULL;
+  run = NULL;
   assert_int_equal(trace_run_open("/dev/null/trace", plan, 0, &run), STATUS_IO);
   assert_null(run);
 }
 
-static void full_disk(const struct plan *plan)
+TEST_WITH(a_full_disk, of_3, unmake)
 {
-  struct trace_run *run;
-  struct trace_summary sum;
   char temporary[340];
-  open_trace(plan, 0, &run); /* makes the folder */
-  check(trace_run_close(run, &sum));
+  open_trace(plan, 0); /* makes the folder */
+  must(trace_run_close(run, &sum));
   remove_files();
   snprintf(temporary, sizeof temporary, "%s.tmp", timeline);
-  open_trace(plan, 0, &run);
+  open_trace(plan, 0);
   assert_true(full_behind(temporary));
-  happened(run, 5, 0, 1, 2);
+  happened(5, 0, 1, 2);
   assert_int_equal(trace_run_close(run, &sum), STATUS_IO);
   assert_non_null(strstr(status_text(), "No space left on device"));
   assert_int_equal(sum.steps, 0);
@@ -549,20 +504,9 @@ static void full_disk(const struct plan *plan)
   assert_false(file_exists(summary));
 }
 
-TEST(a_folder_that_cannot_be)
-{
-  with_plan_of_3(no_folder);
-}
-
-TEST(a_full_disk)
-{
-  with_plan_of_3(full_disk);
-}
-
 /* The calls of a run's callback, per instruction of the traced steps. The first of them is step
  * 1. */
 struct witness {
-  struct trace_run *run;
   int n, steps;
   struct exec_event *event;
   int *seen;
@@ -580,16 +524,15 @@ static void see(void *arg, const struct exec_event *event)
     witness->spent[e] += event->spent[e];
   }
   witness->seen[place]++;
-  trace_run_event(witness->run, event);
+  trace_run_event(run, event);
 }
 
-static void witness_create(struct witness *witness, const struct plan *plan, int steps)
+static void witness_create(struct witness *witness, const struct plan *of, int steps)
 {
-  void *events, *seen;
-  check(mem_alloc(MEM_META, (size_t)(steps * plan->n) * sizeof *witness->event, &events));
-  check(mem_alloc(MEM_META, (size_t)(steps * plan->n) * sizeof *witness->seen, &seen));
-  *witness = (struct witness){.n = plan->n, .steps = steps, .event = events, .seen = seen};
-  open_trace(plan, 0, &witness->run);
+  *witness = (struct witness){.n = of->n, .steps = steps};
+  must(mem_new(MEM_META, steps * of->n, &witness->event));
+  must(mem_new(MEM_META, steps * of->n, &witness->seen));
+  open_trace(of, 0);
 }
 
 static void witness_free(struct witness *witness)
@@ -601,31 +544,30 @@ static void witness_free(struct witness *witness)
 /* A device has one clock: between two of them times are not compared. */
 static void each_waited(const struct job *job, const struct witness *witness)
 {
-  const struct plan *plan = job->plan;
-  for (int place = 0; place < witness->steps * plan->n; place++) {
-    const struct instr *instr = &plan->instr[place % plan->n];
+  const struct plan *of = job->plan;
+  for (int place = 0; place < witness->steps * of->n; place++) {
+    const struct instr *instr = &of->instr[place % of->n];
     assert_int_equal(witness->seen[place], 1);
     assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
     for (int w = 0; w < instr->n_wait; w++) {
-      const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
-      if (before >= 0 && (!job->host || plan->on_host[instr->lane] ==
-                                            plan->on_host[plan->instr[instr->wait[w].instr].lane]))
+      const int before = (place / of->n - instr->wait[w].back) * of->n + instr->wait[w].instr;
+      if (before >= 0 && (!job->host || of->on_host[instr->lane] ==
+                                            of->on_host[of->instr[instr->wait[w].instr].lane]))
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
   }
 }
 
 /* The events' numbers are the summary's, and steps 1 and 2 are a part of all steps. */
-static void expect_spent(const struct job *job, const struct witness *witness,
-                         const struct trace_summary *sum)
+static void expect_spent(const struct job *job, const struct witness *witness)
 {
   for (int e = 0; e < 2; e++) {
     int64_t of_kinds = 0, of_lanes = 0, of_run = 0;
     for (enum op op = 0; op < OP_COUNT; op++)
-      of_kinds += sum->kind[op].spent[e];
+      of_kinds += sum.kind[op].spent[e];
     for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
       const struct op_counters_sum *sums = exec_counted(job->exec, lane);
-      of_lanes += sum->spent[lane][e];
+      of_lanes += sum.spent[lane][e];
       for (enum op op = 0; sums && op < OP_COUNT; op++)
         of_run += sums[op].spent[e];
     }
@@ -641,17 +583,16 @@ TEST(every_instruction_of_a_traced_run)
   struct job_record plain = job_run(world, &setup), traced = {0};
   struct job job;
   struct witness witness;
-  struct trace_summary sum;
   struct class_total total[CLASS_COUNT];
   job_open(&job, world, &setup);
   witness_create(&witness, job.plan, 2);
   struct op_counters *counters = open_counters();
-  trace_run_set_counters(witness.run, counters);
-  check(job_reopen(&job, &(struct exec_config){.trace = see,
-                                               .trace_arg = &witness,
-                                               .trace_from = 1,
-                                               .trace_to = 3,
-                                               .counters = counters}));
+  trace_run_set_counters(run, counters);
+  must(job_reopen(&job, &(struct exec_config){.trace = see,
+                                              .trace_arg = &witness,
+                                              .trace_from = 1,
+                                              .trace_to = 3,
+                                              .counters = counters}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -659,13 +600,13 @@ TEST(every_instruction_of_a_traced_run)
   }
   traced.n = job_parameters(&job);
   traced.params = job_collect(&job);
-  check(exec_drain(job.exec));
-  check(exec_measured(job.exec, total));
+  must(exec_drain(job.exec));
+  must(exec_measured(job.exec, total));
   for (int c = 0; c < CLASS_COUNT; c++)
     assert_int_equal(total[c].calls, 0); /* the host device does not measure */
-  check(trace_run_close(witness.run, &sum));
+  must(trace_run_close(run, &sum));
   job_assert_same(&plain, &traced);
-  expect_spent(&job, &witness, &sum);
+  expect_spent(&job, &witness);
   each_waited(&job, &witness);
 
   assert_int_equal(sum.steps, 2);
@@ -691,45 +632,59 @@ TEST(every_instruction_of_a_traced_run)
 }
 
 /* A lane runs one instruction after the other, through all steps. */
-static void each_in_turn(const struct plan *plan, const struct witness *witness)
+static void each_in_turn(const struct plan *of, const struct witness *witness)
 {
   double free_s[LANE_COUNT];
   for (int lane = 0; lane < LANE_COUNT; lane++)
     free_s[lane] = -INFINITY;
-  for (int place = 0; place < witness->steps * plan->n; place++) {
-    double *from = &free_s[plan->instr[place % plan->n].lane];
+  for (int place = 0; place < witness->steps * of->n; place++) {
+    double *from = &free_s[of->instr[place % of->n].lane];
     assert_true(witness->event[place].begin_s >= *from - 1e-9);
     *from = witness->event[place].end_s;
   }
 }
 
-/* Traced steps that are followed by others before their times are read. One of them is released at
- * rest. */
+enum { STEPS = 4, RESTED = 3 };
+
+/* Traces steps 1 to 4 of so many. Step 3 is released at rest. `profile`: from step 2 on. */
+static void run_traced(struct job *job, struct witness *witness, const struct job_setup *setup,
+                       int steps, struct exec_profile *profile)
+{
+  job_open(job, world, setup);
+  witness_create(witness, job->plan, STEPS);
+  must(job_reopen(job,
+                  &(struct exec_config){
+                      .trace = see, .trace_arg = witness, .trace_from = 1, .trace_to = 1 + STEPS}));
+  exec_profile_from(job->exec, 2);
+  for (int step = 0; step < steps; step++) {
+    if (step == RESTED)
+      must(exec_drain(job->exec));
+    job_step(job, step);
+  }
+  must(exec_drain(job->exec));
+  exec_profile(job->exec, profile);
+  must(trace_run_close(run, &sum));
+}
+
+static void end_traced(struct job *job, struct witness *witness)
+{
+  remove_files();
+  witness_free(witness);
+  job_close(job);
+}
+
+/* Traced steps that are followed by others before their times are read. */
 static void trace_followed_steps(const struct job_setup *setup)
 {
-  enum { STEPS = 4, RESTED = 3 };
   struct job job;
   struct witness witness;
-  struct trace_summary sum;
-  job_open(&job, world, setup);
-  witness_create(&witness, job.plan, STEPS);
-  check(job_reopen(
-      &job, &(struct exec_config){
-                .trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
-  for (int step = 0; step < STEPS + 3; step++) {
-    if (step == RESTED)
-      check(exec_drain(job.exec));
-    job_step(&job, step);
-  }
-  check(exec_drain(job.exec));
-  check(trace_run_close(witness.run, &sum));
+  struct exec_profile profile;
+  run_traced(&job, &witness, setup, STEPS + 3, &profile);
   for (int place = 0; place < STEPS * job.plan->n; place++)
     assert_int_equal(witness.event[place].rested, 1 + place / job.plan->n == RESTED);
   each_waited(&job, &witness);
   each_in_turn(job.plan, &witness);
-  remove_files();
-  witness_free(&witness);
-  job_close(&job);
+  end_traced(&job, &witness);
 }
 
 TEST(steps_follow_each_other)
@@ -748,16 +703,16 @@ static double common_s(const struct exec_event *a, const struct exec_event *b)
 static void expect_profile(const struct job *job, const struct witness *witness, int first,
                            const struct exec_profile *profile)
 {
-  const struct plan *plan = job->plan;
+  const struct plan *of = job->plan;
   double comm_s[OP_COUNT] = {0}, hidden_s = 0;
-  for (int place = first; place < witness->steps * plan->n; place++) {
-    const struct instr *instr = &plan->instr[place % plan->n];
+  for (int place = first; place < witness->steps * of->n; place++) {
+    const struct instr *instr = &of->instr[place % of->n];
     const struct exec_event *event = &witness->event[place];
-    if (op_rows[instr->op].part != PART_COMM || plan_instr_ranks(plan, instr) == 1)
+    if (op_rows[instr->op].part != PART_COMM || plan_instr_ranks(of, instr) == 1)
       continue;
     comm_s[instr->op] += event->end_s - event->begin_s;
-    for (int other = 0; other < witness->steps * plan->n; other++)
-      if (plan->instr[other % plan->n].lane == LANE_COMPUTE)
+    for (int other = 0; other < witness->steps * of->n; other++)
+      if (of->instr[other % of->n].lane == LANE_COMPUTE)
         hidden_s += common_s(event, &witness->event[other]);
   }
   for (int op = 0; op < OP_COUNT; op++)
@@ -769,30 +724,13 @@ static void expect_profile(const struct job *job, const struct witness *witness,
 /* Steps 2 to 4, of which step 3 begins at rest. Step 1 ends next to step 2. */
 static void profile_steps(const struct job_setup *setup)
 {
-  enum { STEPS = 4, FIRST = 2, RESTED = 3 };
   struct job job;
   struct witness witness;
-  struct trace_summary sum;
   struct exec_profile profile;
-  job_open(&job, world, setup);
-  witness_create(&witness, job.plan, STEPS);
-  check(job_reopen(
-      &job, &(struct exec_config){
-                .trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
-  exec_profile_from(job.exec, FIRST);
-  for (int step = 0; step < 1 + STEPS; step++) {
-    if (step == RESTED)
-      check(exec_drain(job.exec));
-    job_step(&job, step);
-  }
-  check(exec_drain(job.exec));
-  exec_profile(job.exec, &profile);
-  check(trace_run_close(witness.run, &sum));
-  assert_int_equal(profile.steps, 1 + STEPS - FIRST);
-  expect_profile(&job, &witness, (FIRST - 1) * job.plan->n, &profile);
-  remove_files();
-  witness_free(&witness);
-  job_close(&job);
+  run_traced(&job, &witness, setup, 1 + STEPS, &profile);
+  assert_int_equal(profile.steps, STEPS - 1);
+  expect_profile(&job, &witness, job.plan->n, &profile);
+  end_traced(&job, &witness);
 }
 
 TEST(profiles_are_those_of_events)
@@ -813,17 +751,17 @@ static void run_steps(struct job *job, struct job_record *record)
       assert_int_equal(mem_calls(), calls);
     calls = mem_calls();
   }
-  check(exec_drain(job->exec));
+  must(exec_drain(job->exec));
   assert_int_equal(mem_calls(), calls);
   record->n = job_parameters(job);
   record->params = job_collect(job);
 }
 
-static int64_t instructions_of(const struct plan *plan, enum plan_lane lane, enum op op)
+static int64_t instructions_of(const struct plan *of, enum plan_lane lane, enum op op)
 {
   int64_t n = 0;
-  for (int i = 0; i < plan->n; i++)
-    n += plan->instr[i].lane == lane && plan->instr[i].op == op;
+  for (int i = 0; i < of->n; i++)
+    n += of->instr[i].lane == lane && of->instr[i].op == op;
   return n;
 }
 
@@ -850,7 +788,7 @@ TEST(a_run_that_is_counted)
     struct job job;
     job_open(&job, world, &setup);
     atomic_store(&asked, 0);
-    check(job_reopen(&job, &(struct exec_config){.counters = on ? counters : NULL}));
+    must(job_reopen(&job, &(struct exec_config){.counters = on ? counters : NULL}));
     run_steps(&job, &record[on]);
     int lanes = 0;
     for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
