@@ -68,19 +68,22 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
   return plan->buffers++;
 }
 
+/* A buffer that is no part of another one. */
+static int add_whole(struct builder *b, const char *name, int of, struct plan_buffer buffer)
+{
+  buffer.scope = scope_of(b, buffer.purpose);
+  buffer.parent = -1;
+  return add_buffer(b, name, of, buffer);
+}
+
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const struct plan_buffer buffer = {.tier = tier,
-                                     .purpose = purpose,
-                                     .scope = scope_of(b, purpose),
-                                     .dtype = dtype,
-                                     .elements = elements,
-                                     .unit = unit,
-                                     .persistent = true,
-                                     .parent = -1,
-                                     .last = INT_MAX};
-  return add_buffer(b, name, unit, buffer);
+  struct plan_buffer buffer = {.tier = tier, .purpose = purpose, .dtype = dtype, .unit = unit};
+  buffer.elements = elements;
+  buffer.persistent = true;
+  buffer.last = INT_MAX;
+  return add_whole(b, name, unit, buffer);
 }
 
 int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements)
@@ -124,16 +127,12 @@ static bool is_of_unit(enum plan_purpose purpose)
 int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,
                     enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const struct plan_buffer buffer = {.tier = tier,
-                                     .purpose = purpose,
-                                     .scope = scope_of(b, purpose),
-                                     .dtype = dtype,
-                                     .elements = elements,
-                                     .unit = is_of_unit(purpose) ? of : -1,
-                                     .parent = -1,
-                                     .first = INT_MAX,
-                                     .last = -1};
-  return add_buffer(b, name, of, buffer);
+  struct plan_buffer buffer = {.tier = tier, .purpose = purpose, .dtype = dtype};
+  buffer.elements = elements;
+  buffer.unit = is_of_unit(purpose) ? of : -1;
+  buffer.first = INT_MAX;
+  buffer.last = -1;
+  return add_whole(b, name, of, buffer);
 }
 
 int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
@@ -152,15 +151,10 @@ int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier
 int build_outside(struct builder *b, const char *name, enum plan_tier tier,
                   enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const struct plan_buffer buffer = {.tier = tier,
-                                     .purpose = purpose,
-                                     .scope = scope_of(b, purpose),
-                                     .dtype = dtype,
-                                     .elements = elements,
-                                     .unit = -1,
-                                     .parent = -1,
-                                     .last = INT_MAX};
-  return add_buffer(b, name, -1, buffer);
+  const int buffer = build_transient(b, name, -1, tier, purpose, dtype, elements);
+  b->plan->buffer[buffer].first = 0;
+  b->plan->buffer[buffer].last = INT_MAX;
+  return buffer;
 }
 
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
@@ -168,33 +162,33 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   if (!b->status)
     b->status = grow_instructions(b);
   struct instr *instr = b->status ? &b->scrap : &b->plan->instr[b->plan->n++];
+  const struct op_row *row = &op_rows[op];
+  const struct optim_settings *optim = &b->plan->input.optim;
+  const struct unit_policy *policy = unit < 0 ? NULL : &b->plan->unit[unit].policy;
+  struct attributes *attr = &instr->attr;
   *instr = (struct instr){
       .op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
-  instr->attr.group = op_rows[op].group;
-  const struct optim_settings *optim = &b->plan->input.optim;
-  if (op_rows[op].coded) {
-    instr->attr.codec = b->plan->unit[unit].policy.grads;
-    instr->attr.blocks = 1;
-  }
-  if (op == OP_MAGNITUDE || op == OP_ENCODE)
-    instr->attr.residual = b->plan->unit[unit].policy.residual;
-  if (op == OP_ENCODE)
-    instr->attr.sample = b->plan->unit[unit].policy.sample;
-  if (op_rows[op].codes_params)
-    instr->attr.codec = b->plan->unit[unit].policy.weights;
-  instr->attr.fp8 = plan_op_fp8(b->plan, op, unit);
-  if (op_rows[op].coded || op_rows[op].codes_params || op_rows[op].updates)
-    instr->attr.seed = optim->seed;
-  if (op == OP_METRICS)
-    instr->attr.clip = optim->clip;
-  if (op == OP_UPDATE || op == OP_REPAIR)
-    instr->attr.lr_scale = b->plan->unit[unit].policy.lr_scale;
-  if (op_rows[op].updates) {
-    instr->attr.optimizer = optim->name;
-    instr->attr.stochastic = optim->stochastic;
-  }
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
+  attr->group = row->group;
+  attr->fp8 = plan_op_fp8(b->plan, op, unit);
+  attr->blocks = row->coded;
+  if (row->coded || row->codes_params)
+    attr->codec = row->coded ? policy->grads : policy->weights;
+  if (row->coded || row->codes_params || row->updates)
+    attr->seed = optim->seed;
+  if (op == OP_MAGNITUDE || op == OP_ENCODE)
+    attr->residual = policy->residual;
+  if (op == OP_ENCODE)
+    attr->sample = policy->sample;
+  if (op == OP_METRICS)
+    attr->clip = optim->clip;
+  if (op == OP_UPDATE || op == OP_REPAIR)
+    attr->lr_scale = policy->lr_scale;
+  if (row->updates) {
+    attr->optimizer = optim->name;
+    attr->stochastic = optim->stochastic;
+  }
   return instr;
 }
 

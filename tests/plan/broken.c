@@ -152,25 +152,28 @@ int broken_buffer(const struct plan *plan, const char *text)
 
 static void set_attribute(struct attributes *attr, const char *name, const char *value)
 {
-  static const struct codec_ops *const codecs[] = {&codec_none, &codec_bf16, &codec_e4m3};
-  static const char *const names[] = {"none", "bf16", "e4m3"};
+  static const char *const names[] = {"none", "bf16", "e4m3", "absent"};
+  static const struct codec_ops *const codecs[] = {&codec_none, &codec_bf16, &codec_e4m3, NULL};
+  const struct {
+    const char *name;
+    int *number;
+  } numbers[] = {{"blocks", &attr->blocks},
+                 {"fp8", (int *)&attr->fp8},
+                 {"optimizer", (int *)&attr->optimizer}};
+  for (int n = 0; n < 3; n++)
+    if (strcmp(name, numbers[n].name) == 0)
+      *numbers[n].number = atoi(value);
   if (strcmp(name, "group") == 0)
     attr->group = (enum plan_group)index_of(groups, GROUP_COUNT, value);
-  else if (strcmp(name, "codec") == 0)
-    attr->codec.ops = strcmp(value, "absent") ? codecs[index_of(names, 3, value)] : NULL;
-  else if (strcmp(name, "blocks") == 0)
-    attr->blocks = atoi(value);
-  else if (strcmp(name, "clip") == 0)
+  if (strcmp(name, "codec") == 0)
+    attr->codec.ops = codecs[index_of(names, 4, value)];
+  if (strcmp(name, "clip") == 0)
     attr->clip = atof(value);
-  else if (strcmp(name, "fp8") == 0)
-    attr->fp8 = (enum fp8_use)atoi(value);
-  else if (strcmp(name, "lr_scale") == 0)
+  if (strcmp(name, "lr_scale") == 0)
     attr->lr_scale = atof(value);
-  else if (strcmp(name, "optimizer") == 0)
-    attr->optimizer = (enum optimizer)atoi(value);
-  else if (strcmp(name, "stochastic") == 0)
+  if (strcmp(name, "stochastic") == 0)
     attr->stochastic = atoi(value);
-  else
+  if (strcmp(name, "seed") == 0)
     attr->seed = (uint64_t)atoi(value);
 }
 
@@ -275,11 +278,4 @@ void broken_rows(const struct broken_row *rows, size_t n)
     broken_change(plan, rows[r].change);
     broken_refused(plan, rows[r].words);
   }
-}
-
-void broken_without(const struct point *point, enum op op, int unit, const char *words)
-{
-  struct plan *plan = broken_start(point);
-  broken_delete(plan, fixture_find(plan, op, unit, -1));
-  broken_refused(plan, words);
 }

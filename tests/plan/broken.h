@@ -62,8 +62,4 @@ void broken_rows(const struct broken_row *rows, size_t n);
 void broken_change(struct plan *plan, const char *change);
 int broken_buffer(const struct plan *plan, const char *name);
 
-/* A sound plan without the first such instruction of a unit (-1: of any) is refused with these
- * words. */
-void broken_without(const struct point *point, enum op op, int unit, const char *words);
-
 #endif

@@ -169,47 +169,29 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
   model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
   for (int u = 1; u <= model->blocks; u++)
     model->unit[u].fp8 = point->fp8 && u != 2 ? FP8_PRODUCTS : FP8_NOTHING;
-  return (struct plan_input){.mode = point->mode,
-                             .rank = rank,
-                             .ranks = point->ranks,
-                             .strategy = point->strategy,
-                             .capacity = 40,
-                             .prefetch = point->prefetch,
-                             .model = model,
-                             .device = point->half ? &fixture_half : &fixture_device,
-                             .threads = 1,
-                             .optim = {.name = point->optim},
-                             .shape = {.ranks = point->ranks,
-                                       .group = point->group,
-                                       .replicas = point->ranks / point->group,
-                                       .local_ranks = point->local_ranks,
-                                       .rank_batch = 2 * point->micros,
-                                       .micro_batch = 2,
-                                       .micros = point->micros,
-                                       .sequence = 16},
-                             .policy = {.reduce_every_micro = point->reduce_every_micro,
-                                        .gathered = point->gathered,
-                                        .activations = pattern_of(point),
-                                        .keep_working = point->keep_working,
-                                        .host_state = point->host,
-                                        .params_full = point->params_full,
-                                        .cpu_reduce = point->cpu_reduce,
-                                        .one_node = point->one_node,
-                                        .immediate = point->immediate,
-                                        .speculative = point->speculative,
-                                        .tight = point->tight,
-                                        .moments = point->moments,
-                                        .grads.codec = point->codec,
-                                        .feedback = point->feedback,
-                                        .weights.codec = point->weights,
-                                        .difference = point->difference,
-                                        .residual = point->residual,
-                                        .units = {point->mixed, {{"h.1", "none"}}},
-                                        .lr_scale = lr_scale_of(point),
-                                        .sample = point->sample,
-                                        .across_nodes = point->local_ranks > 0,
-                                        .nvme_state = point->nvme_state,
-                                        .resident = point->resident}};
+  const struct deck_units mixed = {point->mixed, {{"h.1", "none"}}};
+  /* clang-format off */
+  return (struct plan_input){
+      .mode = point->mode, .rank = rank, .ranks = point->ranks, .strategy = point->strategy,
+      .capacity = 40, .prefetch = point->prefetch, .model = model, .threads = 1,
+      .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
+      .shape = {
+          .ranks = point->ranks, .group = point->group, .replicas = point->ranks / point->group,
+          .local_ranks = point->local_ranks, .rank_batch = 2 * point->micros, .micro_batch = 2,
+          .micros = point->micros, .sequence = 16},
+      .policy = {
+          .reduce_every_micro = point->reduce_every_micro, .gathered = point->gathered,
+          .activations = pattern_of(point), .keep_working = point->keep_working,
+          .host_state = point->host, .params_full = point->params_full,
+          .cpu_reduce = point->cpu_reduce, .one_node = point->one_node,
+          .immediate = point->immediate, .speculative = point->speculative,
+          .tight = point->tight, .moments = point->moments, .grads.codec = point->codec,
+          .feedback = point->feedback, .weights.codec = point->weights,
+          .difference = point->difference, .residual = point->residual, .units = mixed,
+          .lr_scale = lr_scale_of(point), .sample = point->sample,
+          .across_nodes = point->local_ranks > 0, .nvme_state = point->nvme_state,
+          .resident = point->resident}};
+  /* clang-format on */
 }
 
 /* ---- a point as text ---- */

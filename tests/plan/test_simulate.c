@@ -264,16 +264,12 @@ static struct plan_forecast hand_forecast(const struct hand *hand, const struct 
   return out;
 }
 
-static const struct plan_rates all_rates = {.gemm_flops = 1e9,
-                                            .memory_bytes = 1e12,
-                                            .link_bytes = 4e4,
-                                            .link_latency_s = 1e-3,
-                                            .h2d_bytes = 2e3,
-                                            .d2h_bytes = 5e3,
-                                            .host_bytes = 1e4,
-                                            .host_link_bytes = 8e3,
-                                            .disk_write_bytes = 1e3,
-                                            .disk_read_bytes = 4e3};
+/* clang-format off */
+static const struct plan_rates all_rates = {
+    .gemm_flops = 1e9, .memory_bytes = 1e12, .link_bytes = 4e4, .link_latency_s = 1e-3,
+    .h2d_bytes = 2e3, .d2h_bytes = 5e3, .host_bytes = 1e4, .host_link_bytes = 8e3,
+    .disk_write_bytes = 1e3, .disk_read_bytes = 4e3};
+/* clang-format on */
 
 /* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
 TEST(copies_between_tiers_take_their_rates)
@@ -808,16 +804,12 @@ TEST(an_update_on_the_host_takes_the_bytes_of_its_types)
               (elements * (4 + 8 + 8 + 2) + results) / 1e6);
 }
 
-static const struct plan_rates tier_rates = {.gemm_flops = 1e9,
-                                             .memory_bytes = 1e9,
-                                             .link_bytes = 1e8,
-                                             .link_latency_s = 1e-6,
-                                             .h2d_bytes = 4e7,
-                                             .d2h_bytes = 5e7,
-                                             .host_bytes = 8e7,
-                                             .host_link_bytes = 3e7,
-                                             .disk_write_bytes = 2e7,
-                                             .disk_read_bytes = 3e7};
+/* clang-format off */
+static const struct plan_rates tier_rates = {
+    .gemm_flops = 1e9, .memory_bytes = 1e9, .link_bytes = 1e8, .link_latency_s = 1e-6,
+    .h2d_bytes = 4e7, .d2h_bytes = 5e7, .host_bytes = 8e7, .host_link_bytes = 3e7,
+    .disk_write_bytes = 2e7, .disk_read_bytes = 3e7};
+/* clang-format on */
 
 /* All of them four times as fast, which changes no mantissa. */
 static struct plan_rates faster(struct plan_rates rates)
