@@ -165,6 +165,17 @@ static bool guesses(const struct call *call)
   return call->n == 1 || !is_clipped(&call->exec->results[(call->n - 1) % KEPT].outcome);
 }
 
+/* The update by the pending gradient, which leaves the working copy. */
+static enum status settle_pending(const struct call *call, const struct update *op,
+                                  void *const *state)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state,
+                                      NULL};
+  return optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, op, &arrays);
+}
+
 /* This step's update changes the working copy alone, because it may be clipped: `next`. */
 static enum status speculate(const struct call *call, struct update next, void *const *state)
 {
@@ -173,14 +184,11 @@ static enum status speculate(const struct call *call, struct update next, void *
   const bool waits = call->n - 1 > call->exec->settled;
   const struct update known = waits ? pending_update(call) : (struct update){0};
   if (!guesses(call))
-    return waits ? optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
-                                &known, use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state,
-                                NULL)
-                 : STATUS_OK;
+    return waits ? settle_pending(call, &known, state) : STATUS_OK;
+  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
+                                      use(call, UPDATE_WORKING)};
   return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
-                         waits ? &known : NULL, use(call, UPDATE_PENDING), &next,
-                         use(call, UPDATE_GRADS), use(call, UPDATE_MASTER), state,
-                         use(call, UPDATE_WORKING));
+                         waits ? &known : NULL, use(call, UPDATE_PENDING), &next, &arrays);
 }
 
 enum status run_update(const struct call *call)
@@ -198,10 +206,11 @@ enum status run_update(const struct call *call)
     return speculate(call, op, state);
   if (use(call, UPDATE_DIRECTION))
     status = update_matrices(call, &op);
+  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
+                                      use(call, UPDATE_WORKING)};
   return status ? status
                 : optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, &op,
-                               use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
-                               use(call, UPDATE_WORKING));
+                               &arrays);
 }
 
 enum status run_repair(const struct call *call)
@@ -215,9 +224,10 @@ enum status run_repair(const struct call *call)
   for (int s = 0; s < RULE_STATES; s++)
     state[s] = use(call, REPAIR_STATE + s);
   op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
+  const struct optim_arrays arrays = {use(call, REPAIR_MASTER), use(call, REPAIR_GRADS), state,
+                                      use(call, REPAIR_WORKING)};
   return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, NULL, NULL,
-                         &op, use(call, REPAIR_GRADS), use(call, REPAIR_MASTER), state,
-                         use(call, REPAIR_WORKING));
+                         &op, &arrays);
 }
 
 /* The gradient of the last step is the pending one of a step after it. */
@@ -234,8 +244,7 @@ static enum status settle(struct exec *exec, int index)
   void *state[PLAN_MAX_STATE];
   for (int s = 0; s < PLAN_MAX_STATE; s++)
     state[s] = use(&call, UPDATE_STATE + s);
-  return optim_update(call.lane, &plan->unit[instr->unit].segments, plan->unit[instr->unit].owned,
-                      &op, use(&call, UPDATE_MASTER), use(&call, UPDATE_PENDING), state, NULL);
+  return settle_pending(&call, &op, state);
 }
 
 enum status exec_settle(struct exec *exec)

@@ -87,19 +87,26 @@ int64_t optim_state_offset(const struct optim_segments *segments, int state, int
 int64_t optim_state_elements(const struct optim_segments *segments, int state,
                              struct layout_range r);
 
-/* One pass over flat range r of the unit, except whole matrices. The pointers master, grad and copy
- * (NULL: none) are at element r.begin, in op's types. The pointer state[s] is at the elements that
- * the range keeps. The call sets op's rule, its `first` to the place in the flat unit, and no decay
- * for exempt parameters. Local, on `lane`, as the functions below. */
+/* Arrays of a flat range r. master, grad and copy (NULL: none) are at element r.begin, in the types
+ * of the update. state[s] is at the elements that the range keeps. */
+struct optim_arrays {
+  void *master;
+  const void *grad;
+  void *const *state;
+  void *copy;
+};
+
+/* One pass over range r of the unit, except whole matrices. The call sets op's rule, its `first` to
+ * the place in the flat unit, and no decay for exempt parameters. Local, on `lane`, as the
+ * functions below. */
 enum status optim_update(struct lane *lane, const struct optim_segments *segments,
-                         struct layout_range r, const struct update *op, void *master,
-                         const void *grad, void *const *state, void *copy);
+                         struct layout_range r, const struct update *op,
+                         const struct optim_arrays *a);
 
 /* The same for two updates one after another, as device.h's speculate(). known: NULL: none. */
 enum status optim_speculate(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, const struct update *known, const void *pending,
-                            const struct update *next, const void *grad, void *master,
-                            void *const *state, void *copy);
+                            const struct update *next, const struct optim_arrays *a);
 
 /* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the type that the
  * device computes in. Only elements of whole matrices are read and written.

@@ -39,10 +39,11 @@ static struct update pass_of(const struct update *op, enum optimizer rule,
 }
 
 enum status optim_update(struct lane *lane, const struct optim_segments *segments,
-                         struct layout_range r, const struct update *op, void *master,
-                         const void *grad, void *const *state, void *copy)
+                         struct layout_range r, const struct update *op,
+                         const struct optim_arrays *a)
 {
-  for (int i = 0; i < segments->n; i++) {
+  enum status status = STATUS_OK;
+  for (int i = 0; i < segments->n && !status; i++) {
     const struct optim_segment *segment = &segments->at[i];
     const struct layout_range part = part_of(segments, i, r);
     if (segment->rows || part.begin >= part.end)
@@ -50,22 +51,20 @@ enum status optim_update(struct lane *lane, const struct optim_segments *segment
     const struct update pass = pass_of(op, segments->ops->rule, segment, part.begin);
     const int64_t at = part.begin - r.begin;
     void *states[OPTIM_STATES] = {NULL};
-    states_at(segments, i, r, part.begin, op->states, state, states);
-    enum status status = lane->device->ops->update(
-        lane, part.end - part.begin, &pass, element(master, op->master, at),
-        element(grad, op->grad, at), states, element(copy, op->copy, at));
-    if (status)
-      return status;
+    states_at(segments, i, r, part.begin, op->states, a->state, states);
+    status = lane->device->ops->update(
+        lane, part.end - part.begin, &pass, element(a->master, op->master, at),
+        element(a->grad, op->grad, at), states, element(a->copy, op->copy, at));
   }
-  return STATUS_OK;
+  return status;
 }
 
 enum status optim_speculate(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, const struct update *known, const void *pending,
-                            const struct update *next, const void *grad, void *master,
-                            void *const *state, void *copy)
+                            const struct update *next, const struct optim_arrays *a)
 {
-  for (int i = 0; i < segments->n; i++) {
+  enum status status = STATUS_OK;
+  for (int i = 0; i < segments->n && !status; i++) {
     const struct optim_segment *segment = &segments->at[i];
     const struct layout_range part = part_of(segments, i, r);
     if (segment->rows || part.begin >= part.end)
@@ -75,15 +74,13 @@ enum status optim_speculate(struct lane *lane, const struct optim_segments *segm
                         before = pass_of(known ? known : next, rule, segment, part.begin);
     const int64_t at = part.begin - r.begin;
     void *states[OPTIM_STATES] = {NULL};
-    states_at(segments, i, r, part.begin, next->states, state, states);
-    enum status status = lane->device->ops->speculate(
+    states_at(segments, i, r, part.begin, next->states, a->state, states);
+    status = lane->device->ops->speculate(
         lane, part.end - part.begin, known ? &before : NULL, element(pending, next->grad, at),
-        &after, element(grad, next->grad, at), element(master, next->master, at), states,
-        element(copy, next->copy, at));
-    if (status)
-      return status;
+        &after, element(a->grad, next->grad, at), element(a->master, next->master, at), states,
+        element(a->copy, next->copy, at));
   }
-  return STATUS_OK;
+  return status;
 }
 
 /* SGD's step of length -1 from zero is the direction. */

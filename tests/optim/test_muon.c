@@ -171,8 +171,9 @@ static void step(const struct optim_segments *segments, const struct update *op,
                               bytes(optim_transform_workspace(segments, DTYPE_F32, r))));
     assert_ok(optim_apply(lanes[i % LANE_SIZES], segments, r, op, master + r.begin, mine,
                           copy + r.begin));
-    assert_ok(optim_update(lanes[i % LANE_SIZES], segments, r, op, master + r.begin, grad + r.begin,
-                           (void **)shard[i].state, copy + r.begin));
+    const struct optim_arrays arrays = {master + r.begin, grad + r.begin, (void **)shard[i].state,
+                                        copy + r.begin};
+    assert_ok(optim_update(lanes[i % LANE_SIZES], segments, r, op, &arrays));
   }
 }
 

@@ -150,8 +150,9 @@ static const struct update some_step = {.lr = 0.01f,
 static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r,
                    const struct update *op, struct owned *o)
 {
-  must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin,
-                    (void *[]){o->m + r.begin, o->v + r.begin}, NULL));
+  void *const state[] = {o->m + r.begin, o->v + r.begin};
+  must(optim_update(f->lane, segments, r, op,
+                    &(struct optim_arrays){o->master + r.begin, o->grad + r.begin, state, NULL}));
 }
 
 static void assert_same(const struct owned *a, const struct owned *b)
@@ -209,8 +210,8 @@ TEST_WITH(test_update_of_small_types, set_up, tear_down)
     dtype_convert(whole[i], type[i], from[i], DTYPE_F32, (size_t)flat);
     dtype_convert(parts[i], type[i], from[i], DTYPE_F32, (size_t)flat);
   }
-  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1],
-                    (void **)&whole[2], whole[4]));
+  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op,
+                    &(struct optim_arrays){whole[0], whole[1], (void **)&whole[2], whole[4]}));
   for (int64_t begin = 0, length = 1; begin < flat;
        begin += length, length = length * 3 % 409 + 1) {
     char *at[ARRAYS];
@@ -219,7 +220,7 @@ TEST_WITH(test_update_of_small_types, set_up, tear_down)
     op.first = 12345; /* is set by the call */
     must(optim_update(f->lane, &segments,
                       (struct layout_range){begin, begin + length < flat ? begin + length : flat},
-                      &op, at[0], at[1], (void **)&at[2], at[4]));
+                      &op, &(struct optim_arrays){at[0], at[1], (void **)&at[2], at[4]}));
   }
   for (int i = 0; i < ARRAYS; i++) {
     assert_memory_equal(whole[i], parts[i], (size_t)flat * sizeof(float));
