@@ -20,20 +20,41 @@
 
 enum { WORKERS = 3, PAGES = 500, SLEEPS = 10 };
 
-static void check(enum status status)
+static struct op_counters *counters;
+static struct op_counters_lane *lane;
+static struct team *team;
+static int64_t spent[OP_COUNTERS];
+
+/* `names`: with commas between them. */
+static enum status create(const char *names)
 {
-  if (status)
-    fail_msg("%s", status_text());
+  static char text[256];
+  char *name[OP_COUNTERS + 1];
+  int n = 0;
+  snprintf(text, sizeof text, "%s", names);
+  for (char *next = strtok(text, ","); next; next = strtok(NULL, ","))
+    name[n++] = next;
+  counters = NULL;
+  return op_counters_create(COUNT_LANES, n, name, &counters);
 }
 
-static struct op_counters *named(int n, char *names[])
+/* A lane with so many workers; 1: no team. */
+static void open_lane(int workers)
 {
-  struct op_counters *counters;
-  check(op_counters_create(COUNT_LANES, n, names, &counters));
-  return counters;
+  must(workers > 1 ? team_create(workers, NULL, &team) : STATUS_OK);
+  must(op_counters_lane_create(counters, team, &lane));
+  must(op_counters_start(lane));
 }
 
-static int event_of(const struct op_counters *counters, const char *key)
+static void close_lane(void)
+{
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
+  team_destroy(team);
+  team = NULL;
+}
+
+static int event_of(const char *key)
 {
   for (int e = 0; e < op_counters_events(counters); e++)
     if (!strcmp(op_counters_key(counters, e), key))
@@ -41,10 +62,9 @@ static int event_of(const struct op_counters *counters, const char *key)
   return -1;
 }
 
-static void refused(char *name, const char *says)
+static void refused(const char *name, const char *says)
 {
-  struct op_counters *counters = NULL;
-  assert_int_not_equal(op_counters_create(COUNT_LANES, 1, &name, &counters), STATUS_OK);
+  assert_int_not_equal(create(name), STATUS_OK);
   assert_null(counters);
   if (!strstr(status_text(), says) || !strstr(status_text(), name) ||
       !strstr(status_text(), "run.counters=auto"))
@@ -222,21 +242,15 @@ static void spend(void *arg, int worker, int workers)
 
 TEST(each_thread_is_counted_by_lane_and_kind)
 {
-  static char name[] = "auto", *names[] = {name};
-  struct team *team;
-  struct op_counters_lane *lane;
-  int64_t spent[OP_COUNTERS];
   const long line =
       sysconf(_SC_LEVEL1_DCACHE_LINESIZE) > 0 ? sysconf(_SC_LEVEL1_DCACHE_LINESIZE) : 64;
   reset();
-  struct op_counters *counters = named(1, names);
+  must(create("auto"));
   assert_string_equal(op_counters_note(counters), "");
   assert_int_equal(op_counters_events(counters), 7);
-  const int ins = event_of(counters, "instructions"), cyc = event_of(counters, "cycles"),
-            l3 = event_of(counters, "l3_misses"), memory = event_of(counters, "memory_bytes");
-  check(team_create(WORKERS, NULL, &team));
-  check(op_counters_lane_create(counters, team, &lane));
-  check(op_counters_start(lane));
+  const int ins = event_of("instructions"), cyc = event_of("cycles"), l3 = event_of("l3_misses"),
+            memory = event_of("memory_bytes");
+  open_lane(WORKERS);
   assert_int_equal(atomic_load(&registered), WORKERS - 1); /* this one is PAPI's own */
   const int64_t calls = mem_calls();
   for (int times = 1; times <= 4; times++) {
@@ -259,34 +273,26 @@ TEST(each_thread_is_counted_by_lane_and_kind)
   assert_int_equal(sums[OP_BACKWARD].count, 1);
   assert_int_equal(sums[OP_BACKWARD].spent[ins], 600 * 4);
   assert_int_equal(sums[OP_UPDATE].count, 0);
-  op_counters_stop(lane);
-  op_counters_lane_destroy(lane);
-  team_destroy(team);
+  close_lane();
   op_counters_destroy(counters);
   nothing_is_left();
 }
 
 TEST(events_are_chosen_by_name)
 {
-  static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses",
-              *names[] = {memory, other, misses_};
-  struct op_counters_lane *lane;
-  int64_t spent[OP_COUNTERS];
   reset();
   most_events = 2; /* memory_bytes and l3_misses are one */
-  struct op_counters *counters = named(3, names);
+  must(create("memory_bytes,perf::FIZZ,l3_misses"));
   assert_int_equal(op_counters_events(counters), 3);
   assert_string_equal(op_counters_key(counters, 1), "perf::FIZZ");
-  check(op_counters_lane_create(counters, NULL, &lane));
-  check(op_counters_start(lane));
+  open_lane(1);
   op_counters_begin(lane);
   fizz += 5;
   misses += 2;
   op_counters_end(lane, OP_LOAD, spent);
   assert_int_equal(spent[1], 5);
   assert_int_equal(spent[2], 2);
-  op_counters_stop(lane);
-  op_counters_lane_destroy(lane);
+  close_lane();
   op_counters_destroy(counters);
   nothing_is_left();
 }
@@ -294,13 +300,11 @@ TEST(events_are_chosen_by_name)
 /* auto goes without, and says so once; a name that was asked for does not. */
 TEST(refused_counters_are_reported)
 {
-  static char all[] = "auto", *names[] = {all}, cyc[] = "cycles", unknown[] = "perf::BUZZ",
-              ins[] = "instructions", *two[] = {cyc, ins};
   reset();
-  refused(unknown, "papi_native_avail");
+  refused("perf::BUZZ", "papi_native_avail");
   refuse_with = PAPI_EPERM;
-  refused(cyc, "kernel.perf_event_paranoid=2");
-  struct op_counters *counters = named(1, names);
+  refused("cycles", "kernel.perf_event_paranoid=2");
+  must(create("auto"));
   assert_int_equal(op_counters_events(counters), 3);
   assert_string_equal(op_counters_key(counters, 0), "task_clock_ns");
   const char *cure = strstr(op_counters_note(counters), "kernel.perf_event_paranoid=2");
@@ -310,13 +314,13 @@ TEST(refused_counters_are_reported)
   op_counters_destroy(counters);
   refuse_with =
       PAPI_ECMP_DISABLED; /* what PAPI says instead where it has read the setting itself */
-  refused(cyc, "kernel.perf_event_paranoid=2");
+  refused("cycles", "kernel.perf_event_paranoid=2");
 
   refuse_with = PAPI_ENOEVNT;
   refuse_code = PAPI_L3_TCM;
-  counters = named(1, names);
+  must(create("auto"));
   assert_int_equal(op_counters_events(counters), 5);
-  assert_int_equal(event_of(counters, "l3_misses"), -1);
+  assert_int_equal(event_of("l3_misses"), -1);
   assert_int_equal(strncmp(op_counters_note(counters),
                            "l3_misses is not counted: not available on this machine",
                            strlen("l3_misses is not counted: not available on this machine")),
@@ -326,7 +330,7 @@ TEST(refused_counters_are_reported)
 
   reset();
   most_events = 1;
-  assert_int_equal(op_counters_create(COUNT_LANES, 2, two, &counters), STATUS_LIBRARY);
+  assert_int_equal(create("cycles,instructions"), STATUS_LIBRARY);
   assert_non_null(
       strstr(status_text(), "run.counters: instructions: PAPI: PAPI_add_event: made up"));
   nothing_is_left();
@@ -335,13 +339,9 @@ TEST(refused_counters_are_reported)
 /* Counters are an extra: the run goes on. */
 TEST(a_lane_that_cannot_be_read_is_lost)
 {
-  static char ins[] = "instructions", *names[] = {ins};
-  struct op_counters_lane *lane;
-  int64_t spent[OP_COUNTERS];
   reset();
-  struct op_counters *counters = named(1, names);
-  check(op_counters_lane_create(counters, NULL, &lane));
-  check(op_counters_start(lane));
+  must(create("instructions"));
+  open_lane(1);
   for (int i = 0; i < 4; i++) {
     op_counters_begin(lane);
     instructions += 10;
@@ -351,15 +351,13 @@ TEST(a_lane_that_cannot_be_read_is_lost)
   }
   assert_int_equal(op_counters_sums(lane)[OP_LOAD].count, 1);
   assert_int_equal(op_counters_sums(lane)[OP_LOAD].spent[0], 10);
-  op_counters_stop(lane);
-  op_counters_lane_destroy(lane);
+  close_lane();
 
-  check(op_counters_lane_create(counters, NULL, &lane));
+  must(op_counters_lane_create(counters, NULL, &lane));
   refuse_with = PAPI_EPERM; /* since the counters was created */
   assert_int_equal(op_counters_start(lane), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "perf_event_paranoid"));
-  op_counters_stop(lane);
-  op_counters_lane_destroy(lane);
+  close_lane();
   op_counters_destroy(counters);
   nothing_is_left();
 }
@@ -368,12 +366,11 @@ TEST(a_lane_that_cannot_be_read_is_lost)
 
 TEST(a_build_without_papi)
 {
-  static char all[] = "auto", cyc[] = "cycles", *names[] = {all};
-  struct op_counters *counters = named(1, names);
+  must(create("auto"));
   assert_int_equal(op_counters_events(counters), 3);
   assert_non_null(strstr(op_counters_note(counters), "--with-papi"));
   op_counters_destroy(counters);
-  refused(cyc, "--with-papi");
+  refused("cycles", "--with-papi");
 }
 
 #endif
@@ -414,20 +411,13 @@ static void between(int64_t value, double least, double most)
 
 TEST(the_kernels_account_of_each_thread)
 {
-  static char clock[] = "task_clock", faults[] = "page_faults", switches[] = "context_switches",
-              *names[] = {clock, faults, switches};
   enum {
     ALL_PAGES = PAGES * WORKERS * (WORKERS + 1) / 2,
     SHADOW = 4
   }; /* ThreadSanitizer's shadow of a page has pages of its own */
-  struct team *team;
-  struct op_counters_lane *lane;
-  int64_t spent[OP_COUNTERS];
-  struct op_counters *counters = named(3, names);
+  must(create("task_clock,page_faults,context_switches"));
   assert_string_equal(op_counters_note(counters), "");
-  check(team_create(WORKERS, NULL, &team));
-  check(op_counters_lane_create(counters, team, &lane));
-  check(op_counters_start(lane));
+  open_lane(WORKERS);
   work(NULL, 0, 1); /* on this thread, before: not counted */
   atomic_store(&cpu_ns, 0);
   op_counters_begin(lane);
@@ -440,20 +430,18 @@ TEST(the_kernels_account_of_each_thread)
   op_counters_end(lane, OP_FORWARD, spent);
   between(spent[1], 0, PAGES / 2.0); /* no more than what a spin costs */
   assert_int_equal(op_counters_sums(lane)[OP_FORWARD].count, 2);
-  op_counters_stop(lane);
-  op_counters_lane_destroy(lane);
-  team_destroy(team);
+  close_lane();
   op_counters_destroy(counters);
 }
 
 TEST(too_many_events)
 {
+  const int n = OP_COUNTERS + 1;
   static char faults[] = "page_faults", *names[OP_COUNTERS + 1];
-  struct op_counters *counters = NULL;
-  for (int i = 0; i <= OP_COUNTERS; i++)
+  counters = NULL;
+  for (int i = 0; i < n; i++)
     names[i] = faults;
-  assert_int_equal(op_counters_create(COUNT_LANES, OP_COUNTERS + 1, names, &counters),
-                   STATUS_INTERNAL);
+  assert_int_equal(op_counters_create(COUNT_LANES, n, names, &counters), STATUS_INTERNAL);
   assert_null(counters);
 }
 
