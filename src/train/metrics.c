@@ -282,16 +282,18 @@ static void record_names(struct train_run *run)
   record_codec(run);
 }
 
-static void record_step_times(struct train_run *run)
+void train_record_times(struct train_run *run, const char *prefix, double unit)
 {
+  static const int percentiles[] = {50, 90, 95};
   const bool any = run->metrics.timed > 0;
-  struct stats *stats = &run->stats;
-  struct results *results = run->results;
-  results_int(results, "timed_steps", run->metrics.timed);
-  results_real(results, "step_time_ms_mean", any ? ms * stats_mean(stats) : NAN);
-  results_real(results, "step_time_ms_p50", any ? ms * stats_percentile(stats, 50) : NAN);
-  results_real(results, "step_time_ms_p90", any ? ms * stats_percentile(stats, 90) : NAN);
-  results_real(results, "step_time_ms_p95", any ? ms * stats_percentile(stats, 95) : NAN);
+  char key[48];
+  snprintf(key, sizeof key, "%smean", prefix);
+  results_real(run->results, key, any ? unit * stats_mean(&run->stats) : NAN);
+  for (int i = 0; i < 3; i++) {
+    snprintf(key, sizeof key, "%sp%d", prefix, percentiles[i]);
+    results_real(run->results, key,
+                 any ? unit * stats_percentile(&run->stats, percentiles[i]) : NAN);
+  }
 }
 
 static void record_communication(struct train_run *run, const struct exec_profile *profile)
@@ -383,15 +385,6 @@ static void record_quality(struct train_run *run)
   results_int(results, "clipped_steps", m->clipped);
 }
 
-static void record_memory(struct train_run *run, int64_t used)
-{
-  const struct exec_memory *memory = &run->job->memory;
-  const int64_t arenas =
-      memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
-  results_real(run->results, "mem_peak_alloc_gb", per_gb * (double)arenas);
-  results_real(run->results, "mem_peak_reserved_gb", per_gb * (double)used);
-}
-
 /* A start that continues a run does not know earlier results. */
 static void record_target(struct train_run *run)
 {
@@ -405,12 +398,17 @@ static void record_target(struct train_run *run)
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
 {
   const struct exec_profile *profile = &run->metrics.profile;
+  const struct exec_memory *memory = &run->job->memory;
+  const int64_t arenas =
+      memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
   record_names(run);
-  record_step_times(run);
+  results_int(run->results, "timed_steps", run->metrics.timed);
+  train_record_times(run, "step_time_ms_", ms);
   record_communication(run, profile);
   record_bytes(run, varying);
   record_codec_costs(run, profile);
   record_quality(run);
-  record_memory(run, used);
+  results_real(run->results, "mem_peak_alloc_gb", per_gb * (double)arenas);
+  results_real(run->results, "mem_peak_reserved_gb", per_gb * (double)used);
   record_target(run);
 }

@@ -189,6 +189,8 @@ void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures errors of messages: adds them up over ranks, and records them.
  * Collective. */
 enum status train_measure_messages(struct train_run *run);
+/* The mean and percentiles of the seconds of timed steps, times `unit`: PREFIXmean, PREFIXp50. */
+void train_record_times(struct train_run *run, const char *prefix, double unit);
 /* Fields of the record of the run, which is open. After train_take_profile(). used: bytes of
  * memory that the process has on its device. varying: bytes of messages of varying length that all
  * ranks have sent. On rank 0. */

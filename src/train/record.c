@@ -232,12 +232,8 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "loss", run->last.result.loss);
   results_real(run->results, "seconds", clock_s() - run->start_s);
   results_real(run->results, "save_seconds", run->save_s);
-  const bool timed = run->metrics.timed > 0;
-  const double mean = timed ? stats_mean(&run->stats) : NAN;
-  results_real(run->results, "step_mean", mean);
-  results_real(run->results, "step_p50", timed ? stats_percentile(&run->stats, 50) : NAN);
-  results_real(run->results, "step_p90", timed ? stats_percentile(&run->stats, 90) : NAN);
-  results_real(run->results, "step_p95", timed ? stats_percentile(&run->stats, 95) : NAN);
+  const double mean = run->metrics.timed > 0 ? stats_mean(&run->stats) : NAN;
+  train_record_times(run, "step_", 1);
   results_real(run->results, "tokens_per_s", (double)train_step_tokens(run) / mean);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
   results_int(run->results, "arena_bytes",
