@@ -396,11 +396,8 @@ static enum status prepare(struct generation *g)
                       "the tokenizer it was trained with",
                       tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer),
                       (long long)V);
-  enum status status =
-      mem_alloc(MEM_DATA, (size_t)g->capacity * sizeof *g->token, (void **)&g->token);
-  if (!status && is_root(g))
-    status = mem_alloc(MEM_DATA, (size_t)V * sizeof *g->scratch, (void **)&g->scratch);
-  return status;
+  const enum status status = mem_new(MEM_DATA, g->capacity, &g->token);
+  return status || !is_root(g) ? status : mem_new(MEM_DATA, V, &g->scratch);
 }
 
 static double rate(const struct speed *speed)

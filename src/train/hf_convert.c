@@ -37,7 +37,7 @@ static enum status make_tensors(struct comm *comm, const struct model *model, io
 {
   struct io_tensor *tensors = NULL;
   const int n = weights_count(model);
-  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof *tensors, (void **)&tensors);
+  enum status status = mem_new(MEM_META, n, &tensors);
   if (status)
     return status;
   for (int u = 0, t = 0; u < model->units; u++)
@@ -115,8 +115,7 @@ static enum status open_import(struct import *import)
   if (!status)
     status = safetensors_folder_open(import->dir, &import->folder);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(import->model) * sizeof *import->from,
-                       (void **)&import->from);
+    status = mem_new(MEM_META, weights_count(import->model), &import->from);
   return status ? status : make_tensors(import->comm, import->model, read_piece, &import->tensors);
 }
 
@@ -414,8 +413,7 @@ static enum status open_export(struct export *export)
   if (!status)
     status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(export->model) * sizeof *export->shapes,
-                       (void **)&export->shapes);
+    status = mem_new(MEM_META, weights_count(export->model), &export->shapes);
   if (status)
     return status;
   for (int t = 0; t < weights_count(export->model); t++) {

@@ -8,14 +8,8 @@
 
 enum status stats_create(int64_t room, struct stats *out)
 {
-  double *seconds;
-  if (room < 1)
-    room = 1;
-  const enum status status = mem_alloc(MEM_META, (size_t)room * sizeof *seconds, (void **)&seconds);
-  if (status)
-    return status;
-  *out = (struct stats){.room = room, .seconds = seconds};
-  return STATUS_OK;
+  *out = (struct stats){.room = room < 1 ? 1 : room};
+  return mem_new(MEM_META, out->room, &out->seconds);
 }
 
 void stats_destroy(struct stats *stats)
