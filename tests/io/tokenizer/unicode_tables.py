@@ -3,9 +3,10 @@
 Rust library `tokenizers` classifies characters. Its regular expressions are those of Oniguruma, and
 its normalizer knows an older Unicode.
 
-split: each code point at which the class changes, followed by a hexadecimal digit for the class
-       from there on: 0 other, 1 letter, 2 number, 3 white space.
-nfc:   first and last of the characters that NFC may change or join to the character before them.
+split: the length of each run of code points of one class, followed by a hexadecimal digit for the
+       class: 0 other, 1 letter, 2 number, 3 white space.
+nfc:   the lengths of runs of characters, in turn: NFC leaves them alone, and NFC may change them or
+       join them to the character before them.
 """
 
 import sys
@@ -16,7 +17,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 CODES = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
 
 
-def class_changes():
+def class_runs():
     text = "".join(map(chr, CODES))
     classes = [0] * 0x110001
     for number, pattern in ((1, r"\p{L}+"), (2, r"\p{N}+"), (3, r"\s+")):
@@ -25,12 +26,12 @@ def class_changes():
         ).pre_tokenize_str(text):
             for c in text[begin:end]:
                 classes[ord(c)] = number
-    return [
-        f"0x{c:x}{classes[c]}" for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]
-    ]
+    begins = [c for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]]
+    ends = begins[1:] + [0x110000]
+    return [f"0x{end - c:x}{classes[c]}" for c, end in zip(begins, ends)]
 
 
-def active_ranges():
+def active_runs():
     nfc = normalizers.NFC().normalize_str
     active = set()
     for c in CODES:
@@ -48,16 +49,14 @@ def active_ranges():
         ):
             active.add(int(parts[1], 16))
     active.update(range(0x1161, 0x1176), range(0x11A8, 0x11C3))
-    return [
-        f"{{0x{c:x}, 0x{next(e for e in range(c, 0x110001) if e + 1 not in active):x}}}"
-        for c in sorted(active)
-        if c - 1 not in active
-    ]
+    borders = [c for c in range(0x110000) if (c in active) != (c - 1 in active)]
+    lengths = [end - begin for begin, end in zip([0] + borders, borders)]
+    return [f"{gap},{length}" for gap, length in zip(lengths[::2], lengths[1::2])]
 
 
 LINE = "   "
-for entry in class_changes() if sys.argv[1] == "split" else active_ranges():
-    if len(LINE) + len(entry) + 2 > 138:
+for entry in class_runs() if sys.argv[1] == "split" else active_runs():
+    if len(LINE) + len(entry) + 2 > 101:
         print(LINE)
         LINE = "   "
     LINE += f" {entry},"
