@@ -6,6 +6,7 @@
 
 #include <hdf5.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,24 +289,17 @@ TEST(test_small_shares)
 
 /* ---- settings */
 
-/* Tokens of the only shard of a split. */
-static void check_only_shard(const char *name, const int32_t *tokens, int64_t n)
+/* Tokens of the only shard, which end a text. */
+static void check_only_shard(const int32_t *tokens, int64_t n)
 {
+  struct stream found = {0};
   char path[600];
-  uint16_t found[64];
-  hsize_t count = 0;
-  snprintf(path, sizeof path, "%s/%s", out, name);
-  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  assert_true(file >= 0);
-  hid_t dataset = H5Dopen2(file, "tokens", H5P_DEFAULT), space = H5Dget_space(dataset);
-  assert_int_equal(H5Sget_simple_extent_dims(space, &count, NULL), 1);
-  assert_true(count <= 64 && (int64_t)count == n);
-  assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, found) >= 0);
+  snprintf(path, sizeof path, "%s/train-00000-00000.h5", out);
+  check_shard(path, (uint16_t)tokens[n - 1], &found);
+  assert_int_equal(found.n, n);
   for (int64_t i = 0; i < n; i++)
-    assert_int_equal(found[i], tokens[i]);
-  H5Sclose(space);
-  H5Dclose(dataset);
-  assert_true(H5Fclose(file) >= 0);
+    assert_int_equal(found.token[i], tokens[i]);
+  mem_free(found.token);
 }
 
 /* Also the number of records that are left out, which a repeated call reads from the shards. */
@@ -342,7 +336,7 @@ TEST(test_invalid)
     assert_int_equal(result.bytes, replaces ? 8 : 4);
     assert_int_equal(result.skipped, cases[i].skipped);
     if (root)
-      check_only_shard("train-00000-00000.h5", replaces ? plain : two, replaces ? 9 : 6);
+      check_only_shard(replaces ? plain : two, replaces ? 9 : 6);
     if (root)
       corpus_put(in, cases[i].name, cases[i].text, strlen(cases[i].text));
     everybody_waits();
@@ -380,7 +374,7 @@ TEST(test_special)
     OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
     tokens[n] = tokenizer_end_of_text(tokenizer);
     if (root)
-      check_only_shard("train-00000-00000.h5", tokens, n + 1);
+      check_only_shard(tokens, n + 1);
     everybody_waits();
     config.special_as_text = !as_text;
     config.input = &(char *){in};
@@ -612,16 +606,18 @@ TEST(test_empty_corpus)
 {
   char file[600];
   snprintf(file, sizeof file, "%s/c.jsonl", in);
+  static const char *const rows[][3] = {{"a.txt", "", "the corpus is empty"},
+                                        {"b.txt", " \n ", "nothing but white space"},
+                                        {"b.txt", "One only.", "the corpus is one document"}};
   struct prepare_config config = config_for(&(char *){in});
   if (root)
     OK(file_make_folders(in));
   everybody_waits();
   check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
-  put_in("a.txt", "", 0);
-  check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
-  put_in("b.txt", " \n ", 3);
-  check_nothing_left(&config, STATUS_INPUT, "nothing but white space");
-  put_in("b.txt", "One document only.", 18);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    put_in(rows[i][0], rows[i][1], strlen(rows[i][1]));
+    check_nothing_left(&config, STATUS_INPUT, rows[i][2]);
+  }
   config.val = 1e-9;
   check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
   config.val = 1 - 1e-9;
@@ -641,12 +637,11 @@ TEST(test_usage)
   put_in("a.txt", "text", 4);
   struct prepare_config good = config_for(&(char *){in}), config = good;
   struct prepare_result result;
-  config.val = 1;
-  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents is 1");
-  config.val = -0.1;
-  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
-  config.val = (double)__builtin_nanf("");
-  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
+  static const double shares[] = {1, -0.1, NAN};
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+    config.val = shares[i];
+    check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
+  }
   config = good;
   config.shard_tokens = 0;
   check_nothing_left(&config, STATUS_USAGE, "a shard of 0 tokens");
