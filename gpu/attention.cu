@@ -160,39 +160,28 @@ unsigned grid_of(int64_t batch, int64_t heads, int64_t tokens)
   return (unsigned)pieces_of(batch * heads * tokens, WARPS);
 }
 
-template <typename T> void run_forward(const gpu_launch *launch, const attention *op)
+} // namespace
+
+void gpu_attention(const gpu_launch *launch, const attention *op)
 {
   const float scale = 1.0f / sqrtf((float)op->head_width);
-  forward<T>
-      <<<grid_of(op->batch, op->heads, op->tokens), WARPS * 32, 0, launch->stream>>>(*op, scale);
+  const unsigned grid = grid_of(op->batch, op->heads, op->tokens);
+  with_bf16(launch->bf16, [&](auto t) {
+    forward<decltype(t)><<<grid, WARPS * 32, 0, launch->stream>>>(*op, scale);
+  });
 }
 
-template <typename T> void run_backward(const gpu_launch *launch, const attention_backward *op)
+void gpu_attention_backward(const gpu_launch *launch, const attention_backward *op)
 {
   const attention *f = &op->forward;
   const float scale = 1.0f / sqrtf((float)f->head_width);
   float *delta = (float *)f->work;
   const unsigned queries = grid_of(f->batch, f->heads, f->tokens),
                  keys = grid_of(f->batch, f->kv_heads, f->tokens);
-  row_dots<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta);
-  query_gradient<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);
-  key_gradient<T><<<keys, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);
-}
-
-} // namespace
-
-void gpu_attention(const gpu_launch *launch, const attention *op)
-{
-  if (launch->bf16)
-    run_forward<bf16>(launch, op);
-  else
-    run_forward<float>(launch, op);
-}
-
-void gpu_attention_backward(const gpu_launch *launch, const attention_backward *op)
-{
-  if (launch->bf16)
-    run_backward<bf16>(launch, op);
-  else
-    run_backward<float>(launch, op);
+  with_bf16(launch->bf16, [&](auto t) {
+    using T = decltype(t);
+    row_dots<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta);
+    query_gradient<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);
+    key_gradient<T><<<keys, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);
+  });
 }

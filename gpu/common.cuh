@@ -255,15 +255,35 @@ static inline void with_packs(const gpu_launch *launch, int64_t C, int64_t strid
     run(packs<float, 1>());
 }
 
-/* Runs run() with a value of the type: fp32, bf16 or fp16. */
-template <typename F> static inline void with_dtype(enum dtype type, const F &run)
+/* Run run() with a value of the type that a kernel is compiled for. Of fp32 and bf16: */
+template <typename F> static inline void with_bf16(bool is_bf16, const F &run)
 {
-  if (type == DTYPE_BF16)
+  if (is_bf16)
     run(bf16());
-  else if (type == DTYPE_F16)
-    run(__half());
   else
     run(0.0f);
+}
+/* Of fp32, bf16 and fp16: */
+template <typename F> static inline void with_dtype(enum dtype type, const F &run)
+{
+  if (type == DTYPE_F16)
+    run(__half());
+  else
+    with_bf16(type == DTYPE_BF16, run);
+}
+
+/* Run run() with the constant that a kernel is compiled for. */
+template <typename F> static inline void with_bool(bool value, const F &run)
+{
+  if (value)
+    run(std::true_type());
+  else
+    run(std::false_type());
+}
+/* The first of N that is `value`. */
+template <int... N, typename F> static inline void with_int(int value, const F &run)
+{
+  (void)((value == N && (run(std::integral_constant<int, N>()), true)) || ...);
 }
 
 static inline int64_t pieces_of(int64_t n, int64_t size)

@@ -576,10 +576,10 @@ void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name:                                                                               \
-    if (type == DTYPE_BF16)                                                                        \
-      run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, (bf16 *)out);  \
-    else                                                                                           \
-      run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, (float *)out); \
+    with_bf16(type == DTYPE_BF16, [&](auto to) {                                                   \
+      run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode,                \
+                                   (decltype(to) *)out);                                           \
+    });                                                                                            \
     break;
 void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
                     const void *messages, int64_t stride, enum quant_mode mode, enum dtype type,

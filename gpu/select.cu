@@ -475,8 +475,7 @@ void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int pa
 void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts,
                  const slots *slots, enum scatter_mode mode, enum dtype type, void *out)
 {
-  if (type == DTYPE_BF16)
-    scatter_as(launch->stream, *op, n, parts, *slots, mode, (bf16 *)out);
-  else
-    scatter_as(launch->stream, *op, n, parts, *slots, mode, (float *)out);
+  with_bf16(type == DTYPE_BF16, [&](auto t) {
+    scatter_as(launch->stream, *op, n, parts, *slots, mode, (decltype(t) *)out);
+  });
 }

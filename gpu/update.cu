@@ -210,30 +210,15 @@ template <typename R, typename G, typename M, typename C> void run_types(const u
   run_update<1>(call, a, wide, call.n);
 }
 
-template <typename R, typename G, typename M> void run_states(const update_call &call)
-{
-  if (call.op->copy == DTYPE_BF16)
-    run_types<R, G, M, bf16>(call);
-  else
-    run_types<R, G, M, float>(call);
-}
-
-template <typename R, typename G> void run_gradient(const update_call &call)
-{
-  if (call.op->states == DTYPE_BF16)
-    run_states<R, G, bf16>(call);
-  else if (call.op->states == DTYPE_F16)
-    run_states<R, G, __half>(call);
-  else
-    run_states<R, G, float>(call);
-}
-
 template <typename R> void run_rule(const update_call &call)
 {
-  if (call.op->grad == DTYPE_BF16)
-    run_gradient<R, bf16>(call);
-  else
-    run_gradient<R, float>(call);
+  const update *op = call.op;
+  with_bf16(op->grad == DTYPE_BF16, [&](auto g) {
+    with_dtype(op->states, [&](auto m) {
+      with_bf16(op->copy == DTYPE_BF16,
+                [&](auto c) { run_types<R, decltype(g), decltype(m), decltype(c)>(call); });
+    });
+  });
 }
 
 } // namespace
