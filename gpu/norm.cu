@@ -83,7 +83,103 @@ template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(
 template <int P, bool RMS, bool ADD, bool CODED>
 constexpr int FEWEST = (P == 16 && RMS && CODED && !ADD) ? 4 : 0;
 
+/* A thread's packs of a row: elements first + p * step, as long as they are below C. */
+struct strip {
+  int first, step, C;
+};
+
+struct statistics {
+  float mean, rstd;
+};
+
+/* The row at element `at`, or its sum with op.add, which is stored too. */
+template <typename T, int W, int P, bool ADD>
+__device__ __forceinline__ void load_row(const row_norm &op, int64_t at, const strip &s,
+                                         pack<T, W> (&a)[P])
+{
+  pack<T, W> b[P];
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    const int c = s.first + p * s.step;
+    if (c < s.C) {
+      a[p] = load_once<T, W>((const T *)op.x + at + c);
+      if constexpr (ADD)
+        b[p] = load_once<T, W>((const T *)op.add + at + c);
+    }
+  }
+#pragma unroll
+  for (int p = 0; ADD && p < P; p++) {
+    const int c = s.first + p * s.step;
+    if (c >= s.C)
+      break;
+    float v[W];
+    for (int i = 0; i < W; i++)
+      v[i] = to_float(a[p].at[i]) + to_float(b[p].at[i]);
+    a[p] = rounded<T, W>(v);
+    store<T, W>((T *)op.sum + at + c, a[p]);
+  }
+}
+
+/* The sum of f(x) over the row. */
+template <typename T, int W, int P, typename F>
+__device__ __forceinline__ float sum_row(pack<T, W> (&a)[P], const strip &s, float *shared,
+                                         const F &f)
+{
+  float sum = 0;
+  keep_packed<T, W, P>(a);
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    if (s.first + p * s.step >= s.C)
+      break;
+    for (int i = 0; i < W; i++)
+      sum += f(to_float(a[p].at[i]));
+  }
+  return row_sum<P>(sum, shared);
+}
+
+/* The mean (0 for the root mean square), and one over the deviation. */
+template <bool RMS, typename T, int W, int P>
+__device__ __forceinline__ statistics row_moments(const row_norm &op, pack<T, W> (&a)[P],
+                                                  const strip &s, float *shared)
+{
+  float mean = 0, squares;
+  if constexpr (RMS) {
+    squares = sum_row(a, s, shared, [](float x) { return x * x; });
+  } else {
+    mean = sum_row(a, s, shared, [](float x) { return x; }) / (float)op.C;
+    squares = sum_row(a, s, shared, [mean](float x) { return (x - mean) * (x - mean); });
+  }
+  return {mean, rsqrtf(squares / (float)op.C + op.eps)};
+}
+
 /* CODED: y is op.code and op.scale. A tile is 16 packs, which 16 neighbouring threads have. */
+template <bool RMS, bool CODED, typename T, int W, int P>
+__device__ __forceinline__ void store_row(const row_norm &op, pack<T, W> (&a)[P], const strip &s,
+                                          statistics of, int64_t row, T *y, seen_tiles *seen)
+{
+  keep_packed<T, W, P>(a);
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    const int c = s.first + p * s.step;
+    if (c >= s.C)
+      break;
+    const pack<T, W> gamma = load<T, W>((const T *)op.gamma + c);
+    pack<T, W> beta;
+    if (!RMS)
+      beta = load<T, W>((const T *)op.beta + c);
+    float v[W];
+    for (int i = 0; i < W; i++) {
+      const float hat = (to_float(a[p].at[i]) - of.mean) * of.rstd;
+      v[i] = RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]);
+    }
+    if constexpr (CODED)
+      code_tile(rounded<T, W>(v), op.code + row * op.C + c, op.scale + c / FP8_TILE * op.rows + row,
+                seen);
+    else
+      store<T, W>(y + c, rounded<T, W>(v));
+  }
+}
+
 template <typename T, int W, int P, bool RMS, bool ADD, bool CODED>
 __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS,
                                   FEWEST<P, RMS, ADD, CODED>)
@@ -94,94 +190,19 @@ __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THR
   const bool there = piece < op.rows * op.groups;
   int64_t row = 0, group = 0;
   split(there ? piece : 0, op.groups, &row, &group);
-  const int64_t at = row * op.x_stride + group * op.C;
-  const int C = there ? (int)op.C : 0, first = (int)threadIdx.x * W, step = (int)blockDim.x * W;
+  const strip s = {(int)threadIdx.x * W, (int)blockDim.x * W, there ? (int)op.C : 0};
   pack<T, W> a[P];
-  if constexpr (ADD) {
-    pack<T, W> b[P];
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-      const int c = first + p * step;
-      if (c < C) {
-        a[p] = load_once<T, W>((const T *)op.x + at + c);
-        b[p] = load_once<T, W>((const T *)op.add + at + c);
-      }
-    }
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-      const int c = first + p * step;
-      if (c >= C)
-        break;
-      float v[W];
-      for (int i = 0; i < W; i++)
-        v[i] = to_float(a[p].at[i]) + to_float(b[p].at[i]);
-      a[p] = rounded<T, W>(v);
-      store<T, W>((T *)op.sum + at + c, a[p]);
-    }
-  } else {
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-      const int c = first + p * step;
-      if (c < C)
-        a[p] = load_once<T, W>((const T *)op.x + at + c);
-    }
-  }
-  keep_packed<T, W, P>(a);
-  float sum = 0;
-#pragma unroll
-  for (int p = 0; p < P; p++) {
-    if (first + p * step >= C)
-      break;
-    for (int i = 0; i < W; i++)
-      sum += RMS ? to_float(a[p].at[i]) * to_float(a[p].at[i]) : to_float(a[p].at[i]);
-  }
-  float mean = 0, squares = row_sum<P>(sum, shared);
-  if (!RMS) {
-    mean = squares / (float)op.C;
-    squares = 0;
-    keep_packed<T, W, P>(a);
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-      if (first + p * step >= C)
-        break;
-      for (int i = 0; i < W; i++) {
-        const float d = to_float(a[p].at[i]) - mean;
-        squares += d * d;
-      }
-    }
-    squares = row_sum<P>(squares, shared);
-  }
-  const float rstd = rsqrtf(squares / (float)op.C + op.eps);
+  load_row<T, W, P, ADD>(op, row * op.x_stride + group * op.C, s, a);
+  const statistics of = row_moments<RMS>(op, a, s, shared);
   if (!CODED && !there)
     return;
   if (there && threadIdx.x == 0) {
-    op.rstd[piece] = rstd;
+    op.rstd[piece] = of.rstd;
     if (!RMS)
-      op.mean[piece] = mean;
+      op.mean[piece] = of.mean;
   }
-  T *y = (T *)op.y + row * op.y_stride + group * op.C;
   seen_tiles seen;
-  keep_packed<T, W, P>(a);
-#pragma unroll
-  for (int p = 0; p < P; p++) {
-    const int c = first + p * step;
-    if (c >= C)
-      break;
-    const pack<T, W> gamma = load<T, W>((const T *)op.gamma + c);
-    pack<T, W> beta;
-    if (!RMS)
-      beta = load<T, W>((const T *)op.beta + c);
-    float v[W];
-    for (int i = 0; i < W; i++) {
-      const float hat = (to_float(a[p].at[i]) - mean) * rstd;
-      v[i] = RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]);
-    }
-    if constexpr (CODED)
-      code_tile(rounded<T, W>(v), op.code + row * op.C + c, op.scale + c / FP8_TILE * op.rows + row,
-                &seen);
-    else
-      store<T, W>(y + c, rounded<T, W>(v));
-  }
+  store_row<RMS, CODED>(op, a, s, of, row, (T *)op.y + row * op.y_stride + group * op.C, &seen);
   if constexpr (CODED)
     tally_block(seen, tally);
 }
@@ -199,48 +220,33 @@ template <int W> shape forward_shape(int64_t C)
   return {packs, warps_of(pieces_of(all, packs)), 1};
 }
 
-template <typename T, int W, int P, bool CODED>
-void launch_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
-{
-  const dim3 block(s.threads, s.rows);
-  const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
-  if (op->mean)
-    op->add ? forward<T, W, P, false, true, CODED>
-        <<<grid, block, 0, launch->stream>>>(*op, launch->tally)
-            : forward<T, W, P, false, false, CODED>
-        <<<grid, block, 0, launch->stream>>>(*op, launch->tally);
-  else
-    op->add ? forward<T, W, P, true, true, CODED>
-        <<<grid, block, 0, launch->stream>>>(*op, launch->tally)
-            : forward<T, W, P, true, false, CODED>
-        <<<grid, block, 0, launch->stream>>>(*op, launch->tally);
-}
-
 template <typename T, int W, int P>
 void run_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
 {
+  const dim3 block(s.threads, s.rows);
+  const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
+  const auto coded = [&](auto is_coded) {
+    with_bool(!op->mean, [&](auto rms) {
+      with_bool(op->add, [&](auto add) {
+        forward<T, W, P, rms.value, add.value, is_coded.value>
+            <<<grid, block, 0, launch->stream>>>(*op, launch->tally);
+      });
+    });
+  };
   if constexpr (sizeof(T) == 2 && W == TILE_EACH)
-    if (op->code)
-      return launch_forward<T, W, P, true>(launch, op, s);
-  launch_forward<T, W, P, false>(launch, op, s);
+    with_bool(op->code, coded);
+  else
+    coded(std::false_type());
 }
 
 template <typename T, int W> void choose_forward(const gpu_launch *launch, const row_norm *op)
 {
   const shape s = forward_shape<W>(op->C);
-  if (s.packs == MOST_PACKS<W>)
-    return run_forward<T, W, MOST_PACKS<W>>(launch, op, s);
-  if (s.packs == 16)
-    return run_forward<T, W, 16>(launch, op, s);
-  if constexpr (W > 1) {
-    if (s.packs == 1)
-      return run_forward<T, W, 1>(launch, op, s);
-    if (s.packs == 3)
-      return run_forward<T, W, 3>(launch, op, s);
-    if (s.packs == 4)
-      return run_forward<T, W, 4>(launch, op, s);
-    return run_forward<T, W, 8>(launch, op, s);
-  }
+  const auto run = [&](auto packs) { run_forward<T, W, packs.value>(launch, op, s); };
+  if constexpr (W > 1)
+    with_int<MOST_PACKS<W>, 16, 1, 3, 4, 8>(s.packs, run);
+  else
+    with_int<MOST_PACKS<W>, 16>(s.packs, run);
 }
 
 /* --- backward ------------------------------------------------------------ */
@@ -330,10 +336,6 @@ __device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T,
   __pipeline_commit();
 }
 
-struct statistics {
-  float mean, rstd;
-};
-
 template <bool RMS>
 __device__ __forceinline__ statistics statistics_of(const row_norm_backward &op, int64_t piece)
 {
@@ -371,50 +373,48 @@ __device__ void leave_sums(const row_norm_backward &op, int array, const float s
   }
 }
 
-/* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean
- * square. */
-template <typename T, int W, int P, bool RMS>
-__global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const row_norm_backward op)
+/* Pack p of an operand of a row, from the thread's shared memory or from `from`. */
+template <typename T, int W, int P>
+__device__ __forceinline__ pack<T, W> row_pack(const ring<T, W, P> &mine, int stage, operand what,
+                                               int p, const T *from)
 {
-  constexpr int STAGES = STAGES_OF<W, P>;
-  extern __shared__ int4 room[];
-  __shared__ float2 shared[2][MOST_THREADS / 32];
-  const ring<T, W, P> mine = {room + threadIdx.y * blockDim.x + threadIdx.x,
-                              (int)(blockDim.x * blockDim.y)};
-  const int64_t pieces = op.rows * op.groups, step = (int64_t)gridDim.x * blockDim.y;
-  const int C = (int)op.C;
-  float dgamma[P][W], dbeta[P][W];
+  if constexpr (STAGES_OF < W, P >> 0)
+    return *mine.at(stage, what, p);
+  else
+    return load<T, W>(from);
+}
+
+/* A thread's columns: weights, and the sums of their gradients over its rows. */
+template <typename T, int W, int P> struct columns {
   pack<T, W> gamma[P];
-  int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-#pragma unroll
-  for (int stage = 0; stage < STAGES; stage++)
-    fetch(op, mine, stage, piece + stage * step);
-#pragma unroll
-  for (int p = 0; p < P; p++) {
-    const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
-    if (c < C)
-      gamma[p] = load<T, W>((const T *)op.gamma + c);
-    for (int i = 0; i < W; i++)
-      dgamma[p][i] = dbeta[p][i] = 0;
+  float dgamma[P][W], dbeta[P][W];
+  static __device__ __forceinline__ int at(int p)
+  {
+    return (p * (int)blockDim.x + (int)threadIdx.x) * W;
   }
-  int stage = 0, turn = 0;
-  statistics now = statistics_of<RMS>(op, piece);
-  /* All threads of a block take the same number of turns, with a row or without, because short rows
-   * share a warp. */
-  for (int64_t first = piece - threadIdx.y; first < pieces; first += step, piece += step) {
-    const place<T> at = place_of<T>(op, piece);
-    const statistics next = statistics_of<RMS>(op, piece + step);
-    if (STAGES > 0)
-      __pipeline_wait_prior(STAGES > 0 ? STAGES - 1 : 0);
-    keep_packed<T, W, P>(gamma);
-    float2 sum = make_float2(0, 0); /* of g, and of g hat */
+  __device__ __forceinline__ void start(const row_norm_backward &op)
+  {
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
-      if (!at.there || c >= C)
+      if (at(p) < (int)op.C)
+        gamma[p] = load<T, W>((const T *)op.gamma + at(p));
+      for (int i = 0; i < W; i++)
+        dgamma[p][i] = dbeta[p][i] = 0;
+    }
+  }
+  /* Adds a row. Returns the thread's part of the sums of g and of g hat. */
+  __device__ __forceinline__ float2 add(const row_norm_backward &op, const ring<T, W, P> &mine,
+                                        int stage, const place<T> &row, statistics now)
+  {
+    float2 sum = make_float2(0, 0);
+    keep_packed<T, W, P>(gamma);
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+      const int c = at(p);
+      if (!row.there || c >= (int)op.C)
         break;
-      const pack<T, W> x = STAGES > 0 ? *mine.at(stage, X, p) : load<T, W>(at.x + c);
-      const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
+      const pack<T, W> x = row_pack(mine, stage, X, p, row.x + c),
+                       dy = row_pack(mine, stage, DY, p, row.dy + c);
       for (int i = 0; i < W; i++) {
         const float d = to_float(dy.at[i]), hat = (to_float(x.at[i]) - now.mean) * now.rstd,
                     g = d * to_float(gamma[p].at[i]);
@@ -424,28 +424,65 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
         sum.y += g * hat;
       }
     }
-    sum = team_sum<P>(sum, shared[turn] + threadIdx.y * (blockDim.x / 32));
-    const float mean_g = RMS ? 0 : sum.x / (float)C, mean_dot = sum.y / (float)C;
+    return sum;
+  }
+  /* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean
+   * square. */
+  __device__ __forceinline__ void store_dx(const row_norm_backward &op, const ring<T, W, P> &mine,
+                                           int stage, const place<T> &row, statistics now,
+                                           float2 mean) const
+  {
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
-      if (!at.there || c >= C)
+      const int c = at(p);
+      if (!row.there || c >= (int)op.C)
         break;
-      const pack<T, W> x = STAGES > 0 ? *mine.at(stage, X, p) : load<T, W>(at.x + c);
-      const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
+      const pack<T, W> x = row_pack(mine, stage, X, p, row.x + c),
+                       dy = row_pack(mine, stage, DY, p, row.dy + c);
       float d[W];
       for (int i = 0; i < W; i++) {
         const float hat = (to_float(x.at[i]) - now.mean) * now.rstd,
                     g = to_float(dy.at[i]) * to_float(gamma[p].at[i]);
-        d[i] = now.rstd * (g - mean_g - hat * mean_dot);
+        d[i] = now.rstd * (g - mean.x - hat * mean.y);
       }
       if (op.dx_accumulate) {
-        const pack<T, W> before = STAGES > 0 ? *mine.at(stage, DX, p) : load<T, W>(at.dx + c);
+        const pack<T, W> before = row_pack(mine, stage, DX, p, (const T *)row.dx + c);
         for (int i = 0; i < W; i++)
           d[i] += to_float(before.at[i]);
       }
-      store<T, W>(at.dx + c, rounded<T, W>(d));
+      store<T, W>(row.dx + c, rounded<T, W>(d));
     }
+  }
+};
+
+template <typename T, int W, int P, bool RMS>
+__global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const row_norm_backward op)
+{
+  constexpr int STAGES = STAGES_OF<W, P>;
+  extern __shared__ int4 room[];
+  __shared__ float2 shared[2][MOST_THREADS / 32];
+  const ring<T, W, P> mine = {room + threadIdx.y * blockDim.x + threadIdx.x,
+                              (int)(blockDim.x * blockDim.y)};
+  const int64_t pieces = op.rows * op.groups, step = (int64_t)gridDim.x * blockDim.y;
+  columns<T, W, P> own;
+  int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+#pragma unroll
+  for (int stage = 0; stage < STAGES; stage++)
+    fetch(op, mine, stage, piece + stage * step);
+  own.start(op);
+  int stage = 0, turn = 0;
+  statistics now = statistics_of<RMS>(op, piece);
+  /* All threads of a block take the same number of turns, with a row or without, because short rows
+   * share a warp. */
+  for (int64_t first = piece - threadIdx.y; first < pieces; first += step, piece += step) {
+    const place<T> row = place_of<T>(op, piece);
+    const statistics next = statistics_of<RMS>(op, piece + step);
+    if (STAGES > 0)
+      __pipeline_wait_prior(STAGES > 0 ? STAGES - 1 : 0);
+    const float2 sum = team_sum<P>(own.add(op, mine, stage, row, now),
+                                   shared[turn] + threadIdx.y * (blockDim.x / 32));
+    own.store_dx(op, mine, stage, row, now,
+                 make_float2(RMS ? 0 : sum.x / (float)(int)op.C, sum.y / (float)(int)op.C));
     if (STAGES > 0)
       fetch(op, mine, stage, piece + STAGES * step);
     stage = stage + 1 < STAGES ? stage + 1 : 0;
@@ -455,9 +492,9 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
   if (!op.dgamma && !op.dbeta)
     return;
   __pipeline_wait_prior(0); /* the columns take the place of the rows */
-  leave_sums<W, P>(op, 0, dgamma, reinterpret_cast<float *>(room));
+  leave_sums<W, P>(op, 0, own.dgamma, reinterpret_cast<float *>(room));
   if (!RMS)
-    leave_sums<W, P>(op, 1, dbeta, reinterpret_cast<float *>(room));
+    leave_sums<W, P>(op, 1, own.dbeta, reinterpret_cast<float *>(room));
 }
 
 /* At most `threads` threads per block; rows is 0 if one row takes more. At most 4 packs per thread,
@@ -507,35 +544,25 @@ bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const s
 template <typename T, int W, bool RMS>
 bool try_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
 {
-  if (s.packs == MOST_PACKS<W>)
-    return run_backward<T, W, MOST_PACKS<W>, RMS>(launch, op, s);
-  if constexpr (W > 1) {
-    if (s.packs == 1)
-      return run_backward<T, W, 1, RMS>(launch, op, s);
-    if (s.packs == 2)
-      return run_backward<T, W, 2, RMS>(launch, op, s);
-    if (s.packs == 3)
-      return run_backward<T, W, 3, RMS>(launch, op, s);
-  }
-  return run_backward<T, W, 4, RMS>(launch, op, s);
-}
-
-template <typename T, int W, bool RMS>
-bool launch_backward(const gpu_launch *launch, const row_norm_backward *op)
-{
-  for (int threads = MOST_THREADS; threads >= 128; threads /= 2) {
-    const shape s = backward_shape<W>(op->C, threads);
-    if (s.rows > 0 && try_backward<T, W, RMS>(launch, op, s))
-      return true;
-  }
-  return false;
+  bool done = false;
+  const auto run = [&](auto packs) { done = run_backward<T, W, packs.value, RMS>(launch, op, s); };
+  if constexpr (W > 1)
+    with_int<MOST_PACKS<W>, 1, 2, 3, 4>(s.packs, run);
+  else
+    with_int<MOST_PACKS<W>, 4>(s.packs, run);
+  return done;
 }
 
 template <typename T, int W>
 bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
-  return op->mean ? launch_backward<T, W, false>(launch, op)
-                  : launch_backward<T, W, true>(launch, op);
+  bool done = false;
+  for (int threads = MOST_THREADS; threads >= 128 && !done; threads /= 2) {
+    const shape s = backward_shape<W>(op->C, threads);
+    if (s.rows > 0)
+      with_bool(!op->mean, [&](auto rms) { done = try_backward<T, W, rms.value>(launch, op, s); });
+  }
+  return done;
 }
 
 } // namespace
