@@ -609,48 +609,41 @@ static void refuses(const struct matmul *op, const char *why)
   assert_non_null(strstr(status_text(), why));
 }
 
+#define REFUSED(name, op) assert_int_equal(gpu->ops->name(gpu_lane, op), STATUS_INTERNAL)
+
 TEST(refusals)
 {
   struct twin x = numbers(128 * 192, 1, false, 0);
-  struct fp8_unify unified = {.n = 64, .k = 128, .code = x.there, .scale = x.there};
-  assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
-  unified.n = 128;
-  unified.code = (uint8_t *)x.there + 8;
-  assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
+  void *some = x.there;
+  struct fp8_unify unified = {.n = 64, .k = 128, .code = some, .scale = some};
+  REFUSED(fp8_unify, &unified);
+  unified.n = 128, unified.code += 8;
+  REFUSED(fp8_unify, &unified);
   struct fp8_quantise op = quantise_of(128, 192, 192, false, false);
-  op.x = x.there;
-  op.code = x.there;
-  op.scale = x.there;
-  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
-  op.columns = 128;
-  op.ld = 190;
-  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
-  op.ld = 192;
-  op.turned = x.there;
-  op.turned_scale = x.there;
-  op.blocks = true;
-  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
-  struct fp8_swiglu gradient = {.rows = 64, .F = 128, .count = 128, .gu = x.there, .dy = x.there};
-  gradient.code = x.there, gradient.scale = x.there;
-  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
-  gradient.rows = 128;
-  gradient.F = 64;
-  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
-  gradient.F = 128;
-  gradient.count = 0;
-  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
+  op.x = op.code = some, op.scale = some;
+  REFUSED(fp8_quantise, &op);
+  op.columns = 128, op.ld = 190;
+  REFUSED(fp8_quantise, &op);
+  op.ld = 192, op.turned = some, op.turned_scale = some, op.blocks = true;
+  REFUSED(fp8_quantise, &op);
+  struct fp8_swiglu gradient = {.rows = 64, .F = 128, .count = 128, .gu = some, .dy = some};
+  gradient.code = some, gradient.scale = some;
+  REFUSED(swiglu_backward_coded, &gradient);
+  gradient.rows = 128, gradient.F = 64;
+  REFUSED(swiglu_backward_coded, &gradient);
+  gradient.F = 128, gradient.count = 0;
+  REFUSED(swiglu_backward_coded, &gradient);
   gradient.count = gradient.first = 128;
-  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
+  REFUSED(swiglu_backward_coded, &gradient);
   const struct fp8_part part = {
-      .columns = 128, .begin = 2, .end = 130, .type = DTYPE_F32, .x = x.there, .scale = x.there};
-  assert_int_equal(gpu->ops->fp8_largest(gpu_lane, &part), STATUS_INTERNAL);
-  assert_int_equal(gpu->ops->fp8_code(gpu_lane, &part), STATUS_INTERNAL);
+      .columns = 128, .begin = 2, .end = 130, .type = DTYPE_F32, .x = some, .scale = some};
+  REFUSED(fp8_largest, &part);
+  REFUSED(fp8_code, &part);
   const struct fp8_turn turn = {
-      .rows = 128, .columns = 192, .ld = 192, .code = x.there, .turned = x.there};
-  assert_int_equal(gpu->ops->fp8_turn(gpu_lane, &turn), STATUS_INTERNAL);
-  struct matmul product = {.m = 128, .n = 128, .k = 128, .a = x.there, .b = x.there, .c = x.there};
-  product.lda = 128, product.ldb = 128, product.ldc = 128, product.a_scale = x.there;
-  product.b_scale = x.there;
+      .rows = 128, .columns = 192, .ld = 192, .code = some, .turned = some};
+  REFUSED(fp8_turn, &turn);
+  struct matmul product = {.m = 128, .n = 128, .k = 128, .a = some, .b = some, .c = some};
+  product.lda = product.ldb = product.ldc = 128, product.a_scale = product.b_scale = some;
   refuses(&product, "reads m x k and n x k codes");
   product.trans_b = product.a_blocks = true;
   refuses(&product, "first operand is in blocks");
@@ -664,61 +657,40 @@ TEST(refusals)
 
 enum { ROUNDS = 3, RUNS = 10 };
 
-static double seconds_of(enum status (*run)(const void *arg), const void *arg)
+static cudaEvent_t begun, ended;
+
+static void begin_runs(void)
 {
-  cudaEvent_t event[2];
+  must_cuda(cudaEventRecord(begun, cuda_lane(gpu_lane)->stream));
+}
+
+static double end_runs(void)
+{
   float ms = 0;
-  must(run(arg));
-  for (int i = 0; i < 2; i++)
-    must_cuda(cudaEventCreate(&event[i]));
-  must_cuda(cudaEventRecord(event[0], cuda_lane(gpu_lane)->stream));
-  for (int i = 0; i < RUNS; i++)
-    must(run(arg));
-  must_cuda(cudaEventRecord(event[1], cuda_lane(gpu_lane)->stream));
-  must_cuda(cudaEventSynchronize(event[1]));
-  must_cuda(cudaEventElapsedTime(&ms, event[0], event[1]));
-  for (int i = 0; i < 2; i++)
-    must_cuda(cudaEventDestroy(event[i]));
+  must_cuda(cudaEventRecord(ended, cuda_lane(gpu_lane)->stream));
+  must_cuda(cudaEventSynchronize(ended));
+  must_cuda(cudaEventElapsedTime(&ms, begun, ended));
   return (double)ms * 1e-3 / RUNS;
 }
 
-static enum status run_product(const void *arg)
-{
-  return gpu->ops->matmul(gpu_lane, arg);
-}
+/* Seconds of a call of operations, after a first one. */
+#define SECONDS(...)                                                                               \
+  __extension__({                                                                                  \
+    __VA_ARGS__;                                                                                   \
+    begin_runs();                                                                                  \
+    for (int run_ = 0; run_ < RUNS; run_++) {                                                      \
+      __VA_ARGS__;                                                                                 \
+    }                                                                                              \
+    end_runs();                                                                                    \
+  })
+#define RUN(name, op) must(gpu->ops->name(gpu_lane, op))
 
-/* Operands in groups, as a training pass has them. Copies of the groups restore them each time. */
-struct recoded {
-  struct matmul product;
-  struct fp8_unify op;
-  const void *code, *scale;
-};
-
-static enum status run_restore(const void *arg)
+/* Puts back the groups of an operand, as a training pass has them. */
+static void restore(const struct fp8_unify *op, const void *code, const void *scale)
 {
-  const struct recoded *r = arg;
-  const enum status status =
-      gpu->ops->copy(gpu_lane, r->op.code, r->code, (size_t)(r->op.n * r->op.k));
-  return status ? status
-                : gpu->ops->copy(gpu_lane, r->op.scale, r->scale,
-                                 (size_t)(r->op.n * (r->op.k / FP8_TILE)) * sizeof(float));
-}
-
-static enum status run_recode(const void *arg)
-{
-  const struct recoded *r = arg;
-  const enum status status = run_restore(arg);
-  return status ? status : gpu->ops->fp8_unify(gpu_lane, &r->op);
-}
-
-static enum status run_look(const void *arg)
-{
-  return gpu->ops->fp8_unify(gpu_lane, &((const struct recoded *)arg)->op);
-}
-
-static enum status run_tensor(const void *arg)
-{
-  return gpu->ops->matmul(gpu_lane, &((const struct recoded *)arg)->product);
+  must(gpu->ops->copy(gpu_lane, op->code, code, (size_t)(op->n * op->k)));
+  must(gpu->ops->copy(gpu_lane, op->scale, scale,
+                      (size_t)(op->n * (op->k / FP8_TILE)) * sizeof(float)));
 }
 
 /* One scale per operand: the product, the recoding of its first operand from tiles, and the call
@@ -727,19 +699,14 @@ static void bench_tensor(const struct matmul *product, const void *code, const v
 {
   const int64_t m = product->m, n = product->n, k = product->k;
   const double flops = 2.0 * (double)m * (double)n * (double)k;
-  struct recoded r = {.product = *product,
-                      .op = {.n = m, .k = k, .code = (uint8_t *)product->a},
-                      .code = code,
-                      .scale = scale};
-  struct fp8_unify b = {.n = n, .k = k, .blocks = true, .code = (uint8_t *)product->b};
-  b.scale = (float *)product->b_scale;
-  r.op.scale = (float *)product->a_scale;
+  const struct fp8_unify a = {m, k, false, (uint8_t *)product->a, (float *)product->a_scale},
+                         b = {n, k, true, (uint8_t *)product->b, (float *)product->b_scale};
   use_one_scale(true);
-  must(gpu->ops->fp8_unify(gpu_lane, &b));
+  RUN(fp8_unify, &b);
   for (int round = 0; round < ROUNDS; round++) {
-    const double restore = seconds_of(run_restore, &r),
-                 recode = seconds_of(run_recode, &r) - restore, look = seconds_of(run_look, &r),
-                 alone = seconds_of(run_tensor, &r);
+    const double back = SECONDS(restore(&a, code, scale)),
+                 recode = SECONDS(restore(&a, code, scale); RUN(fp8_unify, &a)) - back,
+                 look = SECONDS(RUN(fp8_unify, &a)), alone = SECONDS(RUN(matmul, product));
     printf("%6lld x %6lld x %6lld: one scale per operand: TFLOP/s %.0f, with recoding %.0f; "
            "microseconds of recoding %.1f, of an operand with one scale %.1f\n",
            (long long)m, (long long)n, (long long)k, flops / alone * 1e-12,
@@ -747,11 +714,6 @@ static void bench_tensor(const struct matmul *product, const void *code, const v
     fflush(stdout);
   }
   use_one_scale(gpu->model.fp8 == FP8_SCALES_TENSOR);
-}
-
-static enum status run_quantise(const void *arg)
-{
-  return gpu->ops->fp8_quantise(gpu_lane, arg);
 }
 
 static void *take(size_t size)
@@ -774,8 +736,8 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   tiles.scale = take((size_t)(m * k) / 32);
   blocks.code = take((size_t)(n * k));
   blocks.scale = take((size_t)scales_of(n, k, true) * sizeof(float));
-  must(run_quantise(&tiles));
-  must(run_quantise(&blocks));
+  RUN(fp8_quantise, &tiles);
+  RUN(fp8_quantise, &blocks);
   turned.transposed = turned_blocks.transposed = true;
   turned.code = take((size_t)(m * k));
   turned.scale = take((size_t)(m * k) / 32);
@@ -795,13 +757,13 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   gradient.gradient = true;
   const double flops = 2.0 * (double)m * (double)n * (double)k;
   for (int round = 0; round < ROUNDS && gpu->model.fp8 == FP8_SCALES_GROUPS; round++) {
-    const double plain = seconds_of(run_product, &bf16), coded = seconds_of(run_product, &fp8),
-                 tiled = seconds_of(run_product, &gradient),
-                 straight = seconds_of(run_quantise, &tiles),
-                 across = seconds_of(run_quantise, &turned),
-                 together = seconds_of(run_quantise, &both),
-                 weight = seconds_of(run_quantise, &blocks),
-                 weight_across = seconds_of(run_quantise, &turned_blocks);
+    const double plain = SECONDS(RUN(matmul, &bf16)), coded = SECONDS(RUN(matmul, &fp8)),
+                 tiled = SECONDS(RUN(matmul, &gradient)),
+                 straight = SECONDS(RUN(fp8_quantise, &tiles)),
+                 across = SECONDS(RUN(fp8_quantise, &turned)),
+                 together = SECONDS(RUN(fp8_quantise, &both)),
+                 weight = SECONDS(RUN(fp8_quantise, &blocks)),
+                 weight_across = SECONDS(RUN(fp8_quantise, &turned_blocks));
     printf("%6lld x %6lld x %6lld: TFLOP/s bf16 %.0f, 1x128 by 128x128 %.0f, to fp32 "
            "%.0f; GB/s of tiles %.0f, transposed %.0f, both %.0f, blocks %.0f, transposed "
            "%.0f\n",
@@ -817,59 +779,28 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   forget();
 }
 
-struct gradient {
-  struct fp8_swiglu op;
-  struct fp8_quantise plain, turned, y;
-};
-
-/* In bf16, coded by three passes. */
-static enum status run_apart(const void *arg)
-{
-  const struct gradient *g = arg;
-  enum status status = gpu->ops->swiglu_backward(gpu_lane, g->op.rows, g->op.F, g->op.gu, g->op.dy,
-                                                 (void *)g->plain.x, (void *)g->y.x);
-  if (!status)
-    status = gpu->ops->fp8_quantise(gpu_lane, &g->plain);
-  if (!status)
-    status = gpu->ops->fp8_quantise(gpu_lane, &g->y);
-  return status ? status : gpu->ops->fp8_quantise(gpu_lane, &g->turned);
-}
-
-static enum status run_coded(const void *arg)
-{
-  const struct gradient *g = arg;
-  return gpu->ops->swiglu_backward_coded(gpu_lane, &g->op);
-}
-
+/* SwiGLU's gradient in bf16, coded by three passes, and in codes. */
 static void bench_gradient(int64_t rows, int64_t F)
 {
   const int64_t n = rows * 2 * F;
   struct twin gu = numbers(n, 1, false, 0), dy = numbers(rows * F, 1, false, 0);
   void *dgu = take((size_t)n * BF16), *y = take((size_t)(rows * F) * BF16);
-  struct gradient g = {
-      .op = {.rows = rows,
-             .F = F,
-             .count = F,
-             .gu = gu.there,
-             .dy = dy.there,
-             .code = take((size_t)n),
-             .scale = take((size_t)n / 32),
-             .turned = take((size_t)n),
-             .turned_scale = take((size_t)n / 32),
-             .y_turned = take((size_t)(rows * F)),
-             .y_turned_scale = take((size_t)(rows * F) / 32)},
-      .plain = {.rows = rows, .columns = 2 * F, .ld = 2 * F, .x = dgu},
-      .y = {.rows = rows, .columns = F, .ld = F, .x = y, .blocks = true, .transposed = true}};
-  g.turned = g.plain;
-  g.turned.transposed = true;
-  g.plain.code = g.op.code;
-  g.plain.scale = g.op.scale;
-  g.turned.code = g.op.turned;
-  g.turned.scale = g.op.turned_scale;
-  g.y.code = g.op.y_turned;
-  g.y.scale = g.op.y_turned_scale;
+  struct fp8_swiglu op = {.rows = rows, .F = F, .count = F, .gu = gu.there, .dy = dy.there};
+  struct fp8_quantise plain = quantise_of(rows, 2 * F, 2 * F, false, false), turned = plain,
+                      across = quantise_of(rows, F, F, true, true);
+  turned.transposed = true;
+  plain.x = turned.x = dgu, across.x = y;
+  plain.code = op.code = take((size_t)n);
+  plain.scale = op.scale = take((size_t)n / 32);
+  turned.code = op.turned = take((size_t)n);
+  turned.scale = op.turned_scale = take((size_t)n / 32);
+  across.code = op.y_turned = take((size_t)(rows * F));
+  across.scale = op.y_turned_scale = take((size_t)(rows * F) / 32);
   for (int round = 0; round < ROUNDS; round++) {
-    const double apart = seconds_of(run_apart, &g), coded = seconds_of(run_coded, &g);
+    const double apart =
+        SECONDS(must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu, y));
+                RUN(fp8_quantise, &plain); RUN(fp8_quantise, &across); RUN(fp8_quantise, &turned));
+    const double coded = SECONDS(RUN(swiglu_backward_coded, &op));
     printf("SwiGLU's gradient, %lld x %lld: microseconds in four passes %.0f, in one %.0f\n",
            (long long)rows, (long long)F, 1e6 * apart, 1e6 * coded);
     fflush(stdout);
@@ -882,11 +813,15 @@ static int bench(void)
   static const int64_t shapes[][3] = {
       {16384, 4608, 3584}, {16384, 37888, 3584}, {16384, 3584, 18944}, {8192, 28672, 4096},
       {8192, 4096, 14336}, {16384, 1152, 896},   {16384, 9728, 896},   {16384, 896, 4864}};
+  must_cuda(cudaEventCreate(&begun));
+  must_cuda(cudaEventCreate(&ended));
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     bench_shape(shapes[i][0], shapes[i][1], shapes[i][2]);
   bench_gradient(4096, 18944);
   bench_gradient(4096, 14336);
   bench_gradient(8192, 4864);
+  must_cuda(cudaEventDestroy(begun));
+  must_cuda(cudaEventDestroy(ended));
   return 0;
 }
 
