@@ -129,28 +129,23 @@ static void expect_refusal(struct plan_input input, enum status status, const ch
   assert_null(plan);
 }
 
+/* A good request that is changed. */
+#define REFUSED(status, words, ...) (bad = good, __VA_ARGS__, expect_refusal(bad, status, words))
+
 TEST(impossible_plans_are_refused)
 {
   const struct point point = *fixture_point("full_shard ranks=4 prefetch=1 micros=2 each_micro");
   const struct plan_input good = fixture_input(&fixture_small, &point, 0);
   struct device_model half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
+  struct plan_input bad;
 
-  struct plan_input bad = good;
-  bad.rank = 4;
-  expect_refusal(bad, STATUS_USAGE, "rank 4 of 4");
-  bad = good;
-  bad.device = &fixture_half;
-  expect_refusal(bad, STATUS_INTERNAL, "the model computes in fp32, but its device in bf16");
-  bad = good;
-  bad.shape.group = 3;
-  expect_refusal(bad, STATUS_USAGE, "shard.group");
-  bad = good;
-  bad.shape.micros = 0;
-  expect_refusal(bad, STATUS_USAGE, "at least one micro-batch");
-  bad = good;
-  bad.shape.micros = 1 << 20;
-  expect_refusal(bad, STATUS_USAGE, "data.micro_batch");
+  REFUSED(STATUS_USAGE, "rank 4 of 4", bad.rank = 4);
+  REFUSED(STATUS_INTERNAL, "the model computes in fp32, but its device in bf16",
+          bad.device = &fixture_half);
+  REFUSED(STATUS_USAGE, "shard.group", bad.shape.group = 3);
+  REFUSED(STATUS_USAGE, "at least one micro-batch", bad.shape.micros = 0);
+  REFUSED(STATUS_USAGE, "data.micro_batch", bad.shape.micros = 1 << 20);
   bad = good;
   bad.optim.name = OPTIM_muon;
   bad.policy.host_state = true;
@@ -158,34 +153,17 @@ TEST(impossible_plans_are_refused)
   bad.policy.host_state = false;
   bad.policy.immediate = true;
   expect_refusal(bad, STATUS_UNSUPPORTED, "optim.update to deferred");
-  bad = good;
-  bad.mode = PLAN_GENERATE;
-  expect_refusal(bad, STATUS_USAGE, "generation works on one micro-batch");
-  bad = good;
-  bad.shape.micro_batch = INT64_C(1) << 60;
-  expect_refusal(bad, STATUS_USAGE, "2^62");
-  bad = good;
-  bad.device = &half;
-  expect_refusal(bad, STATUS_UNSUPPORTED, "fp16");
-  bad = good;
-  bad.mode = PLAN_GENERATE;
-  bad.shape.micros = 1;
-  bad.capacity = bad.shape.sequence - 1;
-  expect_refusal(bad, STATUS_USAGE, "a cache of 15 tokens cannot take the 16 new ones of a step");
-  bad = good;
-  bad.policy.host_state = true;
-  bad.strategy = STRATEGY_SHARD_OPTIM;
-  expect_refusal(bad, STATUS_USAGE,
-                 "masters in host memory are sharded: use full_shard or hybrid_shard");
-  bad = good;
-  bad.policy.gathered = bad.model->units + 1;
-  expect_refusal(bad, STATUS_USAGE, "but the model has");
-  bad = good;
-  bad.policy.moments = DTYPE_F64;
-  expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
-  bad = good;
-  bad.policy.grads.codec = "zip";
-  expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  REFUSED(STATUS_USAGE, "generation works on one micro-batch", bad.mode = PLAN_GENERATE);
+  REFUSED(STATUS_USAGE, "2^62", bad.shape.micro_batch = INT64_C(1) << 60);
+  REFUSED(STATUS_UNSUPPORTED, "fp16", bad.device = &half);
+  REFUSED(STATUS_USAGE, "a cache of 15 tokens cannot take the 16 new ones of a step",
+          bad.mode = PLAN_GENERATE, bad.shape.micros = 1, bad.capacity = bad.shape.sequence - 1);
+  REFUSED(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard",
+          bad.policy.host_state = true, bad.strategy = STRATEGY_SHARD_OPTIM);
+  REFUSED(STATUS_USAGE, "but the model has", bad.policy.gathered = bad.model->units + 1);
+  REFUSED(STATUS_UNSUPPORTED, "moments in", bad.policy.moments = DTYPE_F64);
+  REFUSED(STATUS_USAGE, "there is no codec 'zip': use one of none, bf16",
+          bad.policy.grads.codec = "zip");
   bad = good;
   bad.policy.grads.codec = "bf16";
   bad.policy.grads.values = "bf16";
@@ -215,9 +193,7 @@ TEST(impossible_plans_are_refused)
   bad.policy.sample = 5;
   expect_refusal(bad, STATUS_UNSUPPORTED,
                  "compress.sample=5 needs scratch memory, which hosts that reduce gradients");
-  bad = good;
-  bad.model = &empty;
-  expect_refusal(bad, STATUS_USAGE, "at least one decoder block");
+  REFUSED(STATUS_USAGE, "at least one decoder block", bad.model = &empty);
 }
 
 /* The first pattern counts. Settings are for the codecs that have them. */
