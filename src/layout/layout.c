@@ -45,7 +45,7 @@ enum status layout_add(int64_t a, int64_t b, int64_t *out)
 static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
 {
   enum status status = layout_add(n, multiple - 1, &n);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   *out = n / multiple * multiple;
   return STATUS_OK;
@@ -62,9 +62,9 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
     if (unit->frozen[p] != frozen)
       continue;
     enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
-    if (status == STATUS_OK)
+    if (!status)
       status = layout_add(unit->offset[p], unit->room[p], &end);
-    if (status != STATUS_OK)
+    if (status)
       return status;
     *used = unit->offset[p] + unit->elements[p];
   }
@@ -101,7 +101,7 @@ enum status layout_unit_pack_roomy(int params, const int64_t *elements, const in
   void *block;
   enum status status =
       mem_alloc(MEM_META, (size_t)params * (3 * sizeof(int64_t) + sizeof(bool)), &block);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   struct layout_unit unit = {.params = params,
                              .offset = block,
@@ -116,7 +116,7 @@ enum status layout_unit_pack_roomy(int params, const int64_t *elements, const in
   }
 
   status = pack(&unit);
-  if (status != STATUS_OK) {
+  if (status) {
     layout_unit_free(&unit);
     return status;
   }
