@@ -12,7 +12,7 @@ TEST(pack_keeps_parameters_apart_aligned_and_padded)
 {
   for (int ranks = 1; ranks <= 7; ranks++) {
     struct layout_unit unit;
-    assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, ranks, &unit), STATUS_OK);
+    must(layout_unit_pack(SIZES, sizes, NULL, ranks, &unit));
     int64_t end = 0;
     for (int p = 0; p < SIZES; p++) {
       assert_int_equal(unit.elements[p], sizes[p]);
@@ -35,8 +35,8 @@ TEST(pack_keeps_parameters_apart_aligned_and_padded)
 TEST(offsets_do_not_depend_on_ranks)
 {
   struct layout_unit one, many;
-  assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 1, &one), STATUS_OK);
-  assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 4096, &many), STATUS_OK);
+  must(layout_unit_pack(SIZES, sizes, NULL, 1, &one));
+  must(layout_unit_pack(SIZES, sizes, NULL, 4096, &many));
   assert_memory_equal(one.offset, many.offset, SIZES * sizeof(int64_t));
   assert_int_equal(one.used, many.used);
   layout_unit_free(&one);
@@ -50,10 +50,10 @@ TEST(room_is_kept_free)
   struct layout_unit roomy, large;
   for (int p = 0; p < SIZES; p++)
     room[p] = p % 2 ? sizes[p] + 1000 : 0; /* less than its elements is as many */
-  assert_int_equal(layout_unit_pack_roomy(SIZES, sizes, room, NULL, 3, &roomy), STATUS_OK);
+  must(layout_unit_pack_roomy(SIZES, sizes, room, NULL, 3, &roomy));
   for (int p = 0; p < SIZES; p++)
     room[p] = p % 2 ? room[p] : sizes[p];
-  assert_int_equal(layout_unit_pack(SIZES, room, NULL, 3, &large), STATUS_OK);
+  must(layout_unit_pack(SIZES, room, NULL, 3, &large));
   assert_memory_equal(roomy.offset, large.offset, SIZES * sizeof(int64_t));
   assert_memory_equal(roomy.room, room, SIZES * sizeof(int64_t));
   assert_memory_equal(roomy.elements, sizes, SIZES * sizeof(int64_t));
@@ -69,7 +69,7 @@ static void expect_parts(const bool *frozen, int ranks)
 {
   struct layout_unit unit, part[2] = {0};
   int64_t begin[2];
-  assert_int_equal(layout_unit_pack(SIZES, sizes, frozen, ranks, &unit), STATUS_OK);
+  must(layout_unit_pack(SIZES, sizes, frozen, ranks, &unit));
   assert_memory_equal(unit.frozen, frozen, SIZES * sizeof *frozen);
   for (int f = 0; f < 2; f++) {
     int64_t alone[SIZES];
@@ -78,7 +78,7 @@ static void expect_parts(const bool *frozen, int ranks)
       if (frozen[p] == f)
         alone[n++] = sizes[p];
     if (n > 0)
-      assert_int_equal(layout_unit_pack(n, alone, NULL, ranks, &part[f]), STATUS_OK);
+      must(layout_unit_pack(n, alone, NULL, ranks, &part[f]));
     begin[f] = f ? part[0].flat : 0;
     for (int p = 0; p < SIZES; p++)
       if (frozen[p] == f)
@@ -123,9 +123,9 @@ TEST(pack_refuses_what_cannot_be)
 TEST(checked_arithmetic_stops_at_2_to_the_62)
 {
   int64_t out = -1, half = INT64_C(1) << 61;
-  assert_int_equal(layout_add(half, half, &out), STATUS_OK);
+  must(layout_add(half, half, &out));
   assert_true(out == INT64_C(1) << 62);
-  assert_int_equal(layout_mul(half, 2, &out), STATUS_OK);
+  must(layout_mul(half, 2, &out));
   assert_true(out == INT64_C(1) << 62);
   out = -1;
   assert_int_equal(layout_add(half + 1, half, &out), STATUS_USAGE);
@@ -156,7 +156,7 @@ TEST(shards_tile_each_part)
       {false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
   for (size_t c = 0; c < sizeof choices / sizeof choices[0]; c++) {
     struct layout_unit unit;
-    assert_int_equal(layout_unit_pack(SIZES, sizes, choices[c], 6, &unit), STATUS_OK);
+    must(layout_unit_pack(SIZES, sizes, choices[c], 6, &unit));
     for (int group = 1; group <= 6; group++)
       for (int frozen = 0; frozen < 2 && 6 % group == 0; frozen++)
         expect_tiling(&unit, group, frozen);
@@ -167,9 +167,8 @@ TEST(shards_tile_each_part)
 TEST(param_parts_are_the_brute_force_intersection)
 {
   struct layout_unit unit;
-  assert_int_equal(layout_unit_pack(SIZES, sizes,
-                                    (bool[SIZES]){false, true, false, true, true, false}, 5, &unit),
-                   STATUS_OK);
+  must(layout_unit_pack(SIZES, sizes, (bool[SIZES]){false, true, false, true, true, false}, 5,
+                        &unit));
   for (int64_t begin = 0; begin <= unit.flat; begin += 37)
     for (int64_t end = begin; end <= unit.flat; end += 101)
       for (int p = 0; p < SIZES; p++) {

@@ -26,7 +26,7 @@ static void open_builder(struct builder *b, struct plan *plan)
   static struct plan_unit unit[FIXTURE_BLOCKS + 1];
   *plan = (struct plan){.input.model = &fixture_small, .unit = unit};
   *b = (struct builder){.plan = plan, .model = &fixture_small};
-  assert_int_equal(build_begin(b), STATUS_OK);
+  must(build_begin(b));
 }
 
 static void close_builder(const struct builder *b)
@@ -45,7 +45,7 @@ TEST(there_is_room_for_any_number)
     assert_int_equal(build_bytes(&b, "x", -1, TIER_DEVICE, PURPOSE_STREAM, i), i);
     build_use(build_emit(&b, OP_RELEASE, i % 4, i), RELEASE_PARAMS, i);
   }
-  assert_int_equal(b.status, STATUS_OK);
+  must(b.status);
   assert_true(plan.n == MANY && plan.buffers == MANY && b.instr_room >= MANY &&
               b.buffer_room >= MANY);
   for (int i = 0; i < MANY; i++) {

@@ -43,8 +43,7 @@ static void fill(struct free_space *space, int moments, uint64_t seed)
     assert_int_equal(at, lowest_of(placed, i, block));
     block->begin = at;
     block->end += at;
-    assert_int_equal(free_space_take(space, block->first, block->last, block->begin, block->end),
-                     STATUS_OK);
+    must(free_space_take(space, block->first, block->last, block->begin, block->end));
   }
 }
 
@@ -52,7 +51,7 @@ TEST(the_lowest_place_is_found)
 {
   for (int moments = 1; moments <= 130; moments += moments < 10 ? 1 : 30) {
     struct free_space *space;
-    assert_int_equal(free_space_create(moments, &space), STATUS_OK);
+    must(free_space_create(moments, &space));
     fill(space, moments, (uint64_t)moments);
     free_space_clear(space);
     fill(space, moments, 77);
@@ -65,8 +64,8 @@ TEST(places_beyond_what_a_process_holds_too)
 {
   struct free_space *space;
   const int64_t most = INT64_MAX - 255;
-  assert_int_equal(free_space_create(3, &space), STATUS_OK);
-  assert_int_equal(free_space_take(space, 0, 1, 0, most), STATUS_OK);
+  must(free_space_create(3, &space));
+  must(free_space_take(space, 0, 1, 0, most));
   assert_int_equal(free_space_find(space, 2, 2, most), 0);
   assert_int_equal(free_space_find(space, 1, 2, 256), most);
   free_space_destroy(space);

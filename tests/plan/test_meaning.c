@@ -137,7 +137,7 @@ struct truth {
 static uint32_t *new_words(int64_t n)
 {
   void *at;
-  assert_int_equal(mem_alloc(MEM_META, (size_t)n * sizeof(uint32_t), &at), STATUS_OK);
+  must(mem_alloc(MEM_META, (size_t)n * sizeof(uint32_t), &at));
   return at;
 }
 

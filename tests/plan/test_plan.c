@@ -223,7 +223,7 @@ TEST(units_have_codecs_of_their_own)
   const uint64_t hash = plan_collective_hash(plan);
   plan_destroy(plan);
   strcpy(input.policy.units.of[0].value, "fp16"); /* whose messages are as large */
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   assert_true(plan_collective_hash(plan) != hash);
   plan_destroy(plan);
 
@@ -252,7 +252,7 @@ TEST(units_have_learning_rates_of_their_own)
   plan_destroy(plan);
   input.policy.lr_scale =
       (struct deck_units){3, {{"root", "1e-1"}, {"h.[01]", "3"}, {"h.*", "0.5"}}};
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   const double expected[] = {0.1, 3, 3, 0.5};
   for (int u = 0; u < fixture_small.units; u++) {
     assert_true(plan->unit[u].policy.lr_scale == expected[u]);
@@ -288,13 +288,13 @@ TEST(a_warmup_has_no_codec)
   const struct point point = *fixture_point("no_shard ranks=2 prefetch=1 micros=2");
   struct plan_input input = fixture_input(&fixture_small, &point, 1);
   struct plan *none = NULL, *warmup = NULL, *coded = NULL;
-  assert_int_equal(plan_create(&input, &none), STATUS_OK);
+  must(plan_create(&input, &none));
   input.policy.grads.codec = "int8";
   input.policy.feedback = "fp32";
   input.policy.units = (struct deck_units){1, {{"h.0", "topk"}}};
-  assert_int_equal(plan_create(&input, &coded), STATUS_OK);
+  must(plan_create(&input, &coded));
   input.policy.warmup = true;
-  assert_int_equal(plan_create(&input, &warmup), STATUS_OK);
+  must(plan_create(&input, &warmup));
   assert_int_equal(warmup->n, none->n);
   assert_true(plan_collective_hash(warmup) == plan_collective_hash(none));
   assert_true(plan_collective_hash(warmup) != plan_collective_hash(coded));
@@ -327,9 +327,7 @@ TEST(frozen_models_are_packed_for_their_ranks)
   for (int u = 0; u < mine.units; u++) {
     bool all[6] = {true, true, true, true, true, true};
     struct layout_unit frozen;
-    assert_int_equal(
-        layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen),
-        STATUS_OK);
+    must(layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen));
     layout_unit_free(&mine.unit[u].layout);
     mine.unit[u].layout = frozen;
   }
@@ -389,8 +387,8 @@ TEST(three_hundred_million_parameters_on_4096_ranks_need_no_memory)
                                       .init_std = 0.02};
   struct model *gpt2;
   struct device_model host;
-  assert_int_equal(model_create(&config, &gpt2), STATUS_OK);
-  assert_int_equal(device_model_find("host", DTYPE_F32, &host), STATUS_OK);
+  must(model_create(&config, &gpt2));
+  must(device_model_find("host", DTYPE_F32, &host));
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
   struct plan_input input = fixture_input(
@@ -400,7 +398,7 @@ TEST(three_hundred_million_parameters_on_4096_ranks_need_no_memory)
   int64_t arenas = mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls;
   struct plan *plan;
   clock_t start = clock();
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 1);
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls,
                    arenas);

@@ -131,7 +131,7 @@ TEST(an_instruction_is_named_by_what_it_has)
   char name[64];
   fixture_model(&model, 1);
   struct plan_input input = fixture_input(&model, fixture_point("no_shard each_micro"), 0);
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   plan_instr_name(plan, 2, name, sizeof name);
   assert_string_equal(name, "FORWARD h.0 m0 (#2, compute)");
   plan_instr_name(plan, plan->n - 3, name, sizeof name);

@@ -16,8 +16,8 @@ static struct plan_forecast forecast(const struct point *point, const struct pla
   struct plan_input input = fixture_input(&model, point, 0);
   struct plan *plan;
   struct plan_forecast out;
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
-  assert_int_equal(plan_simulate(plan, rates, &out), STATUS_OK);
+  must(plan_create(&input, &plan));
+  must(plan_simulate(plan, rates, &out));
   plan_destroy(plan);
   return out;
 }
@@ -40,9 +40,8 @@ static double head_s(double rate)
 static int64_t flat_bytes(int unit, int ranks)
 {
   struct layout_unit packed;
-  assert_int_equal(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL,
-                                    ranks, &packed),
-                   STATUS_OK);
+  must(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL, ranks,
+                        &packed));
   int64_t bytes = packed.flat * 4;
   layout_unit_free(&packed);
   return bytes;
@@ -260,7 +259,7 @@ static void hand_make(struct hand *hand, int ranks, const char *text)
 static struct plan_forecast hand_forecast(const struct hand *hand, const struct plan_rates *rates)
 {
   struct plan_forecast out;
-  assert_int_equal(plan_simulate(&hand->plan, rates, &out), STATUS_OK);
+  must(plan_simulate(&hand->plan, rates, &out));
   return out;
 }
 
@@ -368,7 +367,7 @@ TEST(a_step_in_bf16_reduces_half_the_bytes)
     double sent = 0; /* in bf16 */
     struct plan_input input = fixture_input(&model, &point, 0);
     struct plan *plan;
-    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    must(plan_create(&input, &plan));
     for (int i = 0; i < plan->n; i++) {
       const struct instr *instr = &plan->instr[i];
       const double members = instr->attr.group == GROUP_REPLICAS ? 4.0 / group : group;
@@ -392,7 +391,7 @@ TEST(exponents_travel_without_what_they_leave_free)
   point.codec = "exponent";
   struct plan_input input = fixture_input(&model, &point, 0);
   struct plan *plan;
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_EXCHANGE)
       sent += (double)plan->unit[plan->instr[i].unit].layout.trained * 4 * 3 / 4;
@@ -413,7 +412,7 @@ TEST(hops_in_a_node_take_its_link)
   const struct point point = *fixture_point("full_shard ranks=4 codec=bf16 local_ranks=2");
   struct plan_input input = fixture_input(&model, &point, 0);
   struct plan *plan;
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   double node = 0, across = 0;
   int gathers = 0;
   const int units = BLOCKS + 1;
@@ -764,7 +763,7 @@ static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enu
   struct plan_forecast out;
   if (plan_create(&input, &plan))
     fail_msg("%s", status_text());
-  assert_int_equal(plan_simulate(plan, rates, &out), STATUS_OK);
+  must(plan_simulate(plan, rates, &out));
   plan_destroy(plan);
   return out;
 }

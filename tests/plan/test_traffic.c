@@ -139,7 +139,7 @@ static struct traffic_bytes check(const struct point *point, const struct traffi
   struct plan_input input = fixture_input(&model, point, 0);
   struct plan *plan;
   struct count count = {.local_ranks = by->local_ranks};
-  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  must(plan_create(&input, &plan));
   const struct traffic_bytes got = plan_traffic(plan, by);
   check_gradients(plan);
   for (int i = 0; i < plan->n; i++)
@@ -306,7 +306,7 @@ TEST(indices_are_counted)
     input.policy.grads = (struct deck_codec){.codec = names[c], .block = 512, .density = 1. / 32};
     struct plan *plan;
     int64_t blocks = 0, elements = 0;
-    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    must(plan_create(&input, &plan));
     for (int u = 0; u < model.units; u++) {
       const int64_t part = plan->unit[u].layout.trained / 4;
       blocks += 3 * ((part + 511) / 512);

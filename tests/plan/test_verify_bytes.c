@@ -40,7 +40,7 @@ static void remove_each_wait(void *arg, const struct point *point)
   for (int i = 0; i < plan->n; i++)
     for (int w = 0; w < plan->instr[i].n_wait; w++)
       expect_race(plan, i, w, point);
-  assert_int_equal(plan_verify(plan), STATUS_OK);
+  must(plan_verify(plan));
   plan_destroy(plan);
 }
 
@@ -142,7 +142,7 @@ static void shorten(const struct point *point, int buffer)
   last_uses(plan, buffer, &before, &last);
   if (before >= 0 && is_transient(&plan->buffer[buffer])) {
     plan->buffer[buffer].last = before;
-    assert_int_equal(plan_pack(plan), STATUS_OK);
+    must(plan_pack(plan));
     expect_named(plan, buffer, point, "the shortened lifetime");
   }
   plan_destroy(plan);
@@ -243,9 +243,9 @@ TEST(reuse_of_bytes_is_seen_without_lifetimes)
     last_uses(plan, b, &before, &last);
     if (before >= 0 && is_transient(&plan->buffer[b]) && plan->buffer[b].last == last) {
       plan->buffer[b].last = before;
-      assert_int_equal(plan_pack(plan), STATUS_OK);
+      must(plan_pack(plan));
       plan->buffer[b].last = last;
-      assert_int_equal(plan_order(plan), STATUS_OK);
+      must(plan_order(plan));
       if (plan_verify(plan) != STATUS_OK) {
         assert_true(is_named(plan, b));
         assert_non_null(strstr(status_text(), "over"));
