@@ -25,6 +25,14 @@ static void assert_status(enum status want, enum status got)
 }
 
 static char folder[] = "/tmp/sluice-text-XXXXXX";
+static const struct text_position start;
+
+static bool next(struct text *text, struct text_document *document)
+{
+  bool found = false;
+  OK(text_next(text, document, &found));
+  return found;
+}
 
 static const char *put(const char *name, const void *content, size_t bytes)
 {
@@ -50,12 +58,8 @@ static int read_from(const char *path, struct text_position from, struct got *ou
   struct text *text = NULL;
   int n = 0;
   OK(text_open(path, from, &text));
-  for (;;) {
-    struct text_document document;
-    bool found = false;
-    OK(text_next(text, &document, &found));
-    if (!found)
-      break;
+  struct text_document document;
+  while (next(text, &document)) {
     assert_true(n < MOST);
     out[n] =
         (struct got){.bytes = document.bytes, .number = document.number, .after = document.after};
@@ -63,10 +67,7 @@ static int read_from(const char *path, struct text_position from, struct got *ou
     memcpy(out[n].text, document.text, document.bytes);
     n++;
   }
-  struct text_document document;
-  bool found = true;
-  OK(text_next(text, &document, &found)); /* the end stays the end */
-  assert_false(found);
+  assert_false(next(text, &document)); /* the end stays the end */
   text_close(text);
   return n;
 }
@@ -81,7 +82,7 @@ static void free_all(struct got *got, int n)
 static void check_positions(const char *path)
 {
   static struct got all[MOST], rest[MOST];
-  int n = read_from(path, (struct text_position){0, 0}, all), step = 1 + n / 40;
+  int n = read_from(path, start, all), step = 1 + n / 40;
   for (int from = 0; from < n; from += step) {
     int m = read_from(path, all[from].after, rest);
     assert_int_equal(m, n - from - 1);
@@ -102,7 +103,7 @@ static void check_documents(const char *name, const char *content, const char *e
   static struct got got[MOST];
   char found[4096] = "";
   const char *path = put(name, content, strlen(content));
-  int n = read_from(path, (struct text_position){0, 0}, got);
+  int n = read_from(path, start, got);
   for (int i = 0; i < n; i++)
     sprintf(found + strlen(found), "%s%.*s", i ? "|" : "", (int)got[i].bytes, got[i].text);
   assert_string_equal(found, expected);
@@ -121,13 +122,9 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
   struct text *text = NULL;
   struct text_document document;
   const char *path = put(name, content, bytes);
-  bool found = true;
   size_t at = 0;
-  OK(text_open_with(path, (struct text_position){0, 0}, &replacing, &text));
-  for (;;) {
-    OK(text_next(text, &document, &found));
-    if (!found)
-      break;
+  OK(text_open_with(path, start, &replacing, &text));
+  while (next(text, &document)) {
     assert_true(at + document.bytes <= expected_bytes);
     assert_memory_equal(document.text, expected + at, document.bytes);
     at += document.bytes;
@@ -163,8 +160,8 @@ TEST(test_replacing)
   }
   mem_free(raw);
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "a\0b", 3), (struct text_position){0, 0},
-                                             &replacing, &text)); /* no text at all */
+  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "a\0b", 3), start, &replacing,
+                                             &text)); /* no text at all */
 }
 
 /* Documents separated by '|', as options say, and the number of records left out. */
@@ -173,13 +170,9 @@ static void check_with(const char *name, const char *content, size_t bytes,
 {
   struct text *text = NULL;
   struct text_document document;
-  bool found = true;
   char got[4096] = "";
-  OK(text_open_with(put(name, content, bytes), (struct text_position){0, 0}, options, &text));
-  for (;;) {
-    OK(text_next(text, &document, &found));
-    if (!found)
-      break;
+  OK(text_open_with(put(name, content, bytes), start, options, &text));
+  while (next(text, &document)) {
     sprintf(got + strlen(got), "%s%.*s", *got ? "|" : "", (int)document.bytes, document.text);
   }
   assert_string_equal(got, expected);
@@ -279,8 +272,8 @@ TEST(test_skipping)
   }
   check_with("a.jsonl", "{\"content\":\"a\",\"text\":1}\n{\"text\":\"b\"}", 42, &content, "a", 1);
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "some text with \xFF in it", 23),
-                                             (struct text_position){0, 0}, &skipping, &text));
+  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "some text with \xFF in it", 23), start,
+                                             &skipping, &text));
 }
 
 /* ---- compressed files: the documents of the plain file */
@@ -319,12 +312,12 @@ TEST(test_compressed)
     assert_int_equal(fclose(file), 0);
     assert_int_equal(shell("cd %s && cp p p.%s", folder, ending), 0);
     snprintf(path, sizeof path, "%s/p.%s", folder, ending);
-    const int n = read_from(path, (struct text_position){0, 0}, plain);
+    const int n = read_from(path, start, plain);
     for (size_t k = 0; k < sizeof packers / sizeof *packers; k++) {
       assert_int_equal(shell("cd %s && %s > q.%s.%s", folder, packers[k][1], ending, packers[k][0]),
                        0);
       snprintf(path, sizeof path, "%s/q.%s.%s", folder, ending, packers[k][0]);
-      assert_int_equal(read_from(path, (struct text_position){0, 0}, unpacked), n);
+      assert_int_equal(read_from(path, start, unpacked), n);
       for (int i = 0; i < n; i++) {
         assert_true(plain[i].bytes == unpacked[i].bytes &&
                     plain[i].after.byte == unpacked[i].after.byte);
@@ -369,7 +362,7 @@ TEST(test_damaged_compressed)
       char path[300];
       snprintf(path, sizeof path, "%s/q.jsonl.%s", folder, cases[i][0]);
       assert_int_equal(shell("cd %s && %s > %s", folder, cases[i][1], path), 0);
-      enum status status = text_open_with(path, (struct text_position){0, 0}, &options, &text);
+      enum status status = text_open_with(path, start, &options, &text);
       while (status == STATUS_OK && found)
         status = text_next(text, &document, &found);
       text_close(text);
@@ -418,7 +411,7 @@ TEST(test_other_kinds)
       const struct text_options options = {.invalid = (enum text_invalid)invalid};
       struct text *text = NULL;
       assert_status(STATUS_INPUT, text_open_with(put("x.txt", kinds[i].start, kinds[i].bytes),
-                                                 (struct text_position){0, 0}, &options, &text));
+                                                 start, &options, &text));
       if (!strstr(status_text(), kinds[i].says) || !strstr(status_text(), "x.txt"))
         fail_msg("'%s' does not say '%s'", status_text(), kinds[i].says);
     }
@@ -476,7 +469,7 @@ TEST(test_numbers)
   static const char content[] =
       "[{\"text\":\" \"},{\"text\":\"b\"},{\"text\":\"\"},{\"text\":\"d\"}]";
   const char *path = put("a.json", content, sizeof content - 1);
-  assert_int_equal(read_from(path, (struct text_position){0, 0}, got), 2);
+  assert_int_equal(read_from(path, start, got), 2);
   assert_int_equal(got[0].number, 1); /* white space is skipped, but counted */
   assert_int_equal(got[1].number, 3);
   assert_int_equal(got[0].after.byte, 26);
@@ -491,7 +484,7 @@ static void check_blocks(const char *content, size_t bytes)
 {
   static struct got got[MOST];
   const char *path = put("a.txt", content, bytes);
-  int n = read_from(path, (struct text_position){0, 0}, got);
+  int n = read_from(path, start, got);
   size_t at = 0;
   for (int i = 0; i < n; i++) {
     assert_true(at + got[i].bytes <= bytes);
@@ -545,7 +538,7 @@ static void check_first_block(size_t filler, const char *cut, const char *rest, 
   memset(text, 'x', filler);
   sprintf(text + filler, "%s%s", cut, rest);
   const char *path = put("a.txt", text, bytes);
-  int n = read_from(path, (struct text_position){0, 0}, got);
+  int n = read_from(path, start, got);
   assert_int_equal(got[0].bytes, expected);
   free_all(got, n);
   mem_free(text);
@@ -590,7 +583,7 @@ TEST(test_big_json)
   }
   fputs("]", file);
   assert_int_equal(fclose(file), 0);
-  assert_int_equal(read_from(path, (struct text_position){0, 0}, got), DOCUMENTS);
+  assert_int_equal(read_from(path, start, got), DOCUMENTS);
   for (uint64_t i = 0; i < DOCUMENTS; i++) {
     uint32_t draw[4], n;
     rng_block(key, 0, i, draw);
@@ -618,7 +611,7 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
   bool found = true;
   char where[300];
   const char *path = put(name, content, bytes);
-  enum status status = text_open(path, (struct text_position){0, 0}, &text);
+  enum status status = text_open(path, start, &text);
   while (status == STATUS_OK && found)
     status = text_next(text, &document, &found);
   int line = 1;
@@ -764,9 +757,9 @@ TEST(test_limit)
 TEST(test_no_file)
 {
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open("/no/such/file.txt", (struct text_position){0, 0}, &text));
+  assert_status(STATUS_INPUT, text_open("/no/such/file.txt", start, &text));
   assert_non_null(strstr(status_text(), "/no/such/file.txt"));
-  assert_status(STATUS_IO, text_open(folder, (struct text_position){0, 0}, &text));
+  assert_status(STATUS_IO, text_open(folder, start, &text));
   text_close(NULL);
 }
 
