@@ -18,10 +18,18 @@ struct comm *job_start_mpi(void)
   return comm_create_mpi(&argc, &argv, &comm) ? NULL : comm;
 }
 
-static void check(enum status status)
+struct comm *job_comm;
+
+int job_mpi_start(__attribute__((unused)) void **state)
 {
-  if (status)
-    fail_msg("%s", status_text());
+  job_comm = job_start_mpi();
+  return job_comm ? 0 : -1;
+}
+
+int job_mpi_stop(__attribute__((unused)) void **state)
+{
+  comm_destroy(job_comm);
+  return 0;
 }
 
 int32_t job_token(int64_t step, int64_t sequence, int64_t position)
@@ -116,17 +124,17 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  check(setup->late ? late_device_create(config.compute, &job->device)
-                    : device_create("host", 0, config.compute, &job->device));
+  must(setup->late ? late_device_create(config.compute, &job->device)
+                   : device_create("host", 0, config.compute, &job->device));
   if (setup->beside || setup->late)
-    check(device_create("host", 0, DTYPE_F32, &job->host));
+    must(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {
     job->device->model.by_sequence = false;
     job->device->model.row_multiple = 64;
     job->device->model.chunk_logits = 64 * JOB_VOCAB;
   }
-  check(model_create(&config, &job->model));
-  check(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
+  must(model_create(&config, &job->model));
+  must(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
   assert_int_equal(JOB_BATCH % (ranks * micros), 0);
   const struct plan_input input = {
       .mode = setup->mode,
@@ -170,9 +178,9 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .threads = setup->threads ? setup->threads : 1,
       .optim = optim_settings(&job->deck),
   };
-  check(plan_create(&input, &job->plan));
+  must(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};
-  check(exec_memory_create(job->device, comm, nvme_folder(), plans, 1, &job->memory));
+  must(exec_memory_create(job->device, comm, nvme_folder(), plans, 1, &job->memory));
 }
 
 enum status job_create_exec(struct job *job, const struct job_setup *setup)
@@ -225,7 +233,7 @@ static void make_working_copies(struct job *job)
                     type, exec_pointer(job->exec, plan->unit[u].frozen), DTYPE_F32,
                     (size_t)(frozen.end - frozen.begin));
   }
-  check(comm_barrier(job->comm));
+  must(comm_barrier(job->comm));
 }
 
 /* The copies hold whole units: an element is a function of its place. */
@@ -241,7 +249,7 @@ static void make_copies(struct job *job)
     for (int p = 0; p < layout->params; p++) {
       const int64_t n = layout->elements[p];
       void *values;
-      check(mem_alloc(MEM_META, (size_t)n * sizeof(float), &values));
+      must(mem_alloc(MEM_META, (size_t)n * sizeof(float), &values));
       model_init_param(job->model, 1, u, p, (struct layout_range){0, n}, values);
       dtype_convert(copy + layout->offset[p] * (int64_t)dtype_size(type), type, values, DTYPE_F32,
                     (size_t)n);
@@ -267,7 +275,7 @@ float *job_initial_unit(const struct job *job, int unit)
 {
   const struct layout_unit *layout = &job->model->unit[unit].layout;
   void *flat;
-  check(mem_alloc(MEM_META, (size_t)layout->flat * sizeof(float), &flat));
+  must(mem_alloc(MEM_META, (size_t)layout->flat * sizeof(float), &flat));
   for (int p = 0; p < layout->params; p++)
     model_init_param(job->model, 1, unit, p, (struct layout_range){0, layout->elements[p]},
                      (float *)flat + layout->offset[p]);
@@ -277,7 +285,7 @@ float *job_initial_unit(const struct job *job, int unit)
 void job_open(struct job *job, struct comm *comm, const struct job_setup *setup)
 {
   job_plan(job, comm, setup);
-  check(job_create_exec(job, setup));
+  must(job_create_exec(job, setup));
   init_parameters(job);
 }
 
@@ -295,7 +303,7 @@ struct exec_result job_step(struct job *job, int64_t step)
 {
   struct exec_result result = {0};
   const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
-  check(exec_step(job->exec, step, step + 1, lr, &result));
+  must(exec_step(job->exec, step, step + 1, lr, &result));
   return result;
 }
 
@@ -305,7 +313,7 @@ const float *job_generate(struct job *job, int64_t step, int64_t past, int64_t t
   job->past = past;
   job->tokens = tokens;
   exec_set_window(job->exec, past, tokens);
-  check(exec_step(job->exec, step, 1, 0, &result));
+  must(exec_step(job->exec, step, 1, 0, &result));
   return exec_pointer(job->exec, job->plan->logits);
 }
 
@@ -322,8 +330,8 @@ static void collect_param(struct job *job, int u, int p, float *out)
   struct layout_range part;
   const float *mine = part_of(job, u, p, &part);
   void *most, *least;
-  check(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &most));
-  check(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &least));
+  must(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &most));
+  must(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &least));
   int64_t *high = most, *low = least;
   for (int64_t i = 0; i < n; i++) {
     high[i] = low[i] = INT64_MIN;
@@ -334,8 +342,8 @@ static void collect_param(struct job *job, int u, int p, float *out)
     high[i] = bits;
     low[i] = -(int64_t)bits;
   }
-  check(comm_max_i64(job->comm, high, (int)n));
-  check(comm_max_i64(job->comm, low, (int)n));
+  must(comm_max_i64(job->comm, high, (int)n));
+  must(comm_max_i64(job->comm, low, (int)n));
   for (int64_t i = 0; i < n; i++) {
     assert_true(high[i] == -low[i]);
     uint32_t bits = (uint32_t)high[i];
@@ -348,8 +356,8 @@ static void collect_param(struct job *job, int u, int p, float *out)
 float *job_collect(struct job *job)
 {
   void *params;
-  check(exec_drain(job->exec));
-  check(mem_alloc(MEM_META, (size_t)job_parameters(job) * sizeof(float), &params));
+  must(exec_drain(job->exec));
+  must(mem_alloc(MEM_META, (size_t)job_parameters(job) * sizeof(float), &params));
   float *next = params;
   for (int u = 0; u < job->model->units; u++)
     for (int p = 0; p < job->model->unit[u].params; p++) {

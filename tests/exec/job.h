@@ -68,6 +68,11 @@ struct job {
 /* The job of mpirun, once a program. */
 struct comm *job_start_mpi(void);
 
+/* The start and end of a test program that has it as job_comm. */
+extern struct comm *job_comm;
+int job_mpi_start(void **state);
+int job_mpi_stop(void **state);
+
 /* Plan, arenas and executor, and the initial parameters. */
 void job_open(struct job *job, struct comm *comm, const struct job_setup *setup);
 void job_close(struct job *job);

@@ -60,8 +60,6 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 }
 #endif
 
-static struct comm *comm;
-
 TEST(allocations_are_counted)
 {
   int64_t calls = mem_calls(), own = atomic_load(&mallocs);
@@ -83,7 +81,7 @@ TEST(a_step_allocates_nothing)
   };
   for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
     struct job job;
-    job_open(&job, comm, &setups[i]);
+    job_open(&job, job_comm, &setups[i]);
     for (int step = 0; step < 2; step++)
       job_step(&job, step);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
@@ -100,16 +98,4 @@ TEST(a_step_allocates_nothing)
   }
 }
 
-FIXTURE(start)
-{
-  comm = job_start_mpi();
-  return comm ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(comm);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(job_mpi_start, job_mpi_stop)

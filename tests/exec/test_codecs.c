@@ -15,8 +15,6 @@
 
 enum { STEPS = 3, MOST_UNITS = 8 };
 
-static struct comm *comm;
-
 /* ---- a codec that remembers ---- */
 
 /* For one gradient: the encoded values of all parts, and the sum of this rank's part. */
@@ -124,14 +122,14 @@ static float rounded(float x, enum dtype type)
 /* The part of this rank: messages of the ranks of its index on all nodes, in their order. */
 static void expect_sum(const struct seen *seen, int local)
 {
-  const int ranks = comm_ranks(comm), nodes = ranks / local;
-  const int64_t begin = comm_rank(comm) / local * seen->part;
+  const int ranks = comm_ranks(job_comm), nodes = ranks / local;
+  const int64_t begin = comm_rank(job_comm) / local * seen->part;
   float *all = NULL;
   assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
   MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
   assert_int_equal(seen->part * nodes, seen->n);
   for (int64_t e = 0; e < seen->part; e++) {
-    const float *x = all + comm_rank(comm) % local * seen->n + begin + e;
+    const float *x = all + comm_rank(job_comm) % local * seen->n + begin + e;
     float sum = rounded(x[0], DTYPE_BF16);
     for (int node = 1; node < nodes; node++)
       sum += rounded(x[node * local * seen->n], DTYPE_BF16);
@@ -203,7 +201,7 @@ static void run(struct job *job, const struct job_setup *setup, struct log *log)
 {
   *log = (struct log){0};
   now = log;
-  job_open(job, comm, setup);
+  job_open(job, job_comm, setup);
   units = count_encoded(job->plan);
   assert_true(units > 1 && units <= MOST_UNITS);
   for (int step = 0; step < STEPS; step++)
@@ -273,7 +271,7 @@ static void expect_sample(const struct job *job, int unit, const struct seen *se
 {
   struct plan_sample sample;
   double elements = 0, lost_of_it = 0, decoded = 0, residual = 0;
-  const float *mine = seen->x + comm_rank(comm) * seen->part;
+  const float *mine = seen->x + comm_rank(job_comm) * seen->part;
   assert_true(seen->part < PLAN_SAMPLE);
   for (int64_t e = 0; e < seen->part; e++) {
     const float sent = rounded(mine[e], DTYPE_BF16);
@@ -326,7 +324,7 @@ TEST(errors_of_messages_are_measured)
 
 TEST(errors_of_messages_come_with_the_next_ones)
 {
-  if (comm_ranks(comm) == 4)
+  if (comm_ranks(job_comm) == 4)
     expect_what_messages_lose(nodes, sizeof nodes / sizeof *nodes);
   else
     expect_what_messages_lose(setups, sizeof setups / sizeof *setups);
@@ -335,7 +333,7 @@ TEST(errors_of_messages_come_with_the_next_ones)
 static float *parameters_after(const struct job_setup *setup, int64_t *n)
 {
   struct job job = {0};
-  job_open(&job, comm, setup);
+  job_open(&job, job_comm, setup);
   for (int step = 0; step < STEPS; step++)
     job_step(&job, step);
   float *parameters = job_collect(&job);
@@ -355,7 +353,7 @@ TEST(nodes_change_no_bit_of_what_is_not_lost)
       {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .micros = 3},
       {.strategy = STRATEGY_FULL_SHARD, .host = true, .immediate = true, .no_clip = true},
   };
-  if (comm_ranks(comm) != 4)
+  if (comm_ranks(job_comm) != 4)
     return;
   for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
     struct job_setup setup = ways[w];
@@ -393,12 +391,12 @@ static float upper(float x)
 /* The part of this rank, in steps of the largest magnitude of all ranks of its index. */
 static void expect_scaled_sum(const struct seen *seen, int local, const float *residual)
 {
-  const int ranks = comm_ranks(comm), members = ranks / local;
-  const int64_t begin = comm_rank(comm) / local * seen->part;
+  const int ranks = comm_ranks(job_comm), members = ranks / local;
+  const int64_t begin = comm_rank(job_comm) / local * seen->part;
   float *all = NULL, largest = 0;
   assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
   MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
-  const float *x = all + comm_rank(comm) % local * seen->n;
+  const float *x = all + comm_rank(job_comm) % local * seen->n;
   for (int member = 0; member < members; member++)
     largest = fmaxf(largest, largest_of(x + member * local * seen->n, seen->n));
   const float step = upper(largest / (float)(127 / members));
@@ -415,7 +413,7 @@ static void expect_scaled_sum(const struct seen *seen, int local, const float *r
 
 TEST(one_scale_is_that_of_all_ranks)
 {
-  const bool four = comm_ranks(comm) == 4;
+  const bool four = comm_ranks(job_comm) == 4;
   const struct job_setup *given = four ? nodes : setups;
   const size_t n = four ? sizeof nodes / sizeof *nodes : sizeof setups / sizeof *setups;
   spied = &codec_int8_global;
@@ -445,7 +443,7 @@ TEST(seeds_differ_and_come_again)
 {
   struct log first, again;
   struct job job = {0};
-  const int ranks = comm_ranks(comm);
+  const int ranks = comm_ranks(job_comm);
   run(&job, &setups[0], &first);
   job_close(&job);
   run(&job, &setups[0], &again);
@@ -484,16 +482,4 @@ TEST(seeds_of_a_sum_may_be_one)
   log_free(&log);
 }
 
-FIXTURE(start)
-{
-  comm = job_start_mpi();
-  return comm ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(comm);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(job_mpi_start, job_mpi_stop)

@@ -10,8 +10,6 @@
 #include "job.h"
 #include "tests/test.h"
 
-static struct comm *comm;
-
 /* ---- what is frozen ---- */
 
 struct choice {
@@ -53,7 +51,7 @@ static void expect_same(const struct job_record *reference, struct job_setup set
                         void (*change)(struct job_setup *setup))
 {
   change(&setup);
-  struct job_record record = job_run(comm, &setup);
+  struct job_record record = job_run(job_comm, &setup);
   job_assert_same(&record, reference);
   job_record_free(&record);
 }
@@ -79,7 +77,7 @@ static void hybrid_of_one(struct job_setup *setup)
 static void hybrid_of_two(struct job_setup *setup)
 {
   setup->strategy = STRATEGY_HYBRID_SHARD;
-  setup->group = comm_ranks(comm) % 2 == 0 ? 2 : comm_ranks(comm);
+  setup->group = comm_ranks(job_comm) % 2 == 0 ? 2 : comm_ranks(job_comm);
 }
 static void recompute(struct job_setup *setup)
 {
@@ -131,7 +129,7 @@ static void compare_param(const struct job *job, int u, int p, int64_t at, void 
 static float *run(const struct job_setup *setup, int steps, float **initial)
 {
   struct job job;
-  job_open(&job, comm, setup);
+  job_open(&job, job_comm, setup);
   if (initial)
     *initial = job_collect(&job);
   for (int step = 0; step < steps; step++)
@@ -153,7 +151,7 @@ TEST(trained_parameters_learn_the_same_and_frozen_ones_stay)
     float *after = run(&setup, 1, &before), *full = run(&all, 1, NULL);
     comparison = (struct comparison){.before = before, .after = after, .full = full};
     struct job job;
-    job_plan(&job, comm, &setup);
+    job_plan(&job, job_comm, &setup);
     visit_params(&job, compare_param, &comparison);
     assert_true(comparison.moved > 0 && comparison.kept > 0);
     job_close(&job);
@@ -175,7 +173,7 @@ static void compare_kept(const struct job *job, int u, int p, int64_t at, void *
 static void expect_kept(const struct job_setup *setup, const struct job_record *record)
 {
   struct job job;
-  job_open(&job, comm, setup);
+  job_open(&job, job_comm, setup);
   float *before = job_collect(&job);
   visit_params(&job, compare_kept, &(struct comparison){.before = before, .after = record->params});
   mem_free(before);
@@ -191,7 +189,7 @@ TEST(strategies_agree)
   for (int c = 0; c < CHOICES; c++) {
     struct patterns patterns;
     struct job_setup setup = setup_of(&choices[c], &patterns);
-    struct job_record reference = job_run(comm, &setup);
+    struct job_record reference = job_run(job_comm, &setup);
     expect_kept(&setup, &reference);
     for (size_t i = (size_t)c % 2; i < sizeof changes / sizeof changes[0]; i += 2)
       expect_same(&reference, setup, changes[i]);
@@ -344,16 +342,4 @@ TEST(gradients_of_an_untied_model_are_those_by_hand)
   comm_destroy(alone);
 }
 
-FIXTURE(start)
-{
-  comm = job_start_mpi();
-  return comm ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(comm);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(job_mpi_start, job_mpi_stop)

@@ -10,8 +10,6 @@
 
 enum { MOST_UNITS = JOB_BLOCKS + 2, CAPACITY = 10 };
 
-static struct comm *comm;
-
 struct hand {
   const struct job *job;
   struct lane *lane;
@@ -102,7 +100,7 @@ static void check_generation(const struct job_setup *setup)
 {
   struct job job;
   struct hand hand;
-  job_open(&job, comm, setup);
+  job_open(&job, job_comm, setup);
   hand_create(&hand, &job);
   for (int w = 0; w < WINDOWS; w++) {
     hand_run(&hand, windows[w].past, windows[w].tokens);
@@ -140,7 +138,7 @@ TEST(one_by_one_or_at_once)
         .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float at_once[JOB_VOCAB];
-    job_open(&job, comm, &setup);
+    job_open(&job, job_comm, &setup);
     memcpy(at_once, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof at_once);
     const float *last = NULL;
     for (int64_t t = 0; t < JOB_SEQUENCE; t++)
@@ -160,11 +158,11 @@ TEST(logits_in_bf16)
         .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float full[JOB_VOCAB];
-    job_open(&job, comm, &setup);
+    job_open(&job, job_comm, &setup);
     memcpy(full, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof full);
     job_close(&job);
     setup.half = true;
-    job_open(&job, comm, &setup);
+    job_open(&job, job_comm, &setup);
     const float *logits = job_generate(&job, 0, 0, JOB_SEQUENCE);
     for (int i = 0; i < JOB_VOCAB; i++) {
       uint32_t bits;
@@ -176,16 +174,4 @@ TEST(logits_in_bf16)
   }
 }
 
-FIXTURE(start)
-{
-  comm = job_start_mpi();
-  return comm ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(comm);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(job_mpi_start, job_mpi_stop)

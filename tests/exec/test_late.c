@@ -10,8 +10,6 @@
 #include "late.h"
 #include "tests/test.h"
 
-static struct comm *comm;
-
 /* ---- the device ---- */
 
 static struct lane *make_lane(struct device *device, const char *name)
@@ -76,9 +74,9 @@ static void same(struct job_setup setup)
 {
   setup.beside = true;
   setup.reduce_every_micro = true;
-  struct job_record expected = job_run(comm, &setup);
+  struct job_record expected = job_run(job_comm, &setup);
   setup.late = true;
-  struct job_record record = job_run(comm, &setup);
+  struct job_record record = job_run(job_comm, &setup);
   assert_true(record.copies > 0);
   job_assert_same(&record, &expected);
   job_record_free(&expected);
@@ -176,7 +174,7 @@ TEST(masters_on_the_device)
  * device. */
 TEST(residuals_elsewhere)
 {
-  if (comm_ranks(comm) == 1)
+  if (comm_ranks(job_comm) == 1)
     return; /* nothing is sent */
   for (int choice = 0; choice < 12; choice++) {
     struct job_setup setup = {.prefetch = choice % 3,
@@ -186,11 +184,11 @@ TEST(residuals_elsewhere)
                               .host = choice >= 8 && !(choice & 2),
                               .codec = "bf16",
                               .feedback = "fp32"};
-    struct job_record expected = job_run(comm, &setup);
+    struct job_record expected = job_run(job_comm, &setup);
     for (int tier = DECK_RESIDUAL_HOST; tier <= DECK_RESIDUAL_NVME; tier++) {
       setup.residual = (enum deck_residual)tier;
       setup.late = true;
-      struct job_record moved = job_run(comm, &setup);
+      struct job_record moved = job_run(job_comm, &setup);
       assert_true(moved.copies > 0);
       job_assert_same(&moved, &expected);
       job_record_free(&moved);
@@ -199,12 +197,4 @@ TEST(residuals_elsewhere)
   }
 }
 
-int main(void)
-{
-  comm = job_start_mpi();
-  if (!comm)
-    return 1;
-  int failed = test_run(NULL, NULL);
-  comm_destroy(comm);
-  return failed;
-}
+TEST_MAIN(job_mpi_start, job_mpi_stop)

@@ -8,8 +8,6 @@
 #include "job.h"
 #include "tests/test.h"
 
-static struct comm *comm;
-
 static const struct job_setup setups[] = {
     {.prefetch = 1},
     {.strategy = STRATEGY_NO_SHARD},
@@ -32,7 +30,7 @@ static struct job_record run(int setup, double lr, struct deck_units lr_scale)
   struct job_setup scaled = setups[setup];
   scaled.lr = lr;
   scaled.lr_scale = lr_scale;
-  return job_run(comm, &scaled);
+  return job_run(job_comm, &scaled);
 }
 
 TEST(half_of_a_rate_is_half_the_rate)
@@ -62,7 +60,7 @@ static struct moved move(int setup, double lr, struct deck_units lr_scale)
   struct job_setup scaled = setups[setup];
   scaled.lr = lr;
   scaled.lr_scale = lr_scale;
-  job_open(&job, comm, &scaled);
+  job_open(&job, job_comm, &scaled);
   struct moved moved = {.units = job.model->units};
   if (lr > 0)
     (void)job_step(&job, 0);
@@ -95,12 +93,4 @@ TEST(each_unit_has_its_own)
   }
 }
 
-int main(void)
-{
-  comm = job_start_mpi();
-  if (!comm)
-    return 1;
-  const int failed = test_run(NULL, NULL);
-  comm_destroy(comm);
-  return failed;
-}
+TEST_MAIN(job_mpi_start, job_mpi_stop)

@@ -7,8 +7,6 @@
 #include "job.h"
 #include "tests/test.h"
 
-static struct comm *comm;
-
 /* The first loss sums the same terms exactly. A gradient is a sum over 720 tokens. Its relative
  * error by order is below 720 / 2^24 = 4e-5 of the magnitude of its terms. Three steps of 0.01
  * carry it into parameters of about 0.2 and losses of about 4. */
@@ -16,7 +14,7 @@ static const double loss_bound = 1e-6, norm_bound = 1e-5, param_bound = 2e-5;
 
 static void agree_with_one_rank(const struct job_setup *setup, const struct job_record *one)
 {
-  struct job_record many = job_run(comm, setup);
+  struct job_record many = job_run(job_comm, setup);
   double worst = 0;
   assert_true(many.loss[0] == one->loss[0]);
   for (int step = 0; step < JOB_STEPS; step++) {
@@ -27,8 +25,8 @@ static void agree_with_one_rank(const struct job_setup *setup, const struct job_
   assert_int_equal(many.n, one->n);
   for (int64_t i = 0; i < one->n; i++)
     worst = fmax(worst, fabs((double)many.params[i] - one->params[i]));
-  if (comm_rank(comm) == 0)
-    print_message("%d ranks against one: parameters differ by %.2g at most\n", comm_ranks(comm),
+  if (comm_rank(job_comm) == 0)
+    print_message("%d ranks against one: parameters differ by %.2g at most\n", comm_ranks(job_comm),
                   worst);
   assert_true(worst <= param_bound);
   job_record_free(&many);
@@ -52,8 +50,8 @@ TEST(ranks_agree_with_one)
 TEST(all_ranks_skip_what_one_finds_not_finite)
 {
   struct job job;
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
-  if (comm_rank(comm) == comm_ranks(comm) - 1)
+  job_open(&job, job_comm, &(struct job_setup){.prefetch = 1});
+  if (comm_rank(job_comm) == comm_ranks(job_comm) - 1)
     *(float *)exec_pointer(job.exec, job.plan->unit[1].master) = NAN;
   float *before = job_collect(&job);
   assert_false(job_step(&job, 0).finite);
@@ -87,10 +85,10 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
 {
   const struct plan *const plans[] = {job->plan};
   struct exec_memory memory = {.device = device};
-  const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
+  const bool last = comm_rank(job_comm) == comm_ranks(job_comm) - 1;
   asked = 0;
   refused = last ? refuse : 0;
-  const enum status status = exec_memory_create(device, comm, "", plans, 1, &memory);
+  const enum status status = exec_memory_create(device, job_comm, "", plans, 1, &memory);
   assert_int_equal(status, refuse > 0 ? STATUS_MEMORY : STATUS_OK);
   assert_int_equal(pinned, refuse > 0 ? 0 : 2);
   if (!status)
@@ -104,7 +102,7 @@ TEST(all_ranks_give_up_memory_that_one_cannot_pin)
 {
   struct job job;
   job_plan(
-      &job, comm,
+      &job, job_comm,
       &(struct job_setup){
           .prefetch = 1, .host = true, .params_full = true, .cpu_reduce = true, .one_node = true});
   struct device_ops ops = *job.device->ops;
@@ -117,16 +115,4 @@ TEST(all_ranks_give_up_memory_that_one_cannot_pin)
   job_close(&job);
 }
 
-FIXTURE(start)
-{
-  comm = job_start_mpi();
-  return comm ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(comm);
-  return 0;
-}
-
-TEST_MAIN(start, stop)
+TEST_MAIN(job_mpi_start, job_mpi_stop)

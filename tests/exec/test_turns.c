@@ -11,7 +11,6 @@
 
 enum { STEPS = 6, MOST = 4096 };
 
-static struct comm *comm;
 static bool enqueued;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const void *called[MOST]; /* memory that the collectives of this rank complete, in order */
@@ -90,7 +89,7 @@ static int run(const struct job_setup *setup, bool with)
 {
   struct job job;
   enqueued = with;
-  job_open(&job, comm, setup);
+  job_open(&job, job_comm, setup);
   calls = 0;
   for (int step = 0; step < STEPS; step++)
     (void)job_step(&job, step);
@@ -116,12 +115,4 @@ TEST(others_are_issued_as_soon_as_they_can_be)
   assert_true(run(&(struct job_setup){.prefetch = 1}, false) > 0);
 }
 
-int main(void)
-{
-  comm = job_start_mpi();
-  if (!comm)
-    return 1;
-  const int failed = test_run(NULL, NULL);
-  comm_destroy(comm);
-  return failed;
-}
+TEST_MAIN(job_mpi_start, job_mpi_stop)
