@@ -46,21 +46,33 @@ static enum status find_values(const struct codec *codec, const char *name,
   return status;
 }
 
-/* One setting: *out is the requested value, or the default. */
-static enum status settle(const char *name, const char *what, double asked, double usual,
-                          double least, double most, double *out)
+/* The bounds of one setting of a codec, and the requested value, which becomes the default if it is
+ * 0. */
+struct setting {
+  const char *what;
+  double usual, least, most, value;
+};
+
+static void settle(enum status *status, const struct codec_ops *ops, struct setting *s)
 {
-  *out = asked != 0 ? asked : usual;
-  if (asked == 0 || (usual != 0 && asked >= least && asked <= most))
-    return STATUS_OK;
-  return usual != 0 ? status_set(STATUS_USAGE, "%s of codec %s is %g: use %g to %g", what, name,
-                                 asked, least, most)
-                    : status_set(STATUS_USAGE, "codec %s has no %s", name, what);
+  const double asked = s->value;
+  if (asked == 0)
+    s->value = s->usual;
+  else if (!*status && s->usual == 0)
+    *status = status_set(STATUS_USAGE, "codec %s has no %s", ops->name, s->what);
+  else if (!*status && !(asked >= s->least && asked <= s->most))
+    *status = status_set(STATUS_USAGE, "%s of codec %s is %g: use %g to %g", s->what, ops->name,
+                         asked, s->least, s->most);
 }
 
-#define SETTLE(ops, what)                                                                          \
-  settle((ops)->name, #what, (double)asked->what, (double)(ops)->usual.what,                       \
-         (double)(ops)->least.what, (double)(ops)->most.what, &what)
+#define SETTLE(ops_of, name)                                                                       \
+  do {                                                                                             \
+    const struct codec_ops *const o = ops_of;                                                      \
+    struct setting s = {#name, (double)o->usual.name, (double)o->least.name, (double)o->most.name, \
+                        (double)codec->set.name};                                                  \
+    settle(&status, o, &s);                                                                        \
+    codec->set.name = (__typeof__(codec->set.name))s.value;                                        \
+  } while (0)
 
 static enum status check_block(const struct codec *codec)
 {
@@ -76,27 +88,16 @@ static enum status check_block(const struct codec *codec)
 }
 
 /* A codec with coded values leaves `levels` to the codec of its values. */
-static enum status settle_all(const struct codec_settings *asked, struct codec *codec)
+static enum status settle_all(struct codec *codec)
 {
-  const struct codec_ops *ops = codec->ops, *leveled = ops->usual.levels ? ops : codec->values;
-  double block, levels, rank, density, threshold;
-  enum status status = SETTLE(ops, block);
-  if (!status)
-    status = SETTLE(leveled->usual.levels ? leveled : ops, levels);
-  if (!status)
-    status = SETTLE(ops, rank);
-  if (!status)
-    status = SETTLE(ops, density);
-  if (!status)
-    status = SETTLE(ops, threshold);
-  if (status)
-    return status;
-  codec->set = (struct codec_settings){.block = (int64_t)block,
-                                       .levels = (int)levels,
-                                       .rank = (int)rank,
-                                       .density = density,
-                                       .threshold = threshold};
-  return check_block(codec);
+  const struct codec_ops *ops = codec->ops, *values = codec->values;
+  enum status status = STATUS_OK;
+  SETTLE(ops, block);
+  SETTLE(!ops->usual.levels && values->usual.levels ? values : ops, levels);
+  SETTLE(ops, rank);
+  SETTLE(ops, density);
+  SETTLE(ops, threshold);
+  return status ? status : check_block(codec);
 }
 
 const struct codec codec_as_it_is = {.ops = &codec_none, .values = &codec_none};
@@ -104,8 +105,9 @@ const struct codec codec_as_it_is = {.ops = &codec_none, .values = &codec_none};
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out)
 {
-  const struct codec_settings nothing = {0};
   struct codec codec = {.values = &codec_none, .feedback = feedback};
+  if (settings)
+    codec.set = *settings;
   if (!name)
     name = codec_none.name;
   const size_t length = strcspn(name, "+");
@@ -113,7 +115,7 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
   if (!status && name[length])
     status = find_values(&codec, name + length + 1, &codec.values);
   if (!status)
-    status = settle_all(settings ? settings : &nothing, &codec);
+    status = settle_all(&codec);
   if (!status)
     *out = codec;
   return status;
@@ -165,12 +167,15 @@ int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
   return codec->ops->chosen ? codec->ops->chosen(codec, n, index_bytes) : n;
 }
 
+/* Settings are compared byte by byte, because they have no padding. */
+_Static_assert(sizeof(struct codec_settings) ==
+                   sizeof(int64_t) + 2 * sizeof(int) + 2 * sizeof(double),
+               "padding");
+
 bool codec_equal(const struct codec *a, const struct codec *b)
 {
-  return a->ops == b->ops && a->values == b->values && a->set.block == b->set.block &&
-         a->set.levels == b->set.levels && a->set.rank == b->set.rank &&
-         a->set.density == b->set.density && a->set.threshold == b->set.threshold &&
-         a->feedback == b->feedback;
+  return a->ops == b->ops && a->values == b->values && a->feedback == b->feedback &&
+         memcmp(&a->set, &b->set, sizeof a->set) == 0;
 }
 
 uint64_t codec_hash(uint64_t hash, const struct codec *codec)
@@ -180,10 +185,6 @@ uint64_t codec_hash(uint64_t hash, const struct codec *codec)
     return hash;
   for (int i = 0; i < 2 && ops[i]; i++)
     hash = hash_bytes(hash, ops[i]->name, strlen(ops[i]->name) + 1);
-  hash = hash_bytes(hash, &codec->set.block, sizeof codec->set.block);
-  hash = hash_bytes(hash, &codec->set.levels, sizeof codec->set.levels);
-  hash = hash_bytes(hash, &codec->set.rank, sizeof codec->set.rank);
-  hash = hash_bytes(hash, &codec->set.density, sizeof codec->set.density);
-  hash = hash_bytes(hash, &codec->set.threshold, sizeof codec->set.threshold);
+  hash = hash_bytes(hash, &codec->set, sizeof codec->set);
   return hash_bytes(hash, &codec->feedback, sizeof codec->feedback);
 }

@@ -12,7 +12,7 @@
   ROW(bf16, PLAIN, "bf16, rounded to nearest", "Kalamkar et al. 2019, arXiv:1905.12322")           \
   ROW(fp16, PLAIN, "fp16, rounded to nearest", "IEEE 754-2019, binary16")
 
-/* Blocks of elements that share a scale: the arithmetic is in NAME.h (quantise.h). */
+/* Blocks of elements that share a scale: the arithmetic is in steps.h, signs.h or NAME.h. */
 #define CODEC_QUANTISERS(ROW)                                                                      \
   ROW(e4m3, QUANTISER, "8-bit floats with 3 bits of mantissa, a scale per block",                  \
       "Micikevicius et al. 2022, arXiv:2209.05433")                                                \
@@ -37,7 +37,7 @@
   ROW(onebit, QUANTISER, "signs, with the means of both signs in a block",                         \
       "Seide et al. 2014, 1-bit SGD, Interspeech")
 
-/* Chosen elements of each block: NAME.h chooses by keys (select.h), or by a seed. */
+/* Chosen elements of each block: select.h has the rules. */
 #define CODEC_KEYED(ROW)                                                                           \
   ROW(topk, SPARSE, "largest elements of each block", "Aji and Heafield 2017, arXiv:1704.05021")   \
   ROW(threshold, SPARSE, "elements at or above a threshold", "Dutta et al. 2020, arXiv:1911.08727")

@@ -13,7 +13,7 @@
  * is the fewest blocks that have whole words. If a rule has needs or 256 codes, its blocks fill
  * whole words, and a frame is one block.
  *
- * NAME.h is the rule of codec NAME. It defines
+ * The rule of codec NAME, in steps.h, signs.h or NAME.h, defines
  *   NAME_codes  number of codes: 2 to 256. Codes are 0 to NAME_codes - 1
  *   NAME_scales scales per block: 1 or 2
  *   NAME_needs  QUANT_ flags
@@ -213,19 +213,10 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
   return quant_float(quant_bits(x) | (code & 0x80) << 24);
 }
 
-#include "compress/rule/e4m3.h"
-#include "compress/rule/e5m2.h"
-#include "compress/rule/int4.h"
-#include "compress/rule/int8.h"
-#include "compress/rule/levels7.h"
-#include "compress/rule/levels9.h"
 #include "compress/rule/natural.h"
-#include "compress/rule/onebit.h"
 #include "compress/rule/qsgd.h"
-#include "compress/rule/signsgd.h"
-
-#include "compress/rule/hadamard_int4.h"
-#include "compress/rule/int8_global.h"
+#include "compress/rule/signs.h"
+#include "compress/rule/steps.h"
 
 /* The parts of a rule, by a number that is a constant in each loop. */
 #define QUANT_CODES(name, kind, title, source) rule == QUANT_##name ? name##_codes:

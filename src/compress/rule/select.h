@@ -8,7 +8,7 @@
  *
  * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
  * of the largest keys, in ascending order of index. Among equal keys, lower indices come first. A
- * key of 0 is never chosen. NAME.h defines
+ * key of 0 is never chosen. Rule NAME defines
  *   NAME_key(op, x)  the key of an element: that of 0 is 0
  *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
  * randomk needs no keys: positions follow from a seed, and no indices travel. */
@@ -104,8 +104,28 @@ SELECT_FN uint32_t select_digit(uint32_t key, int pass)
   return key >> select_shift(pass) & ((1u << (select_known(pass) - select_shift(pass))) - 1);
 }
 
-#include "compress/rule/randomk.h"
-#include "compress/rule/threshold.h"
-#include "compress/rule/topk.h"
+/* The rules. */
+
+enum { topk_ranked = 1, threshold_ranked = 0 };
+
+SELECT_FN uint32_t topk_key(const struct selection *op, float x)
+{
+  (void)op;
+  return select_magnitude(x);
+}
+
+SELECT_FN uint32_t threshold_key(const struct selection *op, float x)
+{
+  return select_magnitude(x) >= select_magnitude(op->threshold);
+}
+
+/* randomk: the element of slot `slot`. All positions of a block differ, because the factor is odd
+ * and the block is a power of two. A uniform offset selects each element with probability keep /
+ * block. bits: rounding_bits(seed, number of the block in its message). */
+SELECT_FN int64_t randomk_index(const struct selection *op, uint32_t bits, int64_t slot)
+{
+  const uint32_t factor = bits | 1, offset = bits >> 16;
+  return (factor * (uint32_t)slot + offset) & (uint32_t)(op->block - 1);
+}
 
 #endif
