@@ -258,11 +258,11 @@ static void reduce_over(struct builder *b, struct reduction r, int64_t at)
 
 void build_reduce(struct builder *b, struct reduction r)
 {
-  const int64_t elements = b->plan->buffer[r.whole].elements, at = partial_bytes(b, elements);
   if (!has_hops(b, r.group, r.unit)) {
     reduce_over(b, r, 0);
     return;
   }
+  const int64_t elements = b->plan->buffer[r.whole].elements, at = partial_bytes(b, elements);
   struct reduction node = r;
   node.group = GROUP_NODE;
   node.adds = false;
