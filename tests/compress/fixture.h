@@ -2,6 +2,7 @@
  * between guards, codecs from text, and the order of sums. */
 #pragma once
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,18 +46,13 @@ static inline enum status codec_from(const char *text, struct codec *out)
   bool feedback = false;
   snprintf(copy, sizeof copy, "%s", text);
   name = strtok_r(copy, " ", &rest);
-  for (char *word; (word = strtok_r(NULL, " ", &rest));) {
-    const double value = strtod(word + strcspn(word, "=") + (word[strcspn(word, "=")] != 0), NULL);
-    switch (word[0]) {
-    case 'b': set.block = (int64_t)value; break;
-    case 'l': set.levels = (int)value; break;
-    case 'r': set.rank = (int)value; break;
-    case 'd': set.density = value; break;
-    case 't': set.threshold = value; break;
-    case 'f': feedback = true; break;
-    default: fail_msg("%s has the unknown setting %s", text, word);
-    }
-  }
+  for (char *word; (word = strtok_r(NULL, " ", &rest));)
+    if (sscanf(word, "block=%" SCNd64, &set.block) != 1 &&
+        sscanf(word, "levels=%d", &set.levels) != 1 && sscanf(word, "rank=%d", &set.rank) != 1 &&
+        sscanf(word, "density=%lf", &set.density) != 1 &&
+        sscanf(word, "threshold=%lf", &set.threshold) != 1 &&
+        !(feedback = !strcmp(word, "feedback")))
+      fail_msg("%s has the unknown setting %s", text, word);
   return codec_make(name ? name : "", &set, feedback, out);
 }
 
