@@ -635,10 +635,8 @@ static void backward_heads(const struct run *run, const struct attention *attent
                            const struct backward_work *w)
 {
   const enum dtype type = run->pass.type;
-  void *const dk = (void *)element_at(w->dqkv, run->n.heads, type), *const dv = (void *)element_at(
-                                                                        w->dqkv,
-                                                                        run->n.heads + run->n.keys,
-                                                                        type);
+  void *const dk = (void *)element_at(w->dqkv, run->n.heads, type);
+  void *const dv = (void *)element_at(w->dqkv, run->n.heads + run->n.keys, type);
   const struct attention_backward op = {.forward = *attention,
                                         .work_bytes = w->scratch_bytes,
                                         .dout = w->dattended,
