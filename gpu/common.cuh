@@ -232,7 +232,7 @@ static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride,
   return C % W == 0 && stride % W == 0 && bits % ((uintptr_t)W * element) == 0;
 }
 
-/* What a kernel is compiled for: packs of W elements. */
+/* A kernel is compiled for packs of W elements. */
 template <typename T, int W> struct packs {
   using type = T;
   static constexpr int width = W;
@@ -255,7 +255,7 @@ static inline void with_packs(const gpu_launch *launch, int64_t C, int64_t strid
     run(packs<float, 1>());
 }
 
-/* Run run() with a value of the type that a kernel is compiled for. Of fp32 and bf16: */
+/* Run run() with a value of the type that a kernel is compiled for, which is fp32 or bf16. */
 template <typename F> static inline void with_bf16(bool is_bf16, const F &run)
 {
   if (is_bf16)
@@ -263,7 +263,7 @@ template <typename F> static inline void with_bf16(bool is_bf16, const F &run)
   else
     run(0.0f);
 }
-/* Of fp32, bf16 and fp16: */
+/* The same for fp32, bf16 and fp16. */
 template <typename F> static inline void with_dtype(enum dtype type, const F &run)
 {
   if (type == DTYPE_F16)

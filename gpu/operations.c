@@ -19,7 +19,7 @@ static enum status check_fp8(const struct lane *lane)
              : status_set(STATUS_UNSUPPORTED, "%s has no products in fp8", lane->device->product);
 }
 
-/* Of an operand of products in fp8. */
+/* Refuses an operand of products in fp8 that the kernels cannot read. */
 static enum status check_operand(const struct lane *lane, const struct fp8_quantise *op)
 {
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
@@ -200,7 +200,7 @@ static enum status check_update(const struct update *op, bool copies)
   return STATUS_OK;
 }
 
-/* Of variable arguments, because it reads none. Masters on a GPU are updated after the norm, which
+/* It takes any arguments, because it reads none. Masters on a GPU are updated after the norm, which
  * takes little time. */
 static enum status host_only(struct lane *lane, ...)
 {

@@ -47,7 +47,7 @@ static bool is_blank(const char *text, size_t bytes)
   return i == bytes;
 }
 
-/* Of a path without the ending of a compressed file. */
+/* The path may have the ending of a compressed file after `ending`. */
 static bool ends_with(const char *path, const char *ending)
 {
   static const char *const packed[] = {".gz", ".zst", ""};

@@ -13,7 +13,7 @@ struct cgroup_limits {
 
 /* Control groups are mounted at `root`, and /proc/self/cgroup reads `groups`. Local. */
 struct cgroup_limits cgroup_limits_of(const char *root, const char *groups);
-/* Those of this process. Local. */
+/* The limits of this process. Local. */
 struct cgroup_limits cgroup_limits(void);
 
 #endif

@@ -490,7 +490,7 @@ static struct pass pass_of_part(const struct pass *pass, int64_t column)
   return part;
 }
 
-/* What is made of dy: its codes, those of its transpose, or both in one pass over it. */
+/* dy is coded as it is, as its transpose, or both in one pass over it. */
 struct coding {
   bool plain, turned;
 };

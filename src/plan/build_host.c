@@ -116,7 +116,7 @@ static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
   return buffer;
 }
 
-/* Of a reduction without a staging buffer. */
+/* The reduction has no staging buffer. */
 static void reduce_scatter(struct builder *b, struct reduction r)
 {
   const struct plan_buffer whole = b->plan->buffer[r.whole];

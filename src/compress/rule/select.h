@@ -104,8 +104,8 @@ SELECT_FN uint32_t select_digit(uint32_t key, int pass)
   return key >> select_shift(pass) & ((1u << (select_known(pass) - select_shift(pass))) - 1);
 }
 
-/* The rules. */
-
+/* topk: the largest magnitudes (also Lin et al. 2018, arXiv:1712.01887). threshold: magnitudes of a
+ * threshold or more. If a block has more of them than slots, its first ones are chosen. */
 enum { topk_ranked = 1, threshold_ranked = 0 };
 
 SELECT_FN uint32_t topk_key(const struct selection *op, float x)

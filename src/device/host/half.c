@@ -37,7 +37,7 @@ static void convert(const struct extent *e, void *dst, enum dtype to, const void
     }
 }
 
-/* What a call does with an operand. NONE: it stays as it is. */
+/* The call reads the operand, writes it, or both. NONE: the operand stays as it is. */
 enum use { NONE, IN, OUT, BOTH };
 
 /* `at` is the address of the pointer to the operand, which is set to fp32 room. */

@@ -160,7 +160,8 @@ struct kernels {
   /* c[rows, columns], of which one tile is computed, = (accumulate ? c : 0) + a b. */
   void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns,
                    bool accumulate, struct target c);
-  /* A product of unpacked operands, for 1 <= m <= NARROW. Neither trans_a nor alpha are read. */
+  /* A product of unpacked operands, for 1 <= m <= NARROW. It reads
+   * neither trans_a nor alpha. */
   void (*multiply_narrow)(const struct gemm *g);
 };
 
