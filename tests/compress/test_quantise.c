@@ -527,6 +527,27 @@ TEST(non_finite_elements_show_in_their_block)
     }
 }
 
+/* The scale of a block whose step would not be a normal number is 0, in the message too. */
+TEST(steps_below_the_normal_numbers_are_zero)
+{
+  for (int r = 0; r < REFERENCES; r++) {
+    if (rules[r].number == sign_number)
+      continue; /* its scale is a mean, not a step */
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const int64_t n = codec.set.block;
+    const struct codec_pass pass = pass_of(lanes[0], n, 1);
+    float *x = vector(n, 9);
+    for (int64_t i = 0; i < n; i++)
+      x[i] *= 0x1p-130f;
+    char *message = encoded(&codec, &pass, x);
+    const struct scales s = scales_at(&codec, &rules[r], n, message, 0),
+                        want = rules[r].scale(x, n);
+    assert_memory_equal(&s, &want, sizeof s);
+    release(message, codec.ops->bytes(&codec, n));
+    release(x, n * 4);
+  }
+}
+
 TEST(tiny_numbers_are_finite_and_zeros_are_zeros)
 {
   /* The square of the last two is half of the least subnormal number, so their norm is too small.
