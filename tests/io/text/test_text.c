@@ -16,21 +16,13 @@
 #include "io/text/utf8.h"
 #include "tests/test.h"
 
-#define OK(call) assert_status(STATUS_OK, (call))
-
-static void assert_status(enum status want, enum status got)
-{
-  if (got != want)
-    fail_msg("status %s instead of %s: %s", status_name(got), status_name(want), status_text());
-}
-
 static char folder[] = "/tmp/sluice-text-XXXXXX";
 static const struct text_position start;
 
 static bool next(struct text *text, struct text_document *document)
 {
   bool found = false;
-  OK(text_next(text, document, &found));
+  must(text_next(text, document, &found));
   return found;
 }
 
@@ -57,13 +49,13 @@ static int read_from(const char *path, struct text_position from, struct got *ou
 {
   struct text *text = NULL;
   int n = 0;
-  OK(text_open(path, from, &text));
+  must(text_open(path, from, &text));
   struct text_document document;
   while (next(text, &document)) {
     assert_true(n < MOST);
     out[n] =
         (struct got){.bytes = document.bytes, .number = document.number, .after = document.after};
-    OK(mem_alloc(MEM_META, document.bytes + 1, (void **)&out[n].text));
+    must(mem_alloc(MEM_META, document.bytes + 1, (void **)&out[n].text));
     memcpy(out[n].text, document.text, document.bytes);
     n++;
   }
@@ -123,7 +115,7 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
   struct text_document document;
   const char *path = put(name, content, bytes);
   size_t at = 0;
-  OK(text_open_with(path, start, &replacing, &text));
+  must(text_open_with(path, start, &replacing, &text));
   while (next(text, &document)) {
     assert_true(at + document.bytes <= expected_bytes);
     assert_memory_equal(document.text, expected + at, document.bytes);
@@ -148,20 +140,20 @@ TEST(test_replacing)
   static const char *const fills[] = {"\x80", "\xF0\x9F\x99", "\xF0\x9F\x99\x82",
                                       "\xF0\x9F\x99\x82\x80", "a\xC3\xA9\xE2\x82"};
   char *raw = NULL, *fixed = NULL;
-  OK(mem_alloc(MEM_META, BYTES, (void **)&raw));
+  must(mem_alloc(MEM_META, BYTES, (void **)&raw));
   for (size_t f = 0; f < sizeof fills / sizeof *fills; f++) {
     int64_t n = 0, room = 0;
     for (size_t i = 0; i < BYTES; i++)
       raw[i] = fills[f][i % strlen(fills[f])];
     fixed = NULL;
-    OK(utf8_replace(raw, BYTES, &fixed, &n, &room));
+    must(utf8_replace(raw, BYTES, &fixed, &n, &room));
     check_replaced("a.txt", raw, BYTES, fixed, (size_t)n);
     mem_free(fixed);
   }
   mem_free(raw);
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "a\0b", 3), start, &replacing,
-                                             &text)); /* no text at all */
+  assert_int_equal(text_open_with(put("a.txt", "a\0b", 3), start, &replacing, &text),
+                   STATUS_INPUT); /* no text at all */
 }
 
 /* Documents separated by '|', as options say, and the number of records left out. */
@@ -171,7 +163,7 @@ static void check_with(const char *name, const char *content, size_t bytes,
   struct text *text = NULL;
   struct text_document document;
   char got[4096] = "";
-  OK(text_open_with(put(name, content, bytes), start, options, &text));
+  must(text_open_with(put(name, content, bytes), start, options, &text));
   while (next(text, &document)) {
     sprintf(got + strlen(got), "%s%.*s", *got ? "|" : "", (int)document.bytes, document.text);
   }
@@ -272,8 +264,9 @@ TEST(test_skipping)
   }
   check_with("a.jsonl", "{\"content\":\"a\",\"text\":1}\n{\"text\":\"b\"}", 42, &content, "a", 1);
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open_with(put("a.txt", "some text with \xFF in it", 23), start,
-                                             &skipping, &text));
+  assert_int_equal(
+      text_open_with(put("a.txt", "some text with \xFF in it", 23), start, &skipping, &text),
+      STATUS_INPUT);
 }
 
 /* ---- compressed files: the documents of the plain file */
@@ -410,8 +403,9 @@ TEST(test_other_kinds)
     for (int invalid = TEXT_REFUSE; invalid <= TEXT_SKIP; invalid++) {
       const struct text_options options = {.invalid = (enum text_invalid)invalid};
       struct text *text = NULL;
-      assert_status(STATUS_INPUT, text_open_with(put("x.txt", kinds[i].start, kinds[i].bytes),
-                                                 start, &options, &text));
+      assert_int_equal(
+          text_open_with(put("x.txt", kinds[i].start, kinds[i].bytes), start, &options, &text),
+          STATUS_INPUT);
       if (!strstr(status_text(), kinds[i].says) || !strstr(status_text(), "x.txt"))
         fail_msg("'%s' does not say '%s'", status_text(), kinds[i].says);
     }
@@ -505,7 +499,7 @@ TEST(test_blocks)
   enum { BYTES = 3 << 20 };
   struct rng_key key = rng_key_make(3, "test blocks");
   char *text = NULL;
-  OK(mem_alloc(MEM_META, BYTES + 8, (void **)&text));
+  must(mem_alloc(MEM_META, BYTES + 8, (void **)&text));
   for (size_t i = 0; i < BYTES; i++) {
     uint32_t draw[4];
     rng_block(key, 0, i, draw);
@@ -534,7 +528,7 @@ static void check_first_block(size_t filler, const char *cut, const char *rest, 
   struct got got[64];
   size_t bytes = filler + strlen(cut) + strlen(rest);
   char *text = NULL;
-  OK(mem_alloc(MEM_META, bytes + 1, (void **)&text));
+  must(mem_alloc(MEM_META, bytes + 1, (void **)&text));
   memset(text, 'x', filler);
   sprintf(text + filler, "%s%s", cut, rest);
   const char *path = put("a.txt", text, bytes);
@@ -717,7 +711,7 @@ TEST(test_damage_far_in)
 {
   enum { BYTES = 3 << 20 };
   char *text = NULL;
-  OK(mem_alloc(MEM_META, BYTES, (void **)&text));
+  must(mem_alloc(MEM_META, BYTES, (void **)&text));
   for (int64_t i = 0; i < 24; i++) {
     for (size_t k = 0; k + 3 <= BYTES; k += 3)
       memcpy(text + k, "\xE6\xB0\xB4", 3);
@@ -757,9 +751,9 @@ TEST(test_limit)
 TEST(test_no_file)
 {
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open("/no/such/file.txt", start, &text));
+  assert_int_equal(text_open("/no/such/file.txt", start, &text), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "/no/such/file.txt"));
-  assert_status(STATUS_IO, text_open(folder, start, &text));
+  assert_int_equal(text_open(folder, start, &text), STATUS_IO);
   text_close(NULL);
 }
 

@@ -5,4 +5,6 @@ check_PROGRAMS += \
 	tests/io/tokenizer/test_tokenizer
 EXTRA_DIST += \
 	tests/io/tokenizer/json.txt \
+	tests/io/tokenizer/split.txt \
+	tests/io/tokenizer/tokenizer.txt \
 	tests/io/tokenizer/unicode_tables.py

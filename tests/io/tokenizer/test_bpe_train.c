@@ -30,7 +30,7 @@ static struct json_file open_json(const char *name)
 {
   struct json_file file;
   char *path = mem_printf("%s/%s", out, name);
-  OK(json_read(path, 64 << 20, &file));
+  must(json_read(path, 64 << 20, &file));
   mem_free(path);
   return file;
 }
@@ -62,7 +62,7 @@ static void check_merges(struct json_file *file, char *expected)
     merge = json_next(merge);
   }
   assert_null(merge.value);
-  OK(file->status);
+  must(file->status);
   assert_int_equal(json_length(vocab), 256 + n);
 }
 
@@ -73,7 +73,7 @@ static void check_against_reference(const char *pattern)
   struct bpe_train_result result;
   struct bpe_train_config config = config_for(&(char *){corpus});
   config.pattern = pattern;
-  OK(bpe_train_run(job, &config, &result));
+  must(bpe_train_run(job, &config, &result));
   assert_int_equal(result.files, 1);
   assert_int_equal(result.documents, 150);
   assert_int_equal(result.vocab, 1400);
@@ -81,7 +81,7 @@ static void check_against_reference(const char *pattern)
   if (root) {
     struct json_file file = open_json("tokenizer.json");
     snprintf(path, sizeof path, "%s/bpe_train/merges.%s.txt", data, pattern);
-    OK(file_read_all(path, 1 << 20, &expected, &bytes));
+    must(file_read_all(path, 1 << 20, &expected, &bytes));
     check_merges(&file, expected);
     json_close(&file);
     mem_free(expected);
@@ -105,7 +105,7 @@ static void train_on(struct comm *comm, const char *input, const char *to,
   config.out = to;
   config.pattern = "llama3";
   config.vocab = 600;
-  OK(bpe_train_run(comm, &config, result));
+  must(bpe_train_run(comm, &config, result));
 }
 
 /* A file that several ranks share, small ones, an array. */
@@ -142,7 +142,7 @@ TEST(test_files)
   if (root) {
     char *rest = NULL;
     int number = 0;
-    OK(file_read_all(corpus, 1 << 20, &text, &bytes));
+    must(file_read_all(corpus, 1 << 20, &text, &bytes));
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
       char name[32];
       snprintf(name, sizeof name, "%d/%d.jsonl", number % 3, 1000 - number);
@@ -215,10 +215,10 @@ static void check_plain(uint64_t seed, int words, int most, int letters, int64_t
   struct bpe_vocabulary got = {0};
   struct plain plain = {.words = words, .most = most};
   int64_t *pairs = NULL, *count = NULL, ids = 256 + merges, made = 0;
-  OK(mem_alloc(MEM_DATA, (size_t)(words * most) * sizeof *plain.symbol, (void **)&plain.symbol));
-  OK(mem_alloc(MEM_DATA, (size_t)words * sizeof *plain.n, (void **)&plain.n));
-  OK(mem_alloc(MEM_DATA, (size_t)words * sizeof *count, (void **)&count));
-  OK(mem_alloc(MEM_DATA, (size_t)(ids * ids) * sizeof *pairs, (void **)&pairs));
+  must(mem_alloc(MEM_DATA, (size_t)(words * most) * sizeof *plain.symbol, (void **)&plain.symbol));
+  must(mem_alloc(MEM_DATA, (size_t)words * sizeof *plain.n, (void **)&plain.n));
+  must(mem_alloc(MEM_DATA, (size_t)words * sizeof *count, (void **)&count));
+  must(mem_alloc(MEM_DATA, (size_t)(ids * ids) * sizeof *pairs, (void **)&pairs));
   for (int w = 0; w < words; w++) {
     uint32_t draw[4];
     char text[256];
@@ -231,10 +231,10 @@ static void check_plain(uint64_t seed, int words, int most, int letters, int64_t
       text[i] = (char)('a' + letter[0] % (uint32_t)letters);
       plain.symbol[w * most + i] = text[i] - '!'; /* '!' is the first character of the alphabet */
     }
-    OK(bpe_words_add(&table, text, (size_t)plain.n[w], count[w], NULL));
+    must(bpe_words_add(&table, text, (size_t)plain.n[w], count[w], NULL));
   }
   plain.count = count;
-  OK(bpe_merge_run(&table, ids, min_count, &reserved, &got));
+  must(bpe_merge_run(&table, ids, min_count, &reserved, &got));
   for (; made < merges; made++) {
     struct bpe_merge best = {0, 0};
     int64_t times = best_pair(&plain, ids, pairs, &best);
@@ -274,7 +274,7 @@ static void put_word(struct bpe_words *words, uint32_t number, int64_t count)
   char text[32];
   int n =
       snprintf(text, sizeof text, "%" PRIu32 "%.*s", number, (int)(number % 13), "abcdefghijklm");
-  OK(bpe_words_add(words, text, (size_t)n, count, NULL));
+  must(bpe_words_add(words, text, (size_t)n, count, NULL));
 }
 
 /* Rank r counts the words r, r + 1, ... r + 4999: sums are known. */
@@ -285,7 +285,7 @@ TEST(test_gather)
   int ranks = comm_ranks(job);
   for (uint32_t i = 0; i < WORDS; i++)
     put_word(&words, (uint32_t)comm_rank(job) + i, 1 + i);
-  OK(bpe_words_gather(job, &words));
+  must(bpe_words_gather(job, &words));
   assert_int_equal(words.n, root ? WORDS + ranks - 1 : 0);
   if (root) {
     for (int r = 0; r < ranks; r++)
@@ -332,7 +332,7 @@ TEST(test_specials)
   config.vocab = 300;
   config.specials = 3;
   config.special = (char *[]){"<|\"end\\|>", "endless", "\xE6\xB0\xB4 \x01"};
-  OK(bpe_train_run(job, &config, &result));
+  must(bpe_train_run(job, &config, &result));
   if (root) {
     struct json_file file = open_json("tokenizer.json"),
                      settings = open_json("tokenizer_config.json");
@@ -366,14 +366,14 @@ TEST(test_limits)
   put_corpus("abcdefgh abcdefgh abcdefgh xy xy xy xy");
   struct bpe_train_config config = config_for(&(char *){in});
   config.word_most = 3;
-  OK(bpe_train_run(job, &config, &result));
+  must(bpe_train_run(job, &config, &result));
   assert_int_equal(result.words, 4);
   assert_int_equal(result.distinct_words, 1);
   assert_int_equal(result.vocab, 256 + 2 + 1); /* "xy", " xy" */
   remove_on_root(out);
   config.word_most = 0;
   config.min_count = 4;
-  OK(bpe_train_run(job, &config, &result));
+  must(bpe_train_run(job, &config, &result));
   assert_int_equal(result.words, 7);
   assert_int_equal(result.vocab, 256 + 2 + 1);
   remove_all();
@@ -446,12 +446,12 @@ TEST(test_no_overwriting)
   struct bpe_train_result result;
   put_corpus("some text");
   struct bpe_train_config config = config_for(&(char *){in});
-  OK(bpe_train_run(job, &config, &result));
+  must(bpe_train_run(job, &config, &result));
   assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
                  "/out/tokenizer.json is there already");
   struct folder_lock other = {.fd = -1};
   if (root)
-    OK(folder_lock(out, "out", &other));
+    must(folder_lock(out, "out", &other));
   assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
                  "/out is being written by another run (process");
   folder_unlock(out, &other);

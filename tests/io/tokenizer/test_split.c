@@ -10,20 +10,12 @@
 #include "base/rng.h"
 #include "io/tokenizer/split.h"
 #include "io/tokenizer/split_classes.h"
-#include "tests/test.h"
-
-#define OK(call) assert_status(STATUS_OK, (call))
-
-static void assert_status(enum status want, enum status got)
-{
-  if (got != want)
-    fail_msg("status %s instead of %s: %s", status_name(got), status_name(want), status_text());
-}
+#include "tests/rows.h"
 
 static struct split *make(const char *pattern)
 {
   struct split *split = NULL;
-  OK(split_create("tokenizer.json", &(struct split_rule){.pattern = pattern}, &split));
+  must(split_create("tokenizer.json", &(struct split_rule){.pattern = pattern}, &split));
   return split;
 }
 
@@ -46,7 +38,7 @@ static void check_words(struct split *split, const char *words)
     if (*c != '|')
       text[bytes++] = *c;
   for (size_t at = 0, end; at < bytes; at = end) {
-    OK(split_next(split, text, bytes, at, &(size_t){0}, &end));
+    must(split_next(split, text, bytes, at, &(size_t){0}, &end));
     assert_true(end > at && end <= bytes);
     if (at)
       found[n++] = '|';
@@ -57,113 +49,19 @@ static void check_words(struct split *split, const char *words)
   assert_string_equal(found, words);
 }
 
-static void check_table(const char *name, const char *const *cases)
+/* By our code, and by PCRE2. */
+static void check_known(const char *words, const char *name)
 {
   struct split *split = make(split_pattern(name)), *slow = make_slow(name);
-  for (; *cases; cases++) {
-    check_words(split, *cases);
-    check_words(slow, *cases);
-  }
+  check_words(split, words);
+  check_words(slow, words);
   split_destroy(split);
   split_destroy(slow);
 }
 
-TEST(test_gpt2)
+TEST(test_known_patterns)
 {
-  static const char *const cases[] = {"Hello| | world",
-                                      "don|'t",
-                                      " 123|abc",
-                                      "abc|123",
-                                      "trailing|   ",
-                                      "  | leading",
-                                      "a|\n|b",
-                                      "a|\n|\n|b",
-                                      "a| \n| b",
-                                      "\n\n\n",
-                                      "a|\r|\n|b",
-                                      "DON|'|T",
-                                      "we|'ve",
-                                      "they|'re",
-                                      "I|'ll",
-                                      "I|'d",
-                                      "I|'m",
-                                      "it|'s|'s",
-                                      " '|tis",
-                                      " ''|s",
-                                      "'s",
-                                      "'",
-                                      "'|l",
-                                      "x|'|r",
-                                      "x|'|\u017f",
-                                      "x|?!",
-                                      "x| ?!",
-                                      "x|.|5",
-                                      "a|_|b",
-                                      " |\t|x",
-                                      "x|\t\t",
-                                      "a|\u00a0|b",
-                                      "a|\u00a0|\u00a0|b",
-                                      "\u3000|\u3000|\u5b57",
-                                      "a|\u3000|b",
-                                      "a| |\u00a0|b",
-                                      "e|\u0301|t",
-                                      "a|\u180e|b",
-                                      " \u180e",
-                                      "a|\xC2\x85|b",
-                                      "a|\xC2\x85|\xC2\x85|b",
-                                      "a|\u200b|b",
-                                      "\u4f60\u597d|\uff0c|\u4e16\u754c",
-                                      "a| \U0001f642\U0001f643|b",
-                                      "\u2167\u00bd\u0664",
-                                      "a|\x01\x02|b",
-                                      "a|\x1c\x1f|b",
-                                      "a| \x1f|b",
-                                      NULL};
-  check_table("gpt2", cases);
-}
-
-TEST(test_llama3)
-{
-  static const char *const cases[] = {"Hello| | world",
-                                      "don|'t",
-                                      "DON|'T| I|'LL| we|'Ve",
-                                      "x|'\u017f|y",
-                                      "'\u017f|\u017f",
-                                      "'t|t",
-                                      "'|1",
-                                      "'",
-                                      "''|s",
-                                      "'l",
-                                      "'re",
-                                      "'r",
-                                      " |123|456|7|abc",
-                                      "a|\tb",
-                                      "a|\u00a0b",
-                                      "a|(b|)",
-                                      "(|1|)",
-                                      "a|\n\n|b",
-                                      "a| \n| | b",
-                                      "a|.\n\n|b",
-                                      "a| ?!\r\n\r\n|b",
-                                      "a| |\tb",
-                                      "a|\r\n",
-                                      "a|\n|\t ",
-                                      "a|  \n \n|   | b",
-                                      "\u0664\u0664\u0664|\u0664",
-                                      "\u4f60\u597d|\uff0c\u4e16\u754c",
-                                      "e|\u0301t",
-                                      "a| \U0001f642\U0001f642\n|\u2028  ",
-                                      "   ",
-                                      " ",
-                                      "\n",
-                                      NULL};
-  check_table("llama3", cases);
-}
-
-TEST(test_qwen2)
-{
-  static const char *const cases[] = {"x|1|2|3|\u0664", "a| |1| b", "DON|'T", "2|'s", NULL};
-  check_table("qwen2", cases);
+  rows_each("tests/io/tokenizer/split.txt", "known patterns", check_known);
 }
 
 /* ---- characters and random text, against PCRE2 */
@@ -190,7 +88,7 @@ static bool pcre2_has(struct split *split, uint32_t c)
   size_t bytes = spell(c, text), end;
   text[bytes] = '.';
   memcpy(text + bytes + 1, text, bytes);
-  OK(split_next(split, text, 2 * bytes + 1, 0, &(size_t){0}, &end));
+  must(split_next(split, text, 2 * bytes + 1, 0, &(size_t){0}, &end));
   return end == bytes + 1;
 }
 
@@ -223,7 +121,7 @@ FIXTURE(destroy_finders)
 static struct split_classes *make_classes(void)
 {
   struct split_classes *classes = NULL;
-  OK(mem_alloc(MEM_DATA, sizeof *classes, (void **)&classes));
+  must(mem_alloc(MEM_DATA, sizeof *classes, (void **)&classes));
   split_classes_fill(classes);
   return classes;
 }
@@ -296,8 +194,8 @@ TEST(test_random)
     for (uint64_t i = 0; i < 20000; i++) {
       size_t bytes = random_text(classes, key, n << 32 | i, text);
       for (size_t at = 0, end = 0, want = 0; at < bytes; at = end) {
-        OK(split_next(split, text, bytes, at, &(size_t){0}, &end));
-        OK(split_next(slow, text, bytes, at, &(size_t){0}, &want));
+        must(split_next(split, text, bytes, at, &(size_t){0}, &end));
+        must(split_next(slow, text, bytes, at, &(size_t){0}, &want));
         if (end != want)
           fail_msg("%s, text %d: the word at byte %zu ends at %zu, and at %zu by PCRE2: %.*s",
                    names[n], (int)i, at, end, want, (int)bytes, text);
@@ -311,62 +209,25 @@ TEST(test_random)
 
 /* ---- other patterns */
 
+static void check_pattern(const char *pattern, const char *words)
+{
+  struct split *split = NULL;
+  if (strcmp(words, "refused") != 0) {
+    split = make(pattern);
+    check_words(split, words);
+  } else {
+    assert_int_equal(
+        split_create("dir/tokenizer.json", &(struct split_rule){.pattern = pattern}, &split),
+        STATUS_INPUT);
+    assert_non_null(strstr(status_text(), "dir/tokenizer.json: the split pattern "));
+    assert_null(split);
+  }
+  split_destroy(split);
+}
+
 TEST(test_other_patterns)
 {
-  static const struct {
-    const char *pattern, *words; /* no words: refused */
-  } cases[] = {{"[0-9]", "ab|1|2|cd"},
-               {"\\d{1,2}", "ab|12|3\u0664"},
-               {"[^\\d]+", "1|ab|2"},
-               {"[\\S]+", "ab|  |cd| |\u180e"},
-               {"[^\\S]+", "ab| \u00a0|\u180ecd"},
-               {"\\s|\\S", "a| |\u3000|b"},
-               {".", "a|b|\n|c"},
-               {"(?i:ab)c(?=d)", "x|aBc|d\nabc"},
-               {"(?<=a)b|(?<!a)c", "a|b|b|c|ac"},
-               {"a++|(b)*+x", "aa|bbx|b"},
-               {"\\x{e9}|\\p{Lu}|\\P{L}|\\[|\\\\", "a|\u00e9|A|1|[|\\|b"},
-               {"[]]", NULL},
-               {"a|", NULL},
-               {"a*", NULL},
-               {"(?=a)", NULL},
-               {"(", NULL},
-               {"[a", NULL},
-               {"\\p{NoSuchClass}x", NULL},
-               {"\\wx", NULL},
-               {"\\h", NULL},
-               {"\\u0041", NULL},
-               {"\\", NULL},
-               {"\\x41", NULL},
-               {"^a", "a|a\n|a|b"},
-               {"a$", "ab|a|\nb|a"},
-               {"[a[bc]d]+", "x|abcd|y"},
-               {"[^a[b\\s]]+", "xyz|a|.|b"},
-               {"[a[^b]]", NULL},
-               {"[a-[b]]", NULL},
-               {"[[a]-z]", NULL},
-               {"[a[]b]", NULL},
-               {"[a&&b]", NULL},
-               {"a{,2}b", NULL},
-               {"a{1,2}+", "x|aaaaa|b"},
-               {"a{2,3}+", NULL},
-               {"(?m:a)", NULL},
-               {"(*FAIL)a", NULL},
-               {"(?P<n>a)", NULL}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct split *split = NULL;
-    if (cases[i].words) {
-      split = make(cases[i].pattern);
-      check_words(split, cases[i].words);
-    } else {
-      assert_status(STATUS_INPUT,
-                    split_create("dir/tokenizer.json",
-                                 &(struct split_rule){.pattern = cases[i].pattern}, &split));
-      assert_non_null(strstr(status_text(), "dir/tokenizer.json: the split pattern "));
-      assert_null(split);
-    }
-    split_destroy(split);
-  }
+  rows_each("tests/io/tokenizer/split.txt", "other patterns", check_pattern);
 }
 
 /* A megabyte of one character; the last pattern needs memory for each of them. */
@@ -375,16 +236,16 @@ TEST(test_long)
   static const char *const names[] = {"gpt2", "llama3", "qwen2", NULL};
   const size_t bytes = 1 << 20;
   char *text = NULL;
-  OK(mem_alloc(MEM_DATA, bytes, (void **)&text));
+  must(mem_alloc(MEM_DATA, bytes, (void **)&text));
   for (int i = 0; i < 4; i++)
     for (const char *fill = " a"; *fill; fill++) {
       struct split *split = make(names[i] ? split_pattern(names[i]) : "(?:a|b|\\s)+(?=\\s|a)|.");
       size_t end = 0, but_one = names[i] && *fill == 'a' ? bytes : bytes - 2;
       memset(text, *fill, bytes);
-      OK(split_next(split, text, bytes, 0, &(size_t){0}, &end));
+      must(split_next(split, text, bytes, 0, &(size_t){0}, &end));
       assert_int_equal(end, names[i] ? bytes : bytes - 1);
       text[bytes - 1] = 'x';
-      OK(split_next(split, text, bytes, 0, &(size_t){0}, &end));
+      must(split_next(split, text, bytes, 0, &(size_t){0}, &end));
       assert_int_equal(end, but_one);
       split_destroy(split);
     }
@@ -397,7 +258,7 @@ TEST(test_too_many_steps)
   static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaad";
   struct split *split = make("(?:a+)+[bc]|d");
   size_t end = 0;
-  assert_status(STATUS_INPUT, split_next(split, text, sizeof text - 1, 0, &(size_t){0}, &end));
+  assert_int_equal(split_next(split, text, sizeof text - 1, 0, &(size_t){0}, &end), STATUS_INPUT);
   assert_non_null(strstr(
       status_text(), "tokenizer.json: the split pattern takes too many steps at byte 0 of a text"));
   split_destroy(split);

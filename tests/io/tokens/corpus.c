@@ -11,15 +11,9 @@
 #include "base/rng.h"
 #include "io/text/file.h"
 
-void assert_status(enum status want, enum status got)
-{
-  if (got != want)
-    fail_msg("status %s instead of %s: %s", status_name(got), status_name(want), status_text());
-}
-
 void assert_refused(enum status want, enum status got, const char *says)
 {
-  assert_status(want, got);
+  assert_int_equal(got, want);
   if (!strstr(status_text(), says))
     fail_msg("'%s' does not say '%s'", status_text(), says);
 }
@@ -29,7 +23,7 @@ void corpus_put(const char *folder, const char *name, const void *content, size_
   char *path = mem_printf("%s/%s", folder, name);
   assert_non_null(path);
   *strrchr(path, '/') = '\0';
-  OK(file_make_folders(path));
+  must(file_make_folders(path));
   path[strlen(path)] = '/';
   FILE *file = fopen(path, "w");
   assert_non_null(file);
@@ -58,7 +52,7 @@ char *corpus_text(uint64_t seed, size_t bytes)
                                       "after"};
   struct rng_key key = rng_key_make(seed, "test corpus");
   char *text = NULL;
-  OK(mem_alloc(MEM_META, bytes + 1, (void **)&text));
+  must(mem_alloc(MEM_META, bytes + 1, (void **)&text));
   size_t n = 0;
   for (uint64_t i = 0;; i++) {
     uint32_t draw[4];
@@ -174,7 +168,7 @@ void assert_same_folders(const char *a, const char *b)
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
       char *path = mem_printf("%s/%.*s", i ? b : a, (int)strcspn(name, "\n"), name);
-      OK(file_read_all(path, (size_t)1 << 30, &content[i], &bytes[i]));
+      must(file_read_all(path, (size_t)1 << 30, &content[i], &bytes[i]));
       mem_free(path);
     }
     if (bytes[0] != bytes[1] || memcmp(content[0], content[1], bytes[0]) != 0)

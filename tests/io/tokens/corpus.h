@@ -7,8 +7,6 @@
 #include "io/tokens/prepare.h"
 #include "tests/test.h"
 
-#define OK(call) assert_status(STATUS_OK, (call))
-void assert_status(enum status want, enum status got);
 /* Also that the sentence holds `says`. */
 void assert_refused(enum status want, enum status got, const char *says);
 

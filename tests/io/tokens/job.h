@@ -16,7 +16,7 @@ static bool root; /* rank 0 */
 /* For what one rank does and the others wait for. */
 static void everybody_waits(void)
 {
-  OK(comm_barrier(job));
+  must(comm_barrier(job));
 }
 
 static void remove_on_root(const char *path)

@@ -43,7 +43,8 @@ static void append(struct stream *stream, const int32_t *tokens, int64_t n)
 {
   if (stream->n + n > stream->room) {
     stream->room = 2 * (stream->n + n);
-    OK(mem_resize(MEM_DATA, (size_t)stream->room * sizeof *stream->token, (void **)&stream->token));
+    must(mem_resize(MEM_DATA, (size_t)stream->room * sizeof *stream->token,
+                    (void **)&stream->token));
   }
   for (int64_t i = 0; i < n; i++)
     stream->token[stream->n++] = (uint16_t)tokens[i];
@@ -68,12 +69,12 @@ static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepar
     bool found = false;
     snprintf(path, sizeof path, "%s/%s", corpus, names[f]);
     bool begun[2] = {false, false};
-    for (OK(text_open(path, (struct text_position){0, 0}, &text));;) {
-      OK(text_next(text, &document, &found));
+    for (must(text_open(path, (struct text_position){0, 0}, &text));;) {
+      must(text_next(text, &document, &found));
       if (!found)
         break;
       int64_t n = 0;
-      OK(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
+      must(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
       bool val = rng_uniform(key, f, (uint64_t)document.document) < config->val;
       if (!begun[val]) {
         if (tokenizer_begin_of_text(tokenizer) >= 0)
@@ -107,12 +108,12 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *t
     uint16_t *token = NULL;
     uint64_t *first = NULL;
     assert_int_equal(H5Sget_simple_extent_dims(space, &n, NULL), 1);
-    OK(mem_alloc(MEM_DATA, n * sizeof *token, (void **)&token));
+    must(mem_alloc(MEM_DATA, n * sizeof *token, (void **)&token));
     assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, token) >= 0);
     if (H5Lexists(file, "documents", H5P_DEFAULT) > 0) {
       hid_t starts = H5Dopen2(file, "documents", H5P_DEFAULT), starts_space = H5Dget_space(starts);
       assert_int_equal(H5Sget_simple_extent_dims(starts_space, &documents, NULL), 1);
-      OK(mem_alloc(MEM_DATA, documents * sizeof *first, (void **)&first));
+      must(mem_alloc(MEM_DATA, documents * sizeof *first, (void **)&first));
       assert_true(H5Dread(starts, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, first) >= 0);
       H5Sclose(starts_space);
       H5Dclose(starts);
@@ -159,13 +160,13 @@ static void check_index(int64_t shards, const struct tokenizer *tokenizer)
 {
   struct shard_info *listed = NULL, own;
   int64_t n = 0;
-  OK(shard_index_read(out, &listed, &n));
+  must(shard_index_read(out, &listed, &n));
   assert_int_equal(n, shards);
   for (int64_t i = 0; i < n; i++) {
     char name[SHARD_NAME], path[1024];
     shard_name(listed[i].split, listed[i].group, listed[i].part, name);
     snprintf(path, sizeof path, "%s/%s", out, name);
-    OK(shard_read(path, &own));
+    must(shard_read(path, &own));
     own.tokenizer_meaning = tokenizer_id(tokenizer).meaning;
     assert_memory_equal(&listed[i], &own, sizeof own);
   }
@@ -180,12 +181,12 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
   config.tokenizer = tokenizer_name;
   config.tokenizer_dir = tokenizer_dir;
   config.shard_tokens = shard_tokens;
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   if (root) {
     struct prepare_result again;
     struct stream expected[2] = {{0}};
     struct tokenizer *tokenizer = NULL;
-    OK(tokenizer_create(tokenizer_name, tokenizer_dir, &tokenizer));
+    must(tokenizer_create(tokenizer_name, tokenizer_dir, &tokenizer));
     int64_t text_bytes = expected_streams(tokenizer, &config, expected);
     check_tokens("train-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[0]);
     check_tokens("val-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[1]);
@@ -199,7 +200,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
     check_index(result.shards, tokenizer);
 
     config.out = one;
-    OK(prepare_run(alone, &config, &again));
+    must(prepare_run(alone, &config, &again));
     assert_memory_equal(&again, &result, sizeof result);
     assert_same_folders(out, one);
     tokenizer_destroy(tokenizer);
@@ -207,7 +208,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
     mem_free(expected[1].token);
   }
   config.out = out; /* finished: everything is kept */
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   assert_int_equal(result.reused_shards, result.shards);
   if (root)
     assert_same_folders(out, one);
@@ -243,11 +244,11 @@ static struct prepare_result prepare_text(const char *name, const char *text, si
   struct prepare_result result, again;
   put_in(name, text, bytes);
   config->input = &(char *){in};
-  OK(prepare_run(job, config, &result));
+  must(prepare_run(job, config, &result));
   if (root) {
     struct prepare_config single = *config;
     single.out = one;
-    OK(prepare_run(alone, &single, &again));
+    must(prepare_run(alone, &single, &again));
     assert_memory_equal(&again, &result, sizeof result);
     assert_same_folders(config->out, one);
   }
@@ -341,7 +342,7 @@ TEST(test_invalid)
       corpus_put(in, cases[i].name, cases[i].text, strlen(cases[i].text));
     everybody_waits();
     config.input = &(char *){in};
-    OK(prepare_run(job, &config, &result));
+    must(prepare_run(job, &config, &result));
     assert_int_equal(result.skipped, cases[i].skipped);
     assert_int_equal(result.reused_shards, 1);
     remove_on_root(in);
@@ -366,12 +367,12 @@ TEST(test_special)
     config.val = 0;
     config.special_as_text = as_text;
     struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
-    OK(tokenizer_create("json", out, &tokenizer));
-    OK((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1,
-                                                             &tokens, &n, &room));
+    must(tokenizer_create("json", out, &tokenizer));
+    must((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1,
+                                                               &tokens, &n, &room));
     assert_true(as_text ? n > 5 : n == 3);
     assert_int_equal(result.train_tokens, n + 1);
-    OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
+    must(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
     tokens[n] = tokenizer_end_of_text(tokenizer);
     if (root)
       check_only_shard(tokens, n + 1);
@@ -418,10 +419,10 @@ TEST(test_repair)
   char path[1024];
   struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result whole, result;
-  OK(prepare_run(job, &config, &whole));
+  must(prepare_run(job, &config, &whole));
   if (root) {
     config.out = one;
-    OK(prepare_run(alone, &config, &result));
+    must(prepare_run(alone, &config, &result));
     snprintf(path, sizeof path, "%s/train-00002-00000.h5",
              out); /* killed before the train shard was made */
     assert_int_equal(unlink(path), 0);
@@ -437,7 +438,7 @@ TEST(test_repair)
     config.out = out;
   }
   everybody_waits();
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   assert_int_equal(result.shards, whole.shards);
   assert_int_equal(result.reused_shards, whole.shards - 6);
   assert_int_equal(result.train_tokens, whole.train_tokens);
@@ -460,7 +461,7 @@ TEST(test_other_settings)
   put_in("y.txt", "b", 1);
   struct prepare_config config = config_for(&(char *){in}), other = config;
   struct prepare_result result;
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   if (root)
     before = folder_list(out);
   other.seed = 8;
@@ -483,7 +484,7 @@ TEST(test_other_settings)
   text[1000] ^= 1;
   everybody_waits();
   put_in("x.txt", text, 1000000);
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   if (root) {
     after = folder_list(out);
     assert_string_equal(before, after);
@@ -501,7 +502,7 @@ TEST(test_one_job_at_a_time)
   struct prepare_result result;
   struct folder_lock other = {.fd = -1};
   if (root)
-    OK(folder_lock(out, "out", &other));
+    must(folder_lock(out, "out", &other));
   everybody_waits();
   assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
                  "out is being written by another run (process");
@@ -611,7 +612,7 @@ TEST(test_empty_corpus)
                                         {"b.txt", "One only.", "the corpus is one document"}};
   struct prepare_config config = config_for(&(char *){in});
   if (root)
-    OK(file_make_folders(in));
+    must(file_make_folders(in));
   everybody_waits();
   check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -686,13 +687,13 @@ TEST(test_names)
   struct prepare_result result;
   config.inputs = 2;
   config.val = 0;
-  OK(prepare_run(job, &config, &result));
+  must(prepare_run(job, &config, &result));
   assert_int_equal(result.documents, 3);
   assert_int_equal(result.train_tokens, 6);
   assert_int_equal(result.val_tokens, 0);
   assert_int_equal(result.shards, 1);
   if (root) {
-    OK(file_read_all(record, 1 << 20, &text, &bytes));
+    must(file_read_all(record, 1 << 20, &text, &bytes));
     assert_non_null(
         strstr(text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    "
                      "{\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"

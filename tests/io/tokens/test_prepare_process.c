@@ -141,7 +141,7 @@ TEST(test_memory)
   char in[160], path[200];
   struct report small, large;
   snprintf(in, sizeof in, "%s/arrays", folder);
-  OK(file_make_folders(in));
+  must(file_make_folders(in));
   corpus_array(in, "small.json", 1, SMALL);
   corpus_array(in, "large.json", 1, LARGE);
   snprintf(path, sizeof path, "%s/small.json", in);
