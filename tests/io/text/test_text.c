@@ -14,7 +14,9 @@
 #include "io/text/input.h"
 #include "io/text/text.h"
 #include "io/text/utf8.h"
-#include "tests/test.h"
+#include "tests/rows.h"
+
+#define ROWS "tests/io/text/text.txt"
 
 static char folder[] = "/tmp/sluice-text-XXXXXX";
 static const struct text_position start;
@@ -104,7 +106,33 @@ static void check_documents(const char *name, const char *content, const char *e
   unlink(path);
 }
 
-static const struct text_options replacing = {.invalid = TEXT_REPLACE};
+/* A row, "NAME CONTENT". */
+struct file {
+  char name[16], content[ROWS_LONGEST];
+  size_t bytes;
+};
+
+static struct file file_of(const char *row)
+{
+  struct file file = {""};
+  const int n = (int)strcspn(row, " ");
+  snprintf(file.name, sizeof file.name, "%.*s", n, row);
+  for (const char *c = row + n + (row[n] == ' '); *c; c++) {
+    const bool nul = strncmp(c, "\\0", 2) == 0;
+    file.content[file.bytes++] = nul ? '\0' : *c;
+    c += nul;
+  }
+  return file;
+}
+
+static void check_document_row(const char *given, const char *expected)
+{
+  const struct file file = file_of(given);
+  check_documents(file.name, file.content, strcmp(expected, "(none)") == 0 ? "" : expected);
+}
+
+static const struct text_options replacing = {.invalid = TEXT_REPLACE},
+                                 skipping = {.invalid = TEXT_SKIP};
 
 /* Invalid UTF-8 becomes U+FFFD, also at the end of a block. A file without blank or space is cut
  * between characters, and between stray bytes. */
@@ -128,14 +156,15 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
   unlink(path);
 }
 
+static void check_replaced_row(const char *given, const char *expected)
+{
+  const struct file file = file_of(given);
+  check_replaced(file.name, file.content, file.bytes, expected, strlen(expected));
+}
+
 TEST(test_replacing)
 {
-  static const char *const cases[][3] = {
-      {"a.txt", "caf\xE9 \xF0\x9F\x99", "caf\uFFFD \uFFFD"},
-      {"a.jsonl", "{\"text\": \"caf\xE9\xC3\"}", "caf\uFFFD\uFFFD"},
-      {"a.json", "[{\"title\": \"\xFF\", \"text\": \"b\\u00e9\"}]", "\uFFFD\nb\u00e9"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_replaced(cases[i][0], cases[i][1], strlen(cases[i][1]), cases[i][2], strlen(cases[i][2]));
+  rows_each(ROWS, "replaced", check_replaced_row);
   enum { BYTES = 3 * TEXT_BLOCK_MOST + 7 };
   static const char *const fills[] = {"\x80", "\xF0\x9F\x99", "\xF0\x9F\x99\x82",
                                       "\xF0\x9F\x99\x82\x80", "a\xC3\xA9\xE2\x82"};
@@ -172,96 +201,52 @@ static void check_with(const char *name, const char *content, size_t bytes,
   text_close(text);
 }
 
+static void check_escape(const char *escaped, const char *expected)
+{
+  char content[200];
+  sprintf(content, "{\"text\":\"%s\"}", escaped);
+  check_with("a.jsonl", content, strlen(content), &replacing, expected, 0);
+}
+
 /* Python's json.loads(...).encode("utf-8", "replace") has one mark for each half of a pair. */
 TEST(test_escapes_replaced)
 {
-  static const char *const cases[][2] = {
-      {"a\\ud83db", "a\uFFFDb"},
-      {"a\\ude42b", "a\uFFFDb"},
-      {"a\\ud83d", "a\uFFFD"},
-      {"\\ud83d\\ud83d\\ude42", "\uFFFD\xF0\x9F\x99\x82"},
-      {"\\ude42\\ud83d\\ude42", "\uFFFD\xF0\x9F\x99\x82"},
-      {"\\ude42\\ud83d", "\uFFFD\uFFFD"},
-      {"\\ud83d\\u0041", "\uFFFDA"},
-      {"\\ud83d\\n", "\uFFFD\n"},
-      {"\\ud83du0041", "\uFFFDu0041"},
-      {"\\uD83D\\uDE42", "\xF0\x9F\x99\x82"},
-      {"a\\u0000\\u0000b", "a\uFFFD\uFFFDb"},
-      {"\\ud83d\\u0000", "\uFFFD\uFFFD"},
-      {"\\\\ud83d", "\\ud83d"},
-  };
-  char content[200];
-  for (int64_t room = 8; room <= 40; room++) /* escapes across the borders of the buffer */
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-      text_input_room = room == 40 ? 256 << 10 : room;
-      sprintf(content, "{\"text\":\"%s\"}", cases[i][0]);
-      check_with("a.jsonl", content, strlen(content), &replacing, cases[i][1], 0);
-    }
+  for (int64_t room = 8; room <= 40; room++) { /* escapes across the borders of the buffer */
+    text_input_room = room == 40 ? 256 << 10 : room;
+    rows_each(ROWS, "escapes", check_escape);
+  }
   check_with("a.jsonl", "{\"text\":\"a\0b\"}", 14, &replacing, "a\uFFFDb", 0);
   check_with("a.txt", "a text with\0 a NUL", 18, &replacing, "a text with\uFFFD a NUL", 0);
 }
 
 /* Values that nobody reads may be what Python writes. */
+static void check_unread(const char *value, const char *expected)
+{
+  char content[200];
+  sprintf(content, "{\"n\":%s,\"n\":0,\"text\":\"a\",\"\\ud83d\":1}\n", value);
+  check_documents("a.jsonl", content, expected);
+  check_with("a.jsonl", content, strlen(content), &skipping, expected, 0);
+}
+
 TEST(test_unread)
 {
-  static const char *const values[] = {"NaN",
-                                       "Infinity",
-                                       "-Infinity",
-                                       "[NaN,-Infinity]",
-                                       "1e99999",
-                                       "-123456789012345678901234567890",
-                                       "\"\\ud800\"",
-                                       "\"\\udc00x\\u0000\"",
-                                       "{\"\\ud800\":1,\"a\":2,\"a\":3}",
-                                       "{\"text\":null}"};
-  char content[200];
-  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-    sprintf(content, "{\"n\":%s,\"n\":0,\"text\":\"a\",\"\\ud83d\":1}\n", values[i]);
-    check_documents("a.jsonl", content, "a");
-    check_with("a.jsonl", content, strlen(content), &(struct text_options){.invalid = TEXT_SKIP},
-               "a", 0);
-  }
+  rows_each(ROWS, "unread", check_unread);
+}
+
+static void check_skipped(const char *record, const char *where)
+{
+  char lines[200];
+  sprintf(lines, "{\"text\":\"a\"}\n%s\r\n{\"text\":\"b\"}\n%s", record, record);
+  check_with("a.jsonl", lines, strlen(lines), &skipping, "a|b", 2);
+  sprintf(lines, "[{\"text\":\"a\"},%s,{\"text\":\"b\"}]", record);
+  if (strcmp(where, "lines") != 0)
+    check_with("a.json", lines, strlen(lines), &skipping, "a|b", 1);
 }
 
 TEST(test_skipping)
 {
-  static const struct text_options skipping = {.invalid = TEXT_SKIP},
-                                   content = {.key = "content", .invalid = TEXT_SKIP};
-  static const char *const bad[] = {"{\"text\":null}",
-                                    "{}",
-                                    "{\"content\":\"x\"}",
-                                    "{\"text\":[\"x\"]}",
-                                    "{\"text\":{\"text\":\"x\"}}",
-                                    "{\"text\":1}",
-                                    "{\"text\":true}",
-                                    "{\"text\":\"\"}",
-                                    "{\"text\":\"x\",\"text\":\"y\"}",
-                                    "{\"text\":\"\\ud83d\"}",
-                                    "{\"text\":\"x\\u0000\"}",
-                                    "{\"text\":\"x\xFF\"}",
-                                    "null",
-                                    "[\"x\"]",
-                                    "5"};
-  static const char *const broken[] = {"{\"text\":\"x",
-                                       "{\"text\":\"x\"",
-                                       "{\"text\":\"x\",",
-                                       "{\"text\":\"x\"} {\"text\":\"y\"}",
-                                       "{\"text\":\"x\\",
-                                       "{\"text\":\"x\\u12",
-                                       "{\"text\":\"x\ty\"}",
-                                       "{'text':'x'}",
-                                       "x"};
-  char lines[200];
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    sprintf(lines, "{\"text\":\"a\"}\n%s\r\n{\"text\":\"b\"}\n", bad[i]);
-    check_with("a.jsonl", lines, strlen(lines), &skipping, "a|b", 1);
-    sprintf(lines, "[{\"text\":\"a\"},%s,{\"text\":\"b\"}]", bad[i]);
-    check_with("a.json", lines, strlen(lines), &skipping, "a|b", 1);
-  }
-  for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-    sprintf(lines, "{\"text\":\"a\"}\n%s\n{\"text\":\"b\"}\n%s", broken[i], broken[i]);
-    check_with("a.jsonl", lines, strlen(lines), &skipping, "a|b", 2);
-  }
+  static const struct text_options content = {.key = "content", .invalid = TEXT_SKIP};
+  rows_each(ROWS, "skipped", check_skipped);
   check_with("a.jsonl", "{\"content\":\"a\",\"text\":1}\n{\"text\":\"b\"}", 42, &content, "a", 1);
   struct text *text = NULL;
   assert_int_equal(
@@ -282,179 +267,111 @@ static int shell(const char *format, ...)
   return system(command); // NOLINT: a command of the test
 }
 
+/* The name of the file of a row, "ENDING COMMAND", after the command. */
+static const char *pack(const char *row, const char *ending)
+{
+  static char path[300];
+  const int n = (int)strcspn(row, " ");
+  snprintf(path, sizeof path, "%s/q.%s.%.*s", folder, ending, n, row);
+  assert_int_equal(shell("cd %s && %s > %s", folder, row + n, path), 0);
+  return path;
+}
+
+static struct got plain[MOST];
+static int documents;
+static const char *ending;
+
+static void check_compressed(const char *row, __attribute__((unused)) const char *same)
+{
+  static struct got unpacked[MOST];
+  const char *path = pack(row, ending);
+  assert_int_equal(read_from(path, start, unpacked), documents);
+  for (int i = 0; i < documents; i++) {
+    assert_true(plain[i].bytes == unpacked[i].bytes &&
+                plain[i].after.byte == unpacked[i].after.byte);
+    assert_memory_equal(plain[i].text, unpacked[i].text, plain[i].bytes);
+  }
+  free_all(unpacked, documents);
+  if (strcmp(ending, "txt") == 0)
+    check_positions(path);
+  unlink(path);
+}
+
+/* Writes a file p of 4000 documents. */
+static void put_many(bool json)
+{
+  FILE *file = fopen(put("p", "", 0), "w");
+  for (int i = 0; i < 4000; i++)
+    fprintf(file, json ? "{\"text\":\"%d %x\"}\n" : "%d %x words of a text that goes on\n\n", i,
+            (unsigned)i * 2654435761U);
+  assert_int_equal(fclose(file), 0);
+}
+
 TEST(test_compressed)
 {
-  static const char *const packers[][2] = {
-      {"gz", "gzip -c p"},
-      {"gz", "{ head -c 100000 p | gzip -c; tail -c +100001 p | gzip -c; }"},
-      {"gz", "{ gzip -c p; head -c 700 /dev/zero; }"},
-      {"zst", "zstd -qc p"},
-      {"zst", "zstd -qc --long=31 --ultra -22 p"},
-      {"zst", "{ head -c 100000 p | zstd -qc; tail -c +100001 p | zstd -qc; }"},
-      {"zst", "{ printf 'P*M\\030\\004\\0\\0\\0abcd'; zstd -qc p; }"}};
-  static struct got plain[MOST], unpacked[MOST];
   char path[300];
   if (shell("gzip --version > /dev/null && zstd --version > /dev/null"))
     skip();
   for (int json = 0; json < 2; json++) {
-    const char *ending = json ? "jsonl" : "txt";
-    FILE *file = fopen(put("p", "", 0), "w");
-    for (int i = 0; i < 4000; i++)
-      fprintf(file, json ? "{\"text\":\"%d %x\"}\n" : "%d %x words of a text that goes on\n\n", i,
-              (unsigned)i * 2654435761U);
-    assert_int_equal(fclose(file), 0);
+    ending = json ? "jsonl" : "txt";
+    put_many(json);
     assert_int_equal(shell("cd %s && cp p p.%s", folder, ending), 0);
     snprintf(path, sizeof path, "%s/p.%s", folder, ending);
-    const int n = read_from(path, start, plain);
-    for (size_t k = 0; k < sizeof packers / sizeof *packers; k++) {
-      assert_int_equal(shell("cd %s && %s > q.%s.%s", folder, packers[k][1], ending, packers[k][0]),
-                       0);
-      snprintf(path, sizeof path, "%s/q.%s.%s", folder, ending, packers[k][0]);
-      assert_int_equal(read_from(path, start, unpacked), n);
-      for (int i = 0; i < n; i++) {
-        assert_true(plain[i].bytes == unpacked[i].bytes &&
-                    plain[i].after.byte == unpacked[i].after.byte);
-        assert_memory_equal(plain[i].text, unpacked[i].text, plain[i].bytes);
-      }
-      free_all(unpacked, n);
-      if (!json)
-        check_positions(path);
-      unlink(path);
-    }
-    free_all(plain, n);
+    documents = read_from(path, start, plain);
+    rows_each(ROWS, "compressed", check_compressed);
+    free_all(plain, documents);
   }
   assert_int_equal(shell("cd %s && rm -f p p.*", folder), 0);
 }
 
+/* Refused with a sentence that names the file, however invalid text is treated. */
+static void check_unreadable(const char *path, const char *says)
+{
+  for (int invalid = TEXT_REFUSE; invalid <= TEXT_SKIP; invalid++) {
+    const struct text_options options = {.invalid = (enum text_invalid)invalid};
+    struct text *text = NULL;
+    struct text_document document;
+    bool found = true;
+    enum status status = text_open_with(path, start, &options, &text);
+    while (status == STATUS_OK && found)
+      status = text_next(text, &document, &found);
+    text_close(text);
+    if (status != STATUS_INPUT || !strstr(status_text(), says) || !strstr(status_text(), path))
+      fail_msg("%s: %s '%s'", says, status_name(status), status_text());
+  }
+  unlink(path);
+}
+
+static void check_damaged_archive(const char *row, const char *says)
+{
+  check_unreadable(pack(row, "jsonl"), says);
+}
+
 TEST(test_damaged_compressed)
 {
-  static const char *const cases[][3] = {
-      {"gz", "gzip -c p | head -c 300", "its gzip data end after "},
-      {"gz", "gzip -c p | head -c -1", "in the middle: the file is truncated"},
-      {"gz", "gzip -c p | head -c 4", "in the middle: the file is truncated"},
-      {"gz", "{ gzip -c p | head -c -8; printf 12345678; }", "incorrect data check"},
-      {"gz", "{ gzip -c p; cat p; }", "bytes that are no gzip data"},
-      {"zst", "zstd -qc p | head -c 300", "its zstd data end after "},
-      {"zst", "zstd -qc p | head -c -1", "in the middle: the file is truncated"},
-      {"zst", "{ zstd -qc p; cat p; }", "its zstd data are damaged"},
-      {"zst", "{ zstd -qc --check p | head -c -4; printf 1234; }", "its zstd data are damaged"},
-      {"gz", "gzip -c p | gzip -c", "unpacked, is a file compressed by gzip"},
-      {"gz", "{ printf 'PAR1\\025\\004\\025'; cat p; } | gzip -c", "unpacked, is a Parquet file"}};
   if (shell("gzip --version > /dev/null && zstd --version > /dev/null"))
     skip();
-  FILE *file = fopen(put("p", "", 0), "w");
-  for (int i = 0; i < 4000; i++)
-    fprintf(file, "{\"text\":\"%x\"}\n", (unsigned)i * 2654435761U);
-  assert_int_equal(fclose(file), 0);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    for (int invalid = TEXT_REFUSE; invalid <= TEXT_SKIP; invalid++) {
-      const struct text_options options = {.invalid = (enum text_invalid)invalid};
-      struct text *text = NULL;
-      struct text_document document;
-      bool found = true;
-      char path[300];
-      snprintf(path, sizeof path, "%s/q.jsonl.%s", folder, cases[i][0]);
-      assert_int_equal(shell("cd %s && %s > %s", folder, cases[i][1], path), 0);
-      enum status status = text_open_with(path, start, &options, &text);
-      while (status == STATUS_OK && found)
-        status = text_next(text, &document, &found);
-      text_close(text);
-      if (status != STATUS_INPUT || !strstr(status_text(), cases[i][2]) ||
-          !strstr(status_text(), path))
-        fail_msg("%s: %s '%s'", cases[i][1], status_name(status), status_text());
-      unlink(path);
-    }
+  put_many(true);
+  rows_each(ROWS, "damaged archives", check_damaged_archive);
   assert_int_equal(shell("cd %s && rm -f p", folder), 0);
 }
 
 /* Files that hold no text say what they are and how they become text, and those that only begin
  * like one are read. */
+static void check_kind(const char *given, const char *says)
+{
+  const struct file file = file_of(given);
+  check_unreadable(put(file.name, file.content, file.bytes), says);
+}
+
 TEST(test_other_kinds)
 {
-  static const struct {
-    const char *start;
-    size_t bytes;
-    const char *says;
-  } kinds[] = {
-      {"PAR1\x15\4", 6, "is a Parquet file; convert it to JSON Lines first: python3 -c"},
-      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", 56,
-       "is a pointer of Git LFS; fetch the file with git lfs pull"},
-      {"/annex/objects/SHA256E-s9--0", 28,
-       "is a pointer of git-annex; fetch the file with git annex"},
-      {"ARROW1\0\0", 8, "is an Arrow file"},
-      {"\xFF\xFF\xFF\xFF\x10\1\0\0", 8, "is an Arrow stream"},
-      {"BZh91AY&SY\1", 11, "is a file compressed by bzip2; unpack it first: bzcat"},
-      {"\xFD\x37zXZ\0", 6, "is a file compressed by xz; unpack it first: xzcat"},
-      {"PK\3\4\x14\0", 6, "is a zip archive"},
-      {"%PDF-1.7\n", 9, "is a PDF file; convert it first: pdftotext"},
-      {"\x89PNG\r\n\x1A\n", 8, "is an image"},
-      {"\x80\4\x95", 3, "is a Python pickle"},
-      {"SQLite format 3", 16, "is an SQLite database"},
-      {"\x89HDF\r\n\x1A\n", 8, "is an HDF5 file"},
-      {"\x93NUMPY\1\0", 8, "is a NumPy array"},
-      {"\x50\0\0\0\0\0\0\0{\"a\":1}", 15, "is a safetensors file"},
-      {"\xFF\xFEh\0i\0", 6, "is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"},
-      {"h\0e\0l\0l\0o\0", 10, "looks like UTF-16 text; convert it first: iconv -f UTF-16LE"},
-      {"\0h\0e\0l\0l\0o", 10, "iconv -f UTF-16BE"},
-      {"\xFF\xFE\0\0h\0\0\0", 8, "is UTF-32 text"}};
-  static const char *const texts[] = {"PAR1 of the race", "BZh1 is a magic", "GIF89a is a format",
-                                      "ORCs march", "MMIDIDX"};
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    for (int invalid = TEXT_REFUSE; invalid <= TEXT_SKIP; invalid++) {
-      const struct text_options options = {.invalid = (enum text_invalid)invalid};
-      struct text *text = NULL;
-      assert_int_equal(
-          text_open_with(put("x.txt", kinds[i].start, kinds[i].bytes), start, &options, &text),
-          STATUS_INPUT);
-      if (!strstr(status_text(), kinds[i].says) || !strstr(status_text(), "x.txt"))
-        fail_msg("'%s' does not say '%s'", status_text(), kinds[i].says);
-    }
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    check_documents("x.txt", texts[i], texts[i]);
-  unlink(put("x.txt", "", 0));
+  rows_each(ROWS, "other kinds", check_kind);
 }
 
 TEST(test_documents)
 {
-  check_documents("a.txt", "One.\n\nTwo.\n", "One.\n\nTwo.\n");
-  check_documents("a.txt", "", "");
-  check_documents("a.txt", " \n\t\r\n", "");
-  check_documents("a.txt", "\xEF\xBB\xBFwith a mark", "with a mark");
-  check_documents("a.txt", "\xEF\xBB\xBF", "");
-  check_documents("a.txt", "{\"text\": \"no JSON by its name\"}",
-                  "{\"text\": \"no JSON by its name\"}");
-  check_documents("a.jsonl", "{\"text\":\"one\"}\n{\"title\":\"T\",\"text\":\"two\"}\n",
-                  "one|T\ntwo");
-  check_documents("a.jsonl", "{\"text\":\"one\"}\r\n\n \n{\"text\":\"two\"}", "one|two");
-  check_documents("a.ndjson", "\n\n", "");
-  check_documents(
-      "a.jsonl",
-      "{\"text\":\"\"}\n{\"text\":\" \\n\"}\n{\"text\":\"x\"}\n{\"title\":\"\",\"text\":\"y\"}",
-      "x|y");
-  check_documents("a.jsonl",
-                  "{\"text\":\"t\",\"id\":[1,{\"a\":[null,true,false,-0.5e+7,0,\"\\u00e9\"]},{}],"
-                  "\"title\":\"T\"}",
-                  "T\nt");
-  check_documents(
-      "a.jsonl",
-      "{\"te\\u0078t\":\"\\u0041\\u00e9\\u4e00\\ud83d\\ude42\\\"\\\\\\/\\b\\f\\n\\r\\t\"}",
-      "A\xC3\xA9\xE4\xB8\x80\xF0\x9F\x99\x82\"\\/\b\f\n\r\t");
-  check_documents("a.json", "", "");
-  check_documents("a.json", "[]", "");
-  check_documents("a.json", " [ ] \n", "");
-  check_documents("a.json",
-                  "\xEF\xBB\xBF[{\"id\":1,\"title\":\"A\",\"text\":\"b\"} , {\"text\":\"c\"}\n]\n",
-                  "A\nb|c");
-  check_documents("a.jsonl", "[{\"text\":\"an array\"},\n{\"text\":\"under another name\"}]",
-                  "an array|under another name");
-  check_documents("a.jsonl", "\xEF\xBB\xBF\r\n{\"title\":null,\"text\":\"a\"}\r\n\r\n", "a");
-  check_documents("a.json", "{\"text\":\"lines under another name\"}\n{\"text\":\"x\"}\n",
-                  "lines under another name|x");
-  check_documents("noname", "[ {\"text\":\"a\"}]", "a");
-  check_documents("noname", "{ \"text\":\"a\"}", "a");
-  check_documents("noname", "[1] is where the notes begin", "[1] is where the notes begin");
-  check_documents("noname", "{x} is a set", "{x} is a set");
-  check_documents(".txt", "a name that is only an ending", "a name that is only an ending");
+  rows_each(ROWS, "documents", check_document_row);
 }
 
 TEST(test_numbers)
@@ -623,87 +540,18 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
   unlink(path);
 }
 
+static void check_damage_row(const char *given, const char *expected)
+{
+  const struct file file = file_of(given);
+  int at = 0;
+  long byte = 0;
+  assert_int_equal(sscanf(expected, "%ld: %n", &byte, &at), 1);
+  check_refused(file.name, file.content, file.bytes, byte, expected + at);
+}
+
 TEST(test_damage)
 {
-  static const struct {
-    const char *name, *content;
-    int64_t byte;
-    const char *says;
-  } cases[] = {
-      {"a.txt", "abc\x80", 3, "not valid UTF-8 (0x80)"},
-      {"a.txt", "abc\xE2\x82", 3, "not valid UTF-8 (0xE2)"},
-      {"a.txt", "ab\xC0\x80", 2, "not valid UTF-8"},
-      {"a.txt", "ab\xED\xA0\x80", 2, "not valid UTF-8"},
-      {"a.txt", "ab\xF4\x90\x80\x80", 2, "not valid UTF-8"},
-      {"a.json", "[{\"text\":\"a\xFF\"}]", 11, "not valid UTF-8"},
-      {"a.json", "[{\"text\":\"a\"},", 14, "an object, '{', is expected"},
-      {"a.json", "[{\"text\":\"a\"}", 13, "truncated"},
-      {"a.json", "[", 1, "truncated"},
-      {"a.json", "x", 0, "an object, '{', is expected, found 'x'"},
-      {"a.json", "[1]", 1, "an object"},
-      {"a.json", "[{\"text\":\"a\"}] x", 15, "the end of the file after the array"},
-      {"a.json", "[{\"text\":\"a\"}{\"text\":\"a\"}]", 13, "',' or ']'"},
-      {"a.json", "[{\"text\":\"a\"},]", 14, "an object"},
-      {"a.json", "[{\"text\":\"a\",}]", 13, "a string"},
-      {"a.json", "[{\"text\":\"a\" \"b\"}]", 13, "',' or '}'"},
-      {"a.json", "[{\"text\" \"a\"}]", 9, "':'"},
-      {"a.json", "[{text:\"a\"}]", 2, "a string"},
-      {"a.json", "[{'text':\"a\"}]", 2, "a string"},
-      {"a.json", "[{\"title\":\"a\"}]", 1, "an object without \"text\""},
-      {"a.json", "[{}]", 1, "an object without \"text\""},
-      {"a.json", "[{\"text\":-1}]", 9, "\"text\" is a number, where a string belongs"},
-      {"a.json", "[{\"text\":null}]", 9, "\"text\" is null, where"},
-      {"a.json", "[{\"text\":[\"a\"]}]", 9, "\"text\" is an array, where"},
-      {"a.json", "[{\"text\":{\"a\":1}}]", 9, "\"text\" is an object, where"},
-      {"a.json", "[{\"text\":false}]", 9, "\"text\" is true or false, where"},
-      {"a.json", "[{\"text\":x}]", 9, "a string as the text is expected, found 'x'"},
-      {"a.json", "[{\"title\":[],\"text\":\"a\"}]", 10, "\"title\" is an array, where"},
-      {"a.jsonl", "{\"text\":\"a\"}\r\n\r\n{\"text\":null}\r\n", 24, "\"text\" is null"},
-      {"a.jsonl", "{\"text\":\"a\"}\n{\"id\":1,\"content\":\"b\"}", 13,
-       "an object without \"text\" that has \"content\": use text=content"},
-      {"a.jsonl", "{\"messages\":[{\"content\":\"b\"}]}", 0,
-       "has \"messages\": chat data are not supported"},
-      {"a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}", 0, "has \"prompt\": chat data"},
-      {"a.jsonl", "{\"id\":1,\"said\":\"b\"}", 0,
-       "its keys are \"id\", \"said\"; text=KEY names the key of the text"},
-      {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\xFF\"}", 22, "not valid UTF-8"},
-      {"a.json", "[{\"text\":\"a\",\"text\":\"b\"}]", 13, "a second \"text\""},
-      {"a.json", "[{\"text\":\"a\",\"title\":\"b\",\"ti\\u0074le\":\"c\"}]", 25,
-       "a second \"title\""},
-      {"a.json", "[{\"text\":\"a\\u0000\"}]", 11, "\\u0000"},
-      {"a.json", "[{\"text\":\"a\\ud83dx\"}]", 11, "half a surrogate pair"},
-      {"a.json", "[{\"text\":\"a\\ude42\"}]", 11, "half a surrogate pair"},
-      {"a.json", "[{\"text\":\"a\\ud83d\\u0041\"}]", 11, "half a surrogate pair"},
-      {"a.json", "[{\"text\":\"a\\u12x4\"}]", 15, "a hexadecimal digit"},
-      {"a.json", "[{\"text\":\"a\\x\"}]", 12, "an escape"},
-      {"a.json", "[{\"text\":\"a\nb\"}]", 11, "control character 0x0A"},
-      {"a.json", "[{\"text\":\"abc", 13, "inside the string that begins at byte 9"},
-      {"a.json", "[{\"text\":\"a\\", 12, "an escape"},
-      {"a.json", "[{\"n\":01,\"text\":\"a\"}]", 7, "',' or '}'"},
-      {"a.json", "[{\"n\":1.,\"text\":\"a\"}]", 8, "a digit"},
-      {"a.json", "[{\"n\":.5,\"text\":\"a\"}]", 6, "a value"},
-      {"a.json", "[{\"n\":-,\"text\":\"a\"}]", 7, "a digit"},
-      {"a.json", "[{\"n\":1e,\"text\":\"a\"}]", 8, "a digit"},
-      {"a.json", "[{\"n\":+1,\"text\":\"a\"}]", 6, "a value"},
-      {"a.json", "[{\"n\":Nan,\"text\":\"a\"}]", 8, "NaN"},
-      {"a.json", "[{\"n\":-In,\"text\":\"a\"}]", 9, "-Infinity"},
-      {"a.json", "[{\"text\":NaN}]", 9, "\"text\" is a number"},
-      {"a.json", "[{\"n\":nul,\"text\":\"a\"}]", 9, "null"},
-      {"a.json", "[{\"n\":[1,],\"text\":\"a\"}]", 9, "a value"},
-      {"a.json", "[{\"n\":{\"a\":1,},\"text\":\"a\"}]", 13, "a string"},
-      {"a.json", "[{\"n\":[1}],\"text\":\"a\"}]", 8, "',' or ']'"},
-      {"a.json", "[{\"n\":\"\xC3\x28\",\"text\":\"a\"}]", 7, "not valid UTF-8"},
-      {"a.json", "[/*c*/{\"text\":\"a\"}]", 1, "an object"},
-      {"a.jsonl", "{\"text\":\"a\"} {\"text\":\"b\"}", 13, "the end of the line"},
-      {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"", 24, "truncated"},
-      {"a.jsonl", "{\"text\":\"a\"}\n[{\"text\":\"b\"}]", 13, "an object"},
-      {"a.jsonl", "{\"text\":\"a\"}\n\"b\"", 13, "an object"},
-      {"a.jsonl", "{\"text\":\"a\"},\n", 12, "the end of the line"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_refused(cases[i].name, cases[i].content, strlen(cases[i].content), cases[i].byte,
-                  cases[i].says);
-  check_refused("a.txt", "ab\0c", 4, 2, "NUL");
-  check_refused("a.jsonl", "{\"text\":\"a\0b\"}", 14, 10, "NUL");
+  rows_each(ROWS, "damage", check_damage_row);
 }
 
 /* A damaged byte far into a file, at any place around the borders of the buffer. */
