@@ -184,13 +184,23 @@ TEST(updates_and_norms_take_their_traffic)
 
 struct hand {
   struct plan plan;
+  struct plan_rates rates;
   struct instr instr[8];
   struct plan_buffer buffer[PLAN_MAX_USE];
 };
 
+static enum plan_lane lane_named(const char *name)
+{
+  enum plan_lane lane = 0;
+  while (strcmp(plan_lane_name(lane), name) != 0)
+    lane++;
+  return lane;
+}
+
 static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
 {
-  instr->attr.group = op_rows[instr->op].group;
+  const bool inside = hand->plan.input.shape.local_ranks > 0 && instr->op == OP_EXCHANGE;
+  instr->attr.group = inside ? GROUP_NODE : op_rows[instr->op].group;
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     const char use = k < (int)strlen(uses) ? uses[k] : '-';
     instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r'   ? ACCESS_READ
@@ -201,47 +211,76 @@ static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
   }
 }
 
-/* Adds instructions and waits to a plan by hand: "FETCH rw, FORWARD rrww <0, 0 <1'". An operation
- * has its lane, or another one: "SQUARES@host". Its uses are of buffers 0, 1, ..., r read, w
- * written, a added to, - absent. It waits for instructions of this step or of the one before ('). A
- * number is an instruction that is there already. "hosts": sums are made on hosts, which share
- * memory. */
-static void hand_add(struct hand *hand, const char *format, ...)
+/* The instructions of a plan by hand: "FETCH rw, FORWARD rrww <0 <1'". An operation has its lane,
+ * or another one: "SQUARES@host". Its uses are of buffers 0, 1, ..., r read, w written, a added to,
+ * - absent. It waits for instructions of this step or of the one before ('). */
+static void hand_add(struct hand *hand, const char *plan)
 {
   char text[200], *next = text;
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
+  snprintf(text, sizeof text, "%s", plan);
   for (char *item = strtok_r(text, ",", &next); item; item = strtok_r(NULL, ",", &next)) {
     char *rest = item, *word = strtok_r(item, " ", &rest), *lane = strchr(word, '@');
-    if (strcmp(word, "hosts") == 0) {
-      hand->plan.on_host[LANE_REDUCE] = true;
-      continue;
-    }
-    const bool known = *word >= '0' && *word <= '9';
-    struct instr *instr = &hand->instr[known ? atoi(word) : hand->plan.n++];
-    if (!known) {
-      *instr = (struct instr){.unit = 1, .micro = -1};
-      if (lane)
-        *lane = '\0';
-      while (strcmp(plan_op_name(instr->op), word) != 0)
-        instr->op++;
-      instr->lane = lane ? 0 : op_rows[instr->op].lane;
-      while (lane && strcmp(plan_lane_name(instr->lane), lane + 1) != 0)
-        instr->lane++;
-      hand_use(hand, instr, strtok_r(NULL, " ", &rest));
-    }
+    struct instr *instr = &hand->instr[hand->plan.n++];
+    *instr = (struct instr){.unit = 1, .micro = -1};
+    if (lane)
+      *lane++ = '\0';
+    while (strcmp(plan_op_name(instr->op), word) != 0)
+      instr->op++;
+    instr->lane = lane ? lane_named(lane) : op_rows[instr->op].lane;
+    hand_use(hand, instr, strtok_r(NULL, " ", &rest));
     for (word = strtok_r(NULL, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       instr->wait[instr->n_wait++] = (struct plan_wait){atoi(word + 1), strchr(word, '\'') != NULL};
   }
 }
 
-/* Masters in host memory, in groups of `ranks`. Buffer b is of 1000 (b + 1) bytes. */
-static void hand_make(struct hand *hand, int ranks, const char *text)
+/* What the rates of a row may name, besides "forward=3": seconds of a forward pass. */
+static const struct {
+  const char *name;
+  size_t at;
+} rate_names[] = {
+    {"gemm", offsetof(struct plan_rates, gemm_flops)},
+    {"memory", offsetof(struct plan_rates, memory_bytes)},
+    {"link", offsetof(struct plan_rates, link_bytes)},
+    {"node_link", offsetof(struct plan_rates, node_link_bytes)},
+    {"latency", offsetof(struct plan_rates, link_latency_s)},
+    {"h2d", offsetof(struct plan_rates, h2d_bytes)},
+    {"d2h", offsetof(struct plan_rates, d2h_bytes)},
+    {"h2d_alone", offsetof(struct plan_rates, h2d_alone_bytes)},
+    {"d2h_alone", offsetof(struct plan_rates, d2h_alone_bytes)},
+    {"host", offsetof(struct plan_rates, host_bytes)},
+    {"host_link", offsetof(struct plan_rates, host_link_bytes)},
+    {"disk_write", offsetof(struct plan_rates, disk_write_bytes)},
+    {"disk_read", offsetof(struct plan_rates, disk_read_bytes)},
+    {"contention", offsetof(struct plan_rates, contention)},
+    {"spread", offsetof(struct plan_rates, spread)},
+};
+
+static void set_rate(struct hand *hand, const char *name, const char *value)
 {
+  size_t r = 0;
+  if (strcmp(name, "clipped") == 0)
+    hand->rates.clipped = true;
+  else if (strcmp(name, "forward") == 0)
+    hand->rates.gemm_flops = block_s(1) / atof(value);
+  else if (strcmp(name, "host_lane") == 0)
+    hand->plan.on_host[lane_named(value)] = true;
+  else if (strcmp(name, "local_ranks") == 0)
+    hand->plan.input.shape.local_ranks = atoi(value);
+  else {
+    while (strcmp(rate_names[r].name, name) != 0)
+      r++;
+    *(double *)((char *)&hand->rates + rate_names[r].at) = atof(value);
+  }
+}
+
+/* "RATES | PLAN" of 4 ranks with masters in host memory. Buffer b is of 1000 (b + 1) bytes. A later
+ * rate replaces an earlier one. A lane on the host makes sums in shared memory. With local_ranks,
+ * exchanges stay inside a node. */
+static void hand_make(struct hand *hand, const char *text)
+{
+  char rates[300], *next = rates;
   *hand = (struct hand){0};
-  hand->plan = (struct plan){.input = fixture_input(&model, fixture_point("ranks=%d", ranks), 0),
+  hand->plan = (struct plan){.input = fixture_input(&model, fixture_point("ranks=4"), 0),
                              .instr = hand->instr,
                              .buffer = hand->buffer,
                              .buffers = PLAN_MAX_USE};
@@ -253,67 +292,73 @@ static void hand_make(struct hand *hand, int ranks, const char *text)
                                            .unit = -1,
                                            .elements = 250 * (b + 1),
                                            .bytes = 1000 * (b + 1)};
-  hand_add(hand, "%s", text);
+  snprintf(rates, sizeof rates, "%.*s", (int)strcspn(text, "|"), text);
+  for (char *name = strtok_r(rates, " ", &next); name; name = strtok_r(NULL, " ", &next)) {
+    char *value = strchr(name, '=');
+    *value++ = '\0';
+    set_rate(hand, name, value);
+  }
+  hand_add(hand, strchr(text, '|') + 1);
 }
 
-static struct plan_forecast hand_forecast(const struct hand *hand, const struct plan_rates *rates)
+static struct plan_forecast hand_forecast(const struct hand *hand)
 {
   struct plan_forecast out;
-  must(plan_simulate(&hand->plan, rates, &out));
+  must(plan_simulate(&hand->plan, &hand->rates, &out));
   return out;
 }
 
 /* clang-format off */
-static const struct plan_rates all_rates = {
-    .gemm_flops = 1e9, .memory_bytes = 1e12, .link_bytes = 4e4, .link_latency_s = 1e-3,
-    .h2d_bytes = 2e3, .d2h_bytes = 5e3, .host_bytes = 1e4, .host_link_bytes = 8e3,
-    .disk_write_bytes = 1e3, .disk_read_bytes = 4e3};
+#define TIERS "memory=1e12 link=4e4 latency=1e-3 h2d=2e3 d2h=5e3 host=1e4 host_link=8e3 "         \
+              "disk_write=1e3 disk_read=4e3 "
 /* clang-format on */
 
 /* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
-TEST(copies_between_tiers_take_their_rates)
+TEST(one_operation_takes_its_rate)
 {
   /* clang-format off */
   static const struct {
     const char *text;
     double seconds;
   } row[] = {
-      {"FETCH rw", 2000 / 2e3},
-      {"FETCH_ACT rw", 2000 / 2e3},
-      {"SAVE_ACT rw", 2000 / 5e3},
-      {"FETCH_GRAD rw", 2000 / 5e3},
-      {"FETCH_LOSS rw", 2000 / 5e3},
-      {"WRITE_ACT rw", 2000 / 1e3},
-      {"READ_ACT rw", 1000 / 4e3},
-      {"FETCH_RESIDUAL rw", 2000 / 2e3},
-      {"SAVE_RESIDUAL rw", 2000 / 5e3},
-      {"WRITE_RESIDUAL rw", 2000 / 1e3},
-      {"READ_RESIDUAL rw", 1000 / 4e3},
-      {"WRITE_STATE rrww", (3000 + 4000) / 1e3},
-      {"READ_STATE rrww", (1000 + 2000) / 4e3},
-      {"UPDATE rraw---aa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
-      {"UPDATE rra----aa", (1000 + 2000 + 2 * (3000 + 8000 + 9000)) / 1e4},
-      {"UPDATE -raw---aa", (2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
-      {"UPDATE -raw--aaa", (2000 + 2 * 3000 + 4000 + 7000 + 2 * (8000 + 9000)) / 1e4},
-      {"REPAIR rrrarr", 0},
-      {"ACCUMULATE ra", (1000 + 2 * 2000) / 1e4},
-      {"SQUARES@host ra", (1000 + 2 * 2000) / 1e4},
-      {"SQUARES ra", (1000 + 2 * 2000) / 1e12},
-      {"ENCODE rw", (1000 + 2000) / 1e12},
-      {"ENCODE awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
-      {"EXCHANGE rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
-      {"ENCODE_PARAMS rw", (1000 + 2000) / 1e12},
-      {"ENCODE_PARAMS rwrw", (1000 + 2000 + 3000 + 4 * 4000) / 1e12},
-      {"GATHER_MESSAGES rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
-      {"DECODE_PARAMS rw", (1000 + 2000) / 1e12},
-      {"DECODE_PARAMS ra", (1000 + 2 * 2000) / 1e12},
-      {"DECODE_SUM ra", (1000 + 2 * 2000) / 1e12},
+      {TIERS "| FETCH rw", 2000 / 2e3},
+      {TIERS "| FETCH_ACT rw", 2000 / 2e3},
+      {TIERS "| SAVE_ACT rw", 2000 / 5e3},
+      {TIERS "| FETCH_GRAD rw", 2000 / 5e3},
+      {TIERS "| FETCH_LOSS rw", 2000 / 5e3},
+      {TIERS "| WRITE_ACT rw", 2000 / 1e3},
+      {TIERS "| READ_ACT rw", 1000 / 4e3},
+      {TIERS "| FETCH_RESIDUAL rw", 2000 / 2e3},
+      {TIERS "| SAVE_RESIDUAL rw", 2000 / 5e3},
+      {TIERS "| WRITE_RESIDUAL rw", 2000 / 1e3},
+      {TIERS "| READ_RESIDUAL rw", 1000 / 4e3},
+      {TIERS "| WRITE_STATE rrww", (3000 + 4000) / 1e3},
+      {TIERS "| READ_STATE rrww", (1000 + 2000) / 4e3},
+      {TIERS "| UPDATE rraw---aa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {TIERS "| UPDATE rra----aa", (1000 + 2000 + 2 * (3000 + 8000 + 9000)) / 1e4},
+      {TIERS "| UPDATE -raw---aa", (2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {TIERS "| UPDATE -raw--aaa", (2000 + 2 * 3000 + 4000 + 7000 + 2 * (8000 + 9000)) / 1e4},
+      {TIERS "| REPAIR rrrarr", 0}, /* a clipped step: all but the working copy, which it writes */
+      {TIERS "clipped=1 | REPAIR rrrarr", (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4},
+      {TIERS "clipped=1 | UPDATE -raw--aaa", (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4},
+      {TIERS "| ACCUMULATE ra", (1000 + 2 * 2000) / 1e4},
+      {TIERS "| SQUARES@host ra", (1000 + 2 * 2000) / 1e4},
+      {TIERS "| SQUARES ra", (1000 + 2 * 2000) / 1e12},
+      {TIERS "| ENCODE rw", (1000 + 2000) / 1e12},
+      {TIERS "| ENCODE awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
+      {TIERS "| EXCHANGE rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {TIERS "| ENCODE_PARAMS rw", (1000 + 2000) / 1e12},
+      {TIERS "| ENCODE_PARAMS rwrw", (1000 + 2000 + 3000 + 4 * 4000) / 1e12},
+      {TIERS "| GATHER_MESSAGES rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {TIERS "| DECODE_PARAMS rw", (1000 + 2000) / 1e12},
+      {TIERS "| DECODE_PARAMS ra", (1000 + 2 * 2000) / 1e12},
+      {TIERS "| DECODE_SUM ra", (1000 + 2 * 2000) / 1e12},
   };
   /* clang-format on */
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
     struct hand hand;
-    hand_make(&hand, 4, row[r].text);
-    struct plan_forecast f = hand_forecast(&hand, &all_rates);
+    hand_make(&hand, row[r].text);
+    const struct plan_forecast f = hand_forecast(&hand);
     expect_near(f.busy_s[hand.instr[0].lane], row[r].seconds);
     expect_near(f.step_s, row[r].seconds);
     double sum = 0;
@@ -323,34 +368,160 @@ TEST(copies_between_tiers_take_their_rates)
   }
 }
 
-/* A repair reads all but the working copy, which it writes. The update before it has not written
- * the copy, and has not read the gradient. */
-TEST(a_clipped_step_is_repaired)
-{
-  struct hand hand;
-  struct plan_rates rates = all_rates;
-  hand_make(&hand, 4, "REPAIR rrrarr");
-  rates.clipped = true;
-  expect_near(hand_forecast(&hand, &rates).step_s, (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
-  hand_make(&hand, 4, "UPDATE -raw--aaa");
-  expect_near(hand_forecast(&hand, &rates).step_s, (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4);
-}
+/* ---- whole steps by hand ---- */
 
-/* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
-TEST(a_reduce_on_the_host_takes_its_link_and_its_memory)
+/* Sums and updates of 3000 bytes take 1 s by themselves, and a forward pass 3 s. A copy of 2000
+ * bytes to the device takes 2 s with a third of the memory's rate. A copy from the device takes 0.5
+ * s with more than that rate. */
+/* clang-format off */
+#define SHARED "forward=3 host=3e3 h2d=1e3 d2h=4e3 "
+#define SUMS SHARED "host_lane=reduce | "
+#define LINKS SHARED "link=1500 host_link=1500 "
+#define OVERLAP TIERS "forward=4 host=3e4 | "
+#define ALONE "h2d=2e3 d2h=2e3 h2d_alone=2500 d2h_alone=3200 "
+#define TRANSFERS "| GATHER_MESSAGES rw <2', EXCHANGE rw <2', FORWARD rrww <0 <1"
+
+static const struct step_row {
+  const char *text;
+  double step, comm, copy, update, disk; /* the step, and what of it is exposed */
+} step_rows[] = {
+    /* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
+    {TIERS "host_lane=reduce | ENCODE rw, EXCHANGE rw, DECODE_SUM rw",
+     0.3 + 0.1905 + 0.3, .comm = 2000 * 3 / 4.0 / 8e3 + 3e-3},
+    {TIERS "host_lane=reduce | ENCODE rw, EXCHANGE rw, DECODE_SUM ra",
+     0.3 + 0.1905 + 0.5, .comm = 2000 * 3 / 4.0 / 8e3 + 3e-3},
+    /* No link: both barriers, and all parts read where they lie. */
+    {TIERS "host_lane=reduce | SUM_SHARED rw", 2 * 4e-3 + 0.3, .comm = 2 * 4e-3 + 0.3},
+    {TIERS "host_lane=reduce | SUM_SHARED ra", 2 * 4e-3 + 0.5, .comm = 2 * 4e-3 + 0.5},
+    /* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, UPDATE 0.9 s, each one step ahead of the next; then
+     * with one window only; then an update in the way of the next step; then the disk. */
+    {OVERLAP "FETCH rw, FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a", 4},
+    {OVERLAP "FETCH rw <1', FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a", 1 + 4, .copy = 1},
+    {OVERLAP "FETCH rw <1' <3', FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a <2",
+     1 + 4 + 0.4 + 0.9, .copy = 1.4, .update = 0.9},
+    {OVERLAP "FETCH rw <1' <3' <4', FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a <2, "
+     "READ_ACT rw <3", 1 + 4 + 0.4 + 0.9 + 0.25, .copy = 1.4, .update = 0.9, .disk = 0.25},
+    /* Copies and updates hide each other on their lanes, but pass through one memory. */
+    {"h2d=1e4 d2h=1e4 host=1e4 | FETCH rw, FETCH_GRAD rw, ACCUMULATE ra",
+     (2000 + 2000 + 5000) / 1e4, .copy = 4000 / 1e4, .update = 5000 / 1e4},
+    {"h2d=1e4 d2h=1e4 | FETCH rw, FETCH_GRAD rw, ACCUMULATE ra", 0.2, .copy = 0.2},
+    /* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take the measured time
+     * of all ranks' copies both ways, 1 s at 2000 bytes per second and way. A copy by itself takes
+     * the measured time of one rank alone, with host memory of any rate. Where nothing is faster
+     * alone, all are as slow as together. */
+    {ALONE "host=4e3 | FETCH rw, FETCH_GRAD rw", 1, .copy = 1},
+    {ALONE "host=1e4 | FETCH rw, FETCH_GRAD rw", 1, .copy = 1},
+    {ALONE "host=3e4 | FETCH rw, FETCH_GRAD rw", 1, .copy = 1},
+    {ALONE "host=4e3 | FETCH rw", 0.8, .copy = 0.8},
+    {ALONE "host=1e4 | FETCH rw", 0.8, .copy = 0.8},
+    {ALONE "host=3e4 | FETCH rw", 0.8, .copy = 0.8},
+    {ALONE "host=4e3 | FETCH_GRAD rw", 0.625, .copy = 0.625},
+    {ALONE "host=1e4 | FETCH_GRAD rw", 0.625, .copy = 0.625},
+    {ALONE "host=3e4 | FETCH_GRAD rw", 0.625, .copy = 0.625},
+    {ALONE "host=1e4 h2d_alone=1e3 d2h_alone=1e3 | FETCH rw", 1, .copy = 1},
+    /* A sum and an update at once, then a pass, which the next step waits for. Equal ones take
+     * twice as long. If one needs 1 s and the other 3 s, the short one ends at 2 s, when the other
+     * has 2 s left. */
+    {SUMS "SUM_SHARED rw <2', UPDATE rr <2', FORWARD rrww <0 <1", 2 + 3, .comm = 1, .update = 1},
+    {SUMS "SUM_SHARED rw <2', UPDATE rra <2', FORWARD rrww <0", 2 + 3, .comm = 2, .update = 1},
+    {SUMS "SUM_SHARED rw <2', UPDATE rra <2', FORWARD rrww <0 <1", 4 + 3, .comm = 1, .update = 3},
+    /* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The
+     * last step of all would end 1 s earlier. */
+    {SUMS "SUM_SHARED rw <1', FORWARD rrww <0, UPDATE rr <1", 2 + 3, .comm = 2, .update = 1},
+    /* One stands before the other in the plan, but begins when the other has ended. */
+    {SUMS "FORWARD rrww <1', UPDATE rr <0 <2, SUM_SHARED rw <1'", 3 + 1, .update = 1},
+    /* A copy that needs a third of the rate gets it. It leaves two thirds to an update, or a third
+     * each to an update and a sum, of which 2/3 s are done at 2 s. It is the same if the sum and
+     * the update share a lane. A copy that needs more than the rate gets half of it. */
+    {SUMS "SUM_SHARED rw <2', UPDATE rr <2', FORWARD rrww <0 <1, FETCH rw <2'",
+     2 + 2 / 3.0 + 3, .comm = 7 / 6.0, .copy = 2 / 3.0, .update = 7 / 6.0},
+    {SUMS "SUM_SHARED@host rw <2', UPDATE rr <2', FORWARD rrww <0 <1, FETCH rw <2'",
+     2 + 2 / 3.0 + 3, .comm = 7 / 6.0, .copy = 2 / 3.0, .update = 7 / 6.0},
+    {SUMS "SUM_SHARED rw <2', UPDATE rr <0 <2', FORWARD rrww <0 <1, FETCH_GRAD rw <2'",
+     1 + 2 / 3.0 + 1 + 3, .comm = 1, .copy = 2 / 3.0, .update = 1},
+    /* Equal transfers of 1 s over one link take twice as long, and no time of the link is lost.
+     * Latency does not use it. The way between hosts, and links inside nodes, are others. */
+    {LINKS TRANSFERS, 2 + 3, .comm = 2},
+    {LINKS "latency=0.33333333333333333 " TRANSFERS, 2 + 3, .comm = 2},
+    {LINKS "host_lane=reduce " TRANSFERS, 1 + 3, .comm = 1},
+    {LINKS "local_ranks=2 node_link=1000 " TRANSFERS, 1 + 3, .comm = 1},
+    /* A pass of 3 s gets three quarters of the device while a transfer of 1 s runs. A transfer on
+     * the host leaves it alone. */
+    {LINKS "contention=0.25 | GATHER_MESSAGES rw <1', FORWARD rrww", 3.25, .comm = 0.25},
+    {LINKS "contention=0.25 host_lane=gather | GATHER_MESSAGES rw <1', FORWARD rrww", 3},
+    /* Without its gather a copy would overlap the update, and the step would be 1 s longer. Each
+     * would take 1 s and then 3 s, instead of 2 s for both. */
+    {"forward=3 host=2e3 h2d=2e3 link=1500 | "
+     "UPDATE a <3', GATHER rw <3', FETCH rw <1, FORWARD rrww <0", 1 + 3, .update = 1},
+    {"forward=3 host=2e3 h2d=2e3 link=1500 | "
+     "UPDATE a <3', GATHER rw <3', FETCH rw <3', FORWARD rrww <0", 2 + 3,
+     .copy = 1, .update = 2},
+};
+/* clang-format on */
+
+TEST(steps_by_hand_take_their_sums)
 {
-  static const char *const uses[] = {"rw", "ra"};
-  for (int adds = 0; adds < 2; adds++) {
+  for (size_t r = 0; r < sizeof step_rows / sizeof *step_rows; r++) {
+    const struct step_row *row = &step_rows[r];
     struct hand hand;
-    hand_make(&hand, 4, "");
-    hand_add(&hand, "hosts, ENCODE rw, EXCHANGE rw, DECODE_SUM %s", uses[adds]);
-    struct plan_forecast f = hand_forecast(&hand, &all_rates);
-    const double exchange = 2000 * 3 / 4.0 / 8e3 + 3e-3;
-    expect_near(f.step_s, (1000 + 2000) / 1e4 + exchange + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
-    expect_near(f.exposed_comm_s, exchange);
-    expect_near(f.exposed_update_s, 0);
+    hand_make(&hand, row->text);
+    const struct plan_forecast f = hand_forecast(&hand);
+    const double got[] = {f.step_s, f.exposed_comm_s, f.exposed_copy_s, f.exposed_update_s,
+                          f.exposed_disk_s},
+                 want[] = {row->step, row->comm, row->copy, row->update, row->disk};
+    for (int k = 0; k < 5; k++)
+      if (!(fabs(got[k] - want[k]) <= 1e-9 * fabs(want[k]) + 1e-12))
+        fail_msg("%s: a step of %.12g s; exposed %.12g, %.12g, %.12g, %.12g s", row->text, got[0],
+                 got[1], got[2], got[3], got[4]);
   }
 }
+
+/* Resources that others use make a step longer, but not the time of an operation by itself. */
+TEST(a_lane_is_busy_as_long_as_alone)
+{
+  struct hand hand;
+  hand_make(&hand, SUMS "SUM_SHARED rw <2', UPDATE rr <2', FORWARD rrww <0 <1");
+  struct plan_forecast f = hand_forecast(&hand);
+  expect_near(f.busy_s[LANE_REDUCE], 1);
+  expect_near(f.busy_s[LANE_HOST], 1);
+  hand_make(&hand, LINKS TRANSFERS);
+  expect_near(hand_forecast(&hand).busy_s[LANE_GATHER], 1);
+}
+
+/* A shard in its window, and the copy that the update has left, have the type of the products. A
+ * rank that has all of the copy reads and writes its 1000 bytes. */
+TEST(only_masters_are_cast)
+{
+  struct hand hand;
+  hand_make(&hand, "memory=1e6 | GATHER rw");
+  hand.buffer[1].dtype = DTYPE_BF16;
+  expect_near(hand_forecast(&hand).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
+  hand.buffer[0].dtype = DTYPE_BF16;
+  expect_near(hand_forecast(&hand).step_s, 0);
+  hand.buffer[0].purpose = PURPOSE_WORKING;
+  hand.buffer[0].elements = 500;
+  expect_near(hand_forecast(&hand).step_s, 0);
+  hand.plan.input.shape.group = 1;
+  expect_near(hand_forecast(&hand).step_s, 2 * 1000 / 1e6);
+}
+
+/* The expected largest of 4 standard normal numbers is 1.02938, of 512 it is 3.03836. */
+TEST(the_slowest_of_more_ranks_is_slower)
+{
+  struct hand hand;
+  hand_make(&hand, SHARED "| FORWARD rrww");
+  const double mean = hand_forecast(&hand).step_s;
+  hand.rates.spread = 0.1;
+  assert_float_equal(hand_forecast(&hand).step_s / mean, 1.102938, 1e-3);
+  hand.plan.input.ranks = 512;
+  assert_float_equal(hand_forecast(&hand).step_s / mean, 1.303836, 3e-3);
+  hand.rates.spread_ranks = 4;
+  assert_float_equal(hand_forecast(&hand).step_s / mean, 1.303836 / 1.102938, 3e-3);
+  hand.rates.spread_ranks = 512;
+  expect_near(hand_forecast(&hand).step_s, mean);
+}
+
+/* ---- plans that are built ---- */
 
 /* In a whole step only the link takes time. Reductions take half of it in bf16, and gathers take
  * the same. */
@@ -436,48 +607,6 @@ TEST(hops_in_a_node_take_its_link)
               gathers * 3 * (1e-6 - (1e-6 + 1e-7) / 2));
 }
 
-/* No link: both barriers, and all parts read where they lie. */
-TEST(a_sum_in_shared_memory_takes_its_memory_and_two_barriers)
-{
-  static const char *const uses[] = {"rw", "ra"};
-  for (int adds = 0; adds < 2; adds++) {
-    struct hand hand;
-    hand_make(&hand, 4, "hosts");
-    hand_add(&hand, "SUM_SHARED %s", uses[adds]);
-    struct plan_forecast f = hand_forecast(&hand, &all_rates);
-    expect_near(f.step_s, 2 * 4e-3 + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
-    expect_near(f.exposed_comm_s, f.step_s);
-    expect_near(f.exposed_update_s, 0);
-  }
-}
-
-/* A shard that has been brought to its place is in the type that it is computed with. */
-TEST(parameters_in_their_window_are_not_cast)
-{
-  const struct plan_rates rates = {.memory_bytes = 1e6};
-  struct hand hand;
-  hand_make(&hand, 4, "GATHER rw");
-  hand.buffer[1].dtype = DTYPE_BF16;
-  expect_near(hand_forecast(&hand, &rates).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
-  hand.buffer[0].dtype = DTYPE_BF16;
-  expect_near(hand_forecast(&hand, &rates).step_s, 0);
-}
-
-/* The copy that the update has left is in that type too; whoever has all of it reads and writes its
- * 1000 bytes. */
-TEST(working_copies_are_not_cast)
-{
-  const struct plan_rates rates = {.memory_bytes = 1e6};
-  struct hand hand;
-  hand_make(&hand, 4, "GATHER rw");
-  hand.buffer[0].purpose = PURPOSE_WORKING;
-  hand.buffer[0].dtype = hand.buffer[1].dtype = DTYPE_BF16;
-  hand.buffer[0].elements = 500;
-  expect_near(hand_forecast(&hand, &rates).step_s, 0);
-  hand.plan.input.shape.group = 1;
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 * 1000 / 1e6);
-}
-
 /* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes
  * each, are gone. */
 TEST(a_copy_that_is_kept_moves_work_from_gathers_to_updates)
@@ -495,168 +624,6 @@ TEST(a_copy_that_is_kept_moves_work_from_gathers_to_updates)
   expect_near(kept.busy_s[LANE_HOST] - cast.busy_s[LANE_HOST], 2 * elements / 1e6);
 }
 
-/* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, ADAM 0.9 s. */
-TEST(time_that_is_not_hidden_is_exposed)
-{
-  struct plan_rates rates = all_rates;
-  rates.gemm_flops = block_s(1) / 4;
-  rates.host_bytes = 3e4;
-  const double fetch = 1, forward = 4, save = 0.4, adam = (1000 + 2000 + 2 * 12000) / 3e4;
-  struct hand hand;
-  hand_make(&hand, 1, "FETCH rw, FORWARD rrww <0, SAVE_ACT rw <1, UPDATE rr-a---a");
-  struct plan_forecast f =
-      hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
-  expect_near(f.step_s, forward);
-  assert_true(fabs(f.exposed_copy_s) < 1e-12 && fabs(f.exposed_update_s) < 1e-12 &&
-              fabs(f.exposed_disk_s) < 1e-12);
-
-  /* one window only */
-  hand_add(&hand, "0 <1'");
-  f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, fetch + forward);
-  expect_near(f.exposed_copy_s, fetch);
-
-  /* an update in the way of the next step */
-  hand_add(&hand, "3 <2, 0 <3'");
-  f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, fetch + forward + save + adam);
-  expect_near(f.exposed_copy_s, fetch + save);
-  expect_near(f.exposed_update_s, adam);
-  expect_near(f.exposed_disk_s, 0);
-  expect_near(f.exposed_comm_s, 0);
-
-  /* and the disk */
-  hand_add(&hand, "READ_ACT rw, 4 <3, 0 <4'");
-  f = hand_forecast(&hand, &rates);
-  expect_near(f.exposed_disk_s, 0.25);
-  expect_near(f.step_s, fetch + forward + save + adam + 0.25);
-}
-
-/* Copies and updates hide each other on their lanes, but pass through one memory. */
-TEST(the_host_s_memory_bounds_a_step)
-{
-  struct plan_rates rates = {.h2d_bytes = 1e4, .d2h_bytes = 1e4, .host_bytes = 1e4};
-  struct hand hand;
-  hand_make(&hand, 1, "FETCH rw, FETCH_GRAD rw, ACCUMULATE ra");
-  struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, (2000 + 2000 + 5000) / 1e4);
-  expect_near(f.exposed_copy_s, 4000 / 1e4);
-  expect_near(f.exposed_update_s, 5000 / 1e4);
-  rates.host_bytes = 0; /* no rate is given */
-  expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
-}
-
-/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take the measured time of
- * all ranks' copies both ways, 1 s at 2000 bytes per second and way. A copy by itself takes the
- * measured time of one rank alone, with host memory of any rate. Where nothing is faster alone, all
- * are as slow as together. */
-TEST(copies_of_one_way_are_as_fast_as_alone)
-{
-  const double memory[] = {4e3, 1e4, 3e4};
-  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-    struct plan_rates rates = {.h2d_bytes = 2e3,
-                               .d2h_bytes = 2e3,
-                               .h2d_alone_bytes = 2500,
-                               .d2h_alone_bytes = 3200,
-                               .host_bytes = memory[i]};
-    struct hand both, up, down;
-    hand_make(&both, 1, "FETCH rw, FETCH_GRAD rw");
-    hand_make(&up, 1, "FETCH rw");
-    hand_make(&down, 1, "FETCH_GRAD rw");
-    expect_near(hand_forecast(&both, &rates).step_s, 1);
-    expect_near(hand_forecast(&up, &rates).step_s, 0.8);
-    expect_near(hand_forecast(&down, &rates).step_s, 0.625);
-    rates.h2d_alone_bytes = rates.d2h_alone_bytes = 1e3;
-    expect_near(hand_forecast(&up, &rates).step_s, 1);
-  }
-}
-
-/* ---- what shares the host's memory ---- */
-
-/* Sums and updates of 3000 bytes take 1 s by themselves, and a forward pass 3 s. A copy of 2000
- * bytes to the device takes 2 s with a third of the memory's rate. A copy from the device takes 0.5
- * s with more than that rate. */
-static struct plan_rates shared_rates(void)
-{
-  return (struct plan_rates){
-      .gemm_flops = block_s(1) / 3, .host_bytes = 3e3, .h2d_bytes = 1e3, .d2h_bytes = 4e3};
-}
-
-/* A step of a sum and an update at once, of 3000 bytes and as many as `update` uses, then a forward
- * pass, which the next step waits for. */
-static void hand_share(struct hand *hand, const char *update)
-{
-  hand_make(hand, 4, "hosts");
-  hand_add(hand, "SUM_SHARED rw <2', UPDATE %s <2', FORWARD rrww <0", update);
-}
-
-/* Equal ones take twice as long. If one needs 1 s and the other 3 s, the short one ends at 2 s,
- * when the other has 2 s left. */
-TEST(a_sum_and_an_update_share_the_host_s_memory)
-{
-  const struct plan_rates rates = shared_rates();
-  struct hand hand;
-  hand_share(&hand, "rr");
-  hand_add(&hand, "2 <1");
-  struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 2 + 3);
-  expect_near(f.exposed_comm_s, 1);
-  expect_near(f.exposed_update_s, 1);
-  expect_near(f.busy_s[LANE_REDUCE], 1); /* by itself */
-  expect_near(f.busy_s[LANE_HOST], 1);
-
-  hand_share(&hand, "rra");
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3); /* while the update goes on */
-  hand_add(&hand, "2 <1");
-  f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 4 + 3);
-  expect_near(f.exposed_comm_s, 1);
-  expect_near(f.exposed_update_s, 3);
-}
-
-/* Equal transfers of 1 s over one link take twice as long, and no time of the link is lost. Latency
- * does not use it. Links inside nodes, and the way between hosts, are others. */
-TEST(transfers_on_one_link_share_it)
-{
-  struct plan_rates rates = shared_rates();
-  rates.link_bytes = rates.host_link_bytes = 1500;
-  struct hand hand;
-  hand_make(&hand, 4, "GATHER_MESSAGES rw <2', EXCHANGE rw <2', FORWARD rrww <0 <1");
-  struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 2 + 3);
-  expect_near(f.exposed_comm_s, 2);
-  expect_near(f.busy_s[LANE_GATHER], 1); /* by itself */
-
-  rates.link_latency_s = 1.0 / 3;
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
-  rates.link_latency_s = 0;
-
-  hand.plan.on_host[LANE_REDUCE] = true;
-  expect_near(hand_forecast(&hand, &rates).step_s, 1 + 3);
-  hand.plan.on_host[LANE_REDUCE] = false;
-
-  hand.plan.input.shape.local_ranks = 2; /* two nodes */
-  hand.instr[1].attr.group = GROUP_NODE;
-  rates.node_link_bytes = 1000;
-  expect_near(hand_forecast(&hand, &rates).step_s, 1 + 3);
-}
-
-/* A pass of 3 s gets three quarters of the device while a transfer of 1 s runs. A transfer on the
- * host leaves it alone. */
-TEST(a_collective_takes_a_part_of_the_device)
-{
-  struct plan_rates rates = shared_rates();
-  rates.link_bytes = rates.host_link_bytes = 1500;
-  rates.contention = 0.25;
-  struct hand hand;
-  hand_make(&hand, 4, "GATHER_MESSAGES rw <1', FORWARD rrww");
-  const struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 3.25);
-  expect_near(f.exposed_comm_s, 0.25);
-  hand.plan.on_host[LANE_GATHER] = true;
-  expect_near(hand_forecast(&hand, &rates).step_s, 3);
-}
-
 /* A codec and a pass do not have the device at the same time. */
 TEST(codecs_and_passes_share_the_device)
 {
@@ -667,82 +634,6 @@ TEST(codecs_and_passes_share_the_device)
   const struct plan_forecast f = forecast(&point, &rates);
   assert_true(f.busy_s[LANE_REDUCE] > 0.01 * f.busy_s[LANE_COMPUTE]);
   assert_true(f.step_s >= (f.busy_s[LANE_COMPUTE] + f.busy_s[LANE_REDUCE]) * (1 - 1e-9));
-}
-
-/* The expected largest of 4 standard normal numbers is 1.02938, of 512 it is 3.03836. */
-TEST(the_slowest_of_more_ranks_is_slower)
-{
-  struct plan_rates rates = shared_rates();
-  struct hand hand;
-  hand_make(&hand, 4, "FORWARD rrww");
-  const double mean = hand_forecast(&hand, &rates).step_s;
-  rates.spread = 0.1;
-  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.102938, 1e-3);
-  hand.plan.input.ranks = 512;
-  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.303836, 3e-3);
-  rates.spread_ranks = 4;
-  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.303836 / 1.102938, 3e-3);
-  rates.spread_ranks = 512;
-  expect_near(hand_forecast(&hand, &rates).step_s, mean);
-}
-
-/* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last
- * step of all would end 1 s earlier. */
-TEST(a_step_shares_the_host_s_memory_with_the_next)
-{
-  const struct plan_rates rates = shared_rates();
-  enum { REDUCE, FORWARD, ADAM };
-  struct hand hand;
-  hand_make(&hand, 4, "hosts, SUM_SHARED rw <1', FORWARD rrww <0, UPDATE rr <1");
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
-}
-
-/* One stands before the other in the plan, but begins when the other has ended. */
-TEST(the_plan_s_order_is_not_that_of_time)
-{
-  const struct plan_rates rates = shared_rates();
-  enum { FORWARD, ADAM, REDUCE };
-  struct hand hand;
-  hand_make(&hand, 4, "hosts, FORWARD rrww <1', UPDATE rr <0 <2, SUM_SHARED rw <1'");
-  const struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 3 + 1);
-  expect_near(f.exposed_comm_s, 0);
-}
-
-/* A copy that needs a third of the rate gets it. It leaves two thirds to an update, or a third each
- * to an update and a sum. A copy that needs more than the rate gets half of it. */
-TEST(a_copy_takes_no_more_than_it_would_alone)
-{
-  const struct plan_rates rates = shared_rates();
-  struct hand hand;
-  hand_share(&hand, "rr");
-  hand_add(&hand, "2 <1, FETCH rw, 3 <2'");
-  expect_near(hand_forecast(&hand, &rates).step_s,
-              2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
-  hand.instr[0].lane =
-      LANE_HOST; /* one after the other: 2 s in all, of which 4/3 s are done at 2 s */
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3);
-
-  hand_share(&hand, "rr");
-  hand_add(&hand, "1 <0, 2 <1, FETCH_GRAD rw, 3 <2'");
-  expect_near(hand_forecast(&hand, &rates).step_s,
-              1 + 2 / 3.0 + 1 + 3); /* 2000 bytes at the same time as 2000 of the sum's */
-}
-
-/* Without its gather a copy would overlap the update, and the step would be 1 s longer. Each would
- * take 1 s and then 3 s, instead of 2 s for both. */
-TEST(separating_work_is_not_exposed)
-{
-  const struct plan_rates rates = {
-      .gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
-  struct hand hand;
-  hand_make(&hand, 4, "UPDATE a <3', GATHER rw <3', FETCH rw <1, FORWARD rrww <0");
-  struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, 1 + 3);
-  expect_near(f.exposed_comm_s, 0);
-  hand.instr[2].n_wait = 0;
-  hand_add(&hand, "2 <3'");
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
 }
 
 /* ---- masters in host memory ---- */
