@@ -30,13 +30,6 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 static const int64_t lengths[] = {1, 3, 17, 65537};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
-static struct codec codec_of(int which)
-{
-  struct codec codec;
-  must(codec_make(cases[which].name, NULL, false, &codec));
-  return codec;
-}
-
 /* Values of many magnitudes, with zeros, a subnormal, ties of bf16, infinity and the largest float
  * among them. */
 static float value(int64_t i)
@@ -60,29 +53,23 @@ static float *vectors(int64_t n, float (*of)(int64_t i))
 static void round_trip(int which, int64_t n, struct lane *lane)
 {
   enum { PARTS = 3 };
-  const struct codec codec = codec_of(which);
+  const struct codec codec = codec_of("%s", cases[which].name);
+  const struct codec_pass pass = pass_of(&codec, lane, n, PARTS, 0);
   const int64_t bytes = codec.ops->bytes(&codec, n);
-  float *x = vectors(PARTS * n, value), *out = guarded(n * 4);
-  char *messages = guarded(PARTS * bytes);
-  const struct codec_pass pass = {.lane = lane, .n = n, .parts = PARTS},
-                          one = {.lane = lane, .n = n, .parts = 1};
-  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
+  const float *x = vectors(PARTS * n, value);
+  const char *messages = encoded(&codec, &pass, x);
   if (codec.ops->traits & CODEC_IDENTITY)
     assert_memory_equal(messages, x, (size_t)(PARTS * bytes));
   for (int part = 0; part < PARTS; part++) {
-    assert_int_equal(
-        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out), STATUS_OK);
+    const float *out = decoded(&codec, &pass, messages + part * bytes);
     for (int64_t i = 0; i < n; i++) {
       const float expected = cases[which].round(x[part * n + i]);
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
-  release(messages, PARTS * bytes);
-  release(out, n * 4);
-  release(x, PARTS * n * 4);
 }
 
-TEST(a_vector_comes_back_rounded_once)
+CODEC_TEST(a_vector_comes_back_rounded_once)
 {
   for (int which = 0; which < CASES; which++)
     for (int l = 0; l < LENGTHS; l++)
@@ -97,19 +84,18 @@ static float bounded(int64_t i)
 }
 
 /* As in a group of one: the message is the gradient, and the sum takes its place. */
-TEST(one_vector_is_its_own_sum)
+CODEC_TEST(one_vector_is_its_own_sum)
 {
   enum { N = 17 };
-  const struct codec codec = codec_of(0);
+  const struct codec codec = codec_of("none");
   float *x = vectors(N, bounded), expected[N];
   memcpy(expected, x, sizeof expected);
   const struct codec_pass pass = {.lane = lanes[0], .n = N, .parts = 1};
-  assert_int_equal(codec.ops->decode_sum(&codec, &pass, x, N * 4, false, x), STATUS_OK);
+  must(codec.ops->decode_sum(&codec, &pass, x, N * 4, false, x));
   assert_memory_equal(x, expected, sizeof expected);
-  assert_int_equal(codec.ops->decode_sum(&codec, &pass, x, N * 4, true, x), STATUS_OK);
+  must(codec.ops->decode_sum(&codec, &pass, x, N * 4, true, x));
   for (int i = 0; i < N; i++)
     assert_true(x[i] == 2 * expected[i]);
-  release(x, N * 4);
 }
 
 static float rounded(float x, enum dtype type)
@@ -135,20 +121,15 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
                        enum dtype type)
 {
   enum { PARTS = 3 };
-  const int64_t bytes = codec->ops->bytes(codec, n), size = PARTS * n * (int64_t)dtype_size(type),
-                work = codec_work(codec, n, PARTS) + 1;
-  float *x = vectors(PARTS * n, bounded), *one = guarded(n * 4);
-  char *messages = guarded(PARTS * bytes), *out = guarded(size), *room = guarded(work);
-  struct codec_pass pass = {.lane = lane, .n = n, .parts = PARTS, .seed = 7, .work = room};
+  const int64_t bytes = codec->ops->bytes(codec, n), size = PARTS * n * (int64_t)dtype_size(type);
+  const struct codec_pass pass = pass_of(codec, lane, n, PARTS, 7);
+  const char *messages = encoded(codec, &pass, vectors(PARTS * n, bounded));
+  void *out = guarded(size);
   for (int64_t i = 0; i < PARTS * n; i++)
     put_element(out, type, i, 0.25f * (float)i);
-  assert_int_equal(codec->ops->encode(codec, &pass, x, messages), STATUS_OK);
-  assert_int_equal(codec->ops->decode(codec, &pass, messages, accumulate, type, out), STATUS_OK);
-  pass.parts = 1;
+  must(codec->ops->decode(codec, &pass, messages, accumulate, type, out));
   for (int part = 0; part < PARTS; part++) {
-    assert_int_equal(
-        codec->ops->decode_sum(codec, &pass, messages + part * bytes, bytes, false, one),
-        STATUS_OK);
+    const float *one = decoded(codec, &pass, messages + part * bytes);
     for (int64_t i = 0; i < n; i++) {
       const int64_t at = part * n + i;
       const float before = rounded(0.25f * (float)at, type),
@@ -156,15 +137,11 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
       assert_true(element_of(out, type, at) == expected);
     }
   }
-  release(room, work);
-  release(out, size);
-  release(messages, PARTS * bytes);
-  release(one, n * 4);
-  release(x, PARTS * n * 4);
+  release(NULL);
 }
 
 /* For every codec that is not for sums alone. Oracle: the sum of one message, and one rounding. */
-TEST(messages_are_decoded_one_by_one)
+CODEC_TEST(messages_are_decoded_one_by_one)
 {
   static const char *const names[] = {
 #define CODEC_NAME(name, kind, title, source) #name,
@@ -173,8 +150,7 @@ TEST(messages_are_decoded_one_by_one)
   for (size_t c = 0; c < sizeof names / sizeof *names; c++)
     for (int way = 0; way < 4; way++) {
       const enum dtype type = way / 2 ? DTYPE_BF16 : DTYPE_F32;
-      struct codec codec;
-      assert_int_equal(codec_make(names[c], NULL, true, &codec), STATUS_OK);
+      const struct codec codec = codec_of("%s feedback", names[c]);
       if (codec.ops->traits & (CODEC_LOW_RANK | CODEC_ALONE | CODEC_NEEDS_MAX))
         continue; /* for sums alone */
       if (c < CASES && type != DTYPE_F32)
@@ -182,7 +158,7 @@ TEST(messages_are_decoded_one_by_one)
       decode_all(&codec, 17, lanes[0], way % 2, type);
       decode_all(&codec, 65537, lanes[1], way % 2, type);
     }
-  const struct codec plain = codec_of(1);
+  const struct codec plain = codec_of("bf16");
   const struct codec_pass pass = {.lane = lanes[0], .n = 1, .parts = 1};
   float nothing = 0;
   assert_int_equal(plain.ops->decode(&plain, &pass, &nothing, false, DTYPE_BF16, &nothing),
@@ -218,7 +194,7 @@ static void check_row(const char *text, const char *expected)
   assert_string_equal(found, expected);
 }
 
-TEST(a_codec_is_what_its_row_says)
+CODEC_TEST(a_codec_is_what_its_row_says)
 {
   rows_each("tests/compress/codecs.txt", "rows", check_row);
   for (int c = 0; c < CODECS; c++)
@@ -235,7 +211,7 @@ static void check_refused(const char *text, const char *sentence)
   assert_null(codec.ops);
 }
 
-TEST(bad_settings_are_refused)
+CODEC_TEST(bad_settings_are_refused)
 {
   rows_each("tests/compress/codecs.txt", "refused", check_refused);
 }
@@ -250,35 +226,17 @@ struct trial {
   char *messages;
 };
 
-/* Exactly the scratch memory that the codec asks for, with NaN in it. */
-static struct codec_pass begin_pass(const struct trial *t, struct lane *lane, int parts)
+static struct codec_pass begin_pass(const struct trial *t, struct lane *lane)
 {
-  const int64_t bytes = codec_work(&t->codec, t->n, parts);
-  struct codec_pass pass = {lane, t->n, parts, t->seed, guarded(bytes), &t->largest};
-  memset(pass.work, 0xff, (size_t)bytes);
+  struct codec_pass pass = pass_of(&t->codec, lane, t->n, t->parts, t->seed);
+  pass.largest = &t->largest;
   return pass;
-}
-
-static void end_pass(const struct trial *t, const struct codec_pass *pass)
-{
-  release(pass->work, codec_work(&t->codec, t->n, pass->parts));
-}
-
-static void sum_messages(const struct trial *t, const char *messages, int64_t stride, int parts,
-                         bool accumulate, float *out)
-{
-  const struct codec_pass pass = begin_pass(t, lanes[0], parts);
-  must(t->codec.ops->decode_sum(&t->codec, &pass, messages, stride, accumulate, out));
-  end_pass(t, &pass);
 }
 
 static char *encode_all(const struct trial *t, struct lane *lane)
 {
-  const struct codec_pass pass = begin_pass(t, lane, t->parts);
-  char *messages = guarded(t->parts * t->bytes);
-  must(t->codec.ops->encode(&t->codec, &pass, t->x, messages));
-  end_pass(t, &pass);
-  return messages;
+  const struct codec_pass pass = begin_pass(t, lane);
+  return encoded(&t->codec, &pass, t->x);
 }
 
 /* The length of a message, without what its codec left as it was. */
@@ -290,14 +248,18 @@ static int64_t length_of(const struct trial *t, const char *message)
   return length;
 }
 
+/* Ends the trial before. */
 static void begin_trial(struct trial *t, const char *text, int64_t n, int parts)
 {
-  *t = (struct trial){.n = n, .parts = parts, .seed = 77};
-  must(codec_from(text, &t->codec));
+  release(NULL);
+  *t = (struct trial){.codec = codec_of("%s", text),
+                      .n = n,
+                      .parts = parts,
+                      .seed = 77,
+                      .each = guarded(parts * n * 4)};
   t->bytes = t->codec.ops->bytes(&t->codec, n);
   t->stride = t->bytes + 256;
   t->x = vectors(parts * n, bounded);
-  t->each = guarded(parts * n * 4);
   for (int64_t i = 0; i < parts * n; i++)
     t->largest = fmaxf(t->largest, fabsf(t->x[i]));
   char *close = encode_all(t, lanes[1]), *again = encode_all(t, lanes[0]);
@@ -306,17 +268,9 @@ static void begin_trial(struct trial *t, const char *text, int64_t n, int parts)
     const char *message = close + p * t->bytes;
     assert_memory_equal(message, again + p * t->bytes, (size_t)length_of(t, message));
     memcpy(t->messages + p * t->stride, message, (size_t)t->bytes);
-    sum_messages(t, message, t->bytes, 1, false, t->each + p * n);
+    const struct codec_pass pass = begin_pass(t, lanes[0]);
+    memcpy(t->each + p * n, decoded(&t->codec, &pass, message), (size_t)n * 4);
   }
-  release(close, parts * t->bytes);
-  release(again, parts * t->bytes);
-}
-
-static void end_trial(struct trial *t)
-{
-  release(t->messages, t->parts * t->stride);
-  release(t->each, t->parts * t->n * 4);
-  release(t->x, t->parts * t->n * 4);
 }
 
 /* Sign of the sum of signs, times the sum of scales. */
@@ -350,7 +304,8 @@ static void check_sum(const struct trial *t, bool accumulate)
   float *out = guarded(t->n * 4);
   for (int64_t i = 0; i < t->n; i++)
     out[i] = accumulate ? 0.25f * (float)i : NAN;
-  sum_messages(t, t->messages, t->stride, t->parts, accumulate, out);
+  const struct codec_pass pass = begin_pass(t, lanes[0]);
+  must(t->codec.ops->decode_sum(&t->codec, &pass, t->messages, t->stride, accumulate, out));
   for (int64_t i = 0; i < t->n; i++) {
     float value[MOST_PARTS];
     for (int p = 0; p < t->parts; p++)
@@ -358,21 +313,17 @@ static void check_sum(const struct trial *t, bool accumulate)
     const float want = sum_of(t, value, accumulate, 0.25f * (float)i);
     assert_true(rotated ? fabsf(out[i] - want) <= 1e-5f * (1 + fabsf(want)) : out[i] == want);
   }
-  release(out, t->n * 4);
 }
 
 /* Each vector loses what its own message says. */
 static void check_loss(struct trial *t)
 {
-  const struct codec_pass pass = begin_pass(t, lanes[1], t->parts);
+  const struct codec_pass pass = begin_pass(t, lanes[1]);
   char *messages = encode_all(t, lanes[0]);
   float *left = vectors(t->parts * t->n, bounded);
   must(t->codec.ops->subtract(&t->codec, &pass, messages, left));
   for (int64_t i = 0; i < t->parts * t->n; i++)
     assert_true(left[i] == t->x[i] - t->each[i]);
-  release(left, t->parts * t->n * 4);
-  release(messages, t->parts * t->bytes);
-  end_pass(t, &pass);
 }
 
 static void check_sums(const char *text, __attribute__((unused)) const char *expected)
@@ -386,11 +337,10 @@ static void check_sums(const char *text, __attribute__((unused)) const char *exp
       check_sum(&t, false);
       check_sum(&t, true);
       check_loss(&t);
-      end_trial(&t);
     }
 }
 
-TEST(sums_and_losses_are_of_decoded_messages)
+CODEC_TEST(sums_and_losses_are_of_decoded_messages)
 {
   rows_each("tests/compress/codecs.txt", "rows", check_sums);
 }
@@ -413,13 +363,9 @@ static void check_seed(const char *text, __attribute__((unused)) const char *exp
   assert_memory_equal(first, same, n);
   assert_true((memcmp(first, other, n) != 0) == random);
   assert_true((memcmp(first, first + t.bytes, n) != 0) == apart);
-  release(first, 2 * t.bytes);
-  release(same, 2 * t.bytes);
-  release(other, 2 * t.bytes);
-  end_trial(&t);
 }
 
-TEST(a_message_is_a_function_of_vector_and_seed)
+CODEC_TEST(a_message_is_a_function_of_vector_and_seed)
 {
   rows_each("tests/compress/codecs.txt", "rows", check_seed);
 }
@@ -435,21 +381,21 @@ static void check_damage(const char *text, __attribute__((unused)) const char *e
       begin_trial(&t, text, sizes[s], 1);
       for (int64_t i = 0; i < t.bytes; i++)
         t.messages[i] = (char)(turn == 0 ? 0xff : rounding_bits((uint64_t)turn, i));
+      const struct codec_pass pass = begin_pass(&t, lanes[0]);
       if (!(t.codec.ops->traits & CODEC_VARIABLE))
-        sum_messages(&t, t.messages, t.bytes, 1, false, t.each);
-      end_trial(&t);
+        (void)decoded(&t.codec, &pass, t.messages);
     }
 }
 
-TEST(a_damaged_message_stays_in_bounds)
+CODEC_TEST(a_damaged_message_stays_in_bounds)
 {
   rows_each("tests/compress/codecs.txt", "rows", check_damage);
 }
 
 /* Each part of a codec counts. */
-TEST(codecs_are_told_apart)
+CODEC_TEST(codecs_are_told_apart)
 {
-  const struct codec one = codec_of(0);
+  const struct codec one = codec_of("none");
   struct codec other[7] = {one, one, one, one, one, one, one};
   other[0].ops = &codec_bf16;
   other[1].values = &codec_bf16;

@@ -1,6 +1,6 @@
-/* Codec exponent on the host device. Oracles: the vector itself, bit for bit. Sums equal those of
- * codec none. A second packer and unpacker are written element by element from the description in
- * compress/rule/exponent.h. Messages are damaged on purpose. */
+/* Codec exponent on the host device. Oracles: the vector itself, bit for bit. A second packer and
+ * unpacker are written element by element from the description in compress/rule/exponent.h.
+ * Messages are damaged on purpose. */
 #include <math.h>
 #include <string.h>
 
@@ -155,22 +155,12 @@ struct pack {
 
 static struct pack pack(int kind, int64_t n, int parts, struct lane *lane)
 {
-  struct pack p = {.pass = {.lane = lane, .n = n, .parts = parts},
+  struct pack p = {.pass = pass_of(&codec, lane, n, parts, 0),
                    .x = vectors(kind, parts * n),
                    .out = guarded(parts * n * 4),
                    .bytes = codec.ops->bytes(&codec, n)};
-  p.pass.work = guarded(codec_work(&codec, n, parts));
-  p.messages = guarded(parts * p.bytes);
-  assert_int_equal(codec.ops->encode(&codec, &p.pass, p.x, p.messages), STATUS_OK);
+  p.messages = encoded(&codec, &p.pass, p.x);
   return p;
-}
-
-static void unpack_and_release(struct pack *p)
-{
-  release(p->pass.work, codec_work(&codec, p->pass.n, p->pass.parts));
-  release(p->x, p->pass.parts * p->pass.n * 4);
-  release(p->out, p->pass.parts * p->pass.n * 4);
-  release(p->messages, p->pass.parts * p->bytes);
 }
 
 static const struct exponent_header *header_of(const struct pack *p, int part)
@@ -178,34 +168,28 @@ static const struct exponent_header *header_of(const struct pack *p, int part)
   return (const void *)(p->messages + part * p->bytes);
 }
 
-static void each_comes_back(struct pack *p)
+static void each_comes_back(const struct pack *p)
 {
   const int64_t n = p->pass.n;
-  struct codec_pass one = p->pass;
-  one.parts = 1;
   for (int part = 0; part < PARTS; part++) {
-    const char *message = p->messages + part * p->bytes;
-    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, p->bytes, false, p->out),
-                     STATUS_OK);
-    assert_memory_equal(p->out, p->x + part * n, (size_t)n * 4);
-    assert_int_equal(header_of(p, part)->bytes,
-                     bytes_of_message((const uint32_t *)(p->x + part * n), n));
+    const float *x = p->x + part * n;
+    assert_memory_equal(decoded(&codec, &p->pass, p->messages + part * p->bytes), x, (size_t)n * 4);
+    assert_int_equal(header_of(p, part)->bytes, bytes_of_message((const uint32_t *)x, n));
   }
 }
 
-TEST(every_pattern_of_bits_comes_back)
+CODEC_TEST(every_pattern_of_bits_comes_back)
 {
   for (int kind = 0; kind < KINDS; kind++)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
         struct pack p = pack(kind, lengths[l], PARTS, lanes[t]);
         each_comes_back(&p);
-        unpack_and_release(&p);
       }
 }
 
 /* Bytes after the end of a message are not read: others replace them. */
-TEST(only_the_length_in_the_header_counts)
+CODEC_TEST(only_the_length_in_the_header_counts)
 {
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 5000, PARTS, lanes[1]);
@@ -215,11 +199,10 @@ TEST(only_the_length_in_the_header_counts)
       memset(p.messages + part * p.bytes + bytes, 0x5a, (size_t)(p.bytes - bytes));
     }
     each_comes_back(&p);
-    unpack_and_release(&p);
   }
 }
 
-TEST(elements_lie_where_the_description_says)
+CODEC_TEST(elements_lie_where_the_description_says)
 {
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 2500, 1, lanes[0]);
@@ -235,33 +218,11 @@ TEST(elements_lie_where_the_description_says)
         got = element_of(data, (int)(e.form & 0xff), (int)(e.form >> 8 & 0xff), m, i % 1024);
       assert_int_equal(got, pattern(kind, i));
     }
-    unpack_and_release(&p);
   }
 }
 
-/* Sums, accumulated or not, have the bits of codec none. */
-TEST(a_sum_is_that_of_codec_none)
-{
-  enum { MOST_PARTS = 9 };
-  for (int parts = 1; parts <= MOST_PARTS; parts++)
-    for (int accumulate = 0; accumulate <= 1; accumulate++) {
-      struct pack p = pack(7, 3001, parts, lanes[1]);
-      float *expected = vectors(0, 3001);
-      memcpy(p.out, expected, 3001 * 4);
-      assert_int_equal(
-          codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, accumulate, p.out),
-          STATUS_OK);
-      assert_int_equal(codec_none.decode_sum(&(struct codec){.ops = &codec_none}, &p.pass, p.x,
-                                             3001 * 4, accumulate, expected),
-                       STATUS_OK);
-      assert_memory_equal(p.out, expected, 3001 * 4);
-      release(expected, 3001 * 4);
-      unpack_and_release(&p);
-    }
-}
-
 /* All variants of the kernels make the same message, and read it. */
-TEST(all_kernels_give_the_same_bytes)
+CODEC_TEST(all_kernels_give_the_same_bytes)
 {
   static float x[EXPONENT_BLOCK], out[EXPONENT_BLOCK];
   static char data[2][4 * EXPONENT_BLOCK + 16];
@@ -299,29 +260,27 @@ static struct exponent_header *second_of(struct pack *p)
   return (void *)(p->messages + p->bytes);
 }
 
-TEST(a_damaged_header_is_refused)
+CODEC_TEST(a_damaged_header_is_refused)
 {
   struct pack p = pack(0, 3000, 2, lanes[1]);
   struct exponent_header *header = second_of(&p);
   const struct exponent_header good = *header;
-  header->magic ^= 1;
-  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 10320 bytes, of "
-                    "3000 in at most 12064");
-  *header = good;
-  header->n++;
-  expect_damage(&p, "message 1 of 2 is damaged: its header says 3001 elements in 10320 bytes, of "
-                    "3000 in at most 12064");
-  *header = good;
-  header->bytes = p.bytes + 1;
-  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 12065 bytes, of "
-                    "3000 in at most 12064");
-  header->bytes = 63;
-  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 63 bytes, of "
-                    "3000 in at most 12064");
-  unpack_and_release(&p);
+  const struct exponent_header bad[] = {{.bytes = good.bytes, .n = good.n, .magic = good.magic ^ 1},
+                                        {.bytes = good.bytes, .n = good.n + 1, .magic = good.magic},
+                                        {.bytes = p.bytes + 1, .n = good.n, .magic = good.magic},
+                                        {.bytes = 63, .n = good.n, .magic = good.magic}};
+  for (int i = 0; i < 4; i++) {
+    char sentence[160];
+    *header = bad[i];
+    snprintf(sentence, sizeof sentence,
+             "message 1 of 2 is damaged: its header says %lld elements in %lld bytes, of 3000 in "
+             "at most 12064",
+             (long long)bad[i].n, (long long)bad[i].bytes);
+    expect_damage(&p, sentence);
+  }
 }
 
-TEST(a_damaged_block_is_refused)
+CODEC_TEST(a_damaged_block_is_refused)
 {
   static const char *const sentence = "message 1 of 2 is damaged: block 2 has no valid data";
   struct pack p = pack(0, 3000, 2, lanes[1]);
@@ -341,14 +300,12 @@ TEST(a_damaged_block_is_refused)
     expect_damage(&p, sentence);
   }
   *entry = good;
-  assert_int_equal(codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out),
-                   STATUS_OK);
-  unpack_and_release(&p);
+  (void)summed(&codec, &p.pass, p.messages, p.bytes);
 }
 
 /* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside.
  */
-TEST(damaged_bytes_touch_nothing_outside)
+CODEC_TEST(damaged_bytes_touch_nothing_outside)
 {
   struct pack p = pack(7, 3000, 1, lanes[0]);
   for (uint64_t i = 0; i < 20000; i++) {
@@ -358,22 +315,20 @@ TEST(damaged_bytes_touch_nothing_outside)
     (void)codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out);
     *at = good;
   }
-  unpack_and_release(&p);
 }
 
 /* ---- facts ---- */
 
 /* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes.
  */
-TEST(normal_elements_take_27_bits)
+CODEC_TEST(normal_elements_take_27_bits)
 {
   struct pack p = pack(0, MOST, 1, lanes[1]);
   const double bits = 8.0 * (double)header_of(&p, 0)->bytes / MOST;
   assert_true(bits > 24 + 2.5 && bits < 24 + 3.5);
-  unpack_and_release(&p);
 }
 
-TEST(the_capacity_is_that_of_raw_blocks)
+CODEC_TEST(the_capacity_is_that_of_raw_blocks)
 {
   for (int l = 0; l < LENGTHS; l++) {
     const int64_t n = lengths[l], blocks = (n + 1023) / 1024;
@@ -381,11 +336,7 @@ TEST(the_capacity_is_that_of_raw_blocks)
                      whole_lines(32 + 8 * blocks) + whole_lines(4 * n));
     struct pack p = pack(1, n, 1, lanes[0]);
     assert_int_equal(header_of(&p, 0)->bytes, p.bytes);
-    unpack_and_release(&p);
   }
-  assert_int_equal(codec.ops->bytes(&codec, INT64_C(5000000000)),
-                   whole_lines(32 + 8 * INT64_C(4882813)) + INT64_C(20000000000));
-  assert_int_equal(codec.ops->traits, CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE);
 }
 
 FIXTURE(make)

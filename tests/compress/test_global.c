@@ -15,13 +15,6 @@
 static const int64_t lengths[] = {1, 31, 256, 1025, 200003};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
-static struct codec global(void)
-{
-  struct codec codec;
-  assert_int_equal(codec_make("int8_global", NULL, false, &codec), STATUS_OK);
-  return codec;
-}
-
 static float *vector(int64_t n)
 {
   float *x = guarded(n * 4);
@@ -41,13 +34,13 @@ static float most_of(const float *x, int64_t n)
 static float largest_by(struct lane *lane, int64_t n, const float *x)
 {
   float out = -1;
-  assert_int_equal(device->ops->max_magnitude(lane, n, x, &out), STATUS_OK);
+  must(device->ops->max_magnitude(lane, n, x, &out));
   return out;
 }
 
 /* ---- the largest magnitude ---- */
 
-TEST(the_largest_magnitude_is_found_anywhere)
+CODEC_TEST(the_largest_magnitude_is_found_anywhere)
 {
   for (int l = 0; l < LENGTHS; l++)
     for (int t = 0; t < 2; t++) {
@@ -62,16 +55,14 @@ TEST(the_largest_magnitude_is_found_anywhere)
         assert_true(largest_by(lanes[t], n, x) == INFINITY);
         x[(places[p] + n / 3) % n] = -NAN;
         assert_true(isnan(largest_by(lanes[t], n, x)));
-        release(x, n * 4);
         x = vector(n);
         assert_true(x[places[p]] == before);
       }
-      release(x, n * 4);
     }
   assert_true(largest_by(lanes[1], 0, NULL) == 0);
 }
 
-TEST(all_instruction_sets_find_the_same)
+CODEC_TEST(all_instruction_sets_find_the_same)
 {
   float *x = vector(1025);
   x[1024] = -0x1p-148f;
@@ -80,7 +71,6 @@ TEST(all_instruction_sets_find_the_same)
       assert_true(kernels_variant(v)->max_magnitude(lengths[l], x) == most_of(x, lengths[l]));
       assert_true(kernels_variant(v)->max_magnitude(1, x + 1024) == 0x1p-148f);
     }
-  release(x, 1025 * 4);
 }
 
 /* ---- messages ---- */
@@ -103,22 +93,20 @@ static float upper(float x)
 /* Fewer levels if more ranks add up. */
 static void check_message(int64_t n, int parts, struct lane *lane)
 {
-  const struct codec codec = global();
+  const struct codec codec = codec_of("int8_global");
   const int64_t bytes = codec.ops->bytes(&codec, n), whole = n * parts;
-  float *x = vector(whole), *out = guarded(n * 4);
+  float *x = vector(whole);
   const float largest = most_of(x, whole), step = upper(largest / (float)(127 / parts));
   const uint16_t half = (uint16_t)(quant_bits(step) >> 16);
   const struct codec_pass pass = {.lane = lane, .n = n, .parts = parts, .largest = &largest};
-  char *messages = guarded(parts * bytes);
+  const char *messages = encoded(&codec, &pass, x);
   assert_int_equal(bytes, 128 + (n + 255) / 256 * 256);
-  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
   for (int part = 0; part < parts; part++) {
     const char *message = messages + part * bytes;
-    const struct codec_pass one = {.lane = lane, .n = n, .parts = 1};
+    const float *out = decoded(&codec, &pass, message);
     assert_memory_equal(message, &half, sizeof half);
     for (int i = sizeof half; i < 128; i++)
       assert_int_equal(message[i], 0);
-    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, bytes, false, out), STATUS_OK);
     for (int64_t i = 0; i < n; i++) {
       const float value = x[part * n + i], code = rintf(value * (1 / step));
       assert_int_equal(code_at(message, i), (int)code);
@@ -127,12 +115,9 @@ static void check_message(int64_t n, int parts, struct lane *lane)
       assert_true(fabs((double)value - out[i]) <= 0.5001 * step);
     }
   }
-  release(messages, parts * bytes);
-  release(out, n * 4);
-  release(x, whole * 4);
 }
 
-TEST(messages_are_those_of_the_reference)
+CODEC_TEST(messages_are_those_of_the_reference)
 {
   static const int parts[] = {1, 2, 3, 7, 127};
   for (int p = 0; p < 5; p++)
@@ -142,62 +127,47 @@ TEST(messages_are_those_of_the_reference)
 }
 
 /* The largest code of each of so many ranks. */
-TEST(sums_of_codes_fit_into_8_bits)
+CODEC_TEST(sums_of_codes_fit_into_8_bits)
 {
-  const struct codec codec = global();
+  const struct codec codec = codec_of("int8_global");
   for (int parts = 1; parts <= CODEC_MOST_PARTS; parts++) {
     const float x[2 * CODEC_MOST_PARTS] = {0.7f, -0.7f}, largest = 0.7f;
     const struct codec_pass pass = {.lane = lanes[0], .n = 2, .parts = parts, .largest = &largest};
-    const int64_t bytes = codec.ops->bytes(&codec, 2);
-    char *messages = guarded(parts * bytes);
-    assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
+    const char *messages = encoded(&codec, &pass, x);
     assert_int_equal(code_at(messages, 0), 127 / parts);
     assert_int_equal(code_at(messages, 1), -(127 / parts));
     assert_in_range(parts * code_at(messages, 0), 1, 127);
-    release(messages, parts * bytes);
   }
 }
 
 /* ---- edges ---- */
 
-/* The decoded values of three blocks of x. */
-static void decode_with(float largest, float x, float *out)
+/* The decoded value of all elements of three blocks of x. */
+static float decode_with(float largest, float x)
 {
   enum { N = 600 };
-  const struct codec codec = global();
+  const struct codec codec = codec_of("int8_global");
   const struct codec_pass pass = {.lane = lanes[0], .n = N, .parts = 1, .largest = &largest};
-  const int64_t bytes = codec.ops->bytes(&codec, N);
-  float *all = guarded(N * 4), *back = guarded(N * 4);
-  char *message = guarded(bytes);
+  float all[N];
   for (int i = 0; i < N; i++)
     all[i] = x;
-  codec.ops->encode(&codec, &pass, all, message);
-  codec.ops->decode_sum(&codec, &pass, message, bytes, false, back);
+  const float *back = decoded(&codec, &pass, encoded(&codec, &pass, all));
   for (int i = 1; i < N; i++)
     assert_memory_equal(&back[i], &back[0], sizeof *back);
-  *out = back[0];
-  release(message, bytes);
-  release(all, N * 4);
-  release(back, N * 4);
+  return back[0];
 }
 
 /* A value of one rank has its effect on all ranks. */
-TEST(one_number_that_is_not_finite_spoils_all)
+CODEC_TEST(one_number_that_is_not_finite_spoils_all)
 {
-  float out;
-  const float bad[] = {INFINITY, NAN};
-  for (int b = 0; b < 2; b++) {
-    decode_with(bad[b], 0.5f, &out);
-    assert_true(isnan(out));
-  }
-  decode_with(0, 0, &out);
-  assert_true(out == 0);
-  decode_with(0x1p-140f, 0x1p-140f, &out); /* a step below the normal numbers */
-  assert_true(out == 0);
-  decode_with(0x1.fcp127f, -0x1.fcp127f, &out);
-  assert_true(isfinite(out) && out < -0.98f * FLT_MAX);
-  decode_with(FLT_MAX, -FLT_MAX, &out); /* 127 steps of bf16 are more than the largest float */
-  assert_true(isnan(out));
+  assert_true(isnan(decode_with(INFINITY, 0.5f)));
+  assert_true(isnan(decode_with(NAN, 0.5f)));
+  assert_true(decode_with(0, 0) == 0);
+  assert_true(decode_with(0x1p-140f, 0x1p-140f) == 0); /* a step below the normal numbers */
+  const float most = decode_with(0x1.fcp127f, -0x1.fcp127f);
+  assert_true(isfinite(most) && most < -0.98f * FLT_MAX);
+  /* 127 steps of bf16 are more than the largest float */
+  assert_true(isnan(decode_with(FLT_MAX, -FLT_MAX)));
 }
 
 TEST_MAIN(start, stop)

@@ -14,17 +14,9 @@
 #include "device/rounding.h"
 #include "fixture.h"
 
-enum { PARTS = 3, BLOCK = 256 };
+enum { BLOCK = 256 };
 
 static uint64_t draws;
-
-static struct codec codec_of(const char *name, struct codec_settings settings, bool feedback)
-{
-  struct codec codec;
-  if (codec_make(name, &settings, feedback, &codec))
-    fail_msg("%s", status_text());
-  return codec;
-}
 
 /* Normals with ties and zeros. */
 static float *vectors(int64_t n)
@@ -35,42 +27,6 @@ static float *vectors(int64_t n)
     if (i % 5 == 0)
       x[i] = i % 3 ? -1.25f : i % 2 ? 1.25f : 0;
   return x;
-}
-
-/* Exactly the scratch memory that the codec asks for. */
-static struct codec_pass pass_of(const struct codec *codec, int64_t n, int parts, uint64_t seed)
-{
-  return (struct codec_pass){lanes[1], n, parts, seed, guarded(codec_work(codec, n, parts))};
-}
-
-static void end_pass(const struct codec *codec, const struct codec_pass *pass)
-{
-  release(pass->work, codec_work(codec, pass->n, pass->parts));
-}
-
-static void encode(const struct codec *codec, int64_t n, int parts, uint64_t seed, const float *x,
-                   void *messages)
-{
-  const struct codec_pass pass = pass_of(codec, n, parts, seed);
-  assert_int_equal(codec->ops->encode(codec, &pass, x, messages), STATUS_OK);
-  end_pass(codec, &pass);
-}
-
-static void decode_sum(const struct codec *codec, int64_t n, int parts, uint64_t seed,
-                       const void *messages, int64_t stride, bool accumulate, float *out)
-{
-  const struct codec_pass pass = pass_of(codec, n, parts, seed);
-  assert_int_equal(codec->ops->decode_sum(codec, &pass, messages, stride, accumulate, out),
-                   STATUS_OK);
-  end_pass(codec, &pass);
-}
-
-static void subtract(const struct codec *codec, int64_t n, int parts, uint64_t seed,
-                     const void *messages, float *x)
-{
-  const struct codec_pass pass = pass_of(codec, n, parts, seed);
-  assert_int_equal(codec->ops->subtract(codec, &pass, messages, x), STATUS_OK);
-  end_pass(codec, &pass);
 }
 
 static int64_t keep_of(const struct codec *codec)
@@ -120,59 +76,29 @@ static float arrives(const struct codec *codec, uint64_t seed, const float *x, i
   return chosen ? value : 0;
 }
 
-static const struct {
-  const char *name;
-  struct codec_settings settings;
-  bool feedback;
-} cases[] = {
-    {"topk", {.block = BLOCK, .density = 0.05}, false},
-    {"topk", {0}, true},
-    {"topk", {.block = BLOCK, .density = 1}, false},
-    {"topk+bf16", {.block = BLOCK, .density = 0.1}, false},
-    {"threshold", {.block = BLOCK, .density = 0.05, .threshold = 1.25}, false},
-    {"threshold+bf16", {.block = 512, .density = 0.5}, false},
-    {"randomk", {.block = BLOCK, .density = 0.125}, false},
-    {"randomk", {.block = 1024, .density = 0.03}, true},
-    {"randomk+bf16", {.block = BLOCK, .density = 0.1}, true},
+static const char *const cases[] = {
+    "topk block=256 density=0.05",
+    "topk feedback",
+    "topk block=256 density=1",
+    "topk+bf16 block=256 density=0.1",
+    "threshold block=256 density=0.05 threshold=1.25",
+    "threshold+bf16 block=512 density=0.5",
+    "randomk block=256 density=0.125",
+    "randomk block=1024 density=0.03 feedback",
+    "randomk+bf16 block=256 density=0.1 feedback",
 };
-enum { CASES = sizeof cases / sizeof cases[0] };
 static const int64_t lengths[] = {1, 255, 256, 4097};
-enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
-static struct codec case_of(int c)
+CODEC_TEST(the_chosen_elements_arrive)
 {
-  return codec_of(cases[c].name, cases[c].settings, cases[c].feedback);
-}
-
-/* Messages lie `gap` bytes further apart than they must. Sums are message after message. */
-static void check_sum(const struct codec *codec, int64_t n, int64_t gap, bool accumulate)
-{
-  const int64_t bytes = codec->ops->bytes(codec, n), stride = bytes + gap;
-  float *x = vectors(PARTS * n), *out = vectors(n), *before = guarded(n * 4);
-  char *messages = guarded(PARTS * stride);
-  memcpy(before, out, (size_t)n * 4);
-  for (int part = 0; part < PARTS; part++)
-    encode(codec, n, 1, 77, x + part * n, messages + part * stride);
-  decode_sum(codec, n, PARTS, 77, messages, stride, accumulate, out);
-  for (int64_t i = 0; i < n; i++) {
-    float want = accumulate ? before[i] : 0;
-    for (int part = 0; part < PARTS; part++)
-      want += arrives(codec, 77, x + part * n, n, i);
-    assert_true(out[i] == want);
-  }
-  release(before, n * 4);
-  release(out, n * 4);
-  release(x, PARTS * n * 4);
-  release(messages, PARTS * stride);
-}
-
-TEST(the_chosen_elements_arrive)
-{
-  for (int c = 0; c < CASES; c++)
-    for (int l = 0; l < LENGTHS; l++) {
-      const struct codec codec = case_of(c);
-      check_sum(&codec, lengths[l], 0, false);
-      check_sum(&codec, lengths[l], 512, true);
+  for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+      const struct codec codec = codec_of("%s", cases[c]);
+      const int64_t n = lengths[l];
+      const struct codec_pass pass = pass_of(&codec, lanes[1], n, 1, 77);
+      const float *x = vectors(n), *out = decoded(&codec, &pass, encoded(&codec, &pass, x));
+      for (int64_t i = 0; i < n; i++)
+        assert_true(out[i] == arrives(&codec, 77, x, n, i));
     }
 }
 
@@ -180,51 +106,43 @@ TEST(the_chosen_elements_arrive)
 static void through_values(const struct codec *codec, int64_t slots, float *values)
 {
   const struct codec of_values = codec_of_values(codec);
-  const int64_t bytes = of_values.ops->bytes(&of_values, slots);
-  char *codes = guarded(2 * bytes);
-  encode(&of_values, slots, 2, 21, values, codes);
+  const struct codec_pass pass = pass_of(&of_values, lanes[1], slots, 2, 21);
+  const char *codes = encoded(&of_values, &pass, values);
   for (int i = 0; i < 2; i++)
-    decode_sum(&of_values, slots, 1, 21, codes + i * bytes, bytes, false, values + i * slots);
-  release(codes, 2 * bytes);
+    memcpy(values + i * slots,
+           decoded(&of_values, &pass, codes + i * of_values.ops->bytes(&of_values, slots)),
+           (size_t)slots * 4);
 }
 
 /* A message with fp32 values, which the codec then changes, gives what a message with codes does.
  */
-static void check_values(const char *name, const struct codec_settings *settings, int64_t n)
+static void check_values(const char *name, int64_t n)
 {
-  const struct codec coded = codec_of(name, *settings, true);
+  const struct codec coded = codec_of("%s block=256 density=0.1 feedback", name);
   struct codec plain = coded;
-  plain.values = codec_of("none", (struct codec_settings){0}, true).ops;
-  const int64_t slots = (n + coded.set.block - 1) / coded.set.block * keep_of(&coded),
-                bytes = coded.ops->bytes(&coded, n), plain_bytes = plain.ops->bytes(&plain, n),
-                at = plain_bytes - (4 * slots + 255) / 256 * 256;
-  float *x = vectors(2 * n), *want = guarded(n * 4), *got = guarded(n * 4),
-        *values = guarded(2 * slots * 4);
-  char *messages = guarded(2 * bytes), *plain_messages = guarded(2 * plain_bytes);
-  encode(&plain, n, 2, 21, x, plain_messages);
+  plain.values = &codec_none;
+  const struct codec_pass pass = pass_of(&plain, lanes[1], n, 2, 21),
+                          coded_pass = pass_of(&coded, lanes[1], n, 2, 21);
+  const int64_t slots = (n + BLOCK - 1) / BLOCK * keep_of(&coded),
+                bytes = plain.ops->bytes(&plain, n), at = bytes - (4 * slots + 255) / 256 * 256;
+  float *x = vectors(2 * n), *values = guarded(2 * slots * 4);
+  char *messages = encoded(&plain, &pass, x);
   for (int i = 0; i < 2; i++)
-    memcpy(values + i * slots, plain_messages + i * plain_bytes + at, (size_t)slots * 4);
+    memcpy(values + i * slots, messages + i * bytes + at, (size_t)slots * 4);
   through_values(&coded, slots, values);
   for (int i = 0; i < 2; i++)
-    memcpy(plain_messages + i * plain_bytes + at, values + i * slots, (size_t)slots * 4);
-  decode_sum(&plain, n, 2, 21, plain_messages, plain_bytes, false, want);
-  encode(&coded, n, 2, 21, x, messages);
-  decode_sum(&coded, n, 2, 21, messages, bytes, false, got);
+    memcpy(messages + i * bytes + at, values + i * slots, (size_t)slots * 4);
+  const float *want = summed(&plain, &pass, messages, bytes),
+              *got = summed(&coded, &coded_pass, encoded(&coded, &coded_pass, x),
+                            coded.ops->bytes(&coded, n));
   assert_memory_equal(got, want, (size_t)n * 4);
-  release(plain_messages, 2 * plain_bytes);
-  release(messages, 2 * bytes);
-  release(values, 2 * slots * 4);
-  release(got, n * 4);
-  release(want, n * 4);
-  release(x, 2 * n * 4);
 }
 
-TEST(any_codec_may_code_the_values)
+CODEC_TEST(any_codec_may_code_the_values)
 {
 #define CODEC_POINTER(name, ...) &codec_##name,
   static const struct codec_ops *const all[] = {CODEC_ROWS(CODEC_POINTER)};
 #undef CODEC_POINTER
-  static const struct codec_settings settings = {.block = BLOCK, .density = 0.1};
   for (size_t s = 0; s < sizeof all / sizeof all[0]; s++)
     for (size_t v = 0; v < sizeof all / sizeof all[0]; v++) {
       char name[64];
@@ -232,39 +150,25 @@ TEST(any_codec_may_code_the_values)
       if (!(all[s]->traits & CODEC_SPARSE) ||
           all[v]->traits & (CODEC_HAS_VALUES | CODEC_NEEDS_MAX | CODEC_ALONE))
         continue;
-      check_values(name, &settings, 1);
-      check_values(name, &settings, 12345);
+      check_values(name, 1);
+      check_values(name, 12345);
     }
-}
-
-static double squares(const float *x, int64_t n)
-{
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++)
-    sum += (double)x[i] * x[i];
-  return sum;
 }
 
 /* ||x - C(x)||^2 / ||x||^2 */
 static double lost(const struct codec *codec, int64_t n, uint64_t seed, const float *x)
 {
-  const int64_t bytes = codec->ops->bytes(codec, n);
+  const struct codec_pass pass = pass_of(codec, lanes[1], n, 1, seed);
   float *left = guarded(n * 4);
-  char *message = guarded(bytes);
   memcpy(left, x, (size_t)n * 4);
-  encode(codec, n, 1, seed, x, message);
-  subtract(codec, n, 1, seed, message, left);
-  const double ratio = squares(left, n) / squares(x, n);
-  release(message, bytes);
-  release(left, n * 4);
-  return ratio;
+  must(codec->ops->subtract(codec, &pass, encoded(codec, &pass, x), left));
+  return squares(n, left) / squares(n, x);
 }
 
-TEST(topk_contracts_every_input)
+CODEC_TEST(topk_contracts_every_input)
 {
   enum { N = 16 * BLOCK };
-  const struct codec codec =
-      codec_of("topk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
+  const struct codec codec = codec_of("topk block=256 density=0.1 feedback");
   const double most = 1 - (double)keep_of(&codec) / BLOCK;
   float *x = vectors(N);
   for (int power = 0; power < 3; power++) {
@@ -275,7 +179,6 @@ TEST(topk_contracts_every_input)
   for (int i = 0; i < N; i++)
     x[i] = i % 2 ? 1 : -1; /* the worst input: all are equal */
   assert_true(fabs(lost(&codec, N, 0, x) - most) <= 1e-12);
-  release(x, N * 4);
 }
 
 /* A mean over seeds, and its standard error. */
@@ -299,89 +202,56 @@ static void expect_mean(const struct mean *mean, double want)
     fail_msg("a mean is %g, not %g", got, want);
 }
 
-TEST(randomk_contracts_in_the_mean)
+CODEC_TEST(randomk_contracts_in_the_mean)
 {
   enum { N = 4 * BLOCK, SEEDS = 2000 };
-  const struct codec codec =
-      codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
+  const struct codec codec = codec_of("randomk block=256 density=0.1 feedback");
   struct mean mean = {0};
   float *x = vectors(N);
   for (uint64_t seed = 0; seed < SEEDS; seed++)
     mean_add(&mean, lost(&codec, N, seed, x));
   expect_mean(&mean, 1 - (double)keep_of(&codec) / BLOCK);
-  release(x, N * 4);
 }
 
-TEST(randomk_without_feedback_is_unbiased)
+CODEC_TEST(randomk_without_feedback_is_unbiased)
 {
   enum { N = 300, SEEDS = 4000 };
-  const struct codec codec =
-      codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.25}, false);
-  const int64_t bytes = codec.ops->bytes(&codec, N);
+  const struct codec codec = codec_of("randomk block=256 density=0.25");
+  struct codec_pass pass = pass_of(&codec, lanes[1], N, 1, 0);
   struct mean mean[N] = {{0}};
-  float *x = vectors(N), *out = guarded(N * 4);
-  char *message = guarded(bytes);
-  for (uint64_t seed = 0; seed < SEEDS; seed++) {
-    encode(&codec, N, 1, seed, x, message);
-    decode_sum(&codec, N, 1, seed, message, bytes, false, out);
+  float *x = vectors(N);
+  for (; pass.seed < SEEDS; pass.seed++) {
+    const float *out = decoded(&codec, &pass, encoded(&codec, &pass, x));
     for (int i = 0; i < N; i++)
       mean_add(&mean[i], out[i]);
   }
   for (int i = 0; i < N; i++)
     expect_mean(&mean[i], x[i]);
-  release(message, bytes);
-  release(out, N * 4);
-  release(x, N * 4);
 }
 
 /* The step must see a gradient that is not finite. */
-TEST(non_finite_elements_arrive)
+CODEC_TEST(non_finite_elements_arrive)
 {
   enum { N = 1000 };
   static const char *const names[] = {"topk", "threshold", "topk+bf16"};
   for (int c = 0; c < 3; c++) {
-    const struct codec codec =
-        codec_of(names[c], (struct codec_settings){.block = BLOCK, .density = 0.01}, true);
-    const int64_t bytes = codec.ops->bytes(&codec, N);
-    float *x = guarded(N * 4), *out = guarded(N * 4);
-    char *message = guarded(bytes);
-    memset(x, 0, N * 4);
-    x[3] = NAN, x[300] = INFINITY, x[999] = -0x1.fffffep127f;
-    encode(&codec, N, 1, 0, x, message);
-    decode_sum(&codec, N, 1, 0, message, bytes, false, out);
+    const struct codec codec = codec_of("%s block=256 density=0.01 feedback", names[c]);
+    const struct codec_pass pass = pass_of(&codec, lanes[1], N, 1, 0);
+    float x[N] = {[3] = NAN, [300] = INFINITY, [999] = -0x1.fffffep127f};
+    const float *out = decoded(&codec, &pass, encoded(&codec, &pass, x));
     assert_true(isnan(out[3]));
     assert_true(out[300] == INFINITY);
     assert_true(out[999] <= x[999]);
     assert_true(out[998] == 0);
-    release(message, bytes);
-    release(out, N * 4);
-    release(x, N * 4);
   }
 }
 
-TEST(a_message_has_its_stated_size)
+/* A bit per element, if indices of 16 bits would take more. */
+CODEC_TEST(indices_are_as_short_as_possible)
 {
-  static const struct {
-    const char *name;
-    int64_t n, bytes;
-  } sizes[] = {{"topk", 0, 0},
-               {"topk", 1, 256 + 256},
-               {"topk", 1000000, 20224 + 40192}, /* 245 blocks of 41 slots */
-               {"topk+bf16", 1000000, 20224 + 20224},
-               {"threshold", 1000000, 20224 + 40192},
-               {"randomk", 1000000, 40192},
-               {"topk", INT64_C(1) << 40, (INT64_C(41) << 28) * 6}};
-  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-    const struct codec codec = codec_of(sizes[s].name, (struct codec_settings){0}, false);
-    assert_true(codec.ops->bytes(&codec, sizes[s].n) == sizes[s].bytes);
-  }
-  /* A bit per element, if indices of 16 bits would take more. */
-  const struct codec_settings many = {.density = 0.5}, few = {.density = 1.0 / 16};
-  const struct codec half = codec_of("topk+int4", many, true),
-                     sixteenth = codec_of("topk", few, true);
+  const struct codec half = codec_of("topk+int4 density=0.5 feedback"),
+                     sixteenth = codec_of("topk density=0.0625 feedback");
   int64_t index_bytes;
-  /* Bits, scales, codes, and zeros up to a multiple of 256 bytes. */
-  assert_int_equal(half.ops->bytes(&half, 40960), 5120 + 640 + 10240 + 128);
   assert_int_equal(half.ops->chosen(&half, 40960, &index_bytes), 20480);
   assert_int_equal(index_bytes, 5120);
   assert_int_equal(sixteenth.ops->chosen(&sixteenth, 40960, &index_bytes), 2560);
