@@ -34,7 +34,6 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_update.h \
 	src/device/host/kernels_variants.h \
 	src/device/host/lowrank.c \
-	src/device/host/mark.c \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \
 	src/device/host/quantise.c \

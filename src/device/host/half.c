@@ -97,7 +97,7 @@ static enum status narrow(const struct call *call, enum status status)
 
 /* The operation `name` in fp32 on widened operands. */
 #define WIDENED(name, parameters, arguments, ...)                                                  \
-  static enum status name parameters                                                               \
+  enum status half_##name parameters                                                               \
   {                                                                                                \
     struct call call = {.lane = lane};                                                             \
     widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
@@ -105,7 +105,7 @@ static enum status narrow(const struct call *call, enum status status)
   }
 /* The same for an operation of one struct, of which `op` is a copy. */
 #define WIDENED_OP(name, type, ...)                                                                \
-  static enum status name(struct lane *lane, const struct type *given)                             \
+  enum status half_##name(struct lane *lane, const struct type *given)                             \
   {                                                                                                \
     struct type copy = *given, *const op = &copy;                                                  \
     struct call call = {.lane = lane};                                                             \
@@ -225,7 +225,7 @@ static enum status multiply_fp8(struct call *call, const struct matmul *op)
 }
 
 /* A weight gradient (trans_a, gradient) is fp32, and so is what is added to it. */
-static enum status matmul(struct lane *lane, const struct matmul *given)
+enum status half_matmul(struct lane *lane, const struct matmul *given)
 {
   struct matmul copy = *given, *const op = &copy;
   struct call call = {.lane = lane};
@@ -256,7 +256,7 @@ static enum status code_rows(struct lane *lane, int64_t rows, int64_t columns, c
   return host_fp8_quantise(lane, &op);
 }
 
-static enum status norm(struct lane *lane, const struct row_norm *given)
+enum status half_norm(struct lane *lane, const struct row_norm *given)
 {
   struct row_norm copy = *given, *const op = &copy;
   struct call call = {.lane = lane};
@@ -277,8 +277,8 @@ static enum status norm(struct lane *lane, const struct row_norm *given)
   return status || !op->code ? status : code_rows(lane, op->rows, op->C, out, op->code, op->scale);
 }
 
-static enum status swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                                uint8_t *code, float *scale)
+enum status half_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                              uint8_t *code, float *scale)
 {
   struct call call = {.lane = lane};
   void *const out = room(&call, vector(rows * F)), *y = out;
@@ -352,7 +352,7 @@ static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, c
   return host_fp8_quantise(lane, &output);
 }
 
-static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
+enum status half_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
   struct call call = {.lane = lane};
   const int64_t n = op->rows * op->count;
@@ -380,26 +380,3 @@ static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swi
                                 : host_swiglu_backward(lane, op->rows, op->count, gu, dy, dgu, y));
   return status ? status : code_swiglu(lane, op, half_dgu, half_y, work);
 }
-
-/* Slots of host_half_ops that differ from those in fp32. */
-#pragma GCC diagnostic ignored "-Woverride-init"
-const struct device_ops host_half_ops = {
-    HOST_DEVICE_OPS,
-#define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
-#include "device/operations.h"
-    .matmul = matmul,
-    .bias_gradient = bias_gradient,
-    .norm = norm,
-    .norm_backward = norm_backward,
-    .rope = rope,
-    .swiglu = swiglu,
-    .swiglu_coded = swiglu_coded,
-    .swiglu_backward = swiglu_backward,
-    .swiglu_backward_coded = swiglu_backward_coded,
-    .attention = attention,
-    .attention_backward = attention_backward,
-    .embedding = embedding,
-    .embedding_backward = embedding_backward,
-    .cross_entropy = cross_entropy,
-    .add = add,
-};

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum {
   PACK_FLOATS_EACH = 1 << 19,
   PACK_FLOATS = 2 << 20
@@ -56,42 +58,42 @@ void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *ra
   host_run_tasks(lane, host_pieces(n, grain), run_range, &all);
 }
 
-void host_destroy(struct device *device)
+static void destroy(struct device *device)
 {
   mem_free(device);
 }
 
-enum status host_enter(struct device *device)
+static enum status enter(struct device *device)
 {
   (void)device;
   return STATUS_OK;
 }
 
-enum status host_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+static enum status alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   (void)device;
   return mem_alloc(tag, bytes, out);
 }
 
-void host_release(struct device *device, void *ptr)
+static void release(struct device *device, void *ptr)
 {
   (void)device;
   mem_free(ptr);
 }
 
-enum status host_pin(struct device *device, void *ptr, size_t bytes)
+static enum status pin(struct device *device, void *ptr, size_t bytes)
 {
   (void)device, (void)ptr,
       (void)bytes; /* lanes are threads: they reach all memory of the process */
   return STATUS_OK;
 }
 
-void host_unpin(struct device *device, void *ptr)
+static void unpin(struct device *device, void *ptr)
 {
   (void)device, (void)ptr;
 }
 
-enum status host_memory(struct device *device, int64_t *used, int64_t *all)
+static enum status memory(struct device *device, int64_t *used, int64_t *all)
 {
   (void)device;
   int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
@@ -105,8 +107,8 @@ enum status host_memory(struct device *device, int64_t *used, int64_t *all)
   return STATUS_OK;
 }
 
-enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
-                             int threads, struct lane **out)
+static enum status lane_create(struct device *device, const char *name, enum lane_role role,
+                               int threads, struct lane **out)
 {
   struct host_lane *host;
   enum status status = mem_new(MEM_META, 1, &host);
@@ -126,7 +128,7 @@ enum status host_lane_create(struct device *device, const char *name, enum lane_
   return status;
 }
 
-void host_lane_destroy(struct lane *lane)
+static void lane_destroy(struct lane *lane)
 {
   if (!lane)
     return;
@@ -138,24 +140,24 @@ void host_lane_destroy(struct lane *lane)
   mem_free(lane);
 }
 
-enum status host_lane_check(struct lane *lane)
+static enum status lane_check(struct lane *lane)
 {
   (void)lane; /* faults show in the call */
   return STATUS_OK;
 }
 
-void host_label(struct lane *lane, const char *text)
+static void label(struct lane *lane, const char *text)
 {
   (void)lane, (void)text; /* profilers see the calls themselves */
 }
 
-enum status host_measure(struct lane *lane, bool on)
+static enum status measure(struct lane *lane, bool on)
 {
   (void)lane, (void)on;
   return STATUS_OK;
 }
 
-enum status host_measured(struct lane *lane, struct class_total total[CLASS_COUNT])
+static enum status measured(struct lane *lane, struct class_total total[CLASS_COUNT])
 {
   (void)lane;
   memset(total, 0, CLASS_COUNT * sizeof *total);
@@ -168,7 +170,7 @@ enum status host_lane_reserve(struct lane *lane)
   return host->pack ? STATUS_OK : mem_new(MEM_META, host->pack_floats, &host->pack);
 }
 
-enum status host_learned(struct device *device, void **out, int64_t *bytes)
+static enum status learned(struct device *device, void **out, int64_t *bytes)
 {
   (void)device;
   *out = NULL;
@@ -176,7 +178,7 @@ enum status host_learned(struct device *device, void **out, int64_t *bytes)
   return STATUS_OK;
 }
 
-enum status host_learn(struct device *device, const void *data, int64_t bytes)
+static enum status learn(struct device *device, const void *data, int64_t bytes)
 {
   (void)device, (void)data;
   if (bytes != 0)
@@ -184,6 +186,58 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes)
                       "the host device measures no algorithms, but got %lld bytes of results: they "
                       "are from another device",
                       (long long)bytes);
+  return STATUS_OK;
+}
+
+/* Work has finished when its call returns. So a mark is only a time, and there is no work to wait
+ * for. */
+struct mark {
+  int64_t ns;
+  bool set;
+};
+
+static enum status mark_create(struct device *device, struct mark **out)
+{
+  (void)device;
+  return mem_new(MEM_META, 1, out);
+}
+
+static void mark_destroy(struct mark *mark)
+{
+  mem_free(mark);
+}
+
+static enum status mark_set(struct lane *lane, struct mark *mark)
+{
+  (void)lane;
+  *mark = (struct mark){.ns = clock_ns(), .set = true};
+  return STATUS_OK;
+}
+
+static enum status mark_follow(struct lane *lane, struct mark *mark)
+{
+  (void)lane, (void)mark;
+  return STATUS_OK;
+}
+
+static enum status mark_wait(struct mark *mark)
+{
+  (void)mark;
+  return STATUS_OK;
+}
+
+static bool mark_reached(struct mark *mark)
+{
+  (void)mark;
+  return true;
+}
+
+static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
+{
+  if (!from->set || !to->set)
+    return status_set(STATUS_INTERNAL,
+                      "the time between two marks was asked for, of which one was never set");
+  *out = (double)(to->ns - from->ns) * 1e-9;
   return STATUS_OK;
 }
 
@@ -211,13 +265,30 @@ static enum status refuse_quantise(struct lane *lane, const struct fp8_quantise 
   return refuse_fp8();
 }
 
-#pragma GCC diagnostic ignored "-Woverride-init" /* host_fp8_quantise() serves bf16 alone */
+/* Slots that are no operations. */
+#define SLOTS                                                                                      \
+  .name = "host", .destroy = destroy, .enter = enter, .alloc = alloc, .release = release,          \
+  .alloc_host = alloc, .release_host = release, .pin = pin, .unpin = unpin, .memory = memory,      \
+  .lane_create = lane_create, .lane_destroy = lane_destroy, .lane_reserve = host_lane_reserve,     \
+  .lane_check = lane_check, .label = label, .mark_create = mark_create,                            \
+  .mark_destroy = mark_destroy, .mark_set = mark_set, .mark_follow = mark_follow,                  \
+  .mark_wait = mark_wait, .mark_reached = mark_reached, .mark_seconds = mark_seconds,              \
+  .measure = measure, .measured = measured, .learned = learned, .learn = learn, .zero = host_zero, \
+  .copy = host_copy, .copy_rows = host_copy_rows, .fp8_tally = host_fp8_tally
+
+#pragma GCC diagnostic ignored "-Woverride-init" /* some operations differ in fp32 or in bf16 */
 const struct device_ops host_ops = {
-    HOST_DEVICE_OPS,
+    SLOTS,
 #define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
 #include "device/operations.h"
     .fp8_quantise = refuse_quantise,
 };
+
+#define HALF(name) .name = half_##name,
+const struct device_ops host_half_ops = {SLOTS,
+#define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
+#include "device/operations.h"
+                                         HOST_HALF_OPERATIONS(HALF)};
 
 int host_device_count(void)
 {

@@ -86,29 +86,6 @@ void host_tally(struct lane *lane, struct gemm_tally *tally);
 /* STATUS_INTERNAL if `value` does not fit OpenBLAS' integer. */
 enum status host_check_blas(const char *what, int64_t value);
 
-void host_destroy(struct device *device);
-enum status host_enter(struct device *device);
-enum status host_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);
-void host_release(struct device *device, void *ptr);
-enum status host_pin(struct device *device, void *ptr, size_t bytes);
-void host_unpin(struct device *device, void *ptr);
-enum status host_memory(struct device *device, int64_t *used, int64_t *all);
-enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
-                             int threads, struct lane **out);
-void host_lane_destroy(struct lane *lane);
-enum status host_lane_check(struct lane *lane);
-void host_label(struct lane *lane, const char *text);
-enum status host_measure(struct lane *lane, bool on);
-enum status host_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);
-enum status host_mark_create(struct device *device, struct mark **out);
-void host_mark_destroy(struct mark *mark);
-enum status host_mark_set(struct lane *lane, struct mark *mark);
-enum status host_mark_follow(struct lane *lane, struct mark *mark);
-enum status host_mark_wait(struct mark *mark);
-bool host_mark_reached(struct mark *mark);
-enum status host_mark_seconds(struct mark *from, struct mark *to, double *out);
-enum status host_learned(struct device *device, void **out, int64_t *bytes);
-enum status host_learn(struct device *device, const void *data, int64_t bytes);
 size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads);
 size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
@@ -130,17 +107,25 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
 #define OPERATION(name, parameters, arguments, kind, work) enum status host_##name parameters;
 #include "device/operations.h"
 
-/* Slots that are no operations. */
-#define HOST_DEVICE_OPS                                                                            \
-  .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc,               \
-  .release = host_release, .alloc_host = host_alloc, .release_host = host_release,                 \
-  .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create,    \
-  .lane_destroy = host_lane_destroy, .lane_reserve = host_lane_reserve,                            \
-  .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,             \
-  .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow,   \
-  .mark_wait = host_mark_wait, .mark_reached = host_mark_reached,                                  \
-  .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,           \
-  .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy,              \
-  .copy_rows = host_copy_rows, .fp8_tally = host_fp8_tally
+/* Operations that read or write bf16 on a device that computes in it (half.c). */
+#define HOST_HALF_OPERATIONS(ROW)                                                                  \
+  ROW(matmul)                                                                                      \
+  ROW(bias_gradient)                                                                               \
+  ROW(norm)                                                                                        \
+  ROW(norm_backward)                                                                               \
+  ROW(rope)                                                                                        \
+  ROW(swiglu)                                                                                      \
+  ROW(swiglu_coded)                                                                                \
+  ROW(swiglu_backward)                                                                             \
+  ROW(swiglu_backward_coded)                                                                       \
+  ROW(attention)                                                                                   \
+  ROW(attention_backward)                                                                          \
+  ROW(embedding)                                                                                   \
+  ROW(embedding_backward)                                                                          \
+  ROW(cross_entropy)                                                                               \
+  ROW(add)
+#define HOST_HALF(name) typeof(host_##name) half_##name;
+HOST_HALF_OPERATIONS(HOST_HALF)
+#undef HOST_HALF
 
 #endif
