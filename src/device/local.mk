@@ -28,6 +28,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_exponent.h \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
+	src/device/host/kernels_list.h \
 	src/device/host/kernels_lowrank.h \
 	src/device/host/kernels_neon.c \
 	src/device/host/kernels_quantise.h \

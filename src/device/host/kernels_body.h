@@ -105,33 +105,18 @@ INLINE void pack_store(float *to, int64_t n, struct pack p)
     to[i] = lanes[i];
 }
 
-INLINE struct pack pack_add(struct pack a, struct pack b)
-{
-  for (int i = 0; i < VECTORS; i++)
-    a.v[i] += b.v[i];
-  return a;
-}
-
-INLINE struct pack pack_sub(struct pack a, struct pack b)
-{
-  for (int i = 0; i < VECTORS; i++)
-    a.v[i] -= b.v[i];
-  return a;
-}
-
-INLINE struct pack pack_mul(struct pack a, struct pack b)
-{
-  for (int i = 0; i < VECTORS; i++)
-    a.v[i] *= b.v[i];
-  return a;
-}
-
-INLINE struct pack pack_max(struct pack a, struct pack b)
-{
-  for (int i = 0; i < VECTORS; i++)
-    a.v[i] = vec_max(a.v[i], b.v[i]);
-  return a;
-}
+/* Element by element. */
+#define PACK_OPERATION(name, value)                                                                \
+  INLINE struct pack pack_##name(struct pack a, struct pack b)                                     \
+  {                                                                                                \
+    for (int i = 0; i < VECTORS; i++)                                                              \
+      a.v[i] = value;                                                                              \
+    return a;                                                                                      \
+  }
+PACK_OPERATION(add, a.v[i] + b.v[i])
+PACK_OPERATION(sub, a.v[i] - b.v[i])
+PACK_OPERATION(mul, a.v[i] * b.v[i])
+PACK_OPERATION(max, vec_max(a.v[i], b.v[i]))
 
 INLINE float pack_sum(struct pack p)
 {
@@ -598,39 +583,6 @@ const struct kernels KERNELS = {
     .name = KERNELS_NAME,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
-    .add = add,
-    .add_around = add_around,
-    .scale = scale,
-    .dot = dot,
-    .sum_squares = sum_squares,
-    .bias_gelu = bias_gelu,
-    .dgelu = dgelu,
-    .norm = norm,
-    .norm_backward = norm_backward,
-    .norm_sums = norm_sums,
-    .column_sums = column_sums,
-    .angles = angles,
-    .rotate = rotate,
-    .swiglu = swiglu,
-    .swiglu_backward = swiglu_backward,
-    .softmax = softmax,
-    .softmax_backward = softmax_backward,
-    .log_sum_exp = log_sum_exp,
-    .convert = convert,
-    .update = update,
-    .update_traffic = update_traffic,
-    .max_magnitude = max_magnitude,
-    .quantise = quantise,
-    .dequantise = dequantise,
-    .exponent_measure = exponent_measure,
-    .exponent_pack = exponent_pack,
-    .exponent_unpack = exponent_unpack,
-    .lowrank_collect = lowrank_collect,
-    .lowrank_orthonormalise = lowrank_orthonormalise,
-    .lowrank_project = lowrank_project,
-    .lowrank_expand = lowrank_expand,
-    .pack_rows = pack_rows,
-    .pack_columns = pack_columns,
-    .multiply = multiply,
-    .multiply_narrow = multiply_narrow,
+#define KERNEL(result, name, parameters) .name = name,
+#include "device/host/kernels_list.h"
 };
