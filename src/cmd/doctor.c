@@ -27,7 +27,7 @@
 #include "gpu/net.h"
 #endif
 
-enum { MOST_PLACES = 8, PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096 };
 static const double sight_seconds =
     3; /* time after which a network file system must show files of other nodes */
 
@@ -52,204 +52,111 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* The lines of the page. Every rank contributes to them, except that START, NODES and CLOCKS are
- * rank 0's alone. */
-/* clang-format off */
-enum line {
-  BUILD, START, NODES, MPI, CUDA_AWARE, TRANSPORT, FABRIC, GPUS, NCCL, NCCL_NET, CUDNN, HDF5, CORES,
-  PAPI, MEMLOCK, SHARED_MEMORY, MEMORY, CLOCKS, DECK, FOLDER, WEIGHTS, DATA, PLACES,
-  LINES = PLACES + MOST_PLACES
-};
-/* clang-format on */
-
-/* The message to rank 0. */
-struct report {
-  char host[DOCTOR_HOST];
-  int node; /* the lowest rank of it */
-  struct finding finding[LINES];
-};
-
-struct place {
-  const char *dir;
-  bool shared; /* among all nodes */
-};
-
 struct doctor {
   struct comm *comm;
   const struct values *values;
-  int *exit_code;
   struct deck deck; /* zeroed if none was named */
-  bool named;
-  struct place place[MOST_PLACES];
+  struct doctor_disk place[DOCTOR_MOST_PLACES];
   int places, nodes;
   char *nvme; /* the deck's folder for data on NVMe; NULL: none */
-  struct report mine;
+  struct doctor_report mine;
 };
-
-/* If a fact cannot be found, the library that refuses is at fault, and its message names the
- * cure. */
-static struct finding refused(const char *what)
-{
-  struct finding finding = {.verdict = VERDICT_FAULT};
-  snprintf(finding.what, sizeof finding.what, "%s", what);
-  snprintf(finding.text, sizeof finding.text, "%.600s", status_text());
-  return finding;
-}
 
 static bool leads(const struct doctor *doctor)
 {
   return comm_node_leader(doctor->comm) == comm_rank(doctor->comm);
 }
 
+/* A failure has logged its cause and the cure. `fine` NULL: there is a finding of a failure only,
+ * and it is not the same on all nodes. */
+static void judge(enum doctor_line line, const char *what, enum status status, const char *fine,
+                  struct finding *finding)
+{
+  if (status || fine)
+    doctor_judge_refusal(line, what, status ? status_text() : NULL, fine, finding);
+  finding[line].common = fine;
+}
+
 /* --- facts of this process and its node ---------------------------------- */
 
-static const bool has_gpus =
-#ifdef HAVE_CUDA
-    true;
-#else
-    false;
-#endif
-
-static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
-{
-  *out = (struct doctor_gpus){.cuda = has_gpus,
-                              .names = names,
-                              .nccl_built = SLUICE_VERSION_NCCL,
-                              .cudnn_built = SLUICE_VERSION_CUDNN};
-  names[0] = '\0';
-#ifdef HAVE_CUDA
-  struct gpu_versions versions;
-  const enum status status = gpu_versions_read(&versions);
-  if (status)
-    return status;
-  snprintf(names, size, "%s", versions.names);
-  out->driver = versions.driver;
-  out->runtime = versions.runtime;
-  out->nccl = versions.nccl;
-  out->cudnn = versions.cudnn;
-  out->cudnn_runtime = versions.cudnn_runtime;
-  out->gpus = versions.gpus;
-#endif
-  (void)size;
-  return STATUS_OK;
-}
-
 /* NCCL and cuDNN take memory when they start, and their answers are the same on a node. So one rank
- * asks, unless memory is short, because then the process would be killed without a page. */
-static bool may_ask(const struct doctor *doctor)
+ * asks, unless memory is short, because then the process would be killed without a page. A job of
+ * one node has no use for a network, so there NCCL is asked only if it has a fast one. */
+static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *facts, char *lacks,
+                              size_t size)
 {
-  return leads(doctor) && doctor->mine.finding[MEMORY].verdict != VERDICT_FAULT;
-}
-
-/* A job of one node has no use for a network, so there NCCL is asked only if it has a fast one. */
-static void look_at_nccl_net(const struct doctor *doctor, const struct doctor_gpus *gpus,
-                             const struct comm_fabric *fabric, struct finding *finding)
-{
-#ifdef HAVE_NCCL
-  struct gpu_net net;
-  if (!doctor_uses_gpus(gpus) ||
-      (doctor->nodes == 1 && fabric->active == 0 && fabric->slingshot == 0))
+  struct finding finding[DOCTOR_LINES] = {0};
+  doctor_judge(facts, finding);
+  if (!leads(doctor) || finding[DOCTOR_MEMORY].verdict == VERDICT_FAULT)
     return;
-  gpu_net_read(gpus->gpus > 0, &net);
-  const struct doctor_net facts = {net.plugin, net.lacks, net.chosen};
-  finding[NCCL_NET] = judge_nccl_net(&facts, fabric);
-#endif
-  (void)doctor, (void)gpus, (void)fabric, (void)finding;
-}
-
-static const char *ask_backward(const struct doctor_gpus *gpus, char *lacks, size_t size)
-{
 #ifdef HAVE_CUDA
-  if (gpus->cudnn && gpus->gpus > 0) {
+  if (facts->gpus.cudnn && facts->gpus.gpus > 0) {
     gpu_backward_read(lacks, size);
-    return lacks;
+    facts->lacks_backward = lacks;
   }
 #endif
-  (void)gpus, (void)lacks, (void)size;
-  return NULL;
+#ifdef HAVE_NCCL
+  facts->asked_net = doctor_uses_gpus(facts) &&
+                     (doctor->nodes > 1 || facts->fabric.active > 0 || facts->fabric.slingshot > 0);
+  if (facts->asked_net)
+    gpu_net_read(facts->gpus.gpus > 0, &facts->net);
+#endif
+  (void)lacks, (void)size;
 }
 
-/* Whether there are any GPUs to use. */
-static bool look_at_gpus(const struct doctor *doctor, const struct comm_fabric *fabric,
-                         struct finding *finding)
+static void read_memory(struct doctor_facts *facts)
 {
-  struct doctor_gpus gpus;
-  char names[160], lacks[200];
-  if (read_gpus(&gpus, names, sizeof names)) {
-    finding[GPUS] = refused("GPUs");
-    return true;
-  }
-  gpus.card = doctor_has_card("/sys");
-  finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
-  finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
-  gpus.lacks_backward = NULL;
-  if (may_ask(doctor)) {
-    gpus.lacks_backward = ask_backward(&gpus, lacks, sizeof lacks);
-    look_at_nccl_net(doctor, &gpus, fabric, finding);
-  }
-  finding[CUDNN] = judge_cudnn(&gpus);
-  return doctor_uses_gpus(&gpus);
-}
-
-static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus,
-                        struct finding *finding)
-{
-  struct mpi_info library;
-  if (mpi_info_read(&library)) {
-    finding[MPI] = refused("MPI");
-    return;
-  }
-  finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
-  finding[CUDA_AWARE] =
-      judge_cuda_aware(&library, gpus, getenv("MPICH_GPU_SUPPORT_ENABLED"), *SLUICE_VERSION_NCCL);
-  finding[TRANSPORT] = judge_transport(&library, fabric, getenv("UCX_TLS"), getenv("FI_PROVIDER"),
-                                       gpus, doctor->nodes);
-}
-
-static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
-{
-  struct hdf5_version hdf5;
-  struct topo_summary machine;
-  struct op_counters *counters = NULL;
-  finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5")
-                                           : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
-  finding[CORES] = topo_summary_read(&machine)
-                       ? refused("cores")
-                       : judge_cores(&machine, comm_local_ranks(doctor->comm));
-  finding[PAPI] = op_counters_create(COUNT_PROCESS, 0, NULL, &counters)
-                      ? refused("PAPI")
-                      : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters),
-                                       op_counters_note(counters));
-  op_counters_destroy(counters);
-}
-
-static void look_at_memory(struct doctor *doctor)
-{
-  const int ranks = comm_local_ranks(doctor->comm);
-  struct finding *finding = doctor->mine.finding;
   struct statvfs room;
   const bool there = statvfs("/dev/shm", &room) == 0;
   const int64_t block = there ? (int64_t)room.f_frsize : 0;
-  finding[SHARED_MEMORY] = judge_shared_memory(there ? (int64_t)room.f_blocks * block : -1,
-                                               there ? (int64_t)room.f_bavail * block : -1, ranks);
-  finding[MEMORY] =
-      judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
+  facts->shared_size = there ? (int64_t)room.f_blocks * block : -1;
+  facts->shared_free = there ? (int64_t)room.f_bavail * block : -1;
+  facts->memory_total = mem_total_bytes();
+  facts->memory_available = mem_available_bytes();
+  facts->memory_limit = mem_limit_bytes();
+  facts->memlock = mem_lock_limit_bytes();
 }
 
-/* Memory first: see may_ask(). */
 static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
-  struct comm_fabric fabric;
-  comm_fabric_read("/sys/class", &fabric);
-  finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER,
-                               SLUICE_CONFIGURE_ARGS);
-  finding[FABRIC] = judge_fabric(&fabric);
-  look_at_memory(doctor);
-  const bool gpus = look_at_gpus(doctor, &fabric, finding);
-  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), &fabric, gpus);
-  look_at_mpi(doctor, &fabric, gpus, finding);
-  look_at_libraries(doctor, finding);
+  struct op_counters *counters = NULL;
+  char lacks[200];
+  struct doctor_facts facts = {.ranks = comm_ranks(doctor->comm),
+                               .local_ranks = comm_local_ranks(doctor->comm),
+                               .nodes = doctor->nodes,
+                               .version = PACKAGE_VERSION,
+                               .compiler = SLUICE_CC,
+                               .flags = SLUICE_CFLAGS,
+                               .sanitizer = SLUICE_SANITIZER,
+                               .configured = SLUICE_CONFIGURE_ARGS,
+                               .built_mpi = SLUICE_VERSION_MPI,
+                               .built_nccl = SLUICE_VERSION_NCCL,
+                               .built_cudnn = SLUICE_VERSION_CUDNN,
+                               .built_papi = SLUICE_VERSION_PAPI,
+                               .cray = getenv("MPICH_GPU_SUPPORT_ENABLED"),
+                               .tls = getenv("UCX_TLS"),
+                               .provider = getenv("FI_PROVIDER"),
+                               .card = doctor_has_card("/sys"),
+                               .note = ""};
+  comm_fabric_read("/sys/class", &facts.fabric);
+  read_memory(&facts);
+#ifdef HAVE_CUDA
+  facts.cuda = true;
+  judge(DOCTOR_GPUS, "GPUs", gpu_versions_read(&facts.gpus), NULL, finding);
+#endif
+  judge(DOCTOR_MPI, "MPI", mpi_info_read(&facts.mpi), NULL, finding);
+  judge(DOCTOR_HDF5, "HDF5", hdf5_version_read(&facts.hdf5), NULL, finding);
+  judge(DOCTOR_CORES, "cores", topo_summary_read(&facts.machine), NULL, finding);
+  const enum status status = op_counters_create(COUNT_PROCESS, 0, NULL, &counters);
+  judge(DOCTOR_PAPI, "PAPI", status, NULL, finding);
+  if (!status) {
+    facts.events = op_counters_events(counters);
+    facts.note = op_counters_note(counters);
+  }
+  ask_gpu_libraries(doctor, &facts, lacks, sizeof lacks);
+  doctor_judge(&facts, finding);
+  op_counters_destroy(counters);
 }
 
 /* --- folders ------------------------------------------------------------- */
@@ -284,17 +191,17 @@ static bool wait_for(const char *path)
 }
 
 /* Whether this node sees files that rank 0's node writes. Collective. */
-static enum status look_across(const struct doctor *doctor, const char *dir, bool *seen)
+static enum status look_across(const struct doctor *doctor, struct doctor_disk *place)
 {
   const bool makes = comm_rank(doctor->comm) == 0;
-  char *path = makes ? make_mark(dir) : NULL;
+  char *path = makes ? make_mark(place->dir) : NULL;
   if (makes && !path)
     path = mem_strdup("");
   enum status status = comm_agree(doctor->comm, makes && !path ? STATUS_MEMORY : STATUS_OK);
   if (!status)
     status = comm_broadcast_text(doctor->comm, &path, 0);
   if (!status && *path && leads(doctor))
-    *seen = wait_for(path);
+    place->seen = wait_for(path);
   if (!status)
     status = comm_barrier(doctor->comm);
   if (makes && path && *path)
@@ -308,27 +215,25 @@ static enum status look_at_places(struct doctor *doctor)
 {
   enum status status = STATUS_OK;
   for (int i = 0; i < doctor->places && !status; i++) {
-    const struct place *place = &doctor->place[i];
-    struct doctor_disk disk;
-    bool seen = true;
+    struct doctor_disk *place = &doctor->place[i];
     status = comm_barrier(doctor->comm); /* so that the nodes write at the same time, as in a run */
     if (!status && leads(doctor))
-      doctor_disk_read(place->dir, doctor->values->size, doctor->values->seconds, &disk);
+      doctor_disk_read(doctor->values->size, doctor->values->seconds, place);
     if (!status && place->shared && doctor->nodes > 1)
-      status = look_across(doctor, place->dir, &seen);
+      status = look_across(doctor, place);
     if (!status && leads(doctor))
-      doctor->mine.finding[PLACES + i] =
-          judge_disk(place->dir, &disk, place->shared, seen, doctor->nodes);
+      doctor_judge_disk(i, doctor->nodes, place, doctor->mine.finding);
   }
   return status;
 }
 
 static enum status add_place(struct doctor *doctor, const char *dir, bool shared)
 {
-  if (doctor->places == MOST_PLACES)
+  if (doctor->places == DOCTOR_MOST_PLACES)
     return status_set(STATUS_USAGE, "dir names more than %d folders: test them in several calls",
-                      MOST_PLACES);
-  doctor->place[doctor->places++] = (struct place){.dir = dir, .shared = shared};
+                      DOCTOR_MOST_PLACES);
+  doctor->place[doctor->places++] =
+      (struct doctor_disk){.dir = dir, .shared = shared, .seen = true};
   return STATUS_OK;
 }
 
@@ -336,21 +241,22 @@ static enum status add_place(struct doctor *doctor, const char *dir, bool shared
 static enum status name_places(struct doctor *doctor, const struct arguments *arguments)
 {
   const struct option_strings *dir = &doctor->values->dir;
+  const struct deck *deck = &doctor->deck;
+  const bool named = arguments->words > 0;
   enum status status = STATUS_OK;
-  if (arguments->words == 0 && arguments->assignments > 0)
+  if (!named && arguments->assignments > 0)
     return status_set(STATUS_USAGE,
                       "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s",
                       arguments->assignment[0], arguments->assignment[0]);
-  doctor->named = arguments->words > 0;
-  if (doctor->named)
+  if (named)
     status = deck_open(arguments, arguments->word[0], &doctor->deck);
   for (int i = 0; i < dir->n && !status; i++)
     status = add_place(doctor, dir->item[i], true);
   if (status || dir->n > 0)
     return status;
-  status = add_place(doctor, doctor->named ? doctor->deck.run.dir : ".", true);
-  if (!status && doctor->named && (*doctor->deck.tiers.nvme || job_uses_disk(&doctor->deck))) {
-    doctor->nvme = job_nvme_folder(&doctor->deck);
+  status = add_place(doctor, named ? deck->run.dir : ".", true);
+  if (!status && named && (*deck->tiers.nvme || job_uses_disk(deck))) {
+    doctor->nvme = job_nvme_folder(deck);
     status = doctor->nvme ? add_place(doctor, doctor->nvme, false) : STATUS_MEMORY;
   }
   return status;
@@ -365,132 +271,96 @@ static void look_at_deck(struct doctor *doctor)
   struct comm *comm = doctor->comm;
   const struct deck *deck = &doctor->deck;
   struct finding *finding = doctor->mine.finding;
-  int64_t tokens = 0, need = 0, free = 0, stopped = 0;
+  struct doctor_run run = {.dir = deck->run.dir};
+  int64_t tokens = 0;
   char text[DOCTOR_TEXT];
-  enum status status = train_check_folder(comm, deck, &stopped);
+  enum status status = train_check_folder(comm, deck, &run.stopped);
   if (!status)
-    status = train_check_space(comm, deck, &need, &free);
-  finding[FOLDER] = judge_folder(status ? status_text() : NULL, deck->run.dir, need, free, stopped);
+    status = train_check_space(comm, deck, &run.need, &run.free);
+  run.refusal = status ? status_text() : NULL;
+  doctor_judge_run(&run, finding);
   status = train_check_weights(comm, deck);
   snprintf(text, sizeof text, "%.300s: those of the deck", deck->train.init);
   if (*deck->train.init)
-    finding[WEIGHTS] = judge_refusal("weights", status ? status_text() : NULL, text);
+    judge(DOCTOR_WEIGHTS, "weights", status, text, finding);
   status = train_check_data(comm, deck, &tokens);
   snprintf(text, sizeof text, "%.160s: %lld tokens to train on", deck->data.train,
            (long long)tokens);
-  finding[DATA] = judge_refusal("data", status ? status_text() : NULL, text);
+  judge(DOCTOR_DATA, "data", status, text, finding);
   status = job_check(comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
-  finding[DECK] = judge_refusal("deck", status ? status_text() : NULL,
-                                "valid for these ranks and devices, and fits into memory");
+  judge(DOCTOR_DECK, "deck", status, "valid for these ranks and devices, and fits into memory",
+        finding);
 }
 
 /* --- the page ------------------------------------------------------------ */
 
-struct page {
-  int faults, warnings;
-  struct json_writer *json; /* NULL: print text */
-};
-
-static void print_line(struct page *page, const struct finding *finding)
+static void print_finding(const struct finding *finding, struct json_writer *json)
 {
-  if (!*finding->what)
-    return;
-  page->faults += finding->verdict == VERDICT_FAULT;
-  page->warnings += finding->verdict == VERDICT_WARNING;
-  if (!page->json) {
-    printable_print(stdout, "%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what,
-                    finding->text);
+  const char *verdict = verdict_name(finding->verdict);
+  if (!json) {
+    printable_print(stdout, "%-7s  %-14s  %s\n", verdict, finding->what, finding->text);
     return;
   }
-  json_write_open(page->json, NULL, '{');
-  json_write_text(page->json, "verdict", verdict_name(finding->verdict));
-  json_write_text(page->json, "what", finding->what);
-  json_write_text(page->json, "text", finding->text);
-  json_write_close(page->json, '}');
+  json_write_open(json, NULL, '{');
+  json_write_text(json, "verdict", verdict);
+  json_write_text(json, "what", finding->what);
+  json_write_text(json, "text", finding->text);
+  json_write_close(json, '}');
 }
 
-static void begin_page(const struct page *page)
+/* Returns the number of faults. */
+static int print_page(const struct doctor *doctor, const struct doctor_report *report)
 {
-  if (!page->json)
-    return;
-  json_write_open(page->json, NULL, '{');
-  json_write_open(page->json, "findings", '[');
-}
-
-static void end_page(const struct page *page)
-{
-  if (!page->json) {
-    printf("%d fault%s, %d warning%s\n", page->faults, plural(page->faults), page->warnings,
-           plural(page->warnings));
-    return;
+  struct json_writer writer = {.to = stdout}, *json = doctor->values->json ? &writer : NULL;
+  int n[VERDICT_FAULT + 1] = {0};
+  if (json) {
+    json_write_open(json, NULL, '{');
+    json_write_open(json, "findings", '[');
   }
-  json_write_close(page->json, ']');
-  json_write_int(page->json, "faults", page->faults);
-  json_write_int(page->json, "warnings", page->warnings);
-  json_write_close(page->json, '}');
-}
-
-struct everyone {
-  int ranks;
-  struct report *report;
-  struct comm_offset *offset;
-  char (*host)[DOCTOR_HOST];
-  int *node;
-};
-
-static void print_page(const struct doctor *doctor, const struct everyone *all)
-{
-  struct json_writer json = {.to = stdout};
-  struct page page = {.json = doctor->values->json ? &json : NULL};
-  const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
-  struct finding *mine = all->report[0].finding;
-  mine[START] = judge_start(all->ranks, launch_read());
-  mine[NODES] = judge_nodes(all->ranks, all->node, host);
-  mine[CLOCKS] = judge_clocks(all->offset, all->ranks, host);
-  begin_page(&page);
-  for (int line = 0; line < PLACES + doctor->places; line++) {
-    const struct finding merged =
-        doctor_merge(&mine[line], all->ranks, sizeof(struct report), host);
-    print_line(&page, &merged);
+  for (int line = 0; line < DOCTOR_LINES; line++) {
+    const struct finding finding =
+        doctor_merge((enum doctor_line)line, comm_ranks(doctor->comm), report);
+    if (!*finding.what)
+      continue;
+    n[finding.verdict]++;
+    print_finding(&finding, json);
   }
-  end_page(&page);
-  *doctor->exit_code = page.faults > 0;
-}
-
-/* The reports of all ranks, on rank 0; empty elsewhere. */
-static void free_everyone(struct everyone *all)
-{
-  mem_free(all->report);
-  mem_free(all->offset);
-  mem_free(all->host);
-  mem_free(all->node);
-}
-
-static enum status make_everyone(struct comm *comm, struct everyone *all)
-{
-  const int ranks = all->ranks = comm_ranks(comm);
-  if (comm_rank(comm) != 0)
-    return STATUS_OK;
-  enum status status = mem_new(MEM_META, ranks, &all->report);
-  if (!status)
-    status = mem_new(MEM_META, ranks, &all->offset);
-  if (!status)
-    status = mem_new(MEM_META, ranks, &all->host);
-  return status ? status : mem_new(MEM_META, ranks, &all->node);
-}
-
-/* Collective. */
-static enum status ask_everyone(struct doctor *doctor, struct everyone *all)
-{
-  enum status status = comm_agree(doctor->comm, make_everyone(doctor->comm, all));
-  if (!status)
-    status = comm_collect_bytes(doctor->comm, &doctor->mine, sizeof doctor->mine, all->report);
-  if (!status)
-    status = comm_collect_clocks(doctor->comm, all->offset);
-  for (int r = 0; !status && comm_rank(doctor->comm) == 0 && r < all->ranks; r++) {
-    memcpy(all->host[r], all->report[r].host, sizeof all->host[r]);
-    all->node[r] = all->report[r].node;
+  const int faults = n[VERDICT_FAULT], warnings = n[VERDICT_WARNING];
+  if (json) {
+    json_write_close(json, ']');
+    json_write_int(json, "faults", faults);
+    json_write_int(json, "warnings", warnings);
+    json_write_close(json, '}');
+  } else {
+    printf("%d fault%s, %d warning%s\n", faults, plural(faults), warnings, plural(warnings));
   }
+  return faults;
+}
+
+/* The reports of all ranks, on rank 0. The exit code is rank 0's alone: a launcher that sees
+ * another rank fail may end this one before its page is out. Collective. */
+static enum status report(struct doctor *doctor, int *exit_code)
+{
+  struct comm *comm = doctor->comm;
+  const bool prints = comm_rank(comm) == 0;
+  const int ranks = comm_ranks(comm);
+  struct doctor_report *all = NULL;
+  struct comm_offset *offset = NULL;
+  enum status status = mem_new(MEM_META, prints ? ranks : 0, &all);
+  if (!status)
+    status = mem_new(MEM_META, prints ? ranks : 0, &offset);
+  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_collect_bytes(comm, &doctor->mine, sizeof doctor->mine, all);
+  if (!status)
+    status = comm_collect_clocks(comm, offset);
+  if (!status && prints) {
+    doctor_judge_start(ranks, launch_read(), all->finding);
+    doctor_judge_job(ranks, all, offset, all->finding);
+    *exit_code = print_page(doctor, all) > 0;
+  }
+  mem_free(all);
+  mem_free(offset);
   return status;
 }
 
@@ -502,51 +372,38 @@ static enum status count_nodes(struct doctor *doctor)
   return status;
 }
 
-static void sign(struct report *mine, int node)
+static void sign(struct doctor_report *mine, int node)
 {
   mine->node = node;
   if (gethostname(mine->host, sizeof mine->host - 1) != 0)
     snprintf(mine->host, sizeof mine->host, "node of rank %d", node);
-  for (int line = 0; line < LINES; line++)
+  for (int line = 0; line < DOCTOR_LINES; line++)
     doctor_hide(mine->finding[line].text, sizeof mine->finding[line].text, getenv("HOME"),
                 getenv("USER"));
 }
 
-/* The exit code is rank 0's alone: a launcher that sees another rank fail may end this one before
- * its page is out. */
-static enum status examine(struct doctor *doctor)
-{
-  struct everyone all = {0};
-  enum status status = count_nodes(doctor);
-  if (status)
-    return status;
-  look_here(doctor);
-  status = look_at_places(doctor);
-  if (status)
-    return status;
-  if (doctor->named)
-    look_at_deck(doctor); /* last, because it binds this thread, as a run does */
-  sign(&doctor->mine, comm_node_leader(doctor->comm));
-  status = ask_everyone(doctor, &all);
-  if (!status && comm_rank(doctor->comm) == 0)
-    print_page(doctor, &all);
-  free_everyone(&all);
-  return status;
-}
-
 static enum status run(const struct arguments *arguments)
 {
+  struct comm *comm = arguments->comm;
   struct doctor *doctor = NULL;
-  enum status status =
-      comm_agree(arguments->comm, mem_alloc(MEM_META, sizeof *doctor, (void **)&doctor));
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &doctor));
   if (status)
     return status;
-  doctor->comm = arguments->comm;
+  doctor->comm = comm;
   doctor->values = arguments->values;
-  doctor->exit_code = arguments->exit_code;
   status = name_places(doctor, arguments);
   if (!status)
-    status = examine(doctor);
+    status = count_nodes(doctor);
+  if (!status) {
+    look_here(doctor);
+    status = look_at_places(doctor);
+  }
+  if (!status) {
+    if (arguments->words > 0)
+      look_at_deck(doctor); /* last, because it binds this thread, as a run does */
+    sign(&doctor->mine, comm_node_leader(comm));
+    status = report(doctor, arguments->exit_code);
+  }
   deck_destroy(&doctor->deck);
   mem_free(doctor->nvme);
   mem_free(doctor);

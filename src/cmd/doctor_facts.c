@@ -98,19 +98,19 @@ static enum status read_stripes(const char *dir, struct stripes *out)
   return status;
 }
 
-void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
+void doctor_disk_read(int64_t bytes, double seconds, struct doctor_disk *disk)
 {
   char *place = NULL;
-  *out = (struct doctor_disk){0};
-  if (read_stripes(dir, &out->stripes))
-    out->stripes = (struct stripes){.lustre = false}; /* training goes on, too */
-  if (file_system_read(dir, &out->system) || file_system_find_nearest(dir, &place)) {
-    snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write",
+  if (read_stripes(disk->dir, &disk->stripes))
+    disk->stripes = (struct stripes){.lustre = false}; /* training goes on, too */
+  if (file_system_read(disk->dir, &disk->system) || file_system_find_nearest(disk->dir, &place)) {
+    snprintf(disk->failure, sizeof disk->failure, "%.180s: use a folder that you may write",
              status_text());
     return;
   }
   /* A measurement does not fill up a disk that is nearly full. */
-  measure(place, bytes < out->system.free / 10 ? bytes : out->system.free / 10, seconds, out);
+  const int64_t most = disk->system.free / 10;
+  measure(place, bytes < most ? bytes : most, seconds, disk);
   mem_free(place);
 }
 

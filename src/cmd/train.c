@@ -106,8 +106,10 @@ static void say_how_to_continue(const struct arguments *arguments)
 /* Each of the launcher's tasks would train alone, in the same folder. */
 static enum status refuse_separate_tasks(const struct comm *comm)
 {
-  const struct finding start = judge_start(comm_ranks(comm), launch_read());
-  return start.verdict == VERDICT_OK ? STATUS_OK : status_set(STATUS_USAGE, "%s", start.text);
+  struct finding finding[DOCTOR_LINES] = {0};
+  doctor_judge_start(comm_ranks(comm), launch_read(), finding);
+  const struct finding *start = &finding[DOCTOR_START];
+  return start->verdict == VERDICT_OK ? STATUS_OK : status_set(STATUS_USAGE, "%s", start->text);
 }
 
 static enum status run(const struct arguments *arguments)

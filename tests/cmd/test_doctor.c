@@ -8,41 +8,240 @@
 #include <unistd.h>
 
 #include "cmd/doctor.h"
+#include "deck/options.h"
 #include "tests/rows.h"
 #include "tests/test.h"
 
-#define OK VERDICT_OK
-#define WARN VERDICT_WARNING
-#define FAULT VERDICT_FAULT
 #define GIB (INT64_C(1) << 30)
-#define MIB (INT64_C(1) << 20)
 
-/* `part` is in the text: of warnings and faults the cure. */
-static void is(struct finding finding, enum verdict verdict, const char *part)
+static void each(const char *section, rows_check *check)
 {
-  if (finding.verdict != verdict || !strstr(finding.text, part))
-    fail_msg("%s %s: %s; expected %s and '%s'", verdict_name(finding.verdict), finding.what,
-             finding.text, verdict_name(verdict), part);
+  rows_each("tests/cmd/doctor.txt", section, check);
 }
 
-TEST(builds)
+/* expected: a verdict, a blank and a part of the text, which of warnings and faults is the cure; a
+ * $ is the end of the text. -: no finding. */
+static void is(const struct finding *finding, const char *expected)
 {
-  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), OK,
-     "sluice 1.0, gcc -O2 -g, configured with no arguments");
-  is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), WARN, "CFLAGS='-O2 -g'");
-  is(judge_build("1.0", "gcc", "-O2 -O0", "no", ""), WARN, "not optimized");
-  is(judge_build("1.0", "gcc", "-O0 -O3", "no", ""), OK, "-O3");
-  is(judge_build("1.0", "gcc", "-O2", "address", ""), WARN, "without --enable-sanitizer");
+  char line[DOCTOR_TEXT + 16];
+  const char *part = strchr(expected, ' ');
+  const int verdict = part ? (int)(part - expected) : (int)strlen(expected);
+  snprintf(line, sizeof line, "%s %s$", *finding->what ? verdict_name(finding->verdict) : "-",
+           finding->text);
+  if ((int)strcspn(line, " ") != verdict || strncmp(line, expected, (size_t)verdict) != 0 ||
+      !strstr(line + verdict, part ? part + 1 : ""))
+    fail_msg("%s: %s; expected %s", finding->what, line, expected);
 }
 
-TEST(starts)
+/* --- facts --------------------------------------------------------------- */
+
+/* Two nodes of which nothing is wrong. */
+struct scene {
+  struct doctor_facts facts;
+  struct launch launch;
+  struct doctor_run run;
+  struct doctor_disk disk;
+};
+static const struct scene healthy = {
+    .facts = {.ranks = 8,
+              .local_ranks = 2,
+              .nodes = 2,
+              .version = "1.0",
+              .compiler = "gcc",
+              .flags = "-O2 -g",
+              .sanitizer = "no",
+              .configured = "",
+              .built_mpi = "Open MPI 4.1.4",
+              .built_nccl = "2.27.3",
+              .built_cudnn = "9.13.1",
+              .built_papi = "7.0.0",
+              .mpi = {"Open MPI 4.1.4", 3, 0, "ob1", "self tcp"},
+              .cuda = true,
+              .card = true,
+              .gpus = {13000, 12060, 22703, 91301, 12080, 2, "2 x GPU"},
+              .hdf5 = {"1.14.0", "1.14.0", true},
+              .machine = {"2.8", 2, 2, 64, 128, 16, 0, ""},
+              .events = 3,
+              .note = "",
+              .memlock = -1,
+              .shared_size = 8 * GIB,
+              .shared_free = 8 * GIB,
+              .memory_total = 512 * GIB,
+              .memory_available = 500 * GIB,
+              .memory_limit = -1},
+    .launch = {.told_by = "PMI_SIZE"},
+    .run = {.dir = "run", .need = 1, .free = 2},
+    .disk = {
+        .dir = "runs",
+        .shared = true,
+        .seen = true,
+        .system = {.type = "lustre", .reach = REACH_SHARED, .size = 1000 * GIB, .free = 900 * GIB},
+        .written = 256000000,
+        .seconds = 0.5}};
+
+/* clang-format off */
+#define AT(field) offsetof(struct scene, field), sizeof healthy.field
+static const struct key {
+  const char *name;
+  enum { INTEGER, REAL, TEXT, ARRAY } type;
+  size_t offset, size;
+} keys[] = {
+    {"ranks", INTEGER, AT(facts.ranks)},
+    {"local_ranks", INTEGER, AT(facts.local_ranks)},
+    {"nodes", INTEGER, AT(facts.nodes)},
+    {"flags", TEXT, AT(facts.flags)},
+    {"sanitizer", TEXT, AT(facts.sanitizer)},
+    {"configured", TEXT, AT(facts.configured)},
+    {"built_nccl", TEXT, AT(facts.built_nccl)},
+    {"built_papi", TEXT, AT(facts.built_papi)},
+    {"cray", TEXT, AT(facts.cray)},
+    {"tls", TEXT, AT(facts.tls)},
+    {"provider", TEXT, AT(facts.provider)},
+    {"mpi", ARRAY, AT(facts.mpi.version)},
+    {"thread_level", INTEGER, AT(facts.mpi.thread_level)},
+    {"aware", INTEGER, AT(facts.mpi.cuda)},
+    {"pml", ARRAY, AT(facts.mpi.messages)},
+    {"by", ARRAY, AT(facts.mpi.transports)},
+    {"ports", INTEGER, AT(facts.fabric.ports)},
+    {"active", INTEGER, AT(facts.fabric.active)},
+    {"slingshot", INTEGER, AT(facts.fabric.slingshot)},
+    {"slingshot_up", INTEGER, AT(facts.fabric.slingshot_up)},
+    {"net", ARRAY, AT(facts.fabric.text)},
+    {"cuda", INTEGER, AT(facts.cuda)},
+    {"card", INTEGER, AT(facts.card)},
+    {"asked", INTEGER, AT(facts.asked_net)},
+    {"plugin", ARRAY, AT(facts.net.plugin)},
+    {"lacks", ARRAY, AT(facts.net.lacks)},
+    {"chosen", ARRAY, AT(facts.net.chosen)},
+    {"driver", INTEGER, AT(facts.gpus.driver)},
+    {"runtime", INTEGER, AT(facts.gpus.runtime)},
+    {"nccl", INTEGER, AT(facts.gpus.nccl)},
+    {"cudnn", INTEGER, AT(facts.gpus.cudnn)},
+    {"cudnn_runtime", INTEGER, AT(facts.gpus.cudnn_runtime)},
+    {"gpus", INTEGER, AT(facts.gpus.gpus)},
+    {"backward", TEXT, AT(facts.lacks_backward)},
+    {"hdf5_built", ARRAY, AT(facts.hdf5.built)},
+    {"hdf5", ARRAY, AT(facts.hdf5.loaded)},
+    {"parallel", INTEGER, AT(facts.hdf5.parallel)},
+    {"cores", INTEGER, AT(facts.machine.cores)},
+    {"own_cores", INTEGER, AT(facts.machine.own_cores)},
+    {"quota", REAL, AT(facts.machine.quota)},
+    {"described", ARRAY, AT(facts.machine.described)},
+    {"events", INTEGER, AT(facts.events)},
+    {"note", TEXT, AT(facts.note)},
+    {"memlock", INTEGER, AT(facts.memlock)},
+    {"shared", INTEGER, AT(facts.shared_size)},
+    {"shared_free", INTEGER, AT(facts.shared_free)},
+    {"total", INTEGER, AT(facts.memory_total)},
+    {"available", INTEGER, AT(facts.memory_available)},
+    {"limit", INTEGER, AT(facts.memory_limit)},
+    {"tasks", INTEGER, AT(launch.tasks)},
+    {"refusal", TEXT, AT(run.refusal)},
+    {"need", INTEGER, AT(run.need)},
+    {"stopped", INTEGER, AT(run.stopped)},
+    {"everywhere", INTEGER, AT(disk.shared)},
+    {"seen", INTEGER, AT(disk.seen)},
+    {"type", ARRAY, AT(disk.system.type)},
+    {"reach", INTEGER, AT(disk.system.reach)},
+    {"in_memory", INTEGER, AT(disk.system.in_memory)},
+    {"one_writer", INTEGER, AT(disk.system.one_writer)},
+    {"disk_free", INTEGER, AT(disk.system.free)},
+    {"lustre", INTEGER, AT(disk.stripes.lustre)},
+    {"own", INTEGER, AT(disk.stripes.own)},
+    {"stripes", INTEGER, AT(disk.stripes.count)},
+    {"osts", INTEGER, AT(disk.stripes.osts)},
+    {"seconds", REAL, AT(disk.seconds)},
+    {"failure", ARRAY, AT(disk.failure)},
+};
+/* clang-format on */
+
+/* The text of the key outlives the scene. Numbers have the suffixes of decks. */
+static void set(struct scene *scene, const char *word)
 {
-  is(judge_start(1, (struct launch){0}), OK, "1 rank");
-  is(judge_start(1, (struct launch){.tasks = 1}), OK, "1 rank");
-  is(judge_start(8, (struct launch){.tasks = 8}), OK, "8 ranks");
-  is(judge_start(1, (struct launch){.tasks = 8, .told_by = "PMI_SIZE"}), FAULT,
-     "8 separate tasks (PMI_SIZE), each is rank 0 of 1: use the mpirun of");
+  const size_t length = strcspn(word, "=");
+  const char *value = word + length + 1;
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+    const struct key *key = &keys[k];
+    void *to = (char *)scene + key->offset;
+    if (strlen(key->name) != length || strncmp(key->name, word, length) != 0)
+      continue;
+    char *suffix = NULL;
+    const double number = strtod(value, &suffix);
+    int64_t scale = 1;
+    if (key->type == INTEGER) {
+      assert_true(options_parse_scale(suffix, true, &scale));
+      scale *= (int64_t)number;
+      memcpy(to, &scale, key->size); /* the low bytes of a little-endian machine */
+    } else if (key->type == REAL) {
+      memcpy(to, &number, sizeof number);
+    } else if (key->type == TEXT) {
+      memcpy(to, &value, sizeof(char *));
+    } else {
+      snprintf(to, key->size, "%s", value);
+    }
+    return;
+  }
+  fail_msg("there is no fact %s", word);
 }
+
+/* The line that `given` names, of a healthy job except for its facts: "GPUs; gpus=1; ranks=8". */
+static void check_facts(const char *given, const char *expected)
+{
+  struct scene scene = healthy;
+  struct finding finding[DOCTOR_LINES] = {0};
+  char words[ROWS_LONGEST], *next = words;
+  int line = 0;
+  snprintf(words, sizeof words, "%s", given);
+  const char *title = strsep(&next, ";");
+  while (next)
+    set(&scene, strsep(&next, ";") + 1);
+  doctor_judge(&scene.facts, finding);
+  doctor_judge_start(scene.facts.ranks, scene.launch, finding);
+  doctor_judge_run(&scene.run, finding);
+  doctor_judge_disk(0, scene.facts.nodes, &scene.disk, finding);
+  while (line < DOCTOR_LINES - 1 && strcmp(finding[line].what, title) != 0)
+    line++;
+  is(&finding[line], expected);
+}
+
+TEST(facts)
+{
+  each("facts", check_facts);
+}
+
+/* A finding that a library's refusal has left is kept. Texts that depend on the node are not
+ * compared. */
+TEST(findings)
+{
+  struct finding finding[DOCTOR_LINES] = {[DOCTOR_MPI] = {.what = "MPI", .text = "refused"}};
+  doctor_judge(&healthy.facts, finding);
+  is(&finding[DOCTOR_MPI], "ok refused");
+  for (int line = 0; line < DOCTOR_LINES; line++)
+    assert_int_equal(finding[line].common, line == DOCTOR_BUILD || line == DOCTOR_CUDA_AWARE ||
+                                               line == DOCTOR_NCCL || line == DOCTOR_CUDNN ||
+                                               line == DOCTOR_HDF5 || line == DOCTOR_PAPI);
+  assert_true(finding[DOCTOR_GPUS].amount == 2 && finding[DOCTOR_CORES].amount == 16);
+}
+
+/* The reason of a refusal is quoted in its own words, as far as a line has room. It is the same on
+ * all nodes. */
+TEST(refusals)
+{
+  char sentence[2 * DOCTOR_TEXT];
+  struct finding finding[DOCTOR_LINES] = {0};
+  memset(sentence, 'w', sizeof sentence - 1);
+  sentence[sizeof sentence - 1] = '\0';
+  doctor_judge_refusal(DOCTOR_DECK, "deck", NULL, "fits into memory", finding);
+  is(&finding[DOCTOR_DECK], "ok fits into memory");
+  assert_true(finding[DOCTOR_DECK].common);
+  doctor_judge_refusal(DOCTOR_DECK, "deck", "this build has no CUDA", "fits", finding);
+  is(&finding[DOCTOR_DECK], "fault this build has no CUDA");
+  assert_true(finding[DOCTOR_DECK].common);
+  doctor_judge_refusal(DOCTOR_DECK, "deck", sentence, "fits", finding);
+  is(&finding[DOCTOR_DECK], "fault wwww");
+}
+
+/* --- launchers ----------------------------------------------------------- */
 
 static void check_launcher(const char *given, const char *expected)
 {
@@ -63,139 +262,140 @@ TEST(launchers)
   const char *top = getenv("top_srcdir");
   char kept[512];
   snprintf(kept, sizeof kept, "%s", top ? top : ".");
-  rows_each("tests/cmd/doctor.txt", "launchers", check_launcher);
+  each("launchers", check_launcher);
   assert_int_equal(setenv("top_srcdir", kept, 1), 0);
+}
+
+/* --- several ranks ------------------------------------------------------- */
+
+enum { RANKS = 5 };
+static struct doctor_report report[RANKS];
+static struct comm_offset offset[RANKS];
+
+/* given: the host and the lowest rank of the node of each rank. */
+static void check_nodes(const char *given, const char *expected)
+{
+  struct finding finding[DOCTOR_LINES] = {0};
+  int ranks = 0, used = 0;
+  memset(report, 0, sizeof report);
+  while (sscanf(given, "%63s %d%n", report[ranks].host, &report[ranks].node, &used) == 2) {
+    given += used;
+    ranks++;
+  }
+  doctor_judge_job(ranks, report, offset, finding);
+  is(&finding[DOCTOR_NODES], expected);
 }
 
 TEST(nodes)
 {
-  static const char host[5][DOCTOR_HOST] = {"a", "a", "b", "b", "b"};
-  is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), OK, "2: a x 2, b x 2");
-  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}), OK,
-     "2: a x 2, b x 2");
-  is(judge_nodes(5, (int[]){0, 0, 2, 2, 2}, host), WARN, "--ntasks-per-node");
+  each("nodes", check_nodes);
 }
 
 /* Many names do not fit: the line is cut and stays a line. */
 TEST(many_nodes)
 {
   enum { NODES = 300 };
-  static char host[NODES][DOCTOR_HOST];
-  int node[NODES];
+  static struct doctor_report many[NODES];
+  static const struct comm_offset none[NODES];
+  struct finding finding[DOCTOR_LINES] = {0};
   for (int r = 0; r < NODES; r++) {
-    snprintf(host[r], sizeof host[r], "node%03d", r);
-    node[r] = r;
+    snprintf(many[r].host, sizeof many[r].host, "node%03d", r);
+    many[r].node = r;
   }
-  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), OK,
-     "300: node000 x 1, node001 x 1");
-  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), OK, "...");
+  doctor_judge_job(NODES, many, none, finding);
+  is(&finding[DOCTOR_NODES], "ok 300: node000 x 1, node001 x 1");
+  is(&finding[DOCTOR_NODES], "ok ...");
 }
 
-static const struct mpi_info library = {.version = "Open MPI 4.1.4",
-                                        .thread_level = 3,
-                                        .cuda = 0,
-                                        .messages = "ob1",
-                                        .transports = "self tcp"};
-static const struct comm_fabric no_fabric = {0},
-                                fabric = {.ports = 2,
-                                          .active = 1,
-                                          .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
-                                dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"},
-                                slingshot = {.slingshot = 2,
-                                             .slingshot_up = 1,
-                                             .text = "cxi0 up BS_200G, cxi1 down BS_200G"},
-                                dead_slingshot = {.slingshot = 1, .text = "cxi0 down BS_200G"};
-
-TEST(mpi_libraries)
+/* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and
+ * `back`. */
+static struct comm_echo echo(int64_t at, int64_t ahead, int64_t there, int64_t back)
 {
-  struct mpi_info single = library;
-  single.thread_level = 2;
-  is(judge_mpi(&library, "Open MPI 4.1.4"), OK, "threads multiple");
-  is(judge_mpi(&single, "Open MPI 4.1.4"), FAULT, "threads serialized: Sluice needs multiple");
-  is(judge_mpi(&library, "Open MPI 5.0.1"), WARN, "built with Open MPI 5.0.1: build it again");
+  return (struct comm_echo){
+      .sent = at, .answered = at + there + ahead, .received = at + there + back};
 }
 
-TEST(cuda_awareness)
+static void check_clocks(const struct comm_offset *clock, const char *expected)
 {
-  struct mpi_info aware = library, silent = library;
-  aware.cuda = 1;
-  silent.cuda = -1;
-  is(judge_cuda_aware(&aware, true, NULL, true), OK, "yes");
-  assert_true(!*judge_cuda_aware(&library, false, "1", true).what &&
-              !*judge_cuda_aware(&aware, false, "1", true).what);
-  is(judge_cuda_aware(&library, true, "0", true), WARN, "comm.backend=nccl");
-  is(judge_cuda_aware(&silent, true, NULL, true), WARN, "does not tell");
-  is(judge_cuda_aware(&aware, true, "1", true), WARN, "NCCL can hang; set it to 0");
-  is(judge_cuda_aware(&aware, true, "1", false), OK, "yes");
+  struct finding finding[DOCTOR_LINES] = {0};
+  for (int r = 0; r < 3; r++)
+    snprintf(report[r].host, sizeof report[r].host, "%c", 'a' + r);
+  doctor_judge_job(3, report, clock, finding);
+  is(&finding[DOCTOR_CLOCKS], expected);
 }
 
-TEST(transports)
+/* given: ns. The fastest echo takes 50 us, so its error is 25 us and its estimate off by
+ * (20 - 30) / 2 = -5 us. */
+static void check_ahead(const char *given, const char *expected)
 {
-  struct mpi_info ucx = library, silent = library;
-  snprintf(ucx.messages, sizeof ucx.messages, "ucx");
-  ucx.transports[0] = silent.messages[0] = '\0';
-  is(judge_transport(&library, &no_fabric, NULL, NULL, false, 4), OK, "ob1 over self tcp");
-  is(judge_transport(&library, &dead_fabric, NULL, NULL, false, 4), OK, "ob1 over self tcp");
-  is(judge_transport(&library, &fabric, NULL, NULL, false, 1), WARN, "--mca pml ucx");
-  is(judge_transport(&library, &fabric, NULL, NULL, false, 2), FAULT, "--mca pml ucx");
-  is(judge_transport(&ucx, &fabric, NULL, NULL, true, 2), OK, "ucx");
-  is(judge_transport(&silent, &fabric, "rc", NULL, true, 2), OK, "does not tell");
+  const int64_t now = INT64_C(1800000000) * 1000000000, ahead = strtoll(given, NULL, 10);
+  const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000),
+                                      echo(now + 20000000, ahead, 20000, 30000),
+                                      echo(now + 40000000, ahead, 50000, 900000)};
+  check_clocks((struct comm_offset[]){{0}, comm_clock_offset(samples, 3), {.error = -1}}, expected);
 }
 
-/* given: fields with | between them. */
-static void cut(const char *given, char field[3][64])
+/* An offset that lies within its error says nothing. */
+TEST(clocks)
 {
+  each("clocks", check_ahead);
+  check_clocks((struct comm_offset[]){{0}, {.error = -1}, {.error = -1}}, "ok one node");
+  check_clocks(
+      (struct comm_offset[]){{0}, {.seconds = 9, .error = 10}, {.seconds = 0.01, .error = 0.001}},
+      "ok c is 0.010000 s");
+}
+
+static bool common;
+
+/* given: host, verdict, amount and text of each rank, |. The text may be empty: no finding. */
+static void check_merge(const char *given, const char *expected)
+{
+  int ranks = 0, verdict, used;
+  memset(report, 0, sizeof report);
+  for (; *given; ranks++) {
+    struct finding *mine = &report[ranks].finding[DOCTOR_HDF5];
+    used = 0;
+    assert_int_equal(
+        sscanf(given, "%63s %d %lf %n", report[ranks].host, &verdict, &mine->amount, &used), 3);
+    given += used;
+    const size_t length = strcspn(given, "|");
+    snprintf(mine->text, sizeof mine->text, "%.*s", (int)length, given);
+    snprintf(mine->what, sizeof mine->what, "%s", length ? "HDF5" : "");
+    mine->verdict = (enum verdict)verdict;
+    mine->common = common;
+    given += length + (given[length] == '|');
+  }
+  const struct finding merged = doctor_merge(DOCTOR_HDF5, ranks, report);
+  is(&merged, expected);
+}
+
+TEST(merges)
+{
+  each("merges", check_merge);
+  common = true;
+  each("merges what should agree", check_merge);
+}
+
+/* given: text|HOME|USER; -: not known */
+static void check_hidden(const char *given, const char *expected)
+{
+  char field[3][64];
   for (int i = 0; i < 3; i++) {
     const size_t length = strcspn(given, "|");
     snprintf(field[i], sizeof field[i], "%.*s", (int)length, given);
     given += length + (given[length] == '|');
   }
+  doctor_hide(field[0], 32, strcmp(field[1], "-") != 0 ? field[1] : NULL,
+              strcmp(field[2], "-") != 0 ? field[2] : NULL);
+  assert_string_equal(field[0], expected);
 }
 
-/* expected: a verdict, a blank and a part of the text. */
-static void is_as(struct finding finding, const char *expected)
+TEST(hides_users)
 {
-  const size_t length = strcspn(expected, " ");
-  if (strncmp(verdict_name(finding.verdict), expected, length) != 0 ||
-      !strstr(finding.text, expected + length + 1))
-    fail_msg("%s: %s; expected %s", verdict_name(finding.verdict), finding.text, expected);
+  each("hides users", check_hidden);
 }
 
-static void check_slingshot(const char *given, const char *expected)
-{
-  char field[3][64];
-  struct mpi_info mpi = library;
-  cut(given, field);
-  snprintf(mpi.messages, sizeof mpi.messages, "%.20s", field[0]);
-  snprintf(mpi.transports, sizeof mpi.transports, "%.30s", field[1]);
-  const char *provider = strcmp(field[2], "-") ? field[2] : NULL;
-  is_as(judge_transport(&mpi, &slingshot, NULL, provider, true, 2), expected);
-}
-
-/* Open MPI reaches Slingshot by libfabric's provider cxi alone: every other choice is TCP, or may
- * be it. MPI libraries that name no transport are not judged. */
-TEST(transports_on_slingshot)
-{
-  rows_each("tests/cmd/doctor.txt", "transports on Slingshot", check_slingshot);
-}
-
-TEST(transports_to_gpus)
-{
-  static const struct {
-    const char *tls;
-    bool reaches;
-  } cases[] = {{"rc,sm", false}, {"^cuda_ipc", false},      {"", true},
-               {"all", true},    {"rc,sm,cuda_copy", true}, {"^tcp", true}};
-  struct mpi_info ucx = library, aware;
-  snprintf(ucx.messages, sizeof ucx.messages, "ucx");
-  aware = ucx;
-  aware.cuda = 1;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    is(judge_transport(&aware, &fabric, cases[i].tls, NULL, true, 2), cases[i].reaches ? OK : WARN,
-       cases[i].reaches ? "ucx" : "reaches a GPU: unset it, or add cuda_copy,cuda_ipc");
-  is(judge_transport(&aware, &fabric, "rc,sm", NULL, false, 2), OK, "ucx"); /* no GPU */
-  is(judge_transport(&ucx, &fabric, "rc,sm", NULL, true, 2), OK, "ucx");    /* copies on the host */
-}
+/* --- this machine -------------------------------------------------------- */
 
 /* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
 static void put(const char *root, const char *folder, const char *file, const char *text)
@@ -238,350 +438,24 @@ TEST(finds_a_card)
   assert_int_equal(system(path), 0);
 }
 
-/* --- the network --------------------------------------------------------- */
-
-TEST(fabrics)
-{
-  is(judge_fabric(&no_fabric), OK, "none");
-  is(judge_fabric(&fabric), OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
-  is(judge_fabric(&dead_fabric), WARN, "mlx5_0:1 DOWN; data go over TCP; check the cable");
-  is(judge_fabric(&slingshot), OK, "Slingshot, 1 of 2 ports active: cxi0 up BS_200G");
-  is(judge_fabric(&dead_slingshot), WARN, "cxi0 down BS_200G; data go over TCP");
-}
-
-/* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and
- * `back`. */
-static struct comm_echo echo(int64_t at, int64_t ahead, int64_t there, int64_t back)
-{
-  return (struct comm_echo){
-      .sent = at, .answered = at + there + ahead, .received = at + there + back};
-}
-
-static struct finding clocks_ahead(int64_t ahead)
-{
-  static const char host[3][DOCTOR_HOST] = {"a", "b", "b"};
-  const int64_t now = INT64_C(1800000000) * 1000000000;
-  const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000),
-                                      echo(now + 20000000, ahead, 20000, 30000),
-                                      echo(now + 40000000, ahead, 50000, 900000)};
-  const struct comm_offset offset[] = {{0}, comm_clock_offset(samples, 3), {.error = -1}};
-  return judge_clocks(offset, 3, host);
-}
-
-/* The fastest echo takes 50 us, so its error is 25 us and its estimate off by (20 - 30) / 2 = -5
- * us. */
-TEST(clocks)
-{
-  static const char host[2][DOCTOR_HOST] = {"a", "a"};
-  is(judge_clocks((struct comm_offset[]){{0}, {.error = -1}}, 2, host), OK, "one node");
-  is(clocks_ahead(0), OK, "of 2 nodes agree");
-  is(clocks_ahead(29000), OK, "of 2 nodes agree");
-  is(clocks_ahead(31000), OK, "b is 0.000026 s ahead of a (+- 0.000025)");
-  is(clocks_ahead(90000000), OK, "b is 0.089995 s ahead of a");
-  is(clocks_ahead(110000000), WARN, "ahead of a (+- 0.000025): start chronyd");
-  is(clocks_ahead(-110000000), WARN, "b is 0.110005 s behind a");
-  is(clocks_ahead(INT64_C(6000000000)), FAULT, "start chronyd");
-  is(clocks_ahead(INT64_C(-6000000000)), FAULT, "b is 6.000005 s behind a");
-}
-
-/* An offset that lies within its error says nothing. */
-TEST(doubtful_clocks)
-{
-  static const char host[3][DOCTOR_HOST] = {"a", "b", "c"};
-  is(judge_clocks((struct comm_offset[]){{0},
-                                         {.seconds = 9, .error = 10},
-                                         {.seconds = 0.01, .error = 0.001}},
-                  3, host),
-     OK, "c is 0.010000 s");
-}
-
-static const struct doctor_gpus two = {.cuda = true,
-                                       .card = true,
-                                       .driver = 13000,
-                                       .runtime = 12060,
-                                       .nccl = 22703,
-                                       .cudnn = 91301,
-                                       .cudnn_runtime = 12080,
-                                       .gpus = 2,
-                                       .names = "2 x GPU",
-                                       .nccl_built = "2.27.3",
-                                       .cudnn_built = "9.13.1"};
-
-TEST(gpus)
-{
-  struct doctor_gpus none = {.names = ""}, unused = {.card = true, .names = ""}, no_driver = two,
-                     no_card = two, old_driver = two, unseen = two, one = two;
-  no_driver.driver = no_card.driver = 0;
-  no_card.card = false;
-  old_driver.driver = 11080;
-  unseen.gpus = 0;
-  one.gpus = 1;
-  is(judge_gpus(&none, 1), OK, "without CUDA");
-  is(judge_gpus(&unused, 1), WARN, "--with-cuda");
-  is(judge_gpus(&two, 2), OK, "2 x GPU, CUDA 12.6, driver for 13.0");
-  is(judge_gpus(&two, 3), FAULT, "one rank per GPU");
-  is(judge_gpus(&one, 8), OK, "CUDA 12.6"); /* Slurm shows each rank its own */
-  is(judge_gpus(&no_driver, 1), WARN, "load NVIDIA's driver");
-  is(judge_gpus(&no_card, 1), OK, "none in this machine");
-  assert_true(!*judge_nccl(&no_card, 2).what && !*judge_cudnn(&no_card).what);
-  assert_true(doctor_uses_gpus(&two) && doctor_uses_gpus(&no_driver) &&
-              !doctor_uses_gpus(&no_card) && !doctor_uses_gpus(&none));
-  is(judge_gpus(&old_driver, 1), FAULT, "the driver runs up to 11.8: install a newer driver");
-  is(judge_gpus(&unseen, 1), WARN, "--gpus-per-task=1");
-}
-
-/* The reason of a refusal is quoted in its own words, as far as a line has room. It is the same on
- * all nodes. */
-TEST(decks)
-{
-  char sentence[2 * DOCTOR_TEXT];
-  memset(sentence, 'w', sizeof sentence - 1);
-  sentence[sizeof sentence - 1] = '\0';
-  is(judge_refusal("deck", NULL, "fits into memory"), OK, "fits into memory");
-  is(judge_refusal("deck", "this build has no CUDA", "fits"), FAULT, "this build has no CUDA");
-  is(judge_refusal("deck", sentence, "fits"), FAULT, "wwww");
-  assert_true(judge_refusal("deck", NULL, "").common && judge_refusal("data", "none", "").common);
-  is(judge_folder(NULL, "run", 1, 2, 0), OK, "run: free for a new run");
-  is(judge_folder(NULL, "run", 3, 2, 0), WARN, "make room, or choose another run.dir");
-  is(judge_folder(NULL, "run", 1, 2, 8), OK,
-     "run: holds a run that stopped after step 8: continue it with --resume auto");
-  is(judge_folder("run is in use", "run", 1, 2, 8), FAULT, "run is in use");
-}
-
-TEST(gpu_libraries)
-{
-  struct doctor_gpus none = {.names = ""}, without = two, older = two, newer = two, other = two,
-                     blackwell = two;
-  without.nccl = without.cudnn = 0;
-  older.nccl = 22605;
-  older.cudnn = 90800;
-  newer.nccl = 23001;
-  newer.cudnn = 100001;
-  other.cudnn_runtime = 13000;
-  assert_true(!*judge_nccl(&none, 2).what && !*judge_cudnn(&none).what);
-  is(judge_nccl(&two, 2), OK, "2.27.3");
-  is(judge_nccl(&newer, 2), OK, "2.30.1");
-  is(judge_nccl(&older, 2), WARN, "2.26.5 is loaded, older than 2.27.3");
-  is(judge_nccl(&without, 1), OK, "Cure: install libnccl-dev");
-  is(judge_nccl(&without, 2), WARN, "Cure: install libnccl-dev");
-  is(judge_cudnn(&two), OK, "9.13.1");
-  is(judge_cudnn(&newer), OK, "10.0.1");
-  is(judge_cudnn(&older), WARN, "9.8.0 is loaded, older than 9.13.1");
-  is(judge_cudnn(&without), WARN, "--with-cudnn"); /* or --with-cudnn-frontend */
-  blackwell.lacks_backward = "";
-  is(judge_cudnn(&blackwell), OK, "9.13.1");
-  blackwell.lacks_backward = "not supported on this GPU";
-  is(judge_cudnn(&blackwell), WARN,
-     "9.13.1 has no deterministic backward pass of attention for this GPU, so a plain kernel "
-     "computes "
-     "it, which is slow: load cuDNN 9.18 or later, which Blackwell needs (not supported on");
-  is(judge_cudnn(&other), FAULT, "is for CUDA 13, Sluice for CUDA 12");
-}
-
-static const struct comm_fabric *net_fabric;
-
-static void check_nccl_net(const char *given, const char *expected)
-{
-  char field[3][64];
-  cut(given, field);
-  is_as(judge_nccl_net(&(struct doctor_net){field[1], field[2], field[0]}, net_fabric), expected);
-}
-
-/* NCCL falls back to TCP in silence, so only its choice counts, and without it the plug-in. */
-TEST(nccl_networks)
-{
-  net_fabric = &no_fabric;
-  rows_each("tests/cmd/doctor.txt", "NCCL, no fabric", check_nccl_net);
-  net_fabric = &fabric;
-  rows_each("tests/cmd/doctor.txt", "NCCL, fabric", check_nccl_net);
-  net_fabric = &slingshot;
-  rows_each("tests/cmd/doctor.txt", "NCCL, slingshot", check_nccl_net);
-}
-
-TEST(libraries)
-{
-  is(judge_hdf5("1.10.8", "1.10.8", true), OK,
-     "1.10.8, parallel; a forged file can crash it (older than 1.14)");
-  is(judge_hdf5("1.13.3", "1.13.3", true), OK, "open only files that you trust");
-  assert_null(strstr(judge_hdf5("1.14.0", "1.14.0", true).text, "forged"));
-  is(judge_hdf5("1.10.8", "1.14.0", true), FAULT, "built with 1.10.8");
-  is(judge_hdf5("1.10.8", "1.10.8", false), FAULT, "parallel HDF5");
-  is(judge_counters("7.0.0", 3, ""), OK, "7.0.0, 3 counters");
-  is(judge_counters("7.0.0", 3, "no hardware counters"), WARN, "7.0.0: no hardware counters");
-  is(judge_counters("", 0, "configure with --with-papi"), WARN, "--with-papi");
-}
-
-TEST(cores)
-{
-  const struct topo_summary machine = {
-      .version = "2.8", .packages = 2, .nodes = 2, .cores = 64, .cpus = 128, .own_cores = 16};
-  struct topo_summary limited = machine, narrow = machine, ample = machine;
-  limited.quota = 4;
-  ample.quota = 16;
-  narrow.own_cores = 1;
-  is(judge_cores(&machine, 4), OK,
-     "2 packages, 2 NUMA nodes, 64 cores, 128 CPUs, of these 16 cores");
-  is(judge_cores(&ample, 4), OK, "hwloc 2.8");
-  is(judge_cores(&limited, 4), WARN, "the time of 4: raise");
-  is(judge_cores(&machine, 65), WARN, "start fewer");
-  is(judge_cores(&narrow, 4), WARN, "--cpus-per-task");
-  is(judge_cores(&narrow, 64), OK, "of these 1 core for");
-}
-
-TEST(locked_memory)
-{
-  is(judge_memlock(-1, &fabric, true), OK, "unlimited");
-  is(judge_memlock(8 * MIB, &no_fabric, false), OK, "8.00 MiB");
-  is(judge_memlock(8 * MIB, &dead_fabric, false), OK, "8.00 MiB");
-  is(judge_memlock(8 * MIB, &slingshot, false), OK, "8.00 MiB"); /* its driver has no limit */
-  is(judge_memlock(8 * MIB, &no_fabric, true), WARN, "LimitMEMLOCK=infinity");
-  is(judge_memlock(8 * MIB, &fabric, false), FAULT, "LimitMEMLOCK=infinity");
-  is(judge_memlock(GIB, &fabric, false), WARN, "LimitMEMLOCK=infinity");
-}
-
-TEST(shared_memory)
-{
-  is(judge_shared_memory(-1, -1, 1), FAULT, "mount a tmpfs");
-  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), OK, "8.00 GiB of 8.00 GiB free");
-  is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), WARN, "--shm-size");
-  is(judge_shared_memory(64 * MIB, 64 * MIB, 1), WARN, "--shm-size");
-  is(judge_shared_memory(64 * MIB, 64 * MIB, 2), FAULT, "--shm-size");
-}
-
-TEST(memory)
-{
-  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), OK, "500.00 GiB available of 512.00 GiB, no limit");
-  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), OK, "allow 256.00 GiB");
-  is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), WARN, "--mem=0");
-  is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), FAULT, "too little for 8 ranks");
-  is(judge_memory(512 * GIB, 7 * GIB, -1, 8), FAULT, "end what else runs there");
-  is(judge_memory(-1, 7 * GIB, -1, 8), WARN, "mount /proc");
-}
-
-TEST(disks)
-{
-  const struct doctor_disk disk = {
-      .system = {.type = "lustre", .reach = REACH_SHARED, .size = 1000 * GIB, .free = 900 * GIB},
-      .written = 256000000,
-      .seconds = 0.5};
-  struct doctor_disk slow = disk, tight = disk, full = disk, ram = disk, nfs = disk, broken = disk,
-                     own = disk, narrow = disk, wide = disk;
-  narrow.stripes = (struct stripes){.lustre = true, .own = true, .count = 1, .osts = 128};
-  wide.stripes = narrow.stripes;
-  wide.stripes.own = false; /* sluice train gives it more */
-  slow.seconds = 2.6;
-  own.system.reach = REACH_NODE;
-  tight.system.free = 19 * GIB;
-  full.system.free = GIB / 2;
-  ram.system.in_memory = nfs.system.one_writer = true;
-  snprintf(nfs.system.type, sizeof nfs.system.type, "nfs");
-  snprintf(broken.failure, sizeof broken.failure, "cannot make a file: use another folder");
-  is(judge_disk("runs", &disk, true, true, 4), OK,
-     "runs (lustre): wrote 512.0 MB/s while the other nodes did, 900.00 GiB free of 1000.00 GiB");
-  is(judge_disk("runs", &disk, true, false, 4), FAULT, "file system that all nodes share");
-  is(judge_disk("nvme", &own, false, false, 4), OK, "512.0 MB/s");
-  is(judge_disk("nvme", &disk, false, false, 4), WARN,
-     "all nodes share it, and every step waits for it; set tiers.nvme to");
-  is(judge_disk("runs", &slow, true, true, 1), WARN,
-     "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
-  is(judge_disk("runs", &tight, true, true, 1), WARN, "room for few checkpoints");
-  is(judge_disk("runs", &full, true, true, 1), FAULT, "no room for checkpoints");
-  is(judge_disk("runs", &ram, true, true, 1), WARN, "lies in memory");
-  is(judge_disk("runs", &nfs, true, true, 1), OK, "nfs");
-  is(judge_disk("runs", &nfs, true, true, 2), WARN, "nfs is not made for one file");
-  is(judge_disk("runs", &narrow, true, true, 1), WARN,
-     "runs (lustre, a file on 1 of 128 OSTs): wrote 512.0 MB/s, 900.00 GiB free of 1000.00 GiB: "
-     "somebody gave it one stripe, which sluice train leaves; set more: lfs setstripe -c 32 -S 4M");
-  is(judge_disk("runs", &wide, true, true, 1), OK, "1 of 128 OSTs");
-  is(judge_disk("runs", &broken, true, true, 1), FAULT, "runs: cannot make a file");
-}
-
 /* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder
  * holds before and after. */
 TEST(reads_a_disk)
 {
   char dir[] = "/tmp/sluice-doctor-XXXXXX", below[64];
-  struct doctor_disk disk;
+  struct doctor_disk disk = {.dir = below}, short_one = {.dir = dir}, proc = {.dir = "/proc"};
   assert_non_null(mkdtemp(dir));
   snprintf(below, sizeof below, "%s/a/b", dir);
-  doctor_disk_read(below, 9 << 20, 60, &disk);
+  doctor_disk_read(9 << 20, 60, &disk);
   assert_string_equal(disk.failure, "");
   assert_int_equal(disk.written, 8 << 20); /* whole pieces of 4 MiB */
   assert_true(disk.seconds > 0 && disk.system.free > 0 && disk.system.size >= disk.system.free &&
               *disk.system.type);
-  doctor_disk_read(dir, 1 << 30, 1e-9, &disk);
-  assert_int_equal(disk.written, 4 << 20); /* the first piece shows that time is up */
-  assert_int_equal(rmdir(dir), 0);         /* nothing was left in it */
-  doctor_disk_read("/proc", 9 << 20, 60, &disk);
-  assert_non_null(strstr(disk.failure, "use a folder that you may write"));
-}
-
-/* Fields of a rank on both sides of its finding. */
-struct rank {
-  int other;
-  struct finding finding;
-};
-
-static struct finding merge(int ranks, const struct rank *rank, const char (*host)[DOCTOR_HOST])
-{
-  return doctor_merge(&rank->finding, ranks, sizeof *rank, host);
-}
-
-TEST(merges)
-{
-  static const char host[3][DOCTOR_HOST] = {"a", "b", "b"}, alone[3][DOCTOR_HOST] = {"a", "a", "a"};
-  struct rank rank[3] = {0};
-  assert_string_equal(merge(3, rank, host).what, ""); /* no rank reports */
-  for (int r = 0; r < 3; r++)
-    rank[r].finding = (struct finding){.what = "disk", .text = "fast", .amount = 100};
-  is(merge(3, rank, host), OK, "fast");
-  assert_string_equal(merge(3, rank, host).text, "fast");
-  rank[1].finding = (struct finding){
-      .what = "disk", .text = "slower", .amount = 90}; /* the least of the same verdict */
-  assert_string_equal(merge(3, rank, host).text, "slower [b]");
-  assert_string_equal(merge(3, rank, alone).text, "slower");
-  rank[0].finding = (struct finding){.what = "disk",
-                                     .text = "slow",
-                                     .amount = 200,
-                                     .verdict = WARN}; /* the worse verdict before the least */
-  is(merge(3, rank, host), WARN, "slow [a]");
-  rank[2].finding = (struct finding){.what = "disk", .text = "gone", .verdict = FAULT};
-  is(merge(3, rank, host), FAULT, "gone [b]");
-  rank[2].finding =
-      (struct finding){.text = "not of a rank that has nothing to say", .verdict = FAULT};
-  is(merge(3, rank, host), WARN, "slow [a]");
-}
-
-TEST(merges_what_ought_to_agree)
-{
-  static const char host[2][DOCTOR_HOST] = {"a", "b"};
-  struct rank rank[2] = {{.finding = {.what = "HDF5", .text = "1.10.8", .common = true}},
-                         {.finding = {.what = "HDF5", .text = "1.10.8", .common = true}}};
-  is(merge(2, rank, host), OK, "1.10.8");
-  snprintf(rank[1].finding.text, sizeof rank[1].finding.text, "1.14.0");
-  is(merge(2, rank, host), WARN, "install the same on all: 1.10.8 [a]; 1.14.0 [b]");
-  rank[1].finding.verdict = FAULT;
-  is(merge(2, rank, host), FAULT, "1.14.0 [b]; 1.10.8 [a]");
-}
-
-static void hides(const char *text, const char *home, const char *user, const char *expected)
-{
-  char line[32];
-  snprintf(line, sizeof line, "%s", text);
-  doctor_hide(line, sizeof line, home, user);
-  assert_string_equal(line, expected);
-}
-
-TEST(hides_users)
-{
-  hides("in /home/eve/runs, /home/eve", "/home/eve", "eve", "in ~/runs, ~");
-  hides("/scratch/eve/runs /data/eve", "/home/eve", "eve", "/scratch/USER/runs /data/USER");
-  hides("/home/evelyn /eve2 steve eve", "/home/eve", "eve", "/home/evelyn /eve2 steve eve");
-  hides("'--prefix=/home/eve'", "/home/eve", NULL, "'--prefix=~'");
-  hides("/mnt/home/eve", "/home/eve", "", "/mnt/home/eve");
-  hides("/a/b", "/", "root", "/a/b");
-  hides("/a/e/bbbbbbbbbbbbbbbbbbbbbbbbb", NULL, "e", "/a/USER/bbbbbbbbbbbbbbbbbbbbbbb");
-  hides("/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e", NULL, "e", "/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e");
+  doctor_disk_read(1 << 30, 1e-9, &short_one);
+  assert_int_equal(short_one.written, 4 << 20); /* the first piece shows that time is up */
+  assert_int_equal(rmdir(dir), 0);              /* nothing was left in it */
+  doctor_disk_read(9 << 20, 60, &proc);
+  assert_non_null(strstr(proc.failure, "use a folder that you may write"));
 }
 
 TEST_MAIN(NULL, NULL)
