@@ -16,7 +16,7 @@ struct checkpoint_meta {
   int64_t ranks;       /* that wrote it */
   int64_t local_ranks; /* of each of their nodes; 0: not known */
   uint64_t seed;
-  uint64_t run;             /* id of the run that wrote it; 0: none. Not read with the others */
+  uint64_t run;             /* id of the run that wrote it; 0: none */
   struct token_stream data; /* the training data */
   char compute[16];         /* type that the steps were computed in, "" if not known */
   char *deck;               /* the resolved deck as YAML */
@@ -69,8 +69,9 @@ enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean
                                   checkpoint_use *use, void *arg, char **path_out);
 /* The newest that verifies, for a caller that reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
-/* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
-enum status checkpoint_count(const char *dir, int64_t *n);
+/* Number of step-*.h5 files in the folder. 0 if there is no folder. `clean`: remove unfinished
+ * saves. Local. */
+enum status checkpoint_count(const char *dir, bool clean, int64_t *n);
 /* Renames every step-N.h5 with N > step to step-N.h5.stale, or step-N.h5.stale-2 and so on if there
  * is such a file. These are ignored from then on. For a run that continues from `step` and must not
  * meet checkpoints of another history. Rank 0 acts. Collective. */

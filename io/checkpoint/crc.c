@@ -14,7 +14,7 @@
 #include "base/progress.h"
 #include "io/checkpoint/private.h"
 
-enum { PART_BYTES = 16 << 20, WORDS = sizeof(struct checkpoint_piece) / sizeof(int64_t) };
+enum { WORDS = sizeof(struct checkpoint_piece) / sizeof(int64_t) };
 
 /* Ascending in t. */
 static int home_of(int64_t t, int64_t n, int ranks)
@@ -52,25 +52,20 @@ static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n
   size_t ranks = (size_t)exchange->ranks;
   enum status status = mem_new(MEM_IO, 4 * ranks, &exchange->send_count);
   status = comm_agree(comm, status);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   exchange->send_at = exchange->send_count + ranks;
   exchange->recv_count = exchange->send_at + ranks;
   exchange->recv_at = exchange->recv_count + ranks;
   for (int64_t i = 0; i < n; i++)
     exchange->send_count[home_of(pieces[i].tensor, tensors, exchange->ranks)] += WORDS;
-  status = comm_mpi_check(
-      MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT, mpi),
-      "MPI_Alltoall");
-  if (status == STATUS_OK)
-    status = count_received(exchange);
-  status = comm_agree(comm, status);
-  if (status != STATUS_OK)
-    return status;
-  return comm_mpi_check(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T,
-                                      exchange->received, exchange->recv_count, exchange->recv_at,
-                                      MPI_INT64_T, mpi),
-                        "MPI_Alltoallv");
+  status = COMM_MPI(MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT,
+                                 mpi))
+               ?: count_received(exchange);
+  return comm_agree(comm, status)
+             ?: COMM_MPI(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T,
+                                       exchange->received, exchange->recv_count, exchange->recv_at,
+                                       MPI_INT64_T, mpi));
 }
 
 static int compare_pieces(const void *left, const void *right)
@@ -119,7 +114,7 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
     return status_set(STATUS_UNSUPPORTED, "a checkpoint holds at most 2^30 tensors");
   struct exchange exchange = {.ranks = comm_ranks(comm)};
   enum status status = exchange_pieces(comm, table->n, n, pieces, &exchange);
-  if (status == STATUS_OK) {
+  if (!status) {
     if (exchange.n > 0)
       qsort(exchange.received, (size_t)exchange.n, sizeof *exchange.received, compare_pieces);
     int rank = comm_rank(comm);
@@ -148,27 +143,10 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
       (unsigned long long)crc);
 }
 
-static enum status crc_of_range(hid_t file, const char *name, struct layout_range range,
-                                char *buffer, int64_t *crc)
+/* Takes what was read, whose CRC is all that is wanted. */
+static enum status drop(const struct io_tensor *tensor, struct layout_range piece, void *data)
 {
-  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(file, name, &dataset);
-  uLong sum = 0;
-  if (status != STATUS_OK)
-    return status;
-  int64_t size = (int64_t)dtype_size(dataset.type), most = PART_BYTES / size;
-  for (int64_t at = range.begin; at < range.end && status == STATUS_OK;) {
-    struct layout_range part = {at, range.end - at > most ? at + most : range.end};
-    status = hdf5_read(&dataset, part, buffer);
-    progress_add();
-    if (status == STATUS_OK)
-      sum = crc32_z(sum, (const unsigned char *)buffer, (size_t)((part.end - part.begin) * size));
-    at = part.end;
-  }
-  status = hdf5_close(dataset.id, status);
-  if (status != STATUS_OK)
-    return status_prefix(status, "dataset %s", name);
-  *crc = (int64_t)sum;
+  (void)tensor, (void)piece, (void)data;
   return STATUS_OK;
 }
 
@@ -184,27 +162,28 @@ static enum status crc_of_share(struct comm *comm, hid_t file, const struct chec
 {
   int64_t total = 0, before = 0, rank = comm_rank(comm), ranks = comm_ranks(comm);
   for (int64_t t = 0; t < table->n; t++)
-    total += is_wanted(wanted, t)
-                 ? table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type)
-                 : 0;
+    total += is_wanted(wanted, t) ? checkpoint_entry_bytes(&table->entry[t]) : 0;
   int64_t first = (int64_t)((__int128)total * rank / ranks),
           last = (int64_t)((__int128)total * (rank + 1) / ranks);
-  char *buffer = NULL;
-  enum status status = mem_new(MEM_IO, PART_BYTES, &buffer);
-  for (int64_t t = 0; t < table->n && status == STATUS_OK; t++) {
+  void *buffer = NULL;
+  bool not_taken;
+  enum status status = mem_alloc(MEM_IO, (size_t)checkpoint_piece_bytes, &buffer);
+  for (int64_t t = 0; t < table->n && !status; t++) {
+    const struct checkpoint_entry *entry = &table->entry[t];
     if (!is_wanted(wanted, t))
       continue;
-    int64_t size = (int64_t)dtype_size((enum dtype)table->entry[t].type),
-            elements = table->entry[t].elements;
+    int64_t size = (int64_t)dtype_size((enum dtype)entry->type);
     int64_t begin = first > before ? (first - before + size - 1) / size : 0,
             end = last > before ? (last - before + size - 1) / size : 0;
-    struct checkpoint_piece piece = {
-        .tensor = t, .begin = begin, .end = end < elements ? end : elements};
-    before += elements * size;
+    struct io_tensor part = {.type = (enum dtype)entry->type,
+                             .range = {begin, end < entry->elements ? end : entry->elements},
+                             .move = drop};
+    struct checkpoint_piece piece = {.tensor = t, .begin = part.range.begin, .end = part.range.end};
+    before += entry->elements * size;
     if (piece.begin >= piece.end)
       continue;
-    status = crc_of_range(file, checkpoint_table_name(table, t),
-                          (struct layout_range){piece.begin, piece.end}, buffer, &piece.crc);
+    status = checkpoint_read_tensor(file, checkpoint_table_name(table, t), &part, buffer,
+                                    &piece.crc, &not_taken);
     pieces[(*n)++] = piece;
   }
   mem_free(buffer);
@@ -216,15 +195,11 @@ enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
 {
   struct checkpoint_piece *pieces = NULL;
   int64_t *sums = NULL, n = 0;
-  enum status status = mem_new(MEM_IO, table->n, &pieces);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_IO, 2 * (size_t)table->n, &sums);
-  if (status == STATUS_OK)
-    status = crc_of_share(comm, file, table, wanted, pieces, &n);
-  status = comm_agree(comm, status);
-  if (status == STATUS_OK)
-    status = checkpoint_crc_combine(comm, table, n, pieces, false, sums);
-  for (int64_t t = 0; t < table->n && status == STATUS_OK; t++)
+  enum status status = mem_new(MEM_IO, table->n, &pieces)
+                       ?: mem_new(MEM_IO, 2 * (size_t)table->n, &sums)
+                       ?: crc_of_share(comm, file, table, wanted, pieces, &n);
+  status = comm_agree(comm, status) ?: checkpoint_crc_combine(comm, table, n, pieces, false, sums);
+  for (int64_t t = 0; t < table->n && !status; t++)
     if (is_wanted(wanted, t))
       status = checkpoint_crc_compare(table, t, sums[2 * t]);
   mem_free(pieces);

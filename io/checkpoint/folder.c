@@ -2,7 +2,6 @@
  * checkpoints of another history. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
+#include "io/text/file.h"
 #include "io/text/scratch.h"
 
 #define NAME_FORMAT "step-%08lld.h5"
@@ -56,41 +56,39 @@ static bool is_unfinished(const char *name)
   return parse_name(file, &step);
 }
 
-static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **steps, int64_t *n)
+static enum status scan(const char *dir, bool clean, int64_t **steps, int64_t *n)
 {
   int64_t room = 0, step;
   enum status status = STATUS_OK;
+  DIR *folder = opendir(dir);
+  if (!folder)
+    return errno == ENOENT
+               ? STATUS_OK
+               : status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
   errno = 0; /* because only errno distinguishes the end from a failure */
-  for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
+  for (struct dirent *item; !status && (item = readdir(folder)); errno = 0) {
     if (clean && is_unfinished(item->d_name)) {
       scratch_clear(dir, item->d_name);
-    } else if (steps && parse_name(item->d_name, &step)) {
+    } else if (parse_name(item->d_name, &step)) {
       status = mem_grow(MEM_META, (void **)steps, &room, *n + 1, sizeof **steps);
-      if (status == STATUS_OK)
+      if (!status)
         (*steps)[(*n)++] = step;
     }
   }
-  if (status == STATUS_OK && errno != 0)
+  if (!status && errno != 0)
     status = status_set(STATUS_IO, "cannot list the folder %s: %s", dir, strerror(errno));
+  closedir(folder); /* was only read */
   return status;
 }
 
 enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n)
 {
   int64_t *list = NULL, count = 0;
-  DIR *folder = opendir(dir);
-  if (!folder && errno != ENOENT)
-    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
-  if (folder) {
-    enum status status = scan(folder, dir, clean, steps ? &list : NULL, &count);
-    closedir(folder); /* was only read */
-    if (status != STATUS_OK) {
-      mem_free(list);
-      return status;
-    }
+  const enum status status = scan(dir, clean, &list, &count);
+  if (status) {
+    mem_free(list);
+    return status;
   }
-  if (!steps)
-    return STATUS_OK;
   if (count > 1)
     qsort(list, (size_t)count, sizeof *list, compare_steps);
   *steps = list;
@@ -98,25 +96,12 @@ enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps,
   return STATUS_OK;
 }
 
-enum status checkpoint_count(const char *dir, int64_t *n)
+enum status checkpoint_count(const char *dir, bool clean, int64_t *n)
 {
   int64_t *steps = NULL;
   *n = 0;
-  const enum status status = checkpoint_folder_scan(dir, false, &steps, n);
+  const enum status status = checkpoint_folder_scan(dir, clean, &steps, n);
   mem_free(steps);
-  return status;
-}
-
-static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
-{
-  enum status status = comm_broadcast(comm, n, sizeof *n, 0);
-  if (status != STATUS_OK)
-    return status;
-  if (comm_rank(comm) != 0)
-    status = mem_new(MEM_META, *n, steps);
-  status = comm_agree(comm, status);
-  if (status == STATUS_OK && *n > 0)
-    status = comm_broadcast(comm, *steps, *n * (int64_t)sizeof **steps, 0);
   return status;
 }
 
@@ -133,29 +118,27 @@ static enum status refuse_all(const char *dir, int64_t n, bool resumes)
                     status_text());
 }
 
-/* Newest first. A damaged file is skipped, any other failure ends the search. */
-static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n,
-                              bool resumes, checkpoint_use *use, void *arg, char **path_out)
+/* A damaged file is skipped: *path_out stays NULL. Any other failure ends the search. */
+static enum status try_step(struct comm *comm, const char *dir, int64_t step, checkpoint_use *use,
+                            void *arg, char **path_out)
 {
-  for (int64_t i = n - 1; i >= 0; i--) {
-    char *path = checkpoint_folder_path(dir, steps[i]);
-    enum status status = comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY);
-    bool damaged = false;
-    if (status == STATUS_OK)
-      status = use(arg, path, &damaged);
-    if (status == STATUS_OK) {
-      *path_out = path;
-      return STATUS_OK;
-    }
-    mem_free(path);
-    if (!damaged || (status != STATUS_INPUT && status != STATUS_IO))
-      return status;
-    if (comm_rank(comm) == 0)
-      log_warn("skipped a checkpoint: %s", status_text());
+  bool damaged = false;
+  char *path = checkpoint_folder_path(dir, step);
+  const enum status status =
+      comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY) ?: use(arg, path, &damaged);
+  if (!status) {
+    *path_out = path;
+    return STATUS_OK;
   }
-  return n > 0 ? refuse_all(dir, n, resumes) : STATUS_OK;
+  mem_free(path);
+  if (!damaged || (status != STATUS_INPUT && status != STATUS_IO))
+    return status;
+  if (comm_rank(comm) == 0)
+    log_warn("skipped a checkpoint: %s", status_text());
+  return STATUS_OK;
 }
 
+/* Newest first. Rank 0 has the list. */
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean,
                                   checkpoint_use *use, void *arg, char **path_out)
 {
@@ -163,12 +146,14 @@ enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean
   *path_out = NULL;
   enum status status = comm_agree(
       comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, clean, &steps, &n) : STATUS_OK);
-  if (status == STATUS_OK)
-    status = share_steps(comm, &steps, &n);
-  if (status == STATUS_OK)
-    status = try_newest(comm, dir, steps, n, clean, use, arg, path_out);
+  status = status ?: comm_broadcast(comm, &n, sizeof n, 0);
+  for (int64_t i = n - 1; i >= 0 && !status && !*path_out; i--) {
+    int64_t step = steps ? steps[i] : 0;
+    status = comm_broadcast(comm, &step, sizeof step, 0)
+                 ?: try_step(comm, dir, step, use, arg, path_out);
+  }
   mem_free(steps);
-  return status;
+  return status || *path_out || n == 0 ? status : refuse_all(dir, n, clean);
 }
 
 static enum status verify(void *arg, const char *path, bool *damaged)
@@ -198,23 +183,11 @@ static enum status rename_stale(const char *dir, int64_t step)
 {
   char *path = checkpoint_folder_path(dir, step), *stale = path ? stale_name(path) : NULL;
   enum status status = stale ? STATUS_OK : STATUS_MEMORY;
-  if (status == STATUS_OK && rename(path, stale) != 0)
+  if (!status && rename(path, stale) != 0)
     status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
+  status = status ?: file_sync_folder_of(stale);
   mem_free(stale);
   mem_free(path);
-  return status;
-}
-
-static enum status sync_folder(const char *dir)
-{
-  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool done = fd >= 0 &&
-              (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has no such thing */
-  enum status status = done ? STATUS_OK
-                            : status_set(STATUS_IO, "cannot flush the folder %s to the disk: %s",
-                                         dir, strerror(errno));
-  if (fd >= 0)
-    close(fd); /* was only read */
   return status;
 }
 
@@ -223,18 +196,16 @@ static enum status set_aside(const char *dir, int64_t after)
 {
   int64_t *steps = NULL, n = 0, aside = 0;
   enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
-  for (int64_t i = n - 1; i >= 0 && steps[i] > after && status == STATUS_OK; i--) {
+  for (int64_t i = n - 1; i >= 0 && steps[i] > after && !status; i--) {
     status = rename_stale(dir, steps[i]);
-    if (status == STATUS_OK)
-      aside++;
+    aside += !status;
   }
   mem_free(steps);
-  if (aside == 0)
-    return status;
-  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale, which stay until you "
-           "delete them",
-           dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
-  return status == STATUS_OK ? sync_folder(dir) : status;
+  if (aside > 0)
+    log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale, which stay until you "
+             "delete them",
+             dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
+  return status;
 }
 
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step)
@@ -247,9 +218,8 @@ static bool is_of_run(const char *path, uint64_t run)
 {
   uint64_t writer = 0;
   hid_t file = H5I_INVALID_HID;
-  enum status status = hdf5_open(path, false, &file);
-  if (!status)
-    status = hdf5_get_number(file, "run", DTYPE_U64, &writer);
+  const enum status status =
+      hdf5_open(path, false, &file) ?: hdf5_get_number(file, "run", DTYPE_U64, &writer);
   return !hdf5_close(file, status) && writer == run;
 }
 
@@ -273,7 +243,7 @@ static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int6
 {
   int64_t *steps = NULL, n = 0, left = keep - (saved >= 0);
   enum status status = keep > 0 ? checkpoint_folder_scan(dir, false, &steps, &n) : STATUS_OK;
-  for (int64_t i = n - 1; i >= 0 && status == STATUS_OK; i--)
+  for (int64_t i = n - 1; i >= 0 && !status; i--)
     if (steps[i] != saved)
       status =
           keep_or_remove(dir, steps[i], keep_every > 0 && steps[i] % keep_every == 0, run, &left);

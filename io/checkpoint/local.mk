@@ -5,6 +5,7 @@ io_checkpoint_libcheckpoint_a_SOURCES = \
 	io/checkpoint/crc.c \
 	io/checkpoint/folder.c \
 	io/checkpoint/load.c \
+	io/checkpoint/meta.c \
 	io/checkpoint/private.h \
 	io/checkpoint/save.c \
 	io/checkpoint/show.c \

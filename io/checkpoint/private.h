@@ -22,7 +22,10 @@ struct checkpoint_table {
 };
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i);
 void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text,
-                           size_t size);                              /* "2 x 3" */
+                           size_t size); /* "2 x 3" */
+bool checkpoint_entry_alike(const struct checkpoint_entry *a,
+                            const struct checkpoint_entry *b); /* in type and shape */
+int64_t checkpoint_entry_bytes(const struct checkpoint_entry *entry);
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table); /* of all tensors */
 /* Made from the caller's tensors, in their order, with crc 0. Names, shapes and ranges are checked.
  * Local. */
@@ -38,16 +41,9 @@ int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *
 enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *table);
 void checkpoint_table_free(struct checkpoint_table *table); /* takes a zeroed one */
 
-/* Attributes of a file that describe its training data. */
-struct checkpoint_number {
-  const char *name;
-  enum dtype type;
-  void *value;
-};
-enum { CHECKPOINT_DATA_NUMBERS = 5 };
-void checkpoint_data_numbers(struct token_stream *data,
-                             struct checkpoint_number out[CHECKPOINT_DATA_NUMBERS]);
-
+/* Metadata of a file that is not complete yet. Local. */
+enum status checkpoint_meta_write(hid_t file, const struct checkpoint_meta *meta, int64_t ranks,
+                                  int64_t tensors);
 /* Metadata from an open file, which must be a complete checkpoint of this format. Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 
@@ -63,6 +59,11 @@ extern int64_t checkpoint_piece_bytes,
     checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
+
+/* The tensor's range from an open file, through `buffer` if the tensor is moved. *crc, if not NULL:
+ * of what was read. *not_taken: the failure is that of tensor->move. Local. */
+enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io_tensor *tensor,
+                                   void *buffer, int64_t *crc, bool *not_taken);
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
 struct checkpoint_piece {

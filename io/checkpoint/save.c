@@ -94,14 +94,11 @@ static bool writes(const struct io_tensor *tensor)
 
 static enum status prepare(struct save *save)
 {
-  enum status status = checkpoint_table_from(save->n, save->tensors, &save->table);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_IO, save->n, &save->pieces);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_IO, 2 * (size_t)save->n, &save->sums);
-  if (status == STATUS_OK)
-    status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
-  if (status != STATUS_OK)
+  const enum status status = checkpoint_table_from(save->n, save->tensors, &save->table)
+                             ?: mem_new(MEM_IO, save->n, &save->pieces)
+                             ?: mem_new(MEM_IO, 2 * (size_t)save->n, &save->sums)
+                             ?: checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
+  if (status)
     return status;
   save->final =
       save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
@@ -142,29 +139,47 @@ static enum status check_same(struct save *save)
                          sizeof words);
 }
 
-/* The bytes of a piece: in place, or filled into the buffer. */
-static enum status get_piece(const struct save *save, const struct io_tensor *tensor,
-                             struct layout_range piece, const void **data)
+/* Every rank's bytes reach the disk from the node that holds them. */
+static enum status bring_to_disk(struct save *save)
 {
-  atomic_fetch_add(&moves, 1);
-  *data = checkpoint_piece_memory(tensor, piece, save->buffer);
-  return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
+  now_at(&flushing);
+  save->written = 0;
+  return file_sync(save->scratch.file);
 }
 
-static enum status find_checksum(const struct save *save, const struct io_tensor *tensor,
-                                 int64_t *crc)
+/* Called while data are written, not only at the end. A node may write hundreds of GB, and a
+ * watchdog sees no progress within one call. */
+static enum status count_written(struct save *save, int64_t bytes)
+{
+  save->written += bytes;
+  if (save->written < checkpoint_flush_bytes)
+    return STATUS_OK;
+  const enum status status = bring_to_disk(save);
+  now_at(&writing);
+  return status;
+}
+
+/* The pieces of a tensor, in place or filled into the buffer: into the file, or for their CRC. */
+static enum status handle_pieces(struct save *save, const struct io_tensor *tensor,
+                                 const struct hdf5_dataset *dataset, int64_t *crc)
 {
   uLong sum = 0;
-  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
-    const void *data = NULL;
+  enum status status = STATUS_OK;
+  for (struct layout_range piece = {0, tensor->range.begin};
+       piece.end < tensor->range.end && !status;) {
     piece = checkpoint_piece_at(tensor, piece.end);
-    enum status status = get_piece(save, tensor, piece, &data);
-    if (status != STATUS_OK)
-      return status;
-    sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+    void *const data = checkpoint_piece_memory(tensor, piece, save->buffer);
+    const int64_t bytes = (piece.end - piece.begin) * (int64_t)dtype_size(tensor->type);
+    atomic_fetch_add(&moves, 1);
+    status = tensor->move ? tensor->move(tensor, piece, data) : STATUS_OK;
+    if (!status && dataset)
+      status = hdf5_write(dataset, piece, data) ?: count_written(save, bytes);
+    else if (!status)
+      sum = crc32_z(sum, data, (size_t)bytes);
   }
-  *crc = (int64_t)sum;
-  return STATUS_OK;
+  if (crc)
+    *crc = (int64_t)sum;
+  return status;
 }
 
 /* CRCs of the data. Checks before anything is written whether the ranks' parts make whole
@@ -173,20 +188,19 @@ static enum status find_checksums(struct save *save)
 {
   int64_t n = 0;
   enum status status = STATUS_OK;
-  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+  for (int t = 0; t < save->n && !status; t++) {
     const struct io_tensor *tensor = &save->tensors[t];
     if (!writes(tensor))
       continue;
     save->pieces[n] = (struct checkpoint_piece){
         .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
-    status = find_checksum(save, tensor, &save->pieces[n++].crc);
+    status = handle_pieces(save, tensor, NULL, &save->pieces[n++].crc);
   }
   now_at(&comparing);
-  status = comm_agree(save->comm, status);
-  if (status != STATUS_OK)
-    return status;
-  status = checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
-  if (status != STATUS_OK)
+  status =
+      comm_agree(save->comm, status)
+          ?: checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
+  if (status)
     return status;
   for (int t = 0; t < save->n; t++) {
     int64_t fault = save->sums[2 * t + 1];
@@ -209,54 +223,8 @@ static int64_t bound_bytes(const struct save *save)
   int64_t bytes = checkpoint_table_bytes(table) + table->names_bytes + table->n * HEADER_BYTES +
                   deck + REST_BYTES;
   for (int64_t t = 0; t < table->n; t++)
-    if (table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) >=
-        ALIGN_BYTES)
-      bytes += ALIGN_BYTES;
+    bytes += checkpoint_entry_bytes(&table->entry[t]) >= ALIGN_BYTES ? ALIGN_BYTES : 0;
   return bytes;
-}
-
-static enum status write_stream(hid_t file, const struct token_stream *data)
-{
-  struct token_stream copy = *data;
-  struct checkpoint_number numbers[CHECKPOINT_DATA_NUMBERS];
-  checkpoint_data_numbers(&copy, numbers);
-  enum status status = hdf5_set_text(file, "tokenizer", data->tokenizer.name);
-  for (int i = 0; i < CHECKPOINT_DATA_NUMBERS && status == STATUS_OK; i++)
-    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
-  return status;
-}
-
-static enum status write_header(hid_t file, const struct save *save)
-{
-  const struct checkpoint_meta *meta = save->meta;
-  const int32_t version = CHECKPOINT_VERSION, incomplete = 0;
-  const int64_t ranks = comm_ranks(save->comm);
-  const struct {
-    const char *name;
-    enum dtype type;
-    const void *value;
-  } numbers[] = {
-      {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},
-      {"step", DTYPE_I64, &meta->step},        {"samples", DTYPE_I64, &meta->samples},
-      {"skipped", DTYPE_I64, &meta->skipped},  {"ranks", DTYPE_I64, &ranks},
-      {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
-  };
-  enum status status = hdf5_set_text(file, "format", CHECKPOINT_FORMAT);
-  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
-    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
-  if (status == STATUS_OK)
-    status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
-  if (status == STATUS_OK && *meta->data.tokenizer.name)
-    status = write_stream(file, &meta->data);
-  if (status == STATUS_OK && meta->local_ranks > 0)
-    status = hdf5_set_number(file, "local_ranks", DTYPE_I64, &meta->local_ranks);
-  if (status == STATUS_OK && meta->run != 0)
-    status = hdf5_set_number(file, "run", DTYPE_U64, &meta->run);
-  if (status == STATUS_OK && *meta->compute)
-    status = hdf5_set_text(file, "compute", meta->compute);
-  if (status == STATUS_OK)
-    status = hdf5_write_text(file, "deck", meta->deck ? meta->deck : "");
-  return status;
 }
 
 static enum status enter_group(hid_t file, const char *name, hid_t *out)
@@ -265,7 +233,7 @@ static enum status enter_group(hid_t file, const char *name, hid_t *out)
   htri_t there = H5Lexists(file, name, H5P_DEFAULT);
   enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
   hdf5_unlock();
-  if (status != STATUS_OK)
+  if (status)
     return status;
   return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
 }
@@ -277,11 +245,8 @@ static enum status create_tensor(hid_t group, const struct io_tensor *tensor,
   uint32_t crc = (uint32_t)entry->crc;
   enum status status =
       hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
-  if (status != STATUS_OK)
-    return status;
-  status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements);
+  status = status ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc)
+                  ?: hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements);
   return hdf5_close(dataset.id, status);
 }
 
@@ -289,27 +254,22 @@ static enum status create_tensors(hid_t file, const struct save *save)
 {
   hid_t group = H5I_INVALID_HID;
   enum status status = STATUS_OK;
-  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+  for (int t = 0; t < save->n && !status; t++) {
     if (t == 0 || strcmp(save->tensors[t].group, save->tensors[t - 1].group) != 0) {
       status = hdf5_close(group, status);
       group = H5I_INVALID_HID;
-      if (status == STATUS_OK)
-        status = enter_group(file, save->tensors[t].group, &group);
+      status = status ?: enter_group(file, save->tensors[t].group, &group);
     }
-    if (status == STATUS_OK)
-      status = create_tensor(group, &save->tensors[t], &save->table.entry[t]);
+    status = status ?: create_tensor(group, &save->tensors[t], &save->table.entry[t]);
   }
   return hdf5_close(group, status);
 }
 
-static enum status prepare_folder(const struct save *save)
-{
-  enum status status = file_make_folders(save->dir);
-  return status == STATUS_OK ? checkpoint_folder_scan(save->dir, true, NULL, NULL) : status;
-}
-
 static enum status prepare_path(const struct save *save)
 {
+  int64_t n;
+  if (!save->path)
+    return file_make_folders(save->dir) ?: checkpoint_count(save->dir, true, &n);
   if (file_exists(save->path))
     return status_set(STATUS_USAGE,
                       "there is such a file already; remove it or choose another name");
@@ -326,90 +286,41 @@ static enum status prepare_path(const struct save *save)
 static enum status lay_out(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  enum status status = save->path ? prepare_path(save) : prepare_folder(save);
-  if (status == STATUS_OK)
-    status = scratch_make(save->final, &save->scratch);
-  if (status == STATUS_OK)
-    status = file_reserve(save->scratch.file,
-                          EMPTY_BYTES); /* space for closing, if the next reservation fails */
-  if (status == STATUS_OK)
-    status = hdf5_create(save->scratch.file, &file);
-  if (status == STATUS_OK)
-    status = file_reserve(save->scratch.file, bound_bytes(save));
-  if (status == STATUS_OK) {
+  enum status status =
+      prepare_path(save)
+      ?: scratch_make(save->final, &save->scratch)
+      /* space for closing, if the next reservation fails */
+      ?: file_reserve(save->scratch.file, EMPTY_BYTES)
+      ?: hdf5_create(save->scratch.file, &file)
+      ?: file_reserve(save->scratch.file, bound_bytes(save));
+  if (!status) {
     reached(CHECKPOINT_BEGUN);
-    status = write_header(file, save);
+    status = checkpoint_meta_write(file, save->meta, comm_ranks(save->comm), save->table.n)
+                 ?: create_tensors(file, save);
   }
-  if (status == STATUS_OK)
-    status = create_tensors(file, save);
   status = hdf5_finish(file, status);
-  if (status == STATUS_OK)
+  if (!status)
     reached(CHECKPOINT_LAID_OUT);
   return status;
 }
 
 /* All ranks: data. */
 
-/* Every rank's bytes reach the disk from the node that holds them. */
-static enum status bring_to_disk(struct save *save)
-{
-  now_at(&flushing);
-  save->written = 0;
-  return file_sync(save->scratch.file);
-}
-
-/* Called while data are written, not only at the end. A node may write hundreds of GB, and a
- * watchdog sees no progress within one call. */
-static enum status count_written(struct save *save, int64_t bytes)
-{
-  save->written += bytes;
-  if (save->written < checkpoint_flush_bytes)
-    return STATUS_OK;
-  enum status status = bring_to_disk(save);
-  now_at(&writing);
-  return status;
-}
-
-static enum status write_pieces(struct save *save, const struct hdf5_dataset *dataset,
-                                const struct io_tensor *tensor)
-{
-  enum status status = STATUS_OK;
-  for (struct layout_range piece = {0, tensor->range.begin};
-       piece.end < tensor->range.end && status == STATUS_OK;) {
-    const void *data = NULL;
-    piece = checkpoint_piece_at(tensor, piece.end);
-    status = get_piece(save, tensor, piece, &data);
-    if (status == STATUS_OK)
-      status = hdf5_write(dataset, piece, data);
-    if (status == STATUS_OK)
-      status = count_written(save, (piece.end - piece.begin) * (int64_t)dtype_size(tensor->type));
-  }
-  return status;
-}
-
 static enum status write_tensor(hid_t file, struct save *save, int t)
 {
-  const struct io_tensor *tensor = &save->tensors[t];
-  const struct checkpoint_entry *entry = &save->table.entry[t];
   const char *name = checkpoint_table_name(&save->table, t);
-  struct hdf5_dataset dataset = {
-      .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
-  memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
-  hdf5_lock();
-  dataset.id = H5Dopen2(file, name, H5P_DEFAULT);
-  enum status status = hdf5_check(dataset.id, STATUS_IO, "open it");
-  hdf5_unlock();
-  if (status == STATUS_OK)
-    status = write_pieces(save, &dataset, tensor);
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  enum status status = hdf5_open_dataset(file, name, &dataset)
+                           ?: handle_pieces(save, &save->tensors[t], &dataset, NULL);
   status = hdf5_close(dataset.id, status);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
+  return status ? status_prefix(status, "dataset %s", name) : STATUS_OK;
 }
 
 static enum status write_tensors(hid_t file, struct save *save)
 {
   enum status status = STATUS_OK;
   now_at(&writing);
-  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+  for (int t = 0; t < save->n && !status; t++) {
     if (!writes(&save->tensors[t]))
       continue;
     status = write_tensor(file, save, t);
@@ -427,12 +338,14 @@ static enum status explain(const struct save *save, enum status status)
       (long long)save->meta->step, save->dir);
 }
 
-/* When a rank returns, the folder is as it was. The failure that led here is the one to report. */
-static enum status remove_scratch(struct save *save, enum status status)
+/* When a rank returns after a failure, the folder is as it was. The failure that led here is the
+ * one to report. */
+static enum status drop_scratch(struct save *save, enum status status)
 {
   status = scratch_explain(&save->scratch, status);
   scratch_drop(&save->scratch);
-  (void)comm_barrier(save->comm);
+  if (status)
+    (void)comm_barrier(save->comm);
   return status;
 }
 
@@ -462,7 +375,7 @@ static bool can_be_closed(const struct save *save)
 static enum status close_on_all(struct save *save, hid_t file, enum status status)
 {
   char sentence[2048] = "";
-  if (status != STATUS_OK) {
+  if (status) {
     snprintf(sentence, sizeof sentence, "%s", status_text());
     if (can_be_closed(save))
       (void)hdf5_close(file, STATUS_OK);
@@ -486,9 +399,7 @@ static enum status flush(hid_t file)
 
 static enum status flush_on_all(struct save *save, hid_t file)
 {
-  enum status status = bring_to_disk(save);
-  if (status == STATUS_OK)
-    status = flush(file);
+  const enum status status = bring_to_disk(save) ?: flush(file);
   now_at(&waiting_for_data);
   return comm_agree(save->comm, status);
 }
@@ -499,17 +410,15 @@ static enum status write_data(struct save *save)
   enum status status = open_alone(save, &file);
   now_at(&waiting_for_opening);
   status = comm_agree(save->comm, status);
-  if (status != STATUS_OK)
+  if (status)
     return close_on_all(save, file, status);
   reached(CHECKPOINT_OPENED);
   status = write_tensors(file, save);
   now_at(&waiting_for_data);
-  status = comm_agree(save->comm, status);
-  if (status == STATUS_OK)
-    status = flush_on_all(save, file);
+  status = comm_agree(save->comm, status) ?: flush_on_all(save, file);
   now_at(&closing);
   status = close_on_all(save, file, status);
-  if (status == STATUS_OK)
+  if (!status)
     reached(CHECKPOINT_CLOSED);
   return status;
 }
@@ -520,18 +429,17 @@ static enum status complete(struct save *save)
 {
   const int32_t yes = 1;
   hid_t file = H5I_INVALID_HID;
-  enum status status = hdf5_open(save->scratch.file, true, &file);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(file, "complete", DTYPE_I32, &yes);
+  enum status status = hdf5_open(save->scratch.file, true, &file)
+                           ?: hdf5_set_number(file, "complete", DTYPE_I32, &yes);
   status = hdf5_finish(file, status);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   reached(CHECKPOINT_COMPLETED);
   const char *path = save->scratch.file;
   if (truncate(path, file_size(path)) != 0) /* releases the space reserved beyond the end */
     return status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
   status = scratch_publish(&save->scratch, save->final);
-  if (status == STATUS_OK)
+  if (!status)
     reached(CHECKPOINT_RENAMED);
   return status;
 }
@@ -542,60 +450,44 @@ static enum status save_all(struct save *save)
   now_at(&preparing);
   enum status status = prepare(save);
   now_at(&comparing);
-  status = comm_agree(save->comm, status);
-  if (status == STATUS_OK)
-    status = check_same(save);
+  status = comm_agree(save->comm, status) ?: check_same(save);
   now_at(&adding);
-  if (status == STATUS_OK)
-    status = find_checksums(save);
-  if (status != STATUS_OK)
+  status = status ?: find_checksums(save);
+  if (status)
     return status;
   now_at(first ? &laying_out : &waiting_for_layout);
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
   now_at(&opening);
-  if (status == STATUS_OK)
-    status = scratch_share(save->comm, &save->scratch);
-  if (status == STATUS_OK)
-    status = write_data(save);
+  status = status ?: scratch_share(save->comm, &save->scratch) ?: write_data(save);
   now_at(first ? &completing : &waiting_for_end);
-  if (status == STATUS_OK)
-    status = comm_agree(save->comm, first ? complete(save) : STATUS_OK);
-  if (status != STATUS_OK)
-    return remove_scratch(save, status);
-  scratch_drop(&save->scratch);
-  return STATUS_OK;
+  status = status ?: comm_agree(save->comm, first ? complete(save) : STATUS_OK);
+  return drop_scratch(save, status);
 }
 
-static void free_save(struct save *save)
-{
-  mem_free(save->pieces);
-  mem_free(save->sums);
-  mem_free(save->buffer);
-  mem_free(save->final);
-  checkpoint_table_free(&save->table);
-}
-
-static enum status save_or_explain(struct save *save)
+/* Sets *path_out, if not NULL. */
+static enum status save_or_explain(struct save *save, char **path_out)
 {
   if (!comm_mpi(save->comm))
     return status_set(STATUS_UNSUPPORTED,
                       "checkpoints are written through MPI-IO; this job runs without MPI");
-  enum status status = save_all(save);
+  const enum status status = save_all(save);
   now_at(NULL);
-  return status == STATUS_OK ? STATUS_OK : explain(save, status);
+  mem_free(save->pieces);
+  mem_free(save->sums);
+  mem_free(save->buffer);
+  checkpoint_table_free(&save->table);
+  if (!status && path_out)
+    *path_out = save->final;
+  else
+    mem_free(save->final);
+  return status ? explain(save, status) : STATUS_OK;
 }
 
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out)
 {
   struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
-  enum status status = save_or_explain(&save);
-  if (status == STATUS_OK && path_out) {
-    *path_out = save.final;
-    save.final = NULL;
-  }
-  free_save(&save);
-  return status;
+  return save_or_explain(&save, path_out);
 }
 
 enum status checkpoint_write(struct comm *comm, const char *path,
@@ -603,7 +495,5 @@ enum status checkpoint_write(struct comm *comm, const char *path,
                              const struct io_tensor *tensors)
 {
   struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
-  enum status status = save_or_explain(&save);
-  free_save(&save);
-  return status;
+  return save_or_explain(&save, NULL);
 }

@@ -22,11 +22,22 @@ void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text, siz
     append_text(text, size, d ? " x %lld" : "%lld", (long long)entry->shape[d]);
 }
 
+bool checkpoint_entry_alike(const struct checkpoint_entry *a, const struct checkpoint_entry *b)
+{
+  return a->type == b->type && a->ndim == b->ndim &&
+         memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+int64_t checkpoint_entry_bytes(const struct checkpoint_entry *entry)
+{
+  return entry->elements * (int64_t)dtype_size((enum dtype)entry->type);
+}
+
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table)
 {
   int64_t bytes = 0;
   for (int64_t i = 0; i < table->n; i++)
-    bytes += table->entry[i].elements * (int64_t)dtype_size((enum dtype)table->entry[i].type);
+    bytes += checkpoint_entry_bytes(&table->entry[i]);
   return bytes;
 }
 
@@ -50,12 +61,11 @@ static enum status append(struct builder *builder, const char *group, const char
   struct checkpoint_table *table = &builder->table;
   size_t group_bytes = strlen(group), name_bytes = strlen(name);
   int64_t bytes = (int64_t)(group_bytes + 1 + name_bytes + 1);
-  enum status status = mem_grow(MEM_META, (void **)&table->entry, &builder->entries_room,
-                                table->n + 1, sizeof *table->entry);
-  if (status == STATUS_OK)
-    status = mem_grow(MEM_META, (void **)&table->names, &builder->names_room,
-                      table->names_bytes + bytes, 1);
-  if (status != STATUS_OK)
+  const enum status status = mem_grow(MEM_META, (void **)&table->entry, &builder->entries_room,
+                                      table->n + 1, sizeof *table->entry)
+                                 ?: mem_grow(MEM_META, (void **)&table->names, &builder->names_room,
+                                             table->names_bytes + bytes, 1);
+  if (status)
     return status;
   char *text = table->names + table->names_bytes;
   memcpy(text, group, group_bytes);
@@ -82,21 +92,9 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
                       "a tensor is named %s in group %s; a name is not empty, not '.' and has no "
                       "'/', and no group is called deck",
                       tensor->name ? tensor->name : "NULL", tensor->group ? tensor->group : "NULL");
-  if (tensor->ndim < 1 || tensor->ndim > LAYOUT_MAX_DIMS)
-    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible",
-                      tensor->group, tensor->name, tensor->ndim, LAYOUT_MAX_DIMS);
-  int64_t n = 1, bytes = 0;
-  for (int d = 0; d < tensor->ndim; d++) {
-    if (tensor->shape[d] < 1)
-      return status_set(STATUS_INTERNAL, "dimension %d of tensor %s/%s is %lld", d, tensor->group,
-                        tensor->name, (long long)tensor->shape[d]);
-    enum status status = layout_mul(n, tensor->shape[d], &n);
-    if (status != STATUS_OK)
-      return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
-  }
-  enum status status = layout_mul(n, (int64_t)dtype_size(tensor->type), &bytes);
-  if (status != STATUS_OK)
-    return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
+  int64_t n;
+  if (hdf5_count(tensor->name, tensor->type, tensor->ndim, tensor->shape, &n))
+    return status_prefix(STATUS_INTERNAL, "group %s", tensor->group);
   struct layout_range range = tensor->range;
   if (range.begin < range.end && (range.begin < 0 || range.end > n))
     return status_set(
@@ -133,13 +131,12 @@ enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
 {
   struct builder builder = {0};
   enum status status = STATUS_OK;
-  for (int i = 0; i < n && status == STATUS_OK; i++) {
+  for (int i = 0; i < n && !status; i++) {
     struct checkpoint_entry entry = {.type = tensors[i].type, .ndim = tensors[i].ndim};
     status = check_tensor(&tensors[i], &entry.elements);
-    if (status != STATUS_OK)
-      break;
-    memcpy(entry.shape, tensors[i].shape, (size_t)entry.ndim * sizeof entry.shape[0]);
-    status = append(&builder, tensors[i].group, tensors[i].name, entry);
+    for (int d = 0; d < tensors[i].ndim && !status; d++)
+      entry.shape[d] = tensors[i].shape[d];
+    status = status ?: append(&builder, tensors[i].group, tensors[i].name, entry);
   }
   if (status)
     checkpoint_table_free(&builder.table);
@@ -167,31 +164,26 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
                               struct builder *builder)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = check_name("dataset", name);
-  if (status == STATUS_OK)
-    status = hdf5_open_dataset(group, name, &dataset);
-  if (status != STATUS_OK)
-    return status;
-  struct checkpoint_entry entry = {
-      .type = dataset.type, .ndim = dataset.ndim, .elements = dataset.elements};
-  memcpy(entry.shape, dataset.shape, sizeof entry.shape);
   uint32_t crc = 0;
   int64_t elements = 0;
-  status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc);
-  if (status == STATUS_OK)
-    status = hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements);
-  if (status != STATUS_OK)
-    status = status_prefix(status, "dataset %s", name);
+  enum status status = check_name("dataset", name) ?: hdf5_open_dataset(group, name, &dataset);
+  if (status)
+    return status;
+  status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc)
+               ?: hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements);
+  if (status)
+    status_prefix(status, "dataset %s", name);
   else if (elements != dataset.elements)
     status = status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld",
                         name, (long long)dataset.elements, (long long)elements);
   status = hdf5_close(dataset.id, status);
-  if (status != STATUS_OK)
+  if (status)
     return status;
-  if (__builtin_add_overflow(builder->bytes, dataset.elements * (int64_t)dtype_size(dataset.type),
-                             &builder->bytes))
+  struct checkpoint_entry entry = {
+      .type = dataset.type, .ndim = dataset.ndim, .elements = elements, .crc = crc};
+  memcpy(entry.shape, dataset.shape, sizeof entry.shape);
+  if (__builtin_add_overflow(builder->bytes, checkpoint_entry_bytes(&entry), &builder->bytes))
     return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
-  entry.crc = crc;
   return append(builder, group_name, name, entry);
 }
 
@@ -201,9 +193,9 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
   (void)link; /* hdf5_open_dataset() looks at it */
   struct walk *walk = arg;
   walk->status = read_entry(group, walk->group, name, &walk->builder);
-  if (walk->status != STATUS_OK)
-    walk->status = status_prefix(walk->status, "group %s", walk->group);
-  return walk->status == STATUS_OK ? 0 : -1;
+  if (walk->status)
+    status_prefix(walk->status, "group %s", walk->group);
+  return walk->status ? -1 : 0;
 }
 
 /* Native order. For any other order HDF5 1.10 builds a table of the links. If a block of the
@@ -212,8 +204,7 @@ static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
 {
   hdf5_lock();
   herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit, walk);
-  if (walk->status == STATUS_OK)
-    walk->status = hdf5_check(done, STATUS_INPUT, "list what is in it");
+  walk->status = walk->status ?: hdf5_check(done, STATUS_INPUT, "list what is in it");
   hdf5_unlock();
   return walk->status;
 }
@@ -225,14 +216,11 @@ static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, 
   if (strcmp(name, "deck") == 0)
     return 0;
   hid_t group = H5I_INVALID_HID;
-  walk->status = check_name("group", name);
-  if (walk->status == STATUS_OK)
-    walk->status = hdf5_open_group(root, name, &group);
-  if (walk->status != STATUS_OK)
-    return -1;
   walk->group = name;
-  walk->status = hdf5_close(group, iterate(group, visit_tensor, walk));
-  return walk->status == STATUS_OK ? 0 : -1;
+  walk->status = check_name("group", name) ?: hdf5_open_group(root, name, &group);
+  if (!walk->status)
+    walk->status = hdf5_close(group, iterate(group, visit_tensor, walk));
+  return walk->status ? -1 : 0;
 }
 
 static int compare_entries(const void *a, const void *b, void *arg)
@@ -245,15 +233,15 @@ static int compare_entries(const void *a, const void *b, void *arg)
 enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out)
 {
   struct walk walk = {.status = STATUS_OK};
-  enum status status = iterate(file, visit_group, &walk);
-  struct checkpoint_table table = walk.builder.table;
-  if (status != STATUS_OK) {
-    checkpoint_table_free(&table);
+  const enum status status = iterate(file, visit_group, &walk);
+  struct checkpoint_table *table = &walk.builder.table;
+  if (status) {
+    checkpoint_table_free(table);
     return status;
   }
-  if (table.n > 0)
-    qsort_r(table.entry, (size_t)table.n, sizeof *table.entry, compare_entries, table.names);
-  *out = table;
+  if (table->n > 0)
+    qsort_r(table->entry, (size_t)table->n, sizeof *table->entry, compare_entries, table->names);
+  *out = *table;
   return STATUS_OK;
 }
 
@@ -277,18 +265,16 @@ enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *t
 {
   int64_t sizes[2] = {table->n, table->names_bytes};
   enum status status = comm_broadcast(comm, sizes, sizeof sizes, 0);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   if (comm_rank(comm) != 0) {
     *table = (struct checkpoint_table){.n = sizes[0], .names_bytes = sizes[1]};
-    status = mem_new(MEM_META, sizes[0], &table->entry);
-    if (status == STATUS_OK)
-      status = mem_new(MEM_META, sizes[1], &table->names);
+    status =
+        mem_new(MEM_META, sizes[0], &table->entry) ?: mem_new(MEM_META, sizes[1], &table->names);
   }
   status = comm_agree(comm, status);
-  if (status == STATUS_OK && sizes[0] > 0)
-    status = comm_broadcast(comm, table->entry, sizes[0] * (int64_t)sizeof *table->entry, 0);
-  if (status == STATUS_OK && sizes[1] > 0)
-    status = comm_broadcast(comm, table->names, sizes[1], 0);
-  return status;
+  if (status || sizes[0] == 0)
+    return status;
+  return comm_broadcast(comm, table->entry, sizes[0] * (int64_t)sizeof *table->entry, 0)
+             ?: comm_broadcast(comm, table->names, sizes[1], 0);
 }

@@ -24,23 +24,22 @@ static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t
   return hdf5_keep(dataset, status, out);
 }
 
-static enum status count_elements(const char *name, enum dtype type, int ndim, const int64_t *shape,
-                                  int64_t *out)
+enum status hdf5_count(const char *name, enum dtype type, int ndim, const int64_t *shape,
+                       int64_t *out)
 {
   int64_t elements = 1, bytes;
+  enum status status = STATUS_OK;
   if (ndim < 1 || ndim > LAYOUT_MAX_DIMS)
     return status_set(STATUS_INPUT, "%s has %d dimensions; 1 to %d are possible", name, ndim,
                       LAYOUT_MAX_DIMS);
-  for (int d = 0; d < ndim; d++) {
+  for (int d = 0; d < ndim && !status; d++) {
     if (shape[d] < 1)
       return status_set(STATUS_INPUT, "dimension %d of %s is %lld; it must be at least 1", d, name,
                         (long long)shape[d]);
-    enum status status = layout_mul(elements, shape[d], &elements);
-    if (status != STATUS_OK)
-      return status_prefix(status, "%s", name);
+    status = layout_mul(elements, shape[d], &elements);
   }
-  enum status status = layout_mul(elements, (int64_t)dtype_size(type), &bytes);
-  if (status != STATUS_OK)
+  status = status ?: layout_mul(elements, (int64_t)dtype_size(type), &bytes);
+  if (status)
     return status_prefix(status, "%s", name);
   *out = elements;
   return STATUS_OK;
@@ -51,7 +50,7 @@ enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type,
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
-  enum status status = count_elements(name, type, ndim, shape, &dataset.elements);
+  enum status status = hdf5_count(name, type, ndim, shape, &dataset.elements);
   if (status != STATUS_OK)
     return status;
   hsize_t dims[LAYOUT_MAX_DIMS];
@@ -101,7 +100,7 @@ static enum status describe(const char *name, struct hdf5_dataset *dataset)
     dataset->ndim = H5Sis_simple(space) > 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : 0;
     for (int d = 0; d < dataset->ndim && d < LAYOUT_MAX_DIMS; d++)
       dataset->shape[d] = dims[d] > INT64_MAX ? 0 : (int64_t)dims[d];
-    status = count_elements(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements);
+    status = hdf5_count(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements);
   }
   if (status != STATUS_OK)
     status = STATUS_INPUT; /* an overflow means that the file is damaged */

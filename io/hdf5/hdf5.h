@@ -103,6 +103,9 @@ struct hdf5_dataset {
 enum status hdf5_write_text(hid_t parent, const char *name, const char *text);
 enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out);
 
+/* Elements of a shape that a dataset can have, else STATUS_INPUT. */
+enum status hdf5_count(const char *name, enum dtype type, int ndim, const int64_t *shape,
+                       int64_t *out);
 /* A contiguous dataset, allocated now, never filled. ndim 1 .. LAYOUT_MAX_DIMS, every length >= 1.
  * Close out->id. */
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,

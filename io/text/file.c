@@ -18,7 +18,7 @@ static enum status failed(const char *doing, const char *path)
   return open_failed(errno, doing, path);
 }
 
-static enum status sync_folder_of(const char *path)
+enum status file_sync_folder_of(const char *path)
 {
   char *folder = mem_strdup(path);
   if (!folder)
@@ -58,7 +58,7 @@ static enum status is_folder_or(const char *path, int reason)
 static enum status make_folder(const char *path)
 {
   if (mkdir(path, 0777) == 0)
-    return sync_folder_of(
+    return file_sync_folder_of(
         path); /* otherwise a crash of the machine would lose what is made in it */
   return is_folder_or(path, errno);
 }
@@ -128,7 +128,7 @@ enum status file_sync_rename(const char *temporary, const char *final)
     unlink(temporary); /* the first failure is the one to report */
     return status;
   }
-  return sync_folder_of(final);
+  return file_sync_folder_of(final);
 }
 
 static enum status write_to(int fd, const char *path, const char *data, size_t bytes)

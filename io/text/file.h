@@ -30,6 +30,7 @@ enum status file_read_stream(const char *path, size_t most, char **out, size_t *
 int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at);
 enum status file_sync(
     const char *path); /* flushes the writes of all processes of this node to the disk */
+enum status file_sync_folder_of(const char *path); /* so that the file keeps its name */
 enum status file_sync_rename(const char *temporary,
                              const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota

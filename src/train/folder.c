@@ -60,7 +60,7 @@ static enum status look_for_run(const struct train_run *run, bool *used)
   int64_t checkpoints = 0;
   enum status status = results_have_steps(run->results_path, used);
   if (!status)
-    status = checkpoint_count(run->checkpoint_dir, &checkpoints);
+    status = checkpoint_count(run->checkpoint_dir, false, &checkpoints);
   *used = *used || checkpoints > 0;
   return status;
 }

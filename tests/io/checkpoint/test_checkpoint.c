@@ -477,7 +477,7 @@ TEST(wrong_tables_are_refused)
   expect_refusal(&sample, "no group is called deck");
   sample.tensor[1].group = "model";
   sample.tensor[3].shape[0] = 0;
-  expect_refusal(&sample, "dimension 0 of tensor model/one is 0");
+  expect_refusal(&sample, "group model: dimension 0 of one is 0");
   sample.tensor[3].shape[0] = 1;
   sample.tensor[3].ndim = 5;
   expect_refusal(&sample, "has 5 dimensions");

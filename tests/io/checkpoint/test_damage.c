@@ -216,7 +216,7 @@ TEST(flipped_data_names_the_dataset)
   sample_free(&sample);
 }
 
-/* Each rank checks more than the 16 MiB that it reads at a time, and an odd rest. */
+/* Each rank checks more than it reads at a time, and an odd rest. */
 TEST(tensors_longer_than_a_part_are_checked)
 {
   enum { PART = 4 << 20, REST = 5 };
