@@ -25,29 +25,9 @@ static enum status check_stream(FILE *to)
 static enum status open_checkpoint(const char *path, hid_t *file, struct checkpoint_meta *meta,
                                    int64_t *tensors)
 {
-  enum status status = hdf5_open(path, false, file);
-  if (status == STATUS_OK)
-    status = checkpoint_meta_read(*file, meta, tensors);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s", path);
-}
-
-static void print_listed(const char *path, const char *name, const struct checkpoint_meta *meta,
-                         int64_t tensors, FILE *to)
-{
-  printable_print(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n",
-                  name, meta->step, meta->samples, meta->ranks, tensors,
-                  (double)file_size(path) / 1048576, meta->version);
-}
-
-static void write_listed(const char *path, const struct checkpoint_meta *meta, int64_t tensors,
-                         struct json_writer *json)
-{
-  json_write_int(json, "step", meta->step);
-  json_write_int(json, "samples", meta->samples);
-  json_write_int(json, "ranks", meta->ranks);
-  json_write_int(json, "tensors", tensors);
-  json_write_int(json, "bytes", file_size(path));
-  json_write_text(json, "program", meta->version);
+  const enum status status =
+      hdf5_open(path, false, file) ?: checkpoint_meta_read(*file, meta, tensors);
+  return status ? status_prefix(status, "%s", path) : STATUS_OK;
 }
 
 /* json NULL: a line of text. */
@@ -58,18 +38,26 @@ static void list_one(const char *path, const char *name, struct json_writer *jso
   int64_t tensors = 0;
   enum status status = open_checkpoint(path, &file, &meta, &tensors);
   status = hdf5_close(file, status);
-  if (json) {
+  if (!json && status) {
+    printable_print(to, "%-20s %s\n", name, status_text());
+  } else if (!json) {
+    printable_print(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n",
+                    name, meta.step, meta.samples, meta.ranks, tensors,
+                    (double)file_size(path) / 1048576, meta.version);
+  } else {
     json_write_open(json, NULL, '{');
     json_write_text(json, "file", path);
-    if (status == STATUS_OK)
-      write_listed(path, &meta, tensors, json);
-    else
+    if (status) {
       json_write_text(json, "error", status_text());
+    } else {
+      json_write_int(json, "step", meta.step);
+      json_write_int(json, "samples", meta.samples);
+      json_write_int(json, "ranks", meta.ranks);
+      json_write_int(json, "tensors", tensors);
+      json_write_int(json, "bytes", file_size(path));
+      json_write_text(json, "program", meta.version);
+    }
     json_write_close(json, '}');
-  } else if (status == STATUS_OK) {
-    print_listed(path, name, &meta, tensors, to);
-  } else {
-    printable_print(to, "%-20s %s\n", name, status_text());
   }
   checkpoint_meta_free(&meta);
 }
@@ -92,10 +80,10 @@ enum status checkpoint_list(const char *dir, bool json, FILE *to)
   if (!file_exists(dir))
     return status_set(STATUS_INPUT, "there is no folder %s", dir);
   enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   begin_list(dir, n, writer, to);
-  for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < n && !status; i++) {
     char *path = checkpoint_folder_path(dir, steps[i]);
     if (path)
       list_one(path, strrchr(path, '/') + 1, writer, to);
@@ -106,7 +94,36 @@ enum status checkpoint_list(const char *dir, bool json, FILE *to)
   if (json)
     json_write_close(&all, ']');
   mem_free(steps);
-  return status == STATUS_OK ? check_stream(to) : status;
+  return status ?: check_stream(to);
+}
+
+/* A file with the list of its tensors. */
+struct side {
+  const char *path;
+  hid_t file;
+  struct checkpoint_meta meta;
+  struct checkpoint_table table;
+  void *part; /* PART_ELEMENTS of any type */
+};
+
+static enum status open_side(const char *path, struct side *side)
+{
+  int64_t tensors;
+  *side = (struct side){.path = path, .file = H5I_INVALID_HID};
+  enum status status = open_checkpoint(path, &side->file, &side->meta, &tensors);
+  if (status)
+    return status;
+  status = checkpoint_table_read(side->file, &side->table)
+               ?: mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
+  return status ? status_prefix(status, "%s", path) : STATUS_OK;
+}
+
+static enum status close_side(struct side *side, enum status status)
+{
+  mem_free(side->part);
+  checkpoint_table_free(&side->table);
+  checkpoint_meta_free(&side->meta);
+  return hdf5_close(side->file, status);
 }
 
 /* show */
@@ -130,10 +147,10 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
   }
 }
 
-static void print_meta(const char *path, const struct checkpoint_meta *meta,
-                       const struct checkpoint_table *table, FILE *to)
+static void print_meta(const struct side *side, FILE *to)
 {
-  printable_print(to, "file      %s\n", path);
+  const struct checkpoint_meta *meta = &side->meta;
+  printable_print(to, "file      %s\n", side->path);
   fprintf(to, "format    %s %d\n", CHECKPOINT_FORMAT, CHECKPOINT_VERSION);
   printable_print(to, "program   %s\n", meta->version);
   fprintf(to, "step      %" PRId64 "\n", meta->step);
@@ -148,8 +165,8 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta,
             tokenizer_id_text(&meta->data.tokenizer).text);
   if (*meta->compute)
     printable_print(to, "compute   %s\n", meta->compute);
-  fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", table->n,
-          (double)checkpoint_table_bytes(table) / 1048576);
+  fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", side->table.n,
+          (double)checkpoint_table_bytes(&side->table) / 1048576);
   fprintf(to, "deck\n");
   for (const char *line = meta->deck; *line;) {
     int length = (int)strcspn(line, "\n");
@@ -178,14 +195,14 @@ static void write_entry(const struct checkpoint_table *table, int64_t t, struct 
 }
 
 /* Seeds use all 64 bits, which a JSON reader may round, so the seed is a text. */
-static void write_show(const char *path, const struct checkpoint_meta *meta,
-                       const struct checkpoint_table *table, FILE *to)
+static void write_show(const struct side *side, FILE *to)
 {
+  const struct checkpoint_meta *meta = &side->meta;
   struct json_writer json = {.to = to};
   char seed[24];
   snprintf(seed, sizeof seed, "%" PRIu64, meta->seed);
   json_write_open(&json, NULL, '{');
-  json_write_text(&json, "file", path);
+  json_write_text(&json, "file", side->path);
   json_write_text(&json, "format", CHECKPOINT_FORMAT);
   json_write_int(&json, "version", CHECKPOINT_VERSION);
   json_write_text(&json, "program", meta->version);
@@ -197,50 +214,30 @@ static void write_show(const char *path, const struct checkpoint_meta *meta,
   json_write_int(&json, "tokens", meta->data.tokens);
   json_write_text(&json, "tokenizer", meta->data.tokenizer.name);
   json_write_text(&json, "compute", meta->compute);
-  json_write_int(&json, "bytes", checkpoint_table_bytes(table));
+  json_write_int(&json, "bytes", checkpoint_table_bytes(&side->table));
   json_write_text(&json, "deck", meta->deck);
   json_write_open(&json, "tensors", '[');
-  for (int64_t t = 0; t < table->n; t++)
-    write_entry(table, t, &json);
+  for (int64_t t = 0; t < side->table.n; t++)
+    write_entry(&side->table, t, &json);
   json_write_close(&json, ']');
   json_write_close(&json, '}');
 }
 
 enum status checkpoint_show(const char *path, bool json, FILE *to)
 {
-  hid_t file = H5I_INVALID_HID;
-  struct checkpoint_meta meta = {0};
-  struct checkpoint_table table = {0};
-  int64_t tensors;
-  enum status status = open_checkpoint(path, &file, &meta, &tensors);
-  if (status == STATUS_OK) {
-    status = checkpoint_table_read(file, &table);
-    if (status != STATUS_OK)
-      status = status_prefix(status, "%s", path);
+  struct side side;
+  enum status status = open_side(path, &side);
+  if (!status && json)
+    write_show(&side, to);
+  if (!status && !json) {
+    print_meta(&side, to);
+    print_table(&side.table, to);
   }
-  if (status == STATUS_OK) {
-    if (json) {
-      write_show(path, &meta, &table, to);
-    } else {
-      print_meta(path, &meta, &table, to);
-      print_table(&table, to);
-    }
-    status = check_stream(to);
-  }
-  status = hdf5_close(file, status);
-  checkpoint_table_free(&table);
-  checkpoint_meta_free(&meta);
-  return status;
+  status = status ?: check_stream(to);
+  return close_side(&side, status);
 }
 
 /* diff */
-
-struct side {
-  const char *path;
-  hid_t file;
-  struct checkpoint_table table;
-  void *part;
-};
 
 struct difference {
   int64_t elements; /* whose bits differ */
@@ -248,28 +245,6 @@ struct difference {
   double left_norm, right_norm;
   double cosine; /* of the angle between the two, as vectors; NaN: undefined, or of integers */
 };
-
-static enum status open_side(const char *path, struct side *side)
-{
-  struct checkpoint_meta meta = {0};
-  int64_t tensors;
-  *side = (struct side){.path = path, .file = H5I_INVALID_HID};
-  enum status status = open_checkpoint(path, &side->file, &meta, &tensors);
-  checkpoint_meta_free(&meta);
-  if (status != STATUS_OK)
-    return status;
-  status = checkpoint_table_read(side->file, &side->table);
-  if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s", path);
-}
-
-static enum status close_side(struct side *side, enum status status)
-{
-  mem_free(side->part);
-  checkpoint_table_free(&side->table);
-  return hdf5_close(side->file, status);
-}
 
 static double value_at(const void *data, enum dtype type, int64_t i)
 {
@@ -315,12 +290,10 @@ static void compare_part(const char *a, const char *b, enum dtype type, int64_t 
 static enum status read_part(struct side *side, const char *name, struct layout_range part)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(side->file, name, &dataset);
-  if (status == STATUS_OK)
-    status = hdf5_read(&dataset, part, side->part);
+  enum status status =
+      hdf5_open_dataset(side->file, name, &dataset) ?: hdf5_read(&dataset, part, side->part);
   status = hdf5_close(dataset.id, status);
-  return status == STATUS_OK ? STATUS_OK
-                             : status_prefix(status, "%s: dataset %s", side->path, name);
+  return status ? status_prefix(status, "%s: dataset %s", side->path, name) : STATUS_OK;
 }
 
 static enum status read_parts(struct side *a, struct side *b, int64_t t, int64_t at,
@@ -330,8 +303,7 @@ static enum status read_parts(struct side *a, struct side *b, int64_t t, int64_t
   const char *name = checkpoint_table_name(&a->table, t);
   const struct layout_range part = {at, all - at > PART_ELEMENTS ? at + PART_ELEMENTS : all};
   *elements = part.end - part.begin;
-  const enum status status = read_part(a, name, part);
-  return status ? status : read_part(b, name, part);
+  return read_part(a, name, part) ?: read_part(b, name, part);
 }
 
 static enum status compare_values(struct side *a, struct side *b, int64_t t,
@@ -386,6 +358,13 @@ struct report {
   bool same;
 };
 
+/* The tensor of a difference; its other members follow. */
+static void begin_json(struct report *report, const char *name)
+{
+  json_write_open(report->json, NULL, '{');
+  json_write_text(report->json, "tensor", name);
+}
+
 static void say_kind(struct report *report, const char *name, const struct checkpoint_entry *left,
                      const struct checkpoint_entry *right)
 {
@@ -395,13 +374,11 @@ static void say_kind(struct report *report, const char *name, const struct check
     checkpoint_shape_text(entry[i], shape[i], sizeof shape[i]);
     snprintf(kind[i], sizeof kind[i], "%s %s", dtype_name((enum dtype)entry[i]->type), shape[i]);
   }
-  report->same = false;
   if (!report->json) {
     printable_print(report->to, "%s: %s | %s\n", name, kind[0], kind[1]);
     return;
   }
-  json_write_open(report->json, NULL, '{');
-  json_write_text(report->json, "tensor", name);
+  begin_json(report, name);
   json_write_text(report->json, "left", kind[0]);
   json_write_text(report->json, "right", kind[1]);
   json_write_close(report->json, '}');
@@ -410,10 +387,8 @@ static void say_kind(struct report *report, const char *name, const struct check
 static void say_values(struct report *report, const char *name, int64_t elements,
                        const struct difference *difference)
 {
-  report->same = false;
   if (report->json) {
-    json_write_open(report->json, NULL, '{');
-    json_write_text(report->json, "tensor", name);
+    begin_json(report, name);
     json_write_int(report->json, "elements", elements);
     json_write_int(report->json, "differ", difference->elements);
     json_write_real(report->json, "largest", difference->largest);
@@ -435,21 +410,13 @@ static void say_values(struct report *report, const char *name, int64_t elements
 
 static void say_alone(struct report *report, const char *name, const char *path)
 {
-  report->same = false;
   if (!report->json) {
     printable_print(report->to, "%s: only in %s\n", name, path);
     return;
   }
-  json_write_open(report->json, NULL, '{');
-  json_write_text(report->json, "tensor", name);
+  begin_json(report, name);
   json_write_text(report->json, "only_in", path);
   json_write_close(report->json, '}');
-}
-
-static bool is_alike(const struct checkpoint_entry *a, const struct checkpoint_entry *b)
-{
-  return a->type == b->type && a->ndim == b->ndim &&
-         memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
 static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_t u,
@@ -458,16 +425,17 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
   const struct checkpoint_entry *left = &a->table.entry[t], *right = &b->table.entry[u];
   const char *name = checkpoint_table_name(&a->table, t);
   struct difference difference = {0};
-  if (!is_alike(left, right)) {
+  if (!checkpoint_entry_alike(left, right)) {
+    report->same = false;
     say_kind(report, name, left, right);
     return STATUS_OK;
   }
   enum status status = compare_values(a, b, t, &difference);
   if (difference.elements == 0)
     return status;
-  if (status == STATUS_OK)
-    status = find_cosine(a, b, t, &difference);
-  if (status == STATUS_OK)
+  report->same = false;
+  status = status ?: find_cosine(a, b, t, &difference);
+  if (!status)
     say_values(report, name, left->elements, &difference);
   return status;
 }
@@ -476,19 +444,18 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
 static enum status diff_tables(struct side *a, struct side *b, struct report *report)
 {
   enum status status = STATUS_OK;
-  for (int64_t t = 0, u = 0; status == STATUS_OK && (t < a->table.n || u < b->table.n);) {
+  for (int64_t t = 0, u = 0; !status && (t < a->table.n || u < b->table.n);) {
     const char *left = t < a->table.n ? checkpoint_table_name(&a->table, t) : NULL,
                *right = u < b->table.n ? checkpoint_table_name(&b->table, u) : NULL;
-    int order = !left ? 1 : !right ? -1 : strcmp(left, right);
+    const int order = !left ? 1 : !right ? -1 : strcmp(left, right);
     if (order == 0) {
-      status = diff_tensor(a, b, t++, u++, report);
-      continue;
+      status = diff_tensor(a, b, t, u, report);
+    } else {
+      report->same = false;
+      say_alone(report, order < 0 ? left : right, order < 0 ? a->path : b->path);
     }
-    say_alone(report, order < 0 ? left : right, order < 0 ? a->path : b->path);
-    if (order < 0)
-      t++;
-    else
-      u++;
+    t += order <= 0;
+    u += order >= 0;
   }
   return status;
 }
@@ -512,21 +479,17 @@ static enum status diff_sides(struct side *a, struct side *b, bool json, FILE *t
                     a->path, b->path, a->table.n);
   }
   *same = report.same;
-  return status == STATUS_OK ? check_stream(to) : status;
+  return status ?: check_stream(to);
 }
 
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same)
 {
   struct side left, right = {.file = H5I_INVALID_HID};
   bool equal = true;
-  enum status status = open_side(a, &left);
-  if (status == STATUS_OK)
-    status = open_side(b, &right);
-  if (status == STATUS_OK)
-    status = diff_sides(&left, &right, json, to, &equal);
-  status = close_side(&left, status);
-  status = close_side(&right, status);
-  if (status == STATUS_OK)
+  enum status status = open_side(a, &left) ?: open_side(b, &right)
+                       ?: diff_sides(&left, &right, json, to, &equal);
+  status = close_side(&right, close_side(&left, status));
+  if (!status)
     *same = equal;
   return status;
 }
