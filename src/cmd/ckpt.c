@@ -180,7 +180,7 @@ static enum status export_model(const struct arguments *arguments)
         status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
     const struct hf_convert_options options = {
-        .type = types[values->dtype > 0 ? values->dtype - 1 : (int)source.deck.model.dtype],
+        .type = types[values->dtype > 0 ? values->dtype - 1 : (int)source.deck.export],
         .tokenizer = values->tokenizer,
         .most_bytes = values->shard_bytes};
     status = hf_convert_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2],

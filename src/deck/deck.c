@@ -13,11 +13,10 @@
 #include "deck/presets.h"
 #include "optim/rule/rules.h"
 
-enum { MOST_HEAD_WIDTH = 1 << 16 }; /* model.h has the same limit */
-
 #define AT(field) offsetof(struct deck, field)
 #define KEY(type, field, value) #field, OPTION_##type, AT(field), value
 #define INT(field, value, from, to) KEY(INT, field, value), .least = from, .most = to
+#define ROPE(type, field, value) "model.rope_" #field, OPTION_##type, AT(model.rope.field), value
 #define REAL(field, value, from, to) KEY(REAL, field, value), .least = from, .most = to
 #define CHOICE(field, value, list) KEY(CHOICE, field, value), .choices = list
 
@@ -129,7 +128,7 @@ const struct option deck_table[] = {
     {INT(model.kv_heads, "0", 0, 1 << 16), .unit = "heads", .example = "4",
      .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
      "model.heads."},
-    {INT(model.head_width, "0", 0, MOST_HEAD_WIDTH), .example = "128",
+    {INT(model.head_width, "0", 0, MODEL_MOST_HEAD_WIDTH), .example = "128",
      .text = "Width of a head, 0 for model.width / model.heads."},
     {INT(model.ffn, "0", 0, 1 << 24), .example = "3072",
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
@@ -146,23 +145,23 @@ const struct option deck_table[] = {
      .text = "Sliding window of the attention, 0 for none. For mistral, qwen2 and qwen3."},
     {INT(model.window_from, "0", 0, 1 << 16), .unit = "blocks", .example = "21",
      .text = "First block that uses model.window."},
-    {REAL(model.rope_theta, "0", 0, 1e12), .example = "5e5",
+    {ROPE(REAL, theta, "0"), .most = 1e12, .example = "5e5",
      .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
-    {CHOICE(model.rope_scaling, "none", rope_scalings),
+    {ROPE(CHOICE, scaling, "none"), .choices = rope_scalings,
      .text = "Scaling of the rotary frequencies.\n"
      "  none  no scaling\n"
      "  linear  divide all frequencies by model.rope_factor\n"
      "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
-    {REAL(model.rope_factor, "0", 0, 1e6), .example = "8",
+    {ROPE(REAL, factor, "0"), .most = 1e6, .example = "8",
      .text = "Factor of linear and llama3 scaling."},
-    {REAL(model.rope_low_freq, "0", 0, 1e6), .example = "1",
+    {ROPE(REAL, low_freq, "0"), .most = 1e6, .example = "1",
      .text = "The low_freq_factor of llama3 scaling."},
-    {REAL(model.rope_high_freq, "0", 0, 1e6), .example = "4",
+    {ROPE(REAL, high_freq, "0"), .most = 1e6, .example = "4",
      .text = "The high_freq_factor of llama3 scaling."},
-    {INT(model.rope_original, "0", 0, 1 << 26), .unit = "tokens", .example = "8192",
+    {ROPE(INT, original, "0"), .most = 1 << 26, .unit = "tokens", .example = "8192",
      .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
      "config.json."},
-    {CHOICE(model.dtype, "float32", dtypes),
+    {"model.dtype", OPTION_CHOICE, AT(export), "float32", .choices = dtypes,
      .text = "Data type of weights that sluice ckpt export writes. Training always keeps fp32 "
      "master weights.\n"
      "  float32  32-bit floating point\n"
@@ -847,12 +846,13 @@ static enum status check_pairs(const struct deck *deck)
     int64_t of, by; /* the sentence names the multiples of `by` on both sides of `of`; 0: none */
   } rows[] = {
       {!*deck->run.dir, "{run.dir} must name a folder, such as runs/first"},
-      {divides && width / heads > MOST_HEAD_WIDTH,
+      {divides && width / heads > MODEL_MOST_HEAD_WIDTH,
        "{model.width} is {model.width=} and {model.heads} is {model.heads=}, so a head has more "
        "than 65536 elements; use more heads, or model.head_width if model.arch is not gpt2"},
       {divides && width % heads != 0,
        "{model.width} is {model.width=}, which {model.heads} = {model.heads=} does not divide; use "
-       "{}, or give model.head_width", width, heads},
+       "{}, or give model.head_width",
+       width, heads},
       {kv_heads > 0 && heads % kv_heads != 0,
        "{model.kv_heads} is {model.kv_heads=}, which does not divide {model.heads} = "
        "{model.heads=}"},

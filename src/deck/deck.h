@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "deck/options.h"
+#include "model/rule/config.h"
 
 /* The choices of keys, in the order of deck.c. */
 /* clang-format off */
@@ -14,7 +15,6 @@ enum deck_strategy {
 };
 enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
 enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
-enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
 enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
 enum deck_tier { DECK_TIER_DEVICE, DECK_TIER_HOST };
 enum deck_preset {
@@ -59,15 +59,8 @@ struct deck {
     bool tensorboard, fp8_gradients;
     struct option_strings counters, fp8_except;
   } run;
-  struct {
-    char *arch;
-    int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from;
-    bool tied;
-    double norm_eps, init_std, rope_theta, rope_factor, rope_low_freq, rope_high_freq;
-    enum deck_rope rope_scaling;
-    int64_t rope_original;
-    enum deck_dtype dtype;
-  } model;
+  struct model_config model;
+  enum deck_dtype export; /* model.dtype */
   struct {
     bool bind;
     struct option_strings cores;

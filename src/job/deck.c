@@ -82,36 +82,9 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   return STATUS_OK;
 }
 
-struct model_config job_model_config(const struct deck *deck)
-{
-  static const enum rope_scaling scalings[] = {[DECK_ROPE_NONE] = ROPE_PLAIN,
-                                               [DECK_ROPE_LINEAR] = ROPE_LINEAR,
-                                               [DECK_ROPE_LLAMA3] = ROPE_LLAMA3};
-  return (struct model_config){.arch = deck->model.arch,
-                               .layers = deck->model.layers,
-                               .width = deck->model.width,
-                               .heads = deck->model.heads,
-                               .context = deck->model.context,
-                               .vocab = deck->model.vocab,
-                               .kv_heads = deck->model.kv_heads,
-                               .head_width = deck->model.head_width,
-                               .ffn = deck->model.ffn,
-                               .window = deck->model.window,
-                               .window_from = deck->model.window_from,
-                               .tied = deck->model.tied,
-                               .norm_eps = deck->model.norm_eps,
-                               .init_std = deck->model.init_std,
-                               .rope = {.theta = deck->model.rope_theta,
-                                        .scaling = scalings[deck->model.rope_scaling],
-                                        .factor = deck->model.rope_factor,
-                                        .low_freq = deck->model.rope_low_freq,
-                                        .high_freq = deck->model.rope_high_freq,
-                                        .original = deck->model.rope_original}};
-}
-
 enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out)
 {
-  struct model_config config = job_model_config(deck);
+  struct model_config config = deck->model;
   struct model *model = NULL;
   config.compute = compute;
   enum status status = model_create(&config, &model);

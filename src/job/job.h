@@ -97,10 +97,8 @@ void job_destroy(struct job *job); /* takes NULL; Collective */
  * calling thread stays bound. It logs the same messages as job_create(). Collective. */
 enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
 
-/* The model that a deck describes. Borrows the deck's strings. */
-struct model_config job_model_config(const struct deck *deck);
-/* The model itself, with the deck's frozen parameters, packed for `ranks` ranks. `compute` is the
- * type of a job_place. Local. */
+/* The model that a deck describes, with its frozen parameters, packed for `ranks` ranks. `compute`
+ * is the type of a job_place. Local. */
 enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,

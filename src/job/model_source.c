@@ -70,8 +70,8 @@ static struct deck spell_out(const struct deck *deck)
     full.model.head_width = full.model.width / full.model.heads;
   if (full.model.ffn == 0)
     full.model.ffn = 4 * full.model.width;
-  if (full.model.rope_theta == 0)
-    full.model.rope_theta = 10000;
+  if (full.model.rope.theta == 0)
+    full.model.rope.theta = 10000;
   return full;
 }
 
@@ -137,9 +137,8 @@ static enum status check_set(const struct deck *found, const char *path, const s
 /* Checks settings that only the architecture can refuse. */
 static enum status check_model(const char *where, const struct deck *deck)
 {
-  const struct model_config config = job_model_config(deck);
   struct model *model = NULL;
-  const enum status status = model_create(&config, &model);
+  const enum status status = model_create(&deck->model, &model);
   model_destroy(model);
   return status ? status_prefix(status, "%s", where) : STATUS_OK;
 }
@@ -163,33 +162,10 @@ enum status model_source_resolve_from(const struct deck *found, const char *path
 
 static struct deck describe(const struct hf_config *config)
 {
-  const struct model_config *model = &config->model;
-  const enum deck_rope scalings[] = {[ROPE_PLAIN] = DECK_ROPE_NONE,
-                                     [ROPE_LINEAR] = DECK_ROPE_LINEAR,
-                                     [ROPE_LLAMA3] = DECK_ROPE_LLAMA3};
-  return (struct deck){.model = {.arch = (char *)model->arch,
-                                 .layers = model->layers,
-                                 .width = model->width,
-                                 .heads = model->heads,
-                                 .kv_heads = model->kv_heads,
-                                 .head_width = model->head_width,
-                                 .ffn = model->ffn,
-                                 .context = model->context,
-                                 .vocab = model->vocab,
-                                 .window = model->window,
-                                 .window_from = model->window_from,
-                                 .tied = model->tied,
-                                 .norm_eps = model->norm_eps,
-                                 .init_std = model->init_std,
-                                 .rope_theta = model->rope.theta,
-                                 .rope_scaling = scalings[model->rope.scaling],
-                                 .rope_factor = model->rope.factor,
-                                 .rope_low_freq = model->rope.low_freq,
-                                 .rope_high_freq = model->rope.high_freq,
-                                 .rope_original = model->rope.original,
-                                 .dtype = config->dtype == DTYPE_BF16  ? DECK_BF16
-                                          : config->dtype == DTYPE_F16 ? DECK_F16
-                                                                       : DECK_F32}};
+  const enum deck_dtype export = config->dtype == DTYPE_BF16  ? DECK_BF16
+                                 : config->dtype == DTYPE_F16 ? DECK_F16
+                                                              : DECK_F32;
+  return (struct deck){.model = config->model, .export = export};
 }
 
 static enum status read_config(const char *dir, struct hf_config *config, char **arch)

@@ -1,5 +1,6 @@
 noinst_LIBRARIES += src/model/libmodel.a
 layers += src/model/libmodel.a
+EXTRA_DIST += src/model/rule
 src_model_libmodel_a_SOURCES = \
 	src/model/architecture.c \
 	src/model/block.c \

@@ -56,12 +56,6 @@ static enum status make_tensors(struct comm *comm, const struct model *model, io
   return STATUS_OK;
 }
 
-static enum status create_model(const struct deck *deck, struct model **out)
-{
-  const struct model_config config = job_model_config(deck);
-  return model_create(&config, out);
-}
-
 /* --- import -------------------------------------------------------------- */
 
 struct import {
@@ -111,7 +105,7 @@ static enum status check_target(const char *path)
 
 static enum status open_import(struct import *import)
 {
-  enum status status = create_model(&import->deck, &import->model);
+  enum status status = model_create(&import->deck.model, &import->model);
   if (!status)
     status = safetensors_folder_open(import->dir, &import->folder);
   if (!status)
@@ -409,7 +403,7 @@ static enum status open_export(struct export *export)
     status = check_tokenizer(export);
   export->bytes = !status && takes_bytes(export);
   if (!status)
-    status = create_model(export->deck, &export->model);
+    status = model_create(&export->deck->model, &export->model);
   if (!status)
     status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
   if (!status)

@@ -175,35 +175,4 @@ TEST(plans_without_a_batch_have_their_shapes)
   }
 }
 
-/* Oracle: field by field what was written into the deck. */
-TEST(the_model_is_the_deck_s)
-{
-  static const struct {
-    const char *text;
-    enum rope_scaling scaling;
-  } scalings[] = {{"model.rope_scaling=none", ROPE_PLAIN},
-                  {"model.rope_scaling=linear", ROPE_LINEAR},
-                  {"model.rope_scaling=llama3", ROPE_LLAMA3}};
-  for (int i = 0; i < 3; i++) {
-    struct deck deck;
-    must(fixture_load(
-        &deck, "model.arch=qwen2 model.layers=3 model.width=40 model.heads=6 model.kv_heads=2 "
-               "model.head_width=10 model.ffn=50 model.context=77 model.vocab=101 model.window=9 "
-               "model.window_from=1 model.tied=false model.norm_eps=1e-6 model.init_std=0.03 "
-               "model.rope_theta=5000 model.rope_factor=8 model.rope_low_freq=1.5 "
-               "model.rope_high_freq=4 model.rope_original=33"));
-    fixture_assign(&deck, scalings[i].text);
-    struct model_config c = job_model_config(&deck);
-    assert_string_equal(c.arch, "qwen2");
-    assert_true(c.layers == 3 && c.width == 40 && c.heads == 6 && c.kv_heads == 2 &&
-                c.head_width == 10 && c.ffn == 50 && c.context == 77 && c.vocab == 101);
-    assert_true(c.window == 9 && c.window_from == 1 && !c.tied && c.norm_eps == 1e-6 &&
-                c.init_std == 0.03);
-    assert_true(c.rope.theta == 5000 && c.rope.factor == 8 && c.rope.low_freq == 1.5 &&
-                c.rope.high_freq == 4 && c.rope.original == 33);
-    assert_int_equal(c.rope.scaling, scalings[i].scaling);
-    deck_destroy(&deck);
-  }
-}
-
 TEST_MAIN(NULL, NULL)

@@ -287,10 +287,10 @@ TEST(keys_come_from_the_folder)
   assert_int_equal(deck.model.ffn, 48);
   assert_int_equal(deck.model.context, 512);
   assert_true(deck.model.tied);
-  assert_int_equal(deck.model.rope_scaling, DECK_ROPE_LLAMA3);
-  assert_true(deck.model.rope_theta == 1000 && deck.model.rope_factor == 8 &&
-              deck.model.rope_low_freq == 1 && deck.model.rope_high_freq == 4);
-  assert_int_equal(deck.model.rope_original, 64);
+  assert_int_equal(deck.model.rope.scaling, ROPE_LLAMA3);
+  assert_true(deck.model.rope.theta == 1000 && deck.model.rope.factor == 8 &&
+              deck.model.rope.low_freq == 1 && deck.model.rope.high_freq == 4);
+  assert_int_equal(deck.model.rope.original, 64);
   deck_destroy(&deck);
 }
 
