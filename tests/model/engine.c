@@ -2,10 +2,12 @@
 #include "engine.h"
 #include "tests/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "job/job.h"
 
 enum { WATCH_BYTES = 64, NAN_BYTE = 0xff };
 
@@ -56,16 +58,29 @@ static void randomize(struct engine *engine, int u)
   }
 }
 
-void engine_create_frozen(const struct model_config *config, int threads, int n,
-                          char *const patterns[], struct engine *out)
+enum status engine_model(const char *keys, int ranks, struct model **out)
 {
-  *out = (struct engine){.threads = threads};
+  struct deck deck = {0};
+  char copy[512], *rest;
+  must(options_create(deck_table, &deck, &deck.set));
+  snprintf(copy, sizeof copy, "%s", keys);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    char key[512];
+    snprintf(key, sizeof key, "%s%s", strcspn(word, ".") < strcspn(word, "=") ? "" : "model.",
+             word);
+    must(options_assign(deck.set, key));
+  }
+  const enum status status = job_model(&deck, DTYPE_F32, ranks, out);
+  deck_destroy(&deck);
+  return status;
+}
+
+void engine_create_model(struct model *model, int threads, struct engine *out)
+{
+  *out = (struct engine){.threads = threads, .model = model};
   must(device_create("host", 0, DTYPE_F32, &out->device));
   must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, threads,
                                      &out->lane));
-  must(model_create(config, &out->model));
-  if (n > 0)
-    must(model_freeze(out->model, n, patterns, 1));
   out->params = calloc((size_t)out->model->units, sizeof(void *));
   out->grads = calloc((size_t)out->model->units, sizeof(void *));
   assert_true(out->params && out->grads);
@@ -76,9 +91,18 @@ void engine_create_frozen(const struct model_config *config, int threads, int n,
   }
 }
 
-void engine_create(const struct model_config *config, int threads, struct engine *out)
+void engine_create_frozen(const char *keys, const char *pattern, int threads, struct engine *out)
 {
-  engine_create_frozen(config, threads, 0, NULL, out);
+  char all[512];
+  struct model *model;
+  snprintf(all, sizeof all, "%s train.freeze=[%s]", keys, pattern);
+  must(engine_model(all, 1, &model));
+  engine_create_model(model, threads, out);
+}
+
+void engine_create(const char *keys, int threads, struct engine *out)
+{
+  engine_create_frozen(keys, "", threads, out);
 }
 
 void engine_destroy(struct engine *engine)
@@ -164,6 +188,17 @@ struct model_call engine_call(const struct engine *e, int u, struct model_shape 
                              .grads = e->grads[u]};
 }
 
+/* A call with a workspace. */
+static void run(struct engine *e, const struct room *room,
+                enum status (*pass)(const struct model_call *call), enum model_work what,
+                struct model_call call)
+{
+  const size_t bytes = room->work_bytes[what];
+  call.work = engine_alloc(e, bytes), call.work_bytes = (int64_t)bytes;
+  must(pass(&call));
+  engine_free(e, call.work, bytes);
+}
+
 static void embed(struct engine *e, struct room *room, int64_t past, const int32_t *token)
 {
   struct model_call call = engine_call(e, 0, room->shape);
@@ -175,45 +210,32 @@ static void logits_of(struct engine *e, struct room *room, int64_t position, flo
 {
   struct model_call call = engine_call(e, e->model->head, room->shape);
   call.x_in = room->x[e->model->blocks], call.position = position, call.logits = logits;
-  call.work = engine_alloc(e, room->work_bytes[WORK_LOGITS]);
-  must(e->model->ops->head_logits(&call));
-  engine_free(e, call.work, room->work_bytes[WORK_LOGITS]);
+  run(e, room, e->model->ops->head_logits, WORK_LOGITS, call);
 }
 
 static void forward_block(struct engine *e, struct room *room, int u, void *x_out, void *saved)
 {
-  size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
-  void *work = engine_alloc(e, bytes);
   struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[u - 1], call.x_out = x_out, call.saved = saved, call.work = work;
-  must(e->model->ops->block_forward(&call));
-  engine_free(e, work, bytes);
+  call.x_in = room->x[u - 1], call.x_out = x_out, call.saved = saved;
+  run(e, room, e->model->ops->block_forward, saved ? WORK_FORWARD_SAVED : WORK_FORWARD, call);
 }
 
 static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
 {
-  void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
   struct model_call call = engine_call(e, u, room->shape);
   call.x_in = room->x[u - 1], call.saved = room->saved[u], call.d = room->d;
-  call.accumulate = accumulate, call.work = work;
-  call.work_bytes = (int64_t)room->work_bytes[WORK_BACKWARD];
-  must(e->model->ops->block_backward(&call));
-  engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
+  call.accumulate = accumulate;
+  run(e, room, e->model->ops->block_backward, WORK_BACKWARD, call);
 }
 
 static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss,
                  void *d, bool accumulate)
 {
-  size_t bytes = room->work_bytes[d ? WORK_LOSS_GRADIENT : WORK_LOSS];
-  int u = e->model->head;
-  void *work = engine_alloc(e, bytes);
-  struct model_call call = engine_call(e, u, room->shape);
+  struct model_call call = engine_call(e, e->model->head, room->shape);
   call.x_in = room->x[e->model->blocks], call.token = target, call.scale = 1, call.loss = loss;
   call.d = d, call.accumulate = accumulate;
   call.grads = d ? call.grads : NULL;
-  call.work = work;
-  must(e->model->ops->head_loss(&call));
-  engine_free(e, work, bytes);
+  run(e, room, e->model->ops->head_loss, d ? WORK_LOSS_GRADIENT : WORK_LOSS, call);
 }
 
 /* The gradient by the embedding's output stays in room->d. */
@@ -318,13 +340,30 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
   room_create(e, (struct model_shape){caches->B, T}, &room);
   embed(e, &room, past, token);
   for (int u = 1; u <= e->model->blocks; u++) {
-    void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
     struct model_call call = engine_call(e, u, room.shape);
     call.cache = &(struct model_cache){caches->block[u], past, caches->capacity};
-    call.x_in = room.x[u - 1], call.x_out = room.x[u], call.work = work;
-    must(e->model->ops->block_forward(&call));
-    engine_free(e, work, room.work_bytes[WORK_DECODE]);
+    call.x_in = room.x[u - 1], call.x_out = room.x[u];
+    run(e, &room, e->model->ops->block_forward, WORK_DECODE, call);
   }
   logits_of(e, &room, T - 1, logits);
   room_destroy(e, &room);
 }
+
+/* clang-format off: one row per model */
+const char *const shapes[] = {
+    "arch=gpt2 layers=3 width=72 heads=3 context=40 vocab=301",
+    "arch=llama layers=3 width=39 heads=6 kv_heads=2 head_width=10 ffn=53 context=40 vocab=101 "
+    "tied=false",
+    /* llama3 frequencies, one product for q, k and v */
+    "arch=llama layers=3 width=64 heads=4 kv_heads=2 ffn=96 context=40 vocab=101 rope_theta=100 "
+    "rope_scaling=llama3 rope_factor=8 rope_low_freq=1 rope_high_freq=4 rope_original=16",
+    "arch=mistral layers=3 width=30 heads=3 kv_heads=1 head_width=40 ffn=37 context=40 vocab=101 "
+    "window=7 tied=false rope_theta=1000 rope_scaling=linear rope_factor=4",
+    /* a window in the last block, one product for q, k and v */
+    "arch=qwen2 layers=3 width=64 heads=4 kv_heads=2 head_width=32 ffn=57 context=40 vocab=101 "
+    "window=5 window_from=2 norm_eps=1e-6",
+    "arch=qwen3 layers=3 width=33 heads=4 kv_heads=2 head_width=20 ffn=40 context=40 vocab=101 "
+    "tied=false norm_eps=1e-6",
+};
+/* clang-format on */
+const int shape_count = sizeof shapes / sizeof shapes[0];

@@ -15,11 +15,16 @@ struct engine {
       **grads; /* flat buffers by unit; grads NULL where nothing of the unit is trained */
 };
 
-/* Parameters: normal numbers, so that none is zero: norms' weights around 1, the rest around 0. */
-void engine_create(const struct model_config *config, int threads, struct engine *out);
-/* The same with some of the parameters frozen. */
-void engine_create_frozen(const struct model_config *config, int threads, int n,
-                          char *const patterns[], struct engine *out);
+/* A model from keys and values of a deck, packed for `ranks` ranks: "arch=llama layers=2
+ * train.freeze=[*.bias]". A key without a section is one of model.*. The deck is not checked. */
+enum status engine_model(const char *keys, int ranks, struct model **out);
+
+/* A model's engine. Parameters: normal numbers, so that none is zero: norms' weights around 1, the
+ * rest around 0. */
+void engine_create(const char *keys, int threads, struct engine *out);
+/* The same with parameters that match `pattern` frozen. */
+void engine_create_frozen(const char *keys, const char *pattern, int threads, struct engine *out);
+void engine_create_model(struct model *model, int threads, struct engine *out); /* takes it over */
 void engine_destroy(struct engine *engine);
 
 struct batch {
@@ -37,9 +42,9 @@ struct cut {
   bool recompute, late_embedding;
 };
 
-/* Gradients of the sum of losses into `grads`; returns the loss. */
 /* A call of unit u's passes, without data. */
 struct model_call engine_call(const struct engine *e, int u, struct model_shape shape);
+/* Gradients of the sum of losses into `grads`; returns the loss. */
 struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
 struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
 void engine_logits(struct engine *engine, const struct batch *batch, int64_t position,
@@ -65,5 +70,9 @@ float *engine_param(const struct engine *engine, void *const *flat, int u, int p
  * after its end. */
 void *engine_alloc(struct engine *engine, size_t bytes);
 void engine_free(struct engine *engine, void *memory, size_t bytes);
+
+/* The keys of one small model of every architecture and feature, sizes odd wherever they may be. */
+extern const char *const shapes[];
+extern const int shape_count;
 
 #endif

@@ -10,9 +10,6 @@ fixtures += tests/model/libmodel.a
 tests_model_libmodel_a_SOURCES = \
 	tests/model/engine.c \
 	tests/model/engine.h \
-	tests/model/shapes.c \
-	tests/model/shapes.h \
 	tests/model/twin.c \
-	tests/model/twin.h \
-	tests/model/twin_decoder.c
-EXTRA_DIST += tests/model/config.txt
+	tests/model/twin.h
+EXTRA_DIST += tests/model/config.txt tests/model/models.txt

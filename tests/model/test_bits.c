@@ -2,13 +2,13 @@
  * the same step, cut another way. */
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "engine.h"
 #include "model/parts.h"
-#include "shapes.h"
 #include "tests/test.h"
 
 static const struct model_shape shape = {.B = 4, .T = 37};
@@ -19,20 +19,14 @@ struct made {
   struct exactsum loss;
 };
 
-static void run_frozen(const struct model_config *config, struct model_shape s, int threads,
-                       struct cut cut, int n, char *const patterns[], struct made *out)
-{
-  struct batch batch;
-  engine_create_frozen(config, threads, n, patterns, &out->engine);
-  batch_create(s, config->vocab, &batch);
-  out->loss = engine_step(&out->engine, &batch, cut);
-  batch_destroy(&batch);
-}
-
-static void run(const struct model_config *config, struct model_shape s, int threads,
+static void run(const char *keys, const char *frozen, struct model_shape s, int threads,
                 struct cut cut, struct made *out)
 {
-  run_frozen(config, s, threads, cut, 0, NULL, out);
+  struct batch batch;
+  engine_create_frozen(keys, frozen, threads, &out->engine);
+  batch_create(s, out->engine.model->config.vocab, &batch);
+  out->loss = engine_step(&out->engine, &batch, cut);
+  batch_destroy(&batch);
 }
 
 static void release(struct made *a, struct made *b)
@@ -67,9 +61,9 @@ static void compare(int threads, struct cut cut, int other_threads, struct cut o
 {
   for (int i = 0; i < shape_count; i++) {
     struct made a, b;
-    run(&shape_cases[i].config, shape, threads, cut, &a);
-    run(&shape_cases[i].config, shape, other_threads, other, &b);
-    assert_same(shape_cases[i].label, &a, &b);
+    run(shapes[i], "", shape, threads, cut, &a);
+    run(shapes[i], "", shape, other_threads, other, &b);
+    assert_same(shapes[i], &a, &b);
     release(&a, &b);
   }
 }
@@ -106,8 +100,8 @@ TEST(test_micro_batches_tied)
 {
   for (int i = 0; i < shape_count; i++) {
     struct made a, b;
-    run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 4}, &a);
-    run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 1}, &b);
+    run(shapes[i], "", shape, 2, (struct cut){.micro = 4}, &a);
+    run(shapes[i], "", shape, 2, (struct cut){.micro = 1}, &b);
     if (a.engine.model->head == 0) {
       float *x = engine_param(&a.engine, a.engine.grads, 0, 0),
             *y = engine_param(&b.engine, b.engine.grads, 0, 0);
@@ -121,7 +115,7 @@ TEST(test_micro_batches_tied)
                   1e-7 * sqrt(norm)); /* a few roundings of 2^-24 in some of the elements */
       memcpy(x, y, (size_t)n * sizeof(float));
     }
-    assert_same(shape_cases[i].label, &a, &b);
+    assert_same(shapes[i], &a, &b);
     release(&a, &b);
   }
 }
@@ -129,12 +123,11 @@ TEST(test_micro_batches_tied)
 /* Sequences whose logits come in two chunks. */
 TEST(test_micro_batches_in_chunks)
 {
-  struct model_config wide = {.arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65};
-  wide.vocab = 270000, wide.tied = true, wide.norm_eps = 1e-5, wide.init_std = 0.02;
+  static const char wide[] = "arch=gpt2 layers=1 width=3 heads=1 context=65 vocab=270000";
   const struct model_shape two = {.B = 2, .T = 65};
   struct made a, b;
-  run(&wide, two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);
-  run(&wide, two, 1, (struct cut){.micro = 1, .late_embedding = true}, &b);
+  run(wide, "", two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);
+  run(wide, "", two, 1, (struct cut){.micro = 1, .late_embedding = true}, &b);
   assert_same("wide", &a, &b);
   release(&a, &b);
 }
@@ -144,8 +137,8 @@ TEST(test_evaluation)
   for (int i = 0; i < shape_count; i++) {
     struct engine engine;
     struct batch batch;
-    engine_create(&shape_cases[i].config, 2, &engine);
-    batch_create(shape, shape_cases[i].config.vocab, &batch);
+    engine_create(shapes[i], 2, &engine);
+    batch_create(shape, engine.model->config.vocab, &batch);
     struct exactsum trained = engine_step(&engine, &batch, (struct cut){.micro = 4}),
                     evaluated = engine_evaluate(&engine, &batch);
     assert_true(exactsum_value(&trained) > 0);
@@ -156,11 +149,10 @@ TEST(test_evaluation)
 }
 
 /* Gradients of trained parameters, also of those below and next to frozen ones. */
-static void compare_frozen(const struct shape_case *c, const struct made *all, char *pattern)
+static void compare_frozen(const char *keys, const struct made *all, const char *pattern)
 {
   struct made some;
-  char *const patterns[] = {pattern};
-  run_frozen(&c->config, shape, 2, (struct cut){.micro = 2}, 1, patterns, &some);
+  run(keys, pattern, shape, 2, (struct cut){.micro = 2}, &some);
   assert_true(some.engine.model->frozen > 0);
   assert_same(pattern, all, &some);
   engine_destroy(&some.engine);
@@ -168,25 +160,24 @@ static void compare_frozen(const struct shape_case *c, const struct made *all, c
 
 TEST(test_frozen)
 {
-  char *const patterns[] = {"*.weight",      "*.h.0.*",      "*.layers.1.*",
-                            "*_proj.weight", "*norm.weight", "*.?_proj.*"};
+  static const char *const patterns[] = {"*.weight",      "*.h.0.*",      "*.layers.1.*",
+                                         "*_proj.weight", "*norm.weight", "*.?_proj.*"};
   for (int i = 0; i < shape_count; i++) {
-    const struct shape_case *c = &shape_cases[i];
     struct made all;
-    run(&c->config, shape, 2, (struct cut){.micro = 2}, &all);
+    run(shapes[i], "", shape, 2, (struct cut){.micro = 2}, &all);
     const struct model *model = all.engine.model;
     for (int u = 0; u < model->units;
          u += u == model->blocks ? 1 : model->blocks) /* the ends, and the last block */
       for (int p = 0; p < model->unit[u].params; p++)
-        compare_frozen(c, &all, model->unit[u].param[p].name);
+        compare_frozen(shapes[i], &all, model->unit[u].param[p].name);
     for (size_t n = 0; n < sizeof patterns / sizeof patterns[0]; n++) {
       struct model *probe;
-      must(model_create(&c->config, &probe));
-      bool possible = model_freeze(probe, 1, &patterns[n], 1) ==
-                      STATUS_OK; /* some architecture has no such names, or no others */
+      char keys[512];
+      snprintf(keys, sizeof keys, "%s train.freeze=[%s]", shapes[i], patterns[n]);
+      if (engine_model(keys, 1, &probe))
+        continue; /* some architecture has no such names, or no others */
       model_destroy(probe);
-      if (possible)
-        compare_frozen(c, &all, patterns[n]);
+      compare_frozen(shapes[i], &all, patterns[n]);
     }
     engine_destroy(&all.engine);
   }
@@ -213,12 +204,10 @@ TEST(test_fused)
 {
   enum { ROWS = 37, WIDTH = 64, OUT = 128 + 2 * 64 };
   static float x[ROWS * WIDTH], dy[ROWS * OUT], y[2][ROWS * OUT], dx[2][ROWS * WIDTH];
-  const struct model_config *config = &shape_cases[4].config;
-  char *const queries[] = {"*q_proj.weight"}, *const biases[] = {"*v_proj.bias"};
   struct engine joined, apart, mixed;
-  engine_create(config, 2, &joined);
-  engine_create_frozen(config, 2, 1, queries, &apart);
-  engine_create_frozen(config, 2, 1, biases, &mixed);
+  engine_create(shapes[4], 2, &joined);
+  engine_create_frozen(shapes[4], "*q_proj.weight", 2, &apart);
+  engine_create_frozen(shapes[4], "*v_proj.bias", 2, &mixed);
   struct fused a = bind_qkv(&joined), b = bind_qkv(&apart), c = bind_qkv(&mixed);
   assert_true(a.joined && a.gradients_joined && a.out == OUT && a.part[0].in == WIDTH);
   assert_true(!b.joined && !b.gradients_joined && !b.part[0].dweight && b.part[0].dbias);

@@ -4,11 +4,11 @@
  * a factor of ten. */
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
-#include "shapes.h"
 #include "tests/test.h"
 
 static const struct model_shape shape = {.B = 3, .T = 37};
@@ -28,6 +28,7 @@ static void assert_close(const char *label, int64_t position, int64_t n, const f
 }
 
 struct fixture {
+  const char *keys;
   struct engine engine;
   struct batch batch;
   struct caches caches;
@@ -35,24 +36,24 @@ struct fixture {
   float *got, *expected; /* [B, V] */
 };
 
-static void create(const struct model_config *config, struct fixture *f)
+static void for_all(void (*check)(struct fixture *f))
 {
-  engine_create(config, 2, &f->engine);
-  batch_create(shape, config->vocab, &f->batch);
-  caches_create(&f->engine, shape.B, config->context, &f->caches);
-  f->V = config->vocab;
-  f->got = calloc((size_t)(shape.B * f->V), sizeof(float));
-  f->expected = calloc((size_t)(shape.B * f->V), sizeof(float));
-  assert_true(f->got && f->expected);
-}
-
-static void destroy(struct fixture *f)
-{
-  free(f->got);
-  free(f->expected);
-  caches_destroy(&f->engine, &f->caches);
-  batch_destroy(&f->batch);
-  engine_destroy(&f->engine);
+  for (int i = 0; i < shape_count; i++) {
+    struct fixture f = {.keys = shapes[i]};
+    engine_create(shapes[i], 2, &f.engine);
+    f.V = f.engine.model->config.vocab;
+    batch_create(shape, f.V, &f.batch);
+    caches_create(&f.engine, shape.B, f.engine.model->config.context, &f.caches);
+    f.got = calloc((size_t)(shape.B * f.V), sizeof(float));
+    f.expected = calloc((size_t)(shape.B * f.V), sizeof(float));
+    assert_true(f.got && f.expected);
+    check(&f);
+    free(f.got);
+    free(f.expected);
+    caches_destroy(&f.engine, &f.caches);
+    batch_destroy(&f.batch);
+    engine_destroy(&f.engine);
+  }
 }
 
 /* Tokens [past, past + T) of all sequences, one sequence after the other. */
@@ -66,57 +67,49 @@ static void decode(struct fixture *f, int64_t past, int64_t T)
   free(token);
 }
 
-static void check(struct fixture *f, const char *label, int64_t position)
+static void check(struct fixture *f, int64_t position)
 {
   engine_logits(&f->engine, &f->batch, position, f->expected);
-  assert_close(label, position, shape.B * f->V, f->got, f->expected);
+  assert_close(f->keys, position, shape.B * f->V, f->got, f->expected);
 }
 
-TEST(test_token_by_token)
+static void check_tokens(struct fixture *f)
 {
-  for (int i = 0; i < shape_count; i++) {
-    struct fixture f;
-    create(&shape_cases[i].config, &f);
-    for (int64_t t = 0; t < shape.T; t++) {
-      decode(&f, t, 1);
-      check(&f, shape_cases[i].label, t);
-    }
-    destroy(&f);
+  for (int64_t t = 0; t < shape.T; t++) {
+    decode(f, t, 1);
+    check(f, t);
   }
 }
 
-TEST(test_prompt_in_chunks)
+static void check_chunks(struct fixture *f)
 {
   static const int64_t cuts[][5] = {{37}, {5, 32}, {20, 1, 16}, {1, 1, 30, 4, 1}};
-  for (int i = 0; i < shape_count; i++) {
-    struct fixture f;
-    create(&shape_cases[i].config, &f);
-    for (size_t c = 0; c < sizeof cuts / sizeof cuts[0]; c++)
-      for (int64_t past = 0, n = 0; past < shape.T; past += cuts[c][n++]) {
-        decode(&f, past, cuts[c][n]);
-        check(&f, shape_cases[i].label, past + cuts[c][n] - 1);
-      }
-    destroy(&f);
-  }
+  for (size_t c = 0; c < sizeof cuts / sizeof cuts[0]; c++)
+    for (int64_t past = 0, n = 0; past < shape.T; past += cuts[c][n++]) {
+      decode(f, past, cuts[c][n]);
+      check(f, past + cuts[c][n] - 1);
+    }
 }
 
 /* A whole prompt at once is the forward pass, bit for bit. */
-TEST(test_whole_prompt)
+static void check_prompt(struct fixture *f)
 {
-  for (int i = 0; i < shape_count; i++) {
-    struct fixture f;
-    create(&shape_cases[i].config, &f);
-    decode(&f, 0, shape.T);
-    engine_logits(&f.engine, &f.batch, shape.T - 1, f.expected);
-    assert_memory_equal(f.got, f.expected, (size_t)(shape.B * f.V) * sizeof(float));
-    destroy(&f);
-  }
+  decode(f, 0, shape.T);
+  engine_logits(&f->engine, &f->batch, shape.T - 1, f->expected);
+  assert_memory_equal(f->got, f->expected, (size_t)(shape.B * f->V) * sizeof(float));
+}
+
+TEST(test_tokens)
+{
+  for_all(check_tokens);
+  for_all(check_chunks);
+  for_all(check_prompt);
 }
 
 TEST(test_cache_bytes)
 {
   struct engine e;
-  engine_create(&shape_cases[1].config, 1, &e);
+  engine_create(shapes[1], 1, &e);
   assert_int_equal(e.model->ops->cache_bytes(e.model, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
   assert_true(e.model->ops->cache_bytes(e.model, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
   engine_destroy(&e);
@@ -128,7 +121,7 @@ TEST(test_context_is_full)
   for (int i = 0; i < shape_count; i++) {
     struct engine e;
     const int32_t token[2] = {1, 2};
-    engine_create(&shape_cases[i].config, 1, &e);
+    engine_create(shapes[i], 1, &e);
     const struct model_shape s = {.B = 1, .T = 2};
     size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
@@ -209,7 +202,7 @@ TEST(test_one_workspace_for_all_chunks)
       for (int threads = 1; threads <= MANY_THREADS; threads *= MANY_THREADS) {
         struct engine e;
         struct caches caches;
-        engine_create(&shape_cases[i].config, 1, &e);
+        engine_create(shapes[i], 1, &e);
         caches_create(&e, 2, e.model->config.context, &caches);
         watch.real = e.device->ops;
         watch.threads = threads;
@@ -229,12 +222,12 @@ TEST(test_workspace_of_many_threads)
 {
   static const int64_t pasts[] = {0, 1, 150};
   for (int i = 0; i < shape_count; i++) {
-    struct model_config config = shape_cases[i].config;
-    config.context = 300;
+    char keys[512];
     struct engine e;
     struct caches caches;
-    engine_create(&config, MANY_THREADS, &e);
-    caches_create(&e, 2, config.context, &caches);
+    snprintf(keys, sizeof keys, "%s context=300", shapes[i]);
+    engine_create(keys, MANY_THREADS, &e);
+    caches_create(&e, 2, 300, &caches);
     const size_t bytes =
         e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 150},
                                  WORK_DECODE, MANY_THREADS);
@@ -255,10 +248,10 @@ TEST(test_workspace_does_not_grow_with_the_context)
   const struct model_shape s = {.B = 1, .T = 256};
   size_t bytes[2];
   for (int i = 0; i < 2; i++) {
-    struct model_config config = shape_cases[1].config;
+    char keys[512];
     struct engine e;
-    config.context = i ? 131072 : 4096;
-    engine_create(&config, 1, &e);
+    snprintf(keys, sizeof keys, "%s context=%d", shapes[1], i ? 131072 : 4096);
+    engine_create(keys, 1, &e);
     bytes[i] = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, MANY_THREADS) -
                e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, 1);
     engine_destroy(&e);

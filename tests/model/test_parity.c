@@ -85,9 +85,11 @@ static void open_fixture(const char *name, struct fixture *f)
 {
   char path[1024];
   struct hf_config config;
+  struct model *model;
   *f = (struct fixture){.name = name};
   must(hf_config_read(path_of(name, "config.json", path, sizeof path), &config));
-  engine_create(&config.model, 2, &f->engine);
+  must(model_create(&config.model, &model));
+  engine_create_model(model, 2, &f->engine);
   reload(f);
   must(safetensors_open(path_of(name, "expected.safetensors", path, sizeof path), &f->expected));
   const struct st_tensor *tokens = tensor_of(f->expected, "tokens");

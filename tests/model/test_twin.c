@@ -10,22 +10,11 @@
 
 #include "base/rng.h"
 #include "engine.h"
-#include "shapes.h"
 #include "tests/test.h"
 #include "twin.h"
 
 /* Every size odd, the context longer than the sequences. */
-static const struct shape_case tiny = {"gpt2",
-                                       {.arch = "gpt2",
-                                        .layers = 3,
-                                        .width = 15,
-                                        .heads = 3,
-                                        .ffn = 47,
-                                        .context = 13,
-                                        .vocab = 37,
-                                        .tied = true,
-                                        .norm_eps = 1e-5,
-                                        .init_std = 0.02}};
+static const char tiny[] = "arch=gpt2 layers=3 width=15 heads=3 ffn=47 context=13 vocab=37";
 static const struct model_shape tiny_shape = {.B = 2, .T = 11};
 
 static const double loss_bound = 2e-6, logits_bound = 1.5e-5,
@@ -43,11 +32,11 @@ struct fixture {
 static void for_all(void (*check)(struct fixture *f))
 {
   for (int i = 0; i < shape_count; i++) {
-    const struct model_config *config = i > 0 ? &shape_cases[i].config : &tiny.config;
-    struct fixture f = {.V = config->vocab, .sample = i > 0 ? 4 : 20};
-    engine_create(config, 2, &f.engine);
+    struct fixture f = {.sample = i > 0 ? 4 : 20};
+    engine_create(i > 0 ? shapes[i] : tiny, 2, &f.engine);
     twin_create(f.engine.model, f.engine.params, &f.twin);
-    batch_create(tiny_shape, config->vocab, &f.batch);
+    f.V = f.engine.model->config.vocab;
+    batch_create(tiny_shape, f.V, &f.batch);
     check(&f);
     batch_destroy(&f.batch);
     twin_destroy(&f.twin);
@@ -162,21 +151,19 @@ static void check_written(struct fixture *f)
  * activations: dlogits = softmax - onehot, dwte = dlogits^T y, dbias = sum of dlogits wte. */
 TEST(test_head_in_chunks)
 {
-  struct model_config wide = {.arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65};
-  wide.vocab = 270000, wide.tied = true, wide.norm_eps = 1e-5, wide.init_std = 0.02;
+  enum { C = 3, V = 270000 };
   const struct model_shape s = {.B = 1, .T = 65};
-  const int64_t C = wide.width, V = wide.vocab;
   struct engine engine;
   struct twin twin;
   struct batch batch;
-  engine_create(&wide, 2, &engine);
+  engine_create("arch=gpt2 layers=1 width=3 heads=1 context=65 vocab=270000", 2, &engine);
   twin_create(engine.model, engine.params, &twin);
   batch_create(s, V, &batch);
   struct exactsum sum = engine_step(&engine, &batch, (struct cut){.micro = 1});
 
-  const double *wte = twin_param(&twin, "transformer.wte.weight");
+  const double *wte = twin_head(&twin);
   double *y = twin_final(&twin, s, batch.token), *p = calloc((size_t)V, sizeof *p),
-         *dwte = calloc((size_t)(V * C), sizeof *dwte), dbias[3] = {0}, loss = 0;
+         *dwte = calloc((size_t)(V * C), sizeof *dwte), dbias[C] = {0}, loss = 0;
   assert_true(p && dwte);
   for (int64_t r = 0; r < s.T; r++) {
     if (batch.target[r] < 0)

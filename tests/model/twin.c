@@ -34,63 +34,176 @@ void twin_destroy(struct twin *twin)
   free(twin->flat);
 }
 
-const double *twin_param(const struct twin *twin, const char *name)
+/* --- parameters ---------------------------------------------------------- */
+
+/* GPT-2's matrices are [in, out], and one holds queries, keys and values. */
+/* clang-format off: one line per part of a model */
+static const struct names {
+  const char *block, *tokens, *positions, *norm, *norm_1, *q, *k, *v, *out, *norm_2, *gate, *up,
+      *down;
+} gpt2 = {
+    "transformer.h.", "transformer.wte", "transformer.wpe", "transformer.ln_f",
+    "ln_1", "attn.c_attn", "attn.c_attn", "attn.c_attn", "attn.c_proj",
+    "ln_2", NULL, "mlp.c_fc", "mlp.c_proj"
+}, llama = {
+    "model.layers.", "model.embed_tokens", "", "model.norm",
+    "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+    "self_attn.o_proj",
+    "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"
+};
+/* clang-format on */
+
+static bool is_gpt2(const struct twin *twin)
 {
+  return !strcmp(twin->model->config.arch, "gpt2");
+}
+
+static const struct names *names_of(const struct twin *twin)
+{
+  return is_gpt2(twin) ? &gpt2 : &llama;
+}
+
+/* A parameter of a block, or of none if layer is -1; NULL: the model has none of it. */
+static const double *find(const struct twin *twin, int64_t layer, const char *part,
+                          const char *kind, int64_t *columns)
+{
+  char name[160], block[64] = "";
+  if (layer >= 0)
+    snprintf(block, sizeof block, "%s%lld.", names_of(twin)->block, (long long)layer);
+  snprintf(name, sizeof name, "%s%s.%s", block, part, kind);
   for (int u = 0; u < twin->model->units; u++)
     for (int p = 0; p < twin->model->unit[u].params; p++)
-      if (strcmp(twin->model->unit[u].param[p].name, name) == 0)
+      if (strcmp(twin->model->unit[u].param[p].name, name) == 0) {
+        *columns = twin->model->unit[u].param[p].shape[1];
         return twin->flat[u] + twin->model->unit[u].layout.offset[p];
+      }
   return NULL;
 }
 
-static const double *block_param(const struct twin *twin, int64_t layer, const char *name)
+/* LayerNorm, or RMSNorm if there is no bias. y may be x. */
+static void normalize(const struct twin *twin, int64_t layer, const char *part, int64_t n,
+                      const double *x, double *y)
 {
-  char full[128];
-  snprintf(full, sizeof full, "transformer.h.%lld.%s", (long long)layer, name);
-  return twin_param(twin, full);
-}
-
-static void normalize(int64_t C, double eps, const double *x, const double *weight,
-                      const double *bias, double *y)
-{
+  int64_t none;
+  const double *weight = find(twin, layer, part, "weight", &none),
+               *bias = find(twin, layer, part, "bias", &none);
   double mean = 0, variance = 0;
-  for (int64_t c = 0; c < C; c++)
-    mean += x[c] / (double)C;
-  for (int64_t c = 0; c < C; c++)
-    variance += (x[c] - mean) * (x[c] - mean) / (double)C;
-  for (int64_t c = 0; c < C; c++)
-    y[c] = (x[c] - mean) / sqrt(variance + eps) * weight[c] + bias[c];
+  for (int64_t i = 0; i < n && bias; i++)
+    mean += x[i] / (double)n;
+  for (int64_t i = 0; i < n; i++)
+    variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = (x[i] - mean) / sqrt(variance + twin->model->config.norm_eps) * weight[i] +
+           (bias ? bias[i] : 0);
 }
 
-/* y [out] = x [in] W [in, out] + b */
-static void project(int64_t in, int64_t out, const double *x, const double *weight,
-                    const double *bias, double *y)
+/* y [out]: outputs from `first` on of x W + b, for x [in]. */
+static void project(const struct twin *twin, int64_t layer, const char *part, int64_t first,
+                    int64_t in, int64_t out, const double *x, double *y)
 {
-  for (int64_t j = 0; j < out; j++) {
-    y[j] = bias[j];
+  int64_t columns, none;
+  const double *weight = find(twin, layer, part, "weight", &columns),
+               *bias = find(twin, layer, part, "bias", &none);
+  for (int64_t j = first; j < first + out; j++) {
+    double sum = bias ? bias[j] : 0;
     for (int64_t i = 0; i < in; i++)
-      y[j] += x[i] * weight[i * out + j];
+      sum += x[i] * (is_gpt2(twin) ? weight[i * columns + j] : weight[j * columns + i]);
+    y[j - first] = sum;
   }
 }
 
-/* Row t of one head of one sequence: q, k, v lie at qkv + 0, C, 2C of each token. */
-static void attend(int64_t C, int64_t D, int64_t t, const double *qkv, double *weights, double *out)
+/* --- a block ------------------------------------------------------------- */
+
+/* Radians a token of pair i. Llama 3: waves longer than original / low_freq are stretched, those
+ * shorter than original / high_freq are not, in between the two are mixed. */
+static double frequency(const struct rope_config *rope, int64_t i, int64_t D)
 {
-  double most = -INFINITY, total = 0;
-  for (int64_t j = 0; j <= t; j++) {
+  double f = pow(rope->theta, -2.0 * (double)i / (double)D),
+         waves = (double)rope->original * f / (2 * M_PI);
+  if (rope->scaling == ROPE_LINEAR)
+    return f / rope->factor;
+  if (rope->scaling == ROPE_PLAIN || waves > rope->high_freq)
+    return f;
+  if (waves < rope->low_freq)
+    return f / rope->factor;
+  double mix = (waves - rope->low_freq) / (rope->high_freq - rope->low_freq);
+  return mix * f + (1 - mix) * f / rope->factor;
+}
+
+/* A head at position t: multiplication of x[i] + x[i + D/2] sqrt(-1) by e^(sqrt(-1) angle). */
+static void turn(const struct rope_config *rope, int64_t D, int64_t t, double *x)
+{
+  for (int64_t i = 0; i < D / 2; i++) {
+    double angle = (double)t * frequency(rope, i, D), a = x[i], b = x[i + D / 2];
+    x[i] = a * cos(angle) - b * sin(angle);
+    x[i + D / 2] = b * cos(angle) + a * sin(angle);
+  }
+}
+
+/* `heads` heads [heads, D] of token t from its normalised stream: outputs from `first` on. `norm`:
+ * of each head, if the model has it. Values are not turned. */
+static void make_heads(const struct twin *twin, int64_t layer, const char *part, const char *norm,
+                       int64_t first, int64_t heads, const double *y, int64_t t, double *out)
+{
+  const struct model_config *c = &twin->model->config;
+  int64_t D = c->head_width, none;
+  project(twin, layer, part, first, c->width, heads * D, y, out);
+  for (int64_t h = 0; h < heads && norm; h++) {
+    if (find(twin, layer, norm, "weight", &none))
+      normalize(twin, layer, norm, D, out + h * D, out + h * D);
+    if (!is_gpt2(twin))
+      turn(&c->rope, D, t, out + h * D);
+  }
+}
+
+/* Head h of token t: it sees tokens [from, t]. q [T, H, D], k and v [T, K, D]. */
+static void attend(const struct model_config *c, int64_t h, int64_t from, int64_t t,
+                   const double *q, const double *k, const double *v, double *out)
+{
+  int64_t D = c->head_width, H = c->heads, K = c->kv_heads, kv = h / (H / K);
+  double total = 0;
+  for (int64_t i = 0; i < D; i++)
+    out[i] = 0;
+  for (int64_t j = from; j <= t; j++) {
     double score = 0;
     for (int64_t i = 0; i < D; i++)
-      score += qkv[t * 3 * C + i] * qkv[j * 3 * C + C + i];
-    weights[j] = score / sqrt((double)D);
-    most = fmax(most, weights[j]);
+      score += q[(t * H + h) * D + i] * k[(j * K + kv) * D + i];
+    double weight = exp(score / sqrt((double)D)); /* scores are small here */
+    total += weight;
+    for (int64_t i = 0; i < D; i++)
+      out[i] += weight * v[(j * K + kv) * D + i];
   }
-  for (int64_t j = 0; j <= t; j++)
-    total += weights[j] = exp(weights[j] - most);
-  for (int64_t i = 0; i < D; i++) {
-    out[i] = 0;
-    for (int64_t j = 0; j <= t; j++)
-      out[i] += weights[j] / total * qkv[j * 3 * C + 2 * C + i];
+  for (int64_t i = 0; i < D; i++)
+    out[i] /= total;
+}
+
+/* One sequence x [T, C]. */
+static void attention_half(const struct twin *twin, int64_t layer, int64_t T, double *x)
+{
+  const struct model_config *c = &twin->model->config;
+  const struct names *names = names_of(twin);
+  const int64_t C = c->width, D = c->head_width, H = c->heads, K = c->kv_heads,
+                window = layer >= c->window_from ? c->window : 0, apart = is_gpt2(twin) ? C : 0;
+  double *y = doubles(C), *q = doubles(T * H * D), *k = doubles(T * K * D), *v = doubles(T * K * D),
+         *heads = doubles(H * D);
+  for (int64_t t = 0; t < T; t++) {
+    normalize(twin, layer, names->norm_1, C, x + t * C, y);
+    make_heads(twin, layer, names->q, "self_attn.q_norm", 0, H, y, t, q + t * H * D);
+    make_heads(twin, layer, names->k, "self_attn.k_norm", apart, K, y, t, k + t * K * D);
+    make_heads(twin, layer, names->v, NULL, 2 * apart, K, y, t, v + t * K * D);
   }
+  for (int64_t t = 0; t < T; t++) {
+    for (int64_t h = 0; h < H; h++)
+      attend(c, h, window && t >= window ? t - window + 1 : 0, t, q, k, v, heads + h * D);
+    project(twin, layer, names->out, 0, H * D, C, heads, y);
+    for (int64_t i = 0; i < C; i++)
+      x[t * C + i] += y[i];
+  }
+  free(y);
+  free(q);
+  free(k);
+  free(v);
+  free(heads);
 }
 
 static double gelu(double x)
@@ -98,88 +211,60 @@ static double gelu(double x)
   return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static void attention_half(const struct twin *twin, int64_t layer, struct model_shape s, double *x)
+static void mlp_half(const struct twin *twin, int64_t layer, int64_t T, double *x)
 {
-  const struct model_config *c = &twin->model->config;
-  int64_t C = c->width, D = C / c->heads, R = s.B * s.T;
-  const double *ln_weight = block_param(twin, layer, "ln_1.weight"),
-               *ln_bias = block_param(twin, layer, "ln_1.bias");
-  const double *qkv_weight = block_param(twin, layer, "attn.c_attn.weight"),
-               *qkv_bias = block_param(twin, layer, "attn.c_attn.bias");
-  const double *proj_weight = block_param(twin, layer, "attn.c_proj.weight"),
-               *proj_bias = block_param(twin, layer, "attn.c_proj.bias");
-  double *y = doubles(C), *z = doubles(C), *qkv = doubles(R * 3 * C), *weights = doubles(s.T);
-  for (int64_t r = 0; r < R; r++) {
-    normalize(C, c->norm_eps, x + r * C, ln_weight, ln_bias, y);
-    project(C, 3 * C, y, qkv_weight, qkv_bias, qkv + r * 3 * C);
-  }
-  for (int64_t r = 0; r < R; r++) {
-    for (int64_t h = 0; h < c->heads; h++)
-      attend(C, D, r % s.T, qkv + r / s.T * s.T * 3 * C + h * D, weights, y + h * D);
-    project(C, C, y, proj_weight, proj_bias, z);
-    for (int64_t i = 0; i < C; i++)
-      x[r * C + i] += z[i];
-  }
-  free(y);
-  free(z);
-  free(qkv);
-  free(weights);
-}
-
-static void mlp_half(const struct twin *twin, int64_t layer, struct model_shape s, double *x)
-{
-  int64_t C = twin->model->config.width, F = twin->model->config.ffn;
-  const double *ln_weight = block_param(twin, layer, "ln_2.weight"),
-               *ln_bias = block_param(twin, layer, "ln_2.bias");
-  const double *up_weight = block_param(twin, layer, "mlp.c_fc.weight"),
-               *up_bias = block_param(twin, layer, "mlp.c_fc.bias");
-  const double *down_weight = block_param(twin, layer, "mlp.c_proj.weight"),
-               *down_bias = block_param(twin, layer, "mlp.c_proj.bias");
-  double *y = doubles(C), *up = doubles(F);
-  for (int64_t r = 0; r < s.B * s.T; r++) {
-    normalize(C, twin->model->config.norm_eps, x + r * C, ln_weight, ln_bias, y);
-    project(C, F, y, up_weight, up_bias, up);
+  const struct names *names = names_of(twin);
+  const int64_t C = twin->model->config.width, F = twin->model->config.ffn;
+  double *y = doubles(C), *gate = doubles(F), *up = doubles(F);
+  for (int64_t t = 0; t < T; t++) {
+    normalize(twin, layer, names->norm_2, C, x + t * C, y);
+    project(twin, layer, names->up, 0, C, F, y, up);
+    if (!is_gpt2(twin))
+      project(twin, layer, names->gate, 0, C, F, y, gate);
     for (int64_t i = 0; i < F; i++)
-      up[i] = gelu(up[i]);
-    project(F, C, up, down_weight, down_bias, y);
+      up[i] = is_gpt2(twin) ? gelu(up[i]) : up[i] * gate[i] / (1 + exp(-gate[i]));
+    project(twin, layer, names->down, 0, F, C, up, y);
     for (int64_t i = 0; i < C; i++)
-      x[r * C + i] += y[i];
+      x[t * C + i] += y[i];
   }
   free(y);
+  free(gate);
   free(up);
 }
 
+/* --- the whole ----------------------------------------------------------- */
+
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token)
 {
-  if (strcmp(twin->model->config.arch, "gpt2"))
-    return twin_decoder_final(twin, s, token);
-  int64_t C = twin->model->config.width, R = s.B * s.T;
-  const double *wte = twin_param(twin, "transformer.wte.weight"),
-               *wpe = twin_param(twin, "transformer.wpe.weight");
-  const double *weight = twin_param(twin, "transformer.ln_f.weight"),
-               *bias = twin_param(twin, "transformer.ln_f.bias");
-  double *x = doubles(R * C), *y = doubles(R * C);
+  const struct names *names = names_of(twin);
+  int64_t C, none, R = s.B * s.T;
+  const double *tokens = find(twin, -1, names->tokens, "weight", &C),
+               *positions = find(twin, -1, names->positions, "weight", &none);
+  double *x = doubles(R * C);
   for (int64_t r = 0; r < R; r++)
     for (int64_t i = 0; i < C; i++)
-      x[r * C + i] = wte[token[r] * C + i] + wpe[r % s.T * C + i];
-  for (int64_t layer = 0; layer < twin->model->config.layers; layer++) {
-    attention_half(twin, layer, s, x);
-    mlp_half(twin, layer, s, x);
-  }
+      x[r * C + i] = tokens[token[r] * C + i] + (positions ? positions[r % s.T * C + i] : 0);
+  for (int64_t layer = 0; layer < twin->model->config.layers; layer++)
+    for (int64_t b = 0; b < s.B; b++) {
+      attention_half(twin, layer, s.T, x + b * s.T * C);
+      mlp_half(twin, layer, s.T, x + b * s.T * C);
+    }
   for (int64_t r = 0; r < R; r++)
-    normalize(C, twin->model->config.norm_eps, x + r * C, weight, bias, y + r * C);
-  free(x);
-  return y;
+    normalize(twin, -1, names->norm, C, x + r * C, x + r * C);
+  return x;
+}
+
+const double *twin_head(const struct twin *twin)
+{
+  int64_t none;
+  const double *head = find(twin, -1, "lm_head", "weight", &none);
+  return head ? head : find(twin, -1, names_of(twin)->tokens, "weight", &none);
 }
 
 static void row_logits(const struct twin *twin, const double *y, double *logits)
 {
-  static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight",
-                                      "transformer.wte.weight"};
   int64_t C = twin->model->config.width;
-  const double *head = NULL;
-  for (int i = 0; !head; i++)
-    head = twin_param(twin, names[i]);
+  const double *head = twin_head(twin);
   for (int64_t v = 0; v < twin->model->config.vocab; v++) {
     logits[v] = 0;
     for (int64_t i = 0; i < C; i++)

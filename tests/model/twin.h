@@ -1,7 +1,7 @@
-/* A second GPT-2 and a second Llama with its relatives, written from the formulas of the papers,
- * with plain loops and double everywhere. They are the oracle of the engine's forward pass. Central
- * differences make them the oracle of its gradients. Shares nothing with the engine but the names
- * and places of the parameters. */
+/* A second decoder, written from the formulas of the papers, with plain loops and double
+ * everywhere. It is the oracle of the engine's forward pass. Central differences make it the oracle
+ * of its gradients. It shares nothing with the engine but the names and places of the parameters.
+ */
 #ifndef SLUICE_TESTS_MODEL_TWIN_H
 #define SLUICE_TESTS_MODEL_TWIN_H
 
@@ -24,9 +24,7 @@ void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *t
                  int64_t position, double *logits);
 /* [R, C]: what the final norm makes of the last block's output. */
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
-double *twin_decoder_final(const struct twin *twin, struct model_shape s,
-                           const int32_t *token); /* of all but GPT-2 */
-/* A parameter by its whole name; NULL: the model has none of it. */
-const double *twin_param(const struct twin *twin, const char *name);
+/* [V, C]: the matrix of the head. */
+const double *twin_head(const struct twin *twin);
 
 #endif
