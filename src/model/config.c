@@ -4,42 +4,8 @@
 #include <limits.h>
 #include <math.h>
 
-enum { MOST_LAYERS = 65536 };
-
 static const char *const scaling_names[] = {
     [ROPE_PLAIN] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
-enum { SCALINGS = sizeof scaling_names / sizeof scaling_names[0] };
-
-static enum status check_counts(const struct model_config *c)
-{
-  const struct {
-    const char *key;
-    int64_t value, least, most;
-  } counts[] = {{"layers", c->layers, 1, MOST_LAYERS},
-                {"width", c->width, 1, INT_MAX},
-                {"heads", c->heads, 1, INT_MAX},
-                {"context", c->context, 1, INT_MAX},
-                {"vocab", c->vocab, 1, INT_MAX},
-                {"kv_heads", c->kv_heads, 0, INT_MAX},
-                {"ffn", c->ffn, 0, INT_MAX},
-                {"head_width", c->head_width, 0, MODEL_MOST_HEAD_WIDTH},
-                {"window", c->window, 0, INT_MAX},
-                {"window_from", c->window_from, 0, MOST_LAYERS}};
-  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-    if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
-      return status_set(STATUS_USAGE, "model.%s is %lld: %s takes %lld to %lld", counts[i].key,
-                        (long long)counts[i].value, c->arch, (long long)counts[i].least,
-                        (long long)counts[i].most);
-  if (!(c->norm_eps > 0 && c->norm_eps < 1))
-    return status_set(STATUS_USAGE,
-                      "model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
-                      c->norm_eps);
-  if (!(c->init_std >= 0 && c->init_std < INFINITY))
-    return status_set(STATUS_USAGE,
-                      "model.init_std is %g: it is a standard deviation, usually 0.02",
-                      c->init_std);
-  return STATUS_OK;
-}
 
 static enum status resolve_heads(unsigned features, struct model_config *c)
 {
@@ -93,19 +59,18 @@ static enum status resolve_ffn(unsigned features, struct model_config *c)
   return STATUS_OK;
 }
 
-/* BLAS and some kernels count the elements of a row with 32 bits. */
-static enum status check_rows(const struct model_config *c)
+static enum status check_sizes(const struct model_config *c)
 {
-  const struct {
-    const char *what, *cure;
-    int64_t elements;
-  } rows[] = {{"queries, keys and values", "model.heads, model.kv_heads or model.head_width",
-               (c->heads + 2 * c->kv_heads) * c->head_width},
-              {"gate and up projections", "model.ffn", 2 * c->ffn}};
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-    if (rows[i].elements > INT_MAX)
-      return status_set(STATUS_USAGE, "the %s of a token are %lld elements, more than %d: lower %s",
-                        rows[i].what, (long long)rows[i].elements, INT_MAX, rows[i].cure);
+  const long long row = (c->heads + 2 * c->kv_heads) * c->head_width;
+  if (!(c->norm_eps > 0 && c->norm_eps < 1))
+    return status_set(STATUS_USAGE,
+                      "model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
+                      c->norm_eps);
+  if (row > INT_MAX) /* BLAS and some kernels count the elements of a row with 32 bits */
+    return status_set(STATUS_USAGE,
+                      "the queries, keys and values of a token are %lld elements, more than %d: "
+                      "lower model.heads, model.kv_heads or model.head_width",
+                      row, INT_MAX);
   return STATUS_OK;
 }
 
@@ -152,8 +117,6 @@ static enum status check_number(const struct rope_number *number, const char *sc
 
 static enum status check_scaling(const struct rope_config *rope)
 {
-  if (rope->scaling < 0 || rope->scaling >= SCALINGS)
-    return status_set(STATUS_USAGE, "model.rope_scaling %d is unknown", rope->scaling);
   const char *name = scaling_names[rope->scaling];
   const bool llama3 = rope->scaling == ROPE_LLAMA3;
   const struct rope_number numbers[] = {{"rope_factor", rope->factor, rope->scaling != ROPE_PLAIN},
@@ -174,9 +137,6 @@ static enum status check_scaling(const struct rope_config *rope)
     return status_set(STATUS_USAGE,
                       "model.rope_high_freq is %g: it must be greater than model.rope_low_freq %g",
                       rope->high_freq, rope->low_freq);
-  if (rope->original > INT_MAX)
-    return status_set(STATUS_USAGE, "model.rope_original is %lld: it is at most %d",
-                      (long long)rope->original, INT_MAX);
   return STATUS_OK;
 }
 
@@ -208,18 +168,16 @@ static enum status resolve_rope(unsigned features, struct model_config *c)
 
 enum status config_resolve(unsigned features, struct model_config *config)
 {
-  enum status status = check_counts(config);
-  if (status == STATUS_OK)
-    status = resolve_heads(features, config);
-  if (status == STATUS_OK)
+  enum status status = resolve_heads(features, config);
+  if (!status)
     status = resolve_ffn(features, config);
-  if (status == STATUS_OK)
-    status = check_rows(config);
-  if (status == STATUS_OK)
+  if (!status)
+    status = check_sizes(config);
+  if (!status)
     status = check_window(features, config);
-  if (status == STATUS_OK)
+  if (!status)
     status = resolve_rope(features, config);
-  if (status == STATUS_OK && !config->tied && !(features & FEATURE_UNTIED))
+  if (!status && !config->tied && !(features & FEATURE_UNTIED))
     status = status_set(STATUS_USAGE, "model.tied is false: the head of %s is its embedding",
                         config->arch);
   return status;
