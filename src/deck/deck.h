@@ -185,13 +185,11 @@ const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
  * the device or (except its input) in host memory. Or it keeps only its input, and computes the
  * rest again. The input is kept on the device, in host memory, or on NVMe. Block b has of[b %
  * n]. */
+/* clang-format off */
 enum deck_keep {
-  KEEP_ACTIVATIONS,
-  KEEP_INPUT,
-  KEEP_INPUT_HOST,
-  KEEP_INPUT_NVME,
-  KEEP_ACTIVATIONS_HOST
+  KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME, KEEP_ACTIVATIONS_HOST
 };
+/* clang-format on */
 enum { DECK_PATTERN = 128 };
 struct deck_pattern {
   int n;

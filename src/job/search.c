@@ -188,47 +188,28 @@ void search_append_changes(const struct choice *choice, char *text, size_t size)
 /* In each section the cheapest first. */
 #define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group " shard.reduce=auto"
 #define TRANSFERS(params, grads) "transfer.params=" params " transfer.grads=" grads
+/* clang-format off: one row per key */
 static const char *const settings[] = {
     "",
-    "tiers.activations=keep",
-    "tiers.activations=recompute:2",
-    "tiers.activations=recompute",
-    "tiers.activations=keep_host:2",
-    "tiers.activations=host",
-    "tiers.preset=device",
-    "tiers.preset=recompute",
-    "tiers.preset=offload_resident",
-    "tiers.preset=offload",
-    "tiers.preset=offload_nvme",
-    "data.micro_batch=*2",
-    "data.micro_batch=/2",
-    "tiers.working=keep",
-    "tiers.working=gather",
-    "shard.gathered=units",
-    "shard.gathered=4",
-    "shard.gathered=1",
-    "shard.gathered=0",
-    STRATEGY("no_shard", "auto"),
-    STRATEGY("shard_optim", "auto"),
-    STRATEGY("shard_grad_op", "auto"),
-    STRATEGY("full_shard", "auto"),
+    "tiers.activations=keep", "tiers.activations=recompute:2", "tiers.activations=recompute",
+    "tiers.activations=keep_host:2", "tiers.activations=host",
+    "tiers.preset=device", "tiers.preset=recompute", "tiers.preset=offload_resident",
+    "tiers.preset=offload", "tiers.preset=offload_nvme",
+    "data.micro_batch=*2", "data.micro_batch=/2",
+    "tiers.working=keep", "tiers.working=gather",
+    "shard.gathered=units", "shard.gathered=4", "shard.gathered=1", "shard.gathered=0",
+    STRATEGY("no_shard", "auto"), STRATEGY("shard_optim", "auto"),
+    STRATEGY("shard_grad_op", "auto"), STRATEGY("full_shard", "auto"),
     STRATEGY("hybrid_shard", "node"),
-    TRANSFERS("shard", "gpu_reduce"),
-    TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
+    TRANSFERS("shard", "gpu_reduce"), TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
     TRANSFERS("full", "gpu_reduce") " tiers.resident=0",
     TRANSFERS("full", "cpu_reduce") " tiers.resident=0",
-    "tiers.resident=8",
-    "tiers.resident=4",
-    "tiers.resident=2",
-    "tiers.resident=1",
+    "tiers.resident=8", "tiers.resident=4", "tiers.resident=2", "tiers.resident=1",
     "tiers.resident=0",
-    "optim.update=deferred",
-    "optim.update=immediate",
-    "optim.update=speculative",
-    "tiers.residual=device",
-    "tiers.residual=host",
-    "tiers.residual=nvme",
+    "optim.update=deferred", "optim.update=immediate", "optim.update=speculative",
+    "tiers.residual=device", "tiers.residual=host", "tiers.residual=nvme",
 };
+/* clang-format on */
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
 static bool is_alike(const struct choice *a, const struct choice *b)
@@ -279,31 +260,18 @@ enum status search_settings(const struct search *job, int *n, struct choice **ou
 
 /* Cheapest first. Only one value of a key is advised. A change that does not lower the need for a
  * memory that is short is never advised, so one list serves all memories. */
-static const char *const cures[] = {"tiers.working=gather",
-                                    "tiers.resident=0",
-                                    "shard.gathered=0",
-                                    "tiers.workspace=tight",
-                                    "tiers.residual=host",
-                                    "tiers.activations=keep",
-                                    "tiers.activations=keep_host:2",
-                                    "data.micro_batch=1",
-                                    "shard.strategy=full_shard",
-                                    "shard.strategy=full_shard shard.group=auto",
-                                    "shard.reduce=micro",
-                                    "transfer.params=shard",
-                                    "transfer.grads=gpu_reduce",
-                                    "tiers.activations=recompute",
-                                    "tiers.params=host tiers.optimizer=host",
-                                    "tiers.activations=host",
-                                    "tiers.activations=nvme",
-                                    "optim.update=deferred",
-                                    "tiers.residual=nvme",
-                                    "optim.state_share=0.5",
-                                    "optim.state=host optim.state_share=1",
-                                    "optim.state=nvme",
-                                    "optim.state_share=1",
-                                    "shard.prefetch=0",
-                                    "optim.moments=bf16"};
+/* clang-format off */
+static const char *const cures[] = {
+    "tiers.working=gather", "tiers.resident=0", "shard.gathered=0", "tiers.workspace=tight",
+    "tiers.residual=host", "tiers.activations=keep", "tiers.activations=keep_host:2",
+    "data.micro_batch=1", "shard.strategy=full_shard", "shard.strategy=full_shard shard.group=auto",
+    "shard.reduce=micro", "transfer.params=shard", "transfer.grads=gpu_reduce",
+    "tiers.activations=recompute", "tiers.params=host tiers.optimizer=host",
+    "tiers.activations=host", "tiers.activations=nvme", "optim.update=deferred",
+    "tiers.residual=nvme", "optim.state_share=0.5", "optim.state=host optim.state_share=1",
+    "optim.state=nvme", "optim.state_share=1", "shard.prefetch=0", "optim.moments=bf16",
+};
+/* clang-format on */
 enum { CURES = sizeof cures / sizeof *cures, MOST_KEYS = SEARCH_CURES - 1 };
 
 struct hunt {

@@ -12,28 +12,12 @@ enum root_row { ROOT_TOKENS, ROOT_POSITIONS, ROOT_NORM, ROOT_NORM_BIAS, ROOT_ROW
 enum head_row { HEAD_NORM, HEAD_WEIGHT, HEAD_ROWS };
 /* Weights with the same input are adjacent, so that one product can use them all. So are their
  * biases. A family with one matrix for q, k and v calls it Q_WEIGHT. */
+/* clang-format off */
 enum block_row {
-  NORM_1,
-  NORM_1_BIAS,
-  Q_WEIGHT,
-  K_WEIGHT,
-  V_WEIGHT,
-  Q_BIAS,
-  K_BIAS,
-  V_BIAS,
-  Q_NORM,
-  K_NORM,
-  PROJECTION,
-  PROJECTION_BIAS,
-  NORM_2,
-  NORM_2_BIAS,
-  GATE,
-  UP,
-  UP_BIAS,
-  DOWN,
-  DOWN_BIAS,
-  BLOCK_ROWS
+  NORM_1, NORM_1_BIAS, Q_WEIGHT, K_WEIGHT, V_WEIGHT, Q_BIAS, K_BIAS, V_BIAS, Q_NORM, K_NORM,
+  PROJECTION, PROJECTION_BIAS, NORM_2, NORM_2_BIAS, GATE, UP, UP_BIAS, DOWN, DOWN_BIAS, BLOCK_ROWS
 };
+/* clang-format on */
 
 /* Architectures with the same names of parameters. */
 struct family {

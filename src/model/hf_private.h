@@ -8,15 +8,13 @@
 #include "model/hf.h"
 
 /* Properties of Hugging Face's configurations of one architecture. */
+/* clang-format off */
 enum hf_of {
-  OF_GPT2 = 1,
-  OF_LLAMA = 2,
-  OF_QWEN2 = 4,
-  OF_QWEN3 = 8,
-  OF_MISTRAL = 16,
+  OF_GPT2 = 1, OF_LLAMA = 2, OF_QWEN2 = 4, OF_QWEN3 = 8, OF_MISTRAL = 16,
   OF_ROPE = OF_LLAMA | OF_QWEN2 | OF_QWEN3 | OF_MISTRAL,
   OF_ALL = OF_GPT2 | OF_ROPE
 };
+/* clang-format on */
 
 struct hf_family {
   const char *arch; /* also model_type */

@@ -84,16 +84,12 @@ struct model_params {
  * for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
  * BACKWARD_TIGHT: the least for block_backward, which is slower. BACKWARD: the size at which it is
  * fastest. */
+/* clang-format off */
 enum model_work {
-  WORK_FORWARD,
-  WORK_BACKWARD,
-  WORK_BACKWARD_TIGHT,
-  WORK_LOSS,
-  WORK_LOSS_GRADIENT,
-  WORK_LOGITS,
-  WORK_FORWARD_SAVED,
-  WORK_DECODE
+  WORK_FORWARD, WORK_BACKWARD, WORK_BACKWARD_TIGHT, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS,
+  WORK_FORWARD_SAVED, WORK_DECODE
 };
+/* clang-format on */
 
 /* One call of a pass. Fields that the pass does not name are not read. */
 struct model_call {
