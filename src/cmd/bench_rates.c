@@ -172,9 +172,9 @@ static enum status encode(struct rates *rates, struct lane *lane)
 static enum status decode(struct rates *rates, struct lane *lane)
 {
   const struct codec_pass pass = codec_pass(rates, lane);
-  return rates->codec.ops->decode_sum(&rates->codec, &pass, rates->near[1],
-                                      rates->codec.ops->bytes(&rates->codec, pass.n), false,
-                                      rates->near[2]);
+  return rates->codec.ops->decode(&rates->codec, &pass, rates->near[1],
+                                  rates->codec.ops->bytes(&rates->codec, pass.n), QUANT_SET,
+                                  DTYPE_F32, rates->near[2]);
 }
 
 static enum status write_disk(struct rates *rates, struct lane *lane)
@@ -327,8 +327,7 @@ static void measure_device(struct rates *rates)
   measure_runs(rates, 1, &products, 1);
   rates->rates.gemm_flops = product_work(rates) / products.seconds;
   measure_spread(rates, &products);
-  rates->rates.memory_bytes =
-      2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy, COMPUTE);
+  rates->rates.memory_bytes = 2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy, COMPUTE);
 }
 
 /* Numbers like gradients, in fp32. */

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "compress/rule/codecs.h"
+#include "compress/rule/quantise.h"
 
 struct lane;
 struct codec_ops;
@@ -46,7 +47,7 @@ enum {
   CODEC_IDENTITY = 1, /* a message is the vector itself: encode() may be left out */
   CODEC_LOSSLESS = 2,
   CODEC_UNBIASED = 4,     /* the mean over all seeds is the vector, without feedback */
-  CODEC_VOTE = 8,         /* decode_sum() is a majority vote, not a sum of decoded messages */
+  CODEC_VOTE = 8,         /* decode() to a sum is a majority vote, not a sum of decoded messages */
   CODEC_SPARSE = 16,      /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
@@ -54,7 +55,8 @@ enum {
                              bytes need to be sent */
   CODEC_ALONE = 256,      /* it cannot code values of another codec */
   CODEC_NEEDS_MAX = 512,  /* encode() needs the largest magnitude of all members of a sum */
-  CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
+  CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK, /* another codec may code the values */
+  CODEC_FOR_SUMS = CODEC_ALONE | CODEC_LOW_RANK     /* messages are not decoded one by one */
 };
 
 enum { CODEC_MOST_PARTS = 127 }; /* of a sum of messages of CODEC_NEEDS_MAX */
@@ -93,23 +95,18 @@ struct codec_ops {
   enum status (*encode)(const struct codec *codec, const struct codec_pass *pass, const float *x,
                         void *messages);
 
-  /* out[n] (= or += by accumulate) the sum of `parts` messages of n elements, `stride` bytes
-   * apart; stride is a multiple of the alignment. Additions are those of fp32, in the order of the
-   * device's sum_parts, the same on every device. Enqueued on the lane. Local. */
-  enum status (*decode_sum)(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, int64_t stride, bool accumulate, float *out);
-
-  /* x[i * n ..] -= the decoded message at messages[i * bytes(n)]. If x was encoded, the result is
-   * the error of the message. One subtraction in fp32. Enqueued on the lane. Local. */
-  enum status (*subtract)(const struct codec *codec, const struct codec_pass *pass,
-                          const void *messages, float *x);
-
-  /* out[i * n ..] (= or += by accumulate) is the decoded message at messages[i * bytes(n)]. The
-   * type of out is fp32 or bf16; for plain vectors only fp32. Elements of bf16 are widened, added
-   * in fp32, and rounded to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on
-   * the lane. STATUS_UNSUPPORTED: another type. Local. */
+  /* Decodes `parts` messages of n elements, `stride` bytes apart; stride is a multiple of the
+   * alignment. enum quant_mode says how out changes. SET, ADD: out[n] (= or +=) the sum of all.
+   * SUBTRACT: out[i * n ..] -= message i, so if a vector was encoded, the result is the error of
+   * its message. SET_EACH, ADD_EACH: out[i * n ..] (= or +=) message i, except by CODEC_FOR_SUMS.
+   *
+   * Additions are those of fp32, in the order of the device's sum_parts, the same on every device.
+   * The type of out is fp32, and of *_EACH also bf16, except for plain vectors. Elements of bf16
+   * are widened, added in fp32, and rounded to nearest, ties to even. Enqueued on the lane.
+   * STATUS_UNSUPPORTED: another type. Local. */
   enum status (*decode)(const struct codec *codec, const struct codec_pass *pass,
-                        const void *messages, bool accumulate, enum dtype type, void *out);
+                        const void *messages, int64_t stride, enum quant_mode mode, enum dtype type,
+                        void *out);
 };
 
 /* none: n fp32 elements, aligned to 4 bytes. `out` may be one of the messages.

@@ -25,26 +25,20 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   return pass->lane->device->ops->pack_exponents(pass->lane, pass->n, pass->parts, x, messages);
 }
 
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
   const struct device_ops *ops = pass->lane->device->ops;
-  (void)codec;
+  (void)codec, (void)type;
   enum status status =
       ops->unpack_exponents(pass->lane, pass->n, pass->parts, messages, stride, pass->work);
-  return status ? status
-                : ops->sum_parts(pass->lane, pass->n, pass->parts, DTYPE_F32, pass->work, pass->n,
-                                 accumulate, out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  const struct device_ops *ops = pass->lane->device->ops;
-  enum status status = ops->unpack_exponents(pass->lane, pass->n, pass->parts, messages,
-                                             bytes(codec, pass->n), pass->work);
-  return status ? status
-                : ops->subtract(pass->lane, pass->parts * pass->n, DTYPE_F32, pass->work, x);
+  if (status)
+    return status;
+  if (mode == QUANT_SUBTRACT)
+    return ops->subtract(pass->lane, pass->parts * pass->n, DTYPE_F32, pass->work, out);
+  return ops->sum_parts(pass->lane, pass->n, pass->parts, DTYPE_F32, pass->work, pass->n,
+                        mode == QUANT_ADD, out);
 }
 
 #define LOSSLESS(id, kind, title, from)                                                            \
@@ -56,7 +50,6 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .bytes = bytes,                                                                              \
       .work = work,                                                                                \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 CODEC_LOSSLESS_ROWS(LOSSLESS)

@@ -125,35 +125,25 @@ static enum status decode_values(const struct format *f, const struct codec_pass
   const struct codec_pass values = values_pass(f, pass, 1);
   enum status status = STATUS_OK;
   for (int i = 0; i < pass->parts && !status; i++)
-    status = f->values.ops->decode_sum(&f->values, &values, messages + i * stride, stride, false,
-                                       out + i * f->numbers);
+    status = f->values.ops->decode(&f->values, &values, messages + i * stride, stride, QUANT_SET,
+                                   DTYPE_F32, out + i * f->numbers);
   return status;
 }
 
-static enum status expand(const struct codec *codec, const struct codec_pass *pass,
-                          const void *messages, int64_t stride, enum quant_mode mode, float *out)
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
   const struct format f = format_of(codec, pass->n, pass->seed);
   const struct factors factors = factors_of(&f, pass, messages, stride);
   enum status status = STATUS_OK;
+  (void)type;
   if (pass->n > 0 && !is_plain(&f))
     status = decode_values(&f, pass, messages, stride, factors.basis);
   if (status)
     return status;
   return pass->lane->device->ops->expand(pass->lane, &f.op, pass->n, pass->parts, &factors, mode,
                                          out);
-}
-
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
-{
-  return expand(codec, pass, messages, stride, accumulate ? QUANT_ADD : QUANT_SET, out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  return expand(codec, pass, messages, bytes(codec, pass->n), QUANT_SUBTRACT, x);
 }
 
 enum { BLOCK_powersgd = 512, BLOCK_gradiveq = 128 };
@@ -171,7 +161,6 @@ enum { RANK_powersgd = 4, RANK_gradiveq = 16 };
       .numbers = numbers,                                                                          \
       .work = work,                                                                                \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 CODEC_LOWRANK(LOWRANK)

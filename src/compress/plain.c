@@ -21,31 +21,24 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
 }
 
 /* A sum of one message in place is already complete. */
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
-{
-  if (pass->parts == 1 && messages == out && !accumulate)
-    return STATUS_OK;
-  return pass->lane->device->ops->sum_parts(pass->lane, pass->n, pass->parts, type_of(codec),
-                                            messages, stride / bytes(codec, 1), accumulate, out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  return pass->lane->device->ops->subtract(pass->lane, pass->parts * pass->n, type_of(codec),
-                                           messages, x);
-}
-
 static enum status decode(const struct codec *codec, const struct codec_pass *pass,
-                          const void *messages, bool accumulate, enum dtype type, void *out)
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
+  const struct device_ops *ops = pass->lane->device->ops;
   const int64_t n = pass->parts * pass->n;
   if (type != DTYPE_F32)
     return status_set(STATUS_UNSUPPORTED, "codec %s decodes to fp32, not to %s", codec->ops->name,
                       dtype_name(type));
-  return pass->lane->device->ops->sum_parts(pass->lane, n, 1, type_of(codec), messages, n,
-                                            accumulate, out);
+  if (mode == QUANT_SUBTRACT)
+    return ops->subtract(pass->lane, n, type_of(codec), messages, out);
+  if (quant_takes_each(mode))
+    return ops->sum_parts(pass->lane, n, 1, type_of(codec), messages, n, mode == QUANT_ADD_EACH,
+                          out);
+  if (pass->parts == 1 && messages == out && mode == QUANT_SET)
+    return STATUS_OK;
+  return ops->sum_parts(pass->lane, pass->n, pass->parts, type_of(codec), messages,
+                        stride / bytes(codec, 1), mode == QUANT_ADD, out);
 }
 
 enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
@@ -58,8 +51,6 @@ enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
       .rule = TYPE_##id,                                                                           \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
       .decode = decode,                                                                            \
   };
 CODEC_PLAIN(PLAIN)

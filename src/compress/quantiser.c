@@ -30,35 +30,13 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   return pass->lane->device->ops->quantise(pass->lane, &op, pass->n, pass->parts, x, messages);
 }
 
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
-{
-  const struct quantise op = op_of(codec);
-  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
-                                             stride, accumulate ? QUANT_ADD : QUANT_SET, DTYPE_F32,
-                                             out);
-}
-
-static enum status decode_each(const struct codec *codec, const struct codec_pass *pass,
-                               const void *messages, enum quant_mode mode, enum dtype type,
-                               void *out)
-{
-  const struct quantise op = op_of(codec);
-  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
-                                             quant_bytes(&op, pass->n), mode, type, out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  return decode_each(codec, pass, messages, QUANT_SUBTRACT, DTYPE_F32, x);
-}
-
 static enum status decode(const struct codec *codec, const struct codec_pass *pass,
-                          const void *messages, bool accumulate, enum dtype type, void *out)
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
-  return decode_each(codec, pass, messages, accumulate ? QUANT_ADD_EACH : QUANT_SET_EACH, type,
-                     out);
+  const struct quantise op = op_of(codec);
+  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
+                                             stride, mode, type, out);
 }
 
 #define QUANT_CHECK(id, kind, title, from)                                                         \
@@ -79,8 +57,6 @@ CODEC_QUANTISERS(QUANT_CHECK)
       .most = {.block = QUANT_LARGEST_BLOCK(id##_codes, id##_needs), .levels = 127},               \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
       .decode = decode,                                                                            \
   };
 CODEC_QUANTISERS(QUANTISER)

@@ -35,20 +35,17 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   return pass->lane->device->ops->sketch(pass->lane, &op, pass->n, pass->parts, x, messages);
 }
 
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
   const struct sketch op = op_of(codec, pass->seed);
+  (void)type;
   return pass->lane->device->ops->unsketch(pass->lane, &op, pass->n, pass->parts, messages, stride,
-                                           accumulate ? SCATTER_ADD : SCATTER_SET, out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  const struct sketch op = op_of(codec, pass->seed);
-  return pass->lane->device->ops->unsketch(pass->lane, &op, pass->n, pass->parts, messages,
-                                           sketch_bytes(&op, pass->n), SCATTER_SUBTRACT, x);
+                                           mode == QUANT_SET   ? SCATTER_SET
+                                           : mode == QUANT_ADD ? SCATTER_ADD
+                                                               : SCATTER_SUBTRACT,
+                                           out);
 }
 
 /* A table has 12 counters per element that arrives. So a vector is
@@ -64,7 +61,6 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .bytes = bytes,                                                                              \
       .chosen = chosen,                                                                            \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 CODEC_SKETCHES(SKETCH)

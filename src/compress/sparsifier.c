@@ -135,48 +135,31 @@ static enum status decode_values(const struct format *f, const struct codec_pass
   const struct codec_pass values = values_pass(f, pass, 1);
   enum status status = STATUS_OK;
   for (int i = 0; i < pass->parts && !status; i++)
-    status = f->values.ops->decode_sum(&f->values, &values, codes + i * stride, stride, false,
-                                       out + i * f->slots);
+    status = f->values.ops->decode(&f->values, &values, codes + i * stride, stride, QUANT_SET,
+                                   DTYPE_F32, out + i * f->slots);
   return status;
 }
 
-static enum status scatter(const struct format *f, const struct codec_pass *pass,
-                           const void *messages, int64_t stride, enum scatter_mode mode,
-                           enum dtype type, void *out)
-{
-  const struct slots slots = slots_of(f, pass, messages, stride);
-  enum status status = STATUS_OK;
-  if (!is_plain(f))
-    status = decode_values(f, pass, (const char *)messages + f->values_at, stride, slots.values);
-  if (status)
-    return status;
-  return pass->lane->device->ops->scatter(pass->lane, &f->op, pass->n, pass->parts, &slots, mode,
-                                          type, out);
-}
-
-static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                              const void *messages, int64_t stride, bool accumulate, float *out)
-{
-  const struct format f = format_of(codec, pass->n, pass->seed);
-  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET, DTYPE_F32,
-                 out);
-}
-
-static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
-                            const void *messages, float *x)
-{
-  const struct format f = format_of(codec, pass->n, pass->seed);
-  return scatter(&f, pass, messages, f.bytes, SCATTER_SUBTRACT, DTYPE_F32, x);
-}
-
 static enum status decode(const struct codec *codec, const struct codec_pass *pass,
-                          const void *messages, bool accumulate, enum dtype type, void *out)
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype type, void *out)
 {
+  const struct device_ops *ops = pass->lane->device->ops;
   const struct format f = format_of(codec, pass->n, pass->seed);
-  const size_t bytes = (size_t)(pass->parts * pass->n) * dtype_size(type);
-  const enum status status =
-      accumulate ? STATUS_OK : pass->lane->device->ops->zero(pass->lane, out, bytes);
-  return status ? status : scatter(&f, pass, messages, f.bytes, SCATTER_ADD_EACH, type, out);
+  const struct slots slots = slots_of(&f, pass, messages, stride);
+  static const enum scatter_mode modes[] = {[QUANT_SET] = SCATTER_SET,
+                                            [QUANT_ADD] = SCATTER_ADD,
+                                            [QUANT_SUBTRACT] = SCATTER_SUBTRACT,
+                                            [QUANT_SET_EACH] = SCATTER_ADD_EACH, /* to zeros */
+                                            [QUANT_ADD_EACH] = SCATTER_ADD_EACH};
+  enum status status = STATUS_OK;
+  if (mode == QUANT_SET_EACH)
+    status = ops->zero(pass->lane, out, (size_t)(pass->parts * pass->n) * dtype_size(type));
+  if (!status && !is_plain(&f))
+    status = decode_values(&f, pass, (const char *)messages + f.values_at, stride, slots.values);
+  return status ? status
+                : ops->scatter(pass->lane, &f.op, pass->n, pass->parts, &slots, modes[mode], type,
+                               out);
 }
 
 /* A density of 1e-5 is below one element of the largest block. */
@@ -195,8 +178,6 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
       .chosen = chosen,                                                                            \
       .work = work,                                                                                \
       .encode = encode,                                                                            \
-      .decode_sum = decode_sum,                                                                    \
-      .subtract = subtract,                                                                        \
       .decode = decode,                                                                            \
   };
 enum { RANDOM = CODEC_UNBIASED | CODEC_COMMON_SEED };

@@ -85,7 +85,8 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
   if (!status)
     status = codec->ops->encode(codec, pass, x, messages);
   if (!status && (measures || use(call, ENCODE_RESIDUAL)))
-    status = codec->ops->subtract(codec, pass, messages, x);
+    status = codec->ops->decode(codec, pass, messages, codec->ops->bytes(codec, pass->n),
+                                QUANT_SUBTRACT, DTYPE_F32, x);
   return status || !measures ? status : measure_sample(call, pass, &sample);
 }
 
@@ -95,8 +96,8 @@ static enum status add_residual(const struct call *call, float *x, int64_t n, in
 {
   const struct codec *lost = &call->instr->attr.residual;
   const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
-  return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
-                               x);
+  return lost->ops->decode(lost, &whole, use(call, residual), use_bytes(call, residual), QUANT_ADD,
+                           DTYPE_F32, x);
 }
 
 enum status run_magnitude(const struct call *call)
@@ -222,9 +223,9 @@ static enum status decode_params(const struct call *call)
                                   .seed = params_seed(call),
                                   .work = use(call, DECODE_PARAMS_WORK)};
   const bool copies = adds(call, DECODE_PARAMS_WHOLE);
-  const enum status status =
-      codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES), copies, whole->dtype,
-                         use(call, DECODE_PARAMS_WHOLE));
+  const enum status status = codec->ops->decode(
+      codec, &pass, use(call, DECODE_PARAMS_MESSAGES), codec->ops->bytes(codec, pass.n),
+      copies ? QUANT_ADD_EACH : QUANT_SET_EACH, whole->dtype, use(call, DECODE_PARAMS_WHOLE));
   return status || !copies ? status
                            : zero_gaps(call, use(call, DECODE_PARAMS_WHOLE), 0, whole->elements,
                                        (int64_t)dtype_size(whole->dtype));
@@ -278,8 +279,8 @@ static enum status decode_sum(const struct call *call, const void *messages, int
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct codec_pass pass = pass_of(call, elements, work);
-  const enum status status =
-      codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
+  const enum status status = codec->ops->decode(
+      codec, &pass, messages, stride, adds(call, shard) ? QUANT_ADD : QUANT_SET, DTYPE_F32, out);
   const int64_t begin = part_begin(call, elements);
   return status || codec->ops->traits & CODEC_IDENTITY
              ? status

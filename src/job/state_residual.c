@@ -174,7 +174,8 @@ static enum status take_message(const struct job_state_part *part, int rank, boo
                                   .parts = 1,
                                   .work = merge->work};
   if (!status)
-    status = codec->ops->decode_sum(codec, &pass, merge->message, merge->room, false, merge->row);
+    status = codec->ops->decode(codec, &pass, merge->message, merge->room, QUANT_SET, DTYPE_F32,
+                                merge->row);
   if (!status)
     add_row(state, saved.trained, rank, first);
   if (!status && last) {

@@ -346,7 +346,7 @@ static enum status check_weights(const struct plan_input *input)
     status = check_gathers(input);
   if (status || !gathers(input))
     return status;
-  if (!codec.ops->decode || codec.ops->traits & CODEC_NEEDS_MAX)
+  if (codec.ops->traits & (CODEC_FOR_SUMS | CODEC_NEEDS_MAX))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.codec=%s is for sums of gradients: use another codec",
                       codec.ops->name);

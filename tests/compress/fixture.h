@@ -110,8 +110,16 @@ static inline float *summed(const struct codec *codec, const struct codec_pass *
                             const void *messages, int64_t stride)
 {
   float *out = guarded(pass->n * 4);
-  must(codec->ops->decode_sum(codec, pass, messages, stride, false, out));
+  must(codec->ops->decode(codec, pass, messages, stride, QUANT_SET, DTYPE_F32, out));
   return out;
+}
+
+/* x -= the messages of a pass. */
+static inline enum status subtract(const struct codec *codec, const struct codec_pass *pass,
+                                   const void *messages, float *x)
+{
+  return codec->ops->decode(codec, pass, messages, codec->ops->bytes(codec, pass->n),
+                            QUANT_SUBTRACT, DTYPE_F32, x);
 }
 
 /* What one message of a pass decodes to. */

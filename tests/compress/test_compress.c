@@ -91,9 +91,9 @@ CODEC_TEST(one_vector_is_its_own_sum)
   float *x = vectors(N, bounded), expected[N];
   memcpy(expected, x, sizeof expected);
   const struct codec_pass pass = {.lane = lanes[0], .n = N, .parts = 1};
-  must(codec.ops->decode_sum(&codec, &pass, x, N * 4, false, x));
+  must(codec.ops->decode(&codec, &pass, x, N * 4, QUANT_SET, DTYPE_F32, x));
   assert_memory_equal(x, expected, sizeof expected);
-  must(codec.ops->decode_sum(&codec, &pass, x, N * 4, true, x));
+  must(codec.ops->decode(&codec, &pass, x, N * 4, QUANT_ADD, DTYPE_F32, x));
   for (int i = 0; i < N; i++)
     assert_true(x[i] == 2 * expected[i]);
 }
@@ -127,7 +127,8 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
   void *out = guarded(size);
   for (int64_t i = 0; i < PARTS * n; i++)
     put_element(out, type, i, 0.25f * (float)i);
-  must(codec->ops->decode(codec, &pass, messages, accumulate, type, out));
+  must(codec->ops->decode(codec, &pass, messages, bytes,
+                          accumulate ? QUANT_ADD_EACH : QUANT_SET_EACH, type, out));
   for (int part = 0; part < PARTS; part++) {
     const float *one = decoded(codec, &pass, messages + part * bytes);
     for (int64_t i = 0; i < n; i++) {
@@ -151,7 +152,7 @@ CODEC_TEST(messages_are_decoded_one_by_one)
     for (int way = 0; way < 4; way++) {
       const enum dtype type = way / 2 ? DTYPE_BF16 : DTYPE_F32;
       const struct codec codec = codec_of("%s feedback", names[c]);
-      if (codec.ops->traits & (CODEC_LOW_RANK | CODEC_ALONE | CODEC_NEEDS_MAX))
+      if (codec.ops->traits & (CODEC_FOR_SUMS | CODEC_NEEDS_MAX))
         continue; /* for sums alone */
       if (c < CASES && type != DTYPE_F32)
         continue; /* of plain vectors: see below */
@@ -161,8 +162,9 @@ CODEC_TEST(messages_are_decoded_one_by_one)
   const struct codec plain = codec_of("bf16");
   const struct codec_pass pass = {.lane = lanes[0], .n = 1, .parts = 1};
   float nothing = 0;
-  assert_int_equal(plain.ops->decode(&plain, &pass, &nothing, false, DTYPE_BF16, &nothing),
-                   STATUS_UNSUPPORTED);
+  assert_int_equal(
+      plain.ops->decode(&plain, &pass, &nothing, 2, QUANT_SET_EACH, DTYPE_BF16, &nothing),
+      STATUS_UNSUPPORTED);
   assert_string_equal(status_text(), "codec bf16 decodes to fp32, not to bf16");
 }
 
@@ -305,7 +307,8 @@ static void check_sum(const struct trial *t, bool accumulate)
   for (int64_t i = 0; i < t->n; i++)
     out[i] = accumulate ? 0.25f * (float)i : NAN;
   const struct codec_pass pass = begin_pass(t, lanes[0]);
-  must(t->codec.ops->decode_sum(&t->codec, &pass, t->messages, t->stride, accumulate, out));
+  must(t->codec.ops->decode(&t->codec, &pass, t->messages, t->stride,
+                            accumulate ? QUANT_ADD : QUANT_SET, DTYPE_F32, out));
   for (int64_t i = 0; i < t->n; i++) {
     float value[MOST_PARTS];
     for (int p = 0; p < t->parts; p++)
@@ -321,7 +324,7 @@ static void check_loss(struct trial *t)
   const struct codec_pass pass = begin_pass(t, lanes[1]);
   char *messages = encode_all(t, lanes[0]);
   float *left = vectors(t->parts * t->n, bounded);
-  must(t->codec.ops->subtract(&t->codec, &pass, messages, left));
+  must(subtract(&t->codec, &pass, messages, left));
   for (int64_t i = 0; i < t->parts * t->n; i++)
     assert_true(left[i] == t->x[i] - t->each[i]);
 }

@@ -423,7 +423,7 @@ CODEC_TEST(dependent_vectors_become_zeros)
         float *x = narrow(N, 96, columns, sizes[s]);
         const void *message = encoded(&codec, &pass, x);
         check_basis(&codec, message, RANK - columns);
-        must(codec.ops->subtract(&codec, &pass, message, x));
+        must(subtract(&codec, &pass, message, x));
         for (int64_t i = 0; i < N; i++)
           assert_true(fabsf(x[i]) <= (s == 3 ? 0x1p-145f : 2e-5f * sizes[s]));
       }
@@ -489,7 +489,7 @@ CODEC_TEST(an_element_is_a_product)
     const float *message = (const void *)encoded(&codec, &pass, x),
                 *out = decoded(&codec, &pass, message),
                 *c = message + up(shape->rank * shape->block, 64);
-    must(codec.ops->subtract(&codec, &pass, message, x));
+    must(subtract(&codec, &pass, message, x));
     for (int64_t i = 0; i < shape->n; i++) {
       float want = 0;
       for (int k = 0; k < shape->rank; k++) {

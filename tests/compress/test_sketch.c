@@ -185,7 +185,7 @@ CODEC_TEST(messages_contract_every_input)
         x[i] = kind == 1 ? normal(seed, i) : 1.0f;
       const double before = squares(N, x);
       char *message = encoded(&codec, &pass, x);
-      must(codec.ops->subtract(&codec, &pass, message, x));
+      must(subtract(&codec, &pass, message, x));
       assert_true(squares(N, x) <= before * (kind == 0 ? 0.9 : 1 + 1e-6));
     }
 }
@@ -202,8 +202,9 @@ CODEC_TEST(feedback_brings_all_elements)
     for (int64_t i = 0; i < N; i++)
       left[i] += x[i];
     char *message = encoded(&codec, &pass, left);
-    must(codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), true, sum));
-    must(codec.ops->subtract(&codec, &pass, message, left));
+    must(codec.ops->decode(&codec, &pass, message, codec.ops->bytes(&codec, N), QUANT_ADD,
+                           DTYPE_F32, sum));
+    must(subtract(&codec, &pass, message, left));
   }
   for (int64_t i = 0; i < N; i++)
     sum[i] = sum[i] / STEPS - x[i];

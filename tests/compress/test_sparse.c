@@ -161,7 +161,7 @@ static double lost(const struct codec *codec, int64_t n, uint64_t seed, const fl
   const struct codec_pass pass = pass_of(codec, lanes[1], n, 1, seed);
   float *left = guarded(n * 4);
   memcpy(left, x, (size_t)n * 4);
-  must(codec->ops->subtract(codec, &pass, encoded(codec, &pass, x), left));
+  must(subtract(codec, &pass, encoded(codec, &pass, x), left));
   return squares(n, left) / squares(n, x);
 }
 

@@ -63,11 +63,14 @@ static enum status spy_encode(const struct codec *codec, const struct codec_pass
   return spied->encode(codec, pass, x, messages);
 }
 
-static enum status spy_decode_sum(const struct codec *codec, const struct codec_pass *pass,
-                                  const void *messages, int64_t stride, bool accumulate, float *out)
+static enum status spy_decode(const struct codec *codec, const struct codec_pass *pass,
+                              const void *messages, int64_t stride, enum quant_mode mode,
+                              enum dtype type, void *out)
 {
+  const enum status status = spied->decode(codec, pass, messages, stride, mode, type, out);
+  if (quant_takes_each(mode))
+    return status;
   struct seen *seen = next_of(&now->summed, units);
-  const enum status status = spied->decode_sum(codec, pass, messages, stride, accumulate, out);
   seen->part = pass->n;
   seen->sum_seed = pass->seed;
   seen->sum = copy_of(out, pass->n);
@@ -88,7 +91,7 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   spy.name = "spy";
   spy.traits |= traits;
   spy.encode = spy_encode;
-  spy.decode_sum = spy_decode_sum;
+  spy.decode = spy_decode;
   verbatim = codec_none;
   verbatim.name = "verbatim";
   verbatim.traits = 0;

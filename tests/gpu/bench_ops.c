@@ -610,8 +610,8 @@ MEASURED(decoding)
   const struct codec codec = codec_at(n);
   const struct coded at = coded_at(&codec, cut, n[LENGTH]);
   if (cut->at)
-    must(codec.ops->decode_sum(&codec, &at.pass, at.message, codec.ops->bytes(&codec, n[LENGTH]),
-                               false, at.x));
+    must(codec.ops->decode(&codec, &at.pass, at.message, codec.ops->bytes(&codec, n[LENGTH]),
+                           QUANT_SET, DTYPE_F32, at.x));
 }
 
 /* The bytes of codecs with values are those of a copy of the vector. So 0.33 means the time of

@@ -1438,12 +1438,14 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   EXPECT_BITS(name, &largest, &messages);
   for (const struct side *s = sides; s < sides + 2; s++) {
     const struct codec_pass *pass = &passes[s - sides];
-    must(codec.ops->decode_sum(&codec, pass, AT(messages), bytes, parts % 2 == 0, AT(out)));
-    must(codec.ops->subtract(&codec, pass, AT(messages), AT(x)));
-    for (int i = 0; codec.ops->decode && i < (plain ? 2 : 4); i++)
+    must(codec.ops->decode(&codec, pass, AT(messages), bytes, parts % 2 ? QUANT_SET : QUANT_ADD,
+                           DTYPE_F32, AT(out)));
+    must(codec.ops->decode(&codec, pass, AT(messages), bytes, QUANT_SUBTRACT, DTYPE_F32, AT(x)));
+    for (int i = 0; !(codec.ops->traits & CODEC_FOR_SUMS) && i < (plain ? 2 : 4); i++)
       for (int adds = 0; adds <= i % 2; adds++)
-        must(codec.ops->decode(&codec, pass, AT(messages), adds, i < 2 ? DTYPE_F32 : DTYPE_BF16,
-                               AT(each[i])));
+        must(codec.ops->decode(&codec, pass, AT(messages), bytes,
+                               adds ? QUANT_ADD_EACH : QUANT_SET_EACH,
+                               i < 2 ? DTYPE_F32 : DTYPE_BF16, AT(each[i])));
   }
   EXPECT_BITS(name, &out, &x, &each[0], &each[1], &each[2], &each[3]);
   forget();
