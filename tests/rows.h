@@ -57,6 +57,25 @@ static inline void rows_run(rows_check *check, char given[][ROWS_LONGEST], int n
   }
 }
 
+/* A file that is given as "NAME CONTENT". \0 in its content is a NUL. */
+struct rows_file {
+  char name[16], content[ROWS_LONGEST];
+  size_t bytes;
+};
+
+static inline struct rows_file rows_file(const char *given)
+{
+  struct rows_file file = {""};
+  const int n = (int)strcspn(given, " ");
+  snprintf(file.name, sizeof file.name, "%.*s", n, given);
+  for (const char *c = given + n + (given[n] == ' '); *c; c++) {
+    const bool nul = strncmp(c, "\\0", 2) == 0;
+    file.content[file.bytes++] = nul ? '\0' : *c;
+    c += nul;
+  }
+  return file;
+}
+
 /* Calls check() for each case of `section` in file `path` below top_srcdir. A section has a row. */
 static inline void rows_each(const char *path, const char *section, rows_check *check)
 {

@@ -106,28 +106,9 @@ static void check_documents(const char *name, const char *content, const char *e
   unlink(path);
 }
 
-/* A row, "NAME CONTENT". */
-struct file {
-  char name[16], content[ROWS_LONGEST];
-  size_t bytes;
-};
-
-static struct file file_of(const char *row)
-{
-  struct file file = {""};
-  const int n = (int)strcspn(row, " ");
-  snprintf(file.name, sizeof file.name, "%.*s", n, row);
-  for (const char *c = row + n + (row[n] == ' '); *c; c++) {
-    const bool nul = strncmp(c, "\\0", 2) == 0;
-    file.content[file.bytes++] = nul ? '\0' : *c;
-    c += nul;
-  }
-  return file;
-}
-
 static void check_document_row(const char *given, const char *expected)
 {
-  const struct file file = file_of(given);
+  const struct rows_file file = rows_file(given);
   check_documents(file.name, file.content, strcmp(expected, "(none)") == 0 ? "" : expected);
 }
 
@@ -158,7 +139,7 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
 
 static void check_replaced_row(const char *given, const char *expected)
 {
-  const struct file file = file_of(given);
+  const struct rows_file file = rows_file(given);
   check_replaced(file.name, file.content, file.bytes, expected, strlen(expected));
 }
 
@@ -360,7 +341,7 @@ TEST(test_damaged_compressed)
  * like one are read. */
 static void check_kind(const char *given, const char *says)
 {
-  const struct file file = file_of(given);
+  const struct rows_file file = rows_file(given);
   check_unreadable(put(file.name, file.content, file.bytes), says);
 }
 
@@ -542,7 +523,7 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
 
 static void check_damage_row(const char *given, const char *expected)
 {
-  const struct file file = file_of(given);
+  const struct rows_file file = rows_file(given);
   int at = 0;
   long byte = 0;
   assert_int_equal(sscanf(expected, "%ld: %n", &byte, &at), 1);

@@ -7,3 +7,4 @@ tests_io_tokens_libtokens_a_SOURCES = \
 	tests/io/tokens/corpus.c \
 	tests/io/tokens/corpus.h \
 	tests/io/tokens/job.h
+EXTRA_DIST += tests/io/tokens/prepare.txt

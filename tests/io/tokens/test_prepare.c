@@ -6,7 +6,6 @@
 
 #include <hdf5.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,9 @@
 #include "io/text/text.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/index.h"
+#include "tests/rows.h"
+
+#define ROWS "tests/io/tokens/prepare.txt"
 
 static struct prepare_config config_for(char *const *input)
 {
@@ -30,6 +32,18 @@ static struct prepare_config config_for(char *const *input)
                                  .val = 0.1,
                                  .seed = 7,
                                  .shard_tokens = 2 << 20};
+}
+
+/* A setting as a row has it. */
+static void set(struct prepare_config *config, const char *setting)
+{
+  static char value[600];
+  sscanf(setting, "val=%lf", &config->val);
+  sscanf(setting, "seed=%" SCNu64, &config->seed);
+  sscanf(setting, "shard_tokens=%" SCNd64, &config->shard_tokens);
+  sscanf(setting, "inputs=%d", &config->inputs);
+  if (sscanf(setting, "tokenizer=%599s", value) == 1)
+    config->tokenizer = value;
 }
 
 /* ---- the tokens are those of the documents */
@@ -303,51 +317,36 @@ static void check_only_shard(const int32_t *tokens, int64_t n)
   mem_free(found.token);
 }
 
-/* Also the number of records that are left out, which a repeated call reads from the shards. */
-TEST(test_invalid)
+/* "INVALID SKIPPED", the setting and the number of records that are left out, which a repeated call
+ * reads from the shards. */
+static void check_invalid(const char *given, const char *expected)
 {
   static const int32_t plain[] = {'a', 0xEF, 0xBF, 0xBD, 'b', 0xEF, 0xBF, 0xBD, 256};
   static const int32_t two[] = {'a', 'b', 256, 'c', 'd', 256};
-  static const struct {
-    const char *name, *text;
-    enum text_invalid invalid;
-    int64_t skipped;
-  } cases[] = {
-      {"x.txt",
-       "a\xF0\x9F\x99"
-       "b\xFF",
-       TEXT_REPLACE, 0},
-      {"x.jsonl",
-       "{\"text\": \"a\xF0\x9F\x99"
-       "b\xFF\"}",
-       TEXT_REPLACE, 0},
-      {"x.jsonl", "{\"text\": \"a\\ud83db\\u0000\"}", TEXT_REPLACE, 0},
-      {"x.jsonl",
-       "{\"text\":null}\n{\"text\":\"ab\"}\nno JSON\n{\"text\":\"\xFF\"}\n"
-       "{\"text\":\"cd\"}\n{\"text\":\" \"}\n",
-       TEXT_SKIP, 4},
-      {"x.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"cd\"}", TEXT_REFUSE, 1}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const bool replaces = cases[i].invalid == TEXT_REPLACE;
-    struct prepare_config config = config_for(NULL);
-    config.val = 0;
-    config.text.invalid = cases[i].invalid;
-    struct prepare_result result =
-        prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
-    assert_int_equal(result.bytes, replaces ? 8 : 4);
-    assert_int_equal(result.skipped, cases[i].skipped);
-    if (root)
-      check_only_shard(replaces ? plain : two, replaces ? 9 : 6);
-    if (root)
-      corpus_put(in, cases[i].name, cases[i].text, strlen(cases[i].text));
-    everybody_waits();
-    config.input = &(char *){in};
-    must(prepare_run(job, &config, &result));
-    assert_int_equal(result.skipped, cases[i].skipped);
-    assert_int_equal(result.reused_shards, 1);
-    remove_on_root(in);
-    remove_on_root(out);
-  }
+  const struct rows_file file = rows_file(given);
+  const bool replaces = strncmp(expected, "replace", 7) == 0;
+  const int skipped = atoi(strchr(expected, ' '));
+  struct prepare_config config = config_for(NULL);
+  config.val = 0;
+  config.text.invalid = replaces                            ? TEXT_REPLACE
+                        : strncmp(expected, "skip", 4) == 0 ? TEXT_SKIP
+                                                            : TEXT_REFUSE;
+  struct prepare_result result = prepare_text(file.name, file.content, file.bytes, &config);
+  assert_int_equal(result.bytes, replaces ? 8 : 4);
+  assert_int_equal(result.skipped, skipped);
+  if (root)
+    check_only_shard(replaces ? plain : two, replaces ? 9 : 6);
+  put_in(file.name, file.content, file.bytes);
+  config.input = &(char *){in};
+  must(prepare_run(job, &config, &result));
+  assert_int_equal(result.skipped, skipped);
+  assert_int_equal(result.reused_shards, 1);
+  remove_all();
+}
+
+TEST(test_invalid)
+{
+  rows_each(ROWS, "invalid", check_invalid);
 }
 
 /* A stranger's text gives no orders if it is not asked to; the folder of shards holds its
@@ -379,9 +378,7 @@ TEST(test_special)
     everybody_waits();
     config.special_as_text = !as_text;
     config.input = &(char *){in};
-    if (root)
-      corpus_put(in, "x.txt", text, sizeof text - 1);
-    everybody_waits();
+    put_in("x.txt", text, sizeof text - 1);
     assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "(recorded: special ");
     mem_free(tokens);
     tokenizer_destroy(tokenizer);
@@ -452,31 +449,28 @@ TEST(test_repair)
 
 /* ---- refusals */
 
-TEST(test_other_settings)
+static void check_other(const char *setting, const char *says)
 {
   char bpe[600];
+  struct prepare_config other = config_for(&(char *){in});
+  struct prepare_result result;
   snprintf(bpe, sizeof bpe, "%s/bpe", data);
+  other.tokenizer_dir = bpe;
+  set(&other, setting);
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), says);
+}
+
+TEST(test_other_settings)
+{
   char *text = corpus_text(9, 1000000), *before = NULL, *after = NULL;
   put_in("x.txt", text, 1000000);
   put_in("y.txt", "b", 1);
-  struct prepare_config config = config_for(&(char *){in}), other = config;
+  struct prepare_config config = config_for(&(char *){in});
   struct prepare_result result;
   must(prepare_run(job, &config, &result));
   if (root)
     before = folder_list(out);
-  other.seed = 8;
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: seed 7; now: seed 8)");
-  other = config;
-  other.val = 0.2;
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "; now: val 0.2)");
-  other = config;
-  other.shard_tokens++;
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: shard_tokens ");
-  other = config;
-  other.tokenizer = "gpt2";
-  other.tokenizer_dir = bpe;
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result),
-                 "recorded: tokenizer bytes; now: tokenizer gpt2)");
+  rows_each(ROWS, "other settings", check_other);
   everybody_waits();
   text[1000] ^= 1;
   put_in("x.txt", text, 1000000);
@@ -539,31 +533,20 @@ static void check_nothing_left(const struct prepare_config *config, enum status 
   everybody_waits();
 }
 
+static void check_broken(const char *given, const char *says)
+{
+  const struct rows_file file = rows_file(given);
+  put_in("a.txt", "Some text.\n", 11);
+  put_in(file.name, file.content, file.bytes);
+  put_in("c.txt", "More text.\n", 11);
+  struct prepare_config config = config_for(&(char *){in});
+  check_nothing_left(&config, STATUS_INPUT, says);
+  remove_on_root(in);
+}
+
 TEST(test_broken_inputs)
 {
-  static const struct {
-    const char *name, *content;
-    size_t bytes;
-    const char *says;
-  } cases[] = {{"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
-               {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
-               {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28,
-                "/in/b.json, line 1, byte 28: the JSON text ends"},
-               {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31,
-                "/in/b.json, line 1, byte 16: an object without \"text\""},
-               {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31,
-                "/in/b.jsonl, line 2, byte 27: broken JSON"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    if (root) {
-      corpus_put(in, "a.txt", "Some text.\n", 11);
-      corpus_put(in, cases[i].name, cases[i].content, cases[i].bytes);
-      corpus_put(in, "c.txt", "More text.\n", 11);
-    }
-    everybody_waits();
-    struct prepare_config config = config_for(&(char *){in});
-    check_nothing_left(&config, STATUS_INPUT, cases[i].says);
-    remove_on_root(in);
-  }
+  rows_each(ROWS, "broken inputs", check_broken);
 }
 
 /* The finished shards before the damaged byte are kept, whole. */
@@ -603,31 +586,38 @@ TEST(test_broken_late)
   remove_all();
 }
 
+static void check_empty(const char *given, const char *says)
+{
+  static const double shares[] = {0.1, 1e-9, 1 - 1e-9};
+  const struct rows_file file = rows_file(given);
+  struct prepare_config config = config_for(&(char *){in});
+  put_in(file.name, file.content, file.bytes);
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+    config.val = shares[i];
+    check_nothing_left(&config, STATUS_INPUT, says);
+  }
+  remove_on_root(in);
+}
+
 TEST(test_empty_corpus)
 {
-  char file[600];
-  snprintf(file, sizeof file, "%s/c.jsonl", in);
-  static const char *const rows[][3] = {{"a.txt", "", "the corpus is empty"},
-                                        {"b.txt", " \n ", "nothing but white space"},
-                                        {"b.txt", "One only.", "the corpus is one document"}};
   struct prepare_config config = config_for(&(char *){in});
+  rows_each(ROWS, "empty", check_empty);
   if (root)
     must(file_make_folders(in));
   everybody_waits();
   check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    put_in(rows[i][0], rows[i][1], strlen(rows[i][1]));
-    check_nothing_left(&config, STATUS_INPUT, rows[i][2]);
-  }
-  config.val = 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
-  config.val = 1 - 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "the corpus is one document");
   put_in("c.jsonl", "{\"content\":\"a\"}\n5\n", 18);
   config.text.invalid = TEXT_SKIP;
-  config.input = &(char *){file};
   check_nothing_left(&config, STATUS_INPUT, "is blank or was skipped (2)");
   remove_on_root(in);
+}
+
+static void check_usage(const char *setting, const char *says)
+{
+  struct prepare_config config = config_for(&(char *){in});
+  set(&config, setting);
+  check_nothing_left(&config, STATUS_USAGE, says);
 }
 
 TEST(test_usage)
@@ -638,24 +628,10 @@ TEST(test_usage)
   put_in("a.txt", "text", 4);
   struct prepare_config good = config_for(&(char *){in}), config = good;
   struct prepare_result result;
-  static const double shares[] = {1, -0.1, NAN};
-  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-    config.val = shares[i];
-    check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
-  }
-  config = good;
-  config.shard_tokens = 0;
-  check_nothing_left(&config, STATUS_USAGE, "a shard of 0 tokens");
-  config = good;
-  config.inputs = 0;
-  check_nothing_left(&config, STATUS_USAGE, "no input is given");
+  rows_each(ROWS, "usage", check_usage);
   config = good;
   config.out = "";
   assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "no output folder");
-  config = good;
-  config.tokenizer = "words";
-  check_nothing_left(&config, STATUS_USAGE, "there is no tokenizer 'words'");
-  config = good;
   config.input = &(char *){out};
   config.out = inside;
   check_nothing_left(&config, STATUS_INPUT, "cannot open ");
