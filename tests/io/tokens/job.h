@@ -1,5 +1,5 @@
-/* The ranks and folders of a test of `sluice prepare` or `sluice tokenizer train`. Every test finds
- * `in` and `out` missing, and leaves them so. */
+/* The ranks and folders of a test of token shards, `sluice prepare` or `sluice tokenizer train`.
+ * Every test finds `in` and `out` missing, and leaves them so. */
 #ifndef SLUICE_TESTS_IO_TOKENS_JOB_H
 #define SLUICE_TESTS_IO_TOKENS_JOB_H
 
@@ -14,12 +14,12 @@ static char folder[64], in[80], out[80], one[80], corpus[600], data[512];
 static bool root; /* rank 0 */
 
 /* For what one rank does and the others wait for. */
-static void everybody_waits(void)
+static inline void everybody_waits(void)
 {
   must(comm_barrier(job));
 }
 
-static void remove_on_root(const char *path)
+static inline void remove_on_root(const char *path)
 {
   everybody_waits();
   if (root)
@@ -28,7 +28,7 @@ static void remove_on_root(const char *path)
 }
 
 /* An input file. */
-static void put_in(const char *name, const void *content, size_t bytes)
+static inline void put_in(const char *name, const void *content, size_t bytes)
 {
   everybody_waits();
   if (root)
@@ -36,7 +36,7 @@ static void put_in(const char *name, const void *content, size_t bytes)
   everybody_waits();
 }
 
-static void remove_all(void)
+static inline void remove_all(void)
 {
   remove_on_root(in);
   remove_on_root(out);
@@ -66,6 +66,7 @@ static int job_main(int argc, char **argv, CMFixtureFunction set_up)
   snprintf(in, sizeof in, "%s/in", folder);
   snprintf(out, sizeof out, "%s/deep/out", folder);
   snprintf(one, sizeof one, "%s/one", folder);
+  snprintf(corpus, sizeof corpus, "%s/corpus", folder);
   const int failed = test_run(set_up, tear_down);
   comm_destroy(alone);
   comm_destroy(job);

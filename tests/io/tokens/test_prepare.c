@@ -681,7 +681,6 @@ TEST(test_names)
 
 FIXTURE(set_up)
 {
-  snprintf(corpus, sizeof corpus, "%s/corpus", folder);
   if (root)
     corpus_make(corpus);
   everybody_waits();

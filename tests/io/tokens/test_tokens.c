@@ -1,7 +1,7 @@
 /* Reading token shards. Oracles: the tokens that were written, by position; the definition of a
  * permutation; what damage was done where. */
 /* ranks: 1 2 3 */
-#include "corpus.h"
+#include "job.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,14 +17,8 @@
 #include "io/text/file.h"
 #include "io/tokens/index.h"
 
-static struct comm *job;
-static char folder[64];
-static bool root;
-
-static void everybody_waits(void)
-{
-  must(comm_barrier(job));
-}
+/* Of the shards, and in it: their index, and the shard that tests change. */
+static char dir[80], index_path[100], shard[120];
 
 /* Token `i` of the stream of a split. */
 static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
@@ -36,12 +30,13 @@ static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
 
 /* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard
  * may be empty; a val shard of 0 is no file. */
+enum { SHARDS_MOST = 150 };
 struct plan {
-  int64_t groups, parts, length[2][12];
+  int64_t groups, parts, length[2][SHARDS_MOST];
   int64_t vocab;
 };
 
-static void write_shards(const char *dir, const struct plan *plan)
+static void write_shards(const struct plan *plan)
 {
   int64_t at[2] = {0, 0};
   must(file_make_folders(dir));
@@ -61,7 +56,7 @@ static void write_shards(const char *dir, const struct plan *plan)
                                 .part_tokens = {plan->length[0][i], plan->length[1][i]},
                                 .documents = documents,
                                 .text_bytes = 4 * n};
-      char name[SHARD_NAME], path[512];
+      char name[SHARD_NAME], path[160];
       unsigned char *tokens = NULL;
       uint64_t *first = NULL;
       int size = shard_token_bytes(plan->vocab);
@@ -84,14 +79,14 @@ static void write_shards(const char *dir, const struct plan *plan)
 }
 
 /* The headers of all shards of the plan. */
-static struct shard_info *read_shards(const char *dir, const struct plan *plan, int64_t *n)
+static struct shard_info *read_shards(const struct plan *plan, int64_t *n)
 {
   struct shard_info *shards = NULL;
   *n = 0;
-  must(mem_alloc(MEM_META, 24 * sizeof *shards, (void **)&shards));
+  must(mem_alloc(MEM_META, 2 * SHARDS_MOST * sizeof *shards, (void **)&shards));
   for (int split = 1; split >= 0; split--)
     for (int64_t i = 0; i < plan->groups * plan->parts; i++) {
-      char name[SHARD_NAME], path[600];
+      char name[SHARD_NAME], path[160];
       shard_name((enum token_split)split, i / plan->parts, i % plan->parts, name);
       snprintf(path, sizeof path, "%s/%s", dir, name);
       if (split == SPLIT_TRAIN || plan->length[split][i] > 0) {
@@ -102,30 +97,26 @@ static struct shard_info *read_shards(const char *dir, const struct plan *plan, 
   return shards;
 }
 
-static void write_folder(const char *dir, const struct plan *plan)
+static void write_folder(const struct plan *plan)
 {
   int64_t n;
-  write_shards(dir, plan);
-  struct shard_info *shards = read_shards(dir, plan, &n);
+  write_shards(plan);
+  struct shard_info *shards = read_shards(plan, &n);
   must(shard_index_write(dir, n, shards));
   mem_free(shards);
 }
 
-/* In a folder of its own, which is the same on all ranks; remove with drop(). */
-static void make(const struct plan *plan, char dir[512])
+/* Remove them with drop(). */
+static void make(const struct plan *plan)
 {
-  snprintf(dir, 512, "%s/set", folder);
   if (root)
-    write_folder(dir, plan);
+    write_folder(plan);
   everybody_waits();
 }
 
-static void drop(const char *dir)
+static void drop(void)
 {
-  everybody_waits();
-  if (root)
-    folder_remove(dir);
-  everybody_waits();
+  remove_on_root(dir);
 }
 
 static const struct plan usual = {.groups = 3,
@@ -175,12 +166,11 @@ static void check_stream(const struct token_set *set, enum token_split split, in
 
 static void check_set(const struct plan *plan, enum token_split split)
 {
-  char dir[512];
   struct token_set *set = NULL;
   int64_t total = 0;
   static const int64_t lengths[] = {1, 2, 7, 100, 1024, 8191, 20000};
-  make(plan, dir);
-  for (int i = 0; i < 12; i++)
+  make(plan);
+  for (int i = 0; i < SHARDS_MOST; i++)
     total += plan->length[split][i];
   must(token_set_open(job, dir, split, &set));
   assert_int_equal(token_set_tokens(set), total);
@@ -194,7 +184,7 @@ static void check_set(const struct plan *plan, enum token_split split)
     check_windows(set, split, total, lengths[i]);
   must(token_set_verify(job, set));
   token_set_close(set);
-  drop(dir);
+  drop();
 }
 
 TEST(test_windows)
@@ -220,41 +210,16 @@ TEST(test_wide_tokens)
 /* More shards than files that are kept open. */
 TEST(test_many_shards)
 {
-  enum { SHARDS = 150 };
-  char dir[512];
-  snprintf(dir, sizeof dir, "%s/many", folder);
-  if (root) {
-    struct shard_info *shards = NULL;
-    must(file_make_folders(dir));
-    must(mem_alloc(MEM_META, SHARDS * sizeof *shards, (void **)&shards));
-    for (int64_t i = 0; i < SHARDS; i++) {
-      char name[SHARD_NAME], path[600];
-      uint16_t tokens[8];
-      for (int64_t k = 0; k < 8; k++)
-        tokens[k] = (uint16_t)token_of(SPLIT_TRAIN, 8 * i + k, 1000);
-      struct shard_info info = {.group = i,
-                                .groups = SHARDS,
-                                .last = true,
-                                .vocab = 1000,
-                                .tokenizer = "test",
-                                .part_tokens = {8, 0},
-                                .documents = 1,
-                                .text_bytes = 9};
-      shard_name(SPLIT_TRAIN, i, 0, name);
-      snprintf(path, sizeof path, "%s/%s", dir, name);
-      must(shard_write(path, &info, "source", tokens, &(uint64_t){0}));
-      must(shard_read(path, &shards[i]));
-    }
-    must(shard_index_write(dir, SHARDS, shards));
-    mem_free(shards);
-  }
-  everybody_waits();
+  struct plan plan = {.groups = SHARDS_MOST, .parts = 1, .vocab = 1000};
   struct token_set *set = NULL;
+  for (int i = 0; i < SHARDS_MOST; i++)
+    plan.length[SPLIT_TRAIN][i] = 8;
+  make(&plan);
   must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 5);
-  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 500);
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS_MOST, 5);
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS_MOST, 500);
   token_set_close(set);
-  drop(dir);
+  drop();
 }
 
 /* ---- order */
@@ -294,7 +259,7 @@ TEST(test_order)
 
 /* ---- refusals */
 
-static void check_refused(const char *dir, enum token_split split, const char *says)
+static void check_refused(enum token_split split, const char *says)
 {
   struct token_set *set = NULL;
   everybody_waits();
@@ -305,48 +270,47 @@ static void check_refused(const char *dir, enum token_split split, const char *s
 
 TEST(test_incomplete)
 {
-  char dir[512], path[600];
-  make(&usual, dir);
-  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  make(&usual);
   if (root)
-    assert_int_equal(unlink(path), 0);
-  check_refused(dir, SPLIT_TRAIN,
+    assert_int_equal(unlink(index_path), 0);
+  check_refused(SPLIT_TRAIN,
                 "/set has no index.h5: its preparation was not finished; run the same");
   if (root)
     folder_remove(dir);
-  check_refused(dir, SPLIT_TRAIN, "there is no folder");
+  check_refused(SPLIT_TRAIN, "there is no folder");
   if (root)
     must(file_make_folders(dir));
-  check_refused(dir, SPLIT_TRAIN, "holds no token shards");
-  drop(dir);
+  check_refused(SPLIT_TRAIN, "holds no token shards");
+  drop();
+}
+
+static void overwrite(const char *path, int64_t at, const void *with, size_t bytes)
+{
+  FILE *file = fopen(path, "r+");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+  assert_int_equal(fwrite(with, 1, bytes, file), bytes);
+  assert_int_equal(fclose(file), 0);
 }
 
 /* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by
  * verify, or the same tokens. Never other tokens unnoticed. */
 TEST(test_flipped_bytes)
 {
-  char dir[512], path[600], *good = NULL;
+  char path[160], *good = NULL;
   size_t bytes = 0;
   int64_t refused = 0, tries = 0;
   struct plan plan = {.groups = 1, .parts = 1, .length = {{50}}, .vocab = 50257};
-  struct comm *alone = NULL;
   if (!root)
     return;
-  must(comm_create_fake(0, 1, 1, &alone));
-  snprintf(dir, sizeof dir, "%s/flip", folder);
-  write_folder(dir, &plan);
+  write_folder(&plan);
   snprintf(path, sizeof path, "%s/train-00000-00000.h5", dir);
   must(file_read_all(path, 1 << 20, &good, &bytes));
   for (size_t at = 0; at < bytes; at++) {
     struct token_set *set = NULL;
     if (good[at] == 0)
       continue;
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    good[at] ^= 0x40;
-    assert_int_equal(fwrite(good, 1, bytes, file), bytes);
-    good[at] ^= 0x40;
-    assert_int_equal(fclose(file), 0);
+    overwrite(path, (int64_t)at, &(char){(char)(good[at] ^ 0x40)}, 1);
     int32_t tokens[49], targets[49];
     enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
     if (status == STATUS_OK)
@@ -359,6 +323,7 @@ TEST(test_flipped_bytes)
       status = token_set_verify(alone, set);
     if (status == STATUS_OK && !same)
       fail_msg("a flip of byte %zu goes unnoticed", at);
+    overwrite(path, (int64_t)at, &good[at], 1);
     refused += status != STATUS_OK;
     tries++;
     token_set_close(set);
@@ -366,59 +331,80 @@ TEST(test_flipped_bytes)
   assert_true(tries > 500 && refused > tries / 2);
   folder_remove(dir);
   mem_free(good);
-  comm_destroy(alone);
 }
 
-static void overwrite(const char *path, int64_t at, const void *data, size_t bytes)
+/* Of the shard that tests change, when its folder is open. */
+enum damage { TOKEN, HOLE, OTHER, SHORTER, LONGER };
+
+/* Bytes that the file gains. */
+static int more_of(enum damage damage)
 {
-  FILE *file = fopen(path, "r+");
-  assert_non_null(file);
-  assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
-  assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-  assert_int_equal(fclose(file), 0);
+  return (damage == LONGER) - (damage == SHORTER);
 }
 
-static const char *wrong_size(int64_t is, int64_t should_be)
+static void damage_shard(enum damage damage, const struct shard_info *info)
 {
-  static char text[128];
-  snprintf(text, sizeof text,
-           "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64
-           ": run the same `sluice prepare` again",
-           is, should_be);
-  return text;
+  uint16_t *zeros = NULL;
+  uint64_t *first = NULL;
+  if (damage == TOKEN) /* no token of the vocabulary */
+    overwrite(shard, info->tokens_at + 2 * 50, "\xFF\xFF", 2);
+  if (damage == HOLE) /* in place of the tokens */
+    assert_int_equal(truncate(shard, (off_t)info->tokens_at), 0);
+  if (damage != TOKEN)
+    assert_int_equal(truncate(shard, (off_t)info->bytes + more_of(damage)), 0);
+  if (damage != OTHER)
+    return;
+  must(mem_alloc(MEM_DATA, 30001 * sizeof *zeros, (void **)&zeros));
+  must(mem_alloc(MEM_DATA, (size_t)info->documents * sizeof *first, (void **)&first));
+  must(shard_write(shard, info, "source", zeros, first));
+  assert_int_equal(file_size(shard), info->bytes);
+  mem_free(zeros);
+  mem_free(first);
 }
 
-/* After the folder was opened. */
-TEST(test_damage_while_open)
+/* What a read of the shard says, unless its size is wrong, and what a check of all tokens says;
+ * NULL: nothing. */
+static void check_damaged(enum damage damage, const char *read, const char *verify)
 {
-  char dir[512], path[600];
-  int32_t tokens[100], targets[100];
+  const int64_t more = more_of(damage);
+  char size[200];
   struct token_set *set = NULL;
   struct shard_info info;
-  make(&usual, dir);
-  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
-  must(shard_read(path, &info));
+  int32_t tokens[100], targets[100];
+  make(&usual);
+  must(shard_read(shard, &info));
+  snprintf(size, sizeof size,
+           "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64
+           ": run the same `sluice prepare` again",
+           info.bytes + more, info.bytes);
   must(token_set_open(job, dir, SPLIT_TRAIN, &set));
   everybody_waits();
   if (root)
-    overwrite(path, info.tokens_at + 2 * 50, "\xFF\xFF", 2); /* no token of the vocabulary */
+    damage_shard(damage, &info);
   everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 "train-00001-00001.h5 is damaged: it holds a token");
-  assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not match their checksum");
+  const enum status status = token_set_read(set, 10, 100, tokens, targets);
+  if (read || more)
+    assert_refused(STATUS_INPUT, status, more ? size : read);
+  else
+    assert_int_equal(tokens[99], 0);
+  if (verify)
+    assert_refused(STATUS_INPUT, token_set_verify(job, set), verify);
   token_set_close(set);
-  everybody_waits();
+  drop();
+}
 
-  must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  everybody_waits();
-  if (root)
-    assert_int_equal(truncate(path, (off_t)(info.bytes - 1)), 0);
-  everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 wrong_size(info.bytes - 1, info.bytes));
-  token_set_close(set);
-  drop(dir);
+/* The size of a shard and its header are checked when it is opened, its tokens on request only. */
+TEST(test_damage_while_open)
+{
+  static const char sums[] = "train-00001-00001.h5: its tokens do not match their checksum";
+  check_damaged(TOKEN, "train-00001-00001.h5 is damaged: it holds a token", sums);
+  check_damaged(HOLE, NULL, sums);
+  check_damaged(OTHER,
+                "train-00001-00001.h5 is not the shard that the folder was opened with: run the "
+                "same `sluice prepare` again",
+                sums);
+  check_damaged(SHORTER, NULL, NULL);
+  check_damaged(LONGER, NULL, NULL);
 }
 
 /* ---- the index */
@@ -426,10 +412,10 @@ TEST(test_damage_while_open)
 /* An index is all that a start reads, and all that it believes: here no shard is left. */
 TEST(test_index_alone)
 {
-  char dir[512], path[600];
+  char path[160];
   int32_t tokens[100], targets[100];
   struct token_set *set = NULL;
-  make(&usual, dir);
+  make(&usual);
   if (root)
     for (int64_t i = 0; i < 6; i++) {
       snprintf(path, sizeof path, "%s/train-%05d-%05d.h5", dir, (int)i / 2, (int)i % 2);
@@ -446,110 +432,52 @@ TEST(test_index_alone)
   must(token_set_read(set, 0, 100, tokens, targets));
   assert_int_equal(tokens[99], token_of(SPLIT_VAL, 99, usual.vocab));
   token_set_close(set);
-  drop(dir);
-  make(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257}, dir);
-  check_refused(dir, SPLIT_VAL, "holds no tokens of the validation split");
-  drop(dir);
-}
-
-/* The properties of a shard that are checked when it is opened. Its tokens are checked on request
- * only. */
-TEST(test_changed_shards)
-{
-  char dir[512], path[600];
-  int32_t tokens[100], targets[100];
-  struct token_set *set = NULL;
-  struct shard_info info;
-  make(&usual, dir);
-  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
-  must(shard_read(path, &info));
-  everybody_waits();
-  if (root) { /* a hole in place of the tokens */
-    assert_int_equal(truncate(path, (off_t)info.tokens_at), 0);
-    assert_int_equal(truncate(path, (off_t)info.bytes), 0);
-  }
-  everybody_waits();
-  must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  must(token_set_read(set, 10, 100, tokens, targets));
-  assert_int_equal(tokens[99], 0);
-  assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not match their checksum");
-  token_set_close(set);
-
-  struct shard_info other = info;
-  uint16_t *zeros = NULL;
-  uint64_t *first = NULL;
-  must(mem_alloc(MEM_DATA, 30001 * sizeof *zeros, (void **)&zeros));
-  must(mem_alloc(MEM_DATA, (size_t)info.documents * sizeof *first, (void **)&first));
-  if (root) { /* whole, and as large: only what its tokens are is another thing */
-    must(shard_write(path, &other, "source", zeros, first));
-    assert_int_equal(file_size(path), info.bytes);
-  }
-  everybody_waits();
-  must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 "train-00001-00001.h5 is not the shard that the folder was opened with: run the "
-                 "same `sluice prepare` again");
-  assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not match their checksum");
-  token_set_close(set);
-  everybody_waits();
-  if (root)
-    assert_int_equal(truncate(path, (off_t)(info.bytes + 1)), 0);
-  everybody_waits();
-  must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 wrong_size(info.bytes + 1, info.bytes));
-  token_set_close(set);
-  mem_free(zeros);
-  mem_free(first);
-  drop(dir);
+  drop();
+  make(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257});
+  check_refused(SPLIT_VAL, "holds no tokens of the validation split");
+  drop();
 }
 
 /* As shard_index_write() makes it, but for one attribute. */
-static void spoil_index(const char *dir, const char *attribute, int64_t value)
+static void spoil_index(const char *attribute, int64_t value)
 {
-  char path[600];
   hid_t file = H5I_INVALID_HID;
-  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
-  must(hdf5_open(path, true, &file));
+  must(hdf5_open(index_path, true, &file));
   must(hdf5_finish(file, hdf5_set_number(file, attribute, DTYPE_I64, &value)));
 }
 
 /* One byte for all rows, which C's bool may not hold. */
-static void spoil_last(const char *path, int64_t n, unsigned char value)
+static void spoil_last(int64_t n, unsigned char value)
 {
   unsigned char row[16];
   hid_t file = H5I_INVALID_HID;
   memset(row, value, sizeof row);
   assert_in_range(n, 1, sizeof row);
-  must(hdf5_open(path, true, &file));
+  must(hdf5_open(index_path, true, &file));
   assert_true(H5Ldelete(file, "last", H5P_DEFAULT) >= 0);
   must(hdf5_finish(file, hdf5_write_row(file, "last", DTYPE_U8, n, row)));
 }
 
-static void check_index_refused(const char *dir, const char *says)
+static void check_index_refused(const char *says)
 {
-  check_refused(dir, SPLIT_TRAIN, says);
-  check_refused(dir, SPLIT_TRAIN, "/set/index.h5: ");
-  check_refused(dir, SPLIT_TRAIN, "; remove it, and run the same `sluice prepare` again");
+  check_refused(SPLIT_TRAIN, says);
+  check_refused(SPLIT_TRAIN, "/set/index.h5: ");
+  check_refused(SPLIT_TRAIN, "; remove it, and run the same `sluice prepare` again");
 }
 
 TEST(test_wrong_index)
 {
-  char dir[512], path[600], shard[600], *bytes = NULL;
+  char *bytes = NULL;
   size_t n_bytes;
   int64_t n = 0;
-  make(&usual, dir);
-  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
-  snprintf(shard, sizeof shard, "%s/train-00001-00001.h5", dir);
-  struct shard_info *shards = root ? read_shards(dir, &usual, &n) : NULL;
+  make(&usual);
+  struct shard_info *shards = root ? read_shards(&usual, &n) : NULL;
   if (root) {
     assert_int_equal(n, 9);
     must(shard_index_write(dir, n - 1,
                            shards)); /* sorted by now: the last train shard is not listed */
   }
-  check_index_refused(dir, "it does not list every shard of the folder once");
+  check_index_refused("it does not list every shard of the folder once");
   static const struct {
     size_t at;
     int64_t value;
@@ -565,7 +493,7 @@ TEST(test_wrong_index)
       *(int64_t *)(void *)((char *)&changed[4] + wrong[i].at) = wrong[i].value;
       must(shard_index_write(dir, n, changed));
     }
-    check_index_refused(dir, "or it contradicts itself");
+    check_index_refused("or it contradicts itself");
   }
   static const struct {
     const char *attribute;
@@ -578,48 +506,46 @@ TEST(test_wrong_index)
   for (size_t i = 0; i < sizeof spoiled / sizeof *spoiled; i++) {
     if (root) {
       must(shard_index_write(dir, n, shards));
-      spoil_index(dir, spoiled[i].attribute, spoiled[i].value);
+      spoil_index(spoiled[i].attribute, spoiled[i].value);
     }
-    check_index_refused(dir, spoiled[i].says);
+    check_index_refused(spoiled[i].says);
   }
   if (root) {
     must(shard_index_write(dir, n, shards));
-    spoil_last(path, n, 255);
+    spoil_last(n, 255);
   }
-  check_index_refused(dir, "its last of shard 0 is 255; 0 and 1 are possible");
+  check_index_refused("its last of shard 0 is 255; 0 and 1 are possible");
   if (root) {
     must(file_read_all(shard, 1 << 20, &bytes, &n_bytes));
-    must(file_write_all(path, bytes, n_bytes));
+    must(file_write_all(index_path, bytes, n_bytes));
   }
-  check_index_refused(dir, "it is not an index of token shards");
+  check_index_refused("it is not an index of token shards");
   if (root)
-    must(file_write_all(path, "", 0));
-  check_index_refused(dir, "it is empty");
+    must(file_write_all(index_path, "", 0));
+  check_index_refused("it is empty");
   mem_free(bytes);
   mem_free(shards);
-  drop(dir);
+  drop();
 }
 
 /* Each byte of an index in turn: refused, or the same rows. */
 TEST(test_flipped_index)
 {
-  char dir[512], path[600], *good = NULL;
+  char *good = NULL;
   size_t bytes = 0;
   int64_t refused = 0, tries = 0, n = 0, again = 0;
   struct shard_info *shards = NULL, *read = NULL;
   if (!root)
     return;
-  snprintf(dir, sizeof dir, "%s/flip", folder);
-  write_folder(dir, &usual);
+  write_folder(&usual);
   must(shard_index_read(dir, &shards, &n));
-  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
-  must(file_read_all(path, 1 << 20, &good, &bytes));
+  must(file_read_all(index_path, 1 << 20, &good, &bytes));
   for (size_t at = 0; at < bytes; at++) {
     if (good[at] == 0 && at % 16)
       continue;
-    overwrite(path, (int64_t)at, &(char){(char)(good[at] ^ 0x10)}, 1);
+    overwrite(index_path, (int64_t)at, &(char){(char)(good[at] ^ 0x10)}, 1);
     enum status status = shard_index_read(dir, &read, &again);
-    overwrite(path, (int64_t)at, &good[at], 1);
+    overwrite(index_path, (int64_t)at, &good[at], 1);
     if (status == STATUS_OK && (again != n || memcmp(read, shards, (size_t)n * sizeof *read) != 0))
       fail_msg("a flip of byte %zu goes unnoticed", at);
     if (status == STATUS_OK)
@@ -637,29 +563,13 @@ TEST(test_flipped_index)
 
 FIXTURE(set_up)
 {
-  strcpy(folder, "/tmp/sluice-tokens-XXXXXX");
-  root = comm_rank(job) == 0;
-  if (root && !mkdtemp(folder))
-    return 1;
-  must(comm_broadcast(job, folder, sizeof folder, 0));
-  return 0;
-}
-
-FIXTURE(tear_down)
-{
-  drop(folder);
+  snprintf(dir, sizeof dir, "%s/set", folder);
+  snprintf(index_path, sizeof index_path, "%s/" SHARD_INDEX, dir);
+  snprintf(shard, sizeof shard, "%s/train-00001-00001.h5", dir);
   return 0;
 }
 
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &job)) {
-    fprintf(stderr, "%s\n", status_text());
-    return 1;
-  }
-  log_set_rank(comm_rank(job));
-  log_set_level(LOG_ERROR);
-  int failed = test_run(set_up, tear_down);
-  comm_destroy(job);
-  return failed;
+  return job_main(argc, argv, set_up);
 }
