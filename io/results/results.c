@@ -3,10 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -20,167 +18,45 @@
 #include "config.h"
 #include "io/text/file.h"
 #include "io/text/json.h"
-#include "io/text/utf8.h"
-
-enum { FIRST_ROOM = 8192 };
 
 struct results {
   int fd;
-  char *path, *line;
-  size_t used;
-  int64_t room;
-  enum status status; /* of the fields so far */
+  char *path, *text; /* text: of the line, which `memory` keeps */
+  size_t bytes;
+  FILE *memory;
+  struct json_writer line;
 };
 
 /* Writing. */
 
-static void append_bytes(struct results *results, const char *bytes, size_t n)
+struct json_writer *results_begin(struct results *results, const char *kind)
 {
-  if (results->status != STATUS_OK)
-    return;
-  results->status =
-      mem_grow(MEM_META, (void **)&results->line, &results->room, (int64_t)(results->used + n), 1);
-  if (results->status != STATUS_OK)
-    return;
-  memcpy(results->line + results->used, bytes, n);
-  results->used += n;
+  rewind(results->memory);
+  results->line = (struct json_writer){.to = results->memory, .compact = true};
+  json_write_open(&results->line, NULL, '{');
+  json_write_text(&results->line, "kind", kind);
+  return &results->line;
 }
 
-static void append_literal(struct results *results, const char *text)
+void results_time(struct json_writer *line)
 {
-  append_bytes(results, text, strlen(text));
-}
-
-static void __attribute__((format(printf, 2, 3)))
-append_number(struct results *results, const char *format, ...)
-{
-  char text[64];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  append_literal(results, text);
-}
-
-static void append_escaped(struct results *results, const char *text, size_t n)
-{
-  static const char *const names[32] = {
-      ['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t"};
-  for (size_t i = 0; i < n; i++) {
-    unsigned char c = (unsigned char)text[i];
-    if (c == '"' || c == '\\') {
-      append_literal(results, "\\");
-      append_bytes(results, text + i, 1);
-    } else if (c >= 32) {
-      append_bytes(results, text + i, 1);
-    } else if (names[c]) {
-      append_literal(results, names[c]);
-    } else {
-      append_number(results, "\\u%04x", c);
-    }
-  }
-}
-
-/* JSON is UTF-8, but the name of a file may be any bytes. */
-static void append_string(struct results *results, const char *text)
-{
-  append_literal(results, "\"");
-  for (size_t left = strlen(text); left > 0;) {
-    int64_t bad = utf8_find_invalid(text, left);
-    size_t good = bad < 0 ? left : (size_t)bad;
-    append_escaped(results, text, good);
-    if (bad >= 0)
-      append_literal(results, "\\ufffd");
-    size_t done = good + (bad >= 0);
-    text += done;
-    left -= done;
-  }
-  append_literal(results, "\"");
-}
-
-static void append_key(struct results *results, const char *key)
-{
-  const bool first = results->used > 0 && results->line[results->used - 1] == '{';
-  append_literal(results, first ? "" : ",");
-  append_string(results, key);
-  append_literal(results, ":");
-}
-
-void results_begin(struct results *results, const char *kind)
-{
-  results->used = 0;
-  results->status = STATUS_OK;
-  append_literal(results, "{");
-  results_text(results, "kind", kind);
-}
-
-void results_int(struct results *results, const char *key, int64_t value)
-{
-  append_key(results, key);
-  append_number(results, "%" PRId64, value);
-}
-
-void results_real(struct results *results, const char *key, double value)
-{
-  append_key(results, key);
-  if (isfinite(value))
-    append_number(results, "%.17g", value);
-  else
-    append_literal(results, "null");
-}
-
-void results_text(struct results *results, const char *key, const char *value)
-{
-  append_key(results, key);
-  append_string(results, value);
-}
-
-void results_bool(struct results *results, const char *key, bool value)
-{
-  append_key(results, key);
-  append_literal(results, value ? "true" : "false");
-}
-
-void results_texts(struct results *results, const char *key, int n, const char *const texts[])
-{
-  append_key(results, key);
-  append_literal(results, "[");
-  for (int i = 0; i < n; i++) {
-    append_literal(results, i > 0 ? "," : "");
-    append_string(results, texts[i]);
-  }
-  append_literal(results, "]");
-}
-
-void results_time(struct results *results)
-{
+  char text[32];
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-  append_key(results, "time");
-  append_number(results, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+  snprintf(text, sizeof text, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+  json_write_number(line, "time", text);
 }
 
-void results_origin(struct results *results)
+void results_origin(struct json_writer *line)
 {
-  results_text(results, "version", PACKAGE_VERSION);
-  results_text(results, "commit", sluice_commit);
-}
-
-void results_begin_object(struct results *results, const char *key)
-{
-  append_key(results, key);
-  append_literal(results, "{");
-}
-
-void results_end_object(struct results *results)
-{
-  append_literal(results, "}");
+  json_write_text(line, "version", PACKAGE_VERSION);
+  json_write_text(line, "commit", sluice_commit);
 }
 
 static enum status write_line(struct results *results)
 {
-  for (size_t done = 0; done < results->used;) {
-    ssize_t n = write(results->fd, results->line + done, results->used - done);
+  for (size_t done = 0; done < results->bytes;) {
+    ssize_t n = write(results->fd, results->text + done, results->bytes - done);
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
@@ -193,14 +69,14 @@ static enum status write_line(struct results *results)
 
 enum status results_end(struct results *results)
 {
-  append_literal(results, "}\n");
-  if (results->status != STATUS_OK)
-    return results->status;
+  json_write_close(&results->line, '}');
+  if (fflush(results->memory) != 0 || ferror(results->memory))
+    return status_set(STATUS_MEMORY, "no memory for a line of %s", results->path);
   off_t before = lseek(results->fd, 0, SEEK_END);
   enum status status = before < 0 ? status_set(STATUS_IO, "cannot find the end of %s: %s",
                                                results->path, strerror(errno))
                                   : write_line(results);
-  if (status != STATUS_OK && before >= 0 && ftruncate(results->fd, before) != 0)
+  if (status && before >= 0 && ftruncate(results->fd, before) != 0)
     return status_prefix(status, "a part of a line is left in %s (%s)", results->path,
                          strerror(errno));
   return status;
@@ -240,9 +116,9 @@ static enum status open_file(const char *path, int *out)
   if (status)
     return status;
   status = whole_lines(fd, &end);
-  if (status == STATUS_OK && ftruncate(fd, end) != 0)
+  if (!status && ftruncate(fd, end) != 0)
     status = status_set(STATUS_IO, "%s", strerror(errno));
-  if (status != STATUS_OK) {
+  if (status) {
     close(fd);
     return status_prefix(
         status, "cannot cut the last line of %s, which an interrupted run left unfinished", path);
@@ -251,38 +127,43 @@ static enum status open_file(const char *path, int *out)
   return STATUS_OK;
 }
 
+static void release(struct results *results)
+{
+  if (results->memory)
+    (void)fclose(results->memory); /* of memory: nothing can be lost */
+  free(results->text);
+  mem_free(results->path);
+  mem_free(results);
+}
+
 enum status results_open(const char *path, struct results **out)
 {
   struct results *results = NULL;
   enum status status = mem_new(MEM_META, 1, &results);
-  if (status != STATUS_OK)
+  if (status)
     return status;
   results->fd = -1;
-  results->room = FIRST_ROOM;
   results->path = mem_strdup(path);
-  status = results->path ? mem_new(MEM_META, FIRST_ROOM, &results->line) : STATUS_MEMORY;
-  if (status == STATUS_OK)
+  results->memory = open_memstream(&results->text, &results->bytes);
+  if (!results->path || !results->memory)
+    status = status_set(STATUS_MEMORY, "no memory for the lines of %s", path);
+  if (!status)
     status = open_file(path, &results->fd);
-  if (status != STATUS_OK) {
-    mem_free(results->line);
-    mem_free(results->path);
-    mem_free(results);
-    return status;
-  }
-  *out = results;
-  return STATUS_OK;
+  if (status)
+    release(results);
+  else
+    *out = results;
+  return status;
 }
 
 enum status results_close(struct results *results)
 {
-  if (!results)
-    return STATUS_OK;
   enum status status = STATUS_OK;
+  if (!results)
+    return status;
   if (close(results->fd) != 0)
     status = status_set(STATUS_IO, "cannot close %s: %s", results->path, strerror(errno));
-  mem_free(results->line);
-  mem_free(results->path);
-  mem_free(results);
+  release(results);
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "io/text/json_write.h"
 
 struct results;
 enum status results_open(const char *path, struct results **out);
@@ -20,23 +21,14 @@ enum status results_identity(const char *path, uint64_t *out);
 /* Whether the file holds a record of a completed step. A file that is not there holds none. */
 enum status results_have_steps(const char *path, bool *out);
 
-/* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at
- * end. */
-void results_begin(struct results *results,
-                   const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" |
-                                         "bench", "bench_adam", ... */
-void results_int(struct results *results, const char *key, int64_t value);
-void results_real(struct results *results, const char *key, double value); /* %.17g */
-void results_text(struct results *results, const char *key, const char *value);
-void results_bool(struct results *results, const char *key, bool value);
-void results_texts(struct results *results, const char *key, int n, const char *const texts[]);
+/* One object: begin, its fields by json_write_int() etc., end. The line reaches the file at end. */
+struct json_writer *results_begin(struct results *results,
+                                  const char *kind); /* "kind": "step" | "run" | "eval" | "save" |
+                                                        "trace" | "bench", "bench_adam", ... */
 /* "time": now, in seconds since 1970, to the millisecond. */
-void results_time(struct results *results);
+void results_time(struct json_writer *line);
 /* "version" and "commit" of the program. */
-void results_origin(struct results *results);
-/* An object: begin, the fields, end. */
-void results_begin_object(struct results *results, const char *key);
-void results_end_object(struct results *results);
+void results_origin(struct json_writer *line);
 enum status results_end(struct results *results);
 
 /* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint

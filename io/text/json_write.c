@@ -41,7 +41,8 @@ int json_write_string(const char *text, FILE *to)
 
 static void put_line_break(const struct json_writer *writer)
 {
-  fprintf(writer->to, "\n%*s", 2 * writer->depth, "");
+  if (!writer->compact)
+    fprintf(writer->to, "\n%*s", 2 * writer->depth, "");
 }
 
 static void begin_value(struct json_writer *writer, const char *key)
@@ -52,7 +53,7 @@ static void begin_value(struct json_writer *writer, const char *key)
     put_line_break(writer);
   if (key) {
     (void)json_write_string(key, writer->to);
-    fputs(": ", writer->to);
+    fputs(writer->compact ? ":" : ": ", writer->to);
   }
   writer->filled = true;
 }

@@ -1,5 +1,5 @@
-/* A writer of JSON (RFC 8259) for other programs: values one after another, indented. The caller
- * asks the stream for errors. */
+/* A writer of JSON (RFC 8259) for other programs: values one after another. The caller asks the
+ * stream for errors. */
 #ifndef SLUICE_IO_TEXT_JSON_WRITE_H
 #define SLUICE_IO_TEXT_JSON_WRITE_H
 
@@ -9,8 +9,9 @@
 
 struct json_writer {
   FILE *to;
-  int depth;   /* open objects and arrays */
-  bool filled; /* the innermost one has a member */
+  bool compact; /* all on one line, without blanks; otherwise indented */
+  int depth;    /* open objects and arrays */
+  bool filled;  /* the innermost one has a member */
 };
 
 /* Open an object ('{') or an array ('['), and close it ('}' or ']'). `key`, here and below, names a

@@ -272,7 +272,7 @@ static void print(struct measurement *m)
   print_counters(m);
 }
 
-static void record_counters(struct results *results, const struct measurement *m)
+static void record_counters(struct json_writer *line, const struct measurement *m)
 {
   if (!m->process)
     return;
@@ -280,10 +280,10 @@ static void record_counters(struct results *results, const struct measurement *m
     char key[64];
     snprintf(key, sizeof key, "step_%s", op_counters_key(m->counters, e));
     if (m->counted[e] >= 0)
-      results_real(results, key, (double)m->counted[e] / (double)m->steps);
+      json_write_real(line, key, (double)m->counted[e] / (double)m->steps);
   }
   if (*op_counters_note(m->counters))
-    results_text(results, "counters_note", op_counters_note(m->counters));
+    json_write_text(line, "counters_note", op_counters_note(m->counters));
 }
 
 /* Of all ranks of the node of rank 0. A shard group shares some of them. */
@@ -296,69 +296,64 @@ static int64_t node_host_bytes(const struct job *job)
 }
 
 /* Seconds per step. */
-static void record_lanes(struct results *results, const struct measurement *m)
+static void record_lanes(struct json_writer *line, const struct measurement *m)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     char key[64];
     snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
     if (m->profile.busy_s[lane] > 0)
-      results_real(results, key, m->profile.busy_s[lane] / (double)m->steps);
+      json_write_real(line, key, m->profile.busy_s[lane] / (double)m->steps);
   }
 }
 
-static enum status record(struct results *results, void *arg)
+static void record(struct json_writer *line, void *arg)
 {
   struct measurement *m = arg;
   const struct job *job = m->job;
   const double peak = m->values->peak;
-  if (m->trace.steps > 0) {
-    const enum status status = trace_record(results, &m->trace);
-    if (status)
-      return status;
-  }
   const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
-  results_begin(results, "bench");
   if (m->row)
-    results_text(results, "row", m->row);
-  results_time(results);
-  results_origin(results);
-  train_record_job(results, job);
-  results_int(results, "batch", job->deck->data.batch);
-  results_int(results, "sequence", job->shape.sequence);
-  results_int(results, "device_bytes", m->device_used);
-  results_int(results, "planned_bytes", job_planned_bytes(job));
-  train_record_tiers(results, job->plan[PLAN_TRAIN]);
-  results_int(results, "node_host_bytes", node_host_bytes(job));
-  results_real(results, "step_s", step_seconds(m));
-  results_real(results, "step_p50", stats_percentile(&m->stats, 50));
-  results_int(results, "sent_bytes", plan_sent_bytes(job->plan[PLAN_TRAIN]) + m->varying);
-  results_int(results, "gradient_bytes", bytes.raw);
-  results_int(results, "message_bytes", bytes.messages + m->varying);
-  results_real(results, "tokens_per_s", tokens_per_s(m));
-  results_real(results, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
-  results_real(results, "model_gflops_rank", model_flops(m) * 1e-9);
+    json_write_text(line, "row", m->row);
+  results_time(line);
+  results_origin(line);
+  train_record_job(line, job);
+  json_write_int(line, "batch", job->deck->data.batch);
+  json_write_int(line, "sequence", job->shape.sequence);
+  json_write_int(line, "device_bytes", m->device_used);
+  json_write_int(line, "planned_bytes", job_planned_bytes(job));
+  train_record_tiers(line, job->plan[PLAN_TRAIN]);
+  json_write_int(line, "node_host_bytes", node_host_bytes(job));
+  json_write_real(line, "step_s", step_seconds(m));
+  json_write_real(line, "step_p50", stats_percentile(&m->stats, 50));
+  json_write_int(line, "sent_bytes", plan_sent_bytes(job->plan[PLAN_TRAIN]) + m->varying);
+  json_write_int(line, "gradient_bytes", bytes.raw);
+  json_write_int(line, "message_bytes", bytes.messages + m->varying);
+  json_write_real(line, "tokens_per_s", tokens_per_s(m));
+  json_write_real(line, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
+  json_write_real(line, "model_gflops_rank", model_flops(m) * 1e-9);
   if (peak > 0)
-    results_real(results, "mfu", model_flops(m) / (peak * 1e12));
+    json_write_real(line, "mfu", model_flops(m) / (peak * 1e12));
   if (m->profile.matmul_s > 0) {
-    results_real(results, "matmul_share", share(m, m->profile.matmul_s));
-    results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
+    json_write_real(line, "matmul_share", share(m, m->profile.matmul_s));
+    json_write_real(line, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
   for (int i = 0; i < PASSES; i++) {
     char key[48];
     snprintf(key, sizeof key, "%s_gflops", passes[i].key);
-    results_real(results, key, pass_rate(m, &passes[i]));
+    json_write_real(line, key, pass_rate(m, &passes[i]));
   }
-  record_lanes(results, m);
-  results_real(results, "loss", m->loss);
-  record_counters(results, m);
-  return results_end(results);
+  record_lanes(line, m);
+  json_write_real(line, "loss", m->loss);
+  record_counters(line, m);
 }
 
 static enum status report(struct measurement *m)
 {
   print(m);
-  const enum status status = *m->values->rates ? add_passes(m) : STATUS_OK;
-  return status ? status : bench_record(m->values->results, record, m);
+  enum status status = *m->values->rates ? add_passes(m) : STATUS_OK;
+  if (!status && m->trace.steps > 0)
+    status = bench_record(m->values->results, "trace", trace_record, &m->trace);
+  return status ? status : bench_record(m->values->results, "bench", record, m);
 }
 
 /* Before anything is measured. Collective. */
@@ -438,12 +433,10 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
   return status;
 }
 
-static enum status record_refused(struct results *results, void *arg)
+static void record_refused(struct json_writer *line, void *arg)
 {
-  results_begin(results, "bench");
-  results_text(results, "row", arg);
-  results_text(results, "refused", status_text());
-  return results_end(results);
+  json_write_text(line, "row", arg);
+  json_write_text(line, "refused", status_text());
 }
 
 /* A line of the file of rows: a name and words for the deck. It is cut into words. */
@@ -470,9 +463,10 @@ static enum status run_row(const struct arguments *arguments, char *line)
   if (status != STATUS_USAGE)
     return status;
   log_warn("row %s: %s", name, status_text());
-  return comm_agree(arguments->comm, comm_rank(arguments->comm) == 0
-                                         ? bench_record(values->results, record_refused, name)
-                                         : STATUS_OK);
+  return comm_agree(arguments->comm,
+                    comm_rank(arguments->comm) == 0
+                        ? bench_record(values->results, "bench", record_refused, name)
+                        : STATUS_OK);
 }
 
 enum { ROWS_MOST_BYTES = 1 << 20 };

@@ -214,26 +214,25 @@ static void print_kernel(struct adam *adam)
          (long long)adam->seconds[UPDATE].n);
 }
 
-static enum status record(struct results *results, void *part)
+static void record(struct json_writer *line, void *part)
 {
   struct adam *adam = part;
   const double step = rate(adam, UPDATE), traffic = rate(adam, TRAFFIC),
                gb = 1e-9 * parameter_bytes(adam, true);
-  bench_begin(results, "bench_adam", adam->bench.comm, adam->bench.threads);
-  results_text(results, "kernel", adam->kernel);
-  results_int(results, "parameters", adam->n * comm_ranks(adam->bench.comm));
-  results_text(results, "master", type_names[adam->values->master]);
-  results_text(results, "grad", type_names[adam->values->grad]);
-  results_text(results, "moments", type_names[adam->values->moments]);
-  results_text(results, "copy", copy_names[adam->values->copy]);
-  results_text(results, "rounding", rounding_names[adam->values->rounding]);
-  results_int(results, "passes", adam->seconds[UPDATE].n);
-  results_int(results, "bytes_a_parameter", parameter_bytes(adam, true));
-  results_real(results, "parameters_per_s", step);
-  results_real(results, "gb_s", step * gb);
-  results_real(results, "traffic_gb_s", traffic * gb);
-  results_real(results, "share", step / traffic);
-  return results_end(results);
+  bench_begin(line, &adam->bench);
+  json_write_text(line, "kernel", adam->kernel);
+  json_write_int(line, "parameters", adam->n * comm_ranks(adam->bench.comm));
+  json_write_text(line, "master", type_names[adam->values->master]);
+  json_write_text(line, "grad", type_names[adam->values->grad]);
+  json_write_text(line, "moments", type_names[adam->values->moments]);
+  json_write_text(line, "copy", copy_names[adam->values->copy]);
+  json_write_text(line, "rounding", rounding_names[adam->values->rounding]);
+  json_write_int(line, "passes", adam->seconds[UPDATE].n);
+  json_write_int(line, "bytes_a_parameter", parameter_bytes(adam, true));
+  json_write_real(line, "parameters_per_s", step);
+  json_write_real(line, "gb_s", step * gb);
+  json_write_real(line, "traffic_gb_s", traffic * gb);
+  json_write_real(line, "share", step / traffic);
 }
 
 static enum status measure_kernel(struct adam *adam, const struct kernels *kernels)
@@ -244,7 +243,7 @@ static enum status measure_kernel(struct adam *adam, const struct kernels *kerne
   enum status status = bench_take_turns(bench, WORKS, run_work, LEAST_ROUNDS, adam->seconds);
   if (!status && comm_rank(bench->comm) == 0) {
     print_kernel(adam);
-    status = bench_record(adam->values->shared.results, record, adam);
+    status = bench_record(adam->values->shared.results, "bench_adam", record, adam);
   }
   for (int i = 0; i < WORKS; i++)
     stats_destroy(&adam->seconds[i]);

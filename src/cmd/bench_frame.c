@@ -99,8 +99,8 @@ enum status bench_take_turns(struct bench *bench, int n, enum status (*run)(void
   return status;
 }
 
-enum status bench_record(const char *path, enum status (*fill)(struct results *results, void *arg),
-                         void *arg)
+enum status bench_record(const char *path, const char *kind,
+                         void (*fill)(struct json_writer *line, void *arg), void *arg)
 {
   struct results *results = NULL;
   if (!*path)
@@ -108,18 +108,18 @@ enum status bench_record(const char *path, enum status (*fill)(struct results *r
   enum status status = results_open(path, &results);
   if (status)
     return status;
-  status = fill(results, arg);
+  fill(results_begin(results, kind), arg);
+  status = results_end(results);
   const enum status closing = results_close(results);
   return status ? status : closing;
 }
 
-void bench_begin(struct results *results, const char *kind, const struct comm *comm, int threads)
+void bench_begin(struct json_writer *line, const struct bench *bench)
 {
-  results_begin(results, kind);
-  results_time(results);
-  results_origin(results);
-  results_int(results, "ranks", comm_ranks(comm));
-  results_int(results, "threads", threads);
+  results_time(line);
+  results_origin(line);
+  json_write_int(line, "ranks", comm_ranks(bench->comm));
+  json_write_int(line, "threads", bench->threads);
 }
 
 struct bench_size bench_size(const struct comm *comm, int threads)

@@ -70,11 +70,12 @@ extern const struct update bench_update;
 /* STATUS_IO if rank 0 cannot append to `path`; "" is fine. Collective. */
 enum status bench_check_results(struct comm *comm, const char *path);
 
-/* Append lines to `path`, nothing if it is "": `fill` begins and ends each of them. By rank 0. */
-enum status bench_record(const char *path, enum status (*fill)(struct results *results, void *arg),
-                         void *arg);
-/* Begin a line with its kind, time, origin, ranks and threads. */
-void bench_begin(struct results *results, const char *kind, const struct comm *comm, int threads);
+/* Append a line of a kind to `path`, nothing if it is "". `fill` writes the other fields. By
+ * rank 0. */
+enum status bench_record(const char *path, const char *kind,
+                         void (*fill)(struct json_writer *line, void *arg), void *arg);
+/* Its time, origin, ranks and threads. */
+void bench_begin(struct json_writer *line, const struct bench *bench);
 
 /* "2 ranks x 3 threads" */
 struct bench_size {

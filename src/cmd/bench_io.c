@@ -210,24 +210,23 @@ static void print(const struct io *io)
          "measured");
 }
 
-static enum status record(struct results *results, void *part)
+static void record(struct json_writer *line, void *part)
 {
   const struct io *io = part;
   const double store_write = rate(io, STORE_WRITE), direct_write = rate(io, DIRECT_WRITE),
                store_read = rate(io, STORE_READ), direct_read = rate(io, DIRECT_READ);
-  bench_begin(results, "bench_io", io->bench.comm, io->bench.threads);
-  results_text(results, "dir", io->values->dir);
-  results_int(results, "bytes", io->bytes);
-  results_int(results, "piece", io->values->piece);
-  results_int(results, "passes", io->seconds[0].n);
-  results_text(results, "cache", store_is_direct(io->store) ? "none" : "page cache");
-  results_real(results, "store_write_gb_s", store_write);
-  results_real(results, "direct_write_gb_s", direct_write);
-  results_real(results, "store_read_gb_s", store_read);
-  results_real(results, "direct_read_gb_s", direct_read);
-  results_real(results, "write_share", store_write / direct_write);
-  results_real(results, "read_share", store_read / direct_read);
-  return results_end(results);
+  bench_begin(line, &io->bench);
+  json_write_text(line, "dir", io->values->dir);
+  json_write_int(line, "bytes", io->bytes);
+  json_write_int(line, "piece", io->values->piece);
+  json_write_int(line, "passes", io->seconds[0].n);
+  json_write_text(line, "cache", store_is_direct(io->store) ? "none" : "page cache");
+  json_write_real(line, "store_write_gb_s", store_write);
+  json_write_real(line, "direct_write_gb_s", direct_write);
+  json_write_real(line, "store_read_gb_s", store_read);
+  json_write_real(line, "direct_read_gb_s", direct_read);
+  json_write_real(line, "write_share", store_write / direct_write);
+  json_write_real(line, "read_share", store_read / direct_read);
 }
 
 static enum status measure(void *part)
@@ -245,7 +244,7 @@ static enum status measure(void *part)
     status = bench_take_turns(bench, WORKS, run_work, 1, io->seconds);
   if (!status && comm_rank(bench->comm) == 0) {
     print(io);
-    status = bench_record(io->values->shared.results, record, io);
+    status = bench_record(io->values->shared.results, "bench_io", record, io);
   }
   return comm_agree(bench->comm, status);
 }

@@ -654,17 +654,16 @@ static enum status write_rates(struct rates *rates, const char *about)
   return file_write_all(rates->values->out, text, strlen(text));
 }
 
-static enum status record(struct results *results, void *part)
+static void record(struct json_writer *line, void *part)
 {
   struct rates *rates = part;
-  bench_begin(results, "bench_rates", rates->bench.comm, rates->bench.threads);
-  results_text(results, "device", rates->device->ops->name);
-  results_text(results, "transport", comm_transport(rates->bench.comm));
-  results_int(results, "bytes", rates->bytes);
+  bench_begin(line, &rates->bench);
+  json_write_text(line, "device", rates->device->ops->name);
+  json_write_text(line, "transport", comm_transport(rates->bench.comm));
+  json_write_int(line, "bytes", rates->bytes);
   for (const struct option *row = rates_table; row->name; row++)
     if (*rates_value(&rates->rates, row) >= 0)
-      results_real(results, row->name, *rates_value(&rates->rates, row));
-  return results_end(results);
+      json_write_real(line, row->name, *rates_value(&rates->rates, row));
 }
 
 static enum status report(struct rates *rates)
@@ -680,7 +679,8 @@ static enum status report(struct rates *rates)
            ranks > 1 ? comm_transport_text(comm) : "");
   print(rates, about);
   const enum status status = write_rates(rates, about);
-  return status ? status : bench_record(rates->values->shared.results, record, rates);
+  return status ? status
+                : bench_record(rates->values->shared.results, "bench_rates", record, rates);
 }
 
 static enum status measure(void *part)

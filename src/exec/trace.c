@@ -572,32 +572,31 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
   return status;
 }
 
-enum status trace_record(struct results *results, const struct trace_summary *sum)
+void trace_record(struct json_writer *line, void *summary)
 {
+  const struct trace_summary *sum = summary;
   static const char *const names[] = {
       [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
-  results_begin(results, "trace");
-  results_time(results);
-  results_int(results, "step", sum->last + 1);
-  results_int(results, "first", sum->first);
-  results_int(results, "steps", sum->steps);
-  results_real(results, "seconds", sum->seconds);
-  results_int(results, "steady_steps", sum->steady_steps);
-  results_real(results, "step_s", sum->step_s);
-  results_real(results, "exposed_idle_s", sum->idle_s);
+  results_time(line);
+  json_write_int(line, "step", sum->last + 1);
+  json_write_int(line, "first", sum->first);
+  json_write_int(line, "steps", sum->steps);
+  json_write_real(line, "seconds", sum->seconds);
+  json_write_int(line, "steady_steps", sum->steady_steps);
+  json_write_real(line, "step_s", sum->step_s);
+  json_write_real(line, "exposed_idle_s", sum->idle_s);
   for (int part = 0; part < PART_NOTHING; part++) {
     char key[32];
     snprintf(key, sizeof key, "busy_%s_s", names[part]);
-    results_real(results, key, sum->beside[part].seconds);
+    json_write_real(line, key, sum->beside[part].seconds);
     snprintf(key, sizeof key, "exposed_%s_s", names[part]);
-    results_real(results, key, sum->beside[part].exposed_s);
+    json_write_real(line, key, sum->beside[part].exposed_s);
   }
-  results_real(results, "overlap", hidden(&sum->beside[PART_COMM]));
-  results_real(results, "link_bytes_per_s", sum->link_bytes_s);
-  results_real(results, "gather_bytes_per_s",
-               (sum->kind[OP_GATHER].wire_bytes + sum->kind[OP_GATHER_MESSAGES].wire_bytes) /
-                   (sum->kind[OP_GATHER].seconds + sum->kind[OP_GATHER_MESSAGES].seconds));
-  results_real(results, "reduce_bytes_per_s",
-               sum->kind[OP_EXCHANGE].wire_bytes / sum->kind[OP_EXCHANGE].seconds);
-  return results_end(results);
+  json_write_real(line, "overlap", hidden(&sum->beside[PART_COMM]));
+  json_write_real(line, "link_bytes_per_s", sum->link_bytes_s);
+  json_write_real(line, "gather_bytes_per_s",
+                  (sum->kind[OP_GATHER].wire_bytes + sum->kind[OP_GATHER_MESSAGES].wire_bytes) /
+                      (sum->kind[OP_GATHER].seconds + sum->kind[OP_GATHER_MESSAGES].seconds));
+  json_write_real(line, "reduce_bytes_per_s",
+                  sum->kind[OP_EXCHANGE].wire_bytes / sum->kind[OP_EXCHANGE].seconds);
 }

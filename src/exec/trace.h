@@ -62,6 +62,6 @@ void trace_run_event(void *run, const struct exec_event *event);
 enum status trace_run_close(struct trace_run *run, struct trace_summary *out);
 
 /* A line of kind "trace". Local. */
-enum status trace_record(struct results *results, const struct trace_summary *sum);
+void trace_record(struct json_writer *line, void *summary);
 
 #endif

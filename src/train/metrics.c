@@ -152,10 +152,10 @@ static enum status record_sample(struct train_run *run, int unit)
   if (!run->results)
     return STATUS_OK;
   train_begin(run, "compression", false);
-  results_text(run->results, "unit", plan_of(run)->input.model->unit[unit].name);
-  results_real(run->results, "grad_rel_error", error);
-  results_real(run->results, "grad_cos_sim", cosine);
-  results_real(run->results, "residual_norm", feedback ? sqrt(residual) : NAN);
+  json_write_text(run->line, "unit", plan_of(run)->input.model->unit[unit].name);
+  json_write_real(run->line, "grad_rel_error", error);
+  json_write_real(run->line, "grad_cos_sim", cosine);
+  json_write_real(run->line, "residual_norm", feedback ? sqrt(residual) : NAN);
   return train_end(run, "compression", false);
 }
 
@@ -201,7 +201,7 @@ enum status train_measure_messages(struct train_run *run)
 /* ---- of the run ---- */
 
 /* The last part of a path. */
-static void record_base(struct results *results, const char *key, const char *path)
+static void record_base(struct json_writer *line, const char *key, const char *path)
 {
   char text[256];
   size_t end = strlen(path);
@@ -211,7 +211,7 @@ static void record_base(struct results *results, const char *key, const char *pa
   while (begin > 0 && path[begin - 1] != '/')
     begin--;
   snprintf(text, sizeof text, "%.*s", (int)(end - begin), path + begin);
-  results_text(results, key, text);
+  json_write_text(line, key, text);
 }
 
 /* The first one that is not `none`. */
@@ -265,20 +265,20 @@ static void record_codec(struct train_run *run)
   print_settings(&first_codec(plan_of(run))->set, "", config, sizeof config);
   print_weights_codec(plan_of(run), config, sizeof config);
   append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");
-  results_text(run->results, "compress_method", method);
-  results_text(run->results, "compress_config", config);
+  json_write_text(run->line, "compress_method", method);
+  json_write_text(run->line, "compress_config", config);
 }
 
 static void record_names(struct train_run *run)
 {
   const struct deck *deck = run->deck;
-  struct results *results = run->results;
-  record_base(results, "run_name", deck->run.dir);
-  results_int(results, "world_size", comm_ranks(run->comm));
-  record_base(results, "model", *deck->train.init ? deck->train.init : deck->model.arch);
-  results_text(results, "dataset", deck->data.train);
-  results_int(results, "max_length", run->job->shape.sequence);
-  results_int(results, "batch_size", deck->data.batch);
+  struct json_writer *line = run->line;
+  record_base(line, "run_name", deck->run.dir);
+  json_write_int(line, "world_size", comm_ranks(run->comm));
+  record_base(line, "model", *deck->train.init ? deck->train.init : deck->model.arch);
+  json_write_text(line, "dataset", deck->data.train);
+  json_write_int(line, "max_length", run->job->shape.sequence);
+  json_write_int(line, "batch_size", deck->data.batch);
   record_codec(run);
 }
 
@@ -288,51 +288,51 @@ void train_record_times(struct train_run *run, const char *prefix, double unit)
   const bool any = run->metrics.timed > 0;
   char key[48];
   snprintf(key, sizeof key, "%smean", prefix);
-  results_real(run->results, key, any ? unit * stats_mean(&run->stats) : NAN);
+  json_write_real(run->line, key, any ? unit * stats_mean(&run->stats) : NAN);
   for (int i = 0; i < 3; i++) {
     snprintf(key, sizeof key, "%sp%d", prefix, percentiles[i]);
-    results_real(run->results, key,
-                 any ? unit * stats_percentile(&run->stats, percentiles[i]) : NAN);
+    json_write_real(run->line, key,
+                    any ? unit * stats_percentile(&run->stats, percentiles[i]) : NAN);
   }
 }
 
 static void record_communication(struct train_run *run, const struct exec_profile *profile)
 {
-  struct results *results = run->results;
+  struct json_writer *line = run->line;
   const int64_t coded = run->step - run->first - run->warmed;
   const double varying = coded > 0 ? (double)comm_sent_varying(run->comm) / (double)coded : 0,
                sent = (double)profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
   double comm_s = 0;
   for (int op = 0; op < OP_COUNT; op++)
     comm_s += profile->comm_s[op];
-  results_real(results, "comm_time_ms_total", ms * comm_s);
-  results_real(results, "comm_ratio", comm_s / run->metrics.timed_s);
-  results_begin_object(results, "comm_time_ms_by_op");
+  json_write_real(line, "comm_time_ms_total", ms * comm_s);
+  json_write_real(line, "comm_ratio", comm_s / run->metrics.timed_s);
+  json_write_open(line, "comm_time_ms_by_op", '{');
   for (int op = 0; op < OP_COUNT; op++)
     if (profile->comm_s[op] > 0)
-      results_real(results, plan_op_name((enum op)op), ms * profile->comm_s[op]);
-  results_end_object(results);
-  results_real(results, "overlap_ratio", profile->hidden_s / comm_s);
-  results_real(results, "effective_bw", comm_s > 0 ? per_gb * sent / comm_s : NAN);
-  results_real(results, "scaling_efficiency", NAN); /* sluice compare knows other runs */
+      json_write_real(line, plan_op_name((enum op)op), ms * profile->comm_s[op]);
+  json_write_close(line, '}');
+  json_write_real(line, "overlap_ratio", profile->hidden_s / comm_s);
+  json_write_real(line, "effective_bw", comm_s > 0 ? per_gb * sent / comm_s : NAN);
+  json_write_real(line, "scaling_efficiency", NAN); /* sluice compare knows other runs */
 }
 
 /* varying: bytes of messages of varying length that all ranks have sent. */
 static void record_bytes(struct train_run *run, int64_t varying)
 {
-  struct results *results = run->results;
+  struct json_writer *line = run->line;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan_of(run));
   const int64_t ranks = comm_ranks(run->comm), all = (run->step - run->first) * ranks,
                 warmed = run->warmed * ranks; /* whose messages are as large as gradients */
   const int64_t raw = all * bytes.raw,
                 sent = warmed * bytes.raw + (all - warmed) * bytes.messages + varying;
   const double density = (double)bytes.chosen / (double)bytes.elements;
-  results_int(results, "bytes_raw_total", raw);
-  results_int(results, "bytes_compressed_total", sent);
-  results_real(results, "compression_ratio", (double)raw / (double)sent);
-  results_int(results, "index_bytes", (all - warmed) * bytes.indices);
-  results_real(results, "density", density);
-  results_real(results, "sparsity", 1 - density);
+  json_write_int(line, "bytes_raw_total", raw);
+  json_write_int(line, "bytes_compressed_total", sent);
+  json_write_real(line, "compression_ratio", (double)raw / (double)sent);
+  json_write_int(line, "index_bytes", (all - warmed) * bytes.indices);
+  json_write_real(line, "density", density);
+  json_write_real(line, "sparsity", 1 - density);
 }
 
 /* Collectives that the plan without a codec does not have. */
@@ -345,8 +345,8 @@ static void record_extra(struct train_run *run, const struct exec_profile *profi
     n += op_rows[plan->instr[i].op].extra && plan_instr_ranks(plan, &plan->instr[i]) > 1;
   for (int op = 0; op < OP_COUNT; op++)
     seconds += op_rows[op].extra ? profile->comm_s[op] : 0;
-  results_int(run->results, "extra_collectives", n);
-  results_real(run->results, "extra_collective_time_ms", ms * seconds / (double)profile->steps);
+  json_write_int(run->line, "extra_collectives", n);
+  json_write_real(run->line, "extra_collective_time_ms", ms * seconds / (double)profile->steps);
 }
 
 static bool is_lossless(const struct plan *plan)
@@ -362,27 +362,27 @@ static void record_codec_costs(struct train_run *run, const struct exec_profile 
   const struct train_metrics *m = &run->metrics;
   const double steps = (double)profile->steps, samples = (double)m->samples;
   const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan_of(run));
-  struct results *results = run->results;
+  struct json_writer *line = run->line;
   const double encode_s = profile->op_s[OP_ENCODE] + profile->op_s[OP_ENCODE_PARAMS],
                decode_s = profile->op_s[OP_DECODE_SUM] + profile->op_s[OP_DECODE_PARAMS];
-  results_real(results, "compress_time_ms", ms * encode_s / steps);
-  results_real(results, "decompress_time_ms", ms * decode_s / steps);
+  json_write_real(line, "compress_time_ms", ms * encode_s / steps);
+  json_write_real(line, "decompress_time_ms", ms * decode_s / steps);
   record_extra(run, profile);
-  results_real(results, "residual_norm", feedback ? sqrt(m->residual) : NAN);
-  results_real(results, "grad_rel_error", lossless ? 0 : m->error / samples);
-  results_real(results, "grad_cos_sim", lossless ? 1 : m->cosine / samples);
+  json_write_real(line, "residual_norm", feedback ? sqrt(m->residual) : NAN);
+  json_write_real(line, "grad_rel_error", lossless ? 0 : m->error / samples);
+  json_write_real(line, "grad_cos_sim", lossless ? 1 : m->cosine / samples);
 }
 
 static void record_quality(struct train_run *run)
 {
   const struct train_metrics *m = &run->metrics;
-  struct results *results = run->results;
-  results_real(results, "train_loss", run->last.result.loss);
-  results_real(results, "val_step", run->eval_step > 0 ? (double)run->eval_step : NAN);
-  results_real(results, "val_loss", m->val_loss);
-  results_real(results, "val_ppl", m->val_ppl);
-  results_int(results, "nonfinite_steps", m->nonfinite);
-  results_int(results, "clipped_steps", m->clipped);
+  struct json_writer *line = run->line;
+  json_write_real(line, "train_loss", run->last.result.loss);
+  json_write_real(line, "val_step", run->eval_step > 0 ? (double)run->eval_step : NAN);
+  json_write_real(line, "val_loss", m->val_loss);
+  json_write_real(line, "val_ppl", m->val_ppl);
+  json_write_int(line, "nonfinite_steps", m->nonfinite);
+  json_write_int(line, "clipped_steps", m->clipped);
 }
 
 /* A start that continues a run does not know earlier results. */
@@ -390,9 +390,9 @@ static void record_target(struct train_run *run)
 {
   const struct train_metrics *m = &run->metrics;
   const bool known = run->first == 0 && m->target_step > 0;
-  results_real(run->results, "time_to_target_ppl_s", known ? m->target_s : NAN);
-  results_real(run->results, "steps_to_target", known ? (double)m->target_step : NAN);
-  results_real(run->results, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
+  json_write_real(run->line, "time_to_target_ppl_s", known ? m->target_s : NAN);
+  json_write_real(run->line, "steps_to_target", known ? (double)m->target_step : NAN);
+  json_write_real(run->line, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
 }
 
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
@@ -402,13 +402,13 @@ void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
   const int64_t arenas =
       memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
   record_names(run);
-  results_int(run->results, "timed_steps", run->metrics.timed);
+  json_write_int(run->line, "timed_steps", run->metrics.timed);
   train_record_times(run, "step_time_ms_", ms);
   record_communication(run, profile);
   record_bytes(run, varying);
   record_codec_costs(run, profile);
   record_quality(run);
-  results_real(run->results, "mem_peak_alloc_gb", per_gb * (double)arenas);
-  results_real(run->results, "mem_peak_reserved_gb", per_gb * (double)used);
+  json_write_real(run->line, "mem_peak_alloc_gb", per_gb * (double)arenas);
+  json_write_real(run->line, "mem_peak_reserved_gb", per_gb * (double)used);
   record_target(run);
 }

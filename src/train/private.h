@@ -62,6 +62,7 @@ struct train_run {
   struct token_stream learned; /* training data of the checkpoint that is resumed */
   char *from;                  /* that checkpoint; NULL: a new run */
   struct results *results;     /* rank 0 */
+  struct json_writer *line;    /* the record that is being written */
   uint64_t id;                 /* of the run over all its starts, results_identity() */
   struct events *events;       /* rank 0: for TensorBoard; NULL: none */
   struct checkpoint_writer *writer;

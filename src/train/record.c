@@ -17,15 +17,15 @@ void train_begin(struct train_run *run, const char *kind, bool shown)
     events_begin(run->events, run->step);
   if (!run->results || !kind)
     return;
-  results_begin(run->results, kind);
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
+  run->line = results_begin(run->results, kind);
+  results_time(run->line);
+  json_write_int(run->line, "step", run->step);
 }
 
 void train_put(struct train_run *run, const char *key, const char *scalar, double value)
 {
   if (key && run->results)
-    results_real(run->results, key, value);
+    json_write_real(run->line, key, value);
   if (scalar && run->events)
     events_add(run->events, scalar, value);
 }
@@ -46,12 +46,12 @@ enum status train_record_save(struct train_run *run, const struct checkpoint_wri
 {
   if (!run->results)
     return STATUS_OK;
-  results_begin(run->results, "save");
-  results_time(run->results);
-  results_int(run->results, "step", report->step);
-  results_real(run->results, "seconds", report->seconds);
-  results_real(run->results, "blocked_seconds", report->held_s);
-  results_int(run->results, "bytes", report->bytes);
+  run->line = results_begin(run->results, "save");
+  results_time(run->line);
+  json_write_int(run->line, "step", report->step);
+  json_write_real(run->line, "seconds", report->seconds);
+  json_write_real(run->line, "blocked_seconds", report->held_s);
+  json_write_int(run->line, "bytes", report->bytes);
   return results_end(run->results);
 }
 
@@ -180,7 +180,7 @@ enum status train_record_lanes(struct train_run *run, const struct train_lanes *
   train_put(run, "steps", NULL, (double)lanes->steps);
   train_put(run, "seconds", NULL, lanes->seconds);
   if (run->results)
-    results_begin_object(run->results, "busy");
+    json_write_open(run->line, "busy", '{');
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     const char *name = plan_lane_name((enum plan_lane)lane);
     char scalar[64];
@@ -189,7 +189,7 @@ enum status train_record_lanes(struct train_run *run, const struct train_lanes *
       train_put(run, name, scalar, lanes->busy[lane]);
   }
   if (run->results)
-    results_end_object(run->results);
+    json_write_close(run->line, '}');
   train_put(run, "slowest_rank", NULL, lanes->slowest);
   train_put(run, "slowest_seconds", NULL, lanes->slowest_s);
   train_put(run, "fastest_rank", NULL, lanes->fastest);
@@ -215,32 +215,32 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
     return status;
   const int64_t resident = mem_resident_bytes();
   deck_hash(run->deck, hash);
-  results_begin(run->results, "run");
-  results_time(run->results);
-  results_text(run->results, "end", end);
-  results_text(run->results, "reason", reason);
+  run->line = results_begin(run->results, "run");
+  results_time(run->line);
+  json_write_text(run->line, "end", end);
+  json_write_text(run->line, "reason", reason);
   if (isfinite(left_s))
-    results_real(run->results, "left_seconds", left_s);
-  results_origin(run->results);
-  train_record_job(run->results, run->job);
-  results_text(run->results, "deck", hash);
-  results_int(run->results, "seed", run->deck->run.seed);
-  results_int(run->results, "device_bytes", device_bytes);
-  results_int(run->results, "first_step", run->first);
-  results_int(run->results, "step", run->step);
-  results_int(run->results, "skipped", run->skipped);
-  results_real(run->results, "loss", run->last.result.loss);
-  results_real(run->results, "seconds", clock_s() - run->start_s);
-  results_real(run->results, "save_seconds", run->save_s);
+    json_write_real(run->line, "left_seconds", left_s);
+  results_origin(run->line);
+  train_record_job(run->line, run->job);
+  json_write_text(run->line, "deck", hash);
+  json_write_int(run->line, "seed", run->deck->run.seed);
+  json_write_int(run->line, "device_bytes", device_bytes);
+  json_write_int(run->line, "first_step", run->first);
+  json_write_int(run->line, "step", run->step);
+  json_write_int(run->line, "skipped", run->skipped);
+  json_write_real(run->line, "loss", run->last.result.loss);
+  json_write_real(run->line, "seconds", clock_s() - run->start_s);
+  json_write_real(run->line, "save_seconds", run->save_s);
   const double mean = run->metrics.timed > 0 ? stats_mean(&run->stats) : NAN;
   train_record_times(run, "step_", 1);
-  results_real(run->results, "tokens_per_s", (double)train_step_tokens(run) / mean);
-  results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
-  results_int(run->results, "arena_bytes",
-              mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
-  results_int(run->results, "resident_start_bytes", run->job->resident_start);
-  results_int(run->results, "resident_bytes", resident);
-  results_int(run->results, "allocations", mem_calls());
+  json_write_real(run->line, "tokens_per_s", (double)train_step_tokens(run) / mean);
+  json_write_int(run->line, "planned_bytes", job_planned_bytes(run->job));
+  json_write_int(run->line, "arena_bytes",
+                 mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
+  json_write_int(run->line, "resident_start_bytes", run->job->resident_start);
+  json_write_int(run->line, "resident_bytes", resident);
+  json_write_int(run->line, "allocations", mem_calls());
   train_record_metrics(run, device->model.host_memory ? resident : device_bytes, varying);
   return results_end(run->results);
 }
@@ -251,7 +251,8 @@ enum status train_record_trace(struct train_run *run)
   enum status status = job_end_trace(run->job, &sum);
   if (status || !run->results || sum.steps == 0)
     return status;
-  return trace_record(run->results, &sum);
+  trace_record(results_begin(run->results, "trace"), &sum);
+  return results_end(run->results);
 }
 
 /* Sums of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
@@ -259,15 +260,15 @@ static enum status record_sum(struct train_run *run, enum plan_lane lane, const 
                               const struct op_counters_sum *sum)
 {
   const struct op_counters *counters = run->job->counters;
-  results_begin(run->results, "counters");
-  results_time(run->results);
-  results_int(run->results, "step", run->step);
-  results_int(run->results, "first_step", run->first);
-  results_text(run->results, "lane", plan_lane_name(lane));
-  results_text(run->results, "op", op);
-  results_int(run->results, "count", sum->count);
+  run->line = results_begin(run->results, "counters");
+  results_time(run->line);
+  json_write_int(run->line, "step", run->step);
+  json_write_int(run->line, "first_step", run->first);
+  json_write_text(run->line, "lane", plan_lane_name(lane));
+  json_write_text(run->line, "op", op);
+  json_write_int(run->line, "count", sum->count);
   for (int e = 0; e < op_counters_events(counters); e++)
-    results_int(run->results, op_counters_key(counters, e), sum->spent[e]);
+    json_write_int(run->line, op_counters_key(counters, e), sum->spent[e]);
   return results_end(run->results);
 }
 

@@ -34,89 +34,91 @@ static bool is_listed(int n, const char *const list[n], const char *name)
 }
 
 /* Names without repetition. `offset`: of the name in struct place. */
-static void record_names(struct results *results, const char *key, int ranks,
+static void record_names(struct json_writer *line, const char *key, int ranks,
                          const struct place *place, size_t offset, const char **list)
 {
   int n = 0;
+  json_write_open(line, key, '[');
   for (int r = 0; r < ranks; r++) {
     const char *name = (const char *)&place[r] + offset;
-    if (*name && !is_listed(n, list, name))
-      list[n++] = name;
+    if (!*name || is_listed(n, list, name))
+      continue;
+    list[n++] = name;
+    json_write_text(line, NULL, name);
   }
-  results_texts(results, key, n, list);
+  json_write_close(line, ']');
 }
 
-static enum status record_key(struct results *results, const struct deck *deck,
+static enum status record_key(struct json_writer *line, const struct deck *deck,
                               const struct option *option)
 {
   const char *field = (const char *)deck + option->offset;
   char *text = NULL;
   enum status status = STATUS_OK;
   switch (option->type) {
-  case OPTION_INT: results_int(results, option->name, *(const int64_t *)field); break;
-  case OPTION_REAL: results_real(results, option->name, *(const double *)field); break;
-  case OPTION_BOOL: results_bool(results, option->name, *(const bool *)field); break;
+  case OPTION_INT: json_write_int(line, option->name, *(const int64_t *)field); break;
+  case OPTION_REAL: json_write_real(line, option->name, *(const double *)field); break;
+  case OPTION_BOOL: json_write_bool(line, option->name, *(const bool *)field); break;
   default:
     status = options_print_value(option, deck, &text);
     if (!status)
-      results_text(results, option->name, text);
+      json_write_text(line, option->name, text);
   }
   mem_free(text);
   return status;
 }
 
-static enum status record_deck(struct results *results, const struct deck *deck)
+static enum status record_deck(struct json_writer *line, const struct deck *deck)
 {
   enum status status = STATUS_OK;
-  results_begin_object(results, "deck");
+  json_write_open(line, "deck", '{');
   for (const struct option *option = deck_table; option->name && !status; option++)
-    status = record_key(results, deck, option);
-  results_end_object(results);
+    status = record_key(line, deck, option);
+  json_write_close(line, '}');
   return status;
 }
 
-void train_record_job(struct results *results, const struct job *job)
+void train_record_job(struct json_writer *line, const struct job *job)
 {
-  results_int(results, "ranks", comm_ranks(job->comm));
-  results_int(results, "threads", job->threads);
-  results_text(results, "device", job->place.device);
-  results_text(results, "compute", job->place.precision);
-  results_text(results, "mpi", comm_description(job->comm));
-  results_text(results, "transport", job->place.transport);
-  results_int(results, "parameters", job->model->parameters);
+  json_write_int(line, "ranks", comm_ranks(job->comm));
+  json_write_int(line, "threads", job->threads);
+  json_write_text(line, "device", job->place.device);
+  json_write_text(line, "compute", job->place.precision);
+  json_write_text(line, "mpi", comm_description(job->comm));
+  json_write_text(line, "transport", job->place.transport);
+  json_write_int(line, "parameters", job->model->parameters);
 }
 
-void train_record_tiers(struct results *results, const struct plan *plan)
+void train_record_tiers(struct json_writer *line, const struct plan *plan)
 {
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     char key[48];
     snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
-    results_int(results, key, plan_tier_bytes(plan, (enum plan_tier)tier));
+    json_write_int(line, key, plan_tier_bytes(plan, (enum plan_tier)tier));
   }
 }
 
 static enum status record_start(struct train_run *run, const struct place *place, const char **list)
 {
   const struct job *job = run->job;
-  struct results *results = run->results;
+  struct json_writer *line = results_begin(run->results, "start");
   const int ranks = comm_ranks(run->comm);
   char hash[17];
   deck_hash(run->deck, hash);
-  results_begin(results, "start");
-  results_time(results);
-  results_origin(results);
-  results_int(results, "step", run->first);
-  results_int(results, "steps", run->deck->run.steps);
-  results_int(results, "step_tokens", train_step_tokens(run));
-  record_names(results, "hosts", ranks, place, offsetof(struct place, host), list);
-  record_names(results, "gpus", ranks, place, offsetof(struct place, gpu), list);
-  results_int(results, "ranks_per_host", comm_local_ranks(run->comm));
-  train_record_job(results, job);
-  train_record_tiers(results, job->plan[PLAN_TRAIN]);
-  results_text(results, "resumed_from", run->from ? run->from : "");
-  results_text(results, "deck_hash", hash);
-  const enum status status = record_deck(results, run->deck);
-  return status ? status : results_end(results);
+  results_time(line);
+  results_origin(line);
+  json_write_int(line, "step", run->first);
+  json_write_int(line, "steps", run->deck->run.steps);
+  json_write_int(line, "step_tokens", train_step_tokens(run));
+  record_names(line, "hosts", ranks, place, offsetof(struct place, host), list);
+  record_names(line, "gpus", ranks, place, offsetof(struct place, gpu), list);
+  json_write_int(line, "ranks_per_host", comm_local_ranks(run->comm));
+  train_record_job(line, job);
+  train_record_tiers(line, job->plan[PLAN_TRAIN]);
+  json_write_text(line, "resumed_from", run->from ? run->from : "");
+  json_write_text(line, "deck_hash", hash);
+  const enum status status = record_deck(line, run->deck);
+  return status ? status : results_end(run->results);
 }
 
 enum status train_record_start(struct train_run *run)

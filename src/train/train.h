@@ -29,8 +29,8 @@ enum status train_check_weights(struct comm *comm, const struct deck *deck);
 enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens);
 
 /* Fields of a record: where a job runs, and its size. Local. */
-void train_record_job(struct results *results, const struct job *job);
+void train_record_job(struct json_writer *line, const struct job *job);
 /* Fields of a record: bytes of a plan on this rank, per tier. Local. */
-void train_record_tiers(struct results *results, const struct plan *plan);
+void train_record_tiers(struct json_writer *line, const struct plan *plan);
 
 #endif

@@ -117,7 +117,8 @@ static void expect_record(void)
   struct results *results;
   snprintf(path, sizeof path, "%s/trace/results.jsonl", folder);
   must(results_open(path, &results));
-  must(trace_record(results, &sum));
+  trace_record(results_begin(results, "trace"), &sum);
+  must(results_end(results));
   must(results_close(results));
   struct json_file file = open_json(path);
   assert_true(field(&file, "first") == (double)sum.first &&
