@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-#include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 struct comm *comm;
 char *dir;
-bool ranks_narrow;
+bool ranks_narrow, ranks_untidy;
 
 /* A narrow second moment is a square. */
 float ranks_value(const char *group, const char *name, int64_t e)
@@ -108,14 +108,19 @@ FIXTURE(start)
   return comm_broadcast_text(comm, &dir, 0) != STATUS_OK;
 }
 
-/* Nothing is left in the folder but, perhaps, an empty one for NVMe. */
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  const char *name = path + where->base;
+  return ranks_untidy || where->level == 0 || !strcmp(name, "nvme") ? remove(path) : -1;
+}
+
+/* Nothing is left in a tidy folder but, perhaps, an empty one for NVMe. */
 FIXTURE(stop)
 {
-  char *nvme = mem_printf("%s/nvme", dir);
-  const int failed =
-      comm_barrier(comm) != STATUS_OK ||
-      (comm_rank(comm) == 0 && ((rmdir(nvme) != 0 && errno != ENOENT) || rmdir(dir) != 0));
-  mem_free(nvme);
+  const int failed = comm_barrier(comm) != STATUS_OK ||
+                     (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
   return failed;
 }

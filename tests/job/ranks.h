@@ -9,6 +9,9 @@ extern char *dir;
 /* Whether moments are numbers that 16-bit types hold, too. */
 extern bool ranks_narrow;
 
+/* Whether the folder holds files at the end. They are then removed. */
+extern bool ranks_untidy;
+
 enum { RANKS_MOST = 4096 }; /* elements of a tensor */
 
 /* Runs the tests of the program. Returns its exit status. */

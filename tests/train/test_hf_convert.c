@@ -2,7 +2,6 @@
  * import and export; their tensors, element by element in a job of any strategy; folders with one
  * thing changed. */
 /* ranks: 1 2 3 */
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,15 +13,12 @@
 #include "io/text/file.h"
 #include "io/text/lock.h"
 #include "job/model_source.h"
-#include "job/state.h"
 #include "job/weights.h"
+#include "tests/job/ranks.h"
 #include "tests/test.h"
 #include "train/hf_convert.h"
 
-static struct comm *comm;
-static char *dir;
-
-/* Texts that are freed at the end. */
+/* Texts that stay until the program ends. */
 static struct {
   int n;
   char *text[1024];
@@ -33,35 +29,6 @@ static char *keep(char *text)
   assert_non_null(text);
   assert_true(kept.n < 1024);
   return kept.text[kept.n++] = text;
-}
-
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
-{
-  (void)info;
-  (void)kind;
-  (void)where;
-  return remove(path);
-}
-
-FIXTURE(start)
-{
-  const char *root = getenv("TMPDIR");
-  if (comm_rank(comm) == 0) {
-    dir = mem_printf("%s/sluice-convert-XXXXXX", root && root[0] ? root : "/tmp");
-    if (!mkdtemp(dir))
-      return -1;
-  }
-  return comm_broadcast_text(comm, &dir, 0);
-}
-
-FIXTURE(stop)
-{
-  const int failed = comm_barrier(comm) != STATUS_OK ||
-                     (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
-  while (kept.n > 0)
-    mem_free(kept.text[--kept.n]);
-  mem_free(dir);
-  return failed;
 }
 
 /* sentence NULL: it is not refused. */
@@ -748,9 +715,6 @@ TEST(nothing_is_left_of_what_fails)
 
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &comm))
-    return 1;
-  const int failed = test_run(start, stop);
-  comm_destroy(comm);
-  return failed;
+  ranks_untidy = true;
+  return ranks_main(argc, argv);
 }

@@ -3,7 +3,6 @@
  * the host's device with a memory of its own. The number of lanes at the time of the call. And GPUs
  * that cannot be counted. */
 /* ranks: 1 2 */
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,9 @@
 #include "base/mem.h"
 #include "io/text/file.h"
 #include "io/tokens/index.h"
-#include "tests/job/fixture.h"
+#include "tests/job/ranks.h"
 #include "tests/test.h"
 #include "train/train.h"
-
-static struct comm *comm;
-static char *dir;
 
 /* --- the device ---------------------------------------------------------- */
 
@@ -88,11 +84,11 @@ int __wrap_device_count(const char *name)
 
 /* --- runs ---------------------------------------------------------------- */
 
-static void make_data(const char *to)
+static void make_data(void)
 {
   enum { TOKENS = 400 };
   uint16_t token[TOKENS];
-  char name[SHARD_NAME], path[512];
+  char name[SHARD_NAME], path[512], *to = mem_printf("%s/data", dir);
   struct shard_info info = {.split = SPLIT_TRAIN,
                             .groups = 1,
                             .last = true,
@@ -109,6 +105,7 @@ static void make_data(const char *to)
   must(shard_write(path, &info, "source", token, &(uint64_t){0}));
   must(shard_read(path, &info));
   must(shard_index_write(to, 1, &info));
+  mem_free(to);
 }
 
 static void make_deck(struct deck *deck, int steps)
@@ -166,6 +163,9 @@ static void check_given(const char *content)
 
 TEST(a_run_goes_on_with_what_it_learned)
 {
+  if (comm_rank(comm) == 0)
+    make_data();
+  must(comm_barrier(comm));
   must(train(1, "none", "", STATUS_OK)); /* nothing to keep */
   char *path = mem_printf("%s/run/device.bin", dir);
   assert_false(file_exists(path));
@@ -214,41 +214,8 @@ TEST(gpus_that_cannot_be_counted_are_no_host)
   deck_destroy(&deck);
 }
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
-{
-  (void)info;
-  (void)kind;
-  (void)where;
-  return remove(path);
-}
-
-FIXTURE(start)
-{
-  const char *root = getenv("TMPDIR");
-  if (comm_rank(comm) == 0) {
-    dir = mem_printf("%s/sluice-learned-XXXXXX", root && root[0] ? root : "/tmp");
-    if (!dir || !mkdtemp(dir))
-      return -1;
-    char *data = mem_printf("%s/data", dir);
-    make_data(data);
-    mem_free(data);
-  }
-  return comm_broadcast_text(comm, &dir, 0);
-}
-
-FIXTURE(stop)
-{
-  const int failed = comm_barrier(comm) != STATUS_OK ||
-                     (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
-  mem_free(dir);
-  return failed;
-}
-
 int main(int argc, char **argv)
 {
-  if (comm_create_mpi(&argc, &argv, &comm))
-    return 1;
-  const int failed = test_run(start, stop);
-  comm_destroy(comm);
-  return failed;
+  ranks_untidy = true;
+  return ranks_main(argc, argv);
 }
