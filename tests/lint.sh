@@ -35,6 +35,8 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
     '(device|model)(->|\.)compute([^_[:alnum:]]|$)' $beside_devices
   forbid "random numbers come from base/rng.h" '(^|[^_[:alnum:]])s?rand(om)?(48)?\(' $code
   forbid "no tabs, no blanks at the end of a line" '	|[[:blank:]]$' $code $tests
+  forbid "each file has tests of its own: run them there, or from a header" 'test_run\(' \
+    $(find tests -name '*.c' ! -name 'test_*.c')
   forbid "unfinished work" '(^|[^_[:alnum:]])(TODO|FIXME|HACK)([^_[:alnum:]]|$)' $code $tests
 }
 

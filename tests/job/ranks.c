@@ -97,8 +97,9 @@ void ranks_remove(const char *path)
   must(comm_barrier(comm));
 }
 
-FIXTURE(start)
+int ranks_start(void **state)
 {
+  (void)state;
   const char *root = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
     dir = mem_printf("%s/sluice-state-XXXXXX", root && root[0] ? root : "/tmp");
@@ -117,19 +118,11 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 }
 
 /* Nothing is left in a tidy folder but, perhaps, an empty one for NVMe. */
-FIXTURE(stop)
+int ranks_stop(void **state)
 {
+  (void)state;
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
-  return failed;
-}
-
-int ranks_main(int argc, char **argv)
-{
-  if (comm_create_mpi(&argc, &argv, &comm))
-    return 1;
-  const int failed = test_run(start, stop);
-  comm_destroy(comm);
   return failed;
 }

@@ -3,6 +3,7 @@
 #define SLUICE_TESTS_JOB_RANKS_H
 
 #include "tests/job/fixture.h"
+#include "tests/test.h"
 
 extern struct comm *comm;
 extern char *dir;
@@ -14,8 +15,19 @@ extern bool ranks_untidy;
 
 enum { RANKS_MOST = 4096 }; /* elements of a tensor */
 
-/* Runs the tests of the program. Returns its exit status. */
-int ranks_main(int argc, char **argv);
+/* Before the first test, and after the last one. */
+int ranks_start(void **state);
+int ranks_stop(void **state);
+
+/* Runs the tests of the program, which includes this header. Returns its exit status. */
+static inline int ranks_main(int argc, char **argv)
+{
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = test_run(ranks_start, ranks_stop);
+  comm_destroy(comm);
+  return failed;
+}
 
 /* Element e of a tensor, the same on every rank. It has any bits, unless it is a narrow moment. */
 float ranks_value(const char *group, const char *name, int64_t e);
