@@ -98,7 +98,7 @@ refuses lint.sh io/file.c 'int i = atoi("1");'
 refuses lint.sh io/file.c 'int i = rand();'
 refuses lint.sh tests/test_a.c 'int i; '
 refuses lint.sh src/base/a.c '// TODO'
-refuses lint.sh tests/job/a.c 'int f(void) { return test_run(NULL, NULL); }'
+refuses lint.sh tests/a.c 'int f(void) { return test_run(NULL, NULL); }'
 refuses lint.sh src/base/a.c "// $(printf '%098d' 0)" 'columns\|a\.c:2:'
 refuses lint.sh tests/a.sh "# $(printf '%099d' 0)"
 refuses lint.sh tools/a.py "pass" "is in no local.mk"
