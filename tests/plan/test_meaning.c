@@ -279,15 +279,7 @@ static int64_t inverted_bytes(const struct codec *codec, int64_t n)
   return n >= 1 << 20 ? n : n * (int64_t)sizeof(uint32_t);
 }
 
-static enum status never(const struct codec *codec, const struct codec_pass *pass,
-                         const void *messages, bool accumulate, enum dtype type, void *out)
-{
-  (void)codec, (void)pass, (void)messages, (void)accumulate, (void)type, (void)out;
-  return STATUS_INTERNAL;
-}
-
-static const struct codec_ops inverted = {
-    .name = "inverted", .bytes = inverted_bytes, .decode = never};
+static const struct codec_ops inverted = {.name = "inverted", .bytes = inverted_bytes};
 /* A second one receives the largest word of the group. */
 static const struct codec_ops bounded = {
     .name = "bounded", .traits = CODEC_NEEDS_MAX, .bytes = inverted_bytes};

@@ -135,7 +135,7 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   if (name && strcmp(name, "sums") == 0) {
     sums = codec_bf16;
     sums.name = "sums";
-    sums.decode = NULL;
+    sums.traits |= CODEC_ALONE;
     *out = (struct codec){.ops = &sums, .feedback = feedback};
     return STATUS_OK;
   }
