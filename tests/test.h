@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -70,4 +71,19 @@ static inline void must(enum status status)
 {
   if (status)
     fail_msg("%s: %s", status_name(status), status_text());
+}
+
+/* Ends the test unless the sentence of the last failure has these words. */
+static inline void must_say(const char *words)
+{
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+}
+
+/* Likewise, and unless the status is that. */
+static inline void must_fail(enum status status, enum status wanted, const char *words)
+{
+  if (status != wanted)
+    fail_msg("%s, not %s: %s", status_name(status), status_name(wanted), status_text());
+  must_say(words);
 }

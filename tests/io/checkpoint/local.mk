@@ -7,10 +7,12 @@ check_PROGRAMS += \
 	tests/io/checkpoint/test_kill
 fixtures += tests/io/checkpoint/libcheckpoint.a
 tests_io_checkpoint_libcheckpoint_a_SOURCES = \
+	tests/io/checkpoint/job.h \
 	tests/io/checkpoint/sample.c \
 	tests/io/checkpoint/sample.h
 check_scripts += \
 	tests/io/checkpoint/h5py.sh
+EXTRA_DIST += tests/io/checkpoint/untrue.txt
 tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush \
   -Wl,--wrap=fsync
 tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size

@@ -12,8 +12,7 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "io/checkpoint/private.h"
-#include "sample.h"
-#include "tests/test.h"
+#include "job.h"
 
 enum { MOST_SYNCS = 8 };
 
@@ -25,9 +24,6 @@ herr_t __wrap_H5Fflush(hid_t file, H5F_scope_t scope);
 herr_t __real_H5Fflush(hid_t file, H5F_scope_t scope);
 int __wrap_fsync(int fd);
 int __real_fsync(int fd);
-
-static struct comm *job;
-static char *dir;
 
 static int calls;
 static int64_t moved, most_moved;
@@ -92,9 +88,8 @@ static void save(int64_t step, int64_t *bytes)
   for (int t = 0; t < sample.n; t++)
     *bytes += (sample.tensor[t].range.end - sample.tensor[t].range.begin) *
               (int64_t)dtype_size(sample.tensor[t].type);
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path),
-                   STATUS_OK);
-  assert_int_equal(checkpoint_verify(job, path), STATUS_OK);
+  must(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path));
+  must(checkpoint_verify(job, path));
   mem_free(path);
   sample_free(&sample);
 }
@@ -121,25 +116,10 @@ TEST(the_disk_is_waited_for_without_the_lock)
   save(2, &mine);
   watching = false;
   for (int i = 0; i < syncs; i++)
-    assert_int_equal(thread_join(others[i]), STATUS_OK);
+    must(thread_join(others[i]));
   assert_true(syncs >= 1 && syncs < MOST_SYNCS);
   assert_int_equal(turns_meanwhile, syncs);
   assert_false(flushed_before);
-}
-
-FIXTURE(start)
-{
-  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
-    return -1;
-  dir = sample_folder(job);
-  return 0;
-}
-
-FIXTURE(stop)
-{
-  sample_folder_remove(job, dir);
-  comm_destroy(job);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

@@ -20,11 +20,8 @@
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "io/text/scratch.h"
-#include "sample.h"
-#include "tests/test.h"
+#include "job.h"
 
-static struct comm *job;
-static char *dir;
 static int64_t syncs; /* of this process */
 
 int fsync(int fd)
@@ -55,14 +52,30 @@ static int unfinished(char **one)
 
 static char *save(enum sample_split split, int64_t step, int seed, bool big)
 {
-  struct sample sample;
   char *path = NULL;
-  sample_make(&sample, job, split, step, seed, big, true);
-  enum status status = checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path);
-  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
-  assert_int_equal(sample_wrong(&sample, seed), 0); /* saving changes nothing */
-  sample_free(&sample);
+  must(save_to(dir, split, step, seed, big, &path));
   return path;
+}
+
+static void expect_loaded(const char *path, enum sample_split split, int seed, bool big, bool check)
+{
+  struct sample sample;
+  sample_make(&sample, job, split, 0, seed, big, false);
+  must(checkpoint_load(job, path, check, sample.n, sample.tensor));
+  assert_int_equal(sample_wrong(&sample, seed), 0);
+  sample_free(&sample);
+}
+
+static void expect_same_files(const char *left, const char *right)
+{
+  char *a, *b;
+  size_t n, m;
+  must(file_read_all(left, 1 << 24, &a, &n));
+  must(file_read_all(right, 1 << 24, &b, &m));
+  assert_int_equal(n, m);
+  assert_memory_equal(a, b, n);
+  mem_free(a);
+  mem_free(b);
 }
 
 /* On the last rank only. No rank waits for it, and the next save succeeds. */
@@ -85,12 +98,12 @@ TEST(an_open_that_fails_on_one_rank)
     assert_true(turn == 1 || strstr(status_text(), "refused.h5 was not written: "));
     assert_true(turn == 1 || strstr(status_text(), rank));
     assert_true(turn == 1 || strstr(status_text(), denied));
-    assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK); /* rank 0 has removed its folder */
+    must(comm_agree(job, STATUS_OK)); /* rank 0 has removed its folder */
     assert_int_equal(unfinished(NULL), 0);
-    assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK); /* all have looked */
+    must(comm_agree(job, STATUS_OK)); /* all have looked */
   }
   sample_free(&sample);
-  if (comm_rank(job) == 0)
+  if (is_root())
     assert_int_equal(unlink(path), 0);
   mem_free(path);
 }
@@ -146,11 +159,11 @@ TEST(a_link_that_is_swapped_in_is_not_followed)
                                                    CHECKPOINT_OPENED, CHECKPOINT_COMPLETED};
     swapped_in = phases[i / 2];
     by_folder = i % 2 == 1;
-    if (comm_rank(job) == 0) {
+    if (is_root()) {
       assert_int_equal(file_make_folders(dir) || file_make_folders(victim_dir), 0);
-      assert_int_equal(file_write_all(victim, "key", 3), STATUS_OK);
+      must(file_write_all(victim, "key", 3));
     }
-    assert_int_equal(comm_barrier(job), STATUS_OK);
+    everybody_waits();
     checkpoint_test_hook = swap;
     const enum status status =
         checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL);
@@ -158,19 +171,19 @@ TEST(a_link_that_is_swapped_in_is_not_followed)
     if (status && !strstr(status_text(), "another user has replaced "))
       fail_msg("case %d: %s", i, status_text());
     assert_true(!status || comm_ranks(job) > 1); /* one rank has it open */
-    assert_int_equal(file_read_all(victim, 10, &text, &bytes), STATUS_OK);
+    must(file_read_all(victim, 10, &text, &bytes));
     assert_string_equal(text, "key");
     mem_free(text);
-    assert_int_equal(comm_barrier(job), STATUS_OK);
+    everybody_waits();
     mem_free(save(SPLIT_EVEN, 20, 7, false));
-    if (comm_rank(job) == 0)
+    if (is_root())
       assert_int_equal(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) +
                            nftw(victim_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS),
                        0);
   }
-  if (comm_rank(job) == 0)
+  if (is_root())
     assert_int_equal(rmdir(dir) + rmdir(victim_dir), 0);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   sample_free(&sample);
   mem_free(victim);
   mem_free(victim_dir);
@@ -182,36 +195,32 @@ TEST(every_split_is_read_by_every_split)
 {
   for (int from = 0; from <= SPLIT_WHOLE; from++) {
     char *path = save((enum sample_split)from, 100 + from, 7, false);
-    for (int to = 0; to < SPLIT_COUNT; to++) {
-      for (int check = 0; check < 2; check++) {
-        struct sample sample;
-        sample_make(&sample, job, (enum sample_split)to, 0, 7, false, false);
-        enum status status = checkpoint_load(job, path, check, sample.n, sample.tensor);
-        assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
-        assert_int_equal(sample_wrong(&sample, 7), 0);
-        sample_free(&sample);
-      }
-    }
+    for (int to = 0; to < SPLIT_COUNT; to++)
+      for (int check = 0; check < 2; check++)
+        expect_loaded(path, (enum sample_split)to, 7, false, check);
     mem_free(path);
   }
 }
 
+/* A name that the next save does not replace. */
+static char *save_aside(enum sample_split split, int64_t step, int seed)
+{
+  char *path = save(split, step, seed, true), *aside = mem_printf("%s/aside.h5", dir);
+  if (is_root())
+    assert_int_equal(rename(path, aside), 0);
+  everybody_waits();
+  mem_free(path);
+  return aside;
+}
+
 TEST(the_file_does_not_depend_on_the_split)
 {
-  char *first = NULL, *bytes = NULL;
-  size_t first_size = 0, size = 0;
-  for (int split = 0; split <= SPLIT_WHOLE; split++) {
-    char *path = save((enum sample_split)split, 200, 3, false);
-    assert_int_equal(
-        file_read_all(path, 1 << 24, split ? &bytes : &first, split ? &size : &first_size),
-        STATUS_OK);
-    if (split) {
-      assert_int_equal(size, first_size);
-      assert_memory_equal(bytes, first, size);
-      mem_free(bytes);
-    }
+  char *first = save_aside(SPLIT_EVEN, 200, 3);
+  for (int split = 1; split <= SPLIT_WHOLE; split++) {
+    char *path = save((enum sample_split)split, 200, 3, true);
+    expect_same_files(path, first);
     mem_free(path);
-    assert_int_equal(comm_barrier(job), STATUS_OK);
+    everybody_waits();
   }
   mem_free(first);
 }
@@ -257,7 +266,7 @@ static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *ten
 TEST(plain_hdf5_sees_true_tensors)
 {
   char *path = save(SPLIT_UNEVEN, 300, 5, true);
-  if (comm_rank(job) == 0) {
+  if (is_root()) {
     struct sample sample;
     struct {
       const char *name;
@@ -279,7 +288,7 @@ TEST(plain_hdf5_sees_true_tensors)
     H5Fclose(file);
     sample_free(&sample);
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   mem_free(path);
 }
 
@@ -310,7 +319,7 @@ TEST(meta_data_comes_back_on_all_ranks)
 {
   struct checkpoint_meta meta;
   char *path = save(SPLIT_EVEN, 500, 2, false);
-  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  must(checkpoint_read_meta(job, path, &meta));
   assert_int_equal(meta.step, 500);
   assert_int_equal(meta.samples, 4002);
   assert_int_equal(meta.skipped, 1);
@@ -332,18 +341,11 @@ TEST(meta_data_comes_back_on_all_ranks)
 /* Saves with *limit as it is and as `bytes`, which it stays. Both files must be equal. */
 static char *save_with(int64_t *limit, int64_t bytes, int64_t step)
 {
-  char *usual = NULL, *cut = NULL, *path = save(SPLIT_UNEVEN, step, 9, true);
-  size_t usual_size, cut_size;
-  assert_int_equal(file_read_all(path, 1 << 24, &usual, &usual_size), STATUS_OK);
-  mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  char *usual = save_aside(SPLIT_UNEVEN, step, 9);
   *limit = bytes;
-  path = save(SPLIT_UNEVEN, step, 9, true);
-  assert_int_equal(file_read_all(path, 1 << 24, &cut, &cut_size), STATUS_OK);
-  assert_int_equal(usual_size, cut_size);
-  assert_memory_equal(usual, cut, usual_size);
+  char *path = save(SPLIT_UNEVEN, step, 9, true);
+  expect_same_files(path, usual);
   mem_free(usual);
-  mem_free(cut);
   return path;
 }
 
@@ -353,15 +355,12 @@ TEST(small_transfers_change_nothing)
   const int64_t usual = hdf5_transfer_bytes;
   char *path = save_with(&hdf5_transfer_bytes, 12345, 600); /* a multiple of no type's size */
   struct sample sample;
-  sample_make(&sample, job, SPLIT_MIDDLE, 0, 9, true, false);
+  sample_make(&sample, job, SPLIT_MIDDLE, 0, 9, false, false);
   hdf5_transfer_bytes = 1; /* rounded up to an element */
-  sample.n = 12;           /* without the big one, which is extra then */
-  assert_int_equal(checkpoint_load(job, path, false, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "model/big, which this run does not have"));
+  must_fail(checkpoint_load(job, path, false, sample.n, sample.tensor), STATUS_INPUT,
+            "model/big, which this run does not have");
   hdf5_transfer_bytes = 777;
-  sample.n = 13;
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
-  assert_int_equal(sample_wrong(&sample, 9), 0);
+  expect_loaded(path, SPLIT_MIDDLE, 9, true, true);
   hdf5_transfer_bytes = usual;
   sample_free(&sample);
   mem_free(path);
@@ -372,13 +371,8 @@ TEST(several_calls_change_nothing)
 {
   const int64_t usual = checkpoint_call_bytes;
   char *path = save_with(&checkpoint_call_bytes, 1000, 610);
-  for (int to = 0; to < SPLIT_COUNT; to++) {
-    struct sample sample;
-    sample_make(&sample, job, (enum sample_split)to, 0, 9, true, false);
-    assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
-    assert_int_equal(sample_wrong(&sample, 9), 0);
-    sample_free(&sample);
-  }
+  for (int to = 0; to < SPLIT_COUNT; to++)
+    expect_loaded(path, (enum sample_split)to, 9, true, true);
   checkpoint_call_bytes = usual;
   mem_free(path);
 }
@@ -393,7 +387,7 @@ TEST(a_group_alone_can_be_loaded)
   for (int t = 0; t < sample.n; t++)
     if (strcmp(sample.tensor[t].group, "model") == 0)
       chosen[n++] = sample.tensor[t];
-  assert_int_equal(checkpoint_load(job, path, true, n, chosen), STATUS_OK);
+  must(checkpoint_load(job, path, true, n, chosen));
   for (int t = 0; t < sample.n; t++)
     if (strcmp(sample.tensor[t].group, "model") != 0)
       sample.tensor[t].range = (struct layout_range){0, 0};
@@ -404,32 +398,22 @@ TEST(a_group_alone_can_be_loaded)
 
 TEST(overwriting_replaces)
 {
-  struct sample sample;
-  char *path = save(SPLIT_EVEN, 800, 1, true);
-  mem_free(path);
-  path = save(SPLIT_EVEN, 800, 2, false);
-  sample_make(&sample, job, SPLIT_EVEN, 0, 2, false, false);
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
-  assert_int_equal(sample_wrong(&sample, 2), 0);
-  sample_free(&sample);
+  char *big = save(SPLIT_EVEN, 800, 1, true), *path = save(SPLIT_EVEN, 800, 2, false);
+  assert_string_equal(path, big);
+  expect_loaded(path, SPLIT_EVEN, 2, false, true);
+  mem_free(big);
   mem_free(path);
 }
 
 /* Errors of a caller are reported before a file exists. */
-static void expect_refusal_as(struct sample *sample, enum status code, const char *words)
+static void expect_refusal(struct sample *sample, enum status code, const char *words)
 {
   char *path = checkpoint_folder_path(dir, 900);
   sample->meta.step = 900;
-  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), code);
-  assert_non_null(strstr(status_text(), words));
+  must_fail(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), code, words);
   assert_false(file_exists(path));
   assert_int_equal(unfinished(NULL), 0);
   mem_free(path);
-}
-
-static void expect_refusal(struct sample *sample, const char *words)
-{
-  expect_refusal_as(sample, STATUS_INTERNAL, words);
 }
 
 TEST(parts_that_do_not_make_a_whole_are_refused)
@@ -441,24 +425,26 @@ TEST(parts_that_do_not_make_a_whole_are_refused)
   char *words =
       mem_printf("element %d of tensor exp_avg_sq/counts is not written by exactly one rank",
                  13 * last / (last + 1));
-  expect_refusal(&sample, words);
+  expect_refusal(&sample, STATUS_INTERNAL, words);
   mem_free(words);
   sample.tensor[9].writer = true;
   if (comm_rank(job) == last)
     sample.tensor[0].range.end--;
-  expect_refusal(&sample, "element 3006 of tensor model/transformer.wte.weight is not");
+  expect_refusal(&sample, STATUS_INTERNAL,
+                 "element 3006 of tensor model/transformer.wte.weight is not");
   sample_free(&sample);
   if (last > 0) {
     sample_make(&sample, job, SPLIT_WHOLE, 900, 1, false, true);
     sample.tensor[2].writer = true; /* all ranks write it */
-    expect_refusal(&sample, "element 0 of tensor model/transformer.h.0.attn.c_attn.weight is not");
+    expect_refusal(&sample, STATUS_INTERNAL,
+                   "element 0 of tensor model/transformer.h.0.attn.c_attn.weight is not");
     sample_free(&sample);
     sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
     if (comm_rank(job) == 1)
       sample.tensor[0].range.begin--; /* an element twice */
     char *twice = mem_printf("element %d of tensor model/transformer.wte.weight is not",
                              97 * 31 / (last + 1) - 1);
-    expect_refusal(&sample, twice);
+    expect_refusal(&sample, STATUS_INTERNAL, twice);
     mem_free(twice);
     sample_free(&sample);
   }
@@ -466,29 +452,38 @@ TEST(parts_that_do_not_make_a_whole_are_refused)
 
 TEST(wrong_tables_are_refused)
 {
+  /* clang-format off */
+  static const struct {
+    const char *group, *name;
+    int ndim;
+    int64_t length;
+    const char *words;
+  } rows[] = {
+      {"model", "a/b", 1, 1, "named a/b"},
+      {"model", "", 1, 1, "a name is not empty"},
+      {"deck", "one", 1, 1, "no group is called deck"},
+      {"model", "one", 1, 0, "group model: dimension 0 of one is 0"},
+      {"model", "one", 5, 1, "has 5 dimensions"},
+  };
+  /* clang-format on */
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
-  sample.tensor[1].name = "a/b";
-  expect_refusal(&sample, "named a/b");
-  sample.tensor[1].name = "";
-  expect_refusal(&sample, "a name is not empty");
-  sample.tensor[1].name = "fine";
-  sample.tensor[1].group = "deck";
-  expect_refusal(&sample, "no group is called deck");
-  sample.tensor[1].group = "model";
-  sample.tensor[3].shape[0] = 0;
-  expect_refusal(&sample, "group model: dimension 0 of one is 0");
-  sample.tensor[3].shape[0] = 1;
-  sample.tensor[3].ndim = 5;
-  expect_refusal(&sample, "has 5 dimensions");
-  sample.tensor[3].ndim = 1;
+  const struct io_tensor one = sample.tensor[3];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    sample.tensor[3].group = rows[i].group;
+    sample.tensor[3].name = rows[i].name;
+    sample.tensor[3].ndim = rows[i].ndim;
+    sample.tensor[3].shape[0] = rows[i].length;
+    expect_refusal(&sample, STATUS_INTERNAL, rows[i].words);
+  }
+  sample.tensor[3] = one;
   if (comm_rank(job) == comm_ranks(job) - 1)
     sample.tensor[9].range.end = 14;
-  expect_refusal(&sample, "outside its 13 elements");
+  expect_refusal(&sample, STATUS_INTERNAL, "outside its 13 elements");
   sample.tensor[9].range.end = 13 * (comm_rank(job) + 1) / comm_ranks(job);
   sample.meta.samples += comm_rank(job); /* the ranks do not agree */
   if (comm_ranks(job) > 1)
-    expect_refusal_as(&sample, STATUS_INPUT, "the tensors and the meta data of a checkpoint");
+    expect_refusal(&sample, STATUS_INPUT, "the tensors and the meta data of a checkpoint");
   sample_free(&sample);
 }
 
@@ -499,43 +494,47 @@ TEST(a_name_used_twice_is_refused_and_leaves_nothing)
   sample.tensor[6].name = "ones"; /* as tensor 7 */
   assert_int_not_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
                        STATUS_OK);
-  assert_non_null(strstr(status_text(), "cannot create the dataset ones"));
+  must_say("cannot create the dataset ones");
   assert_int_equal(unfinished(NULL), 0);
   sample_free(&sample);
 }
 
 TEST(another_model_is_refused)
 {
+  /* clang-format off */
+  static const struct {
+    int at; /* takes the place of this tensor */
+    const char *name;
+    enum dtype type;
+    int64_t shape[3];
+    int n;
+    enum status status;
+    const char *words;
+  } rows[] = {
+      {4, "cubes", DTYPE_F16, {3, 5, 7}, 12, STATUS_INPUT, "the tensor model/cubes is missing"},
+      {4, "cube", DTYPE_BF16, {3, 5, 7}, 12, STATUS_INPUT,
+       "model/cube is of type fp16 in the file and bf16 in this run"},
+      {4, "cube", DTYPE_F16, {5, 3, 7}, 12, STATUS_INPUT,
+       "model/cube has shape 3 x 5 x 7 in the file and 5 x 3 x 7 in this run"},
+      {4, "cube", DTYPE_F16, {3, 5, 7}, 11, STATUS_INPUT, "model/late, which this run does"},
+      {11, "cube", DTYPE_F16, {3, 5, 7}, 12, STATUS_INTERNAL, "model/cube is requested twice"},
+  };
+  /* clang-format on */
   struct sample sample;
   char *path = save(SPLIT_EVEN, 1000, 1, false);
   sample_make(&sample, job, SPLIT_EVEN, 0, 1, false, false);
-  sample.tensor[4].name = "cubes";
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "the tensor model/cubes is missing"));
-  assert_non_null(strstr(status_text(), path));
-  sample.tensor[4].name = "cube";
-  sample.tensor[4].type = DTYPE_BF16;
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(
-      strstr(status_text(), "model/cube is of type fp16 in the file and bf16 in this run"));
-  sample.tensor[4].type = DTYPE_F16;
-  sample.tensor[4].shape[0] = 5;
-  sample.tensor[4].shape[1] = 3;
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(),
-                         "model/cube has shape 3 x 5 x 7 in the file and 5 x 3 x 7 in this run"));
-  sample.tensor[4].shape[0] = 3;
-  sample.tensor[4].shape[1] = 5;
-  sample.n--;
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "model/late, which this run does not have"));
-  sample.n++;
-  struct io_tensor twice = sample.tensor[11];
-  sample.tensor[11] = sample.tensor[4];
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "model/cube is requested twice"));
-  sample.tensor[11] = twice;
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct io_tensor *tensor = &sample.tensor[rows[i].at], usual = *tensor;
+    *tensor = sample.tensor[4];
+    tensor->name = rows[i].name;
+    tensor->type = rows[i].type;
+    memcpy(tensor->shape, rows[i].shape, sizeof rows[i].shape);
+    must_fail(checkpoint_load(job, path, true, rows[i].n, sample.tensor), rows[i].status,
+              rows[i].words);
+    must_say(path);
+    *tensor = usual;
+  }
+  must(checkpoint_load(job, path, true, sample.n, sample.tensor));
   assert_int_equal(sample_wrong(&sample, 1), 0);
   sample_free(&sample);
   mem_free(path);
@@ -545,10 +544,10 @@ TEST(an_empty_list_is_a_checkpoint)
 {
   char *path = NULL;
   struct checkpoint_meta meta = {.step = 1100};
-  assert_int_equal(checkpoint_save(job, dir, &meta, 0, NULL, &path), STATUS_OK);
-  assert_int_equal(checkpoint_verify(job, path), STATUS_OK);
-  assert_int_equal(checkpoint_load(job, path, true, 0, NULL), STATUS_OK);
-  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  must(checkpoint_save(job, dir, &meta, 0, NULL, &path));
+  must(checkpoint_verify(job, path));
+  must(checkpoint_load(job, path, true, 0, NULL));
+  must(checkpoint_read_meta(job, path, &meta));
   assert_string_equal(meta.deck, "");
   checkpoint_meta_free(&meta);
   mem_free(path);
@@ -626,15 +625,14 @@ TEST(a_file_of_another_program)
                         .range = {0, 6},
                         .data = held};
   char *path = checkpoint_folder_path(dir, 1200);
-  if (comm_rank(job) == 0)
+  if (is_root())
     write_as_another_program(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  enum status status = checkpoint_verify(job, path);
-  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
-  assert_int_equal(checkpoint_load(job, path, true, 1, &w), STATUS_OK);
+  everybody_waits();
+  must(checkpoint_verify(job, path));
+  must(checkpoint_load(job, path, true, 1, &w));
   for (int i = 0; i < 6; i++)
     assert_true(held[i] == (float)(i + 1));
-  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  must(checkpoint_read_meta(job, path, &meta));
   assert_int_equal(meta.step, 5);
   assert_string_equal(meta.deck, "a: b");
   assert_string_equal(meta.version, "mine");
@@ -646,26 +644,11 @@ TEST(a_job_without_mpi_is_told_so)
 {
   struct comm *fake = NULL;
   struct checkpoint_meta meta = {.step = 1};
-  assert_int_equal(comm_create_fake(0, 4, 4, &fake), STATUS_OK);
+  must(comm_create_fake(0, 4, 4, &fake));
   assert_int_equal(checkpoint_save(fake, dir, &meta, 0, NULL, NULL), STATUS_UNSUPPORTED);
   assert_int_equal(checkpoint_load(fake, "x", false, 0, NULL), STATUS_UNSUPPORTED);
   assert_int_equal(checkpoint_verify(fake, "x"), STATUS_UNSUPPORTED);
   comm_destroy(fake);
-}
-
-FIXTURE(start)
-{
-  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
-    return -1;
-  dir = sample_folder(job);
-  return 0;
-}
-
-FIXTURE(stop)
-{
-  sample_folder_remove(job, dir);
-  comm_destroy(job);
-  return 0;
 }
 
 /* Between a sample's memory and the pieces of a transfer; fails at tensor `broken`. */
@@ -707,35 +690,25 @@ static void make_moved(const struct sample *sample, int broken, bool takes, stru
 TEST(moved_by_pieces_is_the_same_file)
 {
   const int64_t whole = checkpoint_piece_bytes;
-  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir),
-       *a = NULL, *b = NULL;
-  size_t an = 0, bn = 0;
+  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir);
   struct sample sample;
   struct mover movers[SAMPLE_MOST];
   struct io_tensor tensors[SAMPLE_MOST];
   sample_make(&sample, job, SPLIT_UNEVEN, 300, 5, true, true);
   make_moved(&sample, -1, false, movers, tensors);
   checkpoint_piece_bytes = 1000;
-  enum status status = checkpoint_write(job, moved, &sample.meta, sample.n, tensors);
-  assert_string_equal(status ? status_text() : "", "");
-  assert_int_equal(file_read_all(path, 1 << 24, &a, &an), STATUS_OK);
-  assert_int_equal(file_read_all(moved, 1 << 24, &b, &bn), STATUS_OK);
-  assert_int_equal(an, bn);
-  assert_memory_equal(a, b, an);
-  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors),
-                   STATUS_USAGE); /* it is there now */
-  assert_non_null(strstr(status_text(), "moved.h5 was not written: "));
+  must(checkpoint_write(job, moved, &sample.meta, sample.n, tensors));
+  expect_same_files(path, moved);
+  must_fail(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_USAGE,
+            "moved.h5 was not written: "); /* it is there now */
   sample_free(&sample);
 
   sample_make(&sample, job, SPLIT_REVERSED, 300, 5, true, false);
   make_moved(&sample, -1, true, movers, tensors);
-  status = checkpoint_load(job, moved, true, sample.n, tensors);
-  assert_string_equal(status ? status_text() : "", "");
+  must(checkpoint_load(job, moved, true, sample.n, tensors));
   assert_int_equal(sample_wrong(&sample, 5), 0);
   sample_free(&sample);
   checkpoint_piece_bytes = whole;
-  mem_free(a);
-  mem_free(b);
   mem_free(moved);
   mem_free(path);
 }
@@ -749,14 +722,12 @@ TEST(a_move_that_fails_leaves_nothing)
   sample_make(&sample, job, SPLIT_EVEN, 310, 5, false, true);
   make_moved(&sample, comm_rank(job) == comm_ranks(job) - 1 ? 2 : -1, false, movers,
              tensors); /* on one rank */
-  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT);
-  assert_non_null(
-      strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
+  must_fail(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT,
+            "the source of transformer.h.0.attn.c_attn.weight is gone");
   assert_false(file_exists(moved));
   assert_int_equal(unfinished(NULL), 0);
-  make_moved(&sample, comm_rank(job) == 0 ? 2 : -1, true, movers, tensors);
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "is gone"));
+  make_moved(&sample, is_root() ? 2 : -1, true, movers, tensors);
+  must_fail(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT, "is gone");
   sample_free(&sample);
   mem_free(moved);
   mem_free(path);
@@ -773,8 +744,8 @@ TEST(a_checkpoint_without_moments_says_so)
   for (int t = 0; t < sample.n; t++)
     if (!strcmp(sample.tensor[t].group, "model"))
       parameters[n++] = sample.tensor[t];
-  assert_int_equal(checkpoint_write(job, path, &sample.meta, n, parameters), STATUS_OK);
-  assert_int_equal(checkpoint_load(job, path, true, n, parameters), STATUS_OK);
+  must(checkpoint_write(job, path, &sample.meta, n, parameters));
+  must(checkpoint_load(job, path, true, n, parameters));
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
   assert_non_null(strstr(status_text(),
                          "it has no optimizer state to go on from; start from it with train.init"));
@@ -790,13 +761,12 @@ TEST(other_moments_are_refused)
   sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
   for (int t = 0; t < 3; t++)
     sample.tensor[t].group = "exp_avg";
-  assert_int_equal(checkpoint_write(job, path, &sample.meta, 2, sample.tensor), STATUS_OK);
-  assert_int_equal(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(
-      status_text(), " is missing: the deck describes another model, or freezes other parameters"));
-  assert_int_equal(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "which this run does not have: the deck describes another "
-                                        "model, or freezes other parameters"));
+  must(checkpoint_write(job, path, &sample.meta, 2, sample.tensor));
+  must_fail(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT,
+            " is missing: the deck describes another model, or freezes other parameters");
+  must_fail(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT,
+            "which this run does not have: the deck describes another "
+            "model, or freezes other parameters");
   sample_free(&sample);
   mem_free(path);
 }
@@ -846,7 +816,7 @@ TEST(skipped_tensors_are_not_damaged)
     sample.tensor[t].move = take_nothing;
   assert_int_equal(checkpoint_try(job, path, sample.n, sample.tensor, &damaged), STATUS_IO);
   assert_false(damaged);
-  assert_non_null(strstr(status_text(), "a disk that is full"));
+  must_say("a disk that is full");
   sample_free(&sample);
   mem_free(path);
 }

@@ -14,16 +14,18 @@
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
-#include "sample.h"
-#include "tests/test.h"
+#include "job.h"
 
 struct dirent *__wrap_readdir(DIR *folder);
 struct dirent *__real_readdir(DIR *folder);
 herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
 herr_t __real_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
+int __wrap_rename(const char *from, const char *to);
+int __real_rename(const char *from, const char *to);
+int __wrap_unlink(const char *path);
+int __real_unlink(const char *path);
 
-static struct comm *job;
-static char *dir;
+static bool unwritable;
 static int readable = -1; /* entries of a folder before its disk fails; -1: all */
 
 struct dirent *__wrap_readdir(DIR *folder)
@@ -36,18 +38,11 @@ struct dirent *__wrap_readdir(DIR *folder)
   return __real_readdir(folder);
 }
 
-int __wrap_rename(const char *from, const char *to);
-int __real_rename(const char *from, const char *to);
-static bool unwritable;
-
 int __wrap_rename(const char *from, const char *to)
 {
   errno = EROFS;
   return unwritable ? -1 : __real_rename(from, to);
 }
-
-int __wrap_unlink(const char *path);
-int __real_unlink(const char *path);
 
 int __wrap_unlink(const char *path)
 {
@@ -71,8 +66,7 @@ static void save_of(int64_t step, int seed, uint64_t run)
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, step, seed, false, true);
   sample.meta.run = run;
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
-                   STATUS_OK);
+  must(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL));
   sample_free(&sample);
 }
 
@@ -90,10 +84,10 @@ static char *path_of(const char *name)
 static void make_file(const char *name, const char *text)
 {
   char *path = path_of(name);
-  if (comm_rank(job) == 0)
-    assert_int_equal(file_write_all(path, text, strlen(text)), STATUS_OK);
+  if (is_root())
+    must(file_write_all(path, text, strlen(text)));
   mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
 }
 
 /* The folder of a save that was killed. */
@@ -101,7 +95,7 @@ static void make_unfinished(const char *name, mode_t mode)
 {
   char *path = path_of(name), *file = mem_printf("%s/%s", name, name),
        *lock = mem_printf("%s/%s-671154177-17667.lock", name, name);
-  if (comm_rank(job) == 0)
+  if (is_root())
     assert_int_equal(mkdir(path, mode), 0);
   make_file(file, "half");
   make_file(lock, "of MPI-IO");
@@ -118,37 +112,64 @@ static bool exists(const char *name)
   return there;
 }
 
-/* As the run that owns the folder. */
-static void expect_newest(const char *name)
+/* Cut off the last byte. */
+static void damage(const char *name)
+{
+  char *path = path_of(name);
+  if (is_root())
+    assert_int_equal(truncate(path, file_size(path) - 1), 0);
+  mem_free(path);
+  everybody_waits();
+}
+
+/* `clean`: as the run that owns the folder. */
+static void expect_found(const char *name, bool clean)
 {
   char *found = NULL;
-  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
-  if (!name) {
+  must(checkpoint_find(job, dir, clean, &found));
+  if (name)
+    assert_string_equal(found ? strrchr(found, '/') + 1 : "", name);
+  else
     assert_null(found);
-    return;
-  }
-  assert_non_null(found);
-  assert_string_equal(strrchr(found, '/') + 1, name);
   mem_free(found);
 }
 
-FIXTURE(setup)
+static void expect_newest(const char *name)
 {
+  expect_found(name, true);
+}
+
+/* What this rank logs between the two; mem_free. */
+static void begin_log(void)
+{
+  char *log = path_of("log.txt");
+  must(log_open_file(log));
+  mem_free(log);
+}
+
+static char *end_log(void)
+{
+  char *log = path_of("log.txt"), *text = NULL;
+  size_t bytes;
+  must(log_open_file(NULL));
+  everybody_waits();
+  must(file_read_all(log, 1 << 20, &text, &bytes));
+  mem_free(log);
+  return text;
+}
+
+FIXTURE(clear)
+{
+  sample_folder_remove(job, dir);
   dir = sample_folder(job);
   return 0;
 }
 
-FIXTURE(teardown)
-{
-  sample_folder_remove(job, dir);
-  return 0;
-}
-
-TEST_WITH(nothing_is_found_in_nothing, setup, teardown)
+TEST_WITH(nothing_is_found_in_nothing, NULL, clear)
 {
   char *found = NULL, *missing = path_of("missing");
   expect_newest(NULL);
-  assert_int_equal(checkpoint_find(job, missing, true, &found), STATUS_OK);
+  must(checkpoint_find(job, missing, true, &found));
   assert_null(found);
   make_file("step-60.h5", "not a name of ours");
   make_file("step-00000070.h5.stale", "set aside");
@@ -156,10 +177,11 @@ TEST_WITH(nothing_is_found_in_nothing, setup, teardown)
   mem_free(missing);
 }
 
-TEST_WITH(damaged_ones_are_passed_over_and_told, setup, teardown)
+TEST_WITH(damaged_ones_are_passed_over_and_told, NULL, clear)
 {
-  char *log = path_of("log.txt"), *text = NULL, *newest = path_of("step-00000030.h5");
-  size_t bytes;
+  static const char *const told[] = {"step-00000030.h5", "truncated",        "step-00000040.h5",
+                                     "it is empty",      "step-00000050.h5", "it looks like text",
+                                     "step-100000000.h5"};
   save(10, 1);
   save(20, 2);
   save(30, 3);
@@ -169,33 +191,22 @@ TEST_WITH(damaged_ones_are_passed_over_and_told, setup, teardown)
   make_file("step-60.h5", "not a name of ours");
   make_file("step-00000070.h5.bak", "neither");
   make_unfinished(".step-00000080.h5.tmp-AbCd12", 0700);
-  if (comm_rank(job) == 0)
-    assert_int_equal(truncate(newest, file_size(newest) - 1), 0);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_int_equal(log_open_file(log), STATUS_OK);
+  damage("step-00000030.h5");
+  begin_log();
   expect_newest("step-00000020.h5");
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  char *text = end_log();
   assert_false(exists(".step-00000080.h5.tmp-AbCd12"));
   assert_true(exists("step-60.h5") && exists("step-00000070.h5.bak"));
-  assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
-  assert_non_null(strstr(text, "step-00000030.h5"));
-  assert_non_null(strstr(text, "truncated"));
-  assert_non_null(strstr(text, "step-00000040.h5"));
-  assert_non_null(strstr(text, "it is empty"));
-  assert_non_null(strstr(text, "step-00000050.h5"));
-  assert_non_null(strstr(text, "it looks like text"));
-  assert_non_null(strstr(text, "step-100000000.h5"));
+  for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+    assert_non_null(strstr(text, told[i]));
   assert_null(strstr(text, "step-00000020.h5"));
   assert_null(strstr(text, "step-60.h5"));
   mem_free(text);
-  mem_free(log);
-  mem_free(newest);
 }
 
 /* A partial list is not used as the whole list. With it the run would continue from an older
  * checkpoint, or start from the beginning. */
-TEST_WITH(a_folder_that_cannot_be_read_is_told, setup, teardown)
+TEST_WITH(a_folder_that_cannot_be_read_is_told, NULL, clear)
 {
   save(10, 1);
   for (int n = 0; n < 3; n++) {
@@ -203,10 +214,9 @@ TEST_WITH(a_folder_that_cannot_be_read_is_told, setup, teardown)
     readable = n;
     const enum status status = checkpoint_find(job, dir, true, &found);
     readable = -1;
-    assert_int_equal(status, STATUS_IO);
+    must_fail(status, STATUS_IO, "cannot list the folder ");
     assert_null(found);
-    assert_non_null(strstr(status_text(), "cannot list the folder "));
-    assert_non_null(strstr(status_text(), strerror(EIO)));
+    must_say(strerror(EIO));
   }
   expect_newest("step-00000010.h5");
 }
@@ -215,20 +225,20 @@ TEST_WITH(a_folder_that_cannot_be_read_is_told, setup, teardown)
 static void spoil_data(const char *name)
 {
   char *path = path_of(name);
-  if (comm_rank(job) == 0) {
+  if (is_root()) {
     hid_t file;
     struct hdf5_dataset dataset;
     int64_t count = 77;
-    assert_int_equal(hdf5_open(path, true, &file), STATUS_OK);
-    assert_int_equal(hdf5_open_dataset(file, "exp_avg_sq/counts", &dataset), STATUS_OK);
-    assert_int_equal(hdf5_write(&dataset, (struct layout_range){12, 13}, &count), STATUS_OK);
-    assert_int_equal(hdf5_finish(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+    must(hdf5_open(path, true, &file));
+    must(hdf5_open_dataset(file, "exp_avg_sq/counts", &dataset));
+    must(hdf5_write(&dataset, (struct layout_range){12, 13}, &count));
+    must(hdf5_finish(file, hdf5_close(dataset.id, STATUS_OK)));
   }
   mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
 }
 
-TEST_WITH(wrong_checksums_are_passed_over, setup, teardown)
+TEST_WITH(wrong_checksums_are_passed_over, NULL, clear)
 {
   save(1, 1);
   save(2, 2);
@@ -262,7 +272,7 @@ static enum status load_into(void *arg, const char *path, bool *damaged)
 
 /* Loading itself detects damage, so a checkpoint is read once. State that was loaded in part is
  * loaded again from the checkpoint before. */
-TEST_WITH(the_newest_that_loads_is_read_once, setup, teardown)
+TEST_WITH(the_newest_that_loads_is_read_once, NULL, clear)
 {
   struct resumed resumed = {.refused = -1};
   struct sample want;
@@ -277,7 +287,7 @@ TEST_WITH(the_newest_that_loads_is_read_once, setup, teardown)
     elements += want.tensor[t].range.end - want.tensor[t].range.begin;
   spoil_data("step-00000030.h5");
   elements_read = 0;
-  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_OK);
+  must(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found));
   assert_int_equal(elements_read, 2 * elements); /* of the damaged one, and of the one before */
   assert_string_equal(resumed.asked, " 00000030 00000020");
   assert_string_equal(strrchr(found, '/') + 1, "step-00000020.h5");
@@ -307,23 +317,7 @@ TEST_WITH(the_newest_that_loads_is_read_once, setup, teardown)
   sample_free(&want);
 }
 
-/* Cut off the last byte. */
-static void damage(const char *name)
-{
-  char *path = path_of(name);
-  if (comm_rank(job) == 0)
-    assert_int_equal(truncate(path, file_size(path) - 1), 0);
-  mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-}
-
-static void expect_in_sentence(const char *words)
-{
-  if (!strstr(status_text(), words))
-    fail_msg("\"%s\" is not in: %s", words, status_text());
-}
-
-TEST_WITH(when_all_are_damaged_nothing_starts_anew, setup, teardown)
+TEST_WITH(when_all_are_damaged_nothing_starts_anew, NULL, clear)
 {
   char *found = dir;
   save(10, 1);
@@ -331,22 +325,20 @@ TEST_WITH(when_all_are_damaged_nothing_starts_anew, setup, teardown)
   damage("step-00000010.h5");
   damage("step-00000020.h5");
   make_file("step-00000030.h5", "");
-  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_INPUT);
+  must_fail(checkpoint_find(job, dir, false, &found), STATUS_INPUT, dir);
   assert_null(found);
-  expect_in_sentence(dir);
-  expect_in_sentence("3 checkpoints");
-  expect_in_sentence("step-00000010.h5"); /* the last one tried */
-  expect_in_sentence("truncated");
-  expect_in_sentence("name a good one from elsewhere");
-  assert_int_equal(checkpoint_find(job, dir, true, &found),
-                   STATUS_INPUT); /* as the run itself does */
-  expect_in_sentence("--resume FILE");
+  must_say("3 checkpoints");
+  must_say("step-00000010.h5"); /* the last one tried */
+  must_say("truncated");
+  must_say("name a good one from elsewhere");
+  must_fail(checkpoint_find(job, dir, true, &found), STATUS_INPUT,
+            "--resume FILE"); /* as the run itself does */
   assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") &&
               exists("step-00000030.h5"));
 }
 
 /* The folder of an interrupted save; and names that are alike, folders of others, links. */
-TEST_WITH(only_what_a_save_leaves_is_cleaned, setup, teardown)
+TEST_WITH(only_what_a_save_leaves_is_cleaned, NULL, clear)
 {
   static const struct {
     const char *name;
@@ -369,15 +361,15 @@ TEST_WITH(only_what_a_save_leaves_is_cleaned, setup, teardown)
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
     make_unfinished(folders[i].name, folders[i].mode);
   make_unfinished("elsewhere", 0700);
-  if (comm_rank(job) == 0)
+  if (is_root())
     assert_int_equal(symlink(elsewhere, link), 0);
   expect_newest(NULL);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
     if (exists(folders[i].name) == folders[i].goes)
       fail_msg("%s is %s", folders[i].name, folders[i].goes ? "there" : "gone");
   assert_true(exists("elsewhere/elsewhere") && exists(".step-00000040.h5.tmp-AAAAAA"));
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   make_unfinished(".step-00000020.h5.tmp-AAAAAA", 0700);
   save(10, 1); /* cleans, too */
   assert_false(exists(".step-00000020.h5.tmp-AAAAAA"));
@@ -386,41 +378,36 @@ TEST_WITH(only_what_a_save_leaves_is_cleaned, setup, teardown)
 }
 
 /* A folder's owner may be writing that very file. */
-TEST_WITH(only_the_owner_cleans, setup, teardown)
+TEST_WITH(only_the_owner_cleans, NULL, clear)
 {
-  char *found = NULL;
   save(10, 1);
   make_unfinished(".step-00000020.h5.tmp-AAAAAA", 0700);
-  if (comm_rank(job) == 0)
+  if (is_root())
     assert_int_equal(chmod(dir, 0500), 0);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  if (comm_rank(job) == 0)
+  everybody_waits();
+  expect_found("step-00000010.h5", false);
+  everybody_waits();
+  if (is_root())
     assert_int_equal(chmod(dir, 0700), 0);
-  assert_non_null(found);
-  assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
   assert_true(exists(".step-00000020.h5.tmp-AAAAAA/.step-00000020.h5.tmp-AAAAAA"));
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   expect_newest("step-00000010.h5");
   assert_false(exists(".step-00000020.h5.tmp-AAAAAA"));
-  mem_free(found);
 }
 
 static void expect_content(const char *name, const char *content)
 {
   char *path = path_of(name), *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all(path, 1 << 20, &text, &bytes), STATUS_OK);
+  must(file_read_all(path, 1 << 20, &text, &bytes));
   assert_string_equal(text, content);
   mem_free(text);
   mem_free(path);
 }
 
-TEST_WITH(another_history_is_set_aside, setup, teardown)
+TEST_WITH(another_history_is_set_aside, NULL, clear)
 {
-  char *log = path_of("log.txt"), *text = NULL, *missing = path_of("missing");
-  size_t bytes;
+  char *missing = path_of("missing");
   save(10, 1);
   save(20, 2);
   make_file("step-00000030.h5", "30");
@@ -428,63 +415,58 @@ TEST_WITH(another_history_is_set_aside, setup, teardown)
   make_file("step-00000040.h5.stale", "older");
   make_file("step-00000040.h5.stale-2", "younger");
   make_file("step-60.h5", "not ours");
-  assert_int_equal(log_open_file(log), STATUS_OK);
-  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK);
-  assert_int_equal(checkpoint_set_aside(job, dir, 20),
-                   STATUS_OK); /* nothing is left to do, and nothing is logged */
-  assert_int_equal(checkpoint_set_aside(job, missing, 0), STATUS_OK);
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  begin_log();
+  must(checkpoint_set_aside(job, dir, 20));
+  must(checkpoint_set_aside(job, dir, 20)); /* nothing is left to do, and nothing is logged */
+  must(checkpoint_set_aside(job, missing, 0));
+  char *text = end_log();
   assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-60.h5"));
   assert_false(exists("step-00000030.h5") || exists("step-00000040.h5"));
   expect_content("step-00000030.h5.stale", "30");
   expect_content("step-00000040.h5.stale", "older");
   expect_content("step-00000040.h5.stale-2", "younger");
   expect_content("step-00000040.h5.stale-3", "40");
-  assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
   const char *told = strstr(text, ".stale");
   assert_non_null(strstr(text, "2 checkpoints of steps after 20"));
   assert_non_null(told);
   assert_null(strstr(told + 1, ".stale")); /* once */
   expect_newest("step-00000020.h5");
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20, RUN), STATUS_OK);
+  must(checkpoint_prune(job, dir, 1, 0, 20, RUN));
   assert_false(exists("step-00000010.h5"));
   assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") &&
               exists("step-00000040.h5.stale-3"));
   mem_free(text);
   mem_free(missing);
-  mem_free(log);
 }
 
-TEST_WITH(failed_renaming_is_reported, setup, teardown)
+TEST_WITH(failed_renaming_is_reported, NULL, clear)
 {
   make_file("step-00000002.h5", "x");
   unwritable = true;
   const enum status status = checkpoint_set_aside(job, dir, 1);
   unwritable = false;
-  assert_int_equal(status, STATUS_IO);
-  expect_in_sentence("step-00000002.h5.stale: Read-only file system");
+  must_fail(status, STATUS_IO, "step-00000002.h5.stale: Read-only file system");
   assert_true(exists("step-00000002.h5"));
 }
 
 /* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it
  * saved survives, the damaged one is not counted. */
-TEST_WITH(a_damaged_newest_does_not_displace_good_ones, setup, teardown)
+TEST_WITH(a_damaged_newest_does_not_displace_good_ones, NULL, clear)
 {
   save(10, 1);
   save(30, 3);
   damage("step-00000030.h5");
   expect_newest("step-00000010.h5");
-  assert_int_equal(checkpoint_set_aside(job, dir, 10), STATUS_OK);
+  must(checkpoint_set_aside(job, dir, 10));
   save(20, 2);
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20, RUN), STATUS_OK);
+  must(checkpoint_prune(job, dir, 1, 0, 20, RUN));
   assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale"));
   assert_false(exists("step-00000010.h5") || exists("step-00000030.h5"));
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   expect_newest("step-00000020.h5");
 }
 
-TEST_WITH(pruning_keeps_what_it_should, setup, teardown)
+TEST_WITH(pruning_keeps_what_it_should, NULL, clear)
 {
   static const struct {
     int64_t keep, every, saved;
@@ -513,9 +495,8 @@ TEST_WITH(pruning_keeps_what_it_should, setup, teardown)
     save_of(12, 1, RUN + 1); /* copied in, or behind a link */
     save_of(40, 1, RUN + 1);
     save_of(41, 1, 0); /* imported */
-    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved, RUN),
-                     STATUS_OK);
-    assert_int_equal(checkpoint_folder_scan(dir, false, &steps, &n), STATUS_OK);
+    must(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved, RUN));
+    must(checkpoint_folder_scan(dir, false, &steps, &n));
     assert_true(n >= 4 && steps[0] == 1 && steps[n - 2] == 40 && steps[n - 1] == 41);
     for (int64_t s = 1; s < n - 2; s++)
       if (steps[s] != 12)
@@ -525,23 +506,22 @@ TEST_WITH(pruning_keeps_what_it_should, setup, teardown)
     assert_string_equal(left, cases[i].left);
     assert_true(exists("step-1.h5"));
     mem_free(steps);
-    assert_int_equal(comm_barrier(job), STATUS_OK);
+    everybody_waits();
   }
   char *missing = path_of("missing");
-  assert_int_equal(checkpoint_prune(job, missing, 1, 0, 35, RUN), STATUS_OK);
+  must(checkpoint_prune(job, missing, 1, 0, 35, RUN));
   mem_free(missing);
 }
 
-TEST_WITH(failed_removal_is_reported, setup, teardown)
+TEST_WITH(failed_removal_is_reported, NULL, clear)
 {
   save(1, 1);
   save(2, 1);
   unwritable = true;
   const enum status status = checkpoint_prune(job, dir, 1, 0, 2, RUN);
   unwritable = false;
-  assert_int_equal(status, STATUS_IO);
-  expect_in_sentence("cannot remove the old checkpoint");
-  expect_in_sentence("step-00000001.h5: Read-only file system");
+  must_fail(status, STATUS_IO, "cannot remove the old checkpoint");
+  must_say("step-00000001.h5: Read-only file system");
 }
 
 /* The printed output of one rank. */
@@ -573,8 +553,14 @@ static bool has_line(const char *words)
   return found;
 }
 
-static void expect_line(const char *words)
+static void expect_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void expect_line(const char *format, ...)
 {
+  char words[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(words, sizeof words, format, args);
+  va_end(args);
   if (!has_line(words))
     fail_msg("no line \"%s\" in:\n%s", words, printed);
 }
@@ -586,37 +572,35 @@ static void end_printing(FILE *to)
   printed = NULL;
 }
 
-TEST_WITH(a_list, setup, teardown)
+TEST_WITH(a_list, NULL, clear)
 {
   FILE *to = start_printing();
-  char *missing = path_of("missing"), line[256];
+  char *missing = path_of("missing");
   assert_int_equal(checkpoint_list(missing, false, to), STATUS_INPUT);
-  assert_int_equal(checkpoint_list(dir, false, to), STATUS_OK);
-  snprintf(line, sizeof line, "no checkpoints in %s", dir);
-  expect_line(line);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(checkpoint_list(dir, false, to));
+  expect_line("no checkpoints in %s", dir);
+  everybody_waits();
   save(10, 1);
   make_file("step-00000020.h5", "");
   make_file("step-00000030.h5.stale", "");
-  assert_int_equal(checkpoint_list(dir, false, to), STATUS_OK);
+  must(checkpoint_list(dir, false, to));
   assert_null(strstr(printed, "stale"));
   expect_line("file step samples ranks tensors MiB written by");
   char *path = path_of("step-00000010.h5");
-  snprintf(line, sizeof line, "step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job),
-           (double)file_size(path) / 1048576);
-  expect_line(line);
+  expect_line("step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job),
+              (double)file_size(path) / 1048576);
   assert_non_null(strstr(printed, "it is empty (0 bytes)"));
   end_printing(to);
   mem_free(path);
   mem_free(missing);
 }
 
-TEST_WITH(a_table, setup, teardown)
+TEST_WITH(a_table, NULL, clear)
 {
   save(10, 1);
   char *path = path_of("step-00000010.h5");
   FILE *to = start_printing();
-  assert_int_equal(checkpoint_show(path, false, to), STATUS_OK);
+  must(checkpoint_show(path, false, to));
   expect_line("format sluice-checkpoint 3");
   expect_line("step 10");
   expect_line("seed 18364758544493064720");
@@ -624,16 +608,14 @@ TEST_WITH(a_table, setup, teardown)
   expect_line("tensor type shape elements crc32");
   struct checkpoint_table table = {0};
   hid_t file;
-  assert_int_equal(hdf5_open(path, false, &file), STATUS_OK);
-  assert_int_equal(checkpoint_table_read(file, &table), STATUS_OK);
-  char line[256];
+  must(hdf5_open(path, false, &file));
+  must(checkpoint_table_read(file, &table));
   int64_t t = checkpoint_table_find(&table, "model/tesseract");
-  snprintf(line, sizeof line, "model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx",
-           (unsigned long long)table.entry[t].crc);
-  expect_line(line);
+  expect_line("model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx",
+              (unsigned long long)table.entry[t].crc);
   assert_int_equal(checkpoint_table_find(&table, "model/none"), -1);
   checkpoint_table_free(&table);
-  assert_int_equal(hdf5_close(file, STATUS_OK), STATUS_OK);
+  must(hdf5_close(file, STATUS_OK));
   end_printing(to);
   FILE *full = fopen("/dev/full", "w");
   assert_int_equal(checkpoint_show(path, false, full), STATUS_IO);
@@ -650,23 +632,22 @@ static void save_vector(int64_t step, float second)
   memset(values, 0, 3007 * sizeof *values);
   values[1] = -3;
   values[2000] = second;
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
-                   STATUS_OK);
+  must(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL));
   sample_free(&sample);
 }
 
-TEST_WITH(cosines, setup, teardown)
+TEST_WITH(cosines, NULL, clear)
 {
   save_vector(50, 0);
   save_vector(60, 4);
   char *a = path_of("step-00000050.h5"), *b = path_of("step-00000060.h5");
   bool same = true;
   FILE *to = start_printing();
-  assert_int_equal(checkpoint_diff(a, b, false, to, &same), STATUS_OK);
+  must(checkpoint_diff(a, b, false, to, &same));
   assert_false(same);
   expect_line("model/transformer.wte.weight: 1 of 3007 elements differ, by at most 4, "
               "cosine 0.600000");
-  assert_int_equal(checkpoint_diff(a, b, true, to, &same), STATUS_OK);
+  must(checkpoint_diff(a, b, true, to, &same));
   expect_line("\"left_norm\": 3,");
   expect_line("\"right_norm\": 5,");
   end_printing(to);
@@ -674,7 +655,7 @@ TEST_WITH(cosines, setup, teardown)
   mem_free(b);
 }
 
-TEST_WITH(differences, setup, teardown)
+TEST_WITH(differences, NULL, clear)
 {
   struct sample sample;
   save(10, 1);
@@ -687,26 +668,21 @@ TEST_WITH(differences, setup, teardown)
   ((int64_t *)sample.tensor[9].data)[7] -= 9;
   float *values = sample.tensor[0].data;
   values[5] = values[5] < 0 ? NAN : -NAN;
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
-                   STATUS_OK);
+  must(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL));
   sample_free(&sample);
-  char *a = path_of("step-00000010.h5"), *b = path_of("step-00000020.h5"), line[1024];
+  char *a = path_of("step-00000010.h5"), *b = path_of("step-00000020.h5");
   bool same = false;
   FILE *to = start_printing();
-  assert_int_equal(checkpoint_diff(a, a, false, to, &same), STATUS_OK);
+  must(checkpoint_diff(a, a, false, to, &same));
   assert_true(same);
-  snprintf(line, sizeof line, "%s and %s: all 12 tensors are identical; metadata are not compared",
-           a, a);
-  expect_line(line);
-  assert_int_equal(checkpoint_diff(a, b, false, to, &same), STATUS_OK);
+  expect_line("%s and %s: all 12 tensors are identical; metadata are not compared", a, a);
+  must(checkpoint_diff(a, b, false, to, &same));
   assert_false(same);
   expect_line("exp_avg_sq/counts: 2 of 13 elements differ, by at most 9");
   expect_line("exp_avg_sq/bytes: uint8 2 x 3 | fp8_e4m3 2 x 3");
   expect_line("model/cube: fp16 3 x 5 x 7 | fp16 5 x 3 x 7");
-  snprintf(line, sizeof line, "model/only_here: only in %s", b);
-  expect_line(line);
-  snprintf(line, sizeof line, "model/transformer.h.0.ln_1.bias: only in %s", a);
-  expect_line(line);
+  expect_line("model/only_here: only in %s", b);
+  expect_line("model/transformer.h.0.ln_1.bias: only in %s", a);
   expect_line("model/transformer.wte.weight: 1 of 3007 elements differ, some are not numbers");
   int lines = 0;
   for (const char *c = printed; *c; c++)
@@ -719,20 +695,6 @@ TEST_WITH(differences, setup, teardown)
   mem_free(missing);
   mem_free(a);
   mem_free(b);
-}
-
-FIXTURE(start)
-{
-  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
-    return -1;
-  log_set_rank(comm_rank(job));
-  return 0;
-}
-
-FIXTURE(stop)
-{
-  comm_destroy(job);
-  return 0;
 }
 
 TEST_MAIN(start, stop)

@@ -16,19 +16,11 @@
 #include "base/mem.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
-#include "sample.h"
-#include "tests/test.h"
+#include "job.h"
 
-static struct comm *job;
-static char *dir;
-
-static enum status save_to(const char *where, int64_t step, bool big, char **path)
+static enum status save(const char *where, int64_t step, bool big, char **path)
 {
-  struct sample sample;
-  sample_make(&sample, job, SPLIT_EVEN, step, 1, big, true);
-  enum status status = checkpoint_save(job, where, &sample.meta, sample.n, sample.tensor, path);
-  sample_free(&sample);
-  return status;
+  return save_to(where, SPLIT_EVEN, step, 1, big, path);
 }
 
 static int count_files(const char *where)
@@ -46,22 +38,22 @@ static int count_files(const char *where)
 static void expect_failure(const char *words, bool big)
 {
   char *found = NULL;
-  enum status status = save_to(dir, 20, big, NULL);
+  enum status status = save(dir, 20, big, NULL);
   checkpoint_test_hook = NULL;
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
   if (status != STATUS_IO || !strstr(status_text(), words) || !strstr(status_text(), dir))
     fail_msg("status %d, \"%s\" is not in: %s", (int)status, words, status_text());
-  assert_non_null(strstr(status_text(), "step 20 was not written"));
+  must_say("step 20 was not written");
   assert_int_equal(count_files(dir), 1);
-  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
+  must(checkpoint_find(job, dir, true, &found));
   assert_non_null(strstr(found, "step-00000010.h5"));
   mem_free(found);
-  assert_int_equal(save_to(dir, 20, big, &found), STATUS_OK);
-  assert_int_equal(checkpoint_verify(job, found), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  if (comm_rank(job) == 0)
+  must(save(dir, 20, big, &found));
+  must(checkpoint_verify(job, found));
+  everybody_waits();
+  if (is_root())
     assert_int_equal(unlink(found), 0);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  everybody_waits();
   mem_free(found);
 }
 
@@ -144,11 +136,9 @@ TEST(a_folder_that_cannot_be)
 {
   char *file = mem_printf("%s/step-00000010.h5", dir), *below = mem_printf("%s/ckpt", file),
        *found = NULL;
-  assert_int_equal(save_to(below, 20, false, NULL), STATUS_IO);
-  assert_non_null(strstr(status_text(), below));
-  assert_int_equal(save_to(file, 20, false, NULL), STATUS_IO);
-  assert_non_null(strstr(status_text(), "a file of that name is in the way"));
-  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
+  must_fail(save(below, 20, false, NULL), STATUS_IO, below);
+  must_fail(save(file, 20, false, NULL), STATUS_IO, "a file of that name is in the way");
+  must(checkpoint_find(job, dir, true, &found));
   assert_string_equal(found, file);
   mem_free(found);
   mem_free(file);
@@ -160,14 +150,14 @@ TEST(a_full_disk)
 {
   char *disk = mem_printf("%s/disk", dir), *found = NULL, *filler = mem_printf("%s/filler", disk);
   int64_t mounted = 0;
-  if (comm_rank(job) == 0) {
-    assert_int_equal(file_make_folders(disk), STATUS_OK);
+  if (is_root()) {
+    must(file_make_folders(disk));
     mounted = mount("none", disk, "tmpfs", 0, "size=1m") == 0;
   }
-  assert_int_equal(comm_max_i64(job, &mounted, 1), STATUS_OK);
+  must(comm_max_i64(job, &mounted, 1));
   if (mounted) {
-    enum status small = save_to(disk, 10, false, NULL),
-                big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
+    enum status small = save(disk, 10, false, NULL),
+                big = save(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
     bool named = strstr(status_text(), "No space left on device") &&
                  strstr(status_text(), "free some space") &&
                  strstr(status_text(), "cannot make room for 3.") &&
@@ -176,28 +166,28 @@ TEST(a_full_disk)
     enum status after = checkpoint_find(job, disk, true, &found);
     bool kept = found && strstr(found, "step-00000010.h5");
     mem_free(found);
-    if (comm_rank(job) == 0) { /* not a byte left */
+    if (is_root()) { /* not a byte left */
       char block[4096] = "";
       int fd = open(filler, O_WRONLY | O_CREAT, 0600);
       while (write(fd, block, sizeof block) > 0)
         ;
       close(fd);
     }
-    enum status none = comm_barrier(job) == STATUS_OK ? save_to(disk, 30, false, NULL) : STATUS_OK;
+    enum status none = comm_barrier(job) == STATUS_OK ? save(disk, 30, false, NULL) : STATUS_OK;
     found = NULL;
     enum status last = checkpoint_find(job, disk, true, &found);
     kept = kept && found && strstr(found, "step-00000010.h5");
     mem_free(found);
     (void)comm_barrier(job);
-    if (comm_rank(job) == 0)
+    if (is_root())
       assert_int_equal(umount2(disk, MNT_DETACH), 0);
-    assert_int_equal(small, STATUS_OK);
+    must(small);
     assert_int_equal(big, STATUS_IO);
     assert_true(named);
     assert_int_equal(files, 1);
-    assert_int_equal(after, STATUS_OK);
+    must(after);
     assert_int_equal(none, STATUS_IO);
-    assert_int_equal(last, STATUS_OK);
+    must(last);
     assert_true(kept);
   }
   mem_free(disk);
@@ -206,20 +196,13 @@ TEST(a_full_disk)
     skip(); /* needs the right to mount */
 }
 
-FIXTURE(start)
+FIXTURE(start_with_file)
 {
   signal(SIGXFSZ, SIG_IGN);
-  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
+  if (start(test_state))
     return -1;
-  dir = sample_folder(job);
-  return save_to(dir, 10, false, NULL) == STATUS_OK ? 0 : -1;
-}
-
-FIXTURE(stop)
-{
-  sample_folder_remove(job, dir);
-  comm_destroy(job);
+  must(save(dir, 10, false, NULL));
   return 0;
 }
 
-TEST_MAIN(start, stop)
+TEST_MAIN(start_with_file, stop)

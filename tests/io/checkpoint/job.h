@@ -1,0 +1,50 @@
+/* The ranks of a test of checkpoints, and their folder. */
+#ifndef SLUICE_TESTS_IO_CHECKPOINT_JOB_H
+#define SLUICE_TESTS_IO_CHECKPOINT_JOB_H
+
+#include "base/log.h"
+#include "sample.h"
+#include "tests/test.h"
+
+static struct comm *job;
+static char *dir;
+
+FIXTURE(start)
+{
+  must(comm_create_mpi(NULL, NULL, &job));
+  log_set_rank(comm_rank(job));
+  dir = sample_folder(job);
+  return 0;
+}
+
+FIXTURE(stop)
+{
+  sample_folder_remove(job, dir);
+  comm_destroy(job);
+  return 0;
+}
+
+static inline bool is_root(void)
+{
+  return comm_rank(job) == 0;
+}
+
+/* For what rank 0 does and the others wait for. */
+static inline void everybody_waits(void)
+{
+  must(comm_barrier(job));
+}
+
+static inline enum status save_to(const char *where, enum sample_split split, int64_t step,
+                                  int seed, bool big, char **path)
+{
+  struct sample sample;
+  sample_make(&sample, job, split, step, seed, big, true);
+  const enum status status =
+      checkpoint_save(job, where, &sample.meta, sample.n, sample.tensor, path);
+  assert_int_equal(sample_wrong(&sample, seed), 0); /* saving changes nothing */
+  sample_free(&sample);
+  return status;
+}
+
+#endif
