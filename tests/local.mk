@@ -53,13 +53,13 @@ include tests/io/local.mk
 include tests/model/local.mk
 include tests/optim/local.mk
 include tests/compress/local.mk
-include tests/plan/local.mk
 include tests/exec/local.mk
 include tests/job/local.mk
 include tests/train/local.mk
 include tests/cmd/local.mk
 include tests/campaign/local.mk
 # Their libraries come after those that use them.
+include tests/plan/local.mk
 include tests/device/local.mk
 include tests/comm/local.mk
 else

@@ -39,14 +39,11 @@ int32_t job_token(int64_t step, int64_t sequence, int64_t position)
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
-static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+enum status job_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct job *job = arg;
   const struct deck_shape *shape = &job->plan->input.shape;
-  if (job->setup.fail_on_step > 0 && step == job->setup.fail_on_step &&
-      comm_rank(job->comm) == job->setup.fail_on_rank)
-    return status_set(STATUS_INPUT, "no tokens for step %d", job->setup.fail_on_step);
-  int64_t first = job->plan->input.rank * shape->rank_batch + micro * shape->micro_batch;
+  const int64_t first = job->plan->input.rank * shape->rank_batch + micro * shape->micro_batch;
   if (job->setup.mode == PLAN_GENERATE) { /* all ranks the same sequences */
     for (int64_t b = 0; b < shape->micro_batch; b++)
       for (int64_t t = 0; t < job->tokens; t++)
@@ -61,71 +58,80 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
   return STATUS_OK;
 }
 
-static struct deck_pattern pattern_of(const struct job_setup *setup)
-{
-  struct deck_pattern pattern = {.n = setup->recompute_every, .of = {KEEP_INPUT}};
-  return pattern.n > 0 ? pattern : setup->activations;
-}
-
 static const char *nvme_folder(void)
 {
   const char *folder = getenv("TMPDIR");
   return folder && *folder ? folder : "/tmp";
 }
 
-/* "topk+int8" as a deck has it: two names. */
-static const char *codec_of(const char *name)
+/* Items of a list with commas, which ends in the copy `text`. */
+static int split(const char *list, size_t size, char text[size], int most, char *item[most])
 {
-  static char codec[32];
-  if (!name || !strchr(name, '+'))
-    return name;
-  snprintf(codec, sizeof codec, "%.*s", (int)strcspn(name, "+"), name);
-  return codec;
+  int n = 0;
+  char *rest;
+  snprintf(text, size, "%s", list ? list : "");
+  for (char *next = strtok_r(text, ",", &rest); next; next = strtok_r(NULL, ",", &rest)) {
+    assert_true(n < most);
+    item[n++] = next;
+  }
+  return n;
 }
 
-static const char *values_of(const char *name)
+/* "PATTERN:FACTOR,..." */
+static struct deck_units lr_scales_of(const char *list)
 {
-  return name && strchr(name, '+') ? strchr(name, '+') + 1 : NULL;
+  struct deck_units units = {0};
+  char text[200], *item[DECK_UNIT_ITEMS];
+  units.n = split(list, sizeof text, text, DECK_UNIT_ITEMS, item);
+  for (int i = 0; i < units.n; i++)
+    assert_int_equal(sscanf(item[i], "%47[^:]:%47s", units.of[i].pattern, units.of[i].value), 2);
+  return units;
 }
 
-void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
+static struct deck deck_of(const struct point *setup)
 {
   static char norm[] = "norm", bias[] = "bias", *no_decay[] = {norm, bias};
-  int ranks = comm_ranks(comm),
-      group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks,
-      micros = setup->micros ? setup->micros : 1;
-  struct model_config config = {.arch = "gpt2",
+  struct deck deck = {.transfer.rate = setup->rate};
+  deck.optim.betas[0] = 0.9;
+  deck.optim.betas[1] = 0.95;
+  deck.optim.name = setup->optim;
+  deck.optim.momentum = 0.9;
+  deck.optim.nesterov = true;
+  deck.optim.eps = setup->eps > 0 ? setup->eps : 1e-5;
+  deck.optim.weight_decay = 0.1;
+  deck.optim.clip = setup->clip > 0 ? setup->clip : setup->no_clip ? 0 : 0.5;
+  deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
+  deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
+  return deck;
+}
+
+static void create_model(struct job *job)
+{
+  const struct point *setup = &job->setup;
+  struct model_config config = {.arch = setup->llama ? "llama" : "gpt2",
                                 .layers = JOB_BLOCKS,
                                 .width = 16,
                                 .heads = 2,
+                                .kv_heads = setup->llama,
+                                .ffn = setup->llama ? 24 : 0,
                                 .context = JOB_CONTEXT,
                                 .vocab = JOB_VOCAB,
-                                .tied = true,
+                                .tied = !setup->llama,
                                 .norm_eps = 1e-5,
                                 .init_std = 0.2,
-                                .compute = setup->half ? DTYPE_BF16 : DTYPE_F32};
-  if (setup->llama) {
-    config.arch = "llama";
-    config.kv_heads = 1;
-    config.ffn = 24;
-    config.tied = false;
-  }
-  memset(job, 0, sizeof *job);
-  job->setup = *setup;
-  job->comm = comm;
-  job->deck.optim.betas[0] = 0.9;
-  job->deck.optim.betas[1] = 0.95;
-  job->deck.optim.name = setup->optim;
-  job->deck.optim.momentum = 0.9;
-  job->deck.optim.nesterov = true;
-  job->deck.optim.eps = setup->eps > 0 ? setup->eps : 1e-5;
-  job->deck.optim.weight_decay = 0.1;
-  job->deck.optim.clip = setup->clip > 0 ? setup->clip : setup->no_clip ? 0 : 0.5;
-  job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
-  job->deck.transfer.rate = setup->rate;
-  job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  must(setup->late ? late_device_create(config.compute, &job->device)
-                   : device_create("host", 0, config.compute, &job->device));
+                                .compute = job->device->model.compute};
+  char text[200], *item[3];
+  must(model_create(&config, &job->model));
+  must(model_freeze(job->model, split(setup->frozen, sizeof text, text, 3, item), item,
+                    setup->ranks));
+}
+
+static void create_devices(struct job *job)
+{
+  const struct point *setup = &job->setup;
+  const enum dtype compute = setup->half ? DTYPE_BF16 : DTYPE_F32;
+  must(setup->late ? late_device_create(compute, &job->device)
+                   : device_create("host", 0, compute, &job->device));
   if (setup->beside || setup->late)
     must(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {
@@ -133,74 +139,75 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
     job->device->model.row_multiple = 64;
     job->device->model.chunk_logits = 64 * JOB_VOCAB;
   }
-  must(model_create(&config, &job->model));
-  must(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
-  assert_int_equal(JOB_BATCH % (ranks * micros), 0);
-  const struct plan_input input = {
-      .mode = setup->mode,
-      .rank = comm_rank(comm),
-      .ranks = ranks,
-      .strategy = setup->strategy,
-      .shape = {.ranks = ranks,
-                .group = group,
-                .replicas = ranks / group,
-                .local_ranks = setup->local_ranks,
-                .rank_batch = JOB_BATCH / ranks,
-                .micro_batch = JOB_BATCH / ranks / micros,
-                .micros = micros,
-                .sequence = JOB_SEQUENCE},
-      .policy = {.activations = pattern_of(setup),
-                 .keep_working = setup->keep_working,
-                 .host_state = setup->host,
-                 .params_full = setup->params_full,
-                 .cpu_reduce = setup->cpu_reduce,
-                 .one_node = setup->one_node,
-                 .immediate = setup->immediate,
-                 .speculative = setup->speculative,
-                 .moments = setup->moments,
-                 .grads.codec = setup->codec,
-                 .feedback = setup->feedback,
-                 .weights = {.codec = codec_of(setup->weights),
-                             .values = values_of(setup->weights)},
-                 .difference = setup->difference,
-                 .residual = setup->residual,
-                 .sample = setup->sample,
-                 .across_nodes = setup->local_ranks > 0,
-                 .lr_scale = setup->lr_scale,
-                 .nvme_state = setup->nvme_state,
-                 .resident = setup->resident,
-                 .gathered = setup->gathered,
-                 .reduce_every_micro = setup->reduce_every_micro},
-      .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
-      .prefetch = setup->prefetch,
-      .model = job->model,
-      .device = &job->device->model,
-      .threads = setup->threads ? setup->threads : 1,
-      .optim = optim_settings(&job->deck),
-  };
+}
+
+const char *job_words = "";
+
+static void plan_job(struct job *job, struct comm *comm, const char *words)
+{
+  const int ranks = comm_ranks(comm);
+  *job = (struct job){.setup = *fixture_point("%s %s", job_words, words), .comm = comm};
+  struct point *const setup = &job->setup;
+  setup->ranks = ranks;
+  setup->group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks;
+  job->deck = deck_of(setup);
+  create_devices(job);
+  create_model(job);
+  assert_int_equal(JOB_BATCH % (ranks * setup->micros), 0);
+  struct plan_input input = fixture_input(job->model, setup, comm_rank(comm));
+  input.shape.rank_batch = JOB_BATCH / ranks;
+  input.shape.micro_batch = JOB_BATCH / ranks / setup->micros;
+  input.shape.sequence = JOB_SEQUENCE;
+  input.capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE;
+  input.device = &job->device->model;
+  input.threads = setup->threads ? setup->threads : 1;
+  input.optim = optim_settings(&job->deck);
+  input.policy.lr_scale = lr_scales_of(setup->lr_scales);
+  if (setup->keeps)
+    assert_true(deck_parse_activations(setup->keeps, JOB_BLOCKS, &input.policy.activations));
   must(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};
   must(exec_memory_create(job->device, comm, nvme_folder(), plans, 1, &job->memory));
 }
 
-enum status job_create_exec(struct job *job, const struct job_setup *setup)
+void job_plan(struct job *job, struct comm *comm, const char *format, ...)
 {
-  const struct exec_config config = {
-      .plan = job->plan,
-      .model = job->model,
-      .device = job->device,
-      .host = job->host,
-      .comm = job->comm,
-      .memory = &job->memory,
-      .copy_rate = setup->rate * 1e9,
-      .load = load,
-      .load_arg = job,
-      .threads = setup->threads ? setup->threads : 1,
-      .cores = setup->cores,
-      .io_cpus = setup->io_cores != NULL,
-      .io_cores = setup->io_cores,
-  };
+  JOB_TEXT(words, format);
+  plan_job(job, comm, words);
+}
+
+enum status job_reopen(struct job *job, const struct exec_config *with)
+{
+  struct exec_config config = *with;
+  int cores[2][8];
+  char text[40], *item[8];
+  const char *const lists[] = {job->setup.cores, job->setup.io_cores};
+  for (int l = 0; l < 2; l++)
+    for (int i = split(lists[l], sizeof text, text, 8, item) - 1; i >= 0; i--)
+      cores[l][i] = (int)strtol(item[i], NULL, 10);
+  config.plan = job->plan;
+  config.model = job->model;
+  config.device = job->device;
+  config.host = job->host;
+  config.comm = job->comm;
+  config.memory = &job->memory;
+  config.copy_rate = job->deck.transfer.rate * 1e9;
+  config.threads = job->plan->input.threads;
+  config.cores = lists[0] ? cores[0] : NULL;
+  config.io_cpus = lists[1] != NULL;
+  config.io_cores = lists[1] ? cores[1] : NULL;
+  if (!config.load) {
+    config.load = job_load;
+    config.load_arg = job;
+  }
+  exec_destroy(job->exec);
+  job->exec = NULL;
   return exec_create(&config, &job->exec);
+}
+
+enum status job_create_exec(struct job *job)
+{
+  return job_reopen(job, &(struct exec_config){0});
 }
 
 /* The part of parameter p on this rank: its address, and its range in `part`. NULL: nothing. */
@@ -282,11 +289,17 @@ float *job_initial_unit(const struct job *job, int unit)
   return flat;
 }
 
-void job_open(struct job *job, struct comm *comm, const struct job_setup *setup)
+static void open_job(struct job *job, struct comm *comm, const char *words)
 {
-  job_plan(job, comm, setup);
-  must(job_create_exec(job, setup));
+  plan_job(job, comm, words);
+  must(job_create_exec(job));
   init_parameters(job);
+}
+
+void job_open(struct job *job, struct comm *comm, const char *format, ...)
+{
+  JOB_TEXT(words, format);
+  open_job(job, comm, words);
 }
 
 void job_close(struct job *job)
@@ -304,6 +317,10 @@ struct exec_result job_step(struct job *job, int64_t step)
   struct exec_result result = {0};
   const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
   must(exec_step(job->exec, step, step + 1, lr, &result));
+  if (step < JOB_STEPS) {
+    job->record.loss[step] = result.loss;
+    job->record.grad_norm[step] = result.grad_norm;
+  }
   return result;
 }
 
@@ -367,22 +384,29 @@ float *job_collect(struct job *job)
   return params;
 }
 
-struct job_record job_run(struct comm *comm, const struct job_setup *setup)
+struct job_record job_end(struct job *job)
+{
+  struct job_record record = job->record;
+  record.n = job_parameters(job);
+  record.params = job_collect(job);
+  record.copies = job->setup.late ? late_device_copies(job->device) : 0;
+  job_close(job);
+  return record;
+}
+
+static struct job_record run_job(struct comm *comm, const char *words)
 {
   struct job job;
-  struct job_record record = {0};
-  job_open(&job, comm, setup);
-  for (int step = 0; step < JOB_STEPS; step++) {
-    struct exec_result result = job_step(&job, step);
-    assert_true(result.finite);
-    record.loss[step] = result.loss;
-    record.grad_norm[step] = result.grad_norm;
-  }
-  record.n = job_parameters(&job);
-  record.params = job_collect(&job);
-  record.copies = setup->late ? late_device_copies(job.device) : 0;
-  job_close(&job);
-  return record;
+  open_job(&job, comm, words);
+  for (int step = 0; step < JOB_STEPS; step++)
+    assert_true(job_step(&job, step).finite);
+  return job_end(&job);
+}
+
+struct job_record job_run(struct comm *comm, const char *format, ...)
+{
+  JOB_TEXT(words, format);
+  return run_job(comm, words);
 }
 
 void job_record_free(struct job_record *record)
@@ -390,10 +414,26 @@ void job_record_free(struct job_record *record)
   mem_free(record->params);
 }
 
-void job_assert_same(const struct job_record *a, const struct job_record *b)
+static bool same(const struct job_record *a, const struct job_record *b)
 {
-  assert_memory_equal(a->loss, b->loss, sizeof a->loss);
-  assert_memory_equal(a->grad_norm, b->grad_norm, sizeof a->grad_norm);
-  assert_int_equal(a->n, b->n);
-  assert_memory_equal(a->params, b->params, (size_t)a->n * sizeof(float));
+  return a->n == b->n && !memcmp(a->loss, b->loss, sizeof a->loss) &&
+         !memcmp(a->grad_norm, b->grad_norm, sizeof a->grad_norm) &&
+         !memcmp(a->params, b->params, (size_t)a->n * sizeof *a->params);
+}
+
+void job_expect(const struct job_record *expected, struct job_record record)
+{
+  assert_true(same(expected, &record));
+  job_record_free(&record);
+}
+
+void job_same(const struct job_record *expected, const char *format, ...)
+{
+  JOB_TEXT(words, format);
+  struct job_record record = run_job(job_comm, words);
+  if (!same(expected, &record))
+    fail_msg("'%s' does not give the same bits", words);
+  if (strstr(words, "late"))
+    assert_true(record.copies > 0);
+  job_record_free(&record);
 }

@@ -21,9 +21,7 @@ tests_exec_libexec_a_SOURCES = \
 	tests/exec/job.c \
 	tests/exec/job.h \
 	tests/exec/late.c \
-	tests/exec/late.h \
-	tests/exec/reopen.c \
-	tests/exec/reopen.h
+	tests/exec/late.h
 tests_exec_test_codecs_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_exec_test_failure_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_exec_test_turns_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather -Wl,--wrap=comm_exchange \

@@ -71,27 +71,26 @@ TEST(allocations_are_counted)
 
 TEST(a_step_allocates_nothing)
 {
-  static char norm[] = "*norm*", *norms[] = {norm};
-  const struct job_setup setups[] = {
-      {.prefetch = 1, .recompute_every = 2, .micros = 2, .reduce_every_micro = true, .threads = 2},
-      {.strategy = STRATEGY_NO_SHARD},
-      {.mode = PLAN_EVAL, .prefetch = 1},
-      {.prefetch = 1, .llama = true, .freeze = {.n = 1, .item = norms}},
-      {.prefetch = 1, .codec = "topk", .feedback = "int8", .sample = 2},
+  static const char *const setups[] = {
+      "prefetch=1 recompute=2 micros=2 each_micro threads=2",
+      "no_shard",
+      "eval prefetch=1",
+      "prefetch=1 llama frozen=*norm*",
+      "prefetch=1 codec=topk feedback=int8 sample=2",
   };
   for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
     struct job job;
-    job_open(&job, job_comm, &setups[i]);
+    job_open(&job, job_comm, "%s", setups[i]);
     for (int step = 0; step < 2; step++)
       job_step(&job, step);
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    must(exec_drain(job.exec));
     int64_t calls = mem_calls(), own = atomic_load(&mallocs);
     for (int step = 2; step < 5; step++) {
       struct plan_sample sample;
       job_step(&job, step);
       exec_read_sample(job.exec, 0, &sample);
     }
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    must(exec_drain(job.exec));
     assert_int_equal(mem_calls(), calls);
     assert_int_equal(atomic_load(&mallocs), own);
     job_close(&job);

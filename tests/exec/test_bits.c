@@ -8,30 +8,18 @@
 #include "job.h"
 #include "tests/test.h"
 
-static struct comm *comm;
 static struct job_record reference;
 static bool half;
 
-static struct job_record run(struct job_setup setup)
-{
-  setup.half = half;
-  return job_run(comm, &setup);
-}
+static const char *const strategies[] = {"shard_grad_op", "shard_optim", "no_shard"};
+enum { STRATEGIES = 3 };
 
-static void same_as_reference(const struct job_setup *setup)
+TEST(training_moves)
 {
-  struct job_record record = run(*setup);
-  job_assert_same(&record, &reference);
-  job_record_free(&record);
-}
-
-static void training_moves(void **state)
-{
-  (void)state;
   assert_true(reference.loss[0] != reference.loss[1]);
   assert_true(reference.grad_norm[0] > 0);
   struct job job;
-  job_open(&job, comm, &(struct job_setup){.half = half});
+  job_open(&job, job_comm, " ");
   float *initial = job_collect(&job);
   int64_t same = 0;
   for (int64_t i = 0; i < reference.n; i++)
@@ -41,171 +29,108 @@ static void training_moves(void **state)
   job_close(&job);
 }
 
-static void two_runs(void **state)
+TEST(choices_that_change_no_bit)
 {
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 1});
+  static const char *const setups[] = {
+      "prefetch=1",
+      "prefetch=0",
+      "prefetch=2",
+      "shard_grad_op prefetch=1",
+      "shard_grad_op prefetch=9",
+      "shard_optim prefetch=1",
+      "no_shard prefetch=1",
+      "prefetch=1 gathered=1",
+      "prefetch=0 gathered=2 micros=3",
+      "prefetch=2 gathered=4 recompute=1",
+      "hybrid_shard group=1 prefetch=1 gathered=3",
+      "prefetch=1 recompute=1",
+      "prefetch=0 recompute=2",
+      "no_shard recompute=2",
+      "prefetch=1 micros=3",
+      "shard_optim prefetch=2 micros=3 recompute=1",
+      "no_shard micros=3",
+      "prefetch=1 threads=3",
+  };
+  for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
+    job_same(&reference, "%s", setups[s]);
 }
 
 /* Once it is begun a step comes to its end by itself, whatever its caller does meanwhile. */
-static void steps_that_are_left_alone(void **state)
+TEST(steps_that_are_left_alone)
 {
-  (void)state;
   struct job job;
-  struct job_record record = {0};
-  job_open(&job, comm, &(struct job_setup){.prefetch = 1, .half = half});
+  job_open(&job, job_comm, "prefetch=1");
   for (int64_t step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = {0};
-    int64_t all = comm_rank(comm);
-    assert_int_equal(exec_begin(job.exec, step, step + 1, 0.01), STATUS_OK);
-    assert_int_equal(comm_max_i64(comm, &all, 1), STATUS_OK);
-    assert_int_equal(all, comm_ranks(comm) - 1);
+    int64_t all = comm_rank(job_comm);
+    must(exec_begin(job.exec, step, step + 1, 0.01));
+    must(comm_max_i64(job_comm, &all, 1));
+    assert_int_equal(all, comm_ranks(job_comm) - 1);
     if (step > 0)
-      assert_int_equal(exec_drain(job.exec), STATUS_OK);
-    assert_int_equal(exec_end(job.exec, &result), STATUS_OK);
-    record.loss[step] = result.loss;
-    record.grad_norm[step] = result.grad_norm;
+      must(exec_drain(job.exec));
+    must(exec_end(job.exec, &result));
+    job.record.loss[step] = result.loss;
+    job.record.grad_norm[step] = result.grad_norm;
   }
-  record.params = job_collect(&job);
-  record.n = job_parameters(&job);
-  job_assert_same(&record, &reference);
-  job_record_free(&record);
-  job_close(&job);
-}
-
-static void strategies(void **state)
-{
-  (void)state;
-  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++)
-    same_as_reference(&(struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
+  job_expect(&reference, job_end(&job));
 }
 
 /* Oracle: full_shard by the same optimizer. */
-static void other_optimizers(void **state)
+TEST(other_optimizers)
 {
-  const enum optimizer optims[] = {OPTIM_lion, OPTIM_sgd, OPTIM_muon};
-  const struct job_setup setups[] = {
-      {.strategy = STRATEGY_NO_SHARD},
-      {.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .threads = 3},
-      {.strategy = STRATEGY_HYBRID_SHARD, .group = 1},
-      {.prefetch = 1, .keep_working = true}};
-  (void)state;
-  for (size_t o = 0; o < sizeof optims / sizeof *optims; o++) {
-    struct job_record want = run((struct job_setup){.prefetch = 1, .optim = optims[o]});
-    for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
-      struct job_setup setup = setups[s];
-      setup.optim = optims[o];
-      struct job_record got = run(setup);
-      job_assert_same(&got, &want);
-      job_record_free(&got);
-    }
+  static const char *const optims[] = {"lion", "sgd", "muon"},
+                           *const setups[] = {"no_shard", "shard_optim prefetch=2 micros=3",
+                                              "shard_grad_op prefetch=1 threads=3",
+                                              "hybrid_shard group=1", "prefetch=1 keep_working"};
+  for (int o = 0; o < 3; o++) {
+    struct job_record want = job_run(job_comm, "prefetch=1 optim=%s", optims[o]);
+    for (int s = 0; s < 5; s++)
+      job_same(&want, "%s optim=%s", setups[s], optims[o]);
     assert_true(want.loss[1] != reference.loss[1]);
     job_record_free(&want);
   }
 }
 
 /* Groups of a power of two are subtrees of the sum over all; so are groups of one. */
-static void hybrid_groups(void **state)
+TEST(hybrid_groups)
 {
-  (void)state;
-  for (int group = 1; group <= comm_ranks(comm); group *= 2)
-    if (comm_ranks(comm) % group == 0)
-      same_as_reference(
-          &(struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
-}
-
-static void prefetch_depths(void **state)
-{
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 0});
-  same_as_reference(&(struct job_setup){.prefetch = 2});
-  same_as_reference(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 9});
-}
-
-static void units_that_stay_gathered(void **state)
-{
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 1, .gathered = 1});
-  same_as_reference(&(struct job_setup){.prefetch = 0, .gathered = 2, .micros = 3});
-  same_as_reference(&(struct job_setup){.prefetch = 2, .gathered = 4, .recompute_every = 1});
-  same_as_reference(&(struct job_setup){
-      .strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1, .gathered = 3});
-}
-
-static void recompute_choices(void **state)
-{
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 1, .recompute_every = 1});
-  same_as_reference(&(struct job_setup){.prefetch = 0, .recompute_every = 2});
-  same_as_reference(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .recompute_every = 2});
-}
-
-static void accumulation_splits(void **state)
-{
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 1, .micros = 3});
-  same_as_reference(&(struct job_setup){
-      .strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3, .recompute_every = 1});
-  same_as_reference(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .micros = 3});
-}
-
-static void threads_of_the_compute_lane(void **state)
-{
-  (void)state;
-  same_as_reference(&(struct job_setup){.prefetch = 1, .threads = 3});
+  for (int group = 1; group <= comm_ranks(job_comm); group *= 2)
+    if (comm_ranks(job_comm) % group == 0)
+      job_same(&reference, "hybrid_shard group=%d prefetch=1", group);
 }
 
 /* Reducing after each micro-batch changes the order of a sum, the same way for every strategy. */
-static void reducing_every_micro_batch(void **state)
+TEST(reducing_every_micro_batch)
 {
-  (void)state;
-  struct job_record first =
-      run((struct job_setup){.prefetch = 1, .micros = 3, .reduce_every_micro = true});
-  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++) {
-    struct job_record record = run((struct job_setup){
-        .strategy = (enum deck_strategy)strategy, .micros = 3, .reduce_every_micro = true});
-    job_assert_same(&record, &first);
-    job_record_free(&record);
-  }
-  /* One rank has nothing to reduce. */
-  if (comm_ranks(comm) == 1)
-    job_assert_same(&first, &reference);
-  job_record_free(&first);
+  struct job_record first = job_run(job_comm, "prefetch=1 micros=3 each_micro");
+  for (int s = 0; s < STRATEGIES; s++)
+    job_same(&first, "%s micros=3 each_micro", strategies[s]);
+  if (comm_ranks(job_comm) == 1) /* one rank has nothing to reduce */
+    job_expect(&reference, first);
+  else
+    job_record_free(&first);
 }
 
 /* Steps that are drained in between, and a second executor on the same arenas that goes on where
  * the first one stopped. */
-static void draining_and_going_on(void **state)
+TEST(draining_and_going_on)
 {
-  (void)state;
-  const struct job_setup setup = {.prefetch = 1, .half = half};
   struct job job;
-  struct job_record record = {.n = reference.n};
-  job_open(&job, comm, &setup);
+  job_open(&job, job_comm, "prefetch=1");
   for (int step = 0; step < JOB_STEPS; step++) {
-    struct exec_result result = job_step(&job, step);
-    record.loss[step] = result.loss;
-    record.grad_norm[step] = result.grad_norm;
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
-    if (step == 1) {
-      exec_destroy(job.exec);
-      assert_int_equal(job_create_exec(&job, &setup), STATUS_OK);
-    }
+    (void)job_step(&job, step);
+    must(exec_drain(job.exec));
+    if (step == 1)
+      must(job_create_exec(&job));
   }
-  record.params = job_collect(&job);
-  job_assert_same(&record, &reference);
-  job_record_free(&record);
-  job_close(&job);
+  job_expect(&reference, job_end(&job));
 }
 
 /* An evaluation of the initial parameters is the loss of the first step. */
-static void evaluation(void **state)
+TEST(evaluation)
 {
-  (void)state;
   struct job job;
-  job_open(&job, comm,
-           &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 1, .micros = 3, .half = half});
+  job_open(&job, job_comm, "eval prefetch=1 micros=3");
   struct exec_result result = job_step(&job, 0);
   assert_true(result.loss == reference.loss[0]);
   assert_true(result.loss_sum / (JOB_BATCH * JOB_SEQUENCE) == result.loss);
@@ -216,10 +141,9 @@ static void evaluation(void **state)
 
 /* Tokens of all sequences in one piece of padded rows: another order of additions. Oracle: the
  * reference, within the rounding of fp32 over three steps. */
-static void devices_that_do_not_work_by_sequence(void **state)
+TEST(devices_that_do_not_work_by_sequence)
 {
-  (void)state;
-  struct job_record record = run((struct job_setup){.prefetch = 1, .whole = true});
+  struct job_record record = job_run(job_comm, "prefetch=1 whole");
   const double bound = half ? 2e-2 : 1e-5;
   for (int step = 0; step < JOB_STEPS; step++) {
     assert_true(fabs(record.loss[step] - reference.loss[step]) < bound * reference.loss[step]);
@@ -230,41 +154,16 @@ static void devices_that_do_not_work_by_sequence(void **state)
 }
 
 /* In bf16 the loss is another, but not by much. */
-static void bf16_is_near_fp32(void **state)
+TEST(bf16_is_near_fp32)
 {
-  (void)state;
-  struct job_record full = job_run(comm, &(struct job_setup){.prefetch = 1});
+  if (!half)
+    return;
+  struct job_record full = job_run(job_comm, "prefetch=1 bf16=0");
   for (int step = 0; step < JOB_STEPS; step++) {
     assert_true(reference.loss[step] != full.loss[step]);
     assert_true(fabs(reference.loss[step] - full.loss[step]) < 2e-2 * full.loss[step]);
   }
   job_record_free(&full);
-}
-
-/* As job_run(), with gradients that travel in bf16. */
-static struct job_record run_narrow(struct job_setup setup)
-{
-  struct job job;
-  struct job_record record = {0};
-  setup.half = half;
-  setup.codec = "bf16";
-  job_open(&job, comm, &setup);
-  for (int step = 0; step < JOB_STEPS; step++) {
-    struct exec_result result = job_step(&job, step);
-    record.loss[step] = result.loss;
-    record.grad_norm[step] = result.grad_norm;
-  }
-  record.n = job_parameters(&job);
-  record.params = job_collect(&job);
-  job_close(&job);
-  return record;
-}
-
-static void narrow_agrees(const struct job_record *narrow, struct job_setup setup)
-{
-  struct job_record record = run_narrow(setup);
-  job_assert_same(&record, narrow);
-  job_record_free(&record);
 }
 
 /* A rank's part of a gradient is rounded by 2^-9 of itself at most. The roundings of many elements
@@ -279,37 +178,32 @@ static void narrow_is_near(const struct job_record *narrow)
 }
 
 /* Each strategy rounds the same parts, and a group of one rounds nothing. */
-static void gradients_that_travel_in_bf16(void **state)
+TEST(gradients_that_travel_in_bf16)
 {
-  (void)state;
-  const int ranks = comm_ranks(comm);
-  struct job_record narrow = run_narrow((struct job_setup){.prefetch = 1});
-  if (ranks == 1)
-    job_assert_same(&narrow, &reference);
-  else
-    assert_true(narrow.grad_norm[0] != reference.grad_norm[0]);
+  const int ranks = comm_ranks(job_comm);
+  if (half)
+    return;
+  struct job_record narrow = job_run(job_comm, "prefetch=1 codec=bf16");
+  assert_int_equal(narrow.grad_norm[0] == reference.grad_norm[0], ranks == 1);
   narrow_is_near(&narrow);
-  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++)
-    narrow_agrees(&narrow,
-                  (struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
-  narrow_agrees(&narrow, (struct job_setup){.prefetch = 1, .micros = 3});
-  narrow_agrees(&narrow,
-                (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1});
-  narrow_agrees(&narrow, (struct job_setup){
-                             .strategy = STRATEGY_HYBRID_SHARD, .group = ranks, .prefetch = 1});
+  for (int s = 0; s < STRATEGIES; s++)
+    job_same(&narrow, "%s prefetch=1 codec=bf16", strategies[s]);
+  job_same(&narrow, "prefetch=1 codec=bf16 micros=3");
+  job_same(&narrow, "hybrid_shard group=1 prefetch=1 codec=bf16");
+  job_same(&narrow, "hybrid_shard group=%d prefetch=1 codec=bf16", ranks);
+  if (ranks == 1)
+    job_same(&narrow, "prefetch=1");
   job_record_free(&narrow);
   if (ranks != 4)
     return;
-  narrow = run_narrow((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD,
-                                         .group = 2,
-                                         .prefetch = 1}); /* rounds sums of two once more */
-  narrow_is_near(&narrow);
+  narrow = job_run(job_comm, "hybrid_shard group=2 prefetch=1 codec=bf16");
+  narrow_is_near(&narrow); /* rounds sums of two once more */
   job_record_free(&narrow);
 }
 
 FIXTURE(start)
 {
-  reference = run((struct job_setup){.prefetch = 1});
+  reference = job_run(job_comm, "prefetch=1");
   return 0;
 }
 
@@ -321,43 +215,12 @@ FIXTURE(stop)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(training_moves),
-      cmocka_unit_test(two_runs),
-      cmocka_unit_test(steps_that_are_left_alone),
-      cmocka_unit_test(strategies),
-      cmocka_unit_test(other_optimizers),
-      cmocka_unit_test(hybrid_groups),
-      cmocka_unit_test(prefetch_depths),
-      cmocka_unit_test(recompute_choices),
-      cmocka_unit_test(units_that_stay_gathered),
-      cmocka_unit_test(accumulation_splits),
-      cmocka_unit_test(threads_of_the_compute_lane),
-      cmocka_unit_test(gradients_that_travel_in_bf16),
-      cmocka_unit_test(reducing_every_micro_batch),
-      cmocka_unit_test(draining_and_going_on),
-      cmocka_unit_test(evaluation),
-      cmocka_unit_test(devices_that_do_not_work_by_sequence),
-  };
-  const struct CMUnitTest half_tests[] = {
-      cmocka_unit_test(bf16_is_near_fp32),
-      cmocka_unit_test(strategies),
-      cmocka_unit_test(other_optimizers),
-      cmocka_unit_test(hybrid_groups),
-      cmocka_unit_test(recompute_choices),
-      cmocka_unit_test(units_that_stay_gathered),
-      cmocka_unit_test(accumulation_splits),
-      cmocka_unit_test(reducing_every_micro_batch),
-      cmocka_unit_test(evaluation),
-      cmocka_unit_test(draining_and_going_on),
-      cmocka_unit_test(devices_that_do_not_work_by_sequence),
-  };
-  comm = job_start_mpi();
-  if (!comm)
+  if (job_mpi_start(NULL))
     return 1;
-  int failed = cmocka_run_group_tests_name("fp32", tests, start, stop);
+  int failed = test_run(start, stop);
   half = true;
-  failed += cmocka_run_group_tests_name("bf16", half_tests, start, stop);
-  comm_destroy(comm);
+  job_words = "bf16";
+  failed += test_run(start, stop);
+  job_mpi_stop(NULL);
   return failed;
 }

@@ -39,7 +39,7 @@ static struct codec_ops verbatim; /* encodes a gradient as it is */
 static float *copy_of(const float *x, int64_t n)
 {
   float *copy = NULL;
-  assert_int_equal(mem_new(MEM_META, (size_t)n, &copy), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)n, &copy));
   memcpy(copy, x, (size_t)n * sizeof *x);
   return copy;
 }
@@ -128,7 +128,7 @@ static void expect_sum(const struct seen *seen, int local)
   const int ranks = comm_ranks(job_comm), nodes = ranks / local;
   const int64_t begin = comm_rank(job_comm) / local * seen->part;
   float *all = NULL;
-  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)(seen->n * ranks), &all));
   MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
   assert_int_equal(seen->part * nodes, seen->n);
   for (int64_t e = 0; e < seen->part; e++) {
@@ -164,7 +164,7 @@ static void expect_feedback(const struct seen *without, const struct seen *with,
 static void read_residual(const struct job *job, int buffer, char *out)
 {
   const struct plan_buffer *b = &job->plan->buffer[buffer];
-  assert_int_equal(exec_memory_read(&job->memory, job->plan, buffer, 0, b->bytes, out), STATUS_OK);
+  must(exec_memory_read(&job->memory, job->plan, buffer, 0, b->bytes, out));
 }
 
 /* The values that the plan keeps of the last step. */
@@ -174,7 +174,7 @@ static void expect_residual(const struct job *job, int unit, const struct seen *
   const int64_t size = (int64_t)dtype_size(type);
   char *kept = NULL;
   assert_int_equal(job->plan->buffer[job->plan->unit[unit].residual].bytes, seen->n * size);
-  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * size), &kept), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)(seen->n * size), &kept));
   read_residual(job, job->plan->unit[unit].residual, kept);
   for (int64_t e = 0; e < seen->n; e++) {
     float value;
@@ -200,62 +200,46 @@ static int count_encoded(const struct plan *plan)
   return n;
 }
 
-static void run(struct job *job, const struct job_setup *setup, struct log *log)
+static void run(struct job *job, struct log *log, const char *format, ...) JOB_FORMAT(3);
+static void run(struct job *job, struct log *log, const char *format, ...)
 {
+  JOB_TEXT(setup, format);
   *log = (struct log){0};
   now = log;
-  job_open(job, job_comm, setup);
+  job_open(job, job_comm, "%s", setup);
   units = count_encoded(job->plan);
   assert_true(units > 1 && units <= MOST_UNITS);
   for (int step = 0; step < STEPS; step++)
     job_step(job, step);
-  assert_int_equal(exec_drain(job->exec), STATUS_OK);
+  must(exec_drain(job->exec));
 }
 
 /* Nodes have a rank each, or two of four. */
-static const struct job_setup setups[] = {
-    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true},
-    {.strategy = STRATEGY_NO_SHARD, .codec = "spy"},
-    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true},
-    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_HOST},
-    {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_NVME},
-    {.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .codec = "spy", .local_ranks = 1},
+static const char *const setups[] = {
+    "full_shard codec=spy llama",       "no_shard codec=spy",
+    "full_shard codec=spy host bf16",   "full_shard codec=spy residual=host",
+    "no_shard codec=spy residual=nvme", "hybrid_shard group=1 codec=spy local_ranks=1",
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
-static const struct job_setup nodes[] = {
-    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true, .local_ranks = 2},
-    {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .micros = 3, .local_ranks = 2},
-    {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .codec = "spy", .local_ranks = 2},
-    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true, .local_ranks = 2},
+static const char *const nodes[] = {
+    "full_shard codec=spy llama local_ranks=2",
+    "no_shard codec=spy micros=3 local_ranks=2",
+    "hybrid_shard group=2 codec=spy local_ranks=2",
+    "full_shard codec=spy host bf16 local_ranks=2",
 };
+enum { NODES = sizeof nodes / sizeof *nodes };
 
-static void expect_what_messages_lose(const struct job_setup *given, int n)
+/* Those for this number of ranks. */
+static int choose_setups(const char *const **given)
 {
-  static const struct {
-    const char *name;
-    enum dtype type;
-  } feedbacks[] = {{"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}};
-  for (int s = 0; s < n; s++)
-    for (int f = 0; f < 2; f++) {
-      struct job_setup setup = given[s];
-      const int local = setup.local_ranks > 0 ? setup.local_ranks : 1;
-      struct job job = {0};
-      struct log without, with;
-      run(&job, &setup, &without);
-      job_close(&job);
-      setup.feedback = feedbacks[f].name;
-      run(&job, &setup, &with);
-      for (int step = 0; step < STEPS; step++)
-        for (int i = 0; i < units; i++) {
-          expect_sum(&with.of[step][i], local);
-          expect_feedback(&without.of[step][i], &with.of[step][i], step, feedbacks[f].type);
-        }
-      for (int i = 0; i < units; i++)
-        expect_residual(&job, unit_of(job.plan, i), &with.of[STEPS - 1][i], feedbacks[f].type);
-      job_close(&job);
-      log_free(&without);
-      log_free(&with);
-    }
+  const bool four = comm_ranks(job_comm) == 4;
+  *given = four ? nodes : setups;
+  return four ? NODES : SETUPS;
+}
+
+static int local_of(const struct job *job)
+{
+  return job->setup.local_ranks > 0 ? job->setup.local_ranks : 1;
 }
 
 static double square(double x)
@@ -303,75 +287,68 @@ static void expect_same_sums(const struct log *a, const struct log *b)
 /* Every second step is measured: the second of three. */
 TEST(errors_of_messages_are_measured)
 {
-  for (int s = 0; s < SETUPS; s++)
-    for (int feedback = 0; feedback < 2; feedback++) {
-      struct job_setup setup = setups[s];
-      struct job job = {0};
-      struct log without, with;
-      setup.feedback = feedback ? "fp32" : NULL;
-      run(&job, &setup, &without);
-      struct plan_sample none;
-      exec_read_sample(job.exec, unit_of(job.plan, 0), &none);
-      assert_true(exactsum_value(&none.elements) == 0);
-      job_close(&job);
-      setup.sample = 2;
-      run(&job, &setup, &with);
-      for (int i = 0; i < units; i++)
-        expect_sample(&job, unit_of(job.plan, i), &with.of[1][i]);
-      expect_same_sums(&without, &with);
-      job_close(&job);
-      log_free(&without);
-      log_free(&with);
-    }
+  static const char *const feedbacks[] = {"", "feedback=fp32"};
+  for (int way = 0; way < 2 * SETUPS; way++) {
+    struct job job = {0};
+    struct log without, with;
+    struct plan_sample none;
+    run(&job, &without, "%s %s", setups[way / 2], feedbacks[way % 2]);
+    exec_read_sample(job.exec, unit_of(job.plan, 0), &none);
+    assert_true(exactsum_value(&none.elements) == 0);
+    job_close(&job);
+    run(&job, &with, "%s %s sample=2", setups[way / 2], feedbacks[way % 2]);
+    for (int i = 0; i < units; i++)
+      expect_sample(&job, unit_of(job.plan, i), &with.of[1][i]);
+    expect_same_sums(&without, &with);
+    job_close(&job);
+    log_free(&without);
+    log_free(&with);
+  }
 }
 
 TEST(errors_of_messages_come_with_the_next_ones)
 {
-  if (comm_ranks(job_comm) == 4)
-    expect_what_messages_lose(nodes, sizeof nodes / sizeof *nodes);
-  else
-    expect_what_messages_lose(setups, sizeof setups / sizeof *setups);
-}
-
-static float *parameters_after(const struct job_setup *setup, int64_t *n)
-{
-  struct job job = {0};
-  job_open(&job, job_comm, setup);
-  for (int step = 0; step < STEPS; step++)
-    job_step(&job, step);
-  float *parameters = job_collect(&job);
-  *n = job_parameters(&job);
-  job_close(&job);
-  return parameters;
+  static const struct {
+    const char *name;
+    enum dtype type;
+  } feedbacks[] = {{"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}};
+  const char *const *given;
+  const int n = choose_setups(&given);
+  for (int way = 0; way < 2 * n; way++) {
+    const enum dtype type = feedbacks[way % 2].type;
+    struct job job = {0};
+    struct log without, with;
+    run(&job, &without, "%s", given[way / 2]);
+    job_close(&job);
+    run(&job, &with, "%s feedback=%s", given[way / 2], feedbacks[way % 2].name);
+    for (int step = 0; step < STEPS; step++)
+      for (int i = 0; i < units; i++) {
+        expect_sum(&with.of[step][i], local_of(&job));
+        expect_feedback(&without.of[step][i], &with.of[step][i], step, type);
+      }
+    for (int i = 0; i < units; i++)
+      expect_residual(&job, unit_of(job.plan, i), &with.of[STEPS - 1][i], type);
+    job_close(&job);
+    log_free(&without);
+    log_free(&with);
+  }
 }
 
 /* Two pairs of ranks add up as four ranks do. */
 TEST(nodes_change_no_bit_of_what_is_not_lost)
 {
-  static const struct job_setup ways[] = {
-      {.strategy = STRATEGY_FULL_SHARD, .micros = 3, .reduce_every_micro = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .llama = true},
-      {.strategy = STRATEGY_SHARD_OPTIM, .micros = 3},
-      {.strategy = STRATEGY_NO_SHARD, .half = true},
-      {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .micros = 3},
-      {.strategy = STRATEGY_FULL_SHARD, .host = true, .immediate = true, .no_clip = true},
+  static const char *const ways[] = {
+      "full_shard micros=3 each_micro", "shard_grad_op llama",
+      "shard_optim micros=3",           "no_shard bf16",
+      "hybrid_shard group=2 micros=3",  "full_shard host immediate no_clip",
   };
   if (comm_ranks(job_comm) != 4)
     return;
   for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-    struct job_setup setup = ways[w];
-    int64_t n, more;
-    setup.codec = "verbatim";
-    float *all = parameters_after(&setup, &n);
-    setup.local_ranks = 2;
-    for (int feedback = 0; feedback < 2; feedback++) {
-      setup.feedback = feedback ? "fp32" : NULL;
-      float *across = parameters_after(&setup, &more);
-      assert_int_equal(n, more);
-      assert_memory_equal(all, across, (size_t)n * sizeof *all);
-      mem_free(across);
-    }
-    mem_free(all);
+    struct job_record all = job_run(job_comm, "codec=verbatim %s", ways[w]);
+    job_same(&all, "codec=verbatim %s local_ranks=2", ways[w]);
+    job_same(&all, "codec=verbatim %s local_ranks=2 feedback=fp32", ways[w]);
+    job_record_free(&all);
   }
 }
 
@@ -397,7 +374,7 @@ static void expect_scaled_sum(const struct seen *seen, int local, const float *r
   const int ranks = comm_ranks(job_comm), members = ranks / local;
   const int64_t begin = comm_rank(job_comm) / local * seen->part;
   float *all = NULL, largest = 0;
-  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)(seen->n * ranks), &all));
   MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
   const float *x = all + comm_rank(job_comm) % local * seen->n;
   for (int member = 0; member < members; member++)
@@ -416,28 +393,24 @@ static void expect_scaled_sum(const struct seen *seen, int local, const float *r
 
 TEST(one_scale_is_that_of_all_ranks)
 {
-  const bool four = comm_ranks(job_comm) == 4;
-  const struct job_setup *given = four ? nodes : setups;
-  const size_t n = four ? sizeof nodes / sizeof *nodes : sizeof setups / sizeof *setups;
+  static const char *const feedbacks[] = {"", "feedback=fp32"};
+  const char *const *given;
+  const int n = choose_setups(&given);
   spied = &codec_int8_global;
-  for (size_t s = 0; s < n; s++)
-    for (int feedback = 0; feedback < 2; feedback++) {
-      struct job_setup setup = given[s];
-      const int local = setup.local_ranks > 0 ? setup.local_ranks : 1;
-      struct job job = {0};
-      struct log log;
-      setup.feedback = feedback ? "fp32" : NULL;
-      run(&job, &setup, &log);
-      for (int step = 0; step < STEPS; step++)
-        for (int i = 0; i < units; i++) {
-          const int residual = job.plan->unit[unit_of(job.plan, i)].residual;
-          expect_scaled_sum(&log.of[step][i], local,
-                            step < STEPS - 1 || residual < 0 ? NULL
-                                                             : exec_pointer(job.exec, residual));
-        }
-      job_close(&job);
-      log_free(&log);
-    }
+  for (int way = 0; way < 2 * n; way++) {
+    struct job job = {0};
+    struct log log;
+    run(&job, &log, "%s %s", given[way / 2], feedbacks[way % 2]);
+    for (int step = 0; step < STEPS; step++)
+      for (int i = 0; i < units; i++) {
+        const int residual = job.plan->unit[unit_of(job.plan, i)].residual;
+        expect_scaled_sum(&log.of[step][i], local_of(&job),
+                          step < STEPS - 1 || residual < 0 ? NULL
+                                                           : exec_pointer(job.exec, residual));
+      }
+    job_close(&job);
+    log_free(&log);
+  }
   spied = &codec_bf16;
 }
 
@@ -447,9 +420,9 @@ TEST(seeds_differ_and_come_again)
   struct log first, again;
   struct job job = {0};
   const int ranks = comm_ranks(job_comm);
-  run(&job, &setups[0], &first);
+  run(&job, &first, "%s", setups[0]);
   job_close(&job);
-  run(&job, &setups[0], &again);
+  run(&job, &again, "%s", setups[0]);
   job_close(&job);
   uint64_t mine[STEPS * MOST_UNITS], all[4 * STEPS * MOST_UNITS];
   const int n = STEPS * units;
@@ -471,7 +444,7 @@ TEST(seeds_of_a_sum_may_be_one)
   struct log log;
   struct job job = {0};
   traits = CODEC_COMMON_SEED;
-  run(&job, &setups[0], &log);
+  run(&job, &log, "%s", setups[0]);
   traits = 0;
   job_close(&job);
   for (int i = 0; i < STEPS * units; i++) {

@@ -42,19 +42,27 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return status;
 }
 
-/* codec NULL: rank 1 has no tokens for step 2. */
-static int train_until_rank_1_fails(const char *codec)
+static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens,
+                                int32_t *targets)
+{
+  return step == 2 && my_rank == 1 ? status_set(STATUS_INPUT, "no tokens for step 2")
+                                   : job_load(arg, step, micro, tokens, targets);
+}
+
+/* `scene`: "fail": rank 1 has no tokens for step 2. */
+static int train_until_rank_1_fails(const char *scene)
 {
   struct comm *comm = job_start_mpi();
   struct job job;
   struct exec_result result;
   if (!comm)
     return 1;
+  const bool fails = strcmp(scene, "fail") == 0;
   my_rank = comm_rank(comm);
-  struct job_setup setup = {.prefetch = 1, .codec = codec};
-  if (!codec)
-    setup = (struct job_setup){.prefetch = 1, .fail_on_rank = 1, .fail_on_step = 2};
-  job_open(&job, comm, &setup);
+  damages_length = strcmp(scene, "length") == 0;
+  job_open(&job, comm, "prefetch=1 codec=%s", fails ? "none" : "exponent");
+  if (fails)
+    must(job_reopen(&job, &(struct exec_config){.load = load_or_fail, .load_arg = &job}));
   for (int step = 0; step < JOB_STEPS; step++) {
     enum status status = exec_step(job.exec, step, step + 1, 0.01, &result);
     if (status)
@@ -65,35 +73,22 @@ static int train_until_rank_1_fails(const char *codec)
   return 0;
 }
 
+/* Message 1 is the one from rank 1 for rank 0, which is damaged. */
 TEST(the_job_ends_with_the_sentence)
 {
-  const struct again *run = again_run(program, 3, "fail");
-  assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
-  again_says(run, "sluice: rank 1: no tokens for step 2\n");
-}
-
-/* The message from rank 1 for rank 0 is damaged. */
-TEST(a_damaged_message_ends_the_job)
-{
-  const struct again *run = again_run(program, 3, "damage");
-  assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
-  again_says(run, "sluice: rank 0: message 1 of 3 is damaged: its header says -1 elements in");
-}
-
-TEST(a_length_beyond_the_capacity_ends_the_job)
-{
-  const struct again *run = again_run(program, 3, "length");
-  assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
-  again_says(run, "sluice: rank 1: the message for member 0 of a group is damaged: it says that");
+  static const char *const scenes[][2] = {
+      {"fail", "sluice: rank 1: no tokens for step 2\n"},
+      {"damage", "sluice: rank 0: message 1 of 3 is damaged: its header says -1 elements in"},
+      {"length", "sluice: rank 1: the message for member 0 of a group is damaged: it says that"}};
+  for (int s = 0; s < 3; s++) {
+    const struct again *run = again_run(program, 3, scenes[s][0]);
+    assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
+    again_says(run, scenes[s][1]);
+  }
 }
 
 int main(int argc, char **argv)
 {
   program = argv[0];
-  if (argc == 2 && strcmp(argv[1], "fail") == 0)
-    return train_until_rank_1_fails(NULL);
-  damages_length = argc == 2 && strcmp(argv[1], "length") == 0;
-  if (argc == 2)
-    return train_until_rank_1_fails("exponent");
-  return test_run(NULL, NULL);
+  return argc == 2 ? train_until_rank_1_fails(argv[1]) : test_run(NULL, NULL);
 }

@@ -12,88 +12,19 @@
 
 /* ---- what is frozen ---- */
 
-struct choice {
-  bool llama;
-  int n;
-  char pattern[3][32];
-};
-
-static const struct choice choices[] = {
-    {true, 0, {""}},
-    {false, 2, {"*.bias", "*.wpe.weight"}},         /* some of each unit */
-    {true, 2, {"*norm.weight", "*.q_proj.weight"}}, /* likewise, of a fused product too */
-    {false,
-     3,
-     {"*.wte.weight", "*.wpe.weight", "*.h.0.*"}}, /* the lower end; of the root the norm is left */
-    {true, 2, {"model.embed_tokens.*", "model.layers.[01].*"}}, /* the root and two blocks whole */
-    {true, 3, {"lm_head.*", "model.norm.*", "model.layers.2.*"}}, /* the upper end */
-    {true, 2, {"model.embed_tokens.*", "model.layers.*"}},        /* all but the head */
-    {false,
-     3,
-     {"*.wte.weight", "*.wpe.weight",
-      "transformer.h.*"}} /* all but the norm in front of a tied head */
+static const char *const choices[] = {
+    "llama",
+    "frozen=*.bias,*.wpe.weight",                /* some of each unit */
+    "llama frozen=*norm.weight,*.q_proj.weight", /* likewise, of a fused product too */
+    /* the lower end; of the root the norm is left */
+    "frozen=*.wte.weight,*.wpe.weight,*.h.0.*",
+    "llama frozen=model.embed_tokens.*,model.layers.[01].*", /* the root and two blocks whole */
+    "llama frozen=lm_head.*,model.norm.*,model.layers.2.*",  /* the upper end */
+    "llama frozen=model.embed_tokens.*,model.layers.*",      /* all but the head */
+    /* all but the norm in front of a tied head */
+    "frozen=*.wte.weight,*.wpe.weight,transformer.h.*",
 };
 enum { CHOICES = sizeof choices / sizeof choices[0] };
-
-struct patterns {
-  char *item[3];
-};
-
-static struct job_setup setup_of(const struct choice *choice, struct patterns *patterns)
-{
-  for (int i = 0; i < 3; i++)
-    patterns->item[i] = (char *)choice->pattern[i];
-  return (struct job_setup){
-      .prefetch = 1, .llama = choice->llama, .freeze = {.n = choice->n, .item = patterns->item}};
-}
-
-static void expect_same(const struct job_record *reference, struct job_setup setup,
-                        void (*change)(struct job_setup *setup))
-{
-  change(&setup);
-  struct job_record record = job_run(job_comm, &setup);
-  job_assert_same(&record, reference);
-  job_record_free(&record);
-}
-
-static void shard_grad_op(struct job_setup *setup)
-{
-  setup->strategy = STRATEGY_SHARD_GRAD_OP;
-}
-static void shard_optim(struct job_setup *setup)
-{
-  setup->strategy = STRATEGY_SHARD_OPTIM;
-  setup->prefetch = 2;
-}
-static void no_shard(struct job_setup *setup)
-{
-  setup->strategy = STRATEGY_NO_SHARD;
-}
-static void hybrid_of_one(struct job_setup *setup)
-{
-  setup->strategy = STRATEGY_HYBRID_SHARD;
-  setup->group = 1;
-}
-static void hybrid_of_two(struct job_setup *setup)
-{
-  setup->strategy = STRATEGY_HYBRID_SHARD;
-  setup->group = comm_ranks(job_comm) % 2 == 0 ? 2 : comm_ranks(job_comm);
-}
-static void recompute(struct job_setup *setup)
-{
-  setup->recompute_every = 2;
-  setup->prefetch = 0;
-}
-static void micro_batches(struct job_setup *setup)
-{
-  setup->micros = 3;
-}
-static void micro_batches_whole(struct job_setup *setup)
-{
-  setup->micros = 3;
-  setup->strategy = STRATEGY_NO_SHARD;
-  setup->threads = 2;
-}
 
 /* Calls with each parameter's place in what job_collect() returns. */
 typedef void visit_param(const struct job *job, int u, int p, int64_t at, void *arg);
@@ -126,32 +57,29 @@ static void compare_param(const struct job *job, int u, int p, int64_t at, void 
   *(moved ? &c->moved : &c->kept) += 1;
 }
 
-static float *run(const struct job_setup *setup, int steps, float **initial)
+static float *run(const char *setup, int steps, float **initial)
 {
   struct job job;
-  job_open(&job, job_comm, setup);
+  job_open(&job, job_comm, "%s", setup);
   if (initial)
     *initial = job_collect(&job);
   for (int step = 0; step < steps; step++)
     assert_true(job_step(&job, step).finite);
-  float *params = job_collect(&job);
-  job_close(&job);
-  return params;
+  return job_end(&job).params;
 }
 
 TEST(trained_parameters_learn_the_same_and_frozen_ones_stay)
 {
   for (int c = 1; c < CHOICES; c++) {
-    struct patterns patterns;
-    struct job_setup setup = setup_of(&choices[c], &patterns), all = setup;
-    struct comparison comparison = {0};
+    char setup[200];
     float *before;
-    setup.no_clip = all.no_clip = true;
-    all.freeze.n = 0;
-    float *after = run(&setup, 1, &before), *full = run(&all, 1, NULL);
-    comparison = (struct comparison){.before = before, .after = after, .full = full};
+    snprintf(setup, sizeof setup, "prefetch=1 no_clip %s", choices[c]);
+    float *after = run(setup, 1, &before),
+          *full = run(strstr(setup, "llama") ? "prefetch=1 no_clip llama" : "prefetch=1 no_clip", 1,
+                      NULL);
+    struct comparison comparison = {.before = before, .after = after, .full = full};
     struct job job;
-    job_plan(&job, job_comm, &setup);
+    job_plan(&job, job_comm, "%s", setup);
     visit_params(&job, compare_param, &comparison);
     assert_true(comparison.moved > 0 && comparison.kept > 0);
     job_close(&job);
@@ -170,10 +98,10 @@ static void compare_kept(const struct job *job, int u, int p, int64_t at, void *
 }
 
 /* After all steps of the record. */
-static void expect_kept(const struct job_setup *setup, const struct job_record *record)
+static void expect_kept(const char *choice, const struct job_record *record)
 {
   struct job job;
-  job_open(&job, job_comm, setup);
+  job_open(&job, job_comm, "prefetch=1 %s", choice);
   float *before = job_collect(&job);
   visit_params(&job, compare_kept, &(struct comparison){.before = before, .after = record->params});
   mem_free(before);
@@ -183,16 +111,15 @@ static void expect_kept(const struct job_setup *setup, const struct job_record *
 /* Every choice meets half of the changes, and the next choice the others. */
 TEST(strategies_agree)
 {
-  static void (*const changes[])(struct job_setup *) = {
-      shard_grad_op, shard_optim, no_shard,      hybrid_of_one,
-      hybrid_of_two, recompute,   micro_batches, micro_batches_whole};
+  static const char *const changes[] = {
+      "shard_grad_op", "shard_optim prefetch=2", "no_shard", "hybrid_shard group=1",
+      "hybrid_shard",  "recompute=2 prefetch=0", "micros=3", "micros=3 no_shard threads=2"};
+  const int ranks = comm_ranks(job_comm), group = ranks % 2 == 0 ? 2 : ranks;
   for (int c = 0; c < CHOICES; c++) {
-    struct patterns patterns;
-    struct job_setup setup = setup_of(&choices[c], &patterns);
-    struct job_record reference = job_run(job_comm, &setup);
-    expect_kept(&setup, &reference);
+    struct job_record reference = job_run(job_comm, "prefetch=1 %s", choices[c]);
+    expect_kept(choices[c], &reference);
     for (size_t i = (size_t)c % 2; i < sizeof changes / sizeof changes[0]; i += 2)
-      expect_same(&reference, setup, changes[i]);
+      job_same(&reference, "prefetch=1 group=%d %s %s", group, choices[c], changes[i]);
     job_record_free(&reference);
   }
 }
@@ -215,7 +142,7 @@ struct hand {
 static void *room(size_t bytes)
 {
   void *block;
-  assert_int_equal(mem_alloc(MEM_META, bytes, &block), STATUS_OK);
+  must(mem_alloc(MEM_META, bytes, &block));
   return block;
 }
 
@@ -223,9 +150,7 @@ static void hand_create(struct hand *h, const struct job *job)
 {
   const struct model *model = job->model;
   *h = (struct hand){.job = job, .shape = {JOB_BATCH, JOB_SEQUENCE}};
-  assert_int_equal(
-      job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
-      STATUS_OK);
+  must(job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane));
   size_t stream = model_stream_bytes(model, h->shape), most = 0;
   for (int u = 0; u < model->units; u++) {
     h->params[u] = job_initial_unit(job, u);
@@ -278,14 +203,14 @@ static void hand_run(struct hand *h)
                             .token = h->tokens,
                             .x_out = h->x[0],
                             .work = h->work};
-  assert_int_equal(ops->embed(&call), STATUS_OK);
+  must(ops->embed(&call));
   for (int u = 1; u <= JOB_BLOCKS; u++) {
     call.unit = u;
     call.params.flat = h->params[u];
     call.x_in = h->x[u - 1];
     call.x_out = h->x[u];
     call.saved = h->saved[u];
-    assert_int_equal(ops->block_forward(&call), STATUS_OK);
+    must(ops->block_forward(&call));
   }
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
@@ -296,7 +221,7 @@ static void hand_run(struct hand *h)
   call.loss = &loss;
   call.d = h->d;
   call.grads = h->grads[head];
-  assert_int_equal(ops->head_loss(&call), STATUS_OK);
+  must(ops->head_loss(&call));
   call.work_bytes = h->backward_bytes;
   for (int u = JOB_BLOCKS; u >= 1; u--) {
     call.unit = u;
@@ -304,11 +229,11 @@ static void hand_run(struct hand *h)
     call.x_in = h->x[u - 1];
     call.saved = h->saved[u];
     call.grads = h->grads[u];
-    assert_int_equal(ops->block_backward(&call), STATUS_OK);
+    must(ops->block_backward(&call));
   }
   call.token = h->tokens;
   call.grads = h->grads[0];
-  assert_int_equal(ops->embed_backward(&call), STATUS_OK);
+  must(ops->embed_backward(&call));
 }
 
 static int grads_of(const struct plan *plan, int unit)
@@ -324,13 +249,13 @@ TEST(gradients_of_an_untied_model_are_those_by_hand)
   struct comm *alone;
   struct hand hand;
   struct job job;
-  assert_int_equal(comm_create_fake(0, 1, 1, &alone), STATUS_OK);
+  must(comm_create_fake(0, 1, 1, &alone));
   for (int micros = 1; micros <= 3; micros += 2) { /* the cut into micro-batches changes no bit */
-    job_open(&job, alone, &(struct job_setup){.llama = true, .micros = micros});
+    job_open(&job, alone, "llama micros=%d", micros);
     hand_create(&hand, &job);
     hand_run(&hand);
     job_step(&job, 0);
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    must(exec_drain(job.exec));
     for (int u = 0; u < job.model->units; u++) {
       const float *grads = exec_pointer(job.exec, grads_of(job.plan, u));
       assert_memory_equal(grads, hand.grads[u],

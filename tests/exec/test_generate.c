@@ -21,7 +21,7 @@ struct hand {
 static void *room(size_t bytes)
 {
   void *block;
-  assert_int_equal(mem_alloc(MEM_META, bytes, &block), STATUS_OK);
+  must(mem_alloc(MEM_META, bytes, &block));
   return block;
 }
 
@@ -33,9 +33,7 @@ static void hand_create(struct hand *h, const struct job *job)
   const struct model_shape most = {h->B, JOB_SEQUENCE};
   size_t decode = ops->work_bytes(model, &job->device->model, most, WORK_DECODE, 1),
          logits = ops->work_bytes(model, &job->device->model, most, WORK_LOGITS, 1);
-  assert_int_equal(
-      job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
-      STATUS_OK);
+  must(job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane));
   for (int u = 0; u < model->units; u++)
     h->params[u] = job_initial_unit(job, u);
   for (int u = 1; u <= JOB_BLOCKS; u++)
@@ -76,18 +74,18 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
                             .x_out = h->x[0],
                             .logits = h->logits,
                             .work = h->work};
-  assert_int_equal(model->ops->embed(&call), STATUS_OK);
+  must(model->ops->embed(&call));
   for (int u = 1; u <= JOB_BLOCKS; u++) {
     call.unit = u;
     call.cache = &(struct model_cache){h->cache[u], past, CAPACITY};
     call.params.flat = h->params[u];
     call.x_in = h->x[(u - 1) & 1];
     call.x_out = h->x[u & 1];
-    assert_int_equal(model->ops->block_forward(&call), STATUS_OK);
+    must(model->ops->block_forward(&call));
   }
   call.params.flat = h->params[model->head];
   call.x_in = h->x[JOB_BLOCKS & 1];
-  assert_int_equal(model->ops->head_logits(&call), STATUS_OK);
+  must(model->ops->head_logits(&call));
 }
 
 static const struct {
@@ -96,37 +94,23 @@ static const struct {
                {0, 1}, {1, 4}, {5, 2}, {4, 2}}; /* the last goes back over what is there */
 enum { WINDOWS = sizeof windows / sizeof windows[0] };
 
-static void check_generation(const struct job_setup *setup)
-{
-  struct job job;
-  struct hand hand;
-  job_open(&job, job_comm, setup);
-  hand_create(&hand, &job);
-  for (int w = 0; w < WINDOWS; w++) {
-    hand_run(&hand, windows[w].past, windows[w].tokens);
-    const float *logits = job_generate(&job, w, windows[w].past, windows[w].tokens);
-    assert_memory_equal(logits, hand.logits, (size_t)(hand.B * JOB_VOCAB) * sizeof *logits);
-  }
-  hand_destroy(&hand);
-  job_close(&job);
-}
-
 TEST(logits_are_those_by_hand)
 {
-  static char bias[] = "*bias", norm[] = "*norm*", *biases[] = {bias}, *norms[] = {norm};
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1});
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .llama = true});
-  check_generation(&(struct job_setup){
-      .mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_NO_SHARD});
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE,
-                                       .capacity = CAPACITY,
-                                       .prefetch = 2,
-                                       .freeze = {.n = 1, .item = biases}});
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE,
-                                       .capacity = CAPACITY,
-                                       .strategy = STRATEGY_SHARD_OPTIM,
-                                       .llama = true,
-                                       .freeze = {.n = 1, .item = norms}});
+  static const char *const setups[] = {"prefetch=1", "llama", "no_shard", "prefetch=2 frozen=*bias",
+                                       "shard_optim llama frozen=*norm*"};
+  for (int s = 0; s < 5; s++) {
+    struct job job;
+    struct hand hand;
+    job_open(&job, job_comm, "generate capacity=%d %s", CAPACITY, setups[s]);
+    hand_create(&hand, &job);
+    for (int w = 0; w < WINDOWS; w++) {
+      hand_run(&hand, windows[w].past, windows[w].tokens);
+      const float *logits = job_generate(&job, w, windows[w].past, windows[w].tokens);
+      assert_memory_equal(logits, hand.logits, (size_t)(hand.B * JOB_VOCAB) * sizeof *logits);
+    }
+    hand_destroy(&hand);
+    job_close(&job);
+  }
 }
 
 /* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums
@@ -134,11 +118,9 @@ TEST(logits_are_those_by_hand)
 TEST(one_by_one_or_at_once)
 {
   for (int llama = 0; llama < 2; llama++) {
-    const struct job_setup setup = {
-        .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float at_once[JOB_VOCAB];
-    job_open(&job, job_comm, &setup);
+    job_open(&job, job_comm, "generate capacity=%d prefetch=1 llama=%d", CAPACITY, llama);
     memcpy(at_once, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof at_once);
     const float *last = NULL;
     for (int64_t t = 0; t < JOB_SEQUENCE; t++)
@@ -154,15 +136,12 @@ TEST(one_by_one_or_at_once)
 TEST(logits_in_bf16)
 {
   for (int llama = 0; llama < 2; llama++) {
-    struct job_setup setup = {
-        .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float full[JOB_VOCAB];
-    job_open(&job, job_comm, &setup);
+    job_open(&job, job_comm, "generate capacity=%d prefetch=1 llama=%d", CAPACITY, llama);
     memcpy(full, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof full);
     job_close(&job);
-    setup.half = true;
-    job_open(&job, job_comm, &setup);
+    job_open(&job, job_comm, "generate capacity=%d prefetch=1 llama=%d bf16", CAPACITY, llama);
     const float *logits = job_generate(&job, 0, 0, JOB_SEQUENCE);
     for (int i = 0; i < JOB_VOCAB; i++) {
       uint32_t bits;

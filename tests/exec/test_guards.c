@@ -19,35 +19,27 @@ static struct exec_result result;
 
 /* ---- failures ---- */
 
-struct broken_loader {
-  const struct job *job;
-  int64_t step;
-};
+static int64_t broken_step;
 
 static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens,
                                 int32_t *targets)
 {
-  const struct broken_loader *loader = arg;
-  const struct deck_shape *shape = &loader->job->plan->input.shape;
-  if (step == loader->step && micro == 1)
-    return status_set(STATUS_IO, "shard 7 is gone");
-  memset(tokens, 0, (size_t)(shape->micro_batch * shape->sequence) * sizeof *tokens);
-  memset(targets, 0, (size_t)(shape->micro_batch * shape->sequence) * sizeof *targets);
-  return STATUS_OK;
+  return step == broken_step && micro == 1 ? status_set(STATUS_IO, "shard 7 is gone")
+                                           : job_load(arg, step, micro, tokens, targets);
 }
 
-static void open_with(const struct job_setup *setup, exec_load *load, void *arg)
+static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens,
+                                  int32_t *targets)
 {
-  job_plan(&job, comm, setup);
-  must(exec_create(&(struct exec_config){.plan = job.plan,
-                                         .model = job.model,
-                                         .device = job.device,
-                                         .comm = comm,
-                                         .memory = &job.memory,
-                                         .load = load,
-                                         .load_arg = arg,
-                                         .threads = 1},
-                   &job.exec));
+  const enum status status = job_load(arg, step, micro, tokens, targets);
+  tokens[3] = JOB_VOCAB;
+  return status;
+}
+
+static void open_with(exec_load *load, const char *words)
+{
+  job_plan(&job, comm, "%s", words);
+  must(job_reopen(&job, &(struct exec_config){.load = load, .load_arg = &job}));
 }
 
 static void says(enum status status, enum status expected, const char *words)
@@ -59,9 +51,8 @@ static void says(enum status status, enum status expected, const char *words)
 
 TEST(a_failing_load_ends_the_step)
 {
-  result.loss = -1;
-  struct broken_loader loader = {&job, 6};
-  open_with(&(struct job_setup){.micros = 2}, load_or_fail, &loader);
+  broken_step = 6;
+  open_with(load_or_fail, "micros=2");
   must(exec_step(job.exec, 5, 1, 0, &result));
   result.loss = -1;
   says(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO, "shard 7 is gone");
@@ -72,26 +63,17 @@ TEST(a_failing_load_ends_the_step)
   job_close(&job);
 }
 
-static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens,
-                                  int32_t *targets)
-{
-  struct broken_loader loader = {arg, -1};
-  enum status status = load_or_fail(&loader, step, micro, tokens, targets);
-  tokens[3] = JOB_VOCAB;
-  return status;
-}
-
 /* The sentence of a lane's thread reaches the caller. */
 TEST(a_failing_lane_ends_the_step)
 {
-  open_with(&(struct job_setup){0}, load_bad_token, &job);
+  open_with(load_bad_token, " ");
   says(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT, "37");
   job_close(&job);
 }
 
 TEST(steps_count_up_by_one)
 {
-  job_open(&job, comm, &(struct job_setup){0});
+  job_open(&job, comm, " ");
   job_step(&job, 10);
   says(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL, "step 11");
   job_step(&job, 11);
@@ -101,7 +83,7 @@ TEST(steps_count_up_by_one)
 TEST(a_step_is_begun_and_ended_once)
 {
   result.loss = -1;
-  job_open(&job, comm, &(struct job_setup){0});
+  job_open(&job, comm, " ");
   assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
   must(exec_begin(job.exec, 10, 1, 0));
   says(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL, "before step 10 was ended");
@@ -124,20 +106,14 @@ static int find(const struct plan *plan, enum op op, int unit)
   return -1;
 }
 
-static void refuses_with(const struct job_setup *how, void (*corrupt)(struct plan *plan),
-                         const char *sentence)
+static void refuses(const char *setup, void (*corrupt)(struct plan *plan), const char *sentence)
 {
-  job_plan(&job, of_two, how);
+  job_plan(&job, of_two, "%s", setup);
   if (corrupt)
     corrupt(job.plan);
-  must(job_create_exec(&job, how));
+  must(job_create_exec(&job));
   says(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
   job_close(&job);
-}
-
-static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
-{
-  refuses_with(&(struct job_setup){.prefetch = 1}, corrupt, sentence);
 }
 
 static void use_the_window_of_another(struct plan *plan)
@@ -197,30 +173,6 @@ static void use_before_the_second_part(struct plan *plan)
   plan->instr[gather + 1].wait[plan->instr[gather + 1].n_wait++] = (struct plan_wait){forward, 0};
 }
 
-TEST(windows_of_two_parts_hold_both)
-{
-  static char bias[] = "*bias", *biases[] = {bias};
-  struct job_setup setup = {.prefetch = 1, .freeze = {.n = 1, .item = biases}};
-  refuses_with(&setup, NULL, "");
-  refuses_with(&setup, use_the_window_of_another, "params.h.0 belongs to another unit");
-  refuses_with(&setup, release_before_the_use, "trained_window.h.0 has not been gathered");
-  refuses_with(&setup, use_before_the_second_part, "frozen_window.h.0 has not been gathered");
-  refuses_with(&setup, gather_one_part_twice,
-               "trained_window.h.0 lies over one that has not been released");
-  setup.strategy = STRATEGY_SHARD_OPTIM;
-  refuses_with(&setup, NULL, "");
-}
-
-TEST(windows_hold_what_is_used)
-{
-  refuses(NULL, "");
-  refuses(use_the_window_of_another, "FORWARD h.1 m0 (#");
-  refuses(use_the_window_of_another, "params.h.0 belongs to another unit");
-  refuses(gather_into_the_window_of_another, "belongs to another unit");
-  refuses(release_before_the_use, "params.h.0 has not been gathered");
-  refuses(lay_a_window_over_another, "lies over one that has not been released");
-}
-
 /* This rank's part of a window, which a GATHER completes. */
 static void fetch_into_the_window_of_another(struct plan *plan)
 {
@@ -235,18 +187,41 @@ static void fetch_over_the_window_of_another(struct plan *plan)
   add_wait(plan, find(plan, OP_FETCH, 2), find(plan, OP_GATHER, 1));
 }
 
-TEST(windows_are_guarded_where_they_are_fetched)
+TEST(windows_hold_what_is_used)
 {
-  struct job_setup setup = {.prefetch = 1, .host = true};
-  refuses_with(&setup, NULL, "");
-  refuses_with(&setup, fetch_into_the_window_of_another, "FETCH h.1");
-  refuses_with(&setup, fetch_into_the_window_of_another, "mine.h.0 belongs to another unit");
-  refuses_with(&setup, fetch_over_the_window_of_another, "FETCH h.1");
-  refuses_with(&setup, fetch_over_the_window_of_another,
-               "mine.h.1 lies over one that has not been released");
-  setup.params_full = true;
-  refuses_with(&setup, NULL, "");
-  refuses_with(&setup, fetch_into_the_window_of_another, "params.h.0 belongs to another unit");
+#define TWO_PARTS "prefetch=1 frozen=*bias"
+  static const struct {
+    const char *setup;
+    void (*corrupt)(struct plan *plan);
+    const char *sentence;
+  } cases[] = {
+      /* clang-format off */
+      {"prefetch=1", NULL, ""},
+      {"prefetch=1", use_the_window_of_another, "FORWARD h.1 m0 (#"},
+      {"prefetch=1", use_the_window_of_another, "params.h.0 belongs to another unit"},
+      {"prefetch=1", gather_into_the_window_of_another, "belongs to another unit"},
+      {"prefetch=1", release_before_the_use, "params.h.0 has not been gathered"},
+      {"prefetch=1", lay_a_window_over_another, "lies over one that has not been released"},
+      {TWO_PARTS, NULL, ""},
+      {TWO_PARTS, use_the_window_of_another, "params.h.0 belongs to another unit"},
+      {TWO_PARTS, release_before_the_use, "trained_window.h.0 has not been gathered"},
+      {TWO_PARTS, use_before_the_second_part, "frozen_window.h.0 has not been gathered"},
+      {TWO_PARTS, gather_one_part_twice,
+       "trained_window.h.0 lies over one that has not been released"},
+      {TWO_PARTS " shard_optim", NULL, ""},
+      {"prefetch=1 host", NULL, ""},
+      {"prefetch=1 host", fetch_into_the_window_of_another, "FETCH h.1"},
+      {"prefetch=1 host", fetch_into_the_window_of_another, "mine.h.0 belongs to another unit"},
+      {"prefetch=1 host", fetch_over_the_window_of_another, "FETCH h.1"},
+      {"prefetch=1 host", fetch_over_the_window_of_another,
+       "mine.h.1 lies over one that has not been released"},
+      {"prefetch=1 host params_full", NULL, ""},
+      {"prefetch=1 host params_full", fetch_into_the_window_of_another,
+       "params.h.0 belongs to another unit"},
+      /* clang-format on */
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    refuses(cases[c].setup, cases[c].corrupt, cases[c].sentence);
 }
 
 /* ---- memory ---- */
@@ -254,7 +229,7 @@ TEST(windows_are_guarded_where_they_are_fetched)
 TEST(misfit_names_a_cure)
 {
   struct exec_memory memory;
-  job_plan(&job, comm, &(struct job_setup){0});
+  job_plan(&job, comm, " ");
   const struct plan *plans[] = {job.plan};
   int64_t bytes = job.plan->transient_bytes[TIER_DEVICE];
   for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
@@ -262,28 +237,26 @@ TEST(misfit_names_a_cure)
     job.plan->transient_bytes[tier] = INT64_C(1) << 60;
     assert_int_equal(exec_memory_create(job.device, comm, "", plans, 1, &memory), STATUS_MEMORY);
     job.plan->transient_bytes[tier] = fits;
-    assert_non_null(
-        strstr(status_text(), tier == TIER_DEVICE ? "EiB of device memory" : "EiB of host memory"));
-    assert_non_null(strstr(status_text(), "1.00 EiB"));
-    assert_non_null(strstr(status_text(), "shard.strategy"));
-    assert_non_null(strstr(status_text(), "data.micro_batch"));
-    assert_non_null(strstr(status_text(), "tiers.activations"));
+    says(STATUS_MEMORY, STATUS_MEMORY,
+         tier == TIER_DEVICE ? "1.00 EiB of device" : "1.00 EiB of host");
+    says(STATUS_MEMORY, STATUS_MEMORY, "shard.strategy");
+    says(STATUS_MEMORY, STATUS_MEMORY, "data.micro_batch");
+    says(STATUS_MEMORY, STATUS_MEMORY, "tiers.activations");
   }
   job.plan->transient_bytes[TIER_DEVICE] = bytes + 1; /* a plan that the arenas were not made for */
-  assert_int_equal(job_create_exec(&job, &(struct job_setup){0}), STATUS_INTERNAL);
+  assert_int_equal(job_create_exec(&job), STATUS_INTERNAL);
   job.plan->transient_bytes[TIER_DEVICE] = bytes;
   job_close(&job);
 }
 
 TEST(plans_share_their_state)
 {
-  static char bias[] = "*bias", *biases[] = {bias};
   struct job train, eval, other, frozen;
   struct exec_memory memory;
-  job_plan(&train, of_two, &(struct job_setup){.prefetch = 1});
-  job_plan(&eval, of_two, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
-  job_plan(&other, of_two, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
-  job_plan(&frozen, of_two, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
+  job_plan(&train, of_two, "prefetch=1");
+  job_plan(&eval, of_two, "eval prefetch=2");
+  job_plan(&other, of_two, "no_shard");
+  job_plan(&frozen, of_two, "prefetch=1 frozen=*bias");
   const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan},
                     *apart[] = {train.plan, frozen.plan};
   int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes,
@@ -343,7 +316,7 @@ static float *copy_state(size_t of)
 
 TEST(a_step_that_is_not_finite_changes_nothing)
 {
-  job_open(&job, comm, &(struct job_setup){0});
+  job_open(&job, comm, " ");
   job_step(&job, 0);
   must(exec_drain(job.exec));
   float *weight = (float *)exec_pointer(job.exec, job.plan->unit[2].master) +
@@ -372,7 +345,7 @@ TEST(the_update_number_sets_the_bias_correction)
 {
   float moved[2];
   for (int run = 0; run < 2; run++) {
-    job_open(&job, comm, &(struct job_setup){0});
+    job_open(&job, comm, " ");
     const float *weight = (float *)exec_pointer(job.exec, job.plan->unit[1].master) +
                           job.plan->unit[1].layout.offset[3]; /* a bias: it does not decay */
     float before = *weight;
@@ -396,7 +369,7 @@ static void expect_refused_window(int64_t past, int64_t tokens, const char *word
 /* A refused call leaves the executor unchanged. */
 TEST(generation_stays_inside_its_cache)
 {
-  job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE, .capacity = 6});
+  job_open(&job, comm, "generate capacity=6");
   expect_refused_window(0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
   expect_refused_window(0, JOB_SEQUENCE + 1,
                         "a step of 5 tokens was asked of a plan that takes 1 to 4");
@@ -414,7 +387,7 @@ TEST(generation_stays_inside_its_cache)
 TEST(times_are_told_once)
 {
   struct exec_profile profile;
-  job_open(&job, comm, &(struct job_setup){.recompute_every = 1});
+  job_open(&job, comm, "recompute=1");
   result = job_step(&job, 0);
   must(exec_drain(job.exec));
   exec_profile(job.exec, &profile);
@@ -448,16 +421,15 @@ static int end_cpu(int direction)
 TEST(the_compute_lane_keeps_to_its_cores)
 {
   cpu_set_t before, after;
-  const int core = end_cpu(1), nowhere = 8191;
   assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-  job_open(&job, comm, &(struct job_setup){.cores = &core});
+  job_open(&job, comm, "cores=%d", end_cpu(1));
   assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
   assert_true(CPU_EQUAL(&before, &after));
   job_step(&job, 0);
   job_close(&job);
 
-  job_plan(&job, comm, &(struct job_setup){0});
-  says(job_create_exec(&job, &(struct job_setup){.cores = &nowhere}), STATUS_USAGE, "cores");
+  job_plan(&job, comm, "cores=8191");
+  says(job_create_exec(&job), STATUS_USAGE, "cores");
   job_close(&job);
 }
 
@@ -488,23 +460,16 @@ static bool keeps_to(const char *name, int cpu)
 /* A host next to a device, and the disk. */
 TEST(host_lanes_keep_to_their_cores)
 {
-  const int first = end_cpu(1), last = end_cpu(-1), nowhere = 8191;
-  struct job_setup setup = {.prefetch = 1,
-                            .host = true,
-                            .beside = true,
-                            .nvme_state = 1,
-                            .cores = &first,
-                            .io_cores = &last};
-  job_open(&job, comm, &setup);
+  const int first = end_cpu(1), last = end_cpu(-1);
+  job_open(&job, comm, "prefetch=1 host beside nvme_state=1 cores=%d io_cores=%d", first, last);
   job_step(&job, 0);
   assert_true(keeps_to("host", first));
   assert_true(keeps_to("disk", last));
   assert_true(first == last || !keeps_to("h2d", first));
   job_close(&job);
 
-  setup.io_cores = &nowhere;
-  job_plan(&job, comm, &setup);
-  says(job_create_exec(&job, &setup), STATUS_USAGE, "a lane cannot be bound to its cores");
+  job_plan(&job, comm, "prefetch=1 host beside nvme_state=1 io_cores=8191");
+  says(job_create_exec(&job), STATUS_USAGE, "a lane cannot be bound to its cores");
   job_close(&job);
 }
 
@@ -517,12 +482,8 @@ TEST(the_optimizers_workers_have_a_cpu_each)
       name, sizeof name, "%s",
       program_invocation_short_name); /* workers have the name of the thread that started them */
   for (int twice = 0; twice < 2 && cpu[0] != cpu[1]; twice++) {
-    struct job_setup setup = {.prefetch = 1,
-                              .host = true,
-                              .beside = true,
-                              .threads = twice ? 3 : 2,
-                              .cores = (const int[]){cpu[0], cpu[1], cpu[0]}};
-    job_open(&job, comm, &setup);
+    job_open(&job, comm, "prefetch=1 host beside threads=%d cores=%d,%d,%d", twice ? 3 : 2, cpu[0],
+             cpu[1], cpu[0]);
     job_step(&job, 0);
     assert_int_equal(keeps_to("host", cpu[0]), !twice);
     assert_int_equal(keeps_to(name, cpu[1]), !twice);

@@ -8,42 +8,30 @@
 #include "job.h"
 #include "tests/test.h"
 
-static const struct job_setup setups[] = {
-    {.prefetch = 1},
-    {.strategy = STRATEGY_NO_SHARD},
-    {.strategy = STRATEGY_SHARD_OPTIM, .keep_working = true, .half = true},
-    {.prefetch = 1, .optim = OPTIM_lion, .moments = DTYPE_BF16, .stochastic = true},
-    {.prefetch = 1, .optim = OPTIM_sgd},
-    {.prefetch = 1, .optim = OPTIM_muon, .llama = true},
-    {.prefetch = 1, .optim = OPTIM_muon, .half = true},
-    {.prefetch = 1, .host = true, .half = true, .beside = true},
-    {.prefetch = 1, .host = true, .resident = 2, .llama = true},
-    {.prefetch = 1, .host = true, .no_clip = true, .immediate = true, .nvme_state = 1},
-    {.host = true, .params_full = true, .cpu_reduce = true, .one_node = true},
+static const char *const setups[] = {
+    "prefetch=1",
+    "no_shard",
+    "shard_optim keep_working bf16",
+    "prefetch=1 optim=lion moments=bf16 stochastic",
+    "prefetch=1 optim=sgd",
+    "prefetch=1 optim=muon llama",
+    "prefetch=1 optim=muon bf16",
+    "prefetch=1 host bf16 beside",
+    "prefetch=1 host resident=2 llama",
+    "prefetch=1 host no_clip immediate nvme_state=1",
+    "host params_full cpu_reduce one_node",
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
-
-static const double rate = 0.01;
-
-static struct job_record run(int setup, double lr, struct deck_units lr_scale)
-{
-  struct job_setup scaled = setups[setup];
-  scaled.lr = lr;
-  scaled.lr_scale = lr_scale;
-  return job_run(job_comm, &scaled);
-}
 
 TEST(half_of_a_rate_is_half_the_rate)
 {
   for (int s = 0; s < SETUPS; s++) {
-    struct job_record whole = run(s, rate, (struct deck_units){0}),
-                      half = run(s, rate / 2, (struct deck_units){0}),
-                      scaled = run(s, rate, (struct deck_units){1, {{"*", "0.5"}}});
-    job_assert_same(&scaled, &half);
+    struct job_record whole = job_run(job_comm, "%s lr=0.01", setups[s]),
+                      half = job_run(job_comm, "%s lr=0.005", setups[s]);
+    job_same(&half, "%s lr=0.01 lr_scales=*:0.5", setups[s]);
     assert_true(whole.loss[1] != half.loss[1]);
     job_record_free(&whole);
     job_record_free(&half);
-    job_record_free(&scaled);
   }
 }
 
@@ -54,34 +42,32 @@ struct moved {
   int64_t n[JOB_BLOCKS + 2];
 };
 
-static struct moved move(int setup, double lr, struct deck_units lr_scale)
+static struct moved move(const char *setup, int steps, const char *format, ...) JOB_FORMAT(3);
+static struct moved move(const char *setup, int steps, const char *format, ...)
 {
+  JOB_TEXT(rates, format);
   struct job job;
-  struct job_setup scaled = setups[setup];
-  scaled.lr = lr;
-  scaled.lr_scale = lr_scale;
-  job_open(&job, job_comm, &scaled);
+  job_open(&job, job_comm, "%s %s", setup, rates);
   struct moved moved = {.units = job.model->units};
-  if (lr > 0)
+  if (steps > 0)
     (void)job_step(&job, 0);
-  moved.params = job_collect(&job);
   for (int u = 0; u < moved.units; u++)
     for (int p = 0; p < job.model->unit[u].params; p++)
       moved.n[u] += job.model->unit[u].layout.elements[p];
-  job_close(&job);
+  moved.params = job_end(&job).params;
   return moved;
 }
 
 TEST(each_unit_has_its_own)
 {
-  const struct deck_units lr_scale = {3, {{"root", "4"}, {"h.[02]", "1"}, {"h.*", "0.25"}}};
   static const double factor[] = {4, 1, 0.25, 1, 1};
   for (int s = 0; s < SETUPS; s++) {
-    struct moved scaled = move(s, rate, lr_scale), begin = move(s, 0, (struct deck_units){0});
+    struct moved scaled = move(setups[s], 1, "lr=0.01 lr_scales=root:4,h.[02]:1,h.*:0.25"),
+                 begin = move(setups[s], 0, " ");
     const float *mine = scaled.params, *before = begin.params;
     int64_t at = 0;
     for (int u = 0; u < scaled.units; u++) {
-      struct moved alike = move(s, rate * factor[u], (struct deck_units){0});
+      struct moved alike = move(setups[s], 1, "lr=%.17g", 0.01 * factor[u]);
       const size_t bytes = (size_t)scaled.n[u] * sizeof(float);
       assert_memory_equal(mine + at, alike.params + at, bytes);
       assert_memory_not_equal(mine + at, before + at, bytes);

@@ -12,9 +12,9 @@
  * carry it into parameters of about 0.2 and losses of about 4. */
 static const double loss_bound = 1e-6, norm_bound = 1e-5, param_bound = 2e-5;
 
-static void agree_with_one_rank(const struct job_setup *setup, const struct job_record *one)
+static void agree_with_one_rank(const char *setup, const struct job_record *one)
 {
-  struct job_record many = job_run(job_comm, setup);
+  struct job_record many = job_run(job_comm, "%s", setup);
   double worst = 0;
   assert_true(many.loss[0] == one->loss[0]);
   for (int step = 0; step < JOB_STEPS; step++) {
@@ -35,13 +35,10 @@ static void agree_with_one_rank(const struct job_setup *setup, const struct job_
 TEST(ranks_agree_with_one)
 {
   struct comm *alone;
-  assert_int_equal(comm_create_fake(0, 1, 1, &alone), STATUS_OK);
-  struct job_record one = job_run(alone, &(struct job_setup){.prefetch = 1});
-  agree_with_one_rank(&(struct job_setup){.prefetch = 1}, &one);
-  agree_with_one_rank(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP,
-                                          .micros = 3,
-                                          .reduce_every_micro = true},
-                      &one);
+  must(comm_create_fake(0, 1, 1, &alone));
+  struct job_record one = job_run(alone, "prefetch=1");
+  agree_with_one_rank("prefetch=1", &one);
+  agree_with_one_rank("shard_grad_op micros=3 each_micro", &one);
   job_record_free(&one);
   comm_destroy(alone);
 }
@@ -50,7 +47,7 @@ TEST(ranks_agree_with_one)
 TEST(all_ranks_skip_what_one_finds_not_finite)
 {
   struct job job;
-  job_open(&job, job_comm, &(struct job_setup){.prefetch = 1});
+  job_open(&job, job_comm, "prefetch=1");
   if (comm_rank(job_comm) == comm_ranks(job_comm) - 1)
     *(float *)exec_pointer(job.exec, job.plan->unit[1].master) = NAN;
   float *before = job_collect(&job);
@@ -101,10 +98,7 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
 TEST(all_ranks_give_up_memory_that_one_cannot_pin)
 {
   struct job job;
-  job_plan(
-      &job, job_comm,
-      &(struct job_setup){
-          .prefetch = 1, .host = true, .params_full = true, .cpu_reduce = true, .one_node = true});
+  job_plan(&job, job_comm, "prefetch=1 host params_full cpu_reduce one_node");
   struct device_ops ops = *job.device->ops;
   struct device device = *job.device;
   ops.pin = count_pin;

@@ -13,7 +13,6 @@
 
 enum { MOST_UNITS = 8 };
 
-static struct comm *comm;
 static struct device *device;
 static struct lane *lane;
 
@@ -28,10 +27,10 @@ static float rounded(float x, enum dtype type)
 static void through(const struct codec *codec, int64_t n, const float *x, float *out)
 {
   char *message = NULL, *work = NULL;
-  assert_int_equal(mem_new(MEM_META, (size_t)codec->ops->bytes(codec, n), &message), STATUS_OK);
-  assert_int_equal(mem_new(MEM_META, (size_t)codec_work(codec, n, 1) + 1, &work), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)codec->ops->bytes(codec, n), &message));
+  must(mem_new(MEM_META, (size_t)codec_work(codec, n, 1) + 1, &work));
   const struct codec_pass pass = {.lane = lane, .n = n, .parts = 1, .work = work};
-  assert_int_equal(codec->ops->encode(codec, &pass, x, message), STATUS_OK);
+  must(codec->ops->encode(codec, &pass, x, message));
   must(codec->ops->decode(codec, &pass, message, codec->ops->bytes(codec, n), QUANT_SET, DTYPE_F32,
                           out));
   mem_free(message);
@@ -49,7 +48,7 @@ static float *part_of(const struct job *job, int buffer)
   if (buffer < 0)
     return NULL;
   const int64_t n = job->plan->buffer[buffer].elements;
-  assert_int_equal(mem_new(MEM_META, (size_t)n, &part), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)n, &part));
   memcpy(part, exec_pointer(job->exec, buffer), (size_t)n * sizeof *part);
   return part;
 }
@@ -91,7 +90,7 @@ static void renew(const struct job *job, const struct codec *codec, int u, int m
   const enum dtype type = job->device->model.compute;
   const int64_t n = job->plan->buffer[master].elements;
   float *x = part_of(job, master), *sent = NULL;
-  assert_int_equal(mem_new(MEM_META, (size_t)n, &sent), STATUS_OK);
+  must(mem_new(MEM_META, (size_t)n, &sent));
   for (int64_t i = 0; i < n && job->setup.difference; i++)
     x[i] -= part[i];
   through(codec, n, x, sent);
@@ -137,9 +136,8 @@ static void expect_copies(const struct job *job, const struct copies *c)
     const int copy = job->plan->unit[u].copy, mine = job->plan->unit[u].copy_mine;
     if (copy < 0)
       continue;
-    assert_int_equal(comm_check_same(comm, "a copy", exec_pointer(job->exec, copy),
-                                     job->plan->buffer[copy].bytes),
-                     STATUS_OK);
+    must(comm_check_same(job_comm, "a copy", exec_pointer(job->exec, copy),
+                         job->plan->buffer[copy].bytes));
     for (int64_t i = 0; mine >= 0 && i < job->plan->buffer[mine].elements; i++) {
       float value;
       dtype_convert(&value, DTYPE_F32,
@@ -151,22 +149,24 @@ static void expect_copies(const struct job *job, const struct copies *c)
   }
 }
 
-static void compare_with_hand(const struct job_setup *setup)
+/* A setup without codec, and what the codec adds to it. */
+struct coded {
+  const char *plain, *codec;
+};
+
+static void compare_with_hand(const struct coded *setup)
 {
-  struct job_setup without = *setup;
   struct job job, plain;
-  without.weights = NULL;
-  without.difference = false;
-  job_open(&job, comm, setup);
-  job_open(&plain, comm, &without);
+  job_open(&job, job_comm, "%s %s", setup->plain, setup->codec);
+  job_open(&plain, job_comm, "%s", setup->plain);
   struct copies copies = copies_make(&job);
   int64_t changed = 0;
   for (int step = 0; step < JOB_STEPS; step++) {
     follow(&job, &plain, &copies);
     const struct exec_result got = job_step(&job, step), want = job_step(&plain, step);
     assert_true(isfinite(got.loss) && got.loss == want.loss && got.grad_norm == want.grad_norm);
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
-    assert_int_equal(exec_drain(plain.exec), STATUS_OK);
+    must(exec_drain(job.exec));
+    must(exec_drain(plain.exec));
     expect_copies(&job, &copies);
     for (int u = 0; u < job.model->units; u++)
       if (job.plan->unit[u].master >= 0)
@@ -179,100 +179,53 @@ static void compare_with_hand(const struct job_setup *setup)
   job_close(&plain);
 }
 
-static struct option_strings frozen_parts(void)
-{
-  static char pattern[] = "*.1.*", *patterns[] = {pattern};
-  return (struct option_strings){.n = 1, .item = patterns};
-}
-
 TEST(ranks_compute_with_what_messages_say)
 {
-  // clang-format off
-  const struct job_setup setups[] = {
-      {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8"},
-      {.strategy = STRATEGY_FULL_SHARD, .weights = "bf16", .llama = true},
-      {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int4", .half = true,
-       .micros = 3},
-      {.strategy = STRATEGY_FULL_SHARD, .weights = "hadamard_int4", .half = true, .llama = true,
-       .freeze = frozen_parts()},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "e4m3", .micros = 3},
-      {.strategy = STRATEGY_SHARD_OPTIM, .weights = "e5m2", .half = true},
-      {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8", .host = true},
-      {.strategy = STRATEGY_FULL_SHARD, .weights = "int8", .half = true, .host = true,
-       .beside = true, .freeze = frozen_parts()},
+  static const struct coded setups[] = {
+      {"full_shard prefetch=1", "weights=int8"},
+      {"full_shard llama", "weights=bf16"},
+      {"full_shard prefetch=1 bf16 micros=3", "weights=int4"},
+      {"full_shard bf16 llama frozen=*.1.*", "weights=hadamard_int4"},
+      {"shard_grad_op micros=3", "weights=e4m3"},
+      {"shard_optim bf16", "weights=e5m2"},
+      {"full_shard prefetch=1 host", "weights=int8"},
+      {"full_shard bf16 host beside frozen=*.1.*", "weights=int8"},
+      /* copies get what differences say */
+      {"shard_grad_op prefetch=1", "weights=int4 difference"},
+      {"shard_optim bf16", "weights=int8 difference"},
+      {"shard_optim micros=3", "weights=topk difference"},
+      {"shard_grad_op bf16 llama frozen=*.1.*", "weights=topk values=int8 difference"},
+      {"shard_grad_op llama frozen=*.1.*", "weights=onebit difference"},
+      {"shard_optim", "weights=bf16 difference"},
   };
-  // clang-format on
   for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
     compare_with_hand(&setups[s]);
 }
 
-TEST(copies_get_what_differences_say)
+static void expect_same_runs(const char *a, const char *b)
 {
-  // clang-format off
-  const struct job_setup setups[] = {
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .weights = "int4", .difference = true},
-      {.strategy = STRATEGY_SHARD_OPTIM, .weights = "int8", .half = true, .difference = true},
-      {.strategy = STRATEGY_SHARD_OPTIM, .weights = "topk", .micros = 3, .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "topk+int8", .half = true, .llama = true,
-       .freeze = frozen_parts(), .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .weights = "onebit", .llama = true,
-       .freeze = frozen_parts(), .difference = true},
-      {.strategy = STRATEGY_SHARD_OPTIM, .weights = "bf16", .difference = true},
-  };
-  // clang-format on
-  for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
-    compare_with_hand(&setups[s]);
-}
-
-static void expect_same_runs(const struct job_setup *a, const struct job_setup *b)
-{
-  struct job_record first = job_run(comm, a), second = job_run(comm, b);
-  job_assert_same(&first, &second);
+  struct job_record first = job_run(job_comm, "%s", a);
+  job_same(&first, "%s", b);
   job_record_free(&first);
-  job_record_free(&second);
 }
 
 /* Shards are multiples of 256 elements, so that blocks of 256 are cut alike whatever the group.
  * Random bits are the same in all gathers of a step. */
-static void windows_agree(const char *codec, bool half)
-{
-  const struct job_setup full = {.strategy = STRATEGY_FULL_SHARD,
-                                 .weights = codec,
-                                 .half = half,
-                                 .micros = 3,
-                                 .prefetch = 1,
-                                 .reduce_every_micro = true};
-  struct job_setup others[] = {full, full, full};
-  others[0].strategy = STRATEGY_SHARD_GRAD_OP;
-  others[1].strategy = STRATEGY_SHARD_OPTIM;
-  others[2].recompute_every = 1;
-  others[2].prefetch = 0;
-  struct job_record first = job_run(comm, &full);
-  for (int i = 0; i < 3; i++) {
-    struct job_record other = job_run(comm, &others[i]);
-    job_assert_same(&first, &other);
-    job_record_free(&other);
-  }
-  job_record_free(&first);
-}
-
 TEST(strategies_agree)
 {
-  windows_agree("int8", false);
-  windows_agree("hadamard_int4", true);
-  windows_agree("natural", true);
-  windows_agree("qsgd", false);
-  const struct job_setup full = {.strategy = STRATEGY_FULL_SHARD, .weights = "int8"};
-  struct job_setup hybrid = full;
-  hybrid.strategy = STRATEGY_HYBRID_SHARD;
-  hybrid.group = 2;
-  if (comm_ranks(comm) == 4)
-    expect_same_runs(&full, &hybrid);
-  const struct job_setup grads = {
-      .strategy = STRATEGY_SHARD_GRAD_OP, .weights = "int4", .difference = true, .micros = 3};
-  struct job_setup optim = grads;
-  optim.strategy = STRATEGY_SHARD_OPTIM;
-  expect_same_runs(&grads, &optim);
+  static const char *const codecs[] = {"weights=int8", "weights=hadamard_int4 bf16",
+                                       "weights=natural bf16", "weights=qsgd"};
+  for (int c = 0; c < 4; c++) {
+    struct job_record full = job_run(job_comm, "micros=3 prefetch=1 each_micro %s", codecs[c]);
+    job_same(&full, "shard_grad_op micros=3 prefetch=1 each_micro %s", codecs[c]);
+    job_same(&full, "shard_optim micros=3 prefetch=1 each_micro %s", codecs[c]);
+    job_same(&full, "recompute=1 micros=3 each_micro %s", codecs[c]);
+    job_record_free(&full);
+  }
+  if (comm_ranks(job_comm) == 4)
+    expect_same_runs("weights=int8", "hybrid_shard group=2 weights=int8");
+  expect_same_runs("shard_grad_op weights=int4 difference micros=3",
+                   "shard_optim weights=int4 difference micros=3");
 }
 
 static void expect_zeros(const struct job *job, int u, int buffer, struct layout_range range)
@@ -289,25 +242,19 @@ static void expect_zeros(const struct job *job, int u, int buffer, struct layout
  * parameters. */
 TEST(nothing_gathers_between_parameters)
 {
-  // clang-format off
-  const struct job_setup setups[] = {
-      {.strategy = STRATEGY_SHARD_OPTIM, .codec = "onebit", .weights = "onebit",
-       .difference = true},
-      {.strategy = STRATEGY_SHARD_GRAD_OP, .half = true, .micros = 3, .reduce_every_micro = true,
-       .codec = "hadamard_int4", .weights = "hadamard_int4", .freeze = frozen_parts(),
-       .difference = true},
-      {.strategy = STRATEGY_FULL_SHARD, .codec = "signsgd", .weights = "int8", .host = true},
-      {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .codec = "onebit", .weights = "int8"},
+  static const char *const setups[] = {
+      "shard_optim codec=onebit weights=onebit difference",
+      "shard_grad_op bf16 micros=3 each_micro codec=hadamard_int4 weights=hadamard_int4 "
+      "frozen=*.1.* difference",
+      "full_shard codec=signsgd weights=int8 host",
+      "hybrid_shard group=2 codec=onebit weights=int8",
   };
-  // clang-format on
-  for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
+  for (int s = 0; s < (comm_ranks(job_comm) == 4 ? 4 : 3); s++) {
     struct job job;
-    if (setups[s].group == 2 && comm_ranks(comm) != 4)
-      continue;
-    job_open(&job, comm, &setups[s]);
+    job_open(&job, job_comm, "%s", setups[s]);
     for (int step = 0; step < JOB_STEPS; step++)
       job_step(&job, step);
-    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    must(exec_drain(job.exec));
     for (int u = 0; u < job.model->units; u++) {
       if (job.plan->unit[u].master >= 0)
         expect_zeros(&job, u, job.plan->unit[u].master, job.plan->unit[u].owned);
@@ -322,21 +269,12 @@ TEST(nothing_gathers_between_parameters)
 /* Evaluation computes with the masters, which a checkpoint holds. */
 TEST(evaluation_gathers_what_is_kept)
 {
-  for (int way = 0; way < 4; way++) {
-    struct job_setup coded = {.mode = PLAN_EVAL,
-                              .strategy = way / 2 ? STRATEGY_SHARD_OPTIM : STRATEGY_FULL_SHARD,
-                              .weights = "int4",
-                              .half = way % 2,
-                              .difference = way / 2},
-                     plain = coded;
-    plain.weights = NULL;
-    plain.difference = false;
-    expect_same_runs(&coded, &plain);
-    if (way >= 2)
-      continue;
-    coded.host = plain.host = true;
-    expect_same_runs(&coded, &plain);
-  }
+  expect_same_runs("eval", "eval weights=int4");
+  expect_same_runs("eval bf16", "eval bf16 weights=int4");
+  expect_same_runs("eval host", "eval host weights=int4");
+  expect_same_runs("eval host bf16", "eval host bf16 weights=int4");
+  expect_same_runs("eval shard_optim", "eval shard_optim weights=int4 difference");
+  expect_same_runs("eval shard_optim bf16", "eval shard_optim bf16 weights=int4 difference");
 }
 
 /* The losses of a run without codec. A step of int8 is 1/127 of the largest of 256 elements, and of
@@ -345,16 +283,11 @@ TEST(losses_stay_near)
 {
   static const struct {
     const char *codec;
-    bool difference;
     double bound;
-  } cases[] = {{"int8", false, 2e-3}, {"int4", false, 2e-2}, {"int4", true, 2e-3}};
-  const struct job_setup setup = {.strategy = STRATEGY_SHARD_GRAD_OP};
-  struct job_record plain = job_run(comm, &setup);
+  } cases[] = {{"int8", 2e-3}, {"int4", 2e-2}, {"int4 difference", 2e-3}};
+  struct job_record plain = job_run(job_comm, "shard_grad_op");
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    struct job_setup coded = setup;
-    coded.weights = cases[c].codec;
-    coded.difference = cases[c].difference;
-    struct job_record record = job_run(comm, &coded);
+    struct job_record record = job_run(job_comm, "shard_grad_op weights=%s", cases[c].codec);
     bool other = false;
     for (int step = 0; step < JOB_STEPS; step++) {
       if (fabs(record.loss[step] / plain.loss[step] - 1) > cases[c].bound)
@@ -369,8 +302,7 @@ TEST(losses_stay_near)
 
 FIXTURE(start)
 {
-  comm = job_start_mpi();
-  if (!comm || device_create("host", 0, DTYPE_F32, &device))
+  if (job_mpi_start(NULL) || device_create("host", 0, DTYPE_F32, &device))
     return -1;
   return device->ops->lane_create(device, "hand", LANE_ROLE_COMPUTE, 1, &lane) ? -1 : 0;
 }
@@ -379,7 +311,7 @@ FIXTURE(stop)
 {
   device->ops->lane_destroy(lane);
   device_destroy(device);
-  comm_destroy(comm);
+  job_mpi_stop(NULL);
   return 0;
 }
 

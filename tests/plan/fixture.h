@@ -49,6 +49,15 @@ struct point {
   enum optimizer optim;
   int local_ranks;      /* of a node, between which alone messages travel; 0: between all ranks */
   const char *lr_scale; /* factor of h.1's learning rate; NULL: 1 */
+  /* Of jobs that run alone (tests/exec/job.h). */
+  const char *keeps, *frozen, *lr_scales; /* the deck's lists: of what blocks keep, in turn, and of
+                                         patterns of parameters, and of units with their lr_scale */
+  const char *values;                     /* codec of the values that `weights` selects */
+  const char *cores, *io_cores;           /* logical CPUs, with commas; io_cores: one */
+  int threads;                            /* 0: 1 */
+  int64_t capacity;                       /* of a cache */
+  bool llama, whole, stochastic, no_clip, beside, late;
+  double rate, clip, eps, lr;
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free
