@@ -12,7 +12,6 @@ check_PROGRAMS += \
 	tests/device/test_lane \
 	tests/device/test_matmul \
 	tests/device/test_norm \
-	tests/device/test_rmsnorm \
 	tests/device/test_rope \
 	tests/device/test_select \
 	tests/device/test_swiglu
