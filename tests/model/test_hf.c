@@ -45,46 +45,35 @@ static const char *fixture(const char *name, const char *file)
 static struct hf_config read_config(const char *path)
 {
   struct hf_config config = {0};
-  const enum status status = hf_config_read(path, &config);
-  assert_string_equal(status ? status_text() : "", "");
+  must(hf_config_read(path, &config));
   return config;
 }
 
-static int64_t head_width(const struct model_config *model)
+static void add_tokens(char *text, size_t size, const char *what, const struct hf_tokens *tokens)
 {
-  return model->head_width ? model->head_width : model->width / model->heads;
+  append_text(text, size, " %s %s", what, tokens->n == 0 ? "none" : "");
+  for (int i = 0; i < tokens->n; i++)
+    append_text(text, size, "%lld,", (long long)tokens->id[i]);
 }
 
-static void same_config(const struct hf_config *a, const struct hf_config *b)
+/* " arch gpt2 layers 2 ... " */
+static void describe(const struct hf_config *c, char *text, size_t size)
 {
-  assert_string_equal(a->model.arch, b->model.arch);
-  assert_int_equal(a->model.layers, b->model.layers);
-  assert_int_equal(a->model.width, b->model.width);
-  assert_int_equal(a->model.heads, b->model.heads);
-  assert_int_equal(a->model.context, b->model.context);
-  assert_int_equal(a->model.vocab, b->model.vocab);
-  assert_int_equal(a->model.kv_heads, b->model.kv_heads);
-  assert_int_equal(head_width(&a->model), head_width(&b->model));
-  assert_int_equal(a->model.ffn, b->model.ffn);
-  assert_int_equal(a->model.window, b->model.window);
-  assert_int_equal(a->model.window_from, b->model.window_from);
-  assert_int_equal(a->model.tied, b->model.tied);
-  assert_true(a->model.norm_eps == b->model.norm_eps && a->model.init_std == b->model.init_std);
-  assert_true(a->model.rope.theta == b->model.rope.theta &&
-              a->model.rope.factor == b->model.rope.factor);
-  assert_true(a->model.rope.low_freq == b->model.rope.low_freq &&
-              a->model.rope.high_freq == b->model.rope.high_freq);
-  assert_int_equal(a->model.rope.scaling, b->model.rope.scaling);
-  assert_int_equal(a->model.rope.original, b->model.rope.original);
-  assert_int_equal(a->dtype, b->dtype);
-  assert_memory_equal(&a->bos, &b->bos, sizeof a->bos);
-  assert_memory_equal(&a->eos, &b->eos, sizeof a->eos);
+  const struct model_config *m = &c->model;
+  snprintf(text, size,
+           " arch %s layers %lld width %lld heads %lld kv_heads %lld head_width %lld ffn %lld "
+           "context %lld vocab %lld window %lld %lld tied %d norm_eps %g init_std %g dtype %s "
+           "rope %d %g %g %lld %g %g",
+           m->arch, (long long)m->layers, (long long)m->width, (long long)m->heads,
+           (long long)m->kv_heads, (long long)m->head_width, (long long)m->ffn,
+           (long long)m->context, (long long)m->vocab, (long long)m->window,
+           (long long)m->window_from, m->tied, m->norm_eps, m->init_std, dtype_name(c->dtype),
+           m->rope.scaling, m->rope.theta, m->rope.factor, (long long)m->rope.original,
+           m->rope.low_freq, m->rope.high_freq);
+  add_tokens(text, size, "bos", &c->bos);
+  add_tokens(text, size, "eos", &c->eos);
+  append_text(text, size, " ");
 }
-
-#define PLAIN(base)                                                                                \
-  {                                                                                                \
-    .theta = (base)                                                                                \
-  }
 
 static struct hf_config read_changed(const char *name, const char *from, const char *to);
 
@@ -93,12 +82,12 @@ TEST(unknown_keys_and_dropout_are_warned_of)
 {
   char *text = NULL;
   size_t bytes = 0;
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   (void)read_changed(
       "gpt2", NULL,
       "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
-  assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
+  must(log_open_file(NULL));
+  must(file_read_all(log_path, 1 << 20, &text, &bytes));
   const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
              *unknown = strstr(text, "water_level is ignored");
   assert_non_null(dropout);
@@ -110,73 +99,60 @@ TEST(unknown_keys_and_dropout_are_warned_of)
   mem_free(text);
 }
 
-static const struct {
-  const char *name;
-  struct hf_config config;
-  /* clang-format off */
-} models[] = {
-    {"gpt2", {{.arch = "gpt2", .layers = 2, .width = 30, .heads = 3, .context = 40, .vocab = 67,
-       .tied = true, .norm_eps = 1e-5, .init_std = 0.02}, DTYPE_F32, {1, {66}}, {1, {66}}}},
-    {"llama", {{.arch = "llama", .layers = 2, .width = 48, .heads = 6, .context = 64, .vocab = 61,
-       .kv_heads = 2, .head_width = 8, .ffn = 40, .norm_eps = 1e-5, .init_std = 0.02,
-       .rope = PLAIN(10000)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"llama3", {{.arch = "llama", .layers = 2, .width = 32, .heads = 4, .context = 512, .vocab = 61,
-       .kv_heads = 2, .head_width = 16, .ffn = 48, .tied = true, .norm_eps = 1e-5, .init_std = 0.02,
-       .rope = {.theta = 1000, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4,
-                .original = 64}}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"qwen2", {{.arch = "qwen2", .layers = 2, .width = 36, .heads = 3, .context = 128, .vocab = 83,
-       .kv_heads = 1, .ffn = 44, .tied = true, .norm_eps = 1e-6, .init_std = 0.02,
-       .rope = PLAIN(1e6)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"qwen3", {{.arch = "qwen3", .layers = 2, .width = 32, .heads = 4, .context = 128, .vocab = 64,
-       .kv_heads = 2, .head_width = 20, .ffn = 40, .norm_eps = 1e-6, .init_std = 0.02,
-       .rope = PLAIN(1e6)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"mistral", {{.arch = "mistral", .layers = 2, .width = 40, .heads = 5, .context = 64,
-       .vocab = 71, .kv_heads = 1, .head_width = 12, .ffn = 36, .window = 8, .norm_eps = 1e-5,
-       .init_std = 0.02, .rope = PLAIN(10000)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-};
-/* clang-format on */
-enum { MODELS = sizeof models / sizeof *models };
+static void check_config(const char *name, const char *expected)
+{
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "%.*s", (int)strcspn(name, "/"), name);
+  struct hf_config config = read_config(fixture(path, strchr(name, '/') + 1));
+  if (config.model.head_width == 0)
+    config.model.head_width = config.model.width / config.model.heads;
+  describe(&config, text, sizeof text);
+  if (!strstr(text, expected))
+    fail_msg("%s is%s", name, text);
+}
 
 TEST(configurations_of_both_versions_are_read)
 {
-  for (int m = 0; m < MODELS; m++) {
-    const struct hf_config new = read_config(fixture(models[m].name, "config.json")),
-                           old = read_config(fixture(models[m].name, "config.hub.json"));
-    same_config(&new, &models[m].config);
-    same_config(&old, &models[m].config);
-  }
-  assert_int_equal(read_config(fixture("qwen2-bf16", "config.json")).dtype, DTYPE_BF16);
-  assert_int_equal(read_config(fixture("mistral-fp16", "config.json")).dtype, DTYPE_F16);
+  rows_each("tests/model/config.txt", "read", check_config);
 }
+
+static const char *const models[] = {"gpt2", "llama", "llama3", "qwen2", "qwen3", "mistral"};
+enum { MODELS = sizeof models / sizeof *models };
 
 TEST(printed_configurations_read_back)
 {
   for (int m = 0; m < MODELS; m++)
     for (int variant = 0; variant < 4; variant++) {
-      struct hf_config config = models[m].config;
-      char *text = NULL;
+      struct hf_config config = read_config(fixture(models[m], "config.json"));
+      struct model_config *const model = &config.model;
+      char *text = NULL, wanted[1024], found[1024];
+      if (model->head_width == 0 && strcmp(model->arch, "gpt2") != 0)
+        model->head_width = model->width / model->heads;
       if (variant & 1) {
         config.dtype = DTYPE_BF16;
         config.bos = (struct hf_tokens){0};
         config.eos = (struct hf_tokens){3, {5, 6, 7}};
-        config.model.norm_eps = 1.2345678901234567e-6;
+        model->norm_eps = 1.2345678901234567e-6;
       }
-      if (variant & 2 && config.model.rope.theta != 0) {
-        config.model.tied = !config.model.tied;
-        config.model.rope =
-            (struct rope_config){.theta = 5e5, .scaling = ROPE_LINEAR, .factor = 2.5};
-        if (!strcmp(config.model.arch, "qwen3")) {
-          config.model.window = 17;
-          config.model.window_from = 1;
-        }
+      if (variant & 2 && model->rope.theta != 0) {
+        model->tied = !model->tied;
+        model->rope = (struct rope_config){.theta = 5e5, .scaling = ROPE_LINEAR, .factor = 2.5};
+        if (!strcmp(model->arch, "qwen3"))
+          model->window = 17, model->window_from = 1;
       } else if (variant & 2) {
-        config.model.ffn = 77;
+        model->ffn = 77;
       }
-      assert_int_equal(hf_config_print(&config, &text), STATUS_OK);
-      assert_int_equal(file_write_all(config_path, text, strlen(text)), STATUS_OK);
+      must(hf_config_print(&config, &text));
+      must(file_write_all(config_path, text, strlen(text)));
       mem_free(text);
-      const struct hf_config again = read_config(config_path);
-      same_config(&again, &config);
+      struct hf_config again = read_config(config_path);
+      if (again.model.head_width == 0 && strcmp(model->arch, "gpt2") != 0)
+        again.model.head_width = model->width / model->heads;
+      describe(&config, wanted, sizeof wanted);
+      describe(&again, found, sizeof found);
+      assert_string_equal(found, wanted);
+      assert_true(again.model.norm_eps == model->norm_eps &&
+                  again.model.rope.theta == model->rope.theta);
     }
 }
 
@@ -187,13 +163,13 @@ static void put_changed(const char *name, const char *from, const char *to)
 {
   char *text = NULL;
   size_t bytes = 0;
-  assert_int_equal(file_read_all(fixture(name, "config.json"), 1 << 20, &text, &bytes), STATUS_OK);
+  must(file_read_all(fixture(name, "config.json"), 1 << 20, &text, &bytes));
   char *at = strstr(text, from ? from : "{"), *changed = NULL;
   if (!at)
     fail_msg("%s is not in the config.json of %s", from, name);
   changed = from ? mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from))
                  : mem_printf("{%s,%s", to, at + 1);
-  assert_int_equal(file_write_all(config_path, changed, strlen(changed)), STATUS_OK);
+  must(file_write_all(config_path, changed, strlen(changed)));
   mem_free(changed);
   mem_free(text);
 }
@@ -241,25 +217,20 @@ TEST(unsupported_features_are_refused_by_name)
   assert_int_equal(hf_config_read(config_path, &config), STATUS_INPUT);
 }
 
-static void check_taken(const char *row, const char *field)
+static void check_field(const char *given, const char *field)
 {
   char found[1024], wanted[64];
-  put_row(row);
-  const struct hf_config c = read_config(config_path);
-  const struct model_config *m = &c.model;
-  snprintf(found, sizeof found,
-           " arch %s kv_heads %lld window %lld head_width %lld tied %d norm_eps %g width %lld "
-           "context %lld dtype %s ffn %lld rope %d %g %g %lld eos ",
-           m->arch, (long long)m->kv_heads, (long long)m->window, (long long)m->head_width, m->tied,
-           m->norm_eps, (long long)m->width, (long long)m->context, dtype_name(c.dtype),
-           (long long)m->ffn, m->rope.scaling, m->rope.theta, m->rope.factor,
-           (long long)m->rope.original);
-  for (int i = 0; i < c.eos.n; i++)
-    append_text(found, sizeof found, "%lld,", (long long)c.eos.id[i]);
-  append_text(found, sizeof found, "%s", c.eos.n ? " " : "none ");
+  const struct hf_config config = read_config(config_path);
+  describe(&config, found, sizeof found);
   snprintf(wanted, sizeof wanted, " %s ", field);
   if (!strstr(found, wanted))
-    fail_msg("%s gives%s, not %s", row, found, field);
+    fail_msg("%s gives%s, not %s", given, found, field);
+}
+
+static void check_taken(const char *row, const char *field)
+{
+  put_row(row);
+  check_field(row, field);
 }
 
 TEST(defaults_are_those_of_transformers)
@@ -267,34 +238,23 @@ TEST(defaults_are_those_of_transformers)
   rows_each("tests/model/config.txt", "taken", check_taken);
 }
 
+/* `given`: members next to those of a whole model. */
+static void check_window(const char *given, const char *field)
+{
+  char text[512];
+  snprintf(text, sizeof text,
+           "{\"model_type\": \"qwen3\", \"vocab_size\": 9, \"hidden_size\": 8, "
+           "\"intermediate_size\": 8, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+           "\"use_sliding_window\": true, \"sliding_window\": 16, %s}",
+           given);
+  must(file_write_all(config_path, text, strlen(text)));
+  check_field(given, field);
+  check_field(given, "kv_heads 32");
+}
+
 TEST(windows_begin_at_some_block)
 {
-  static const struct {
-    const char *types;
-    int64_t first, window, from;
-  } cases[] = {{"\"full_attention\", \"sliding_attention\"", 28, 16, 1},
-               {"\"sliding_attention\", \"sliding_attention\"", 28, 16, 0},
-               {"\"full_attention\", \"full_attention\"", 0, 0, 0},
-               {NULL, 28, 0, 0},
-               {NULL, 1, 16, 1},
-               {NULL, 0, 16, 0},
-               {NULL, 2, 0, 0}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char text[512];
-    snprintf(
-        text, sizeof text,
-        "{\"model_type\": \"qwen3\", \"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": "
-        "8, \"num_hidden_layers\": 2, "
-        "\"num_attention_heads\": 2, "
-        "\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": %lld%s%s%s}",
-        (long long)cases[i].first, cases[i].types ? ", \"layer_types\": [" : "",
-        cases[i].types ? cases[i].types : "", cases[i].types ? "]" : "");
-    assert_int_equal(file_write_all(config_path, text, strlen(text)), STATUS_OK);
-    const struct hf_config c = read_config(config_path);
-    assert_int_equal(c.model.window, cases[i].window);
-    assert_int_equal(c.model.window_from, cases[i].from);
-    assert_int_equal(c.model.kv_heads, 32);
-  }
+  rows_each("tests/model/config.txt", "windows", check_window);
 }
 
 TEST(configurations_of_other_programs_give_no_warning)
@@ -302,13 +262,13 @@ TEST(configurations_of_other_programs_give_no_warning)
   char *text = NULL;
   size_t bytes = 0;
   unlink(log_path);
-  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  must(log_open_file(log_path));
   for (int m = 0; m < MODELS; m++) {
-    (void)read_config(fixture(models[m].name, "config.json"));
-    (void)read_config(fixture(models[m].name, "config.hub.json"));
+    (void)read_config(fixture(models[m], "config.json"));
+    (void)read_config(fixture(models[m], "config.hub.json"));
   }
-  assert_int_equal(log_open_file(NULL), STATUS_OK);
-  assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
+  must(log_open_file(NULL));
+  must(file_read_all(log_path, 1 << 20, &text, &bytes));
   assert_null(strstr(text, "is ignored"));
   mem_free(text);
 }
@@ -336,9 +296,8 @@ TEST(every_tensor_of_a_file_is_a_parameter_or_a_known_extra)
     struct safetensors *file = NULL;
     struct model *model = NULL;
     int64_t parameters = 0, found = 0;
-    const enum status status = model_create(&config.model, &model);
-    assert_string_equal(status ? status_text() : "", "");
-    assert_int_equal(safetensors_open(fixture(names[m], "model.safetensors"), &file), STATUS_OK);
+    must(model_create(&config.model, &model));
+    must(safetensors_open(fixture(names[m], "model.safetensors"), &file));
     for (int u = 0; u < model->units; u++)
       parameters += model->unit[u].params;
     for (int64_t t = 0; t < safetensors_count(file); t++) {
@@ -357,34 +316,23 @@ TEST(every_tensor_of_a_file_is_a_parameter_or_a_known_extra)
   }
 }
 
+static void check_extra(const char *given, const char *expected)
+{
+  static const char *const extras[] = {[HF_EXTRA_BUFFER] = "buffer",
+                                       [HF_EXTRA_TIED_HEAD] = "tied head",
+                                       [HF_EXTRA_UNKNOWN] = "unknown"};
+  char name[64];
+  struct model *model = NULL;
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(given, ":"), given);
+  const struct hf_config config = read_config(fixture(name, "config.json"));
+  must(model_create(&config.model, &model));
+  assert_string_equal(extras[hf_extra(model, strchr(given, ':') + 1)], expected);
+  model_destroy(model);
+}
+
 TEST(extras_are_told_apart)
 {
-  const struct {
-    const char *model, *name;
-    enum hf_extra extra;
-  } cases[] = {
-      {"gpt2", "transformer.h.1.attn.bias", HF_EXTRA_BUFFER},
-      {"gpt2", "h.11.attn.masked_bias", HF_EXTRA_BUFFER},
-      {"gpt2", "h.attn.bias", HF_EXTRA_UNKNOWN},
-      {"gpt2", "h.1.attn.biases", HF_EXTRA_UNKNOWN},
-      {"gpt2", "h.1x.attn.bias", HF_EXTRA_UNKNOWN},
-      {"gpt2", "lm_head.weight", HF_EXTRA_TIED_HEAD},
-      {"gpt2", "layers.0.self_attn.rotary_emb.inv_freq", HF_EXTRA_UNKNOWN},
-      {"llama", "model.layers.0.self_attn.rotary_emb.inv_freq", HF_EXTRA_BUFFER},
-      {"llama", "model.rotary_emb.inv_freq", HF_EXTRA_BUFFER},
-      {"llama", "lm_head.weight", HF_EXTRA_UNKNOWN}, /* untied: a parameter, or too many */
-      {"llama", "h.0.attn.bias", HF_EXTRA_UNKNOWN},
-      {"llama3", "lm_head.weight", HF_EXTRA_TIED_HEAD},
-      {"llama3", "lm_head.bias", HF_EXTRA_UNKNOWN},
-      {"qwen2", "", HF_EXTRA_UNKNOWN},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct hf_config config = read_config(fixture(cases[i].model, "config.json"));
-    struct model *model = NULL;
-    assert_int_equal(model_create(&config.model, &model), STATUS_OK);
-    assert_int_equal(hf_extra(model, cases[i].name), cases[i].extra);
-    model_destroy(model);
-  }
+  rows_each("tests/model/config.txt", "extras", check_extra);
 }
 
 TEST(the_unprintable_is_refused)
