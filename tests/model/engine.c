@@ -32,7 +32,7 @@ static size_t param_bytes(const struct engine *engine, int u)
 {
   const struct layout_unit *layout = &engine->model->unit[u].layout;
   return (size_t)(layout->frozen_used > layout->used ? layout->frozen_used : layout->used) *
-         sizeof(float);
+         dtype_size(engine->model->config.compute);
 }
 
 static size_t grad_bytes(const struct engine *engine, int u)
@@ -48,13 +48,18 @@ float *engine_param(const struct engine *engine, void *const *flat, int u, int p
 static void randomize(struct engine *engine, int u)
 {
   const struct model_unit *unit = &engine->model->unit[u];
+  const size_t size = dtype_size(engine->model->config.compute);
   memset(engine->params[u], 0, param_bytes(engine, u));
   for (int p = 0; p < unit->params; p++) {
     const struct model_param *param = &unit->param[p];
-    float mean = param->init == INIT_ONE ? 1 : 0,
+    const int64_t n = unit->layout.elements[p];
+    float *x = calloc((size_t)n, sizeof *x), mean = param->init == INIT_ONE ? 1 : 0,
           std = param->kind == PARAM_EMBEDDING ? 0.5f : 0.2f;
-    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std,
-                    engine_param(engine, engine->params, u, p));
+    assert_non_null(x);
+    rng_fill_normal(rng_key_make(7, param->name), 0, 0, n, mean, std, x);
+    dtype_convert((char *)engine->params[u] + (size_t)unit->layout.offset[p] * size,
+                  engine->model->config.compute, x, DTYPE_F32, (size_t)n);
+    free(x);
   }
 }
 
@@ -70,7 +75,8 @@ enum status engine_model(const char *keys, int ranks, struct model **out)
              word);
     must(options_assign(deck.set, key));
   }
-  const enum status status = job_model(&deck, DTYPE_F32, ranks, out);
+  const bool half = deck.run.compute == DECK_COMPUTE_BF16 || deck.run.compute == DECK_COMPUTE_FP8;
+  const enum status status = job_model(&deck, half ? DTYPE_BF16 : DTYPE_F32, ranks, out);
   deck_destroy(&deck);
   return status;
 }
@@ -78,7 +84,7 @@ enum status engine_model(const char *keys, int ranks, struct model **out)
 void engine_create_model(struct model *model, int threads, struct engine *out)
 {
   *out = (struct engine){.threads = threads, .model = model};
-  must(device_create("host", 0, DTYPE_F32, &out->device));
+  must(device_create("host", 0, model->config.compute, &out->device));
   must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, threads,
                                      &out->lane));
   out->params = calloc((size_t)out->model->units, sizeof(void *));

@@ -16,7 +16,8 @@ struct engine {
 };
 
 /* A model from keys and values of a deck, packed for `ranks` ranks: "arch=llama layers=2
- * train.freeze=[*.bias]". A key without a section is one of model.*. The deck is not checked. */
+ * train.freeze=[*.bias]". A key without a section is one of model.*. The deck is not checked.
+ * Elements are bf16 with run.compute=bf16 or fp8, else fp32. */
 enum status engine_model(const char *keys, int ranks, struct model **out);
 
 /* A model's engine. Parameters: normal numbers, so that none is zero: norms' weights around 1, the

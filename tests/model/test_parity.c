@@ -250,34 +250,27 @@ static void read_series(const struct fixture *f, const char *key, struct series 
   json_close(&file);
 }
 
-static void update(struct fixture *f, const struct update *op, unsigned exempt, float **m,
-                   float **v)
+/* moments: those of all parameters in turn, the first ones before the second ones. */
+static void update(struct fixture *f, const struct update *op, unsigned exempt, float *moments)
 {
   struct engine *e = &f->engine;
   for (int u = 0; u < e->model->units; u++)
     for (int p = 0; p < e->model->unit[u].params; p++) {
-      const struct layout_unit *layout = &e->model->unit[u].layout;
+      const int64_t n = e->model->unit[u].layout.elements[p];
       struct update mine = *op;
       mine.decay = model_decays(e->model, u, p, exempt) ? op->decay : 0;
-      must(e->device->ops->update(e->lane, layout->elements[p], &mine,
-                                  engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p),
-                                  (void *[]){m[u] + layout->offset[p], v[u] + layout->offset[p]},
-                                  NULL));
+      must(e->device->ops->update(e->lane, n, &mine, engine_param(e, e->params, u, p),
+                                  engine_param(e, e->grads, u, p),
+                                  (void *[]){moments, moments + e->model->parameters}, NULL));
+      moments += n;
     }
 }
 
 static void check_run(struct fixture *f, const char *key, unsigned exempt)
 {
-  const struct model *model = f->engine.model;
   struct series series;
-  float **m = calloc((size_t)model->units, sizeof *m),
-        **v = calloc((size_t)model->units, sizeof *v);
-  assert_true(m && v);
-  for (int u = 0; u < model->units; u++) {
-    m[u] = calloc((size_t)model->unit[u].layout.flat, sizeof(float));
-    v[u] = calloc((size_t)model->unit[u].layout.flat, sizeof(float));
-    assert_true(m[u] && v[u]);
-  }
+  float *moments = calloc(2 * (size_t)f->engine.model->parameters, sizeof *moments);
+  assert_non_null(moments);
   read_series(f, key, &series);
   reload(f);
   for (int64_t i = 0; i <= series.steps; i++) {
@@ -285,14 +278,9 @@ static void check_run(struct fixture *f, const char *key, unsigned exempt)
     assert_within(f, key, fabs(loss - series.loss[i]) / series.loss[i], run_bound);
     series.adamw.bias1 = 1 - pow(series.adamw.beta1, (double)(i + 1));
     series.adamw.bias2 = 1 - pow(series.adamw.beta2, (double)(i + 1));
-    update(f, &series.adamw, exempt, m, v);
+    update(f, &series.adamw, exempt, moments);
   }
-  for (int u = 0; u < model->units; u++) {
-    free(m[u]);
-    free(v[u]);
-  }
-  free(m);
-  free(v);
+  free(moments);
 }
 
 static const char *const names[] = {"gpt2",    "llama", "llama3",       "qwen2",       "qwen3",
