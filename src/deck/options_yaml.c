@@ -68,18 +68,15 @@ static void drop_event(struct reader *reader)
 static enum status check_node(const struct reader *reader)
 {
   const yaml_event_t *event = &reader->event;
-  const bool scalar = event->type == YAML_SCALAR_EVENT,
-             list = event->type == YAML_SEQUENCE_START_EVENT,
-             mapping = event->type == YAML_MAPPING_START_EVENT;
+  const bool holds = event->type == YAML_SCALAR_EVENT || event->type == YAML_SEQUENCE_START_EVENT ||
+                     event->type == YAML_MAPPING_START_EVENT; /* all begin with anchor and tag */
   if (event->type == YAML_ALIAS_EVENT)
     return fail_here(reader, "a deck has no aliases (*name); write the value out, and put a text "
                              "that begins with * in quotes");
-  if ((scalar && event->data.scalar.anchor) || (list && event->data.sequence_start.anchor) ||
-      (mapping && event->data.mapping_start.anchor))
+  if (holds && event->data.scalar.anchor)
     return fail_here(reader, "a deck has no anchors (&name); remove it, and put a text that begins "
                              "with & in quotes");
-  if ((scalar && event->data.scalar.tag) || (list && event->data.sequence_start.tag) ||
-      (mapping && event->data.mapping_start.tag))
+  if (holds && event->data.scalar.tag)
     return fail_here(reader, "a deck has no tags (!name); remove it, and put a text that begins "
                              "with ! in quotes");
   return STATUS_OK;
