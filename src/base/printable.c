@@ -62,11 +62,14 @@ static bool is_continuation(char byte)
 struct character printable_at(const char *text, size_t left)
 {
   const unsigned char lead = (unsigned char)*text;
+  static const uint32_t least[] = {[3] = 0x800, [4] = 0x10000}; /* no longer form than needed */
   const size_t most = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   struct character c = {1, most == 1 ? lead : lead & (0x7fU >> most)};
   while (c.bytes < most && c.bytes < left && is_continuation(text[c.bytes]))
     c.code = c.code << 6 | ((unsigned char)text[c.bytes++] & 0x3f);
-  return c.bytes == most ? c : (struct character){1, lead};
+  const bool surrogate = c.code >= 0xd800 && c.code < 0xe000,
+             whole = c.bytes == most && (most == 1 || (c.code >= least[most] && !surrogate));
+  return whole && c.code <= 0x10ffff ? c : (struct character){1, lead};
 }
 
 /* The lead of a cut character is none of the controls below U+00A0. */

@@ -123,7 +123,8 @@ static enum status take_dashed(const struct command *command, int argc, char **a
   if (!own && !(command->takes_deck && options_has(deck_table, key)))
     return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
-  if (own && own->type == OPTION_BOOL && !(next && options_is_bool(next)))
+  bool truth;
+  if (own && own->type == OPTION_BOOL && !(next && options_parse_bool(next, &truth)))
     value = "true";
   else if (!next)
     return status_set(STATUS_USAGE, "--%s needs a value", key);

@@ -57,20 +57,20 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-    {KEY(STRING, run.dir, "runs/default"), .path = true, .example = "runs/first",
+    {KEY(STRING, run.dir, "runs/default"), .path = true, .example = "runs/first", .unhashed = true,
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
     {INT(run.steps, "100", 1, INT64_C(1) << 32), .unit = "steps", .example = "2000",
-     .text = "Number of optimizer steps to train."},
-    {REAL(run.minutes, "0", 0, 1e7), .unit = "min", .example = "55",
+     .unhashed = true, .text = "Number of optimizer steps to train."},
+    {REAL(run.minutes, "0", 0, 1e7), .unit = "min", .example = "55", .unhashed = true,
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
      "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and 10 s. "
      "SLURM_JOB_END_TIME is a limit as well."},
     {INT(run.seed, "1", 0, INFINITY), .effect = EFFECT_ORDER, .example = "7",
      .text = "Seed of the random numbers. They give the initial weights, the order of the "
      "samples and stochastic rounding."},
-    {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8",
+    {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8", .unhashed = true,
      .text = "Math threads per rank, 0 for all cores of the rank."},
-    {INT(run.warmup, "2", 0, 1e6), .unit = "steps",
+    {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true,
      .text = "Steps after each start that timings leave out. The record of the run in "
      "results.jsonl has the timings."},
     {CHOICE(run.device, "auto", devices),
@@ -95,23 +95,24 @@ const struct option deck_table[] = {
      "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
      "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
      "  tensor  one per operand; from compute capability 8.9 on"},
-    {KEY(STRINGS, run.counters, "[none]"), .example = "[auto]",
+    {KEY(STRINGS, run.counters, "[none]"), .example = "[auto]", .unhashed = true,
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
      "and in the trace.\n"
      "  none  count nothing\n"
      "  auto  count the events that this machine offers\n"
      "  NAME,...  count these events; PAPI names are allowed"},
-    {KEY(BOOL, run.tensorboard, "true"),
+    {KEY(BOOL, run.tensorboard, "true"), .unhashed = true,
      .text = "Write event files for TensorBoard. They are in the run folder."},
-    {REAL(run.peak, "0", 0, 1e9), .unit = "TFLOP/s", .example = "989",
+    {REAL(run.peak, "0", 0, 1e9), .unit = "TFLOP/s", .example = "989", .unhashed = true,
      .text = "Matrix peak of a rank's device, 0 for unknown. With it, the run records its MFU "
      "(model FLOP/s utilization). Give a measured or a published value."},
 
-    {KEY(BOOL, topo.bind, "true"), .text = "Bind threads to cores and memory to NUMA nodes."},
-    {KEY(STRINGS, topo.cores, "[]"), .example = "[0-15, 16-31]",
+    {KEY(BOOL, topo.bind, "true"), .unhashed = true,
+     .text = "Bind threads to cores and memory to NUMA nodes."},
+    {KEY(STRINGS, topo.cores, "[]"), .example = "[0-15, 16-31]", .unhashed = true,
      .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the "
      "rank's GPU."},
-    {INT(topo.controller, "0", 0, 4096), .unit = "cores", .example = "2",
+    {INT(topo.controller, "0", 0, 4096), .unit = "cores", .example = "2", .unhashed = true,
      .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a "
      "GPU, none without a GPU."},
 
@@ -176,7 +177,7 @@ const struct option deck_table[] = {
      "or a pattern with * and ?, as for file names. A deck has quotes around an item that begins "
      "with *."},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
-     .example = "[10, 13]",
+     .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] traces steps 10, 11 and 12, which the log "
      "calls 11, 12 and 13."},
 
@@ -191,7 +192,7 @@ const struct option deck_table[] = {
      .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
-    {KEY(BOOL, data.reorder, "false"),
+    {KEY(BOOL, data.reorder, "false"), .unhashed = true,
      .text = "Allow a resume that changes the order of samples. Other training data, another "
      "data.sequence or another run.seed change it. Some samples are then seen twice, and others "
      "not at all."},
@@ -232,7 +233,7 @@ const struct option deck_table[] = {
      "  auto  nccl between GPUs, mpi between hosts\n"
      "  mpi  MPI\n"
      "  nccl  NCCL, for GPUs only"},
-    {REAL(comm.timeout, "600", 0, 1e6), .unit = "s", .example = "1800",
+    {REAL(comm.timeout, "600", 0, 1e6), .unit = "s", .example = "1800", .unhashed = true,
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
      "step and to a checkpoint. The job ends with the state of every rank."},
 
@@ -255,7 +256,7 @@ const struct option deck_table[] = {
      .example = "100",
      .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
      "Steps that are skipped because they are not finite do not count."},
-    {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50",
+    {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50", .unhashed = true,
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
      "elements of each unit and rank with their decoded values. It does not change the training. "
      "results.jsonl has the errors of each unit."},
@@ -296,7 +297,7 @@ const struct option deck_table[] = {
     {REAL(compress.weights.density, "0", 0, 1), .effect = EFFECT_MATH, .example = "0.05",
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
 
-    {CHOICE(tiers.preset, "none", deck_presets),
+    {CHOICE(tiers.preset, "none", deck_presets), .unhashed = true,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
      "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. Each of "
      "these keys may still be set next to it. On the command line it replaces these keys of the "
@@ -328,15 +329,15 @@ const struct option deck_table[] = {
      "  nvme  recompute, with the input on NVMe\n"
      "  WORD:K  WORD for every K-th block, keep for all others\n"
      "  WORD,WORD  blocks take these words in turn"},
-    {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch",
+    {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch", .unhashed = true,
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
      "allowed for jobs on one node with a local file system."},
-    {CHOICE(tiers.workspace, "fast", workspaces),
+    {CHOICE(tiers.workspace, "fast", workspaces), .unhashed = true,
      .text = "Workspace of cuDNN's attention backward pass.\n"
      "  fast  as much memory as the fastest algorithm needs\n"
      "  tight  less memory while activations fill the GPU, which is slower; no effect on "
      "Sluice's own Hopper kernel"},
-    {CHOICE(tiers.working, "gather", workings),
+    {CHOICE(tiers.working, "gather", workings), .unhashed = true,
      .text = "Whether the optimizer also writes working weights.\n"
      "  gather  no: each gather casts the fp32 masters to the compute type\n"
      "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. Blocks "
@@ -359,7 +360,7 @@ const struct option deck_table[] = {
      .text = "Device-to-host transfer with tiers.optimizer=host.\n"
      "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
      "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
-    {REAL(transfer.rate, "0", 0, 1e6), .unit = "GB/s", .example = "16",
+    {REAL(transfer.rate, "0", 0, 1e6), .unit = "GB/s", .example = "16", .unhashed = true,
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
      "what a slower link does. 0: as fast as memory."},
 
@@ -439,7 +440,7 @@ const struct option deck_table[] = {
      .text = "Checkpoints at multiples of this are never removed. 0: none. It becomes 0 if the "
      "command line sets checkpoint.every=0 and not this key."},
     {KEY(BOOL, checkpoint.at_end, "true"), .text = "Save a checkpoint after the last step."},
-    {KEY(BOOL, checkpoint.background, "true"),
+    {KEY(BOOL, checkpoint.background, "true"), .unhashed = true,
      .text = "Write checkpoints while training goes on. The state is first copied in host "
      "memory. If there is no room for the copy, the steps wait."},
 
@@ -447,7 +448,7 @@ const struct option deck_table[] = {
      .text = "Steps between validations. The last step is validated too. 0: no validation."},
     {INT(eval.batches, "0", 0, INFINITY), .unit = "batches", .example = "20",
      .text = "Batches per validation, 0 for the whole set."},
-    {REAL(eval.target, "0", 0, INFINITY), .example = "25",
+    {REAL(eval.target, "0", 0, INFINITY), .example = "25", .unhashed = true,
      .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
      "the time at which a validation is at or below it."},
     {0},
@@ -1132,15 +1133,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  /* clang-format off */
-  static const char *const except[] = {
-      "run.dir", "run.steps", "run.minutes", "run.threads", "run.counters", "run.warmup",
-      "run.tensorboard", "run.peak", "topo.bind", "topo.cores", "topo.controller", "train.trace",
-      "data.reorder", "comm.timeout", "compress.sample", "transfer.rate", "tiers.nvme",
-      "tiers.preset", "tiers.workspace", "tiers.working", "checkpoint.background", "eval.target",
-      NULL};
-  /* clang-format on */
-  snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
+  snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set));
 }
 
 bool deck_counts(const struct deck *deck)

@@ -273,10 +273,8 @@ bool deck_shards_params(enum deck_strategy strategy);
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 
-/* A hash of the resolved deck as 16 hex digits. out: at least 17 bytes. These keys do not count:
- * run.dir, run.steps, run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace,
- * data.reorder, comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset,
- * tiers.workspace, tiers.working, checkpoint.background, eval.target. */
+/* A hash of the resolved deck as 16 hex digits, without keys that are `unhashed` in the table. out:
+ * at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

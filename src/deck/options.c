@@ -375,7 +375,7 @@ static bool parse_real(const struct option *option, const char *text, double *ou
   return true;
 }
 
-static bool parse_bool(const char *text, bool *out)
+bool options_parse_bool(const char *text, bool *out)
 {
   static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
   for (int i = 0; i < 6; i++)
@@ -384,12 +384,6 @@ static bool parse_bool(const char *text, bool *out)
       return true;
     }
   return false;
-}
-
-bool options_is_bool(const char *text)
-{
-  bool value;
-  return parse_bool(text, &value);
 }
 
 static int find_choice(const struct option *option, const char *text)
@@ -410,23 +404,35 @@ static enum status store_string(char **to, const char *text)
   return STATUS_OK;
 }
 
+static size_t size_of(const struct option *option)
+{
+  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t),
+                                 [OPTION_REAL] = sizeof(double),
+                                 [OPTION_BOOL] = sizeof(bool),
+                                 [OPTION_STRING] = sizeof(char *),
+                                 [OPTION_CHOICE] = sizeof(int),
+                                 [OPTION_REALS] = sizeof(double),
+                                 [OPTION_INTS] = sizeof(struct option_ints),
+                                 [OPTION_STRINGS] = sizeof(struct option_strings)};
+  return sizes[option->type] * (option->type == OPTION_REALS ? (size_t)option->count : 1);
+}
+
 /* Exactly `count` numbers; also none of OPTION_INTS. */
 static enum status store_numbers(const struct option *option, const struct option_given *given,
                                  void *to)
 {
   const bool reals = option->type == OPTION_REALS;
-  struct option_ints ints = {.n = given->n};
-  double *real = to, value;
+  union {
+    struct option_ints ints;
+    double real[OPTION_MOST_NUMBERS];
+  } fresh = {.ints = {.n = given->n}};
   if (given->n != option->count && (reals || given->n != 0))
     return reject(option, given, "");
   for (int i = 0; i < given->n; i++)
-    if (!(reals ? parse_real(option, given->item[i], &value)
-                : parse_int(option, given->item[i], &ints.item[i])))
+    if (!(reals ? parse_real(option, given->item[i], &fresh.real[i])
+                : parse_int(option, given->item[i], &fresh.ints.item[i])))
       return reject(option, given, given->item[i]);
-  for (int i = 0; reals && i < given->n; i++)
-    (void)parse_real(option, given->item[i], &real[i]); /* all were checked before */
-  if (!reals)
-    *(struct option_ints *)to = ints;
+  memcpy(to, &fresh, size_of(option));
   return STATUS_OK;
 }
 
@@ -470,7 +476,7 @@ static enum status store_scalar(const struct option *option, const struct option
   switch (option->type) {
   case OPTION_INT: good = parse_int(option, text, to); break;
   case OPTION_REAL: good = parse_real(option, text, to); break;
-  case OPTION_BOOL: good = parse_bool(text, to); break;
+  case OPTION_BOOL: good = options_parse_bool(text, to); break;
   case OPTION_CHOICE:
     choice = find_choice(option, text);
     good = choice >= 0;
@@ -619,34 +625,15 @@ static enum status store_text(struct option_set *set, int index, const char *whe
   return status;
 }
 
-int options_decode_utf8(const char *text, uint32_t *code)
+bool options_is_utf8(const char *text)
 {
-  const unsigned char *c = (const unsigned char *)text;
-  if (c[0] < 0x80) {
-    *code = c[0];
-    return 1;
+  const char *end = text + strlen(text);
+  for (struct character c; text < end; text += c.bytes) {
+    c = printable_at(text, (size_t)(end - text));
+    if (c.bytes == 1 && c.code >= 0x80)
+      return false;
   }
-  if (c[0] < 0xc2 || c[0] > 0xf4)
-    return 0;
-  int length = c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
-  *code = c[0] & (0x7fu >> length);
-  for (int i = 1; i < length; i++) {
-    if ((c[i] & 0xc0) != 0x80)
-      return 0;
-    *code = *code << 6 | (c[i] & 0x3f);
-  }
-  bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000),
-       surrogate = *code >= 0xd800 && *code < 0xe000;
-  return overlong || surrogate || *code > 0x10ffff ? 0 : length;
-}
-
-static bool is_utf8(const char *text)
-{
-  uint32_t code;
-  int length = 1;
-  for (; *text && length > 0; text += length)
-    length = options_decode_utf8(text, &code);
-  return length > 0;
+  return true;
 }
 
 static enum status set_where(struct option_set *set, int index, const char *where)
@@ -660,7 +647,7 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
   const int index = options_find(set->table, name);
   if (index < 0)
     return options_unknown(set, where, name);
-  if (!is_utf8(value))
+  if (!options_is_utf8(value))
     return status_set(
         STATUS_USAGE,
         "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where,
@@ -687,20 +674,6 @@ enum status options_assign(struct option_set *set, const char *assignment)
 
 /* --- the set ------------------------------------------------------------- */
 
-static void clear_field(const struct option *option, void *to)
-{
-  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t),
-                                 [OPTION_REAL] = sizeof(double),
-                                 [OPTION_BOOL] = sizeof(bool),
-                                 [OPTION_STRING] = sizeof(char *),
-                                 [OPTION_CHOICE] = sizeof(int),
-                                 [OPTION_INTS] = sizeof(struct option_ints),
-                                 [OPTION_STRINGS] = sizeof(struct option_strings)};
-  memset(to, 0,
-         option->type == OPTION_REALS ? (size_t)option->count * sizeof(double)
-                                      : sizes[option->type]);
-}
-
 static enum status set_default(struct option_set *set, int index)
 {
   const struct option *option = &set->table[index];
@@ -715,7 +688,7 @@ enum status options_create(const struct option *table, void *values, struct opti
   int n = 0;
   struct option_set *set = NULL;
   for (; table[n].name; n++)
-    clear_field(&table[n], (char *)values + table[n].offset);
+    memset((char *)values + table[n].offset, 0, size_of(&table[n]));
   enum status status =
       mem_alloc(MEM_META, sizeof(struct option_set) + (size_t)n * sizeof(struct option_origin),
                 (void **)&set);
@@ -751,7 +724,7 @@ void options_destroy(struct option_set *set)
       mem_free(*(char **)field(set, option));
     if (option->type == OPTION_STRINGS)
       free_strings(field(set, option));
-    clear_field(option, field(set, option));
+    memset(field(set, option), 0, size_of(option));
   }
   mem_free(set);
 }
@@ -838,42 +811,24 @@ static uint64_t hash_string(uint64_t hash, const char *text)
 
 static uint64_t hash_value(uint64_t hash, const struct option *option, const void *from)
 {
-  const struct option_ints *ints;
-  const struct option_strings *strings;
-  switch (option->type) {
-  case OPTION_INT: return hash_bytes(hash, from, sizeof(int64_t));
-  case OPTION_REAL: return hash_bytes(hash, from, sizeof(double));
-  case OPTION_BOOL: return hash_bytes(hash, from, sizeof(bool));
-  case OPTION_STRING: return hash_string(hash, *(char *const *)from);
-  case OPTION_CHOICE: /* by name: an index may change from version to version */
+  const struct option_strings *strings = from;
+  if (option->type == OPTION_STRING)
+    return hash_string(hash, *(char *const *)from);
+  if (option->type == OPTION_CHOICE) /* by name: an index may change from version to version */
     return hash_string(hash, option->choices[*(const int *)from]);
-  case OPTION_REALS: return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
-  case OPTION_INTS:
-    ints = from;
-    return hash_bytes(hash_bytes(hash, &ints->n, sizeof ints->n), ints->item,
-                      (size_t)ints->n * sizeof *ints->item);
-  case OPTION_STRINGS:
-    strings = from;
-    hash = hash_bytes(hash, &strings->n, sizeof strings->n);
-    for (int i = 0; i < strings->n; i++)
-      hash = hash_string(hash, strings->item[i]);
-  }
+  if (option->type != OPTION_STRINGS)
+    return hash_bytes(hash, from, size_of(option));
+  hash = hash_bytes(hash, &strings->n, sizeof strings->n);
+  for (int i = 0; i < strings->n; i++)
+    hash = hash_string(hash, strings->item[i]);
   return hash;
 }
 
-static bool is_among(const char *name, const char *const *names)
-{
-  for (; names && *names; names++)
-    if (strcmp(name, *names) == 0)
-      return true;
-  return false;
-}
-
-uint64_t options_hash(const struct option_set *set, const char *const *except)
+uint64_t options_hash(const struct option_set *set)
 {
   uint64_t hash = HASH_START;
   for (const struct option *option = set->table; option->name; option++)
-    if (!is_among(option->name, except))
+    if (!option->unhashed)
       hash = hash_value(hash_string(hash, option->name), option, field(set, option));
   return hash;
 }

@@ -26,10 +26,9 @@ enum option_type {
                     there are any */
 };
 
-enum { OPTION_MOST_INTS = 2 };
+enum { OPTION_MOST_NUMBERS = 2 };
 struct option_ints {
-  int n;
-  int64_t item[OPTION_MOST_INTS];
+  int64_t n, item[OPTION_MOST_NUMBERS];
 };
 struct option_strings {
   int n;
@@ -47,13 +46,14 @@ struct option {
   const char
       *value; /* default, as a user would write it; NULL: required; "" for an absent string */
   double least, most;         /* inclusive range of numbers; both 0: any */
-  int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
+  int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_NUMBERS) */
   const char *const *choices; /* NULL-terminated */
   const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
   const char *text; /* for help and man pages (base/prose.h): a paragraph that begins with a short
                        sentence, and an optional list of the choices */
   const char *example; /* a value for help; NULL: see options_print_example() */
   bool rare;           /* left out of -h */
+  bool unhashed;       /* left out of options_hash() */
   bool path;  /* OPTION_STRING, OPTION_STRINGS: of files or folders. ~, $NAME, *, quotes and blanks
                  at an end are refused, because no shell replaces them here */
   int effect; /* class of a value's effect, defined by the table; 0: none */
@@ -96,8 +96,8 @@ bool options_parse_real(const char *text, double *out);
  * of 1024). With `bytes`, a B may follow. False: any other text. */
 bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);
 
-/* Whether a text is a value of OPTION_BOOL. */
-bool options_is_bool(const char *text);
+/* A value of OPTION_BOOL. false: anything else. */
+bool options_parse_bool(const char *text, bool *out);
 
 /* Required options that were never set: STATUS_USAGE naming the first. */
 enum status options_check_required(const struct option_set *set);
@@ -131,9 +131,8 @@ void options_suggest(const struct option *table, const struct option_alias *alia
  * user meant. */
 int options_distance(const char *a, const char *b);
 
-/* A 64-bit hash of the values of all options except those in `except` (NULL-terminated, or NULL).
- * The same in every run and on every machine. */
-uint64_t options_hash(const struct option_set *set, const char *const *except);
+/* A 64-bit hash of the values. The same in every run and on every machine. */
+uint64_t options_hash(const struct option_set *set);
 
 /* The resolved values as YAML that options_read_text reads back to the same values, bit for bit.
  * *out is owned by the caller (mem_free). */

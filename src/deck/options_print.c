@@ -1,7 +1,6 @@
 /* Prints options as help, and values so that the parser reads them back exactly. */
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,28 +10,15 @@
 #include "deck/options_set.h"
 
 struct text {
+  FILE *to;
   char *data;
-  size_t used;
-  int64_t room;
-  enum status status; /* the first failure; nothing is added after it */
+  size_t size;
+  enum status status;
 };
-
-static void add_bytes(struct text *text, const char *bytes, size_t n)
-{
-  if (text->status)
-    return;
-  const size_t need = text->used + n + 64; /* most values fit without growing */
-  text->status = mem_grow(MEM_META, (void **)&text->data, &text->room, (int64_t)need, 1);
-  if (text->status)
-    return;
-  memcpy(text->data + text->used, bytes, n);
-  text->used += n;
-  text->data[text->used] = '\0';
-}
 
 static void add(struct text *text, const char *piece)
 {
-  add_bytes(text, piece, strlen(piece));
+  fputs(piece, text->to);
 }
 
 /* "6e+02" becomes 600, and "1e-05" becomes 1e-5. A number with many zeros keeps its exponent:
@@ -80,53 +66,39 @@ static bool needs_code(uint32_t code)
   return printable_is_control(code) || code == 0xfeff || code == 0xfffe || code == 0xffff;
 }
 
-static void add_character(struct text *text, const char *bytes, int length, uint32_t code)
-{
-  char escape[16];
-  if (code == '"' || code == '\\')
-    add(text, "\\");
-  if (!needs_code(code)) {
-    add_bytes(text, bytes, (size_t)length);
-    return;
-  }
-  snprintf(escape, sizeof escape, "\\u%04x", code);
-  add(text, escape);
-}
-
 static void add_string(struct text *text, const char *string)
 {
   if (is_plain(string)) {
     add(text, string);
     return;
   }
+  if (!options_is_utf8(string))
+    text->status =
+        status_set(STATUS_INTERNAL, "a text that is not UTF-8 got into the options: '%s'", string);
   add(text, "\"");
-  uint32_t code;
-  for (int length; *string; string += length) {
-    length = options_decode_utf8(string, &code);
-    if (length == 0) {
-      text->status = status_set(STATUS_INTERNAL,
-                                "a text that is not UTF-8 got into the options: '%s'", string);
-      return;
-    }
-    add_character(text, string, length, code);
+  for (struct character c; *string; string += c.bytes) {
+    c = printable_at(string, strlen(string));
+    if (needs_code(c.code))
+      fprintf(text->to, "\\u%04x", c.code);
+    else
+      fprintf(text->to, "%s%.*s", c.code == '"' || c.code == '\\' ? "\\" : "", (int)c.bytes,
+              string);
   }
   add(text, "\"");
 }
 
 static void add_int(struct text *text, int64_t x)
 {
-  char digits[32];
-  snprintf(digits, sizeof digits, "%lld", (long long)x);
-  add(text, digits);
+  fprintf(text->to, "%lld", (long long)x);
 }
 
 static void add_list(struct text *text, const struct option *option, const void *from)
 {
   const struct option_ints *ints = from;
   const struct option_strings *strings = from;
-  const int n = option->type == OPTION_REALS  ? option->count
-                : option->type == OPTION_INTS ? ints->n
-                                              : strings->n;
+  const int64_t n = option->type == OPTION_REALS  ? option->count
+                    : option->type == OPTION_INTS ? ints->n
+                                                  : strings->n;
   add(text, "[");
   for (int i = 0; i < n; i++) {
     add(text, i ? ", " : "");
@@ -154,31 +126,36 @@ static void add_value(struct text *text, const struct option *option, const void
   }
 }
 
+static enum status start(struct text *text)
+{
+  *text = (struct text){0};
+  text->to = open_memstream(&text->data, &text->size);
+  return text->to ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for the text of options");
+}
+
 static enum status finish(struct text *text, char **out)
 {
-  if (text->status)
-    mem_free(text->data);
-  else
-    *out = text->data;
+  if (fclose(text->to) && !text->status)
+    text->status = status_set(STATUS_MEMORY, "no memory for the text of options");
+  if (!text->status) {
+    *out = mem_strdup(text->data);
+    text->status = *out ? STATUS_OK : STATUS_MEMORY;
+  }
+  free(text->data);
   return text->status;
 }
 
 enum status options_print_value(const struct option *option, const void *values, char **out)
 {
   const void *from = (const char *)values + option->offset;
-  struct text text = {0};
-  add(&text, "");
+  struct text text;
+  if (start(&text))
+    return STATUS_MEMORY;
   if (option->type == OPTION_STRING)
     add(&text, *(char *const *)from);
   else
     add_value(&text, option, from);
   return finish(&text, out);
-}
-
-static void add_indent(struct text *text, int level)
-{
-  for (int i = 0; i < level; i++)
-    add(text, "  ");
 }
 
 /* Prints the key, after the names of sections that the option before it is not in. */
@@ -189,21 +166,18 @@ static void add_key(struct text *text, const char *name, const char *before)
   for (const char *dot; (dot = strchr(part, '.')); part = dot + 1, level++) {
     if (strncmp(name, before, (size_t)(dot + 1 - name)) == 0)
       continue;
-    add_indent(text, level);
-    add_bytes(text, part, (size_t)(dot - part));
-    add(text, ":\n");
+    fprintf(text->to, "%*s%.*s:\n", 2 * level, "", (int)(dot - part), part);
   }
-  add_indent(text, level);
-  add(text, part);
+  fprintf(text->to, "%*s%s: ", 2 * level, "", part);
 }
 
 enum status options_print_yaml(const struct option_set *set, char **out)
 {
-  struct text text = {0};
-  add(&text, "");
+  struct text text;
+  if (start(&text))
+    return STATUS_MEMORY;
   for (const struct option *option = set->table; option->name; option++) {
     add_key(&text, option->name, option == set->table ? "" : option[-1].name);
-    add(&text, ": ");
     add_value(&text, option, (const char *)set->values + option->offset);
     add(&text, "\n");
   }

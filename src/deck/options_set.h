@@ -61,7 +61,6 @@ bool options_is_size(const struct option *option);
  * Returns the bytes that are left of `bytes`. */
 size_t options_clean(char *text, size_t bytes, bool quotes);
 
-/* The code point at `text` (zero-terminated) and its length in bytes; 0: not UTF-8. */
-int options_decode_utf8(const char *text, uint32_t *code);
+bool options_is_utf8(const char *text);
 
 #endif

@@ -395,7 +395,7 @@ TEST(test_table)
     assert_int_equal(option->type == OPTION_CHOICE,
                      option->choices && option->type != OPTION_STRINGS);
     assert_true(option->type != OPTION_INTS ||
-                (option->count > 0 && option->count <= OPTION_MOST_INTS));
+                (option->count > 0 && option->count <= OPTION_MOST_NUMBERS));
     size_t section = strcspn(option->name, ".");
     bool left = false;
     for (const struct option *later = option + 1; later->name; later++) {
