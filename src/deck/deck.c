@@ -18,42 +18,23 @@
 #define INT(field, value, from, to) KEY(INT, field, value), .least = from, .most = to
 #define ROPE(type, field, value) "model.rope_" #field, OPTION_##type, AT(model.rope.field), value
 #define REAL(field, value, from, to) KEY(REAL, field, value), .least = from, .most = to
+#define LIST(...) (const char *const[]){__VA_ARGS__, NULL}
 #define CHOICE(field, value, list) KEY(CHOICE, field, value), .choices = list
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
                                          "no_shard",   "hybrid_shard",  NULL};
-static const char *const reduces[] = {"auto", "micro", "step", NULL};
 static const char *const tiers[] = {"device", "host", NULL};
-static const char *const param_transfers[] = {"shard", "full", NULL};
-static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
-static const char *const moment_types[] = {"fp32", "bf16", "fp16", NULL};
-static const char *const roundings[] = {"nearest", "stochastic", NULL};
-static const char *const updates[] = {"auto", "deferred", "immediate", "speculative", NULL};
-static const char *const workspaces[] = {"fast", "tight", NULL};
-static const char *const workings[] = {"gather", "keep", NULL};
-static const char *const state_tiers[] = {"host", "nvme", NULL};
-static const char *const residual_tiers[] = {"device", "host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
 static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME)
                                              NULL};
-static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
-static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
-static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
-static const char *const nonfinites[] = {"stop", "skip", NULL};
-static const char *const devices[] = {"auto", "host", "cuda", NULL};
-static const char *const computes[] = {"auto", "fp32", "bf16", "fp8", NULL};
-static const char *const fp8_scales[] = {"auto", "groups", "tensor", NULL};
-static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 #define CODEC_CHOICE(name, ...) CHOICE_##name,
 #define CODEC_NAME(name, ...) #name,
 #define CODEC_TEXT(name, kind, title, ...) "\n  " #name "  " title
 enum { CODEC_ROWS(CODEC_CHOICE) };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
-static const char *const acrosses[] = {"ranks", "node", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
-static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
@@ -66,31 +47,30 @@ const struct option deck_table[] = {
      "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and 10 s. "
      "SLURM_JOB_END_TIME is a limit as well."},
     {INT(run.seed, "1", 0, INFINITY), .effect = EFFECT_ORDER, .example = "7",
-     .text = "Seed of the random numbers. They give the initial weights, the order of the "
-     "samples and stochastic rounding."},
+     .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
+     "and stochastic rounding."},
     {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8", .unhashed = true,
      .text = "Math threads per rank, 0 for all cores of the rank."},
-    {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true,
-     .text = "Steps after each start that timings leave out. The record of the run in "
-     "results.jsonl has the timings."},
-    {CHOICE(run.device, "auto", devices),
+    {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true, .text = "Steps after each "
+     "start that timings leave out. The record of the run in results.jsonl has the timings."},
+    {CHOICE(run.device, "auto", LIST("auto", "host", "cuda")),
      .text = "Device that computes the model.\n"
      "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
      "  host  the CPU cores of the rank\n"
      "  cuda  one NVIDIA GPU per rank"},
-    {CHOICE(run.compute, "auto", computes), .effect = EFFECT_MATH,
+    {CHOICE(run.compute, "auto", LIST("auto", "fp32", "bf16", "fp8")), .effect = EFFECT_MATH,
      .text = "Data type of activations and working weights.\n"
      "  auto  bf16 on GPUs, fp32 on the host\n"
      "  fp32  32-bit floating point\n"
      "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not count\n"
      "  fp8  bf16, except that products of blocks are in fp8"},
     {KEY(STRINGS, run.fp8_except, "[]"), .effect = EFFECT_MATH, .example = "[h.0, h.1*]",
-     .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with "
-     "* and ? as for file names, first:K (the first K blocks) or last:K."},
+     .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
+     "and ? as for file names, first:K (the first K blocks) or last:K."},
     {KEY(BOOL, run.fp8_gradients, "true"), .effect = EFFECT_MATH,
-     .text = "Compute weight gradients from operands in fp8. With false the operands are in "
-     "bf16. The results are in fp32. Only with run.compute=fp8."},
-    {CHOICE(run.fp8_scales, "auto", fp8_scales), .effect = EFFECT_MATH,
+     .text = "Compute weight gradients from operands in fp8. With false the operands are in bf16. "
+     "The results are in fp32. Only with run.compute=fp8."},
+    {CHOICE(run.fp8_scales, "auto", LIST("auto", "groups", "tensor")), .effect = EFFECT_MATH,
      .text = "Scales of operands in fp8. Only with run.compute=fp8.\n"
      "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
      "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
@@ -110,14 +90,13 @@ const struct option deck_table[] = {
     {KEY(BOOL, topo.bind, "true"), .unhashed = true,
      .text = "Bind threads to cores and memory to NUMA nodes."},
     {KEY(STRINGS, topo.cores, "[]"), .example = "[0-15, 16-31]", .unhashed = true,
-     .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the "
-     "rank's GPU."},
+     .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the rank's "
+     "GPU."},
     {INT(topo.controller, "0", 0, 4096), .unit = "cores", .example = "2", .unhashed = true,
-     .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a "
-     "GPU, none without a GPU."},
+     .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a GPU, "
+     "none without a GPU."},
 
-    {KEY(STRING, model.arch, "gpt2"), .example = "llama",
-     .text = "Architecture.\n"
+    {KEY(STRING, model.arch, "gpt2"), .example = "llama", .text = "Architecture.\n"
      "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
      "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
      "  qwen2  llama with biases on the query, key and value projections\n"
@@ -135,9 +114,8 @@ const struct option deck_table[] = {
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
     {INT(model.context, "1024", 1, 1 << 26), .unit = "tokens",
      .text = "Longest sequence that the model can take."},
-    {INT(model.vocab, "50257", 2, INT32_MAX), .unit = "tokens",
-     .text = "Vocabulary size. It must be at least that of the tokenizer: 257 for bytes, 50257 "
-     "for GPT-2's."},
+    {INT(model.vocab, "50257", 2, INT32_MAX), .unit = "tokens", .text = "Vocabulary size. It must "
+     "be at least that of the tokenizer: 257 for bytes, 50257 for GPT-2's."},
     {REAL(model.norm_eps, "1e-5", 0, 1), .text = "Epsilon of the norms, added to the variance."},
     {REAL(model.init_std, "0.02", 0, 10), .text = "Standard deviation of the initial weights."},
 
@@ -148,7 +126,7 @@ const struct option deck_table[] = {
      .text = "First block that uses model.window."},
     {ROPE(REAL, theta, "0"), .most = 1e12, .example = "5e5",
      .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
-    {ROPE(CHOICE, scaling, "none"), .choices = rope_scalings,
+    {ROPE(CHOICE, scaling, "none"), .choices = LIST("none", "linear", "llama3"),
      .text = "Scaling of the rotary frequencies.\n"
      "  none  no scaling\n"
      "  linear  divide all frequencies by model.rope_factor\n"
@@ -162,9 +140,9 @@ const struct option deck_table[] = {
     {ROPE(INT, original, "0"), .most = 1 << 26, .unit = "tokens", .example = "8192",
      .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
      "config.json."},
-    {"model.dtype", OPTION_CHOICE, AT(export), "float32", .choices = dtypes,
-     .text = "Data type of weights that sluice ckpt export writes. Training always keeps fp32 "
-     "master weights.\n"
+    {"model.dtype", OPTION_CHOICE, AT(export), "float32",
+     .choices = LIST("float32", "bfloat16", "float16"), .text = "Data type of weights that sluice "
+     "ckpt export writes. Training always keeps fp32 master weights.\n"
      "  float32  32-bit floating point\n"
      "  bfloat16  8 bits of exponent, 7 of mantissa\n"
      "  float16  5 bits of exponent, 10 of mantissa"},
@@ -177,9 +155,8 @@ const struct option deck_table[] = {
      "or a pattern with * and ?, as for file names. A deck has quotes around an item that begins "
      "with *."},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
-     .example = "[10, 13]", .unhashed = true,
-     .text = "Steps to trace, counted from 0. [10, 13] traces steps 10, 11 and 12, which the log "
-     "calls 11, 12 and 13."},
+     .example = "[10, 13]", .unhashed = true, .text = "Steps to trace, counted from 0. [10, 13] "
+     "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
 
     {KEY(STRING, data.train, ""), .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
@@ -192,14 +169,12 @@ const struct option deck_table[] = {
      .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
-    {KEY(BOOL, data.reorder, "false"), .unhashed = true,
-     .text = "Allow a resume that changes the order of samples. Other training data, another "
-     "data.sequence or another run.seed change it. Some samples are then seen twice, and others "
-     "not at all."},
-    {KEY(BOOL, data.verify, "false"),
-     .text = "Check all token shards before the first step. This reads every shard and compares "
-     "its checksums. Otherwise only the length and header of a shard are checked when it is "
-     "opened."},
+    {KEY(BOOL, data.reorder, "false"), .unhashed = true, .text = "Allow a resume that changes the "
+     "order of samples. Other training data, another data.sequence or another run.seed change it. "
+     "Some samples are then seen twice, and others not at all."},
+    {KEY(BOOL, data.verify, "false"), .text = "Check all token shards before the first step. This "
+     "reads every shard and compares its checksums. Otherwise only the length and header of a "
+     "shard are checked when it is opened."},
 
     {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
      .text = "The state that is sharded over the ranks.\n"
@@ -209,8 +184,7 @@ const struct option deck_table[] = {
      "  no_shard  nothing (DDP)\n"
      "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over the "
      "groups (HSDP)"},
-    {KEY(STRING, shard.group, "auto"), .example = "4",
-     .text = "Ranks per group of hybrid_shard.\n"
+    {KEY(STRING, shard.group, "auto"), .example = "4", .text = "Ranks per group of hybrid_shard.\n"
      "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
      "  world  all ranks\n"
      "  node  the ranks of a node\n"
@@ -222,13 +196,13 @@ const struct option deck_table[] = {
      "These units stay gathered from their first to their last use in a step. This saves traffic "
      "on a slow link and takes device memory for their parameters. `sluice plan` with rates "
      "compares values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
-    {CHOICE(shard.reduce, "auto", reduces),
+    {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"
      "  auto  micro if gradients are sharded, otherwise step\n"
      "  micro  after each micro-batch\n"
      "  step  once per step; whole gradients stay in memory until then"},
 
-    {CHOICE(comm.backend, "auto", backends),
+    {CHOICE(comm.backend, "auto", LIST("auto", "mpi", "nccl")),
      .text = "Library that moves data between ranks.\n"
      "  auto  nccl between GPUs, mpi between hosts\n"
      "  mpi  MPI\n"
@@ -237,7 +211,7 @@ const struct option deck_table[] = {
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
      "step and to a checkpoint. The job ends with the state of every rank."},
 
-    {CHOICE(compress.across, "ranks", acrosses), .effect = EFFECT_MATH,
+    {CHOICE(compress.across, "ranks", LIST("ranks", "node")), .effect = EFFECT_MATH,
      .text = "Gradient messages that are encoded.\n"
      "  ranks  all messages between ranks\n"
      "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes must "
@@ -245,17 +219,16 @@ const struct option deck_table[] = {
     {CHOICE(compress.feedback, "off", feedbacks), .effect = EFFECT_MATH,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
      "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
-     "difference for formats with scales per block, such as int4. It may raise the loss of "
-     "onebit, countsketch and sparse codecs. Residuals take memory for each element of the "
-     "gradient, see tiers.residual.\n"
+     "difference for formats with scales per block, such as int4. It may raise the loss of onebit, "
+     "countsketch and sparse codecs. Residuals take memory for each element of the gradient, see "
+     "tiers.residual.\n"
      "  off  no residuals: errors of messages are lost\n"
      "  fp32  4 bytes\n"
      "  bf16  2 bytes\n"
      "  int8  1 byte, and a scale per block"},
     {INT(compress.warmup, "0", 0, INT64_C(1) << 32), .effect = EFFECT_MATH, .unit = "updates",
-     .example = "100",
-     .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
-     "Steps that are skipped because they are not finite do not count."},
+     .example = "100", .text = "Updates at the start that use no gradient codec. A resumed run "
+     "continues to count. Steps that are skipped because they are not finite do not count."},
     {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50", .unhashed = true,
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
      "elements of each unit and rank with their decoded values. It does not change the training. "
@@ -266,8 +239,8 @@ const struct option deck_table[] = {
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {INT(compress.grads.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
      .example = "256",
-     .text = "Elements that are encoded together, a power of two. With a low-rank codec: "
-     "elements of a row, a multiple of 32, such as model.width. 0: the codec's default."},
+     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
+     "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
     {INT(compress.grads.levels, "0", 0, 1 << 16), .effect = EFFECT_MATH, .unit = "levels",
      .example = "15", .text = "Levels of the codec qsgd. 0: the codec's default."},
     {INT(compress.grads.rank, "0", 0, 1 << 10), .effect = EFFECT_MATH, .unit = "vectors",
@@ -277,18 +250,17 @@ const struct option deck_table[] = {
     {REAL(compress.grads.threshold, "0", 0, INFINITY), .effect = EFFECT_MATH, .example = "1e-4",
      .text = "Smallest magnitude that the codec threshold sends. 0: the codec's default."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
-     .example = "[h.1*=topk+int8]",
-     .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
-     "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file names. "
-     "The first item that matches counts. Other units have compress.grads.codec. All of them use "
-     "the settings of compress.grads."},
+     .example = "[h.1*=topk+int8]", .text = "Codecs of single units. Each item is PATTERN=CODEC, "
+     "such as h.1*=topk+int8. The pattern is for the name of a unit (sluice plan prints it), with "
+     "* and ? as for file names. The first item that matches counts. Other units have "
+     "compress.grads.codec. All of them use the settings of compress.grads."},
     {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
      "Evaluation gathers parameters without the codec." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
-     "parameters in the compute type, and adds the changes. The error of a message is part of "
-     "the next one. For shard_grad_op and shard_optim."},
+     "parameters in the compute type, and adds the changes. The error of a message is part of the "
+     "next one. For shard_grad_op and shard_optim."},
     {CHOICE(compress.weights.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {INT(compress.weights.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
@@ -308,15 +280,14 @@ const struct option deck_table[] = {
      "  offload_resident  as offload, with three units on the device, which hide the transfer "
      "between two steps\n"
      "  offload  masters, moments and the inputs of blocks in host memory\n"
-     "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
-     "memory, and slow"},
+     "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least memory, "
+     "and slow"},
     {CHOICE(tiers.params, "device", tiers),
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
      "  device  device memory\n"
      "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU offload)"},
-    {CHOICE(tiers.optimizer, "device", tiers),
-     .text = "Memory that holds master weights and moments. They are updated there. It must be "
-     "equal to tiers.params.\n"
+    {CHOICE(tiers.optimizer, "device", tiers), .text = "Memory that holds master weights and "
+     "moments. They are updated there. It must be equal to tiers.params.\n"
      "  device  device memory\n"
      "  host  host memory; the CPU runs the optimizer"},
     {KEY(STRING, tiers.activations, "keep"), .example = "recompute",
@@ -332,31 +303,31 @@ const struct option deck_table[] = {
     {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch", .unhashed = true,
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
      "allowed for jobs on one node with a local file system."},
-    {CHOICE(tiers.workspace, "fast", workspaces), .unhashed = true,
+    {CHOICE(tiers.workspace, "fast", LIST("fast", "tight")), .unhashed = true,
      .text = "Workspace of cuDNN's attention backward pass.\n"
      "  fast  as much memory as the fastest algorithm needs\n"
-     "  tight  less memory while activations fill the GPU, which is slower; no effect on "
-     "Sluice's own Hopper kernel"},
-    {CHOICE(tiers.working, "gather", workings), .unhashed = true,
+     "  tight  less memory while activations fill the GPU, which is slower; no effect on Sluice's "
+     "own Hopper kernel"},
+    {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true,
      .text = "Whether the optimizer also writes working weights.\n"
      "  gather  no: each gather casts the fp32 masters to the compute type\n"
      "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. Blocks "
      "in fp8 keep their codes within a step instead"},
     {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3",
-     .text = "Units that stay on the device with host offload. The first units, from the "
-     "embedding on, are updated on the device because the next step needs them first. Only with "
+     .text = "Units that stay on the device with host offload. The first units, from the embedding "
+     "on, are updated on the device because the next step needs them first. Only with "
      "tiers.optimizer=host."},
-    {CHOICE(tiers.residual, "device", residual_tiers),
+    {CHOICE(tiers.residual, "device", LIST("device", "host", "nvme")),
      .text = "Memory that holds residuals (compress.feedback).\n"
      "  device  device memory\n"
      "  host  host memory; the device holds those of a few units\n"
      "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
-    {CHOICE(transfer.params, "shard", param_transfers),
+    {CHOICE(transfer.params, "shard", LIST("shard", "full")),
      .text = "Host-to-device transfer with tiers.params=host.\n"
      "  shard  each rank copies its shard, then the devices all-gather\n"
      "  full  each rank copies whole parameters from memory that its group shares on a node"},
-    {CHOICE(transfer.grads, "gpu_reduce", grad_transfers),
+    {CHOICE(transfer.grads, "gpu_reduce", LIST("gpu_reduce", "cpu_reduce")),
      .text = "Device-to-host transfer with tiers.optimizer=host.\n"
      "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
      "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
@@ -370,14 +341,13 @@ const struct option deck_table[] = {
      .text = "Peak learning rate, after the warm-up."},
     {KEY(STRINGS, optim.lr_scale, "[]"), .effect = EFFECT_MATH, .example = "[root=0.5]",
      .text = "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
-     "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as "
-     "for file names. The first item that matches counts. Other units have factor 1. root has "
-     "the embeddings and a tied head. h.0 is the first block. head is an untied head. The final "
-     "norm is in the unit of the head. Weight decay scales likewise."},
+     "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as for "
+     "file names. The first item that matches counts. Other units have factor 1. root has the "
+     "embeddings and a tied head. h.0 is the first block. head is an untied head. The final norm "
+     "is in the unit of the head. Weight decay scales likewise."},
     {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
-     .count = 2,
-     .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
-     "for language models."},
+     .count = 2, .text = "Decay rates of the moments of adamw and lion. The authors of lion use "
+     "[0.95, 0.98] for language models."},
     {REAL(optim.momentum, "0.95", 0, 1), .effect = EFFECT_MATH,
      .text = "Momentum of sgd and muon, below 1."},
     {KEY(BOOL, optim.nesterov, "true"), .effect = EFFECT_MATH,
@@ -390,42 +360,41 @@ const struct option deck_table[] = {
      .text = "Largest global norm of gradients, 0 for no clipping."},
     {REAL(optim.min_lr, "0.1", 0, 1), .effect = EFFECT_MATH,
      .text = "Final learning rate, as a share of optim.lr."},
-    {CHOICE(optim.schedule, "cosine", schedules), .effect = EFFECT_MATH,
+    {CHOICE(optim.schedule, "cosine", LIST("constant", "linear", "cosine")), .effect = EFFECT_MATH,
      .text = "Learning rate after the warm-up.\n"
      "  constant  stays at optim.lr\n"
      "  linear  falls linearly to optim.min_lr\n"
      "  cosine  falls along a half cosine to optim.min_lr"},
-    {CHOICE(optim.nonfinite, "stop", nonfinites),
+    {CHOICE(optim.nonfinite, "stop", LIST("stop", "skip")),
      .text = "Action if the loss or a gradient is not finite.\n"
      "  stop  end the run with exit code 7\n"
      "  skip  skip the step; the tenth skipped step in a row ends the run"},
     {INT(optim.warmup, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps", .example = "2000",
      .text = "Steps over which the learning rate rises. The step after them has optim.lr."},
     {INT(optim.decay_steps, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps",
-     .example = "10000",
-     .text = "Steps of the whole schedule, 0 for run.steps. The step after them is the first "
-     "with optim.min_lr."},
-    {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH, .choices = undecayed,
-     .text = "Parameters without weight decay."},
-    {CHOICE(optim.moments, "fp32", moment_types), .effect = EFFECT_MATH,
+     .example = "10000", .text = "Steps of the whole schedule, 0 for run.steps. The step after "
+     "them is the first with optim.min_lr."},
+    {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH,
+     .choices = LIST("norm", "bias", "embedding"), .text = "Parameters without weight decay."},
+    {CHOICE(optim.moments, "fp32", LIST("fp32", "bf16", "fp16")), .effect = EFFECT_MATH,
      .text = "Data type of both moments.\n"
      "  fp32  32-bit floating point\n"
      "  bf16  bfloat16\n"
      "  fp16  scaled half precision; the second moment is stored as its root"},
-    {CHOICE(optim.rounding, "nearest", roundings), .effect = EFFECT_MATH,
+    {CHOICE(optim.rounding, "nearest", LIST("nearest", "stochastic")), .effect = EFFECT_MATH,
      .text = "Rounding of moments to a 16-bit type.\n"
      "  nearest  to the nearest value\n"
      "  stochastic  up or down at random, so that the mean is exact"},
-    {CHOICE(optim.update, "auto", updates),
+    {CHOICE(optim.update, "auto", LIST("auto", "deferred", "immediate", "speculative")),
      .text = "When parameters are updated.\n"
      "  auto  immediate with tiers.optimizer=host if optim.clip=0 and optim.nonfinite=stop, "
      "otherwise speculative with it, transfer.grads=gpu_reduce and one micro-batch per step, "
      "otherwise deferred\n"
      "  deferred  after the norm of all gradients is known\n"
      "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-     "  speculative  as immediate, before it is known whether the step is clipped; a clipped "
-     "step is repaired, with the results of deferred"},
-    {CHOICE(optim.state, "host", state_tiers),
+     "  speculative  as immediate, before it is known whether the step is clipped; a clipped step "
+     "is repaired, with the results of deferred"},
+    {CHOICE(optim.state, "host", LIST("host", "nvme")),
      .text = "Where moments are stored with tiers.optimizer=host.\n"
      "  host  host memory\n"
      "  nvme  a file in tiers.nvme"},
@@ -441,16 +410,16 @@ const struct option deck_table[] = {
      "command line sets checkpoint.every=0 and not this key."},
     {KEY(BOOL, checkpoint.at_end, "true"), .text = "Save a checkpoint after the last step."},
     {KEY(BOOL, checkpoint.background, "true"), .unhashed = true,
-     .text = "Write checkpoints while training goes on. The state is first copied in host "
-     "memory. If there is no room for the copy, the steps wait."},
+     .text = "Write checkpoints while training goes on. The state is first copied in host memory. "
+     "If there is no room for the copy, the steps wait."},
 
     {INT(eval.every, "0", 0, INFINITY), .unit = "steps", .example = "100",
      .text = "Steps between validations. The last step is validated too. 0: no validation."},
     {INT(eval.batches, "0", 0, INFINITY), .unit = "batches", .example = "20",
      .text = "Batches per validation, 0 for the whole set."},
     {REAL(eval.target, "0", 0, INFINITY), .example = "25", .unhashed = true,
-     .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
-     "the time at which a validation is at or below it."},
+     .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and the "
+     "time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
