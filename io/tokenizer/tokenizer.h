@@ -20,8 +20,8 @@ enum { TOKENIZER_BYTES_END = 256, TOKENIZER_BYTES_VOCAB }; /* end of text and si
 /* `name` is "bytes" (folder NULL or any), "gpt2" (folder holds vocab.json and merges.txt) or "json"
  * (folder holds tokenizer.json). If the end of text is not <|endoftext|> or <|end_of_text|>, "json"
  * also needs tokenizer_config.json. A folder of token shards of `sluice prepare` holds its
- * tokenizer's files: tokenizer_create(token_set_tokenizer(set), that folder). The error for a
- * damaged file names file and byte, line or key. */
+ * tokenizer's files, and token_set_stream() has its name. The error for a damaged file names file
+ * and byte, line or key. */
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out);
 /* "json" or "gpt2", by the files that the folder holds; NULL: neither. */
 const char *tokenizer_in_folder(const char *folder);

@@ -10,16 +10,8 @@
 #include "io/text/file.h"
 
 static const char format_name[] = "sluice-tokens-index";
-enum { FORMAT_VERSION = 1 };
-
-/* A number of a header and its name in the file, which shards use too. */
-struct field {
-  const char *name;
-  enum dtype type;
-  size_t at;
-};
-
-static const struct field shared_fields[] = {
+/* clang-format off */
+static const struct shard_field shared_fields[] = {
     {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
     {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
     {"tokenizer_meaning", DTYPE_U64, offsetof(struct shard_info, tokenizer_meaning)},
@@ -28,7 +20,7 @@ static const struct field shared_fields[] = {
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
 };
 
-static const struct field row_fields[] = {
+static const struct shard_field row_fields[] = {
     {"split", DTYPE_U32, offsetof(struct shard_info, split)},
     {"group", DTYPE_I64, offsetof(struct shard_info, group)},
     {"part", DTYPE_I64, offsetof(struct shard_info, part)},
@@ -51,13 +43,14 @@ static const struct field row_fields[] = {
     {"documents_crc32", DTYPE_U32, offsetof(struct shard_info, documents_crc32)},
     {"head_crc32", DTYPE_U32, offsetof(struct shard_info, head_crc32)},
 };
+/* clang-format on */
 
 enum {
   SHARED_FIELDS = sizeof shared_fields / sizeof *shared_fields,
   ROW_FIELDS = sizeof row_fields / sizeof *row_fields
 };
-_Static_assert(sizeof(enum token_split) == sizeof(uint32_t) && sizeof(bool) == sizeof(uint8_t),
-               "`split` and `last` are kept as they lie in memory");
+_Static_assert(sizeof(enum token_split) == sizeof(uint32_t),
+               "`split` is kept as it lies in memory");
 
 static char *index_path(const char *dir)
 {
@@ -78,18 +71,12 @@ static int by_place(const void *left, const void *right)
 
 static enum status write_shared(hid_t file, int64_t n, const struct shard_info *first)
 {
-  const int64_t version = FORMAT_VERSION;
-  enum status status = hdf5_set_text(file, "format", format_name);
-  if (!status)
-    status = hdf5_set_number(file, "version", DTYPE_I64, &version);
+  enum status status = shard_put_format(file, format_name);
   if (!status)
     status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
   if (!status)
     status = hdf5_set_text(file, "tokenizer", first->tokenizer);
-  for (int f = 0; f < SHARED_FIELDS && !status; f++)
-    status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type,
-                             (const char *)first + shared_fields[f].at);
-  return status;
+  return status ? status : shard_put_fields(file, shared_fields, SHARED_FIELDS, first);
 }
 
 static enum status write_rows(hid_t file, int64_t n, const struct shard_info *shards)
@@ -129,28 +116,16 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
 
 static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
 {
-  char format[32];
-  int64_t version;
-  enum status status = hdf5_copy_text(file, "format", format, sizeof format);
-  if (status || strcmp(format, format_name) != 0)
-    return status_set(STATUS_INPUT, "it is not an index of token shards");
-  status = hdf5_get_number(file, "version", DTYPE_I64, &version);
-  if (!status && version != FORMAT_VERSION)
-    return status_set(STATUS_INPUT,
-                      "its format has version %" PRId64 ", this program reads version %d", version,
-                      FORMAT_VERSION);
+  enum status status = shard_check_format(file, format_name, "an index of token shards", "");
   if (!status)
     status = hdf5_get_number(file, "shards", DTYPE_I64, n);
   if (!status)
     status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
-  for (int f = 0; f < SHARED_FIELDS && !status; f++)
-    status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type,
-                             (char *)out + shared_fields[f].at);
-  return status;
+  return status ? status : shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
 }
 
-/* `last` becomes a bool, which other bytes than 0 and 1 do not make. */
-static enum status check_row(const struct field *field, int64_t n, const unsigned char *row)
+/* `last` is 0 or 1. */
+static enum status check_row(const struct shard_field *field, int64_t n, const unsigned char *row)
 {
   if (field->at != offsetof(struct shard_info, last))
     return STATUS_OK;

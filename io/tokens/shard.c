@@ -18,7 +18,7 @@
 static const char format_name[] = "sluice-tokens";
 static const char *const split_names[SHARD_SPLITS] = {[SPLIT_TRAIN] = "train", [SPLIT_VAL] = "val"};
 
-enum { FORMAT_VERSION = 1, PIECE = 64 << 10 };
+enum { PIECE = 64 << 10 };
 static const int64_t TOKENS_MOST = (int64_t)1 << 48; /* so that no product of sizes can overflow */
 
 void shard_name(enum token_split split, int64_t group, int64_t part, char out[SHARD_NAME])
@@ -31,60 +31,87 @@ int shard_token_bytes(int64_t vocab)
   return vocab <= 65536 ? 2 : 4;
 }
 
-/* The whole numbers of a header, as the file names them. */
-struct field {
-  const char *name;
-  int64_t *value;
+/* The numbers of a header, as the file names them. The name of the source is after the first ones.
+ */
+/* clang-format off */
+static const struct shard_field fields[] = {
+    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
+    {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
+    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
+    {"group", DTYPE_I64, offsetof(struct shard_info, group)},
+    {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
+    {"part", DTYPE_I64, offsetof(struct shard_info, part)},
+    {"last", DTYPE_I64, offsetof(struct shard_info, last)},
+    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},
+    {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
+    {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
+    {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},
+    {"end_file", DTYPE_I64, offsetof(struct shard_info, end.file)},
+    {"end_byte", DTYPE_I64, offsetof(struct shard_info, end.byte)},
+    {"end_document", DTYPE_I64, offsetof(struct shard_info, end.number)},
+    {"train_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_TRAIN])},
+    {"val_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_VAL])},
+    {"documents", DTYPE_I64, offsetof(struct shard_info, documents)},
+    {"text_bytes", DTYPE_I64, offsetof(struct shard_info, text_bytes)},
+    {"skipped", DTYPE_I64, offsetof(struct shard_info, skipped)},
 };
-enum { FIELDS = 17 };
+/* clang-format on */
+enum { FIELDS = sizeof fields / sizeof *fields, BEFORE_SOURCE = 3 };
 
-static void list_fields(struct shard_info *info, int64_t *last, struct field out[FIELDS])
+enum status shard_put_fields(hid_t file, const struct shard_field *field, int n,
+                             const struct shard_info *info)
 {
-  const struct field fields[FIELDS] = {{"group", &info->group},
-                                       {"groups", &info->groups},
-                                       {"part", &info->part},
-                                       {"last", last},
-                                       {"vocab", &info->vocab},
-                                       {"begin_file", &info->begin.file},
-                                       {"begin_byte", &info->begin.byte},
-                                       {"begin_document", &info->begin.number},
-                                       {"end_file", &info->end.file},
-                                       {"end_byte", &info->end.byte},
-                                       {"end_document", &info->end.number},
-                                       {"train_tokens", &info->part_tokens[SPLIT_TRAIN]},
-                                       {"val_tokens", &info->part_tokens[SPLIT_VAL]},
-                                       {"documents", &info->documents},
-                                       {"text_bytes", &info->text_bytes},
-                                       {"skipped", &info->skipped},
-                                       {NULL, NULL}};
-  memcpy(out, fields, sizeof fields);
+  enum status status = STATUS_OK;
+  for (; n > 0 && !status; n--, field++)
+    status = hdf5_set_number(file, field->name, field->type, (const char *)info + field->at);
+  return status;
+}
+
+enum status shard_get_fields(hid_t file, const struct shard_field *field, int n,
+                             struct shard_info *info)
+{
+  enum status status = STATUS_OK;
+  for (; n > 0 && !status; n--, field++)
+    status = hdf5_get_number(file, field->name, field->type, (char *)info + field->at);
+  return status;
+}
+
+enum status shard_put_format(hid_t file, const char *name)
+{
+  const enum status status = hdf5_set_text(file, "format", name);
+  return status ? status
+                : hdf5_set_number(file, "version", DTYPE_I64, &(int64_t){SHARD_FORMAT_VERSION});
+}
+
+enum status shard_check_format(hid_t file, const char *name, const char *is, const char *cure)
+{
+  char format[32];
+  int64_t version;
+  if (hdf5_copy_text(file, "format", format, sizeof format) || strcmp(format, name) != 0)
+    return status_set(STATUS_INPUT, "it is not %s", is);
+  const enum status status = hdf5_get_number(file, "version", DTYPE_I64, &version);
+  if (!status && version != SHARD_FORMAT_VERSION)
+    return status_set(STATUS_INPUT,
+                      "its format has version %" PRId64 ", this program reads version %d%s",
+                      version, SHARD_FORMAT_VERSION, cure);
+  return status;
 }
 
 /* ---- writing */
 
 static enum status write_header(hid_t file, const struct shard_info *info, const char *source)
 {
-  struct shard_info copy = *info;
-  struct field fields[FIELDS];
-  int64_t last = info->last, version = FORMAT_VERSION;
-  list_fields(&copy, &last, fields);
-  enum status status = hdf5_set_text(file, "format", format_name);
-  if (!status)
-    status = hdf5_set_number(file, "version", DTYPE_I64, &version);
+  enum status status = shard_put_format(file, format_name);
   if (!status)
     status = hdf5_set_text(file, "split", split_names[info->split]);
   if (!status)
     status = hdf5_set_text(file, "tokenizer", info->tokenizer);
   if (!status)
-    status = hdf5_set_number(file, "tokenizer_crc32", DTYPE_U32, &info->tokenizer_crc32);
-  if (!status)
-    status = hdf5_set_number(file, "end_of_text", DTYPE_I32, &info->end_of_text);
-  if (!status)
-    status = hdf5_set_number(file, "settings", DTYPE_U64, &info->settings);
+    status = shard_put_fields(file, fields, BEFORE_SOURCE, info);
   if (!status)
     status = hdf5_set_text(file, "source", source);
-  for (const struct field *field = fields; !status && field->name; field++)
-    status = hdf5_set_number(file, field->name, DTYPE_I64, field->value);
+  if (!status)
+    status = shard_put_fields(file, fields + BEFORE_SOURCE, FIELDS - BEFORE_SOURCE, info);
   return status;
 }
 
@@ -121,34 +148,18 @@ bool shard_is_sane(const struct shard_info *info)
 
 static enum status read_header(hid_t file, struct shard_info *info)
 {
-  struct field fields[FIELDS];
-  char format[32], split[8];
-  int64_t last, version;
-  list_fields(info, &last, fields);
-  enum status status = hdf5_copy_text(file, "format", format, sizeof format);
-  if (status || strcmp(format, format_name) != 0)
-    return status_set(STATUS_INPUT, "it is not a token shard of `sluice prepare`");
-  status = hdf5_get_number(file, "version", DTYPE_I64, &version);
-  if (!status && version != FORMAT_VERSION)
-    return status_set(STATUS_INPUT,
-                      "its format has version %" PRId64
-                      ", this program reads version %d; prepare the data again",
-                      version, FORMAT_VERSION);
+  char split[8];
+  enum status status = shard_check_format(file, format_name, "a token shard of `sluice prepare`",
+                                          "; prepare the data again");
   if (!status)
     status = hdf5_copy_text(file, "split", split, sizeof split);
   if (!status)
     status = hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer);
   if (!status)
-    status = hdf5_get_number(file, "tokenizer_crc32", DTYPE_U32, &info->tokenizer_crc32);
-  if (!status)
-    status = hdf5_get_number(file, "end_of_text", DTYPE_I32, &info->end_of_text);
-  if (!status)
-    status = hdf5_get_number(file, "settings", DTYPE_U64, &info->settings);
-  for (const struct field *field = fields; !status && field->name; field++)
-    status = hdf5_get_number(file, field->name, DTYPE_I64, field->value);
+    status = shard_get_fields(file, fields, FIELDS, info);
   if (status)
     return status;
-  info->last = last != 0;
+  info->last = info->last != 0;
   info->split = strcmp(split, split_names[SPLIT_VAL]) == 0 ? SPLIT_VAL : SPLIT_TRAIN;
   return shard_is_sane(info) && strcmp(split, split_names[info->split]) == 0
              ? STATUS_OK
@@ -222,18 +233,14 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
 {
   unsigned char piece[PIECE];
   uint32_t crc = 0;
-  while (bytes > 0) {
-    ssize_t got = pread(fd, piece, bytes < PIECE ? (size_t)bytes : PIECE, (off_t)at);
-    if (got < 0 && errno == EINTR)
-      continue;
+  for (int64_t got; bytes > 0; at += got, bytes -= got) {
+    got = file_read_at(fd, piece, bytes < PIECE ? (size_t)bytes : PIECE, at);
     if (got < 0)
       return status_set(STATUS_IO, "cannot read it: %s", strerror(errno));
     if (got == 0)
       return status_set(STATUS_INPUT, "it is truncated");
     progress_add();
     crc = (uint32_t)crc32_z(crc, piece, (size_t)got);
-    at += got;
-    bytes -= got;
   }
   return crc == want ? STATUS_OK
                      : status_set(STATUS_INPUT,

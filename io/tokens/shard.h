@@ -3,11 +3,7 @@
 #ifndef SLUICE_IO_TOKENS_SHARD_H
 #define SLUICE_IO_TOKENS_SHARD_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/status.h"
+#include "io/hdf5/hdf5.h"
 #include "io/tokens/tokens.h"
 
 enum { SHARD_NAME = 64, SHARD_TOKENIZER = TOKENIZER_NAME, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
@@ -22,7 +18,7 @@ struct shard_position {
 struct shard_info {
   enum token_split split;
   int64_t group, groups, part; /* part `part` of group `group` of `groups` */
-  bool last;                   /* part of its group */
+  int64_t last;                /* 1: the last part of its group, else 0 */
   uint64_t settings;           /* of the call that made it, hashed */
   char tokenizer[SHARD_TOKENIZER];
   uint32_t tokenizer_crc32;
@@ -45,6 +41,22 @@ static inline int64_t shard_tokens(const struct shard_info *info)
 {
   return info->part_tokens[info->split];
 }
+
+/* A number of a shard, as its header or the index has it. */
+struct shard_field {
+  const char *name;
+  enum dtype type;
+  size_t at; /* in struct shard_info */
+};
+enum { SHARD_FORMAT_VERSION = 1 }; /* of shards, and of their index */
+enum status shard_put_format(hid_t file, const char *name);
+/* STATUS_INPUT "it is not IS" for a file of another format, or with `cure` for another version. */
+enum status shard_check_format(hid_t file, const char *name, const char *is, const char *cure);
+/* Write and read `n` fields as attributes. */
+enum status shard_put_fields(hid_t file, const struct shard_field *field, int n,
+                             const struct shard_info *info);
+enum status shard_get_fields(hid_t file, const struct shard_field *field, int n,
+                             struct shard_info *info);
 
 /* "train-00003-00000.h5" */
 void shard_name(enum token_split split, int64_t group, int64_t part, char out[SHARD_NAME]);

@@ -30,8 +30,8 @@ struct token_set {
   char *dir;
   struct shard *shards;
   int64_t count, room;
-  int64_t tokens, text_bytes;
-  struct tokenizer_id tokenizer;
+  int64_t text_bytes;
+  struct token_stream stream;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest is closed */
   int oldest;
   unsigned char piece[PIECE_BYTES];
@@ -56,8 +56,10 @@ static enum status add_shard(struct token_set *set, enum token_split split,
       mem_grow(MEM_DATA, (void **)&set->shards, &set->room, set->count + 1, sizeof *set->shards);
   if (status)
     return status;
-  set->shards[set->count++] = (struct shard){.begin = set->tokens, .info = *info, .fd = -1};
-  set->tokens += shard_tokens(info);
+  set->shards[set->count++] = (struct shard){.begin = set->stream.tokens, .info = *info, .fd = -1};
+  set->stream.crc32 = (uint32_t)crc32_combine(set->stream.crc32, info->tokens_crc32,
+                                              (z_off_t)(shard_tokens(info) * info->token_bytes));
+  set->stream.tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
   return STATUS_OK;
 }
@@ -70,10 +72,11 @@ static enum status read_index(struct token_set *set, enum token_split split)
   for (int64_t i = 0; i < n && !status; i++)
     status = add_shard(set, split, &shards[i]);
   if (!status) {
-    set->tokenizer = (struct tokenizer_id){.vocab = shards->vocab,
-                                           .crc32 = shards->tokenizer_crc32,
-                                           .meaning = shards->tokenizer_meaning};
-    snprintf(set->tokenizer.name, sizeof set->tokenizer.name, "%s", shards->tokenizer);
+    set->stream.tokenizer = (struct tokenizer_id){.vocab = shards->vocab,
+                                                  .crc32 = shards->tokenizer_crc32,
+                                                  .meaning = shards->tokenizer_meaning};
+    snprintf(set->stream.tokenizer.name, sizeof set->stream.tokenizer.name, "%s",
+             shards->tokenizer);
   }
   mem_free(shards);
   return status;
@@ -109,7 +112,7 @@ static enum status read_folder(struct token_set *set, enum token_split split)
                         set->dir);
   mem_free(index);
   mem_free(shard);
-  if (!status && set->tokens == 0)
+  if (!status && set->stream.tokens == 0)
     status =
         status_set(STATUS_INPUT,
                    "the folder %s holds no tokens of the %s split; prepare the text again with %s",
@@ -129,19 +132,18 @@ static bool reads_index(struct comm *comm)
 
 static enum status share(struct comm *comm, struct token_set *set)
 {
-  int64_t totals[] = {set->count, set->tokens, set->text_bytes};
+  int64_t totals[] = {set->count, set->text_bytes};
   enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
   if (status)
     return status;
   set->count = totals[0];
-  set->tokens = totals[1];
-  set->text_bytes = totals[2];
+  set->text_bytes = totals[1];
   if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
   status = comm_agree(comm, status);
   if (!status)
     status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
-  return !status ? comm_broadcast(comm, &set->tokenizer, sizeof set->tokenizer, 0) : status;
+  return !status ? comm_broadcast(comm, &set->stream, sizeof set->stream, 0) : status;
 }
 
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
@@ -186,35 +188,14 @@ enum status token_set_verify(struct comm *comm, const struct token_set *set)
   return comm_agree(comm, status);
 }
 
-int64_t token_set_tokens(const struct token_set *set)
-{
-  return set->tokens;
-}
-
-int64_t token_set_vocab(const struct token_set *set)
-{
-  return set->tokenizer.vocab;
-}
-
 int64_t token_set_bytes(const struct token_set *set)
 {
   return set->text_bytes;
 }
 
-struct tokenizer_id token_set_tokenizer(const struct token_set *set)
-{
-  return set->tokenizer;
-}
-
 struct token_stream token_set_stream(const struct token_set *set)
 {
-  uLong crc = 0;
-  for (int64_t i = 0; i < set->count; i++) {
-    const struct shard_info *info = &set->shards[i].info;
-    crc = crc32_combine(crc, info->tokens_crc32, (z_off_t)(shard_tokens(info) * info->token_bytes));
-  }
-  return (struct token_stream){
-      .tokenizer = set->tokenizer, .tokens = set->tokens, .crc32 = (uint32_t)crc};
+  return set->stream;
 }
 
 /* ---- reading */
@@ -336,7 +317,7 @@ static struct shard *find_shard(const struct token_set *set, int64_t at)
 
 int64_t token_set_windows(const struct token_set *set, int64_t T)
 {
-  return T > 0 ? (set->tokens - 1) / T : 0;
+  return T > 0 ? (set->stream.tokens - 1) / T : 0;
 }
 
 enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
@@ -360,7 +341,7 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
       return status;
     for (int64_t k = 0; k < n; k++, i++) {
       uint32_t token = token_at(set, shard, k);
-      if (token >= set->tokenizer.vocab)
+      if (token >= set->stream.tokenizer.vocab)
         return shard_fail(set, shard, STATUS_INPUT,
                           "is damaged: it holds a token that its vocabulary does not have; prepare "
                           "the data again");

@@ -22,15 +22,11 @@ void token_set_close(struct token_set *set); /* takes NULL */
 /* Compare every shard with its checksums, shared among the ranks. The first damaged one:
  * STATUS_INPUT. Collective. */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);
-int64_t token_set_tokens(const struct token_set *set);
-int64_t token_set_vocab(const struct token_set *set); /* ids are in [0, vocab) */
 int64_t token_set_bytes(const struct token_set *set); /* of the original text, for bits per byte */
-struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that made the tokens */
 
 /* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
 struct token_stream {
-  struct tokenizer_id
-      tokenizer; /* name "": the identity is unknown (imported weights) */
+  struct tokenizer_id tokenizer; /* name "": the identity is unknown (imported weights) */
   int64_t tokens;
   uint32_t crc32; /* of all tokens, as the shards hold them */
 };

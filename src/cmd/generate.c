@@ -100,7 +100,7 @@ static enum status choose(const struct values *values, const struct source *sour
   if (name)
     snprintf(id->name, sizeof id->name, "%s", name);
   else
-    *id = token_set_tokenizer(set);
+    *id = token_set_stream(set).tokenizer;
   return STATUS_OK;
 }
 
@@ -131,7 +131,8 @@ static enum status check_tokenizer(const struct values *values, const struct sou
   const enum status status = compare(values, tokenizer, learned);
   if (status || !set)
     return status;
-  const struct data_maker data = {.id = token_set_tokenizer(set), .of = source->deck.data.train};
+  const struct data_maker data = {.id = token_set_stream(set).tokenizer,
+                                  .of = source->deck.data.train};
   return tokenizer_compare(&data.id, &learned->id) == TOKENIZER_SAME
              ? STATUS_OK
              : compare(values, tokenizer, &data);

@@ -97,8 +97,8 @@ enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t
         &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN, sequence, &maker}, &set);
   if (status)
     return status;
-  *tokens = token_set_tokens(set);
-  maker = (struct data_maker){.id = token_set_tokenizer(set), .of = deck->data.train};
+  *tokens = token_set_stream(set).tokens;
+  maker = (struct data_maker){.id = token_set_stream(set).tokenizer, .of = deck->data.train};
   if (deck->eval.every)
     status = evaluator_open_data(comm, deck, &maker, &val);
   if (status == STATUS_INPUT)

@@ -120,7 +120,7 @@ enum status data_maker_find(struct comm *comm, const char *path, struct data_mak
 static enum status check_set(const struct token_set *set, const struct data_source *from,
                              int64_t vocab)
 {
-  const long long last = (long long)token_set_vocab(set) - 1;
+  const long long last = (long long)token_set_stream(set).tokenizer.vocab - 1;
   if (last >= vocab && *from->maker->of)
     return status_set(STATUS_USAGE,
                       "%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
@@ -135,7 +135,7 @@ static enum status check_set(const struct token_set *set, const struct data_sour
     return status_set(STATUS_USAGE,
                       "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
                       "use more text or a smaller data.sequence",
-                      from->key, from->dir, (long long)token_set_tokens(set),
+                      from->key, from->dir, (long long)token_set_stream(set).tokens,
                       (long long)from->sequence);
   return STATUS_OK;
 }
@@ -170,7 +170,7 @@ static enum status check_maker(struct comm *comm, const struct token_set *set,
                                const struct data_source *from)
 {
   const struct data_maker *maker = from->maker;
-  const struct tokenizer_id id = token_set_tokenizer(set);
+  const struct tokenizer_id id = token_set_stream(set).tokenizer;
   const enum tokenizer_match match = tokenizer_compare(&id, &maker->id);
   if (!*maker->of || match == TOKENIZER_SAME)
     return STATUS_OK;
@@ -186,7 +186,7 @@ static enum status check_maker(struct comm *comm, const struct token_set *set,
  * below this. */
 static void hint_vocab(const struct token_set *set, const char *dir, const struct deck *deck)
 {
-  const int64_t has = token_set_vocab(set), unused = deck->model.vocab - has;
+  const int64_t has = token_set_stream(set).tokenizer.vocab, unused = deck->model.vocab - has;
   if (unused > has)
     log_warn("model.vocab is %lld, but the tokens of %s go up to %lld: model.vocab=%lld saves %.1f "
              "M parameters that are never trained",

@@ -90,7 +90,7 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
 {
   struct data_scan *scan = &evaluator->scan;
   const int64_t T = scan->sequence, batch = evaluator->job->deck->data.batch;
-  const int64_t all = token_set_tokens(scan->set) - 1;
+  const int64_t all = token_set_stream(scan->set).tokens - 1;
   scan->scored = batches > 0 && batches <= all / T / batch ? batches * batch * T : all;
   scan->first_step = evaluator->next_step;
 
@@ -101,7 +101,7 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
     return false;
   const double loss = exactsum_value(&sum) / (double)scan->scored;
   const double bytes_per_token =
-      (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
+      (double)token_set_bytes(scan->set) / (double)token_set_stream(scan->set).tokens;
   *out = (struct evaluation){.loss = loss,
                              .perplexity = exp(loss),
                              .bits_per_byte = loss / M_LN2 / bytes_per_token,

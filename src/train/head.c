@@ -52,7 +52,7 @@ static void say_data(const struct train_run *run)
   else
     snprintf(reads, sizeof reads, "the data %.1f times", times);
   log_info("data    %s: %s tokens; a step reads %lld x %lld = %lld, the run reads %s",
-           deck->data.train, count_text(token_set_tokens(run->order.set)).text,
+           deck->data.train, count_text(token_set_stream(run->order.set).tokens).text,
            (long long)deck->data.batch, (long long)run->job->shape.sequence,
            (long long)train_step_tokens(run), reads);
 }
@@ -68,7 +68,7 @@ static void say_validation(const struct train_run *run)
              deck->eval.batches == 1 ? "" : "es");
   log_info("val     %s: %s tokens; %s every %lld step%s and at the end",
            *deck->data.val ? deck->data.val : deck->data.train,
-           count_text(token_set_tokens(run->evaluator.scan.set)).text, part,
+           count_text(token_set_stream(run->evaluator.scan.set).tokens).text, part,
            (long long)deck->eval.every, plural(deck->eval.every));
 }
 

@@ -48,8 +48,9 @@ static double evaluation_cost(const struct train_run *run)
   const struct deck *deck = run->deck;
   if (run->eval_s > 0)
     return run->eval_s;
-  const int64_t all =
-      token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
+  const int64_t all = token_set_stream(run->evaluator.scan.set).tokens / run->job->shape.sequence /
+                          deck->data.batch +
+                      1;
   const int64_t batches =
       deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
   return (double)batches * stats_high(&run->stats);

@@ -218,7 +218,7 @@ static void warn_of_few(const struct train_run *run)
   enum { FEW = 8 };
   const struct deck *deck = run->deck;
   const struct token_set *set = run->evaluator.scan.set;
-  const int64_t sequence = run->evaluator.scan.sequence, tokens = token_set_tokens(set);
+  const int64_t sequence = run->evaluator.scan.sequence, tokens = token_set_stream(set).tokens;
   if (tokens <= FEW * sequence)
     log_warn(
         "%s holds %lld tokens for validation, %.1f sequences of %lld: losses over fewer than %d "
@@ -252,7 +252,7 @@ static enum status start_data(struct train_run *run)
     job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   if (status || !deck->eval.every)
     return status;
-  const struct data_maker maker = {.id = token_set_tokenizer(run->order.set),
+  const struct data_maker maker = {.id = token_set_stream(run->order.set).tokenizer,
                                    .of = deck->data.train};
   status = evaluator_open(run->job, &maker, &run->evaluator);
   if (status == STATUS_INPUT)

@@ -129,7 +129,8 @@ static void check_windows(struct token_set *set, enum token_split split, int64_t
   int32_t *tokens = NULL, *targets = NULL;
   must(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *tokens, (void **)&tokens));
   must(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *targets, (void **)&targets));
-  int64_t windows = token_set_windows(set, T), vocab = token_set_vocab(set), calls = mem_calls();
+  int64_t windows = token_set_windows(set, T), vocab = token_set_stream(set).tokenizer.vocab,
+          calls = mem_calls();
   assert_int_equal(windows, (total - 1) / T);
   tokens[T] = targets[T] = -7;
   for (int64_t i = 0; i < windows; i++) {
@@ -173,11 +174,11 @@ static void check_set(const struct plan *plan, enum token_split split)
   for (int i = 0; i < SHARDS_MOST; i++)
     total += plan->length[split][i];
   must(token_set_open(job, dir, split, &set));
-  assert_int_equal(token_set_tokens(set), total);
-  assert_int_equal(token_set_vocab(set), plan->vocab);
+  assert_int_equal(token_set_stream(set).tokens, total);
+  assert_int_equal(token_set_stream(set).tokenizer.vocab, plan->vocab);
   assert_int_equal(token_set_bytes(set), 4 * total);
-  assert_string_equal(token_set_tokenizer(set).name, "test");
-  assert_true(token_set_tokenizer(set).meaning == 6);
+  assert_string_equal(token_set_stream(set).tokenizer.name, "test");
+  assert_true(token_set_stream(set).tokenizer.meaning == 6);
   check_stream(set, split, total);
   assert_int_equal(token_set_windows(set, 0), 0);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -315,7 +316,7 @@ TEST(test_flipped_bytes)
     enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
     if (status == STATUS_OK)
       status = token_set_read(set, 0, 49, tokens, targets);
-    bool same = status == STATUS_OK && token_set_tokens(set) == 50;
+    bool same = status == STATUS_OK && token_set_stream(set).tokens == 50;
     for (int64_t t = 0; same && t < 49; t++)
       same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) &&
              targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
@@ -423,8 +424,8 @@ TEST(test_index_alone)
     }
   everybody_waits();
   must(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  assert_int_equal(token_set_tokens(set), 36019);
-  assert_int_equal(token_set_tokenizer(set).crc32, 5);
+  assert_int_equal(token_set_stream(set).tokens, 36019);
+  assert_int_equal(token_set_stream(set).tokenizer.crc32, 5);
   assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
                  "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
   token_set_close(set);
