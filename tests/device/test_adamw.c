@@ -1,10 +1,9 @@
-/* AdamW. Oracles: the formula in fp64 over many steps, as torch.optim.AdamW documents it: decay of
- * the parameter first, bias corrections on step and denominator. The same operations in fp32 in
- * torch's order, bit for bit, for any number of threads and any cut of the range. A reference
- * element by element, with the scalar conversions of dtype.h and rounding.h, bit for bit, for every
- * instruction set and every combination of types. Stochastic rounding must have its expected
- * frequencies. Moments in fp16 have a code of their own. Every code is restored. The steps are
- * those of fp32 moments within a bound, and moments that are only rounded to fp16 exceed it. */
+/* AdamW on the host, in all types. Oracles: the sequence of operations of torch.optim.AdamW,
+ * element by element in fp32, with the scalar conversions of dtype.h and rounding.h, bit for bit,
+ * for every instruction set and every combination of types. tests/optim/test_rules.c compares all
+ * rules with their formulas. Stochastic rounding must have its expected frequencies. Moments in
+ * fp16 have a code of their own. Every code is restored. The steps are those of fp32 moments within
+ * a bound, and moments that are only rounded to fp16 exceed it. */
 #include "fixture.h"
 
 #include <math.h>
@@ -13,8 +12,6 @@
 #include "device/host/host.h"
 #include "device/moments.h"
 #include "device/rounding.h"
-
-enum { N = 2 * 32768 + 77, STEPS = 25 };
 
 static struct update settings(int step, double decay)
 {
@@ -26,107 +23,6 @@ static struct update settings(int step, double decay)
                          .grad_scale = 0.5f,
                          .bias1 = 1 - pow(0.9, step),
                          .bias2 = 1 - pow(0.95, step)};
-}
-
-struct state64 {
-  double *p, *m, *v;
-};
-
-static void step64(const struct update *op, int64_t n, const float *grad, struct state64 s)
-{
-  for (int64_t i = 0; i < n; i++) {
-    double g = (double)grad[i] * op->grad_scale;
-    s.p[i] *= 1 - op->lr * op->decay;
-    s.m[i] = op->beta1 * s.m[i] + (1 - op->beta1) * g;
-    s.v[i] = op->beta2 * s.v[i] + (1 - op->beta2) * g * g;
-    s.p[i] -= op->lr * (s.m[i] / op->bias1) / (sqrt(s.v[i] / op->bias2) + op->eps);
-  }
-}
-
-/* Steps are at most lr in size here and each is good to a few 1e-7 of itself, parameters are
- * rounded once a step: 25 roundings of numbers below 8. */
-DEVICE_TEST(many_steps_stay_with_the_formula)
-{
-  enum { FEW = 1001 };
-  for (int with_decay = 0; with_decay < 2; with_decay++) {
-    float *p = normals(FEW, 1), *m = bytes(FEW * sizeof *m), *v = bytes(FEW * sizeof *v),
-          *copy = nans(FEW);
-    struct state64 want = {doubles(FEW), doubles(FEW), doubles(FEW)};
-    for (int i = 0; i < FEW; i++)
-      want.p[i] = p[i];
-    for (int step = 1; step <= STEPS; step++) {
-      struct update op = settings(step, with_decay ? 0.1 : 0);
-      float *grad = normals(FEW, step % 2 ? 1e-3f : 10);
-      grad[0] = 0; /* never any gradient: only the decay acts */
-      assert_ok(ops->update(lanes[1], FEW, &op, p, grad, (void *[]){m, v}, copy));
-      step64(&op, FEW, grad, want);
-      assert_same_bits(copy, p, FEW * sizeof *p);
-    }
-    for (int i = 0; i < FEW; i++) {
-      assert_true(fabs(p[i] - want.p[i]) <=
-                  STEPS * (6e-8 * fmax(1, fabs(want.p[i])) + 1e-2 * 5e-7));
-      assert_true(fabs(m[i] - want.m[i]) <= 1e-5); /* of moments of size 1 */
-      assert_true(fabs(v[i] - want.v[i]) <= 2e-6 * want.v[i]);
-    }
-  }
-}
-
-DEVICE_TEST(one_step_is_torchs_sequence_of_operations)
-{
-  float *p = normals(N, 1), *m = normals(N, 0.1f), *v = normals(N, 0.1f), *grad = normals(N, 1),
-        *want_p = copy_of(p, N), *want_m = copy_of(m, N), *want_v = nans(N);
-  struct update op = settings(3, 0.1);
-  const float shrink = (float)(1 - op.lr * op.decay), rest1 = (float)(1 - op.beta1),
-              beta2 = (float)op.beta2, rest2 = (float)(1 - op.beta2), eps = (float)op.eps;
-  const float root2 = (float)sqrt(op.bias2), step = (float)(op.lr / op.bias1);
-  for (int i = 0; i < N; i++) {
-    v[i] = v[i] * v[i];
-    volatile float g = grad[i] * op.grad_scale, x = p[i] * shrink, away = g - m[i],
-                   towards = rest1 * away, kept = v[i] * beta2,
-                   part = rest2 * g; /* one rounding each */
-    volatile float square = part * g, moment = m[i] + towards, second = kept + square,
-                   root = sqrtf(second), corrected = root / root2, below = corrected + eps;
-    volatile float above = step * moment, move = above / below;
-    want_p[i] = x - move;
-    want_m[i] = moment;
-    want_v[i] = second;
-  }
-  for (int l = 0; l < LANE_SIZES; l++)
-    for (int64_t cut = 0; cut < N; cut += 29989) {
-      float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy = nans(N);
-      assert_ok(ops->update(lanes[l], cut, &op, p2, grad, (void *[]){m2, v2}, copy));
-      assert_ok(ops->update(lanes[l], N - cut, &op, p2 + cut, grad + cut,
-                            (void *[]){m2 + cut, v2 + cut}, copy + cut));
-      assert_same_bits(p2, want_p, N * sizeof *p);
-      assert_same_bits(m2, want_m, N * sizeof *m);
-      assert_same_bits(v2, want_v, N * sizeof *v);
-      assert_same_bits(copy, want_p, N * sizeof *p);
-    }
-}
-
-DEVICE_TEST(outcome_scales_or_stops)
-{
-  float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v),
-        *copy = normals(N, 1);
-  float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy2 = copy_of(copy, N);
-  struct outcome outcome = {.grad_norm = INFINITY, .scale = 0.375, .finite = 0};
-  struct update by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
-  by_hand.grad_scale = 0.375f;
-  by_outcome.grad_scale = NAN; /* not read */
-  by_outcome.outcome = &outcome;
-  assert_ok(ops->update(lanes[1], N, &by_outcome, p, grad, (void *[]){m, v}, copy));
-  assert_same_bits(p, p2, N * sizeof *p);
-  assert_same_bits(m, m2, N * sizeof *m);
-  assert_same_bits(v, v2, N * sizeof *v);
-  assert_same_bits(copy, copy2, N * sizeof *copy);
-  outcome.finite = 1;
-  assert_ok(ops->update(lanes[1], N, &by_outcome, p, grad, (void *[]){m, v}, copy));
-  assert_ok(ops->update(lanes[1], N, &by_hand, p2, grad, (void *[]){m2, v2}, copy2));
-  assert_same_bits(p, p2, N * sizeof *p);
-  assert_same_bits(m, m2, N * sizeof *m);
-  assert_same_bits(v, v2, N * sizeof *v);
-  assert_same_bits(copy, copy2, N * sizeof *copy);
-  assert_true(isfinite(p[0]) && memcmp(p, m, sizeof *p) != 0);
 }
 
 enum { MOST = 1003, TYPES = 3 };
@@ -240,6 +136,7 @@ static void put_moment(void *array, enum dtype type, bool second, int64_t i, flo
   put(array, type, i, x, stochastic, bits);
 }
 
+/* One rounding per operation, in the order of torch. */
 static void step_twin(const struct update *op, const struct arrays *a)
 {
   const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1),
@@ -266,6 +163,27 @@ static enum status step_host(struct lane *lane, const struct update *op, const s
 {
   return ops->update(lane, a->n, op, a->master, a->grad, (void *[]){a->m, a->v},
                      copies ? a->copy : NULL);
+}
+
+DEVICE_TEST(outcome_scales_or_stops)
+{
+  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
+                      want = arrays_create(MOST);
+  struct outcome outcome = {.grad_norm = INFINITY, .scale = 0.375, .finite = 0};
+  struct update by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
+  by_hand.grad_scale = 0.375f;
+  by_outcome.grad_scale = NAN; /* not read */
+  by_outcome.outcome = &outcome;
+  for (; outcome.finite < 2; outcome.finite++) {
+    arrays_set(&got, &by_hand, &input);
+    arrays_set(&want, &by_hand, &input);
+    assert_ok(step_host(lanes[1], &by_outcome, &got, true));
+    if (outcome.finite)
+      assert_ok(step_host(lanes[1], &by_hand, &want, true));
+    assert_same_states(&by_hand, &got, &want);
+    assert_same_bits(got.copy, want.copy, MOST * sizeof(float));
+  }
+  assert_memory_not_equal(got.master, input.master, MOST * sizeof(float));
 }
 
 /* The combination of types with number `kind`; false after the last. */
@@ -338,107 +256,6 @@ DEVICE_TEST(every_number_is_rounded_like_the_twin_s)
   fixture_use(-1);
 }
 
-/* Half the distance of two neighbours of `type` at x, rounded to nearest, all of it stochastically;
- * and a few roundings of fp32. */
-static double rounding_error(const struct update *op, enum dtype type, double x, double terms)
-{
-  double distance = 0;
-  if (type != DTYPE_F32) {
-    const int least = type == DTYPE_BF16 ? -126 : -14, mantissa = type == DTYPE_BF16 ? 7 : 10;
-    int exponent =
-        x == 0
-            ? least
-            : ilogb(x) + 1; /* x may be a bit less than a power of two, and the result that power */
-    distance = ldexp(1, (exponent > least ? exponent : least) - mantissa);
-  }
-  return (op->stochastic ? 1 : 0.5) * distance + 1e-6 * terms + 1e-44;
-}
-
-/* The same of a moment: in fp16 of 4096 times it, where the second one is as far off as its root's
- * bound makes it. */
-static double moment_error(const struct update *op, bool second, double x, double terms)
-{
-  if (op->states != DTYPE_F16)
-    return rounding_error(op, op->states, x, terms);
-  if (!second)
-    return rounding_error(op, DTYPE_F16, x * 4096, terms * 4096) / 4096;
-  const double root = sqrt(x),
-               error = rounding_error(op, DTYPE_F16, root * 4096, root * 4096) / 4096;
-  return 2 * root * error + error * error;
-}
-
-/* The range of a moment in fp16. */
-static double moment_within(const struct update *op, bool second, double x)
-{
-  const double most = op->states != DTYPE_F16 ? INFINITY : second ? 255.7500610352 : 15.9921875;
-  return x > most ? most : x < -most ? -most : x;
-}
-
-DEVICE_TEST(one_step_is_the_formula_rounded_once)
-{
-  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
-                      start = arrays_create(MOST);
-  struct update op = settings(3, 0.1);
-  for (int kind = 0; choose_types(kind, &op); kind++) {
-    arrays_set(&got, &op, &input);
-    arrays_set(&start, &op, &input);
-    assert_ok(step_host(lanes[2], &op, &got, true));
-    for (int64_t i = 0; i < MOST; i++) {
-      const double old_p = (double)get(start.master, op.master, i),
-                   old_m = (double)get_moment(start.m, op.states, false, i);
-      double p = old_p, m = old_m, v = (double)get_moment(start.v, op.states, true, i);
-      const float grad = get(start.grad, op.grad, i);
-      step64(&op, 1, &grad, (struct state64){&p, &m, &v});
-      const double parts = fabs(old_m) + fabs((double)grad),
-                   terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
-      m = moment_within(&op, false, m);
-      v = moment_within(&op, true, v);
-      assert_true(fabs((double)get_moment(got.m, op.states, false, i) - m) <=
-                  moment_error(&op, false, m, parts));
-      assert_true(fabs((double)get_moment(got.v, op.states, true, i) - v) <=
-                  moment_error(&op, true, v, v));
-      assert_true(fabs((double)get(got.master, op.master, i) - p) <=
-                  rounding_error(&op, op.master, p, terms));
-      struct update nearest = op;
-      nearest.stochastic = false;
-      assert_true(fabs((double)get(got.copy, op.copy, i) - p) <=
-                  rounding_error(&nearest, op.copy, p, terms));
-    }
-  }
-}
-
-/* The bits are a function of the element's number: any cut, any number of threads, and another seed
- * is another draw. */
-DEVICE_TEST(random_bits_do_not_depend_on_cuts)
-{
-  enum { LONG = 3 * 32768 + 11 };
-  const struct arrays input = some_arrays(LONG), want = arrays_create(LONG),
-                      got = arrays_create(LONG);
-  struct update op = settings(3, 0.1);
-  op.stochastic = true, op.first = ((int64_t)1 << 32) - 40000;
-  op.master = op.states = op.copy = DTYPE_BF16;
-  arrays_set(&want, &op, &input);
-  assert_ok(step_host(lanes[0], &op, &want, true));
-  for (int l = 0; l < LANE_SIZES; l++) {
-    arrays_set(&got, &op, &input);
-    for (int64_t from = 0, n = 1; from < LONG; from += n, n = n * 7 % 30011 + 1) {
-      n = n < LONG - from ? n : LONG - from;
-      struct update cut = op;
-      cut.first += from;
-      const struct arrays part = arrays_part(&got, &op, from, n);
-      assert_ok(step_host(lanes[l], &cut, &part, true));
-    }
-    assert_same_states(&op, &got, &want);
-    assert_same_bits(got.copy, want.copy, LONG * sizeof(uint16_t));
-  }
-  op.seed++;
-  arrays_set(&got, &op, &input);
-  assert_ok(step_host(lanes[0], &op, &got, true));
-  assert_same_bits(got.copy, want.copy, LONG * sizeof(uint16_t)); /* is rounded to nearest */
-  assert_memory_not_equal(got.m, want.m, LONG * sizeof(uint16_t));
-  assert_memory_not_equal(got.master, want.master, LONG * sizeof(uint16_t));
-}
-
 /* n draws with probability p are within five standard deviations. */
 static void assert_frequency(double count, double n, double p)
 {
@@ -494,38 +311,6 @@ DEVICE_TEST(stochastic_rounding_is_unbiased)
       assert_frequency(both, DRAWS, up_m * up_v);
       assert_frequency(again, DRAWS, up_m * up_m);
     }
-}
-
-/* Steps far smaller than a master's neighbours are apart: to nearest they are lost, stochastically
- * they arrive on average. */
-DEVICE_TEST(small_steps_arrive_on_average)
-{
-  enum { MASTERS = 1 << 16, FEW_STEPS = 40 };
-  const struct arrays a = arrays_create(MASTERS);
-  struct update op = settings(1, 0);
-  op.lr = 1e-4; /* every step is this long, since the gradient stays the same; neighbours of 1 are
-                   0.0078 above it and 0.0039 below */
-  op.master = DTYPE_BF16;
-  for (int stochastic = 0; stochastic < 2; stochastic++) {
-    op.stochastic = stochastic;
-    for (int i = 0; i < MASTERS; i++) {
-      ((uint16_t *)a.master)[i] = 0x3fc0; /* 1.5 */
-      ((float *)a.grad)[i] = 1;
-      ((float *)a.m)[i] = ((float *)a.v)[i] = 0;
-    }
-    for (int step = 1; step <= FEW_STEPS; step++) {
-      op.bias1 = 1 - pow(0.9, step);
-      op.bias2 = 1 - pow(0.95, step);
-      op.seed = (uint64_t)step;
-      assert_ok(step_host(lanes[1], &op, &a, false));
-    }
-    double mean = 0;
-    for (int i = 0; i < MASTERS; i++)
-      mean += (double)f32_from_bf16(((uint16_t *)a.master)[i]) / MASTERS;
-    /* a step's variance is at most distance * step: 0.0078 * 1e-4 */
-    assert_true(fabs(mean - (stochastic ? 1.5 - FEW_STEPS * 1e-4 : 1.5)) <=
-                5 * sqrt(FEW_STEPS * 0.0078125 * 1e-4 / MASTERS) + 1e-6 * stochastic);
-  }
 }
 
 /* --- moments in fp16 ----------------------------------------------------- */
