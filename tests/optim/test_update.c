@@ -1,12 +1,11 @@
 /* Segments and the AdamW pass over a rank's range. */
 
+#include "tests/device/fixture.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
 #include "optim/optim.h"
-#include "tests/test.h"
 
 static const struct model_config config = {.arch = "gpt2",
                                            .layers = 1,
@@ -22,39 +21,32 @@ enum {
   ALL = NORM_BIAS | 1 << PARAM_EMBEDDING | 1 << PARAM_WEIGHT
 };
 
-struct fixture {
-  struct device *device;
-  struct lane *lane;
-  struct model *model;
-};
+static struct model *model;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-  struct fixture *f = calloc(1, sizeof *f);
-  assert_non_null(f);
-  must(device_create("host", 0, DTYPE_F32, &f->device));
-  must(f->device->ops->lane_create(f->device, "host", LANE_ROLE_COMPUTE, 2, &f->lane));
-  must(model_create(&config, &f->model));
-  *state = f;
-  return 0;
+  must(model_create(&config, &model));
+  return fixture_create(test_state);
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-  struct fixture *f = *state;
-  model_destroy(f->model);
-  f->device->ops->lane_destroy(f->lane);
-  device_destroy(f->device);
-  free(f);
-  return 0;
+  model_destroy(model);
+  return fixture_destroy(test_state);
+}
+
+static struct optim_segments segments_of(const struct model *of, int unit, unsigned exempt)
+{
+  struct optim_segments segments;
+  must(optim_segments_create(optim_ops(OPTIM_adamw), of, unit, exempt, &segments));
+  return segments;
 }
 
 /* Oracle: element by element. Padding is left out: either answer is right there. */
-static void check_segments(const struct model *model, int unit, unsigned exempt)
+static void check_segments(const struct model *of, int unit, unsigned exempt)
 {
-  struct optim_segments segments;
-  const struct layout_unit *layout = &model->unit[unit].layout;
-  must(optim_segments_create(optim_ops(OPTIM_adamw), model, unit, exempt, &segments));
+  struct optim_segments segments = segments_of(of, unit, exempt);
+  const struct layout_unit *layout = &of->unit[unit].layout;
   assert_int_equal(segments.at[0].begin, 0);
   assert_int_equal(segments.at[segments.n - 1].end, layout->used);
   for (int i = 1; i < segments.n; i++) {
@@ -70,72 +62,66 @@ static void check_segments(const struct model *model, int unit, unsigned exempt)
       int i = 0;
       while (segments.at[i].end <= e)
         i++;
-      assert_int_equal(segments.at[i].decays, !(exempt & 1u << model->unit[unit].param[p].kind));
+      assert_int_equal(segments.at[i].decays, !(exempt & 1u << of->unit[unit].param[p].kind));
     }
   optim_segments_destroy(&segments);
 }
 
-TEST_WITH(test_segments, set_up, tear_down)
+DEVICE_TEST(test_segments)
 {
-  struct fixture *f = *test_state;
   for (unsigned exempt = 0; exempt <= ALL; exempt++)
-    for (int unit = 0; unit < f->model->units; unit++)
-      check_segments(f->model, unit, exempt);
-  struct optim_segments one = {0};
-  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, 0, &one));
+    for (int unit = 0; unit < model->units; unit++)
+      check_segments(model, unit, exempt);
+  struct optim_segments one = segments_of(model, 1, 0);
   assert_int_equal(one.n, 1);
   optim_segments_destroy(&one);
   optim_segments_destroy(&one);
 }
 
-TEST_WITH(test_frozen_segments, set_up, tear_down)
+DEVICE_TEST(test_frozen_segments)
 {
-  struct fixture *f = *test_state;
   static char some[] = "*.bias", whole[] = "transformer.h.0.*", *patterns[] = {some, whole};
-  struct model *model;
-  struct optim_segments none;
   for (int n = 1; n <= 2; n++) {
-    must(model_create(&config, &model));
-    must(model_freeze(model, n, patterns, 3));
+    struct model *frozen;
+    must(model_create(&config, &frozen));
+    must(model_freeze(frozen, n, patterns, 3));
     for (unsigned exempt = 0; exempt <= ALL; exempt++)
-      for (int unit = 0; unit < f->model->units - (n - 1); unit++)
-        check_segments(model, unit, exempt);
-    must(optim_segments_create(optim_ops(OPTIM_adamw), model, 1, 0, &none));
+      for (int unit = 0; unit < model->units - (n - 1); unit++)
+        check_segments(frozen, unit, exempt);
+    struct optim_segments none = segments_of(frozen, 1, 0);
     assert_int_equal(none.n, n == 1 ? 1 : 0);
     optim_segments_destroy(&none);
-    model_destroy(model);
+    model_destroy(frozen);
   }
 }
 
-/* The optimizer's arrays of one whole unit, with padding as of `flat`. */
-struct owned {
+/* Arrays of one whole unit of `flat` elements, in the types of an update. */
+enum { ARRAYS = 5 };
+struct arrays {
   int64_t flat;
-  float *master, *grad, *m, *v;
+  enum dtype type[ARRAYS];
+  char *at[ARRAYS]; /* master, gradient, two states, copy */
 };
 
-static float *random_floats(int64_t n, const char *purpose, float std)
+static struct arrays arrays_create(const struct update *op, int64_t flat)
 {
-  float *out = calloc((size_t)n, sizeof *out);
-  assert_non_null(out);
-  rng_fill_normal(rng_key_make(1, purpose), 0, 0, n, 0, std, out);
-  return out;
+  struct arrays a = {flat, {op->master, op->grad, op->states, op->states, op->copy}, {NULL}};
+  for (int i = 0; i < ARRAYS; i++) {
+    float *x = normals(flat, i < 2 ? 1 : 0.1f);
+    for (int64_t e = 0; e < flat && i == 3; e++)
+      x[e] *= x[e];
+    a.at[i] = bytes((size_t)flat * sizeof *x);
+    dtype_convert(a.at[i], a.type[i], x, DTYPE_F32, (size_t)flat);
+  }
+  return a;
 }
 
-static struct owned owned_create(int64_t flat)
+static struct arrays arrays_copy(const struct arrays *a)
 {
-  struct owned o = {flat, random_floats(flat, "master", 1), random_floats(flat, "grad", 1),
-                    random_floats(flat, "m", 0.1f), random_floats(flat, "v", 0.1f)};
-  for (int64_t i = 0; i < flat; i++)
-    o.v[i] *= o.v[i];
-  return o;
-}
-
-static void owned_destroy(struct owned *o)
-{
-  free(o->master);
-  free(o->grad);
-  free(o->m);
-  free(o->v);
+  struct arrays copy = *a;
+  for (int i = 0; i < ARRAYS; i++)
+    copy.at[i] = (char *)copy_of((float *)(void *)a->at[i], a->flat);
+  return copy;
 }
 
 static const struct update some_step = {.lr = 0.01f,
@@ -147,88 +133,49 @@ static const struct update some_step = {.lr = 0.01f,
                                         .bias1 = 1 - 0.9 * 0.9 * 0.9,
                                         .bias2 = 1 - 0.95 * 0.95 * 0.95};
 
-static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r,
-                   const struct update *op, struct owned *o)
+static void update(const struct optim_segments *segments, struct layout_range r,
+                   const struct update *op, const struct arrays *a)
 {
-  void *const state[] = {o->m + r.begin, o->v + r.begin};
-  must(optim_update(f->lane, segments, r, op,
-                    &(struct optim_arrays){o->master + r.begin, o->grad + r.begin, state, NULL}));
-}
-
-static void assert_same(const struct owned *a, const struct owned *b)
-{
-  size_t bytes = (size_t)a->flat * sizeof(float);
-  assert_memory_equal(a->master, b->master, bytes);
-  assert_memory_equal(a->m, b->m, bytes);
-  assert_memory_equal(a->v, b->v, bytes);
+  char *at[ARRAYS];
+  for (int i = 0; i < ARRAYS; i++)
+    at[i] = a->at[i] + r.begin * (int64_t)dtype_size(a->type[i]);
+  assert_ok(optim_update(lanes[1], segments, r, op,
+                         &(struct optim_arrays){at[0], at[1], (void **)&at[2], at[4]}));
 }
 
 /* Identity: shards of any length, cut anywhere, make the whole. Bytes after the parameters do not
- * change. */
-TEST_WITH(test_update_of_ranges, set_up, tear_down)
+ * change. In arrays of other types pointers advance by their sizes, and the random bits are those
+ * of an element's place in the unit, not in the range. */
+static void check_ranges(struct update op)
 {
-  struct fixture *f = *test_state;
-  struct optim_segments segments;
-  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
+  struct optim_segments segments = segments_of(model, 1, NORM_BIAS);
+  const int64_t flat = model->unit[1].layout.flat + 512, used = model->unit[1].layout.used;
+  const struct arrays before = arrays_create(&op, flat), whole = arrays_copy(&before),
+                      parts = arrays_copy(&before);
   assert_true(segments.n > 2);
-  int64_t flat = f->model->unit[1].layout.flat + 512, used = f->model->unit[1].layout.used;
-  struct owned whole = owned_create(flat), parts = owned_create(flat), before = owned_create(flat);
-  update(f, &segments, (struct layout_range){0, flat}, &some_step, &whole);
+  update(&segments, (struct layout_range){0, flat}, &op, &whole);
+  op.first = 12345; /* is set by the call */
   for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1)
-    update(f, &segments,
-           (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &some_step,
-           &parts);
-  assert_same(&whole, &parts);
-  assert_memory_not_equal(whole.master, before.master, sizeof(float));
-  assert_memory_equal(whole.master + used, before.master + used,
-                      (size_t)(flat - used) * sizeof(float));
-  owned_destroy(&whole);
-  owned_destroy(&parts);
-  owned_destroy(&before);
+    update(&segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat},
+           &op, &parts);
+  for (int i = 0; i < ARRAYS; i++) {
+    const int64_t end = used * (int64_t)dtype_size(op.master);
+    assert_same_bits(whole.at[i], parts.at[i], (size_t)flat * sizeof(float));
+    if (i == 0)
+      assert_same_bits(whole.at[i] + end, before.at[i] + end,
+                       (size_t)(flat - used) * dtype_size(op.master));
+  }
+  assert_memory_not_equal(whole.at[0], before.at[0], sizeof(float));
   optim_segments_destroy(&segments);
 }
 
-/* Identity, as above, for arrays of other types: pointers advance by their sizes, and the random
- * bits are those of an element's place in the unit, not in the range. */
-TEST_WITH(test_update_of_small_types, set_up, tear_down)
+DEVICE_TEST(ranges_make_the_whole)
 {
-  enum { ARRAYS = 5 };
-  struct fixture *f = *test_state;
-  struct optim_segments segments;
-  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
-  const int64_t flat = f->model->unit[1].layout.flat;
-  struct owned start = owned_create(flat);
-  struct update op = some_step;
-  op.grad = op.states = DTYPE_BF16, op.copy = DTYPE_F16, op.stochastic = true, op.seed = 7;
-  const enum dtype type[ARRAYS] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F16};
-  const float *from[ARRAYS] = {start.master, start.grad, start.m, start.v, start.master};
-  char *whole[ARRAYS], *parts[ARRAYS];
-  for (int i = 0; i < ARRAYS; i++) {
-    whole[i] = calloc((size_t)flat, sizeof(float));
-    parts[i] = calloc((size_t)flat, sizeof(float));
-    assert_true(whole[i] && parts[i]);
-    dtype_convert(whole[i], type[i], from[i], DTYPE_F32, (size_t)flat);
-    dtype_convert(parts[i], type[i], from[i], DTYPE_F32, (size_t)flat);
-  }
-  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op,
-                    &(struct optim_arrays){whole[0], whole[1], (void **)&whole[2], whole[4]}));
-  for (int64_t begin = 0, length = 1; begin < flat;
-       begin += length, length = length * 3 % 409 + 1) {
-    char *at[ARRAYS];
-    for (int i = 0; i < ARRAYS; i++)
-      at[i] = parts[i] + begin * (int64_t)dtype_size(type[i]);
-    op.first = 12345; /* is set by the call */
-    must(optim_update(f->lane, &segments,
-                      (struct layout_range){begin, begin + length < flat ? begin + length : flat},
-                      &op, &(struct optim_arrays){at[0], at[1], (void **)&at[2], at[4]}));
-  }
-  for (int i = 0; i < ARRAYS; i++) {
-    assert_memory_equal(whole[i], parts[i], (size_t)flat * sizeof(float));
-    free(whole[i]);
-    free(parts[i]);
-  }
-  owned_destroy(&start);
-  optim_segments_destroy(&segments);
+  struct update small = some_step;
+  small.grad = small.states = DTYPE_BF16, small.copy = DTYPE_F16, small.stochastic = true;
+  small.seed = 7;
+  check_ranges(some_step);
+  check_ranges(small);
 }
 
 /* One element through ten steps in double, from the formulas of Loshchilov & Hutter. */
@@ -247,45 +194,41 @@ static void element_step(struct element *e, double g, int t, double lr, double d
 
 /* Oracle: the formulas in double. Ten steps of a dozen fp32 roundings each, 2^-24 of numbers around
  * 1: 1e-5 is ten times that. */
-TEST_WITH(test_ten_steps, set_up, tear_down)
+DEVICE_TEST(test_ten_steps)
 {
   enum { STEPS = 10 };
-  struct fixture *f = *test_state;
-  const struct model_unit *unit = &f->model->unit[1];
-  struct optim_segments segments;
-  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
-  int64_t flat = unit->layout.flat;
-  struct owned o = owned_create(flat);
-  memset(o.m, 0, (size_t)flat * sizeof *o.m);
-  memset(o.v, 0, (size_t)flat * sizeof *o.v);
-  struct element *twin = calloc((size_t)flat, sizeof *twin);
-  assert_non_null(twin);
+  const struct model_unit *unit = &model->unit[1];
+  struct optim_segments segments = segments_of(model, 1, NORM_BIAS);
+  const int64_t flat = unit->layout.flat;
+  const struct arrays a = arrays_create(&some_step, flat);
+  const float *master = (const void *)a.at[0];
+  struct element *twin = bytes((size_t)flat * sizeof *twin);
+  memset(a.at[2], 0, (size_t)flat * sizeof *master);
+  memset(a.at[3], 0, (size_t)flat * sizeof *master);
   for (int64_t i = 0; i < flat; i++)
-    twin[i].p = o.master[i];
-
+    twin[i].p = master[i];
   for (int t = 1; t <= STEPS; t++) {
-    double lr = 0.1 / t, scale = 1.0 / (1 + t % 3);
+    const double lr = 0.1 / t, scale = 1.0 / (1 + t % 3);
+    const float *grad = normals(flat, 1);
     struct update op = {.lr = (float)lr, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
     op.decay = 0.5f, op.grad_scale = (float)scale;
     op.bias1 = 1 - pow(0.9, t);
     op.bias2 = 1 - pow(0.95, t);
-    rng_fill_normal(rng_key_make(2, "grad"), (uint64_t)t, 0, flat, 0, 1, o.grad);
-    update(f, &segments, (struct layout_range){0, flat}, &op, &o);
+    memcpy(a.at[1], grad, (size_t)flat * sizeof *grad);
+    update(&segments, (struct layout_range){0, flat}, &op, &a);
     for (int p = 0; p < unit->params; p++) {
-      double decay = unit->param[p].kind == PARAM_WEIGHT ? 0.5 : 0;
-      for (int64_t i = unit->layout.offset[p];
-           i < unit->layout.offset[p] + unit->layout.elements[p]; i++)
-        element_step(&twin[i], o.grad[i] * scale, t, lr, decay);
+      const int64_t begin = unit->layout.offset[p];
+      for (int64_t i = begin; i < begin + unit->layout.elements[p]; i++)
+        element_step(&twin[i], grad[i] * scale, t, lr,
+                     unit->param[p].kind == PARAM_WEIGHT ? 0.5 : 0);
     }
   }
   for (int p = 0; p < unit->params; p++)
     for (int64_t i = unit->layout.offset[p]; i < unit->layout.offset[p] + unit->layout.elements[p];
          i++)
-      if (!(fabs(o.master[i] - twin[i].p) <= 1e-5))
-        fail_msg("%s: %.9g, not %.9g", unit->param[p].name, (double)o.master[i], twin[i].p);
-  free(twin);
-  owned_destroy(&o);
+      if (!(fabs(master[i] - twin[i].p) <= 1e-5))
+        fail_msg("%s: %.9g, not %.9g", unit->param[p].name, (double)master[i], twin[i].p);
   optim_segments_destroy(&segments);
 }
 
-TEST_MAIN(NULL, NULL)
+TEST_MAIN(set_up, tear_down)
