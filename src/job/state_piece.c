@@ -32,22 +32,14 @@ int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
   return (kind * plan->input.model->units + u) * JOB_STATE_PARTS + frozen;
 }
 
-/* Ranks that hold different values. */
-static int holders_of(const struct plan_input *input, enum plan_scope scope)
-{
-  switch (scope) {
-  case SCOPE_SHARD: return input->shape.group;
-  case SCOPE_RANK: return input->ranks;
-  default: return 1;
-  }
-}
-
-/* The piece that this rank alone writes. Ranks that hold the same elements divide them. */
-static struct layout_range unique_range(const struct plan_input *input, enum plan_scope scope,
+/* The piece that this rank alone writes, of `whole` elements that a shard group holds. Ranks that
+ * hold the same elements divide them. */
+static struct layout_range unique_range(const struct plan_input *input, int64_t whole,
                                         struct layout_range held)
 {
-  const int holders = holders_of(input, scope), index = input->rank / holders;
-  const int64_t piece = (held.end - held.begin) / (input->ranks / holders);
+  const int64_t n = held.end - held.begin;
+  const int holders = n > 0 ? (int)(whole / n) : 1, index = input->rank / holders;
+  const int64_t piece = n / (input->ranks / holders);
   return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
 }
 
@@ -97,12 +89,12 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
     return copy_of(plan, u, frozen);
   struct job_state_piece piece = holding_of(plan, kind, u, frozen);
   const struct layout_range held = piece.range;
+  const struct layout_unit *layout = &plan->unit[u].layout;
   if (piece.buffer < 0)
     return piece;
-  const enum plan_scope scope =
-      kind == 0 ? plan->buffer[piece.buffer].scope : plan->state[kind - 1].scope;
   if (unique)
-    piece.range = unique_range(&plan->input, scope, held);
+    piece.range =
+        unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained, held);
   const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
   piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
   piece.offset =

@@ -32,8 +32,8 @@ static void list_states(struct builder *b)
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
   plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   for (int s = 0; s < plan->states; s++)
-    plan->state[s] = (struct plan_state){
-        .row = &ops->state[s], .dtype = plan->unit[0].policy.state, .scope = build_scope(b)};
+    plan->state[s] =
+        (struct plan_state){.row = &ops->state[s], .dtype = plan->unit[0].policy.state};
 }
 
 static void choose(struct builder *b)
@@ -225,7 +225,6 @@ static void add_params(struct builder *b, int u)
   }
   unit->params =
       build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, own->layout.flat);
-  b->plan->buffer[unit->params].scope = SCOPE_GROUP;
   if (!b->gathers) {
     own->master = build_part(b, "master", u, unit->params, false);
   } else if (mine > 0) {
@@ -261,10 +260,7 @@ static int add_state(struct builder *b, int s, int u)
   const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
   if (elements == 0)
     return -1;
-  const int buffer =
-      build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
-  b->plan->buffer[buffer].scope = state->scope;
-  return buffer;
+  return build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
 }
 
 /* It covers all elements that this rank encodes, because the error of its messages stays on this

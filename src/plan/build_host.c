@@ -19,7 +19,6 @@ void build_shared_copy(struct builder *b, int u)
   struct plan_unit *own = &b->plan->unit[u];
   own->shared =
       build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element, own->layout.flat);
-  b->plan->buffer[own->shared].scope = SCOPE_GROUP;
   b->unit[u].shared = build_part(b, "working_trained", u, own->shared, false);
   if (own->master >= 0)
     own->working = build_mine(b, "working_mine", b->unit[u].shared, build_length(own->owned));
@@ -60,10 +59,9 @@ static struct fetched fetch_part(struct builder *b, const struct window *window,
   const int64_t elements = plan->buffer[source].elements;
   const enum dtype type = plan->buffer[source].dtype;
   int place = part;
-  if (type != plan->unit[u].policy.window || build_encodes_params(b, u)) {
+  if (type != plan->unit[u].policy.window || build_encodes_params(b, u))
     place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, type, elements);
-    plan->buffer[place].scope = build_scope(b);
-  } else if (b->group > 1)
+  else if (b->group > 1)
     place = build_mine(b, "mine", part, elements);
   BUILD(b, OP_FETCH, u, micro, source, place);
   return (struct fetched){part, place};

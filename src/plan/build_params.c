@@ -17,7 +17,6 @@ void build_copy(struct builder *b, int u)
     return;
   unit->params = plan->unit[u].copy = build_persistent(b, "copy", u, TIER_DEVICE, PURPOSE_WORKING,
                                                        b->element, plan->unit[u].layout.flat);
-  plan->buffer[unit->params].scope = SCOPE_GROUP;
   unit->trained = build_part(b, "trained_copy", u, unit->params, false);
   if (unit->trained >= 0)
     plan->unit[u].copy_mine =

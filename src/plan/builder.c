@@ -36,22 +36,6 @@ enum status build_begin(struct builder *b)
   return status ? status : grow_instructions(b);
 }
 
-enum plan_scope build_scope(const struct builder *b)
-{
-  return b->shards ? SCOPE_SHARD : SCOPE_GROUP;
-}
-
-/* The default of callers that do not set it. */
-static enum plan_scope scope_of(const struct builder *b, enum plan_purpose purpose)
-{
-  switch (purpose) {
-  case PURPOSE_PARAMS:
-  case PURPOSE_WORKING: return build_scope(b);
-  case PURPOSE_WINDOW: return SCOPE_GROUP;
-  default: return SCOPE_RANK;
-  }
-}
-
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
@@ -71,7 +55,6 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
 /* A buffer that is no part of another one. */
 static int add_whole(struct builder *b, const char *name, int of, struct plan_buffer buffer)
 {
-  buffer.scope = scope_of(b, buffer.purpose);
   buffer.parent = -1;
   return add_buffer(b, name, of, buffer);
 }
@@ -97,10 +80,7 @@ int build_view(struct builder *b, const char *name, int parent, int64_t from, in
 
 int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
 {
-  const int mine = build_view(b, name, whole, b->shard_index * elements, elements);
-  if (b->plan->buffer[whole].scope == SCOPE_GROUP)
-    b->plan->buffer[mine].scope = build_scope(b);
-  return mine;
+  return build_view(b, name, whole, b->shard_index * elements, elements);
 }
 
 int build_piece(struct builder *b, int u, int shard)

@@ -95,8 +95,6 @@ enum status build_begin(struct builder *b);
 int64_t build_length(struct layout_range range);
 int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
-/* The scope of masters, their optimizer state, and frozen parameters. */
-enum plan_scope build_scope(const struct builder *b);
 
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);

@@ -33,7 +33,6 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/verify_counts.c \
 	src/plan/verify_form.c \
 	src/plan/verify_roles.c \
-	src/plan/verify_scope.c \
 	src/plan/verify_shape.c \
 	src/plan/verify_values.c \
 	src/plan/verify_windows.c

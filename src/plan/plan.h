@@ -127,12 +127,6 @@ enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
  * buffers exist once for all members, transient ones once per member. TIER_DISK: a file on the
  * node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
-/* How a group shares the elements of a buffer. */
-enum plan_scope {
-  SCOPE_SHARD, /* each element is on one member */
-  SCOPE_RANK,  /* each rank has values of its own */
-  SCOPE_GROUP  /* all members have the same elements */
-};
 /* clang-format off */
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
@@ -202,8 +196,7 @@ struct plan_buffer {
   char name[32]; /* "params.h.3", "saved.h.3" */
   enum plan_tier tier;
   enum plan_purpose purpose;
-  enum plan_scope scope; /* SHARD or GROUP for parameters, the state's own for states, else RANK */
-  enum dtype dtype;      /* DTYPE_U8: private data of a model or the executor */
+  enum dtype dtype; /* DTYPE_U8: private data of a model or the executor */
   int64_t elements;
   int unit; /* -1: none */
   /* In the persistent arena, where it keeps its bytes from step to step. Only the values of
@@ -240,7 +233,6 @@ struct plan_input {
 struct plan_state {
   const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
-  enum plan_scope scope; /* of its buffers. Checkpoints cut pieces by it. */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:

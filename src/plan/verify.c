@@ -77,8 +77,7 @@ void verify_families(struct verify *v)
 enum status plan_verify(const struct plan *plan)
 {
   static enum status (*const parts[])(const struct plan *plan) = {
-      verify_form,  verify_windows, verify_bytes, verify_counts,
-      verify_roles, verify_scopes,  verify_values};
+      verify_form, verify_windows, verify_bytes, verify_counts, verify_roles, verify_values};
   enum status status = STATUS_OK;
   for (size_t p = 0; p < sizeof parts / sizeof *parts && !status; p++)
     status = parts[p](plan);

@@ -10,7 +10,6 @@
  *   memory that a shard group shares.
  * - verify_counts(): the number of each operation of a unit, in a micro-batch and in the step.
  * - verify_roles(): the buffer of each operand, and its size. Each sum is begun once.
- * - verify_scopes(): buffers with a shard, the whole unit, or a rank's own values.
  * - verify_values(): the value of each buffer during the step. Sums are complete, moments belong to
  *   their unit, and inputs return from the tier that they were sent to.
  *
@@ -28,7 +27,6 @@ enum status verify_windows(const struct plan *plan);
 enum status verify_bytes(const struct plan *plan);
 enum status verify_counts(const struct plan *plan);
 enum status verify_roles(const struct plan *plan);
-enum status verify_scopes(const struct plan *plan);
 enum status verify_values(const struct plan *plan);
 
 /* ---- the walk ---- */

@@ -124,8 +124,7 @@ TEST(nothing_is_copied_in_vain)
   }
 }
 
-/* Replicas cut what they all hold. A rank writes all of a state that is its own. */
-TEST(a_rank_saves_the_state_of_its_own)
+TEST(replicas_cut_what_they_all_hold)
 {
   struct deck deck;
   struct job job;
@@ -136,9 +135,6 @@ TEST(a_rank_saves_the_state_of_its_own)
   const int64_t states = job_state_bytes(plan, true) - masters;
   assert_true(states > 0);
   assert_int_equal(job_state_snapshot_bytes(&job), (masters + states) / comm_ranks(comm));
-  for (int s = 0; s < plan->states; s++)
-    plan->state[s].scope = SCOPE_RANK;
-  assert_int_equal(job_state_snapshot_bytes(&job), masters / comm_ranks(comm) + states);
   close_job(&job, &deck);
 }
 

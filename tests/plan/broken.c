@@ -199,7 +199,6 @@ static void change_instr(struct plan *plan, const char *verb, int i, const char 
 
 static void change_buffer(struct plan *plan, const char *verb, int buffer, const char *b)
 {
-  static const char *const scopes[] = {"shard", "rank", "group"};
   static const char *const tiers[] = {"device", "host", "shared", "disk", "none"};
   static const char *const purposes[] = {[PURPOSE_WINDOW] = "window", [PURPOSE_STATE] = "state"};
   struct plan_buffer *const at = &plan->buffer[buffer];
@@ -220,10 +219,8 @@ static void change_buffer(struct plan *plan, const char *verb, int buffer, const
     at->tier = (enum plan_tier)index_of(tiers, TIER_COUNT + 1, b);
   else if (strcmp(verb, "purpose") == 0)
     at->purpose = (enum plan_purpose)index_of(purposes, PURPOSE_STATE + 1, b);
-  else if (strcmp(verb, "persistent") == 0)
-    at->persistent = n;
   else
-    at->scope = (enum plan_scope)index_of(scopes, 3, b);
+    at->persistent = n;
 }
 
 static void make_step(struct plan *plan, char *step)

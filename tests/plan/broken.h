@@ -47,7 +47,7 @@ void broken_refused(struct plan *plan, const char *words);
  *   move B BYTES           B begins so many bytes later
  *   over B C               B begins where C does, with its parent
  *   resize B N, view B N   N elements, or with a sign so many more; a new buffer of B's first N
- *   scope B SCOPE, tier B TIER, purpose B PURPOSE, persistent B 0
+ *   tier B TIER, purpose B PURPOSE, persistent B 0
  *   settle, spread, order  see below; plan_order() alone
  *
  * I is an operation with its unit, micro-batch and group, and a distance: "ENCODE:1:0@ACROSS+1"; or

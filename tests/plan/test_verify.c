@@ -149,59 +149,6 @@ TEST(states_are_those_of_the_optimizer)
   BROKEN_ROWS(rows);
 }
 
-static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
-{
-  const enum plan_scope right = *scope;
-  for (int wrong = SCOPE_SHARD; wrong <= SCOPE_GROUP; wrong++) {
-    *scope = (enum plan_scope)wrong;
-    assert_int_equal(plan_verify(plan), *scope == right ? STATUS_OK : STATUS_PLAN);
-    if (*scope != right)
-      assert_non_null(strstr(status_text(), " is planned as "));
-  }
-  *scope = right;
-}
-
-TEST(every_buffer_has_one_scope)
-{
-  static const char *const points[] = {"shard_optim ranks=2 freeze=odd", FULL_SHARD, NO_SHARD,
-                                       HYBRID_SHARD, HOST_SHARED};
-  for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
-    struct plan *plan = broken_start(fixture_point("%s", points[p]));
-    for (int b = 0; b < plan->buffers; b++)
-      refuses_other_scopes(plan, &plan->buffer[b].scope);
-    for (int s = 0; s < plan->states; s++)
-      refuses_other_scopes(plan, &plan->state[s].scope);
-    plan_destroy(plan);
-  }
-}
-
-TEST(scopes_are_held_against_the_elements)
-{
-  static const struct broken_row rows[] = {
-      {FULL_SHARD, "scope master.h.0 group",
-       "master.h.0 is planned as the same in the whole group, but it has another number of "
-       "elements"},
-      {FULL_SHARD, "scope master.h.0 rank",
-       "master.h.0 is planned as each rank's own, but members share a unit's parameters"},
-      {NO_SHARD, "scope params.h.0 shard",
-       "params.h.0 is planned as one shard per member, but nothing is sharded"},
-      {FULL_SHARD, "scope metrics group",
-       "metrics is planned as the same in the whole group, but other ranks have other values"},
-      {FULL_SHARD, "purpose metrics window; scope metrics group", "but it belongs to no unit"},
-  };
-  BROKEN_ROWS(rows);
-  struct plan *plan = broken_start(fixture_point(FULL_SHARD));
-  plan->state[1].scope = SCOPE_RANK;
-  broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take "
-                       "it for another scope");
-
-  plan = broken_start(fixture_point(FULL_SHARD));
-  plan->state[1].scope = SCOPE_RANK;
-  for (int u = 0; u < plan->input.model->units; u++)
-    plan->buffer[plan->unit[u].state[1]].scope = SCOPE_RANK;
-  broken_refused(plan, "is planned as each rank's own, but its masters have another scope");
-}
-
 /* Each part of a collective has its size, and there is room for the received parts. */
 TEST(buffers_have_their_roles)
 {
@@ -394,8 +341,6 @@ TEST(copies_get_every_difference)
        "reads copy.h.0, which is not gathered"},
       {DIFFERENCES, "access DECODE_PARAMS:1.whole write; settle",
        "differences are added to a copy, other messages write a window"},
-      {DIFFERENCES, "scope copy.h.0 rank", "copy.h.0 is planned as each rank's own"},
-      {DIFFERENCES, "scope copy.h.0 shard", "copy.h.0 is planned as one shard per member"},
       {DIFFERENCES, "over master.h.0 copy_mine.h.0; settle",
        "decodes copy.h.0 over the parameters that it holds"},
   };
