@@ -60,7 +60,7 @@ extern const struct command *const commands[];
 /* Commands that need no options, no MPI and no comm, and flags. */
 struct builtin {
   const char *name;
-  int (*run)(int argc, char **argv);
+  enum status (*run)(int argc, char **argv);
   const char *usage, *summary; /* NULL: not in the help */
 };
 extern const struct builtin builtins[]; /* ends with a NULL name */
@@ -110,22 +110,13 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out);
 
-/* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: `part` names
- * neither a key nor a section. NULL: all keys. Local. */
+/* -h and --help, from the tables. Local. */
 void help_print_short(const struct command *command);
 void help_print(const struct command *command);
-enum status help_print_keys(const char *part);
-bool help_print_key(const char *part); /* false: no key or section, nothing is printed */
-void help_print_man(const struct command *command);
-void help_print_man_deck(void);
-void help_print_all(void);
-void help_print_man_all(void);
-void help_print_exit_codes(void);
-void version_print(void);
 
 /* `sluice completion SHELL`, the words that its script offers (`sluice completion SHELL -- WORD
  * ...`, the last of which is typed), and `sluice schema`. STATUS_USAGE: no such shell. Local. */
 enum status completion_print(int argc, char **argv);
-void schema_print(void);
+enum status schema_print(int argc, char **argv);
 
 #endif

@@ -26,8 +26,6 @@ sluice_SOURCES = \
 	src/cmd/forecast.c \
 	src/cmd/generate.c \
 	src/cmd/help.c \
-	src/cmd/help.h \
-	src/cmd/help_man.c \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/plan.h \

@@ -100,104 +100,6 @@ static int run(const struct command *command, int argc, char **argv, int first)
   return exit_code;
 }
 
-/* sluice help [keys [PART] | SUBCOMMAND [PART] | KEY] */
-static int help(int argc, char **argv)
-{
-  if (argc < 3) {
-    help_print_all();
-    return 0;
-  }
-  if (!strcmp(argv[2], "keys")) {
-    const enum status status = help_print_keys(argc > 3 ? argv[3] : NULL);
-    return status ? fail(status) : 0;
-  }
-  const struct command *command = command_find(argv[2]);
-  if (!command)
-    return help_print_key(argv[2]) ? 0 : fail(STATUS_USAGE);
-  help_print(command_part(command, argc > 3 ? argv[3] : NULL));
-  return 0;
-}
-
-static int help_flag(int argc, char **argv)
-{
-  (void)argv;
-  help_print_all();
-  return argc > 1 ? 0 : 2;
-}
-
-/* sluice --man [keys | SUBCOMMAND] */
-static int man(int argc, char **argv)
-{
-  const char *page = argc > 2 ? argv[2] : NULL;
-  const bool keys = page && !strcmp(page, "keys");
-  const struct command *command = page && !keys ? command_find(page) : NULL;
-  if (page && !keys && !command)
-    return fail(STATUS_USAGE);
-  if (keys)
-    help_print_man_deck();
-  else if (command)
-    help_print_man(command);
-  else
-    help_print_man_all();
-  return 0;
-}
-
-/* sluice --exit-codes [CODE] */
-static int print_exit_codes(int argc, char **argv)
-{
-  const char *code = argc > 2 ? argv[2] : NULL;
-  char *end;
-  if (!code) {
-    help_print_exit_codes();
-    return 0;
-  }
-  const long number = strtol(code, &end, 10);
-  const char *meaning =
-      end > code && !*end && number >= 0 && number < 256 ? exit_code_meaning((int)number) : NULL;
-  if (!meaning)
-    return fail(status_set(
-        STATUS_USAGE, "'%s' is not an exit code of Sluice: sluice --exit-codes lists them", code));
-  printf("%s\n", meaning);
-  return 0;
-}
-
-static int completion(int argc, char **argv)
-{
-  const enum status status = completion_print(argc, argv);
-  return status ? fail(status) : 0;
-}
-
-static int schema(int argc, char **argv)
-{
-  (void)argc, (void)argv;
-  schema_print();
-  return 0;
-}
-
-static int version(int argc, char **argv)
-{
-  (void)argc, (void)argv;
-  version_print();
-  return 0;
-}
-
-/* clang-format off */
-const struct builtin builtins[] = {
-    {"help", help, "keys [SECTION|KEY|WORD]", "the keys of a deck"},
-    {"schema", schema, "", "JSON Schema of decks, for editors"},
-    {"completion", completion, "bash|zsh|fish", "completion for a shell"},
-    {"--version", version, "| --exit-codes", "libraries of the build; exit codes"},
-    {.name = "version", .run = version},
-    {.name = "-V", .run = version},
-    {.name = "-v", .run = version},
-    {.name = "--exit-codes", .run = print_exit_codes},
-    {.name = "--help", .run = help_flag},
-    {.name = "-h", .run = help_flag},
-    {.name = "--man", .run = man},
-    {.name = NULL},
-};
-/* clang-format on */
-
 /* The part of a command that a bare word names, which moves to argv[2]. Otherwise the command. */
 static const struct command *take_part(const struct command *command, int argc, char **argv)
 {
@@ -217,12 +119,14 @@ static const struct command *take_part(const struct command *command, int argc, 
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
-  for (const struct builtin *builtin = builtins; builtin->name; builtin++)
-    if (!strcmp(builtin->name, name)) {
-      const bool asks =
-          builtin->summary && argc == 3 && (!strcmp(argv[2], "-h") || !strcmp(argv[2], "--help"));
-      return (asks ? help_flag : builtin->run)(argc, argv);
-    }
+  for (const struct builtin *builtin = builtins; builtin->name; builtin++) {
+    if (strcmp(builtin->name, name) != 0)
+      continue;
+    const bool asks =
+        builtin->summary && argc == 3 && (!strcmp(argv[2], "-h") || !strcmp(argv[2], "--help"));
+    const enum status status = asks ? builtins->run(1, argv) : builtin->run(argc, argv);
+    return status ? fail(status) : argc > 1 ? 0 : 2;
+  }
   const struct command *command = command_find(name);
   if (!command)
     return fail_unstarted(STATUS_USAGE);

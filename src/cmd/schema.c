@@ -212,7 +212,7 @@ static void write_section(struct json_writer *json, const char *section, size_t 
   }
 }
 
-void schema_print(void)
+enum status schema_print(int argc, char **argv)
 {
   struct json_writer json = {.to = stdout};
   json_write_open(&json, NULL, '{');
@@ -221,4 +221,6 @@ void schema_print(void)
   write_mapping(&json);
   write_section(&json, "", 0);
   close_mapping(&json);
+  (void)argc, (void)argv;
+  return STATUS_OK;
 }
