@@ -63,9 +63,9 @@ enum status action_run(const struct command *command, const struct arguments *ar
                     arguments->word[0], known);
 }
 
-static const struct option *find_own(const struct command *command, const char *key, size_t length)
+const struct option *option_find(const struct option *table, const char *key, size_t length)
 {
-  for (const struct option *o = command->options; o && o->name; o++)
+  for (const struct option *o = table; o && o->name; o++)
     if (strlen(o->name) == length && !strncmp(o->name, key, length))
       return o;
   return NULL;
@@ -75,11 +75,11 @@ static const struct option *find_own(const struct command *command, const char *
  * key. */
 static bool is_nearly_own(const struct command *command, const char *text)
 {
-  char *key = mem_printf("%.*s", (int)strcspn(text, "="), text);
+  char key[64]; /* longer than any own key and its mistakes */
   bool found = false;
-  for (const struct option *o = command->options; key && !strchr(key, '.') && o && o->name; o++)
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(text, "="), text);
+  for (const struct option *o = command->options; !strchr(key, '.') && o && o->name; o++)
     found |= options_distance(key, o->name) <= (int)strlen(o->name) / 3;
-  mem_free(key);
   return found;
 }
 
@@ -88,7 +88,7 @@ static enum status take_assignment(const struct command *command, const char *te
                                    struct arguments *out)
 {
   const size_t length = strcspn(text, "=");
-  if (find_own(command, text, length) ||
+  if (option_find(command->options, text, length) ||
       (out->set && (!command->takes_deck || is_nearly_own(command, text))))
     return options_assign(out->set, text);
   if (!command->takes_deck)
@@ -119,7 +119,7 @@ static enum status take_dashed(const struct command *command, int argc, char **a
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
     return take_assignment(command, key, out);
-  const struct option *own = find_own(command, key, strlen(key));
+  const struct option *own = option_find(command->options, key, strlen(key));
   if (!own && !(command->takes_deck && options_has(deck_table, key)))
     return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
@@ -138,22 +138,15 @@ static enum status take_dashed(const struct command *command, int argc, char **a
 
 /* Whether each word names a file although it holds a '='. Rank 0 looks, because other ranks may see
  * other folders. Ranks with other words fail in check_alike(). Collective. */
-struct files {
-  int n;
-  bool *is;
-};
-
-static enum status find_files(struct comm *comm, int argc, char **argv, int first,
-                              struct files *out)
+static enum status find_files(struct comm *comm, int argc, char **argv, int first, bool **is)
 {
-  out->n = argc;
-  enum status status = comm_broadcast(comm, &out->n, sizeof out->n, 0);
+  int n = argc;
+  enum status status = comm_broadcast(comm, &n, sizeof n, 0);
   if (!status)
-    status = comm_agree(comm, mem_new(MEM_META, out->n, &out->is));
+    status = comm_agree(comm, mem_new(MEM_META, n > argc ? n : argc, is));
   for (int i = first; i < argc && !status && comm_rank(comm) == 0; i++)
-    out->is[i] = strchr(argv[i], '=') && file_exists(argv[i]);
-  return status ? status
-                : comm_broadcast(comm, out->is, (int64_t)out->n * (int64_t)sizeof *out->is, 0);
+    (*is)[i] = strchr(argv[i], '=') && file_exists(argv[i]);
+  return status ? status : comm_broadcast(comm, *is, (int64_t)n * (int64_t)sizeof **is, 0);
 }
 
 /* Whether a word begins with a dash that a text processor puts in the place of --. */
@@ -174,7 +167,7 @@ static enum status refuse_dash(const char *word)
 }
 
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
-                            const struct files *files, struct arguments *out)
+                            const bool *is_file, struct arguments *out)
 {
   for (int i = first; i < argc; i++) {
     enum status status = STATUS_OK;
@@ -184,7 +177,7 @@ static enum status take_all(const struct command *command, int argc, char **argv
       status = refuse_option(command, argv[i]);
     else if (has_other_dash(argv[i]))
       status = refuse_dash(argv[i]);
-    else if (strchr(argv[i], '=') && !(i < files->n && files->is[i]))
+    else if (strchr(argv[i], '=') && !is_file[i])
       status = take_assignment(command, argv[i], out);
     else
       out->word[out->words++] = argv[i];
@@ -200,7 +193,7 @@ static enum status take_all(const struct command *command, int argc, char **argv
 }
 
 static enum status read_alone(const struct command *command, int argc, char **argv, int first,
-                              const struct files *files, struct arguments *out)
+                              const bool *is_file, struct arguments *out)
 {
   enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
@@ -209,7 +202,7 @@ static enum status read_alone(const struct command *command, int argc, char **ar
     status = mem_alloc(MEM_META, command->values_size, &out->values);
   if (!status && command->options)
     status = options_create(command->options, out->values, &out->set);
-  return status ? status : take_all(command, argc, argv, first, files, out);
+  return status ? status : take_all(command, argc, argv, first, is_file, out);
 }
 
 /* 'sluice eval deck.yaml' */
@@ -242,11 +235,11 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
                            int first, struct arguments *out)
 {
   struct arguments a = {.comm = comm};
-  struct files files = {0};
-  enum status status = find_files(comm, argc, argv, first, &files);
+  bool *is_file = NULL;
+  enum status status = find_files(comm, argc, argv, first, &is_file);
   if (!status)
-    status = comm_agree(comm, read_alone(command, argc, argv, first, &files, &a));
-  mem_free(files.is);
+    status = comm_agree(comm, read_alone(command, argc, argv, first, is_file, &a));
+  mem_free(is_file);
   if (!status)
     status = check_alike(command, &a);
   if (!status && command->takes_deck)
@@ -275,21 +268,14 @@ void arguments_free(struct arguments *arguments)
 /* A run's own deck.yaml is a file; a deck that the user names may be a pipe. */
 typedef enum status read_file(const char *path, size_t most, char **out, size_t *bytes);
 
-static enum status read_text(read_file *read, const char *word, char **path, char **out)
+/* The caller frees *path and *text, also after an error. */
+static enum status read_text(read_file *read, const char *word, char **path, char **text)
 {
-  char *text = NULL;
   size_t bytes = 0;
   enum status status = site_find_deck(word, path);
   if (!status)
-    status = read(*path, DECK_MOST_BYTES, &text, &bytes);
-  if (!status)
-    status = options_check_text(*path, text, bytes);
-  if (status) {
-    mem_free(text);
-    return status;
-  }
-  *out = text;
-  return STATUS_OK;
+    status = read(*path, DECK_MOST_BYTES, text, &bytes);
+  return status ? status : options_check_text(*path, *text, bytes);
 }
 
 static enum status load_deck(const struct arguments *arguments, const char *path, const char *text,
@@ -324,15 +310,6 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
   return read_deck(arguments, file_read_stream, path, out);
 }
 
-enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
-{
-  enum status status = path ? read_deck(arguments, file_read_stream, path, out)
-                            : comm_agree(arguments->comm, load_deck(arguments, NULL, NULL, out));
-  if (!status && path && *out->train.init)
-    status = model_source_resolve(arguments->comm, out->train.init, out);
-  return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
-}
-
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
 {
   char *dir = mem_printf("%s/ckpt", run_dir);
@@ -352,8 +329,7 @@ static enum status refuse_other_start(const struct arguments *arguments, const s
   if (!status && saved)
     status = status_set(STATUS_USAGE,
                         "train.init is %s (%s), but --resume auto continues the run in %s, which "
-                        "began from %s: set train.init=%s, or "
-                        "choose another run.dir",
+                        "began from %s: set train.init=%s, or choose another run.dir",
                         deck->train.init, options_where(deck->set, "train.init"), deck->run.dir,
                         *run->train.init ? run->train.init : "new weights", run->train.init);
   mem_free(saved);
@@ -391,24 +367,29 @@ static enum status resolve_resumed(const struct arguments *arguments, struct dec
   return status || done ? status : model_source_resolve(arguments->comm, deck->train.init, deck);
 }
 
-static enum status open_resumed(const struct arguments *arguments, const char *path,
-                                const char *resume, struct deck *out)
+/* Sets the model.* that the deck lacks. */
+static enum status resolve(const struct arguments *arguments, const char *resume, struct deck *deck)
 {
-  enum status status = read_deck(arguments, file_read_stream, path, out);
-  if (status || !*out->train.init)
-    return status;
   if (!strcmp(resume, "auto"))
-    return resolve_resumed(arguments, out);
+    return resolve_resumed(arguments, deck);
   if (*resume && strcmp(resume, "none") != 0)
-    return model_source_resolve_checkpoint(arguments->comm, resume, out);
-  return model_source_resolve(arguments->comm, out->train.init, out);
+    return model_source_resolve_checkpoint(arguments->comm, resume, deck);
+  return model_source_resolve(arguments->comm, deck->train.init, deck);
 }
 
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out)
 {
-  const enum status status = open_resumed(arguments, path, resume, out);
+  enum status status = path ? deck_open_as_written(arguments, path, out)
+                            : comm_agree(arguments->comm, load_deck(arguments, NULL, NULL, out));
+  if (!status && path && *out->train.init)
+    status = resolve(arguments, resume, out);
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
+}
+
+enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
+{
+  return deck_open_resumed(arguments, path, "none", out);
 }
 
 /* A stored deck holds its model.*. Changes on the command line are checked as in any deck. */
@@ -438,23 +419,17 @@ static enum status deck_of_run(const struct arguments *arguments, const char *di
   return status;
 }
 
-/* A deck of defaults with a train.init. */
+/* A deck of defaults with a train.init, which is the last assignment. There is room for it, because
+ * the folder is a word of the command. */
 static enum status load_defaults(const struct arguments *arguments, const char *dir,
                                  struct deck *out)
 {
-  char **assignments = NULL, *init = mem_printf("train.init=%s", dir);
   const int n = arguments->assignments;
-  enum status status =
-      init ? mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments)
-           : STATUS_MEMORY;
-  if (!status) {
-    if (n > 0)
-      memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
-    assignments[n] = init;
-    status =
-        deck_load_site(out, arguments->site, arguments->site_text, NULL, NULL, n + 1, assignments);
-  }
-  mem_free(assignments);
+  char *init = mem_printf("train.init=%s", dir);
+  arguments->assignment[n] = init;
+  const enum status status = init ? deck_load_site(out, arguments->site, arguments->site_text, NULL,
+                                                   NULL, n + 1, arguments->assignment)
+                                  : STATUS_MEMORY;
   mem_free(init);
   return status;
 }
@@ -484,7 +459,7 @@ static enum status deck_of_model(const struct arguments *arguments, const char *
 static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search,
                                   struct source *out)
 {
-  enum status status = read_deck(arguments, file_read_stream, path, &out->deck);
+  enum status status = deck_open_as_written(arguments, path, &out->deck);
   if (!status && search)
     status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
   if (!status && *out->deck.train.init)
@@ -528,8 +503,8 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
 }
 
 /* The deck must not move after it is filled, because its option set points into it. */
-static enum status open_source(const struct arguments *arguments, const char *word, bool search,
-                               struct source *out)
+enum status source_open(const struct arguments *arguments, const char *word, bool search,
+                        struct source *out)
 {
   struct comm *comm = arguments->comm;
   /* Rank 0 decides for all ranks, because each kind begins with other collectives. */
@@ -547,17 +522,6 @@ static enum status open_source(const struct arguments *arguments, const char *wo
   if (status)
     source_close(out);
   return status;
-}
-
-enum status source_open(const struct arguments *arguments, const char *word, struct source *out)
-{
-  return open_source(arguments, word, true, out);
-}
-
-enum status source_open_deck(const struct arguments *arguments, const char *word,
-                             struct source *out)
-{
-  return open_source(arguments, word, false, out);
 }
 
 void source_close(struct source *source)

@@ -174,7 +174,7 @@ static enum status export_model(const struct arguments *arguments)
                                      DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
-  enum status status = source_open(arguments, arguments->word[1], &source);
+  enum status status = source_open(arguments, arguments->word[1], true, &source);
   if (!status && !source.checkpoint)
     status =
         status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
@@ -217,22 +217,21 @@ const struct command command_ckpt = {
              "[key=value ...]",
     .summary = "list, show, verify, compare, import and export checkpoints",
     .text =
-        "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "
-        "folder\n"
+        "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run folder\n"
         "  show  print the metadata and tensors of a checkpoint\n"
         "  verify  check the structure and every checksum, in parallel under mpirun\n"
-        "  diff  print the differences between two checkpoints; the exit code is 1 if there "
-        "are any\n"
-        "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
-        "Hugging Face model folder (config.json and safetensors)\n"
-        "  export  write a Hugging Face model folder, with the tokenizer's files, "
-        "from a checkpoint\n"
+        "  diff  print the differences between two checkpoints; the exit code is 1 if there are "
+        "any\n"
+        "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a Hugging "
+        "Face model folder (config.json and safetensors)\n"
+        "  export  write a Hugging Face model folder, with the tokenizer's files, from a "
+        "checkpoint\n"
         "\n"
         "RUN_FOLDER stands for its newest checkpoint that verifies. verify takes the newest one, "
         "damaged or not.\n"
         "\n"
-        "Import and export stream the tensors, in parallel under mpirun. They do not "
-        "overwrite a model.\n"
+        "Import and export stream the tensors, in parallel under mpirun. They do not overwrite a "
+        "model.\n"
         "\n"
         "JSON (--json):\n"
         "  ls  an array of objects: file, step, samples, ranks, tensors, bytes, program; or file "

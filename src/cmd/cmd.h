@@ -72,6 +72,10 @@ const struct command *command_find(const char *name);
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
+/* The option whose name is the first `length` bytes of `key`. NULL: there is none. `table` may be
+ * NULL. Local. */
+const struct option *option_find(const struct option *table, const char *key, size_t length);
+
 /* Runs the action that the first word of a command with actions names. */
 enum status action_run(const struct command *command, const struct arguments *arguments);
 
@@ -89,11 +93,10 @@ struct source {
   struct deck deck;
   char *checkpoint; /* or model folder; NULL: none found */
 };
-enum status source_open(const struct arguments *arguments, const char *word,
-                        struct source *out); /* Collective */
-enum status source_open_deck(
-    const struct arguments *arguments, const char *word,
-    struct source *out); /* without a search for a checkpoint, which stays NULL; Collective */
+/* search: for a checkpoint of a deck or a run folder. Without it `checkpoint` stays NULL.
+ * Collective. */
+enum status source_open(const struct arguments *arguments, const char *word, bool search,
+                        struct source *out);
 void source_close(struct source *source); /* takes a zeroed one */
 
 /* Rank 0 reads the deck file, and all ranks get it. `path` is a path or the name of a deck of the

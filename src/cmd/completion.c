@@ -121,14 +121,6 @@ static void offer_first(const struct offer *to, const struct command *command)
     site_for_decks(offer_deck, (void *)to);
 }
 
-static const struct option *find(const struct option *table, const char *key, size_t length)
-{
-  for (const struct option *option = table; option && option->name; option++)
-    if (strlen(option->name) == length && !strncmp(option->name, key, length))
-      return option;
-  return NULL;
-}
-
 /* The typed word follows command and part, and then any words, the last of which is `before`. */
 static void offer_word(const struct offer *to, const struct command *command, const char *before,
                        bool first)
@@ -137,8 +129,8 @@ static void offer_word(const struct offer *to, const struct command *command, co
   const bool is_value = strchr(to->typed, '=');
   const char *word = is_value ? to->typed : before, *key = word + strspn(word, "-");
   const size_t length = strcspn(key, "=");
-  const struct option *option = find(command->options, key, length);
-  option = option ? option : find(keys, key, length);
+  const struct option *option = option_find(command->options, key, length);
+  option = option ? option : option_find(keys, key, length);
   if (is_value) {
     char prefix[128];
     snprintf(prefix, sizeof prefix, "%.*s=", (int)strcspn(word, "="), word);

@@ -72,8 +72,7 @@ static enum status run(const struct arguments *arguments)
   const struct values *values = arguments->values;
   struct source source = {0};
   struct job *job = NULL;
-  enum status status =
-      (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
+  enum status status = source_open(arguments, arguments->word[0], !values->untrained, &source);
   if (!status)
     status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
   if (!status)

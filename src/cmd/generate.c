@@ -319,7 +319,7 @@ static enum status run(const struct arguments *arguments)
   struct source source = {0};
   enum status status = check_values(values);
   if (!status)
-    status = source_open(arguments, arguments->word[0], &source);
+    status = source_open(arguments, arguments->word[0], true, &source);
   if (!status && !source.checkpoint)
     status =
         status_set(STATUS_INPUT,
