@@ -66,9 +66,8 @@ const struct command command_deck = {
             "qwen2.5-7b.\n"
             "\n"
             "With a deck it prints every key with its value, as YAML. A value comes from the "
-            "command line, the deck, the model that train.init names, the defaults of the site, or "
-            "the default of Sluice. print=KEY prints the value of "
-            "one key, for scripts.",
+            "command line, the deck, the model that train.init names, the defaults of the site, "
+            "or the default of Sluice. print=KEY prints the value of one key, for scripts.",
     .examples = "  sluice deck\n"
                 "  sluice deck inputs/first.yaml\n"
                 "  sluice deck inputs/first.yaml run.steps=500 optim.lr=1e-4\n"

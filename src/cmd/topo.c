@@ -19,11 +19,11 @@ struct values {
 // clang-format off: one row an option
 static const struct option table[] = {
     {"xml", OPTION_STRING, AT(xml), "", .path = true,
-     .text = "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this "
-             "machine."},
+     .text =
+         "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this machine."},
     {"machine", OPTION_STRING, AT(machine), "",
-     .text = "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 "
-             "pu:2'."},
+     .text =
+         "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 pu:2'."},
     {"gpus", OPTION_INT, AT(gpus), "-1", .least = -1, .most = TOPO_GPUS,
      .text = "Number of GPUs to assume, -1 for those of the machine. If the machine shows no GPUs, "
              "they are spread evenly over it."},
