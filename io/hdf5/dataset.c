@@ -9,19 +9,16 @@ int64_t hdf5_transfer_bytes = (int64_t)256 << 20;
 
 static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t space, hid_t *out)
 {
-  hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_DATASET_CREATE);
   const bool made = creation >= 0 && H5Pset_layout(creation, H5D_CONTIGUOUS) >= 0 &&
                     H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY) >= 0 &&
                     H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0 &&
                     H5Pset_obj_track_times(creation, false) >= 0;
-  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 dataset");
-  hid_t dataset = H5I_INVALID_HID;
-  if (status == STATUS_OK) {
-    dataset = H5Dcreate2(parent, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-    status = hdf5_check(dataset, STATUS_IO, "create the dataset %s", name);
-  }
-  status = hdf5_close(creation, status);
-  return hdf5_keep(dataset, status, out);
+  const enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 dataset");
+  if (status)
+    return status;
+  const hid_t dataset = H5Dcreate2(parent, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  return hdf5_keep(dataset, hdf5_check(dataset, STATUS_IO, "create the dataset %s", name), out);
 }
 
 enum status hdf5_count(const char *name, enum dtype type, int ndim, const int64_t *shape,
@@ -50,73 +47,68 @@ enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type,
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
-  enum status status = hdf5_count(name, type, ndim, shape, &dataset.elements);
-  if (status != STATUS_OK)
-    return status;
+  hid_t file_type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
+                  space __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   hsize_t dims[LAYOUT_MAX_DIMS];
+  enum status status =
+      hdf5_count(name, type, ndim, shape, &dataset.elements) ?: hdf5_type(type, &file_type);
+  if (status)
+    return status;
   for (int d = 0; d < ndim; d++)
     dims[d] = (hsize_t)(dataset.shape[d] = shape[d]);
-  hid_t file_type = H5I_INVALID_HID;
-  status = hdf5_type(type, &file_type);
-  if (status != STATUS_OK)
-    return status;
-  hid_t space = H5Screate_simple(ndim, dims, NULL);
-  status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace");
-  if (status == STATUS_OK)
-    status = create_with(parent, name, file_type, space, &dataset.id);
-  status = hdf5_close(file_type, hdf5_close(space, status));
-  if (status != STATUS_OK)
-    return hdf5_close(dataset.id, status);
-  *out = dataset;
-  return STATUS_OK;
+  space = H5Screate_simple(ndim, dims, NULL);
+  status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace")
+               ?: create_with(parent, name, file_type, space, &dataset.id);
+  if (!status)
+    *out = dataset;
+  return status;
 }
 
 /* Contiguous, in this file, and all its bytes are there. */
 static enum status check_storage(hid_t id, const char *name, uint64_t bytes)
 {
-  hid_t creation = H5Dget_create_plist(id);
-  enum status status = hdf5_check(creation, STATUS_INPUT, "read how %s is stored", name);
-  if (status == STATUS_OK &&
-      (H5Pget_layout(creation) != H5D_CONTIGUOUS || H5Pget_external_count(creation) != 0 ||
-       H5Pget_nfilters(creation) != 0))
-    status = status_set(STATUS_INPUT, "%s is not stored contiguously and uncompressed", name);
-  if (status == STATUS_OK && H5Dget_storage_size(id) != bytes)
-    status = status_set(STATUS_INPUT, "%s stores %llu bytes; its shape and type need %llu", name,
-                        (unsigned long long)H5Dget_storage_size(id), (unsigned long long)bytes);
-  return hdf5_close(creation, status);
+  hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Dget_create_plist(id);
+  const enum status status = hdf5_check(creation, STATUS_INPUT, "read how %s is stored", name);
+  if (status)
+    return status;
+  if (H5Pget_layout(creation) != H5D_CONTIGUOUS || H5Pget_external_count(creation) != 0 ||
+      H5Pget_nfilters(creation) != 0)
+    return status_set(STATUS_INPUT, "%s is not stored contiguously and uncompressed", name);
+  if (H5Dget_storage_size(id) != bytes)
+    return status_set(STATUS_INPUT, "%s stores %llu bytes; its shape and type need %llu", name,
+                      (unsigned long long)H5Dget_storage_size(id), (unsigned long long)bytes);
+  return STATUS_OK;
 }
 
 static enum status describe(const char *name, struct hdf5_dataset *dataset)
 {
   hsize_t dims[H5S_MAX_RANK] = {0};
-  hid_t type = H5Dget_type(dataset->id), space = H5Dget_space(dataset->id);
-  enum status status =
-      hdf5_check(type < space ? type : space, STATUS_INPUT, "read type and shape of %s", name);
-  int found = status == STATUS_OK ? hdf5_type_find(type) : 0;
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5Dget_type(dataset->id),
+             space __attribute__((cleanup(hdf5_drop))) = H5Dget_space(dataset->id);
+  if (hdf5_check(type < space ? type : space, STATUS_INPUT, "read type and shape of %s", name))
+    return STATUS_INPUT;
+  const int found = hdf5_type_find(type);
   if (found < 0)
-    status = status_set(STATUS_INPUT, "%s has a number type that Sluice does not write", name);
-  if (status == STATUS_OK) {
-    dataset->type = (enum dtype)found;
-    dataset->ndim = H5Sis_simple(space) > 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : 0;
-    for (int d = 0; d < dataset->ndim && d < LAYOUT_MAX_DIMS; d++)
-      dataset->shape[d] = dims[d] > INT64_MAX ? 0 : (int64_t)dims[d];
-    status = hdf5_count(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements);
-  }
-  if (status != STATUS_OK)
-    status = STATUS_INPUT; /* an overflow means that the file is damaged */
-  return hdf5_close(type, hdf5_close(space, status));
+    return status_set(STATUS_INPUT, "%s has a number type that Sluice does not write", name);
+  dataset->type = (enum dtype)found;
+  dataset->ndim = H5Sis_simple(space) > 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : 0;
+  for (int d = 0; d < dataset->ndim && d < LAYOUT_MAX_DIMS; d++)
+    dataset->shape[d] = dims[d] > INT64_MAX ? 0 : (int64_t)dims[d];
+  return hdf5_count(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements)
+             ? STATUS_INPUT /* an overflow means that the file is damaged */
+             : STATUS_OK;
 }
 
 enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset.id);
-  if (status == STATUS_OK)
-    status = describe(name, &dataset);
-  if (status == STATUS_OK)
-    status = check_storage(dataset.id, name, (uint64_t)dataset.elements * dtype_size(dataset.type));
-  if (status != STATUS_OK)
+  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset.id)
+                           ?: describe(name, &dataset);
+  status =
+      status
+          ?: check_storage(dataset.id, name, (uint64_t)dataset.elements * dtype_size(dataset.type));
+  if (status)
     return hdf5_close(dataset.id, status);
   *out = dataset;
   return STATUS_OK;
@@ -146,17 +138,16 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
     count[d] = (hsize_t)box->count[d];
     elements *= count[d];
   }
-  hid_t memory = H5Screate_simple(1, &elements, NULL);
+  hid_t memory __attribute__((cleanup(hdf5_drop))) = H5Screate_simple(1, &elements, NULL);
   int64_t done = memory;
   if (done >= 0)
     done = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
   if (done >= 0)
     done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to)
                    : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
-  enum status status = hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write",
-                                  (unsigned long long)elements);
   *moved = (int64_t)elements;
-  return hdf5_close(memory, status);
+  return hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write",
+                    (unsigned long long)elements);
 }
 
 static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type,
@@ -180,13 +171,14 @@ static enum status transfer(const struct hdf5_dataset *dataset, struct layout_ra
                       (long long)range.begin, (long long)range.end, (long long)dataset->elements);
   size_t size = dtype_size(dataset->type);
   int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;
-  hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID;
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
+             space __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   enum status status = open_type_and_space(dataset, &type, &space);
-  for (int64_t at = range.begin; at < range.end && status == STATUS_OK;) {
+  for (int64_t at = range.begin; at < range.end && !status;) {
     struct layout_box boxes[2 * LAYOUT_MAX_DIMS];
     struct layout_range piece = {at, range.end - at > most ? at + most : range.end};
     int n = layout_boxes(dataset->ndim, dataset->shape, piece, boxes);
-    for (int i = 0; i < n && status == STATUS_OK; i++) {
+    for (int i = 0; i < n && !status; i++) {
       size_t offset = (size_t)(at - range.begin) * size;
       int64_t moved;
       status =
@@ -194,12 +186,12 @@ static enum status transfer(const struct hdf5_dataset *dataset, struct layout_ra
                        write_from ? (const char *)write_from + offset : NULL, &moved);
       at += moved;
     }
-    if (status == STATUS_OK && at != piece.end)
+    if (!status && at != piece.end)
       status =
           status_set(STATUS_INTERNAL, "the hyperslabs of a range end at element %lld, not %lld",
                      (long long)at, (long long)piece.end);
   }
-  return hdf5_close(type, hdf5_close(space, status));
+  return status;
 }
 
 enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range,
@@ -225,9 +217,8 @@ enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int6
   enum status status = hdf5_create_dataset(parent, name, type, 1, &n, &dataset);
   if (status)
     return status;
-  status = hdf5_write(&dataset, (struct layout_range){0, n}, data);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  status = hdf5_write(&dataset, (struct layout_range){0, n}, data)
+               ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
   return hdf5_close(dataset.id, status);
 }
 
@@ -241,8 +232,7 @@ enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64
   if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
     status = status_set(STATUS_INPUT, "'%s' is not a row of %lld numbers of type %s", name,
                         (long long)n, dtype_name(type));
-  if (status == STATUS_OK)
-    status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
+  status = status ?: hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
   if (status)
     return hdf5_close(dataset.id, status);
   *out = dataset;
@@ -257,7 +247,7 @@ enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64
   if (status)
     return status;
   status = hdf5_read(&dataset, (struct layout_range){0, n}, data);
-  if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
+  if (!status && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
     status =
         status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);
   return hdf5_close(dataset.id, status);
@@ -270,41 +260,33 @@ enum status hdf5_write_text(hid_t parent, const char *name, const char *text)
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   size_t bytes = strlen(text);
   uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)text, bytes);
-  hid_t type = H5I_INVALID_HID, dataset = H5I_INVALID_HID;
-  enum status status = hdf5_text_type(bytes + 1, &type);
-  if (status != STATUS_OK)
-    return status;
-  hid_t space = H5Screate(H5S_SCALAR);
-  status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace");
-  if (status == STATUS_OK)
-    status = create_with(parent, name, type, space, &dataset);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(dataset, "crc32", DTYPE_U32, &crc);
-  if (status == STATUS_OK)
-    status = hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text), STATUS_IO,
-                        "write the text %s", name);
-  status = hdf5_close(dataset, status);
-  return hdf5_close(type, hdf5_close(space, status));
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
+             space __attribute__((cleanup(hdf5_drop))) = H5Screate(H5S_SCALAR),
+             dataset = H5I_INVALID_HID;
+  const enum status status =
+      hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace")
+      ?: hdf5_text_type(bytes + 1, &type)
+      ?: create_with(parent, name, type, space, &dataset)
+      ?: hdf5_set_number(dataset, "crc32", DTYPE_U32, &crc)
+      ?: hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text), STATUS_IO,
+                    "write the text %s", name);
+  return hdf5_close(dataset, status);
 }
 
 static enum status read_text(hid_t dataset, const char *name, size_t most, char **text)
 {
-  hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5Dget_type(dataset),
+             space __attribute__((cleanup(hdf5_drop))) = H5Dget_space(dataset);
   size_t bytes = 0;
   enum status status =
-      hdf5_check(type < space ? type : space, STATUS_INPUT, "read the type of %s", name);
-  if (status == STATUS_OK)
-    status = hdf5_text_size(type, name, most, &bytes);
-  if (status == STATUS_OK && H5Sget_simple_extent_type(space) != H5S_SCALAR)
+      hdf5_check(type < space ? type : space, STATUS_INPUT, "read the type of %s", name)
+          ?: hdf5_text_size(type, name, most, &bytes);
+  if (!status && H5Sget_simple_extent_type(space) != H5S_SCALAR)
     status = status_set(STATUS_INPUT, "%s is not one text", name);
-  if (status == STATUS_OK)
-    status = check_storage(dataset, name, bytes);
-  if (status == STATUS_OK)
-    status = mem_alloc(MEM_META, bytes + 1, (void **)text);
-  if (status == STATUS_OK)
-    status = hdf5_check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text), STATUS_INPUT,
-                        "read the text %s", name);
-  return hdf5_close(type, hdf5_close(space, status));
+  return status ?: check_storage(dataset, name, bytes)
+                ?: mem_alloc(MEM_META, bytes + 1, (void **)text)
+                ?: hdf5_check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text),
+                           STATUS_INPUT, "read the text %s", name);
 }
 
 enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out)
@@ -313,13 +295,10 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
   hid_t dataset = H5I_INVALID_HID;
   uint32_t crc = 0;
   char *text = NULL;
-  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset);
-  if (status != STATUS_OK)
-    return status;
-  status = read_text(dataset, name, most, &text);
-  if (status == STATUS_OK)
-    status = hdf5_get_number(dataset, "crc32", DTYPE_U32, &crc);
-  if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
+  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset)
+                       ?: read_text(dataset, name, most, &text)
+                       ?: hdf5_get_number(dataset, "crc32", DTYPE_U32, &crc);
+  if (!status && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
     status = status_set(STATUS_INPUT,
                         "the text %s does not match its checksum: the file is damaged", name);
   status = hdf5_close(dataset, status);

@@ -38,17 +38,11 @@ void hdf5_abandon(void)
   broken = true;
 }
 
-static enum status descriptor_of(hid_t file, int **out)
-{
-  return hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)out), STATUS_IO,
-                    "find its descriptor");
-}
-
 static enum status make_room(hid_t file, int fd)
 {
   hsize_t bytes = 0;
-  enum status status = hdf5_check(H5Fget_filesize(file, &bytes), STATUS_IO, "find its size");
-  return status == STATUS_OK ? file_reserve_open(fd, "it", (int64_t)bytes) : status;
+  return hdf5_check(H5Fget_filesize(file, &bytes), STATUS_IO, "find its size")
+             ?: file_reserve_open(fd, "it", (int64_t)bytes);
 }
 
 static void redirect_to_memory(int fd)
@@ -62,9 +56,8 @@ static void redirect_to_memory(int fd)
 
 static enum status flush_and_close(hid_t file)
 {
-  enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "write it");
-  if (status == STATUS_OK)
-    status = hdf5_check(H5Fclose(file), STATUS_IO, "close it");
+  const enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "write it")
+                                 ?: hdf5_check(H5Fclose(file), STATUS_IO, "close it");
   broken = broken || status != STATUS_OK;
   return status;
 }
@@ -75,14 +68,12 @@ enum status hdf5_finish(hid_t file, enum status so_far)
     return so_far;
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   int *fd = NULL;
-  enum status found = descriptor_of(file, &fd), status = so_far;
-  if (status == STATUS_OK)
-    status = found;
-  if (status == STATUS_OK)
-    status = make_room(file, *fd);
-  if (status == STATUS_OK)
+  const enum status found = hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd),
+                                       STATUS_IO, "find its descriptor"),
+                    status = so_far ?: found ?: make_room(file, *fd);
+  if (!status)
     return flush_and_close(file);
-  if (found == STATUS_OK)
+  if (!found)
     redirect_to_memory(*fd);
   broken = broken || H5Fclose(file) < 0;
   return status;
@@ -92,10 +83,7 @@ enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *fina
                            enum status so_far)
 {
   enum status status = hdf5_finish(file, so_far);
-  if (status)
-    status_prefix(status, "%s", final);
-  else
-    status = scratch_publish(scratch, final);
+  status = status ? status_prefix(status, "%s", final) : scratch_publish(scratch, final);
   status = scratch_explain(scratch, status);
   scratch_drop(scratch);
   return status;
@@ -104,7 +92,7 @@ enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *fina
 /* Making and opening. */
 
 /* Strong closing: it also closes objects that a failure left open inside the file. */
-static enum status access_list(int64_t alignment, hid_t *out)
+static enum status access_list(int64_t alignment, void *mpi_comm, hid_t *out)
 {
   if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
     return status_set(STATUS_LIBRARY,
@@ -122,36 +110,26 @@ static enum status access_list(int64_t alignment, hid_t *out)
   made = made && H5Pset_file_locking(list, false, true) >= 0;
 #endif
   enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up HDF5's file access");
+  if (!status && mpi_comm)
+    status = hdf5_check(H5Pset_fapl_mpio(list, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL),
+                        STATUS_LIBRARY, "set up parallel HDF5");
   return hdf5_keep(list, status, out);
-}
-
-static enum status create_file(const char *path, hid_t access, hid_t *out)
-{
-  hid_t creation = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
-  /* The root's attributes stay in its header. */
-  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
-                    H5Pset_attr_phase_change(creation, MOST_COMPACT, MOST_COMPACT / 2) >= 0;
-  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 file");
-  if (status == STATUS_OK) {
-    file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
-    status = hdf5_check(file, STATUS_IO, "create it");
-  }
-  status = hdf5_close(creation, status);
-  return hdf5_keep(file, status, out);
 }
 
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  hid_t access = H5I_INVALID_HID, file = H5I_INVALID_HID;
-  enum status status = access_list(alignment, &access);
-  if (status == STATUS_OK && mpi_comm)
-    status = hdf5_check(H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL),
-                        STATUS_LIBRARY, "set up parallel HDF5");
-  if (status == STATUS_OK)
-    status = create_file(path, access, &file);
-  status = hdf5_close(access, status);
-  return hdf5_keep(file, status, out);
+  hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
+               creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_FILE_CREATE);
+  /* The root's attributes stay in its header. */
+  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
+                    H5Pset_attr_phase_change(creation, MOST_COMPACT, MOST_COMPACT / 2) >= 0;
+  const enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 file")
+                                 ?: access_list(alignment, mpi_comm, &access);
+  if (status)
+    return status;
+  const hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+  return hdf5_keep(file, hdf5_check(file, STATUS_IO, "create it"), out);
 }
 
 enum status hdf5_create(const char *path, hid_t *out)
@@ -206,36 +184,28 @@ static enum status check_is_hdf5(const char *path, bool write)
 
 static enum status open_with(const char *path, bool write, hid_t access, hid_t *out)
 {
-  hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
+  const hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
   enum status status = hdf5_check(file, write ? STATUS_IO : STATUS_INPUT, "open it as HDF5");
   if (status == STATUS_INPUT)
     status_set(status, "%s; it is truncated or damaged", status_text());
-  status = hdf5_close(access, status);
   return hdf5_keep(file, status, out);
 }
 
 enum status hdf5_open(const char *path, bool write, hid_t *out)
 {
-  hid_t access = H5I_INVALID_HID;
+  hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   enum status status = check_is_hdf5(path, write);
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  if (status == STATUS_OK)
-    status = access_list(ALIGN_BYTES, &access);
-  return status == STATUS_OK ? open_with(path, write, access, out) : status;
+  return status ?: access_list(ALIGN_BYTES, NULL, &access) ?: open_with(path, write, access, out);
 }
 
 enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  hid_t access = H5I_INVALID_HID;
-  enum status status = access_list(ALIGN_BYTES, &access);
-  if (status != STATUS_OK)
-    return status;
-  int64_t done = H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL);
-  if (done >= 0)
-    done = H5Pset_all_coll_metadata_ops(access, true); /* one rank reads and broadcasts */
-  status = hdf5_check(done, STATUS_LIBRARY, "set up parallel HDF5");
-  if (status != STATUS_OK)
-    return hdf5_close(access, status);
-  return open_with(path, true, access, out);
+  hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
+  return access_list(ALIGN_BYTES, mpi_comm, &access)
+             /* one rank reads and broadcasts */
+             ?: hdf5_check(H5Pset_all_coll_metadata_ops(access, true), STATUS_LIBRARY,
+                           "set up parallel HDF5")
+                    ?: open_with(path, true, access, out);
 }

@@ -118,9 +118,12 @@ enum status hdf5_close(hid_t id, enum status so_far)
   int left = file ? H5Fclose(id) : H5Idec_ref(id);
   if (file && left < 0)
     hdf5_abandon();
-  if (so_far != STATUS_OK)
-    return so_far;
-  return hdf5_check(left, STATUS_IO, "close %s", file ? "it" : "a part of it");
+  return so_far ?: hdf5_check(left, STATUS_IO, "close %s", file ? "it" : "a part of it");
+}
+
+void hdf5_drop(hid_t *id)
+{
+  (void)hdf5_close(*id, STATUS_OK);
 }
 
 enum status hdf5_keep(hid_t id, enum status status, hid_t *out)
@@ -146,11 +149,8 @@ static enum status small_float(int exponent_bits, int mantissa_bits, size_t bias
 
 static enum status copy_type(hid_t standard, hid_t *out)
 {
-  hid_t type = H5Tcopy(standard);
-  enum status status = hdf5_check(type, STATUS_LIBRARY, "make an HDF5 number type");
-  if (status == STATUS_OK)
-    *out = type;
-  return status;
+  const hid_t type = H5Tcopy(standard);
+  return hdf5_keep(type, hdf5_check(type, STATUS_LIBRARY, "make an HDF5 number type"), out);
 }
 
 enum status hdf5_type(enum dtype type, hid_t *out)
@@ -215,15 +215,13 @@ enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *ou
 enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  hid_t creation = H5Pcreate(H5P_GROUP_CREATE), group = H5I_INVALID_HID;
+  hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_GROUP_CREATE);
   const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0;
-  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 group");
-  if (status == STATUS_OK) {
-    group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
-    status = hdf5_check(group, STATUS_IO, "create the group %s", name);
-  }
-  status = hdf5_close(creation, status);
-  return hdf5_keep(group, status, out);
+  const enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 group");
+  if (status)
+    return status;
+  const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
+  return hdf5_keep(group, hdf5_check(group, STATUS_IO, "create the group %s", name), out);
 }
 
 /* A name in this file, of the wanted kind. Links into other files are not followed. */
@@ -231,21 +229,19 @@ enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, co
                              hid_t *out)
 {
   H5L_info_t link;
-  htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
-  enum status status = hdf5_check(there, STATUS_INPUT, "look for %s", name);
-  if (status != STATUS_OK)
-    return status;
-  if (!there)
+  const htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
+  if (there == 0)
     return status_set(STATUS_INPUT, "there is no %s %s in it", kind_name, name);
-  status =
-      hdf5_check(H5Lget_info(parent, name, &link, H5P_DEFAULT), STATUS_INPUT, "look at %s", name);
-  if (status != STATUS_OK)
+  enum status status = hdf5_check(there, STATUS_INPUT, "look for %s", name)
+                           ?: hdf5_check(H5Lget_info(parent, name, &link, H5P_DEFAULT),
+                                         STATUS_INPUT, "look at %s", name);
+  if (status)
     return status;
   if (link.type != H5L_TYPE_HARD)
     return status_set(STATUS_INPUT, "%s is a link to elsewhere; a %s is expected", name, kind_name);
   hid_t object = H5Oopen(parent, name, H5P_DEFAULT);
   status = hdf5_check(object, STATUS_INPUT, "open %s", name);
-  if (status == STATUS_OK && H5Iget_type(object) != kind)
+  if (!status && H5Iget_type(object) != kind)
     status = status_set(STATUS_INPUT, "%s is not a %s", name, kind_name);
   return hdf5_keep(object, status, out);
 }

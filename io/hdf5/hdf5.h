@@ -83,8 +83,7 @@ enum status hdf5_open_group(hid_t parent, const char *name,
 /* Scalar attributes. set makes or overwrites the attribute. get requires exactly this type (a
  * missing or different one: STATUS_INPUT). */
 enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, const void *value);
-bool hdf5_has_attribute(hid_t object,
-                        const char *name); /* for attributes that a file may lack */
+bool hdf5_has_attribute(hid_t object, const char *name); /* for attributes that a file may lack */
 enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, void *out);
 /* Text of at most 60,000 bytes, fixed length. get: at most `most` bytes, mem_free. */
 enum status hdf5_set_text(hid_t object, const char *name, const char *text);
