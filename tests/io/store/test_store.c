@@ -63,7 +63,7 @@ static void fill(unsigned char *out, int64_t n, uint32_t seed)
  * `all`. */
 static unsigned char *place(int64_t n, int64_t shift, void **all)
 {
-  assert_int_equal(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all), STATUS_OK);
+  must(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all));
   return (unsigned char *)*all + (BLOCK - (uintptr_t)*all % BLOCK) + shift;
 }
 
@@ -129,11 +129,11 @@ static void write_and_compare(struct store *store, unsigned char *shadow, int64_
   unsigned char *data = place(bytes, shift, &all), *back = place(ROOM, 0, &back_all);
   fill(data, bytes, seed);
   memcpy(shadow + offset, data, (size_t)bytes);
-  assert_int_equal(store_write(store, offset, bytes, data), STATUS_OK);
+  must(store_write(store, offset, bytes, data));
   memset(data, 0, (size_t)bytes);
-  assert_int_equal(store_read(store, offset, bytes, data), STATUS_OK); /* as it was written */
+  must(store_read(store, offset, bytes, data)); /* as it was written */
   assert_true(memcmp(data, shadow + offset, (size_t)bytes) == 0);
-  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* and all that lies around it */
+  must(store_read(store, 0, ROOM, back)); /* and all that lies around it */
   assert_true(memcmp(back, shadow, ROOM) == 0);
   mem_free(all);
   mem_free(back_all);
@@ -156,8 +156,8 @@ TEST(data_read_back_as_written)
   static const size_t most[] = {0, BLOCK, 3 * BLOCK + 5, 1000};
   unsigned char *shadow;
   struct store *store = make(ROOM);
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
-  assert_int_equal(store_write(store, 0, ROOM, shadow), STATUS_OK);
+  must(mem_alloc(MEM_IO, ROOM, (void **)&shadow));
+  must(store_write(store, 0, ROOM, shadow));
   for (size_t p = 0; p < sizeof most / sizeof most[0]; p++) {
     disk.most = most[p];
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
@@ -165,10 +165,10 @@ TEST(data_read_back_as_written)
                         (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
   }
   disk.most = 0;
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   unsigned char *back;
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
-  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* after all the others' last */
+  must(mem_alloc(MEM_IO, ROOM, (void **)&back));
+  must(store_read(store, 0, ROOM, back)); /* after all the others' last */
   assert_true(memcmp(back, shadow, ROOM) == 0);
   mem_free(back);
   mem_free(shadow);
@@ -187,7 +187,7 @@ TEST(direct_where_the_disk_takes_it)
     close(fd);
   unlink(path);
   mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
 }
 
 TEST(ranks_may_differ_in_room)
@@ -196,14 +196,13 @@ TEST(ranks_may_differ_in_room)
       comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
   struct store *store = make(bytes);
   unsigned char last = (unsigned char)(comm_rank(job) + 1), back = 0;
-  assert_int_equal(store_write(store, 0, 0, NULL), STATUS_OK);
+  must(store_write(store, 0, 0, NULL));
   if (bytes > 0) {
-    assert_int_equal(store_write(store, bytes - 1, 1, &last), STATUS_OK);
-    assert_int_equal(store_read(store, bytes - 1, 1, &back), STATUS_OK);
+    must(store_write(store, bytes - 1, 1, &last));
+    must(store_read(store, bytes - 1, 1, &back));
     assert_int_equal(back, last);
   }
-  assert_int_equal(store_write(store, bytes, 1, &last), STATUS_INTERNAL);
-  assert_true(told("1 bytes at "));
+  must_fail(store_write(store, bytes, 1, &last), STATUS_INTERNAL, "1 bytes at ");
   assert_int_equal(store_read(store, -1, 1, &back), STATUS_INTERNAL);
   assert_int_equal(store_read(store, 0, bytes + 1, &back), STATUS_INTERNAL);
   assert_int_equal(store_write(store, 1, INT64_MAX, &last), STATUS_INTERNAL);
@@ -215,16 +214,16 @@ TEST(no_file_is_left)
 {
   char *folder = mem_printf("%s/deep/er", dir), *text = NULL;
   struct store *store = NULL;
-  assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_OK); /* makes folders */
-  assert_int_equal(files_in(folder), 0);                                /* not even now */
-  assert_int_equal(store_write(store, 0, 4, "text"), STATUS_OK);
-  assert_int_equal(mem_alloc(MEM_IO, 5, (void **)&text), STATUS_OK);
-  assert_int_equal(store_read(store, 0, 4, text), STATUS_OK);
+  must(store_create(job, folder, ROOM, &store)); /* makes folders */
+  assert_int_equal(files_in(folder), 0);         /* not even now */
+  must(store_write(store, 0, 4, "text"));
+  must(mem_alloc(MEM_IO, 5, (void **)&text));
+  must(store_read(store, 0, 4, text));
   assert_string_equal(text, "text");
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
   store_destroy(NULL);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   assert_int_equal(files_in(folder), 0);
   mem_free(text);
   mem_free(folder);
@@ -264,12 +263,12 @@ TEST(an_abandoned_file_is_removed)
   struct store *store = NULL;
   for (int i = 0; i < N; i++)
     paths[i] = plant(files[i].letters, files[i].after, files[i].locked, &fds[i]);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_int_equal(store_create(job, dir, ROOM, &store), STATUS_OK);
+  must(comm_barrier(job));
+  must(store_create(job, dir, ROOM, &store));
   store_destroy(store);
   for (int i = 0; i < N; i++)
     assert_int_equal(access(paths[i], F_OK) == 0, files[i].stays);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   for (int i = 0; i < N; i++) {
     if (fds[i] >= 0 && files[i].stays)
       assert_int_equal(__real_unlink(paths[i]), 0);
@@ -277,7 +276,7 @@ TEST(an_abandoned_file_is_removed)
       close(fds[i]);
     mem_free(paths[i]);
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
 }
 
 /* More than the disk holds is refused before anything is made. */
@@ -288,17 +287,16 @@ TEST(full_disk_is_reported)
   int64_t have = 0;
   const int before = files_in(dir);
   assert_int_equal(statvfs(dir, &info), 0);
-  assert_int_equal(store_free_bytes(dir, &have), STATUS_OK);
+  must(store_free_bytes(dir, &have));
   assert_true(llabs(have - (int64_t)(info.f_bavail * info.f_frsize)) <
               (int64_t)4 << 30); /* others write, too */
-  assert_int_equal(
+  must_fail(
       store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store),
-      STATUS_MEMORY);
-  assert_true(told("of this node need "));
+      STATUS_MEMORY, "of this node need ");
   assert_true(told("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower "
                    "optim.state_share, or keep the activations in host memory"));
   assert_int_equal(files_in(dir), before);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
 }
 
 /* A disk that says so by all of its answers, or by that to one question. */
@@ -347,7 +345,7 @@ TEST(a_full_disk_is_not_its_folders_fault)
   for (int i = 0; i < 2; i++) {
     struct store *store = NULL;
     looks_before_full = 0;
-    assert_int_equal(store_check_folder(folders[i]), STATUS_OK);
+    must(store_check_folder(folders[i]));
     assert_int_equal(store_create(job, folders[i], ROOM, &store), STATUS_MEMORY);
     looks_before_full = -1;
     assert_true(
@@ -357,7 +355,7 @@ TEST(a_full_disk_is_not_its_folders_fault)
     assert_int_equal(files_in(dir), before);
     mem_free(folders[i]);
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
 }
 
 /* After the first check the disk gets full. A quota is not in what the disk says it has. */
@@ -380,7 +378,7 @@ TEST(a_disk_that_fills_meanwhile_is_told)
       assert_true(
           told("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
     assert_int_equal(files_in(dir), before);
-    assert_int_equal(comm_barrier(job), STATUS_OK);
+    must(comm_barrier(job));
   }
   store_destroy(make(ROOM));
 }
@@ -399,12 +397,11 @@ TEST(a_limit_is_found_before_anything_is_made)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], usual.rlim_max}), 0);
     const enum status status = store_create(job, dir, ROOM, &store);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
-    assert_int_equal(status, STATUS_IO);
-    assert_true(told("raise the limit (ulimit -f)"));
+    must_fail(status, STATUS_IO, "raise the limit (ulimit -f)");
     assert_false(hdf5_is_broken());
     assert_int_equal(files_in(dir), before);
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(make(ROOM));
 }
 
@@ -432,19 +429,19 @@ TEST(free_bytes_of_what_is_not_there_yet)
 {
   int64_t here = 0, there = 0;
   char *path = mem_printf("%s/not/yet", dir);
-  assert_int_equal(store_free_bytes(dir, &here), STATUS_OK);
-  assert_int_equal(store_free_bytes(path, &there), STATUS_OK);
+  must(store_free_bytes(dir, &here));
+  must(store_free_bytes(path, &there));
   assert_true(llabs(here - there) < (int64_t)4 << 30);
-  assert_int_equal(store_free_bytes("nowhere", &there), STATUS_OK); /* of this folder */
-  assert_int_equal(store_free_bytes("", &there), STATUS_OK);
-  assert_int_equal(store_free_bytes("/nowhere", &there), STATUS_OK);
+  must(store_free_bytes("nowhere", &there)); /* of this folder */
+  must(store_free_bytes("", &there));
+  must(store_free_bytes("/nowhere", &there));
   mem_free(path);
 }
 
 static void nearest_is(const char *folder, const char *nearest)
 {
   char *out = NULL;
-  assert_int_equal(file_system_find_nearest(folder, &out), STATUS_OK);
+  must(file_system_find_nearest(folder, &out));
   assert_string_equal(out, nearest);
   mem_free(out);
 }
@@ -485,8 +482,7 @@ TEST(a_folder_that_cannot_be)
                  "");
   refuses_folder("/proc", "the NVMe folder /proc cannot hold new files (", "");
   assert_int_equal(store_check_folder(longest), STATUS_IO);
-  assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
-  assert_true(told("cannot ask for the file system of /aaa"));
+  must_fail(store_free_bytes(longest, &bytes), STATUS_IO, "cannot ask for the file system of /aaa");
 }
 
 /* By who is not root, who may write everywhere. */
@@ -521,8 +517,8 @@ TEST(a_folder_that_can_be_is_left_as_it_is)
   char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)),
        *below = mem_printf("%s/not/yet", mine);
   assert_int_equal(mkdir(mine, 0700), 0);
-  assert_int_equal(store_check_folder(mine), STATUS_OK);
-  assert_int_equal(store_check_folder(below), STATUS_OK);
+  must(store_check_folder(mine));
+  must(store_check_folder(below));
   assert_int_equal(files_in(mine), 0);
   assert_int_equal(rmdir(mine), 0);
   mem_free(below);
@@ -544,13 +540,12 @@ static void write_up_to_a_limit(int64_t shift)
                    0); /* in the midst of rank 0's, before the others' */
   const enum status status = store_write(store, 0, ROOM, data);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-  assert_int_equal(status, STATUS_IO);
-  assert_true(told("cannot write "));
+  must_fail(status, STATUS_IO, "cannot write ");
   assert_true(told(" of the store in "));
   assert_true(told("iB free: File too large"));
-  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  must(store_write(store, 0, ROOM, data));
   mem_free(all);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
 }
 
@@ -580,20 +575,19 @@ TEST(a_short_read_is_told)
   unsigned char *data;
   char path[64];
   struct store *store = make(ROOM);
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  must(mem_alloc(MEM_IO, ROOM, (void **)&data));
   fill(data, ROOM, 1);
   memset(data + ROOM / 2, 0, ROOM / 2);
-  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
-  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_OK);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(store_write(store, 0, ROOM, data));
+  must(store_read(store, 0, ROOM, data));
+  must(comm_barrier(job));
   int64_t cut =
       comm_rank(job) == 0 && find_store(path, sizeof path) && truncate(path, (1 << 20) + 1000) == 0;
-  assert_int_equal(comm_max_i64(job, &cut, 1), STATUS_OK);
+  must(comm_max_i64(job, &cut, 1));
   assert_true(cut);
-  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_IO);
-  assert_true(told("another program has truncated it"));
+  must_fail(store_read(store, 0, ROOM, data), STATUS_IO, "another program has truncated it");
   mem_free(data);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
 }
 
@@ -617,8 +611,7 @@ TEST(errors_of_the_disk_are_reported)
   disk.full = true;
   const enum status written = store_write(store, 100, 1, &byte);
   disk.full = false;
-  assert_int_equal(written, STATUS_IO);
-  assert_true(told("iB free: the disk is full"));
+  must_fail(written, STATUS_IO, "iB free: the disk is full");
   store_destroy(store);
 }
 
@@ -634,25 +627,25 @@ TEST(the_file_is_one_of_hdf5)
   struct store *store = make(ROOM);
   assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL),
                    0); /* of HDF5 nothing is open */
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
+  must(mem_alloc(MEM_IO, ROOM, (void **)&data));
+  must(mem_alloc(MEM_IO, ROOM, (void **)&back));
   fill(data, ROOM, (uint32_t)comm_rank(job));
-  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  must(store_write(store, 0, ROOM, data));
   assert_true(find_store(path, sizeof path));
   snprintf(name, sizeof name, "rank-%d", comm_rank(job));
-  assert_int_equal(file_read_all(path, 64 << 20, &text, &bytes), STATUS_OK);
-  assert_int_equal(file_write_all(copy, text, bytes), STATUS_OK);
-  assert_int_equal(hdf5_open(copy, false, &file), STATUS_OK);
-  assert_int_equal(hdf5_open_dataset(file, name, &dataset), STATUS_OK);
-  assert_int_equal(hdf5_read(&dataset, (struct layout_range){0, ROOM}, back), STATUS_OK);
+  must(file_read_all(path, 64 << 20, &text, &bytes));
+  must(file_write_all(copy, text, bytes));
+  must(hdf5_open(copy, false, &file));
+  must(hdf5_open_dataset(file, name, &dataset));
+  must(hdf5_read(&dataset, (struct layout_range){0, ROOM}, back));
   assert_memory_equal(data, back, ROOM);
-  assert_int_equal(hdf5_close(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+  must(hdf5_close(file, hdf5_close(dataset.id, STATUS_OK)));
   assert_int_equal(unlink(copy), 0);
   mem_free(copy);
   mem_free(text);
   mem_free(back);
   mem_free(data);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
 }
 
@@ -690,14 +683,14 @@ TEST(a_transfer_does_not_wait_for_hdf5)
   struct store *store = make(ROOM);
   atomic_store(&moved, false);
   hdf5_lock();
-  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  must(thread_start("disk", use_store, store, &thread));
   for (int i = 0; i < MOST_S * 100 && !atomic_load(&moved); i++)
     (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
   const bool ended = atomic_load(&moved);
   hdf5_unlock();
-  assert_int_equal(thread_join(thread), STATUS_OK);
+  must(thread_join(thread));
   assert_true(ended);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
 }
 
@@ -730,16 +723,16 @@ TEST(another_thread_uses_hdf5)
   struct thread *thread = NULL;
   char *path = mem_printf("%s/beside.h5", dir);
   struct store *store = make(ROOM);
-  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  must(thread_start("disk", use_store, store, &thread));
   const enum status mine = use_files(path);
   assert_string_equal(mine ? status_text() : "", "");
   const enum status other = thread_join(thread);
   assert_string_equal(other ? status_text() : "", "");
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
   store_destroy(store);
   unlink(path);
   mem_free(path);
-  assert_int_equal(comm_barrier(job), STATUS_OK);
+  must(comm_barrier(job));
 }
 
 TEST(without_mpi)
@@ -748,9 +741,9 @@ TEST(without_mpi)
   struct store *store = NULL;
   char *folder = mem_printf("%s/alone-%d", dir, comm_rank(job));
   unsigned char *shadow;
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
-  assert_int_equal(comm_create_fake(1, 4, 2, &alone), STATUS_OK);
-  assert_int_equal(store_create(alone, folder, ROOM, &store), STATUS_OK);
+  must(mem_alloc(MEM_IO, ROOM, (void **)&shadow));
+  must(comm_create_fake(1, 4, 2, &alone));
+  must(store_create(alone, folder, ROOM, &store));
   assert_int_equal(files_in(folder), 0);
   write_and_compare(store, shadow, 0, ROOM, 0, 1);
   write_and_compare(store, shadow, 100, 5000, 7, 2);
