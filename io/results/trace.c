@@ -2,9 +2,7 @@
 #include "io/results/trace.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -14,79 +12,59 @@
 
 struct trace {
   char *path, *temporary;
-  FILE *file;
-  int64_t events;
+  struct json_writer json;
   int error; /* errno of the first write that failed */
 };
 
-static void keep_error(struct trace *trace, int result)
+static void put_us(struct json_writer *json, const char *key, double seconds)
 {
-  if (result < 0 && !trace->error)
+  char text[64];
+  snprintf(text, sizeof text, "%.3f", 1e6 * seconds);
+  json_write_number(json, key, text);
+}
+
+/* On a line of its own. Without a category it is not a span, but describes a thread or process. */
+void trace_span(struct trace *trace, const struct trace_span *span)
+{
+  struct json_writer *json = &trace->json;
+  fputc('\n', json->to);
+  json_write_open(json, NULL, '{');
+  json_write_text(json, "ph", span->category ? "X" : "M");
+  json_write_int(json, "pid", span->pid);
+  json_write_int(json, "tid", span->tid);
+  json_write_text(json, "name", span->name);
+  if (span->category) {
+    json_write_text(json, "cat", span->category);
+    put_us(json, "ts", span->begin_s);
+    put_us(json, "dur", span->end_s - span->begin_s);
+  }
+  json_write_open(json, "args", '{');
+  for (const struct trace_arg *arg = span->arg; arg < span->arg + span->args; arg++)
+    if (arg->text)
+      json_write_text(json, arg->key, arg->text);
+    else
+      json_write_int(json, arg->key, arg->number);
+  json_write_close(json, '}');
+  json_write_close(json, '}');
+  if (ferror(json->to) && !trace->error)
     trace->error = errno ? errno : EIO;
 }
 
-static void put(struct trace *trace, const char *text)
+static void describe(struct trace *trace, const char *kind, int pid, int tid, struct trace_arg arg)
 {
-  keep_error(trace, fputs(text, trace->file));
-}
-
-static void put_string(struct trace *trace, const char *text)
-{
-  keep_error(trace, json_write_string(text, trace->file));
-}
-
-static void begin_event(struct trace *trace, const char *phase, int pid, int tid, const char *name)
-{
-  put(trace, trace->events++ ? ",\n" : "\n");
-  keep_error(trace, fprintf(trace->file, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":", phase,
-                            pid, tid));
-  put_string(trace, name);
-}
-
-static void name_something(struct trace *trace, const char *kind, int pid, int tid,
-                           const char *name)
-{
-  begin_event(trace, "M", pid, tid, kind);
-  put(trace, ",\"args\":{\"name\":");
-  put_string(trace, name);
-  put(trace, "}}");
+  trace_span(trace,
+             &(struct trace_span){.name = kind, .pid = pid, .tid = tid, .args = 1, .arg = {arg}});
 }
 
 void trace_process(struct trace *trace, int pid, const char *name)
 {
-  name_something(trace, "process_name", pid, 0, name);
+  describe(trace, "process_name", pid, 0, (struct trace_arg){"name", name, 0});
 }
 
 void trace_lane(struct trace *trace, int pid, int tid, const char *name)
 {
-  name_something(trace, "thread_name", pid, tid, name);
-  begin_event(trace, "M", pid, tid, "thread_sort_index");
-  keep_error(trace, fprintf(trace->file, ",\"args\":{\"sort_index\":%d}}", tid));
-}
-
-static void put_arg(struct trace *trace, const struct trace_arg *arg)
-{
-  put_string(trace, arg->key);
-  put(trace, ":");
-  if (arg->text)
-    put_string(trace, arg->text);
-  else
-    keep_error(trace, fprintf(trace->file, "%" PRId64, arg->number));
-}
-
-/* Times are in microseconds. */
-void trace_span(struct trace *trace, const struct trace_span *span)
-{
-  begin_event(trace, "X", span->pid, span->tid, span->name);
-  put(trace, ",\"cat\":");
-  put_string(trace, span->category);
-  keep_error(trace, fprintf(trace->file, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{",
-                            1e6 * span->begin_s, 1e6 * (span->end_s - span->begin_s)));
-  for (int i = 0; i < span->args; i++) {
-    put(trace, i ? "," : "");
-    put_arg(trace, &span->arg[i]);
-  }
-  put(trace, "}}");
+  describe(trace, "thread_name", pid, tid, (struct trace_arg){"name", name, 0});
+  describe(trace, "thread_sort_index", pid, tid, (struct trace_arg){"sort_index", NULL, tid});
 }
 
 static void release(struct trace *trace)
@@ -106,8 +84,8 @@ static enum status open_file(struct trace *trace, const char *path)
   const enum status status = open_regular(trace->temporary, OPEN_NEW, &fd);
   if (status)
     return status;
-  trace->file = fdopen(fd, "w");
-  if (trace->file)
+  trace->json = (struct json_writer){.to = fdopen(fd, "w"), .compact = true};
+  if (trace->json.to)
     return STATUS_OK;
   close(fd);
   return open_failed(errno, "write to", trace->temporary);
@@ -124,7 +102,9 @@ enum status trace_create(const char *path, struct trace **out)
     release(trace);
     return status;
   }
-  put(trace, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  json_write_open(&trace->json, NULL, '{');
+  json_write_text(&trace->json, "displayTimeUnit", "ms");
+  json_write_open(&trace->json, "traceEvents", '[');
   *out = trace;
   return STATUS_OK;
 }
@@ -133,13 +113,13 @@ enum status trace_close(struct trace *trace)
 {
   if (!trace)
     return STATUS_OK;
-  put(trace, "\n]}\n");
-  keep_error(trace, fclose(trace->file));
+  json_write_close(&trace->json, ']');
+  json_write_close(&trace->json, '}');
+  if (fclose(trace->json.to) != 0 && !trace->error)
+    trace->error = errno;
   enum status status = STATUS_OK;
   if (trace->error) {
-    status =
-        status_set(STATUS_IO, "cannot write %s: %s%s", trace->temporary, strerror(trace->error),
-                   trace->error == ENOSPC || trace->error == EDQUOT ? "; free some space" : "");
+    status = open_failed(trace->error, "write", trace->temporary);
     (void)unlink(trace->temporary); /* the first failure is the one to report */
   } else {
     status = file_sync_rename(trace->temporary, trace->path);

@@ -17,9 +17,10 @@ static int put_escaped(const char *text, size_t bytes, FILE *to)
     c = printable_at(text + at, bytes - at);
     if (printable_is_control(c.code))
       result = fprintf(to, c.code == '\n' ? "\\n" : c.code == '\t' ? "\\t" : "\\u%04x", c.code);
+    else if (c.code == '"' || c.code == '\\')
+      result = fprintf(to, "\\%c", text[at]);
     else
-      result =
-          fprintf(to, c.code == '"' || c.code == '\\' ? "\\%.*s" : "%.*s", (int)c.bytes, text + at);
+      result = fwrite(text + at, 1, c.bytes, to) == c.bytes ? 0 : EOF;
   }
   return result;
 }
