@@ -228,42 +228,43 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
 static enum status read_open(int fd, const char *path, size_t most, char **out, size_t *bytes)
 {
   struct stat info;
-  enum status status = STATUS_OK;
-  if (fstat(fd, &info) != 0) {
-    status = failed("read", path);
-  } else if (S_ISDIR(info.st_mode)) {
-    status = status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
-  } else if (info.st_size > 0 && (uint64_t)info.st_size > most) {
-    status =
-        status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is the wrong file",
-                   path, (long long)info.st_size, most);
-  } else {
-    size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* a file in /proc says 0 */
-    status = read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
-  }
-  close(fd); /* was only read: nothing can be lost */
+  if (fstat(fd, &info) != 0)
+    return failed("read", path);
+  if (S_ISDIR(info.st_mode))
+    return status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
+  if (info.st_size > 0 && (uint64_t)info.st_size > most)
+    return status_set(STATUS_INPUT,
+                      "%s holds %lld bytes, %zu are allowed here; it is the wrong file", path,
+                      (long long)info.st_size, most);
+  const size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* /proc says 0 */
+  return read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
+}
+
+static enum status read_as(enum open_as as, const char *path, size_t most, char **out,
+                           size_t *bytes)
+{
+  int fd = STDIN_FILENO;
+  enum status status = path ? open_regular(path, as, &fd) : STATUS_OK;
+  if (!status)
+    status = read_open(fd, path ? path : "standard input", most, out, bytes);
+  if (fd != STDIN_FILENO)
+    close(fd); /* was only read: nothing can be lost */
   return status;
 }
 
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes)
 {
-  int fd = -1;
-  const enum status status = open_regular(path, OPEN_READ, &fd);
-  return status ? status : read_open(fd, path, most, out, bytes);
+  return read_as(OPEN_READ, path, most, out, bytes);
 }
 
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes)
 {
-  int fd = -1;
-  const enum status status = open_regular(path, OPEN_OWN, &fd);
-  return status ? status : read_open(fd, path, most, out, bytes);
+  return read_as(OPEN_OWN, path, most, out, bytes);
 }
 
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes)
 {
-  int fd = -1;
-  const enum status status = open_regular(path, OPEN_STREAM, &fd);
-  return status ? status : read_open(fd, path, most, out, bytes);
+  return read_as(OPEN_STREAM, path, most, out, bytes);
 }
 
 /* `error`: why `bytes` could not be reserved. */
@@ -342,6 +343,13 @@ enum status file_check_write(const char *path, int64_t bytes)
   unlink(temporary); /* removes the file that could not be made */
   mem_free(temporary);
   return status;
+}
+
+struct file_path file_path(const char *folder, const char *name)
+{
+  struct file_path path;
+  snprintf(path.text, sizeof path.text, "%s/%s", folder, name);
+  return path;
 }
 
 bool file_exists(const char *path)

@@ -3,6 +3,7 @@
 #ifndef SLUICE_IO_TEXT_FILE_H
 #define SLUICE_IO_TEXT_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ enum status file_check_write(const char *path, int64_t bytes);
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of a file that Sluice wrote itself: a symbolic link is refused. */
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
-/* Likewise, of a file that the command line names: it may be a pipe. */
+/* Likewise, of a file that the command line names: it may be a pipe. NULL: standard input. */
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
 /* pread(2) of `bytes` bytes, or fewer at the end of the file. Returns their number, or -1 with
  * errno. */
@@ -41,6 +42,10 @@ enum status file_reserve(const char *path, int64_t bytes);
 enum status file_create(const char *path, int64_t bytes);
 enum status file_reserve_open(int fd, const char *name,
                               int64_t bytes); /* of an open one, called `name` in sentences */
+/* FOLDER/NAME. A path beyond the system's limit is cut, and is still too long to open. Local. */
+struct file_path {
+  char text[PATH_MAX + 1];
+} file_path(const char *folder, const char *name);
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 /* For messages about a missing `path`: " in FOLDER", in which a relative path begins, or "" for an

@@ -6,10 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/open.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/text/file.h"
@@ -110,59 +108,17 @@ static enum status open_folder(const char *folder, struct tokenizer **out)
   return tokenizer_create(name, folder, out);
 }
 
-static enum status read_stream(FILE *stream, const char *name, char **out, size_t *bytes)
-{
-  char *text = NULL;
-  size_t n = 0, room = 0, got;
-  enum status status = STATUS_OK;
-  do {
-    if (n == room) {
-      room = 2 * room + (64 << 10);
-      status = mem_resize(MEM_DATA, room, (void **)&text);
-    }
-    if (!status && n > TEXT_MOST)
-      status = status_set(STATUS_INPUT,
-                          "%s holds more than %zu MiB; split it, or put documents into JSON Lines",
-                          name, TEXT_MOST >> 20);
-    if (status)
-      break;
-    got = fread(text + n, 1, room - n, stream);
-    n += got;
-  } while (got > 0);
-  if (!status && ferror(stream))
-    status = status_set(STATUS_IO, "cannot read %s: %s", name, strerror(errno));
-  if (status) {
-    mem_free(text);
-    return status;
-  }
-  *out = text;
-  *bytes = n;
-  return STATUS_OK;
-}
-
-/* The third word could not be opened. It may have been meant as the text itself. */
-static enum status refuse_input(const struct arguments *arguments, int error)
-{
-  const char *word = arguments->word[2];
-  const enum status status = open_unreadable(error, word);
-  if (error != ENOENT || strcmp(arguments->word[0], "encode") != 0)
-    return status;
-  return status_set(status, "cannot open %s: %s; name a file, or use text='%s'", word,
-                    strerror(error), word);
-}
-
-/* The file of the command line, or standard input. *name is its name for messages. */
+/* The file of the command line, or standard input. *name is its name for messages. A word that is
+ * no file may have been meant as the text itself. */
 static enum status read_input(const struct arguments *arguments, const char **name, char **out,
                               size_t *bytes)
 {
-  *name = arguments->words > 2 ? arguments->word[2] : "standard input";
-  FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
-  if (!file)
-    return refuse_input(arguments, errno);
-  const enum status status = read_stream(file, *name, out, bytes);
-  if (file != stdin)
-    (void)fclose(file); /* was only read: nothing can be lost */
-  return status;
+  const char *word = arguments->words > 2 ? arguments->word[2] : NULL;
+  *name = word ? word : "standard input";
+  const enum status status = file_read_stream(word, TEXT_MOST, out, bytes);
+  if (status != STATUS_INPUT || !word || file_exists(word) || strcmp(arguments->word[0], "encode"))
+    return status;
+  return status_set(status, "%s; name a file, or use text='%s'", status_text(), word);
 }
 
 /* ---- encode */
@@ -305,9 +261,6 @@ static enum status decode(const struct arguments *arguments)
     status = read_input(arguments, &name, &text, &bytes);
   if (!status)
     status =
-        mem_resize(MEM_DATA, bytes + 1, (void **)&text); /* room for the end of the last line */
-  if (!status)
-    status =
         mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
   if (!status)
     status = decode_lines(&decoder, name, text, bytes);
@@ -398,9 +351,7 @@ static bool has_nfc(struct json_node normalizer)
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
 {
   struct json_file file = {0};
-  char *path = mem_printf("%s/tokenizer.json", folder);
-  enum status status = path ? json_read(path, JSON_MOST, &file) : STATUS_MEMORY;
-  mem_free(path);
+  enum status status = json_read(file_path(folder, "tokenizer.json").text, JSON_MOST, &file);
   if (status)
     return status;
   const struct json_node root = json_root(&file);

@@ -227,6 +227,14 @@ TEST(writing_is_tried)
   assert_true(told("it is a folder"));
 }
 
+TEST(a_path_that_is_cut_cannot_be_opened)
+{
+  char name[2 * PATH_MAX] = "";
+  memset(name, '/', sizeof name - 1);
+  assert_string_equal(file_path("a", "b").text, "a/b");
+  assert_true(file_is_folder("/") && !file_exists(file_path("/", name).text));
+}
+
 /* Oracle: the file that a link leads to, which is not the folder's. */
 TEST(links_in_the_folder_are_not_followed)
 {
