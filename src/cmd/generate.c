@@ -16,7 +16,7 @@
 #include "job/weights.h"
 #include "train/data.h"
 
-enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
+enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20 };
 
 struct values {
   char *prompt, *prompt_file, *tokenizer, *tokenizer_dir;
@@ -62,15 +62,6 @@ static const struct option table[] = {
 // clang-format on
 
 /* ---- rank 0: tokenizer, ends, prompt */
-
-/* The language settings of rank 0. */
-struct language {
-  struct tokenizer *tokenizer;
-  int32_t end[ENDS];
-  int64_t n_end;
-  char *prompt;
-  size_t prompt_bytes;
-};
 
 /* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL:
  * none). The model folder may be the one that the run began with. *folder is mem_free()d, NULL for
@@ -138,48 +129,46 @@ static enum status check_tokenizer(const struct values *values, const struct sou
              : compare(values, tokenizer, &data);
 }
 
-static void add_end(struct json_node node, struct language *language)
+static void add_end(struct json_node node, struct generate_options *options)
 {
   const int64_t id = json_get_whole(node, 0, INT32_MAX);
-  if (language->n_end == ENDS)
-    json_fail(node, "has more than %d ids", ENDS);
+  if (options->n_end == GENERATE_ENDS)
+    json_fail(node, "has more than %d ids", GENERATE_ENDS);
   else
-    language->end[language->n_end++] = (int32_t)id;
+    options->end[options->n_end++] = (int32_t)id;
 }
 
 /* eos_token_id of one of a model folder's files: an id, several, or none. */
-static enum status add_ends(const char *folder, const char *name, struct language *language)
+static enum status add_ends(const char *folder, const char *name, struct generate_options *options)
 {
   struct json_file file = {0};
   if (!model_source_holds(folder, name))
     return STATUS_OK;
-  char *path = mem_printf("%s/%s", folder, name);
-  enum status status = path ? json_read(path, CONFIG_MOST_BYTES, &file) : STATUS_MEMORY;
+  enum status status = json_read(file_path(folder, name).text, CONFIG_MOST_BYTES, &file);
   const struct json_node ends = json_find_set(json_root(&file), "eos_token_id");
   for (struct json_node node = json_first(ends); json_more(node); node = json_next(node))
-    add_end(node, language);
+    add_end(node, options);
   if (ends.value && !json_is_array(ends.value))
-    add_end(ends, language);
+    add_end(ends, options);
   if (!status)
     status = file.status;
   json_close(&file);
-  mem_free(path);
   return status;
 }
 
-static enum status read_prompt(const struct values *values, struct language *language)
+static enum status read_prompt(const struct values *values, struct generate_options *options)
 {
   if (*values->prompt_file)
-    return file_read_stream(values->prompt_file, PROMPT_MOST_BYTES, &language->prompt,
-                            &language->prompt_bytes);
-  language->prompt = mem_strdup(values->prompt);
-  language->prompt_bytes = strlen(values->prompt);
-  return language->prompt ? STATUS_OK : STATUS_MEMORY;
+    return file_read_stream(values->prompt_file, PROMPT_MOST_BYTES, &options->prompt,
+                            &options->prompt_bytes);
+  options->prompt = mem_strdup(values->prompt);
+  options->prompt_bytes = strlen(values->prompt);
+  return options->prompt ? STATUS_OK : STATUS_MEMORY;
 }
 
 static enum status read_language(const struct values *values, const struct source *source,
                                  const struct data_maker *learned, const struct token_set *set,
-                                 struct language *out)
+                                 struct generate_options *out)
 {
   const char *home = source->deck.train.init;
   struct tokenizer_id id = {.name = ""};
@@ -199,7 +188,7 @@ static enum status read_language(const struct values *values, const struct sourc
 
 /* The data of the deck may have been moved. Then they are not compared. Collective. */
 static enum status open_language(const struct arguments *arguments, const struct source *source,
-                                 struct language *out)
+                                 struct generate_options *out)
 {
   struct comm *comm = arguments->comm;
   struct token_set *set = NULL;
@@ -221,25 +210,20 @@ static enum status open_language(const struct arguments *arguments, const struct
 
 /* ---- all ranks */
 
-static enum status read_ids(const struct option_strings *list, int32_t **out)
+static enum status read_ids(const struct option_strings *list, struct generate_options *out)
 {
-  int32_t *ids = NULL;
-  enum status status = mem_alloc(MEM_DATA, (size_t)list->n * sizeof *ids, (void **)&ids);
-  for (int i = 0; i < list->n && !status; i++) {
+  enum status status = mem_new(MEM_DATA, list->n, &out->ids);
+  for (; out->n_ids < list->n && !status; out->n_ids++) {
+    const char *text = list->item[out->n_ids];
     char *end;
     errno = 0;
-    const long id = strtol(list->item[i], &end, 10);
-    if (end == list->item[i] || *end || errno || id < 0 || id > INT32_MAX)
-      status = status_set(STATUS_USAGE, "ids: '%s' is no token id", list->item[i]);
+    const long id = strtol(text, &end, 10);
+    if (end == text || *end || errno || id < 0 || id > INT32_MAX)
+      status = status_set(STATUS_USAGE, "ids: '%s' is no token id", text);
     else
-      ids[i] = (int32_t)id;
+      out->ids[out->n_ids] = (int32_t)id;
   }
-  if (status) {
-    mem_free(ids);
-    return status;
-  }
-  *out = ids;
-  return STATUS_OK;
+  return status;
 }
 
 static bool has_ids(const struct values *values)
@@ -265,33 +249,26 @@ static enum status check_values(const struct values *values)
 static enum status generate(const struct arguments *arguments, const struct source *source)
 {
   const struct values *values = arguments->values;
-  struct language language = {0};
+  struct generate_options options = {.interactive = values->interactive,
+                                     .tokens = values->tokens,
+                                     .sample = {.temperature = values->temperature,
+                                                .top_k = values->top_k,
+                                                .top_p = values->top_p,
+                                                .seed = (uint64_t)values->seed}};
   struct job *job = NULL;
-  int32_t *ids = NULL;
-  enum status status = has_ids(values) ? comm_agree(arguments->comm, read_ids(&values->ids, &ids))
-                                       : open_language(arguments, source, &language);
+  enum status status = has_ids(values)
+                           ? comm_agree(arguments->comm, read_ids(&values->ids, &options))
+                           : open_language(arguments, source, &options);
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
     status = weights_load(job, source->checkpoint);
   if (!status)
-    status = generate_run(job, language.tokenizer,
-                          &(struct generate_options){.prompt = language.prompt,
-                                                     .prompt_bytes = language.prompt_bytes,
-                                                     .ids = ids,
-                                                     .n_ids = ids ? values->ids.n : 0,
-                                                     .end = language.end,
-                                                     .n_end = language.n_end,
-                                                     .interactive = values->interactive,
-                                                     .tokens = values->tokens,
-                                                     .sample = {.temperature = values->temperature,
-                                                                .top_k = values->top_k,
-                                                                .top_p = values->top_p,
-                                                                .seed = (uint64_t)values->seed}});
+    status = generate_run(job, &options);
   job_destroy(job);
-  tokenizer_destroy(language.tokenizer);
-  mem_free(language.prompt);
-  mem_free(ids);
+  tokenizer_destroy(options.tokenizer);
+  mem_free(options.prompt);
+  mem_free(options.ids);
   return status;
 }
 

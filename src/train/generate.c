@@ -416,12 +416,11 @@ static void say_speed(const struct generation *g)
            g->at_end ? "; the last one is the end of text" : "");
 }
 
-enum status generate_run(struct job *job, struct tokenizer *tokenizer,
-                         const struct generate_options *options)
+enum status generate_run(struct job *job, const struct generate_options *options)
 {
   const struct plan_input *input = &job->plan[PLAN_GENERATE]->input;
   struct generation g = {.job = job,
-                         .tokenizer = tokenizer,
+                         .tokenizer = options->tokenizer,
                          .options = options,
                          .capacity = input->capacity,
                          .chunk = input->shape.sequence};

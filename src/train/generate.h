@@ -6,13 +6,15 @@
 #include "job/job.h"
 #include "train/sample.h"
 
+enum { GENERATE_ENDS = 64 };
 struct generate_options {
-  const char *prompt; /* of rank 0; valid UTF-8, `prompt_bytes` of it; empty: a new document */
+  struct tokenizer *tokenizer; /* of rank 0; NULL: ids */
+  char *prompt; /* of rank 0; valid UTF-8, `prompt_bytes` of it; empty: a new document */
   size_t prompt_bytes;
-  const int32_t *ids; /* ids instead of a prompt, the same on all ranks. The given ids are written
-                         on one line and the new ones on the next; NULL: text */
+  int32_t *ids; /* ids instead of a prompt, the same on all ranks. The given ids are written on one
+                   line and the new ones on the next; NULL: text */
   int64_t n_ids;
-  const int32_t *end; /* tokens that end a text, in addition to the tokenizer's end of text */
+  int32_t end[GENERATE_ENDS]; /* tokens that end a text, in addition to the tokenizer's end */
   int64_t n_end;
   bool interactive; /* continue with lines of standard input, after the prompt if there is one */
   int64_t tokens;   /* most tokens of an answer */
@@ -20,13 +22,11 @@ struct generate_options {
 };
 
 /* Continue the prompt and write to stdout as tokens come (rank 0), in whole characters, with
- * control characters replaced as by printable_put(). Rank 0 alone reads, picks and writes:
- * `tokenizer` is its own (unused with ids, and on other ranks: NULL). The text is the same on any
- * number of ranks. When the context is as long as the cache (the plan's capacity) it slides: its
- * last half stays and is computed again. The same holds for a longer prompt. Interactive: each line
- * is continued. The context is kept from line to line, as if all lines were one text. "/new" clears
- * it, and the end of the input leaves. Collective. */
-enum status generate_run(struct job *job, struct tokenizer *tokenizer,
-                         const struct generate_options *options);
+ * control characters replaced as by printable_put(). Rank 0 alone reads, picks and writes. The text
+ * is the same on any number of ranks. When the context is as long as the cache (the plan's
+ * capacity) it slides: its last half stays and is computed again. The same holds for a longer
+ * prompt. Interactive: each line is continued. The context is kept from line to line, as if all
+ * lines were one text. "/new" clears it, and the end of the input leaves. Collective. */
+enum status generate_run(struct job *job, const struct generate_options *options);
 
 #endif
