@@ -25,7 +25,8 @@
 #include "base/open.h"
 #include "io/text/file.h"
 
-enum { HEAD_BYTES = 12, TAIL_BYTES = 4, SUMMARY_BYTES = 4096, MOST_BYTES = SUMMARY_BYTES + 64 };
+enum { HEAD_BYTES = 12, TAIL_BYTES = 4, SUMMARY_BYTES = 4096 };
+enum { RECORD_BYTES = HEAD_BYTES + SUMMARY_BYTES + 64 + TAIL_BYTES };
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { EVENT_TIME = 1, EVENT_STEP, EVENT_VERSION, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 
@@ -36,7 +37,7 @@ static const char prefix[] = "events.out.tfevents.", suffix[] = ".sluice";
 
 struct bytes {
   size_t n;
-  unsigned char at[MOST_BYTES];
+  unsigned char at[RECORD_BYTES];
 };
 
 struct events {
@@ -152,21 +153,14 @@ static void write_record(struct events *events, const struct bytes *data)
   struct bytes record = {0};
   put_little(&record, data->n, 8);
   put_little(&record, masked_crc(record.at, 8), 4);
-  unsigned char tail[TAIL_BYTES];
-  const uint32_t crc = masked_crc(data->at, data->n);
-  for (int i = 0; i < TAIL_BYTES; i++)
-    tail[i] = (unsigned char)(crc >> 8 * i);
-  unsigned char all[HEAD_BYTES + MOST_BYTES + TAIL_BYTES];
-  memcpy(all, record.at, HEAD_BYTES);
-  memcpy(all + HEAD_BYTES, data->at, data->n);
-  memcpy(all + HEAD_BYTES + data->n, tail, TAIL_BYTES);
-  const size_t bytes = HEAD_BYTES + data->n + TAIL_BYTES;
+  put_bytes(&record, data->at, data->n);
+  put_little(&record, masked_crc(data->at, data->n), TAIL_BYTES);
   const off_t before = lseek(events->fd, 0, SEEK_CUR);
   ssize_t n;
   do
-    n = write(events->fd, all, bytes);
+    n = write(events->fd, record.at, record.n);
   while (n < 0 && errno == EINTR);
-  if (n == (ssize_t)bytes)
+  if (n == (ssize_t)record.n)
     return;
   const int error = n < 0 ? errno : ENOSPC;
   if (n > 0 && ftruncate(events->fd, before) != 0)
@@ -306,7 +300,7 @@ static size_t record_bytes(const unsigned char *at, size_t bytes)
  * that is longer than those of Sluice counts as damaged. */
 static enum status find_later(int fd, const char *path, int64_t step, off_t *kept, int *records)
 {
-  unsigned char record[HEAD_BYTES + MOST_BYTES + TAIL_BYTES];
+  unsigned char record[RECORD_BYTES];
   *kept = 0;
   for (*records = 0;; ++*records) {
     const int64_t got = file_read_at(fd, record, sizeof record, *kept);
@@ -342,13 +336,9 @@ enum status events_rewind(const char *folder, int64_t step)
   if (!dir)
     return errno == ENOENT ? STATUS_OK : open_failed(errno, "read the folder", folder);
   enum status status = STATUS_OK;
-  for (struct dirent *entry; !status && (entry = readdir(dir));) {
-    if (seconds_of(entry->d_name) < 0)
-      continue;
-    char *path = mem_printf("%s/%s", folder, entry->d_name);
-    status = path ? rewind_file(path, step) : STATUS_MEMORY;
-    mem_free(path);
-  }
+  for (struct dirent *entry; !status && (entry = readdir(dir));)
+    if (seconds_of(entry->d_name) >= 0)
+      status = rewind_file(file_path(folder, entry->d_name).text, step);
   closedir(dir);
   return status;
 }

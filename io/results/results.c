@@ -60,8 +60,7 @@ static enum status write_line(struct results *results)
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return status_set(STATUS_IO, "cannot write to %s: %s%s", results->path, strerror(errno),
-                        errno == ENOSPC || errno == EDQUOT ? "; free some space" : "");
+      return open_failed(errno, "write to", results->path);
     done += (size_t)n;
   }
   return STATUS_OK;
@@ -73,9 +72,8 @@ enum status results_end(struct results *results)
   if (fflush(results->memory) != 0 || ferror(results->memory))
     return status_set(STATUS_MEMORY, "no memory for a line of %s", results->path);
   off_t before = lseek(results->fd, 0, SEEK_END);
-  enum status status = before < 0 ? status_set(STATUS_IO, "cannot find the end of %s: %s",
-                                               results->path, strerror(errno))
-                                  : write_line(results);
+  enum status status =
+      before < 0 ? open_failed(errno, "find the end of", results->path) : write_line(results);
   if (status && before >= 0 && ftruncate(results->fd, before) != 0)
     return status_prefix(status, "a part of a line is left in %s (%s)", results->path,
                          strerror(errno));
@@ -162,7 +160,7 @@ enum status results_close(struct results *results)
   if (!results)
     return status;
   if (close(results->fd) != 0)
-    status = status_set(STATUS_IO, "cannot close %s: %s", results->path, strerror(errno));
+    status = open_failed(errno, "close", results->path);
   release(results);
   return status;
 }
@@ -172,14 +170,9 @@ static enum status try_to_make(const char *path)
 {
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0)
-    return errno == EEXIST ? STATUS_OK
-                           : status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    return errno == EEXIST ? STATUS_OK : open_failed(errno, "open", path);
   close(fd);
-  return unlink(path) == 0
-             ? STATUS_OK
-             : status_set(STATUS_IO,
-                          "cannot remove %s, which was made to see whether it can be: %s", path,
-                          strerror(errno));
+  return unlink(path) == 0 ? STATUS_OK : open_failed(errno, "remove the empty file", path);
 }
 
 enum status results_check(const char *path)
@@ -196,61 +189,68 @@ enum status results_check(const char *path)
 
 /* Rewinding. */
 
-/* A line that is not strict JSON has no step; *damaged. */
-static bool is_later(const char *line, size_t bytes, int64_t last_step, bool *damaged)
+struct scan {
+  char *text;
+  size_t bytes, kept;          /* of the file; of the lines that stay, which are at the front */
+  int64_t later, damaged, bad; /* lines; bad: the number of the first damaged one, from 1 */
+};
+
+/* A line that is not strict JSON has no step. */
+static void scan_line(struct scan *scan, const char *line, size_t bytes, int64_t last_step,
+                      int64_t number)
 {
   struct json_file record = {0};
-  *damaged = json_parse("results", line, bytes, &record) != STATUS_OK;
+  const bool damaged = json_parse("results", line, bytes, &record) != STATUS_OK;
   const json_t *step = json_object_get(record.root, "step");
   const bool later = json_is_integer(step) && json_integer_value(step) > last_step;
   json_close(&record);
-  return later;
+  scan->later += later;
+  if (later)
+    return;
+  if (damaged && scan->damaged++ == 0)
+    scan->bad = number - scan->later;
+  memmove(scan->text + scan->kept, line, bytes);
+  scan->kept += bytes;
 }
 
-/* Moves the lines that stay to the front; the last one, if unfinished, goes. *bad: the first of
- * `damaged` lines, from 1. */
-static size_t drop_later(char *text, size_t bytes, int64_t last_step, int64_t *damaged,
-                         int64_t *bad)
+/* Moves the lines that stay to the front. The last one, if unfinished, goes. */
+static enum status scan_lines(const char *path, int64_t last_step, struct scan *out)
 {
-  size_t kept = 0;
-  int64_t number = 0;
-  for (const char *line = text, *newline;
-       (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
-    size_t length = (size_t)(newline - line) + 1;
-    bool is_damaged;
-    if (is_later(line, length, last_step, &is_damaged))
-      continue;
-    number++;
-    if (is_damaged && (*damaged)++ == 0)
-      *bad = number;
-    memmove(text + kept, line, length);
-    kept += length;
+  *out = (struct scan){0};
+  if (!file_exists(path))
+    return STATUS_OK;
+  const enum status status = file_read_own(path, SIZE_MAX / 4, &out->text, &out->bytes);
+  if (status)
+    return status;
+  const char *line = out->text, *end = line + out->bytes, *newline;
+  for (int64_t number = 1; (newline = memchr(line, '\n', (size_t)(end - line))); number++) {
+    scan_line(out, line, (size_t)(newline - line) + 1, last_step, number);
+    line = newline + 1;
   }
-  return kept;
-}
-
-static bool any_later(const char *text, size_t bytes, int64_t last_step)
-{
-  const char *end = text + bytes;
-  bool damaged;
-  for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(end - line)));
-       line = newline + 1)
-    if (is_later(line, (size_t)(newline - line) + 1, last_step, &damaged))
-      return true;
-  return false;
+  return STATUS_OK;
 }
 
 enum status results_have_steps(const char *path, bool *out)
 {
-  char *text = NULL;
-  size_t bytes = 0;
-  *out = false;
-  if (!file_exists(path))
-    return STATUS_OK;
-  const enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
-  if (!status)
-    *out = any_later(text, bytes, 0);
-  mem_free(text);
+  struct scan scan;
+  const enum status status = scan_lines(path, 0, &scan);
+  *out = scan.later > 0;
+  mem_free(scan.text);
+  return status;
+}
+
+enum status results_rewind(const char *path, int64_t last_step)
+{
+  struct scan scan;
+  enum status status = scan_lines(path, last_step, &scan);
+  if (scan.damaged > 0)
+    log_warn(
+        "%s: line %lld is no JSON object, one of %lld such lines. They stay, and other programs "
+        "may stop there: delete them",
+        path, (long long)scan.bad, (long long)scan.damaged);
+  if (!status && scan.kept < scan.bytes)
+    status = file_write_all(path, scan.text, scan.kept);
+  mem_free(scan.text);
   return status;
 }
 
@@ -269,26 +269,6 @@ enum status results_identity(const char *path, uint64_t *out)
   close(fd); /* was only read */
   if (!status)
     *out = hash_seeded(1, text, strcspn(text, "\n")) | 1;
-  mem_free(text);
-  return status;
-}
-
-enum status results_rewind(const char *path, int64_t last_step)
-{
-  char *text = NULL;
-  size_t bytes = 0;
-  if (!file_exists(path))
-    return STATUS_OK;
-  enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
-  int64_t damaged = 0, bad = 0;
-  const size_t kept = status ? 0 : drop_later(text, bytes, last_step, &damaged, &bad);
-  if (damaged > 0)
-    log_warn(
-        "%s: line %lld is no JSON object, one of %lld such lines. They stay, and other programs "
-        "may stop there: delete them",
-        path, (long long)bad, (long long)damaged);
-  if (kept < bytes)
-    status = file_write_all(path, text, kept);
   mem_free(text);
   return status;
 }

@@ -17,9 +17,9 @@ struct values {
 enum matrix_state { RUN_NEW, RUN_STARTED, RUN_FINISHED };
 
 struct matrix_run {
-  char *name;                /* DECK-RANKS-METHOD-SEED */
-  char *dir, *results, *log; /* run folder, its results.jsonl, output of the launcher */
-  const char *deck;          /* path, owned by matrix.set */
+  char *name;       /* DECK-RANKS-METHOD-SEED */
+  char *dir, *log;  /* run folder, output of the launcher */
+  const char *deck; /* path, owned by matrix.set */
   char *method;
   int64_t ranks, seed;
   int words; /* key=value after the deck */

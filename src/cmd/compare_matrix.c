@@ -130,9 +130,8 @@ static enum status name_run(const struct matrix *matrix, const char *method, str
   if (!run->name)
     return STATUS_MEMORY;
   run->dir = mem_printf("%s/%s", matrix->values.out, run->name);
-  run->results = mem_printf("%s/%s/results.jsonl", matrix->values.out, run->name);
   run->log = mem_printf("%s/%s.log", matrix->values.out, run->name);
-  return run->dir && run->results && run->log ? STATUS_OK : STATUS_MEMORY;
+  return run->dir && run->log ? STATUS_OK : STATUS_MEMORY;
 }
 
 /* Later words win: common ones, those of the method, those of the command line. */
@@ -213,17 +212,17 @@ static enum status compare_decks(const struct matrix_run *run, const struct deck
 
 static enum status refuse_other_deck(const struct matrix_run *run, const struct deck *deck)
 {
-  char *path = mem_printf("%s/deck.yaml", run->dir), *text = NULL;
+  const struct file_path path = file_path(run->dir, "deck.yaml");
+  char *text = NULL;
   size_t bytes = 0;
   struct deck old = {0};
-  enum status status = path ? file_read_own(path, MATRIX_MOST_BYTES, &text, &bytes) : STATUS_MEMORY;
+  enum status status = file_read_own(path.text, MATRIX_MOST_BYTES, &text, &bytes);
   if (!status)
-    status = deck_load_text(&old, path, text, bytes, 0, NULL);
+    status = deck_load_text(&old, path.text, text, bytes, 0, NULL);
   if (!status)
     status = compare_decks(run, deck, &old);
   deck_destroy(&old);
   mem_free(text);
-  mem_free(path);
   return status;
 }
 
@@ -234,14 +233,14 @@ static bool is_text(const struct json_file *record, const char *key, const char 
 }
 
 /* Whether the last start finished with this deck. Damaged and incomplete lines do not count. */
-static enum status find_end(const struct matrix_run *run, bool *finished)
+static enum status find_end(const struct matrix_run *run, const char *path, bool *finished)
 {
   char *text = NULL;
   size_t bytes = 0;
-  const enum status status = file_read_own(run->results, RESULTS_MOST_BYTES, &text, &bytes);
+  const enum status status = file_read_own(path, RESULTS_MOST_BYTES, &text, &bytes);
   for (const char *line = text, *end; !status && (end = strchr(line, '\n')); line = end + 1) {
     struct json_file record = {0};
-    const bool whole = !json_parse(run->results, line, (size_t)(end - line), &record);
+    const bool whole = !json_parse(path, line, (size_t)(end - line), &record);
     if (whole && (is_text(&record, "kind", "run") || is_text(&record, "kind", "step")))
       *finished = is_text(&record, "end", "finished") && is_text(&record, "deck", run->hash);
     json_close(&record);
@@ -254,12 +253,13 @@ static enum status find_end(const struct matrix_run *run, bool *finished)
 static enum status find_state(struct matrix_run *run, const struct deck *deck)
 {
   bool used = false, finished = false;
-  enum status status = results_have_steps(run->results, &used);
+  const struct file_path path = file_path(run->dir, "results.jsonl");
+  enum status status = results_have_steps(path.text, &used);
   if (status || !used)
     return status;
   status = refuse_other_deck(run, deck);
   if (!status)
-    status = find_end(run, &finished);
+    status = find_end(run, path.text, &finished);
   run->state = finished ? RUN_FINISHED : RUN_STARTED;
   return status;
 }
@@ -308,7 +308,6 @@ static void free_run(struct matrix_run *run)
   mem_free(run->method);
   mem_free(run->name);
   mem_free(run->dir);
-  mem_free(run->results);
   mem_free(run->log);
 }
 

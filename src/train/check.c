@@ -17,28 +17,21 @@ static enum status check_folder(const struct deck *deck, bool *used)
 {
   struct train_run run = {.deck = deck};
   double end_s;
-  enum status status = stop_find_end(getenv("SLURM_JOB_END_TIME"), (double)time(NULL), &end_s);
-  if (!status)
-    status = train_folder_paths(&run);
-  if (!status)
-    status = train_folder_check(&run, used);
-  mem_free(run.checkpoint_dir);
-  mem_free(run.results_path);
-  mem_free(run.learned_path);
-  return status;
+  train_folder_paths(&run);
+  const enum status status =
+      stop_find_end(getenv("SLURM_JOB_END_TIME"), (double)time(NULL), &end_s);
+  return status ? status : train_folder_check(&run, used);
 }
 
 /* The step of the newest checkpoint of the run folder, 0: there is none. Collective. */
 static enum status find_step(struct comm *comm, const struct deck *deck, int64_t *step)
 {
   static const char prefix[] = "/step-";
-  char *dir = mem_printf("%s/ckpt", deck->run.dir), *path = NULL;
-  enum status status = comm_agree(comm, dir ? STATUS_OK : STATUS_MEMORY);
-  if (!status)
-    status = checkpoint_find(comm, dir, false, &path);
+  char *path = NULL;
+  const enum status status =
+      checkpoint_find(comm, file_path(deck->run.dir, "ckpt").text, false, &path);
   *step = path ? strtoll(strrchr(path, '/') + sizeof prefix - 1, NULL, 10) : 0;
   mem_free(path);
-  mem_free(dir);
   return status;
 }
 

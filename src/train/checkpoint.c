@@ -260,12 +260,12 @@ enum status train_start_state(struct train_run *run, const char *resume)
     return resume_from(run, resume, &damaged);
 
   char *path = NULL;
-  watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir);
+  watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir.text);
   enum status status =
-      checkpoint_use_newest(run->comm, run->checkpoint_dir, true, resume_from, run, &path);
+      checkpoint_use_newest(run->comm, run->checkpoint_dir.text, true, resume_from, run, &path);
   if (!status && !path) {
     status = weights_start(run->job);
-    log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
+    log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir.text);
   }
   mem_free(path);
   return status;

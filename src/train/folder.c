@@ -11,19 +11,18 @@
 #include "io/text/file.h"
 #include "io/text/stripes.h"
 
-enum status train_folder_paths(struct train_run *run)
+void train_folder_paths(struct train_run *run)
 {
-  run->checkpoint_dir = mem_printf("%s/ckpt", run->deck->run.dir);
-  run->results_path = mem_printf("%s/results.jsonl", run->deck->run.dir);
-  run->learned_path = mem_printf("%s/device.bin", run->deck->run.dir);
-  return run->checkpoint_dir && run->results_path && run->learned_path ? STATUS_OK : STATUS_MEMORY;
+  run->checkpoint_dir = file_path(run->deck->run.dir, "ckpt");
+  run->results_path = file_path(run->deck->run.dir, "results.jsonl");
+  run->learned_path = file_path(run->deck->run.dir, "device.bin");
 }
 
 /* ckpt/ may be a link to a folder that another run writes, too. */
 static enum status lock_checkpoints(struct train_run *run)
 {
   return run->checkpoint_lock.fd < 0
-             ? folder_lock(run->checkpoint_dir, "run.dir, or remove the link",
+             ? folder_lock(run->checkpoint_dir.text, "run.dir, or remove the link",
                            &run->checkpoint_lock)
              : STATUS_OK;
 }
@@ -35,7 +34,7 @@ static enum status check_place(const struct train_run *run)
   struct stat named, root;
   if (stat(dir, &named) != 0 || stat("/", &root) != 0 || named.st_dev != root.st_dev ||
       named.st_ino != root.st_ino)
-    return file_check_folders(run->checkpoint_dir);
+    return file_check_folders(run->checkpoint_dir.text);
   return status_set(STATUS_USAGE,
                     "run.dir is %s, the root of all files: choose a folder for this run", dir);
 }
@@ -45,22 +44,21 @@ enum status train_folder_take(struct train_run *run)
   enum status status = check_place(run);
   if (!status)
     status = folder_lock(run->deck->run.dir, "run.dir", &run->lock);
-  return status || !file_is_folder(run->checkpoint_dir) ? status : lock_checkpoints(run);
+  return status || !file_is_folder(run->checkpoint_dir.text) ? status : lock_checkpoints(run);
 }
 
 void train_folder_release(struct train_run *run)
 {
-  if (run->checkpoint_dir)
-    folder_unlock(run->checkpoint_dir, &run->checkpoint_lock);
+  folder_unlock(run->checkpoint_dir.text, &run->checkpoint_lock);
   folder_unlock(run->deck->run.dir, &run->lock);
 }
 
 static enum status look_for_run(const struct train_run *run, bool *used)
 {
   int64_t checkpoints = 0;
-  enum status status = results_have_steps(run->results_path, used);
+  enum status status = results_have_steps(run->results_path.text, used);
   if (!status)
-    status = checkpoint_count(run->checkpoint_dir, false, &checkpoints);
+    status = checkpoint_count(run->checkpoint_dir.text, false, &checkpoints);
   *used = *used || checkpoints > 0;
   return status;
 }
@@ -83,26 +81,19 @@ static enum status refuse_used(const struct train_run *run)
 enum status train_folder_refuse_used(struct train_run *run)
 {
   const enum status status = comm_agree(run->comm, train_leads(run) ? refuse_used(run) : STATUS_OK);
-  if (!status && train_leads(run) && file_exists(run->results_path))
+  if (!status && train_leads(run) && file_exists(run->results_path.text))
     log_info("%s holds a run that failed before its first step: this run uses the folder",
              run->deck->run.dir);
   return status;
 }
 
-/* As write_deck(), open_log() and results_open() find it. */
+/* As write_deck(), log_open_file() and results_open() find it. */
 static enum status check_files(const char *dir)
 {
-  char *deck = mem_printf("%s/deck.yaml", dir), *log = mem_printf("%s/log.txt", dir),
-       *results = mem_printf("%s/results.jsonl", dir);
-  enum status status = deck && log && results ? file_check_write(deck, 0) : STATUS_MEMORY;
+  enum status status = file_check_write(file_path(dir, "deck.yaml").text, 0);
   if (!status)
-    status = results_check(log);
-  if (!status)
-    status = results_check(results);
-  mem_free(results);
-  mem_free(log);
-  mem_free(deck);
-  return status;
+    status = results_check(file_path(dir, "log.txt").text);
+  return status ? status : results_check(file_path(dir, "results.jsonl").text);
 }
 
 enum status train_folder_check(const struct train_run *run, bool *used)
@@ -113,7 +104,7 @@ enum status train_folder_check(const struct train_run *run, bool *used)
     return status;
   status = folder_lock_check(dir, "run.dir");
   if (!status)
-    status = folder_lock_check(run->checkpoint_dir, "run.dir, or remove the link");
+    status = folder_lock_check(run->checkpoint_dir.text, "run.dir, or remove the link");
   if (!status)
     status = look_for_run(run, used);
   return status ? status : check_files(dir);
@@ -125,9 +116,9 @@ enum status train_folder_recall(const struct train_run *run)
   struct device *device = run->job->device;
   char *data = NULL;
   size_t bytes = 0;
-  if (!file_exists(run->learned_path))
+  if (!file_exists(run->learned_path.text))
     return STATUS_OK;
-  enum status status = file_read_own(run->learned_path, MOST, &data, &bytes);
+  enum status status = file_read_own(run->learned_path.text, MOST, &data, &bytes);
   if (status)
     return status;
   status = device->ops->learn(device, data, (int64_t)bytes);
@@ -135,7 +126,7 @@ enum status train_folder_recall(const struct train_run *run)
   if (status != STATUS_INPUT)
     return status;
   log_warn("%s cannot be used here, so results may differ bitwise from now on: %s",
-           run->learned_path, status_text());
+           run->learned_path.text, status_text());
   return STATUS_OK;
 }
 
@@ -146,7 +137,7 @@ static enum status keep_learned(const struct train_run *run)
   int64_t bytes = 0;
   enum status status = device->ops->learned(device, &data, &bytes);
   if (!status && bytes > 0)
-    status = file_write_all(run->learned_path, data, (size_t)bytes);
+    status = file_write_all(run->learned_path.text, data, (size_t)bytes);
   mem_free(data);
   return status;
 }
@@ -155,20 +146,9 @@ static enum status write_deck(const struct deck *deck)
 {
   char *yaml = NULL;
   enum status status = options_print_yaml(deck->set, &yaml);
-  if (status)
-    return status;
-  char *path = mem_printf("%s/deck.yaml", deck->run.dir);
-  status = path ? file_write_all(path, yaml, strlen(yaml)) : STATUS_MEMORY;
-  mem_free(path);
+  if (!status)
+    status = file_write_all(file_path(deck->run.dir, "deck.yaml").text, yaml, strlen(yaml));
   mem_free(yaml);
-  return status;
-}
-
-static enum status open_log(const struct deck *deck)
-{
-  char *log = mem_printf("%s/log.txt", deck->run.dir);
-  const enum status status = log ? log_open_file(log) : STATUS_MEMORY;
-  mem_free(log);
   return status;
 }
 
@@ -185,7 +165,7 @@ static void open_events(struct train_run *run)
 /* A failure only makes saves slower. */
 static void spread_checkpoints(const struct train_run *run)
 {
-  const char *dir = run->checkpoint_dir;
+  const char *dir = run->checkpoint_dir.text;
   struct stripes stripes;
   bool set;
   if (stripes_spread(dir, &stripes, &set))
@@ -201,15 +181,15 @@ enum status train_folder_open(struct train_run *run)
   if (!status)
     status = write_deck(run->deck);
   if (!status)
-    status = open_log(run->deck);
+    status = log_open_file(file_path(run->deck->run.dir, "log.txt").text);
   if (!status)
     spread_checkpoints(run);
   if (!status)
     status = keep_learned(run);
   if (!status)
-    status = results_rewind(run->results_path, run->step);
+    status = results_rewind(run->results_path.text, run->step);
   if (!status)
-    status = results_open(run->results_path, &run->results);
+    status = results_open(run->results_path.text, &run->results);
   if (!status)
     open_events(run);
   return status;

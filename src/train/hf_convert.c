@@ -177,14 +177,6 @@ static enum status write_piece(const struct io_tensor *tensor, struct layout_ran
   return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
 }
 
-static enum status write_file(const char *dir, const char *name, const char *text, size_t bytes)
-{
-  char *path = mem_printf("%s/%s", dir, name);
-  const enum status status = path ? file_write_all(path, text, bytes) : STATUS_MEMORY;
-  mem_free(path);
-  return status;
-}
-
 static enum status refuse_model(const char *dir)
 {
   static const char *const names[] = {"config.json", "model.safetensors",
@@ -242,15 +234,15 @@ static enum status name_inputs(const char *path, char **text, size_t *bytes)
 static enum status copy_file(const char *from, const char *to, const char *name)
 {
   enum { MOST = 256 << 20 };
-  char *source = mem_printf("%s/%s", from, name), *text = NULL;
+  const struct file_path source = file_path(from, name);
+  char *text = NULL;
   size_t bytes = 0;
-  enum status status = source ? file_read_all(source, MOST, &text, &bytes) : STATUS_MEMORY;
+  enum status status = file_read_all(source.text, MOST, &text, &bytes);
   if (!status && !strcmp(name, "tokenizer_config.json"))
-    status = name_inputs(source, &text, &bytes);
+    status = name_inputs(source.text, &text, &bytes);
   if (!status)
-    status = write_file(to, name, text, bytes);
+    status = file_write_all(file_path(to, name).text, text, bytes);
   mem_free(text);
-  mem_free(source);
   return status;
 }
 
@@ -330,16 +322,14 @@ static enum status tokens_of_tokenizer(const char *name, const char *folder,
 static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
 {
   const bool known = model_source_holds(from, "config.json");
-  char *path = known ? mem_printf("%s/config.json", from) : NULL;
   enum status status = STATUS_OK;
   const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
   if (!known && name)
     status = tokens_of_tokenizer(name, from, config);
-  else if (path)
-    status = hf_config_tokens(path, &config->bos, &config->eos);
+  else if (known)
+    status = hf_config_tokens(file_path(from, "config.json").text, &config->bos, &config->eos);
   if (status)
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
-  mem_free(path);
 }
 
 /* If no folder has one. With it transformers ends a text as the tokenizer does. */
@@ -349,7 +339,7 @@ static enum status write_generation(const struct export *export, const struct hf
   if (config->bos.n > 0)
     append_text(text, sizeof text, "\"bos_token_id\": %lld, ", (long long)config->bos.id[0]);
   append_text(text, sizeof text, "\"eos_token_id\": %lld}\n", (long long)config->eos.id[0]);
-  return write_file(export->dir, "generation_config.json", text, strlen(text));
+  return file_write_all(file_path(export->dir, "generation_config.json").text, text, strlen(text));
 }
 
 /* If a model's folder or a tokenizer was the source, a missing part was missing there too. */
@@ -388,7 +378,7 @@ static enum status write_config(const struct export *export)
   if (!status)
     status = hf_config_print(&config, &text);
   if (!status)
-    status = write_file(export->dir, "config.json", text, strlen(text));
+    status = file_write_all(file_path(export->dir, "config.json").text, text, strlen(text));
   mem_free(text);
   return status;
 }
@@ -417,17 +407,6 @@ static enum status open_export(struct export *export)
     memcpy(export->shapes[t].shape, export->tensors[t].shape, sizeof export->shapes[t].shape);
   }
   return STATUS_OK;
-}
-
-/* Of a folder that was made for a failed export. */
-static void remove_files(const struct export *export)
-{
-  for (int i = 0; i < FILES; i++) {
-    char *path = mem_printf("%s/%s", export->dir, files[i].name);
-    if (path)
-      unlink(path);
-    mem_free(path);
-  }
 }
 
 /* Weights are complete before config.json makes the folder a model. */
@@ -464,8 +443,8 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
     status = comm_agree(comm, open_export(&export));
   if (!status) {
     status = write_export(&export);
-    if (status && export.lock.made)
-      remove_files(&export);
+    for (int i = 0; i < FILES && status && export.lock.made; i++)
+      unlink(file_path(dir, files[i].name).text);
   }
   folder_unlock(dir, &export.lock);
   if (!status)

@@ -33,10 +33,11 @@ double train_seconds_left(const struct train_run *run, const char **limit)
 
 enum status train_prepare_stop(struct train_run *run)
 {
-  enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
+  enum status status = STATUS_OK;
+  run->stop_file.path = file_path(run->deck->run.dir, "STOP");
   if (run->deck->run.minutes > 0)
     run->end_s = run->start_s + 60 * run->deck->run.minutes;
-  if (!status && train_leads(run))
+  if (train_leads(run))
     status = stop_find_end(getenv("SLURM_JOB_END_TIME"), unix_now(), &run->job_end_s);
   return status ? status : signals_install(train_leads(run));
 }
@@ -166,7 +167,7 @@ static void say_tokens(const struct train_run *run)
 
 void train_say_end(const struct train_run *run, enum train_end end)
 {
-  char *path = checkpoint_folder_path(run->checkpoint_dir, run->saved_step);
+  char *path = checkpoint_folder_path(run->checkpoint_dir.text, run->saved_step);
   const bool saved = run->saved_step >= 0 && path && file_exists(path);
   char next[512] = "sluice report";
   if (!train_leads(run)) {

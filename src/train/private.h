@@ -4,6 +4,7 @@
 
 #include "io/results/events.h"
 #include "io/results/results.h"
+#include "io/text/file.h"
 #include "io/text/lock.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluate.h"
@@ -69,7 +70,7 @@ struct train_run {
   struct stats stats;
   struct train_metrics metrics;
   struct train_memory memory;
-  char *checkpoint_dir, *results_path, *learned_path;
+  struct file_path checkpoint_dir, results_path, learned_path;
   int64_t first, step, skipped,
       bad; /* step: completed steps; bad: number of the last steps that were skipped in a row */
   int64_t warmed; /* steps of the warm-up (compress.warmup) since this start */
@@ -108,7 +109,7 @@ static inline bool train_validates(const struct train_run *run, int64_t step)
 }
 
 /* Paths in the run folder. Local. */
-enum status train_folder_paths(struct train_run *run);
+void train_folder_paths(struct train_run *run);
 /* Makes the folder and locks it, before anything is written to it, and an existing ckpt/, as
  * folder_lock() does. On rank 0. */
 enum status train_folder_take(struct train_run *run);

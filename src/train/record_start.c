@@ -135,8 +135,8 @@ enum status train_record_start(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, run->results ? record_start(run, place, list) : STATUS_OK);
   if (!status)
-    status = comm_agree(run->comm,
-                        run->results ? results_identity(run->results_path, &run->id) : STATUS_OK);
+    status = comm_agree(run->comm, run->results ? results_identity(run->results_path.text, &run->id)
+                                                : STATUS_OK);
   if (!status)
     status = comm_broadcast(run->comm, &run->id, sizeof run->id, 0);
   mem_free(list);

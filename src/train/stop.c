@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
 
@@ -50,18 +49,6 @@ enum status stop_find_end(const char *text, double now, double *out)
 
 /* --- the file ------------------------------------------------------------ */
 
-enum status stop_file_open(const char *dir, struct stop_file *out)
-{
-  *out = (struct stop_file){.path = mem_printf("%s/STOP", dir)};
-  return out->path ? STATUS_OK : STATUS_MEMORY;
-}
-
-void stop_file_close(struct stop_file *file)
-{
-  mem_free(file->path);
-  *file = (struct stop_file){0};
-}
-
 /* The first line of a regular file. A STOP of another kind gives no reason. */
 static void read_reason(const char *path, char *out, size_t room)
 {
@@ -77,8 +64,8 @@ static void read_reason(const char *path, char *out, size_t room)
 void stop_file_drop(const struct stop_file *file)
 {
   struct stat info;
-  if (lstat(file->path, &info) == 0 && remove(file->path) == 0)
-    log_warn("%s was there before this start: it is removed, and the run goes on", file->path);
+  if (lstat(file->path.text, &info) == 0 && remove(file->path.text) == 0)
+    log_warn("%s was there before this start: it is removed, and the run goes on", file->path.text);
 }
 
 bool stop_file_take(struct stop_file *file, double now_s)
@@ -87,11 +74,11 @@ bool stop_file_take(struct stop_file *file, double now_s)
     return false;
   file->next_s = now_s + 1;
   struct stat info;
-  if (lstat(file->path, &info) != 0)
+  if (lstat(file->path.text, &info) != 0)
     return false;
-  read_reason(file->path, file->reason, sizeof file->reason);
-  if (remove(file->path) != 0)
-    log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path,
+  read_reason(file->path.text, file->reason, sizeof file->reason);
+  if (remove(file->path.text) != 0)
+    log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path.text,
              strerror(errno));
   return true;
 }

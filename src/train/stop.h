@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "io/text/file.h"
 
 enum stop_cause { STOP_NOT, STOP_END, STOP_FILE, STOP_SIGNAL };
 
@@ -32,12 +33,10 @@ enum status stop_find_end(const char *text, double now, double *out);
 
 /* The file STOP of a run's folder. */
 struct stop_file {
-  char *path;
+  struct file_path path;
   double next_s;    /* time of the next look */
   char reason[160]; /* its content: one line of printable characters */
 };
-enum status stop_file_open(const char *dir, struct stop_file *out);
-void stop_file_close(struct stop_file *file); /* takes a zeroed one */
 /* Removes a file that is there before the start, with a warning. The run that it was meant for has
  * ended. */
 void stop_file_drop(const struct stop_file *file);

@@ -272,9 +272,8 @@ static int64_t remembered_steps(const struct train_run *run)
 
 static enum status prepare_state(struct train_run *run, const char *resume)
 {
-  enum status status = comm_agree(run->comm, train_folder_paths(run));
-  if (!status)
-    status = comm_agree(run->comm, train_prepare_stop(run));
+  train_folder_paths(run);
+  enum status status = comm_agree(run->comm, train_prepare_stop(run));
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
   if (!status && train_leads(run)) /* the lock is held, so the file is not for another run */
@@ -293,7 +292,7 @@ static enum status prepare_loop(struct train_run *run)
   watchdog_start(run->job->start, "opening %s", run->deck->run.dir);
   /* Checkpoints of later steps belong to another history from here on. */
   if (!status && run->from)
-    status = checkpoint_set_aside(run->comm, run->checkpoint_dir, run->step);
+    status = checkpoint_set_aside(run->comm, run->checkpoint_dir.text, run->step);
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK);
   if (!status)
@@ -303,7 +302,7 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, train_metrics_create(run));
   if (!status)
-    status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
+    status = checkpoint_writer_create(run->job, run->checkpoint_dir.text, &run->writer);
   if (!status && train_leads(run))
     train_say_head(run);
   watchdog_started(run->job->start);
@@ -320,11 +319,7 @@ static void release(struct train_run *run)
   events_close(run->events);
   stats_destroy(&run->stats);
   train_metrics_destroy(run);
-  stop_file_close(&run->stop_file);
   train_folder_release(run);
-  mem_free(run->checkpoint_dir);
-  mem_free(run->results_path);
-  mem_free(run->learned_path);
   mem_free(run->from);
 }
 

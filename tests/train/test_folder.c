@@ -59,7 +59,7 @@ int __wrap_flock(int fd, int operation)
 static struct train_run a_run(void)
 {
   return (struct train_run){.deck = &deck,
-                            .checkpoint_dir = checkpoint_dir,
+                            .checkpoint_dir = file_path(dir, "ckpt"),
                             .lock = {.fd = -1},
                             .checkpoint_lock = {.fd = -1}};
 }
@@ -117,7 +117,7 @@ TEST(a_linked_ckpt_is_locked_too)
   assert_int_equal(mkdir(dir, 0777) + mkdir(checkpoint_dir, 0777) + mkdir(other, 0777), 0);
   assert_int_equal(symlink("../run/ckpt", link), 0);
   second.deck = &elsewhere;
-  second.checkpoint_dir = link;
+  second.checkpoint_dir = file_path(other, "ckpt");
   assert_int_equal(train_folder_take(&first), STATUS_OK);
   assert_int_equal(train_folder_take(&second), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "other/ckpt is being written by another run (process"));

@@ -131,9 +131,7 @@ static char dir[64];
 
 static void put(const char *text)
 {
-  char path[96];
-  snprintf(path, sizeof path, "%s/STOP", dir);
-  FILE *file = fopen(path, "w");
+  FILE *file = fopen(file_path(dir, "STOP").text, "w");
   assert_non_null(file);
   assert_true(fputs(text, file) >= 0);
   assert_int_equal(fclose(file), 0);
@@ -141,15 +139,12 @@ static void put(const char *text)
 
 static bool is_there(void)
 {
-  char path[96];
-  snprintf(path, sizeof path, "%s/STOP", dir);
-  return access(path, F_OK) == 0;
+  return file_exists(file_path(dir, "STOP").text);
 }
 
 TEST(a_file_is_taken_once)
 {
-  struct stop_file file = {0};
-  assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
+  struct stop_file file = {.path = file_path(dir, "STOP")};
   assert_false(stop_file_take(&file, 5.0));
   put("the disks are swapped\nat noon\n");
   assert_false(stop_file_take(&file, 5.9)); /* looked at this second */
@@ -164,15 +159,12 @@ TEST(a_file_is_taken_once)
   put("a\tb\033[2J");
   assert_true(stop_file_take(&file, 10));
   assert_string_equal(file.reason, "a b?[2J");
-  stop_file_close(&file);
 }
 
 TEST(any_file_type_named_stop)
 {
-  char path[96], long_text[1000];
-  struct stop_file file = {0};
-  assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
-  snprintf(path, sizeof path, "%s/STOP", dir);
+  struct stop_file file = {.path = file_path(dir, "STOP")};
+  char long_text[1000], *path = file.path.text;
   assert_int_equal(mkdir(path, 0700), 0);
   assert_true(stop_file_take(&file, 1));
   assert_int_equal(mkfifo(path, 0600), 0); /* would be waited for */
@@ -186,7 +178,6 @@ TEST(any_file_type_named_stop)
   assert_true(stop_file_take(&file, 4));
   assert_int_equal(strlen(file.reason), sizeof file.reason - 1);
   assert_false(is_there());
-  stop_file_close(&file);
 }
 
 int main(void)
