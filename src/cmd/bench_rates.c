@@ -135,7 +135,7 @@ static enum status gather(struct rates *rates, struct lane *lane)
 static enum status exchange(struct rates *rates, struct lane *lane)
 {
   return comm_exchange(rates->hosts, lane, rates->far[GRAD],
-                       rates->bytes / comm_group_size(rates->hosts), rates->far[FIRST]);
+                       rates->bytes / comm_group_size(rates->hosts), false, rates->far[FIRST]);
 }
 
 static enum status update(struct rates *rates, struct lane *lane)
@@ -564,8 +564,8 @@ static enum status create_node(struct rates *rates)
   enum status status = comm_max_i64(comm, most, 2);
   if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
     return status;
-  status = comm_group_create(comm, COMM_SHARD, local, &rates->node);
-  return status ? status : comm_group_create(comm, COMM_REPLICA, local, &rates->across);
+  status = comm_group_create(comm, COMM_SHARD, local, true, &rates->node);
+  return status ? status : comm_group_create(comm, COMM_REPLICA, local, true, &rates->across);
 }
 
 /* Collective. */
@@ -577,11 +577,11 @@ static enum status create_groups(struct rates *rates)
     return STATUS_OK;
   enum status status = comm_set_transport(comm, "mpi");
   if (!status)
-    status = comm_group_create(comm, COMM_WORLD, ranks, &rates->hosts);
+    status = comm_group_create(comm, COMM_WORLD, ranks, true, &rates->hosts);
   if (!status)
     status = comm_set_transport(comm, rates->bench.job.place.transport);
   if (!status)
-    status = comm_group_create(comm, COMM_WORLD, ranks, &rates->link);
+    status = comm_group_create(comm, COMM_WORLD, ranks, true, &rates->link);
   if (!status && rates->device != rates->bench.host)
     status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
   return status ? status : create_node(rates);

@@ -350,8 +350,8 @@ int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind,
   return local_ranks / members * shm_bytes(members);
 }
 
-static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts,
-                                struct comm_group **out)
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, bool parts,
+                              struct comm_group **out)
 {
   if (kind == COMM_WORLD)
     size = comm->ranks;
@@ -377,18 +377,6 @@ static enum status create_group(struct comm *comm, enum comm_kind kind, int size
   else
     *out = group;
   return status;
-}
-
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
-                              struct comm_group **out)
-{
-  return create_group(comm, kind, size, true, out);
-}
-
-enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
-                                       struct comm_group **out)
-{
-  return create_group(comm, kind, size, false, out);
 }
 
 void comm_group_destroy(struct comm_group *group)
@@ -423,20 +411,12 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
   return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
 }
 
-enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                          int64_t bytes, void *received)
-{
-  if (group->size > 1)
-    return group->transport->exchange(group, lane, sent, bytes, received);
-  return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
-}
-
 /* A group of one has no message to shorten. */
-enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                  int64_t bytes, void *received)
+enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, bool varying, void *received)
 {
   if (group->size > 1)
-    return group->transport->exchange_varying(group, lane, sent, bytes, received);
+    return group->transport->exchange(group, lane, sent, bytes, varying, received);
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 

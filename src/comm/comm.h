@@ -110,12 +110,10 @@ void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks
  * with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
+/* Without `parts` the group is for barriers and exact sums: "mpi" allocates no shared memory for
+ * it. Gathers and reductions still work, by messages. */
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, bool parts,
                               struct comm_group **out);
-/* A group for barriers and exact sums. "mpi" allocates no shared memory for it. Gathers and
- * reductions still work, by messages. Collective. */
-enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
-                                       struct comm_group **out);
 /* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if a job of `ranks`
  * ranks makes them by comm_group_create() with transport "mpi". They hold less if
  * comm_shared_folder() has no room. Local. */
@@ -139,16 +137,15 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
                             int64_t bytes, void *full);
 /* Each member sends `bytes` bytes to every member, itself included: received[j * bytes] = the bytes
  * that member j has at sent[index * bytes]. Both hold size * bytes bytes and do not overlap. A fake
- * group receives zeros from members other than this one. */
-enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                          int64_t bytes, void *received);
-/* The same for messages of varying length. A message begins with its length in bytes, an int64_t,
+ * group receives zeros from members other than this one.
+ * `varying`: messages of varying length. A message begins with its length in bytes, an int64_t,
  * which counts itself too and is at most `bytes`. Only so many bytes are sent, and the receiver's
  * bytes after them are undefined. STATUS_INPUT: this member has a message of an invalid length,
  * or received one. */
-enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                  int64_t bytes, void *received);
-/* Bytes that this rank has sent to others by comm_exchange_varying() so far. Any thread. Local. */
+enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, bool varying, void *received);
+/* Bytes that this rank has sent to others in messages of varying length so far. Any thread.
+ * Local. */
 int64_t comm_sent_varying(const struct comm *comm);
 /* Returns when all members have called it. All members then see each other's earlier stores. It
  * uses MPI with every transport. The calling lane sleeps while it waits. */

@@ -85,25 +85,19 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)bytes);
 }
 
-/* Simulated peers send zeros, so a sum is this rank's own part. */
+/* Simulated peers send zeros, so a sum is this rank's own part. In place of a message of varying
+ * length they send this rank's own, because zeros are no valid message. */
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, void *received)
+                            int64_t bytes, bool varying, void *received)
 {
   const struct device_ops *ops = lane->device->ops;
-  const size_t part = (size_t)bytes, mine = (size_t)group->index * part;
-  enum status status = ops->zero(lane, received, (size_t)group->size * part);
-  return status ? status
-                : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
-}
-
-/* Simulated peers send this rank's own message, because zeros are no valid message. */
-static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                    int64_t bytes, void *received)
-{
   const char *mine = (const char *)sent + group->index * bytes;
   enum status status = STATUS_OK;
-  for (int i = 0; i < group->size && !status; i++)
-    status = lane->device->ops->copy(lane, (char *)received + i * bytes, mine, (size_t)bytes);
+  for (int i = 0; i < group->size && !status; i++) {
+    char *to = (char *)received + i * bytes;
+    status = varying || i == group->index ? ops->copy(lane, to, mine, (size_t)bytes)
+                                          : ops->zero(lane, to, (size_t)bytes);
+  }
   return status;
 }
 
@@ -119,7 +113,6 @@ static const struct comm_transport_ops fake_transport = {
     .close = comm_transport_close_nothing,
     .all_gather = all_gather,
     .exchange = exchange,
-    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,

@@ -326,11 +326,9 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
                                  &request));
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, void *received)
+static enum status exchange_equal(struct comm_group *group, const void *sent, int64_t bytes,
+                                  void *received)
 {
-  if (group->transport_data)
-    return shm_exchange(group->transport_data, lane, sent, bytes, false, received);
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
   if (status)
@@ -368,22 +366,29 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   return free_span(&in, free_span(&out, status));
 }
 
-static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                    int64_t bytes, void *received)
+static enum status exchange_varying(struct comm_group *group, struct lane *lane, const char *sent,
+                                    int64_t bytes, char *received)
 {
-  const char *own = (const char *)sent + group->index * bytes;
-  enum status status = comm_check_varying(group, sent, bytes, bytes, true);
+  const int64_t own = group->index * bytes;
+  enum status status = lane->device->ops->copy(lane, received + own, sent + own,
+                                               (size_t)comm_varying_length(sent + own));
+  for (int away = 1; away < group->size && !status; away++)
+    status = swap_varying(group, away, sent, bytes, received);
+  return status;
+}
+
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, bool varying, void *received)
+{
+  enum status status = varying ? comm_check_varying(group, sent, bytes, bytes, true) : STATUS_OK;
   if (status)
     return status;
-  if (group->transport_data) {
-    status = shm_exchange(group->transport_data, lane, sent, bytes, true, received);
-  } else {
-    status = lane->device->ops->copy(lane, (char *)received + group->index * bytes, own,
-                                     (size_t)comm_varying_length(own));
-    for (int away = 1; away < group->size && !status; away++)
-      status = swap_varying(group, away, sent, bytes, received);
-  }
-  return status ? status : comm_check_varying(group, received, bytes, bytes, false);
+  if (group->transport_data)
+    status = shm_exchange(group->transport_data, lane, sent, bytes, varying, received);
+  else
+    status = varying ? exchange_varying(group, lane, sent, bytes, received)
+                     : exchange_equal(group, sent, bytes, received);
+  return status || !varying ? status : comm_check_varying(group, received, bytes, bytes, false);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
@@ -402,7 +407,6 @@ const struct comm_transport_ops comm_mpi_transport = {
     .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
-    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,

@@ -347,18 +347,13 @@ static enum status swap_all(struct stage *stage, struct lane *lane, const struct
 }
 
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, void *received)
-{
-  return swap_all(group->transport_data, lane, &(struct swap){sent, received, bytes, NULL});
-}
-
-static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                    int64_t bytes, void *received)
+                            int64_t bytes, bool varying, void *received)
 {
   struct stage *stage = group->transport_data;
-  enum status status = comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes);
-  return status ? status
-                : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
+  const struct comm_lengths *lengths = varying ? &stage->lengths : NULL;
+  enum status status =
+      varying ? comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes) : STATUS_OK;
+  return status ? status : swap_all(stage, lane, &(struct swap){sent, received, bytes, lengths});
 }
 
 /* --- sums: on the host, as Open MPI would do too -------------------------- */
@@ -397,7 +392,6 @@ const struct comm_transport_ops comm_mpi_device_transport = {
     .close = close_stage,
     .all_gather = all_gather,
     .exchange = exchange,
-    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,

@@ -99,18 +99,14 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return nccl_all_gather(nccl_of(group), lane, shard, bytes, full);
 }
 
-/* Copy engines move the parts. NCCL's own reduce-scatter would need multiprocessors. */
+/* Copy engines move the parts. NCCL's own reduce-scatter would need multiprocessors. Messages of
+ * varying length are enqueued, after the lane's thread has waited for the lengths. */
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, void *received)
-{
-  return nccl_exchange(nccl_of(group), lane, sent, bytes, received);
-}
-
-/* The lane's thread waits for the lengths. The messages are enqueued. */
-static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
-                                    int64_t bytes, void *received)
+                            int64_t bytes, bool varying, void *received)
 {
   struct carried *carried = group->transport_data;
+  if (!varying)
+    return nccl_exchange(carried->nccl, lane, sent, bytes, received);
   if (!carried->device)
     return status_set(STATUS_INTERNAL,
                       "NCCL cannot exchange messages of varying length, because no device is set");
@@ -148,7 +144,6 @@ const struct comm_transport_ops comm_nccl_transport = {
     .close = close_group,
     .all_gather = all_gather,
     .exchange = exchange,
-    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = check,
     .register_memory = register_memory,

@@ -63,9 +63,7 @@ struct comm_transport_ops {
   enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard,
                             int64_t bytes, void *full);
   enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
-                          int64_t bytes, void *received);
-  enum status (*exchange_varying)(struct comm_group *group, struct lane *lane, const void *sent,
-                                  int64_t bytes, void *received);
+                          int64_t bytes, bool varying, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                            int n);
   enum status (*check)(struct comm_group *group);
@@ -94,7 +92,7 @@ static inline int64_t comm_smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* The length of a message of comm_exchange_varying(). */
+/* The length of a message of comm_exchange(). */
 int64_t comm_varying_length(const void *message);
 /* Whether the lengths of the group's messages, `stride` bytes apart, are valid. Adds messages sent
  * to other members to the count. Local. */

@@ -87,7 +87,7 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   if (!status)
     status = ops->mark_set(driver->lane, span->end[n & 1]);
   if (!status && driver->counters)
-    op_counters_end(driver->counters, exec->plan->instr[index].op, exec_spent(exec, index, n));
+    op_counters_read(driver->counters, exec_spent(exec, index, n));
   return status;
 }
 

@@ -28,11 +28,10 @@ struct driver {
   struct thread *thread;
   const int *instr; /* its instructions, in the plan's order */
   int n;
-  struct stretch *ran[2];                /* its instructions in steps n and n - 1, at n & 1 */
-  double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were read */
-  double comm_s[OP_COUNT], hidden_s;     /* of them: collectives between ranks */
-  bool measures;                         /* operations, in a traced step; its thread's */
-  struct op_counters_lane *counters;     /* NULL: nothing is counted */
+  struct stretch *ran[2];                   /* its instructions in steps n and n - 1, at n & 1 */
+  struct op_counters_sum counted[OP_COUNT]; /* of steps whose times were read */
+  bool measures;                            /* operations, in a traced step; its thread's */
+  struct op_counters_lane *counters;        /* NULL: nothing is counted */
 };
 
 /* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. The token means that
@@ -76,7 +75,7 @@ struct exec {
       *board; /* a token for each instruction; the one after them counts the steps released */
   struct span *span;             /* of each instruction */
   int64_t (*spent)[OP_COUNTERS]; /* counts of each instruction in steps n and n - 1: exec_spent();
-                                    NULL: not counted, or not traced */
+                                    NULL: not counted */
   struct mark *base[2][BASES];  /* release of step n at [.][n % BASES], on the device and, for lanes
                                    that work there, on the host */
   struct plan_sample *samples;  /* of all instructions that measure; NULL: there are none */
@@ -98,7 +97,7 @@ struct exec {
   double trace_s;              /* release of step `timed` since that of the first traced step */
   struct stretch *ran;         /* of all drivers */
   int64_t profile_from;        /* the first step of exec_profile() */
-  int64_t profiled;            /* steps since the last exec_profile() */
+  struct exec_profile profile; /* since the last exec_profile() */
   int64_t past, tokens;        /* of generation, for the next steps */
   int64_t cached;              /* tokens per sequence in the cache */
   struct watchdog *watchdog;   /* NULL: none */
@@ -118,6 +117,8 @@ bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
 /* Find the memory of each buffer of the plan in the arenas; NULL for those on the disk. */
 enum status exec_place_buffers(struct exec *exec);
 
+/* The buffer into which an instruction brings parameters of its unit; -1: none. */
+int exec_window_of(const struct instr *instr);
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
 /* The same outside any step, on the current contents of its buffers, to try an operation. `tokens`:

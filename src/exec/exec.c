@@ -47,12 +47,9 @@ static void find_windows_and_results(struct exec *exec)
   exec->metrics = exec->tallied = -1;
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    const int window = instr->op == OP_FETCH           ? MOVE_TO
-                       : instr->op == OP_GATHER        ? GATHER_WHOLE
-                       : instr->op == OP_DECODE_PARAMS ? DECODE_PARAMS_WHOLE
-                                                       : -1;
+    const int window = exec_window_of(instr);
     if (window >= 0)
-      exec->is_window[instr->use[window].buffer] = true;
+      exec->is_window[window] = true;
     if (instr->op == OP_METRICS)
       exec->metrics = i;
     if (instr->attr.fp8 && instr->lane == LANE_COMPUTE)
@@ -83,18 +80,14 @@ static enum status alloc_shared(struct exec *exec, size_t bytes, void *out)
 
 static enum status create_results(struct exec *exec)
 {
-  const enum status status = alloc_shared(exec, KEPT * sizeof *exec->results, &exec->results);
-  return status ? status : alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
-}
-
-static enum status create_samples(struct exec *exec)
-{
   size_t n = 0;
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
-  if (n == 0)
-    return STATUS_OK;
-  const enum status status = alloc_shared(exec, n * sizeof *exec->samples, &exec->samples);
+  enum status status = alloc_shared(exec, KEPT * sizeof *exec->results, &exec->results);
+  if (!status)
+    status = alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
+  if (!status && n > 0)
+    status = alloc_shared(exec, n * sizeof *exec->samples, &exec->samples);
   for (int i = 0; !status && i < exec->plan->n; i++)
     if (exec->plan->instr[i].attr.sample > 0)
       exec->span[i].sample = &exec->samples[--n];
@@ -104,7 +97,7 @@ static enum status create_samples(struct exec *exec)
 static enum status create_tables(struct exec *exec)
 {
   const size_t buffers = (size_t)exec->plan->buffers, n = (size_t)exec->plan->n;
-  const bool counts = exec->config.counters && exec->config.trace;
+  const bool counts = exec->config.counters != NULL;
   const struct {
     size_t bytes;
     void *table; /* the pointer to it */
@@ -136,8 +129,6 @@ static enum status prepare(struct exec *exec)
     status = exec_marks_create(exec);
   if (!status)
     status = create_results(exec);
-  if (!status)
-    status = create_samples(exec);
   if (status)
     return status;
   find_windows_and_results(exec);
@@ -148,45 +139,39 @@ static enum status prepare(struct exec *exec)
   return STATUS_OK;
 }
 
-static enum plan_lane lane_of_group(enum plan_group group)
-{
-  return group == GROUP_GATHER ? LANE_GATHER : LANE_REDUCE;
-}
+static const struct group_row {
+  const char *of; /* its work */
+  enum plan_lane lane;
+  enum comm_kind kind;
+  enum plan_group block; /* has the size of the blocks of ranks: the group is one block, or has one
+                            rank of each */
+} group_rows[GROUP_COUNT] = {
+    [GROUP_GATHER] = {"gathers", LANE_GATHER, COMM_SHARD, GROUP_REDUCE},
+    [GROUP_REDUCE] = {"reductions", LANE_REDUCE, COMM_SHARD, GROUP_REDUCE},
+    [GROUP_REPLICAS] = {"replicas", LANE_REDUCE, COMM_REPLICA, GROUP_REDUCE},
+    [GROUP_NODE] = {"reductions in a node", LANE_REDUCE, COMM_SHARD, GROUP_NODE},
+    [GROUP_ACROSS] = {"reductions between nodes", LANE_REDUCE, COMM_REPLICA, GROUP_NODE},
+    [GROUP_WORLD] = {"metrics", LANE_REDUCE, COMM_WORLD, GROUP_REDUCE},
+};
 
 /* Its lane works on the host's memory. */
 static bool is_host_group(const struct exec *exec, enum plan_group group)
 {
-  return exec_is_beside(exec, lane_of_group(group));
+  return exec_is_beside(exec, group_rows[group].lane);
 }
 
-struct group_use {
-  bool wanted, parts; /* parts: all-gathers and reduce-scatters, not barriers and sums alone */
-  enum comm_kind kind;
-  int size; /* size of the blocks of ranks: the group is one block, or has one rank of each */
-};
-
-static enum comm_kind kind_of_group(enum plan_group group)
+/* *parts: it has all-gathers or reduce-scatters, not barriers and sums alone. */
+static bool wants_group(const struct plan *plan, enum plan_group group, bool *parts)
 {
-  switch (group) {
-  case GROUP_WORLD: return COMM_WORLD;
-  case GROUP_REPLICAS:
-  case GROUP_ACROSS: return COMM_REPLICA;
-  default: return COMM_SHARD;
-  }
-}
-
-static struct group_use use_of_group(const struct plan *plan, enum plan_group group)
-{
-  const bool nodes = group == GROUP_NODE || group == GROUP_ACROSS;
-  struct group_use use = {.kind = kind_of_group(group),
-                          .size = plan_group_ranks(plan, nodes ? GROUP_NODE : GROUP_REDUCE)};
+  bool wanted = false;
+  *parts = false;
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].attr.group == group) {
       const enum op_collective collective = op_rows[plan->instr[i].op].collective;
-      use.wanted = true;
-      use.parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
+      wanted = true;
+      *parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
     }
-  return use;
+  return wanted;
 }
 
 int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
@@ -194,48 +179,40 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
   const struct plan_input *input = &plan->input;
   int64_t bytes = 0;
   for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
-    const struct group_use use = use_of_group(plan, g);
-    if (use.wanted && use.parts && (input->device->host_memory || plan->on_host[lane_of_group(g)]))
-      bytes += comm_group_shared_bytes(input->ranks, local_ranks, use.kind, use.size);
+    const struct group_row *row = &group_rows[g];
+    bool parts;
+    if (wants_group(plan, g, &parts) && parts &&
+        (input->device->host_memory || plan->on_host[row->lane]))
+      bytes += comm_group_shared_bytes(input->ranks, local_ranks, row->kind,
+                                       plan_group_ranks(plan, row->block));
   }
   return bytes;
 }
 
-static enum status make_group(struct exec *exec, enum plan_group group, const struct group_use *use)
-{
-  static const char *const of[] = {[GROUP_GATHER] = "gathers",
-                                   [GROUP_REDUCE] = "reductions",
-                                   [GROUP_REPLICAS] = "replicas",
-                                   [GROUP_NODE] = "reductions in a node",
-                                   [GROUP_ACROSS] = "reductions between nodes",
-                                   [GROUP_WORLD] = "metrics"};
-  watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group],
-                 comm_transport(exec->config.comm));
-  enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) =
-      use->parts ? comm_group_create : comm_group_create_for_sums;
-  return create(exec->config.comm, use->kind, use->size, &exec->group[group]);
-}
-
 /* MPI moves data in host memory. */
-static enum status make_host_group(struct exec *exec, enum plan_group group,
-                                   const struct group_use *use)
+static enum status make_group(struct exec *exec, enum plan_group group)
 {
   struct comm *comm = exec->config.comm;
+  const struct group_row *row = &group_rows[group];
   const char *const transport = comm_transport(comm);
-  enum status status = comm_set_transport(comm, "mpi");
+  const bool host = is_host_group(exec, group);
+  bool parts;
+  if (!wants_group(exec->plan, group, &parts))
+    return STATUS_OK;
+  enum status status = host ? comm_set_transport(comm, "mpi") : STATUS_OK;
+  watchdog_start(exec->config.start, "joining the group for %s, transport %s", row->of,
+                 comm_transport(comm));
   if (!status)
-    status = make_group(exec, group, use);
-  return status ? status : comm_set_transport(comm, transport);
+    status = comm_group_create(comm, row->kind, plan_group_ranks(exec->plan, row->block), parts,
+                               &exec->group[group]);
+  return status || !host ? status : comm_set_transport(comm, transport);
 }
 
 static enum status make_groups(struct exec *exec)
 {
   enum status status = STATUS_OK;
-  for (int g = GROUP_NONE + 1; !status && g < GROUP_COUNT; g++) {
-    const struct group_use use = use_of_group(exec->plan, g);
-    if (use.wanted)
-      status = is_host_group(exec, g) ? make_host_group(exec, g, &use) : make_group(exec, g, &use);
-  }
+  for (int g = GROUP_NONE + 1; !status && g < GROUP_COUNT; g++)
+    status = make_group(exec, g);
   return status;
 }
 
@@ -349,24 +326,17 @@ static bool is_pinned(const struct exec *exec, enum plan_lane lane)
   return n > 0;
 }
 
-static enum lane_role role_of(enum plan_lane lane)
-{
-  switch (lane) {
-  case LANE_COMPUTE: return LANE_ROLE_COMPUTE;
-  case LANE_GATHER:
-  case LANE_REDUCE: return LANE_ROLE_COMMUNICATE;
-  default: return LANE_ROLE_BACKGROUND;
-  }
-}
-
 static enum status start_lane(struct exec *exec, enum plan_lane which)
 {
   struct driver *driver = &exec->driver[which];
   struct device *device = exec_device_of(exec, which);
   if (driver->n == 0)
     return STATUS_OK;
-  bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
-  enum status status = device->ops->lane_create(device, plan_lane_name(which), role_of(which),
+  const bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
+  const enum lane_role role = which == LANE_COMPUTE                          ? LANE_ROLE_COMPUTE
+                              : which == LANE_GATHER || which == LANE_REDUCE ? LANE_ROLE_COMMUNICATE
+                                                                             : LANE_ROLE_BACKGROUND;
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), role,
                                                 math ? exec->config.threads : 1, &driver->lane);
   if (!status && is_pinned(exec, which))
     status = team_pin(driver->lane->team, exec->config.cores);

@@ -48,7 +48,7 @@ typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *token
 
 /* One instruction of a traced step, in seconds since the release of the first traced step.
  * `rested`: no earlier step was running when the step was released. `spent`: the result of
- * op_counters_end(), valid during the call; NULL: nothing is counted. */
+ * op_counters_read(), valid during the call; NULL: nothing is counted. */
 struct exec_event {
   int64_t step;
   int instr;

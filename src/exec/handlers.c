@@ -7,7 +7,7 @@ static op_run *const run[OP_COUNT] = {
     [OP_MEASURE] = run_measure,
     [OP_GATHER_SCALES] = run_gather_scales,
     [OP_ENCODE_PARAMS] = run_encode_params,
-    [OP_GATHER_MESSAGES] = run_gather_messages,
+    [OP_GATHER_MESSAGES] = run_all_gather,
     [OP_DECODE_PARAMS] = run_decode_params,
     [OP_EMBED] = run_embed,
     [OP_FORWARD] = run_forward,
@@ -26,14 +26,14 @@ static op_run *const run[OP_COUNT] = {
     [OP_WRITE_RESIDUAL] = run_write,
     [OP_EXCHANGE] = run_exchange,
     [OP_DECODE_SUM] = run_decode_sum,
-    [OP_GATHER_GRADS] = run_gather_grads,
+    [OP_GATHER_GRADS] = run_all_gather,
     [OP_SQUARES] = run_squares,
     [OP_METRICS] = run_metrics,
     [OP_DIRECTION] = run_direction,
-    [OP_GATHER_DIRECTION] = run_gather_direction,
+    [OP_GATHER_DIRECTION] = run_all_gather,
     [OP_UPDATE] = run_update,
     [OP_REPAIR] = run_repair,
-    [OP_FETCH] = run_fetch,
+    [OP_FETCH] = run_move,
     [OP_PUBLISH] = run_publish,
     [OP_SAVE_ACT] = run_move,
     [OP_WRITE_ACT] = run_write,
@@ -47,6 +47,16 @@ static op_run *const run[OP_COUNT] = {
     [OP_SUM_SHARED] = run_sum_shared,
 };
 
+int exec_window_of(const struct instr *instr)
+{
+  switch (instr->op) {
+  case OP_FETCH: return instr->use[MOVE_TO].buffer; /* a later GATHER may complete it */
+  case OP_GATHER: return instr->use[GATHER_WHOLE].buffer;
+  case OP_DECODE_PARAMS: return instr->use[DECODE_PARAMS_WHOLE].buffer;
+  default: return -1;
+  }
+}
+
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   const struct instr *instr = &exec->plan->instr[index];
@@ -56,9 +66,17 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
                             .index = index,
                             .n = n,
                             .args = &exec->args[n % KEPT]};
-  enum status status =
-      op_rows[instr->op].params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
-  return status ? status : run[instr->op](&call);
+  const int window = exec_window_of(instr);
+  enum status status = STATUS_OK;
+  if (window >= 0)
+    status = open_window(&call, window);
+  else if (op_rows[instr->op].params)
+    status = check_window(&call, instr->use[0].buffer);
+  if (!status)
+    status = run[instr->op](&call);
+  if (!status && window >= 0)
+    hold_window(&call, window);
+  return status;
 }
 
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens)

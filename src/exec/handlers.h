@@ -51,7 +51,7 @@ static inline const struct model *model_of(const struct call *call)
 typedef enum status op_run(const struct call *call);
 
 /* ---- handlers_window.c ---- */
-op_run run_measure, run_gather_scales, run_gather, run_fetch, run_release;
+op_run run_measure, run_gather_scales, run_gather, run_release;
 
 /* Before and after an instruction writes the parameters of its unit into a buffer. */
 enum status open_window(const struct call *call, int buffer);
@@ -64,12 +64,11 @@ op_run run_load, run_embed, run_forward, run_decode, run_loss, run_logits, run_b
     run_embed_backward;
 
 /* ---- handlers_codec.c ---- */
-op_run run_magnitude, run_encode, run_encode_params, run_gather_messages, run_decode_params,
-    run_exchange, run_decode_sum, run_sum_shared, run_gather_grads;
+op_run run_magnitude, run_encode, run_encode_params, run_decode_params, run_exchange,
+    run_decode_sum, run_sum_shared, run_all_gather;
 
 /* ---- handlers_update.c ---- */
-op_run run_squares, run_accumulate, run_metrics, run_direction, run_gather_direction, run_update,
-    run_repair;
+op_run run_squares, run_accumulate, run_metrics, run_direction, run_update, run_repair;
 
 /* ---- handlers_move.c ---- */
 op_run run_move, run_publish, run_write, run_read, run_read_state, run_write_state;

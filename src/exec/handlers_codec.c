@@ -185,7 +185,12 @@ enum status run_encode_params(const struct call *call)
                       use(call, ENCODE_PARAMS_MESSAGE));
 }
 
-enum status run_gather_messages(const struct call *call)
+_Static_assert((int)GATHER_GRADS_WHOLE == (int)GATHER_MESSAGES_ALL &&
+                   (int)GATHER_DIRECTION_WHOLE == (int)GATHER_MESSAGES_ALL,
+               "the part comes first, then the whole");
+
+/* Of messages, gradients or directions. */
+enum status run_all_gather(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
                          use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
@@ -212,7 +217,7 @@ static enum status zero_gaps(const struct call *call, char *part, int64_t begin,
   return status;
 }
 
-static enum status decode_params(const struct call *call)
+enum status run_decode_params(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
@@ -231,17 +236,6 @@ static enum status decode_params(const struct call *call)
                                        (int64_t)dtype_size(whole->dtype));
 }
 
-enum status run_decode_params(const struct call *call)
-{
-  const int window = call->instr->use[DECODE_PARAMS_WHOLE].buffer;
-  enum status status = open_window(call, window);
-  if (!status)
-    status = decode_params(call);
-  if (!status)
-    hold_window(call, window);
-  return status;
-}
-
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
@@ -252,8 +246,8 @@ enum status run_exchange(const struct call *call)
   const bool varying = call->instr->attr.codec.ops->traits & CODEC_VARIABLE;
   enum status status = STATUS_OK;
   for (int b = 0; b < blocks && !status; b++)
-    status = (varying ? comm_exchange_varying : comm_exchange)(
-        group, call->lane, sent + b * bytes, bytes / comm_group_size(group), received + b * bytes);
+    status = comm_exchange(group, call->lane, sent + b * bytes, bytes / comm_group_size(group),
+                           varying, received + b * bytes);
   return status;
 }
 
@@ -317,10 +311,4 @@ enum status run_sum_shared(const struct call *call)
                         SUM_SHARED_SHARD, buffer_of(call, SUM_SHARED_SHARD)->elements,
                         use(call, SUM_SHARED_SHARD), NULL);
   return status ? status : comm_group_barrier(group);
-}
-
-enum status run_gather_grads(const struct call *call)
-{
-  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE),
-                         use_bytes(call, GATHER_GRADS_PIECE), use(call, GATHER_GRADS_WHOLE));
 }

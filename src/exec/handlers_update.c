@@ -61,9 +61,12 @@ enum status run_metrics(const struct call *call)
                 : ops->copy(call->lane, &exec->results[call->n % KEPT], metrics, sizeof *metrics);
 }
 
-_Static_assert((int)REPAIR_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
-
 _Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
+_Static_assert((int)REPAIR_METRICS == (int)UPDATE_METRICS &&
+                   (int)REPAIR_GRADS == (int)UPDATE_GRADS &&
+                   (int)REPAIR_MASTER == (int)UPDATE_MASTER &&
+                   (int)REPAIR_WORKING == (int)UPDATE_WORKING,
+               "UPDATE and REPAIR share their operands up to the working copy");
 
 /* The host reads the results of METRICS. An update that waits for no other unit has no outcome. */
 static const struct outcome *outcome_of(const struct call *call)
@@ -119,26 +122,37 @@ enum status run_direction(const struct call *call)
                          out - mine.begin * (int64_t)dtype_size(op.copy));
 }
 
-enum status run_gather_direction(const struct call *call)
+/* The arrays that UPDATE or REPAIR changes. */
+struct target {
+  const struct optim_segments *segments;
+  struct layout_range mine;
+  void *state[PLAN_MAX_STATE];
+  struct optim_arrays arrays;
+};
+
+static void find_target(const struct call *call, struct target *t)
 {
-  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
-                         use_bytes(call, GATHER_DIRECTION_PIECE),
-                         use(call, GATHER_DIRECTION_WHOLE));
+  const struct plan_unit *unit = &call->exec->plan->unit[call->instr->unit];
+  const bool repairs = call->instr->op == OP_REPAIR;
+  *t = (struct target){.segments = &unit->segments,
+                       .mine = unit->owned,
+                       .arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), t->state,
+                                  use(call, UPDATE_WORKING)}};
+  for (int s = 0; s < (repairs ? RULE_STATES : PLAN_MAX_STATE); s++)
+    t->state[s] = use(call, (repairs ? (int)REPAIR_STATE : (int)UPDATE_STATE) + s);
 }
 
-static enum status update_matrices(const struct call *call, const struct update *elements)
+static enum status update_matrices(const struct call *call, const struct target *t,
+                                   const struct update *elements)
 {
-  const struct plan *plan = call->exec->plan;
-  const struct optim_segments *segments = &plan->unit[call->instr->unit].segments;
-  const struct layout_range mine = plan->unit[call->instr->unit].owned;
   void *const direction = use(call, UPDATE_DIRECTION);
   struct update op = *elements;
   op.grad = buffer_of(call, UPDATE_DIRECTION)->dtype;
   const enum status status =
-      optim_transform(call->lane, segments, mine, op.grad, direction, use(call, UPDATE_WORK));
+      optim_transform(call->lane, t->segments, t->mine, op.grad, direction, use(call, UPDATE_WORK));
   return status ? status
-                : optim_apply(call->lane, segments, mine, &op, use(call, UPDATE_MASTER), direction,
-                              use(call, UPDATE_WORKING));
+                : optim_apply(call->lane, t->segments, t->mine, &op, t->arrays.master, direction,
+                              t->arrays.copy);
 }
 
 /* The same for the step before, whose gradient speculative units have not been changed by. */
@@ -166,85 +180,64 @@ static bool guesses(const struct call *call)
 }
 
 /* The update by the pending gradient, which leaves the working copy. */
-static enum status settle_pending(const struct call *call, const struct update *op,
-                                  void *const *state)
+static enum status settle_pending(const struct call *call, const struct target *t,
+                                  const struct update *op)
 {
-  const struct plan *plan = call->exec->plan;
-  const int unit = call->instr->unit;
-  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state,
-                                      NULL};
-  return optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, op, &arrays);
+  const struct optim_arrays arrays = {t->arrays.master, use(call, UPDATE_PENDING), t->state, NULL};
+  return optim_update(call->lane, t->segments, t->mine, op, &arrays);
 }
 
 /* This step's update changes the working copy alone, because it may be clipped: `next`. */
-static enum status speculate(const struct call *call, struct update next, void *const *state)
+static enum status speculate(const struct call *call, const struct target *t,
+                             const struct update *next)
 {
-  const struct plan *plan = call->exec->plan;
-  const int unit = call->instr->unit;
   const bool waits = call->n - 1 > call->exec->settled;
   const struct update known = waits ? pending_update(call) : (struct update){0};
   if (!guesses(call))
-    return waits ? settle_pending(call, &known, state) : STATUS_OK;
-  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
-                                      use(call, UPDATE_WORKING)};
-  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned,
-                         waits ? &known : NULL, use(call, UPDATE_PENDING), &next, &arrays);
+    return waits ? settle_pending(call, t, &known) : STATUS_OK;
+  return optim_speculate(call->lane, t->segments, t->mine, waits ? &known : NULL,
+                         use(call, UPDATE_PENDING), next, &t->arrays);
 }
 
 enum status run_update(const struct call *call)
 {
-  const struct plan *plan = call->exec->plan;
-  const int unit = call->instr->unit;
   struct update op = update_of(call);
   enum status status = STATUS_OK;
-  void *state[PLAN_MAX_STATE];
-  for (int s = 0; s < PLAN_MAX_STATE; s++)
-    state[s] = use(call, UPDATE_STATE + s);
-  if (use(call, UPDATE_WORKING))
+  struct target t;
+  find_target(call, &t);
+  if (t.arrays.copy)
     op.copy = buffer_of(call, UPDATE_WORKING)->dtype;
   if (use(call, UPDATE_PENDING))
-    return speculate(call, op, state);
+    return speculate(call, &t, &op);
   if (use(call, UPDATE_DIRECTION))
-    status = update_matrices(call, &op);
-  const struct optim_arrays arrays = {use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
-                                      use(call, UPDATE_WORKING)};
-  return status ? status
-                : optim_update(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, &op,
-                               &arrays);
+    status = update_matrices(call, &t, &op);
+  return status ? status : optim_update(call->lane, t.segments, t.mine, &op, &t.arrays);
 }
 
 enum status run_repair(const struct call *call)
 {
-  const struct plan *plan = call->exec->plan;
-  const int unit = call->instr->unit;
   struct update op = update_of(call);
-  void *state[PLAN_MAX_STATE] = {NULL};
+  struct target t;
   if (guesses(call) && op.outcome->finite && !is_clipped(op.outcome))
     return STATUS_OK;
-  for (int s = 0; s < RULE_STATES; s++)
-    state[s] = use(call, REPAIR_STATE + s);
+  find_target(call, &t);
   op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
-  const struct optim_arrays arrays = {use(call, REPAIR_MASTER), use(call, REPAIR_GRADS), state,
-                                      use(call, REPAIR_WORKING)};
-  return optim_speculate(call->lane, &plan->unit[unit].segments, plan->unit[unit].owned, NULL, NULL,
-                         &op, &arrays);
+  return optim_speculate(call->lane, t.segments, t.mine, NULL, NULL, &op, &t.arrays);
 }
 
 /* The gradient of the last step is the pending one of a step after it. */
 static enum status settle(struct exec *exec, int index)
 {
-  const struct plan *plan = exec->plan;
-  const struct instr *instr = &plan->instr[index];
+  const struct instr *instr = &exec->plan->instr[index];
   const struct call call = {.exec = exec,
                             .lane = exec->driver[instr->lane].lane,
                             .instr = instr,
                             .index = index,
                             .n = exec->released + 1};
   const struct update op = pending_update(&call);
-  void *state[PLAN_MAX_STATE];
-  for (int s = 0; s < PLAN_MAX_STATE; s++)
-    state[s] = use(&call, UPDATE_STATE + s);
-  return settle_pending(&call, &op, state);
+  struct target t;
+  find_target(&call, &t);
+  return settle_pending(&call, &t, &op);
 }
 
 enum status exec_settle(struct exec *exec)

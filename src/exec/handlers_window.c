@@ -118,7 +118,7 @@ enum status run_measure(const struct call *call)
   if (status || !group)
     return status;
   return comm_exchange(group, call->lane, scales, bytes / comm_group_size(group),
-                       use(call, MEASURE_RECEIVED));
+                       false, use(call, MEASURE_RECEIVED));
 }
 
 /* This member's share, at its place among all. */
@@ -164,7 +164,7 @@ static enum status convert_shard(const struct call *call, void *place)
 
 /* If the types differ, this rank's part of a window is cast from its shard, in place. The
  * all-gather brings the other ranks' parts. */
-static enum status gather(const struct call *call)
+enum status run_gather(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
   struct comm_group *group = group_of(call);
@@ -184,29 +184,6 @@ static enum status gather(const struct call *call)
   return status || !group
              ? status
              : comm_all_gather(group, call->lane, place, count * size, use(call, GATHER_WHOLE));
-}
-
-enum status run_gather(const struct call *call)
-{
-  const int window = call->instr->use[GATHER_WHOLE].buffer;
-  enum status status = open_window(call, window);
-  if (!status)
-    status = gather(call);
-  if (!status)
-    hold_window(call, window);
-  return status;
-}
-
-/* The window that a later GATHER completes is already written here. */
-enum status run_fetch(const struct call *call)
-{
-  const int window = call->instr->use[MOVE_TO].buffer;
-  enum status status = open_window(call, window);
-  if (!status)
-    status = run_move(call);
-  if (!status)
-    hold_window(call, window);
-  return status;
 }
 
 enum status run_release(const struct call *call)

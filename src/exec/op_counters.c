@@ -49,7 +49,6 @@ struct meter {
 struct op_counters_lane {
   const struct op_counters *counters;
   struct team *team;
-  struct op_counters_sum sum[OP_COUNT];
   bool lost;
   struct meter meter[]; /* of the worker of the same number */
 };
@@ -531,20 +530,4 @@ void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS])
     for (int w = 0; w < team_size(lane->team) && !lane->lost; w++)
       spent[e] += lane->meter[w].spent[e];
   }
-}
-
-void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[OP_COUNTERS])
-{
-  int64_t own[OP_COUNTERS];
-  if (!spent)
-    spent = own;
-  op_counters_read(lane, spent);
-  lane->sum[op].count += !lane->lost;
-  for (int e = 0; e < lane->counters->n && !lane->lost; e++)
-    lane->sum[op].spent[e] += spent[e];
-}
-
-const struct op_counters_sum *op_counters_sums(const struct op_counters_lane *lane)
-{
-  return lane->sum;
 }

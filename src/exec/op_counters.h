@@ -54,12 +54,7 @@ void op_counters_lane_destroy(struct op_counters_lane *lane); /* takes NULL */
 enum status op_counters_start(struct op_counters_lane *lane);
 void op_counters_stop(struct op_counters_lane *lane);
 void op_counters_begin(struct op_counters_lane *lane);
-/* `spent`: the counts of the instruction, -1 if it was not counted; may be NULL. */
-void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[OP_COUNTERS]);
-/* The same without an instruction: the counts since the last begin, end or read. */
+/* The counts since the last begin or read; -1: they are lost. */
 void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS]);
-
-/* [OP_COUNT]. While no instruction runs. */
-const struct op_counters_sum *op_counters_sums(const struct op_counters_lane *lane);
 
 #endif

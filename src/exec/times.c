@@ -114,28 +114,44 @@ static bool is_profiled(const struct exec *exec, int64_t step)
   return step >= exec->profile_from;
 }
 
-static void count_instr(struct driver *driver, int i, const struct stretch *ran)
+static void count_instr(struct exec *exec, enum plan_lane lane, int i, const struct stretch *ran)
 {
-  const struct exec *exec = driver->exec;
-  const enum op op = exec->plan->instr[driver->instr[i]].op;
+  const int index = exec->driver[lane].instr[i];
+  const enum op op = exec->plan->instr[index].op;
   const double busy = ran[i].end_s - ran[i].begin_s;
-  driver->wait_s += i > 0 ? fmax(0, ran[i].begin_s - ran[i - 1].end_s) : 0;
-  driver->busy_s += busy;
-  driver->op_s[op] += busy;
-  driver->comm_s[op] += exec->span[driver->instr[i]].comm ? busy : 0;
+  struct exec_profile *profile = &exec->profile;
+  profile->wait_s[lane] += i > 0 ? fmax(0, ran[i].begin_s - ran[i - 1].end_s) : 0;
+  profile->busy_s[lane] += busy;
+  profile->op_s[op] += busy;
+  profile->comm_s[op] += exec->span[index].comm ? busy : 0;
 }
 
-static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n)
+static void count_spent(struct driver *driver, int index, int64_t n)
 {
-  const bool traced = exec_is_traced(exec, exec->args[n % KEPT].step);
+  const int64_t *spent = exec_spent(driver->exec, index, n);
+  struct op_counters_sum *sum = &driver->counted[driver->exec->plan->instr[index].op];
+  if (!spent || *spent < 0)
+    return;
+  sum->count++;
+  for (int e = 0; e < OP_COUNTERS; e++)
+    sum->spent[e] += spent[e];
+}
+
+static enum status time_lane(struct exec *exec, enum plan_lane lane, int64_t n)
+{
+  struct driver *driver = &exec->driver[lane];
+  const int64_t step = exec->args[n % KEPT].step;
   struct stretch *ran = driver->ran[n & 1];
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < driver->n; i++) {
     status = time_instr(exec, driver->instr[i], n, &ran[i]);
-    if (!status && traced)
+    if (status)
+      return status;
+    count_spent(driver, driver->instr[i], n);
+    if (exec_is_traced(exec, step))
       trace_one(exec, driver->instr[i], n, ran[i]);
-    if (!status && is_profiled(exec, exec->args[n % KEPT].step))
-      count_instr(driver, i, ran);
+    if (is_profiled(exec, step))
+      count_instr(exec, lane, i, ran);
   }
   return status;
 }
@@ -151,15 +167,14 @@ double exec_covered(struct stretch one, int n, const struct stretch *by, int *fr
 }
 
 /* Hidden time of a lane's collectives of step n, next to the compute lane in step `other`. */
-static void count_hidden(struct driver *driver, int64_t n, int64_t other)
+static void count_hidden(struct exec *exec, const struct driver *driver, int64_t n, int64_t other)
 {
-  const struct exec *exec = driver->exec;
   const struct driver *compute = &exec->driver[LANE_COMPUTE];
   const struct stretch *ran = driver->ran[n & 1], *by = compute->ran[other & 1];
   int from = 0;
   for (int i = 0; i < driver->n; i++)
     if (exec->span[driver->instr[i]].comm)
-      driver->hidden_s += exec_covered(ran[i], compute->n, by, &from);
+      exec->profile.hidden_s += exec_covered(ran[i], compute->n, by, &from);
 }
 
 /* At most two steps are in flight. So each pair of overlapping steps is visited once, when the
@@ -168,15 +183,15 @@ static void count_overlap(struct exec *exec, int64_t n)
 {
   const int64_t step = exec->args[n % KEPT].step;
   for (int lane = 0; lane < LANE_COUNT; lane++) {
-    struct driver *driver = &exec->driver[lane];
+    const struct driver *driver = &exec->driver[lane];
     if (is_profiled(exec, step))
-      count_hidden(driver, n, n);
+      count_hidden(exec, driver, n, n);
     if (is_profiled(exec, step) && n > 1)
-      count_hidden(driver, n, n - 1);
+      count_hidden(exec, driver, n, n - 1);
     if (is_profiled(exec, step - 1) && n > 1)
-      count_hidden(driver, n - 1, n);
+      count_hidden(exec, driver, n - 1, n);
   }
-  exec->profiled += is_profiled(exec, step);
+  exec->profile.steps += is_profiled(exec, step);
 }
 
 /* The time between two marks that are hours apart is imprecise. So the release of each step is
@@ -202,7 +217,7 @@ enum status exec_take_times(struct exec *exec, int64_t n)
     const int64_t step = exec->timed + 1;
     status = place_step(exec, step);
     for (int lane = 0; !status && lane < LANE_COUNT; lane++)
-      status = time_lane(exec, &exec->driver[lane], step);
+      status = time_lane(exec, lane, step);
     if (!status)
       count_overlap(exec, step);
     exec->timed = step;
@@ -232,33 +247,19 @@ enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUN
 
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane)
 {
-  return exec->driver[lane].counters ? op_counters_sums(exec->driver[lane].counters) : NULL;
+  return exec->driver[lane].counters ? exec->driver[lane].counted : NULL;
 }
 
 void exec_profile(struct exec *exec, struct exec_profile *out)
 {
-  struct exec_profile profile = {0};
-  for (int lane = 0; lane < LANE_COUNT; lane++) {
-    struct driver *driver = &exec->driver[lane];
-    profile.busy_s[lane] = driver->busy_s;
-    profile.wait_s[lane] = driver->wait_s;
-    profile.hidden_s += driver->hidden_s;
-    driver->busy_s = driver->wait_s = driver->hidden_s = 0;
-    for (int op = 0; op < OP_COUNT; op++) {
-      profile.op_s[op] += driver->op_s[op];
-      profile.comm_s[op] += driver->comm_s[op];
-      driver->op_s[op] = driver->comm_s[op] = 0;
-    }
-  }
-  profile.steps = exec->profiled;
-  exec->profiled = 0;
   struct lane *compute = exec->driver[LANE_COMPUTE].lane;
-  if (compute) {
-    profile.matmul_s = 1e-9 * (double)compute->matmul_ns;
-    profile.matmul_flops = (double)compute->matmul_flops;
-    compute->matmul_ns = compute->matmul_flops = 0;
-  }
-  *out = profile;
+  *out = exec->profile;
+  exec->profile = (struct exec_profile){0};
+  if (!compute)
+    return;
+  out->matmul_s = 1e-9 * (double)compute->matmul_ns;
+  out->matmul_flops = (double)compute->matmul_flops;
+  compute->matmul_ns = compute->matmul_flops = 0;
 }
 
 void exec_profile_from(struct exec *exec, int64_t step)

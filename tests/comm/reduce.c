@@ -17,7 +17,7 @@ enum status reduce_scatter(struct comm_group *group, struct lane *lane, float *f
   char *received = (char *)staging + (elided ? 0 : size * bytes);
   enum status status = elided ? STATUS_OK : codec.ops->encode(&codec, &pass, full, staging);
   if (!status)
-    status = comm_exchange(group, lane, sent, bytes, received);
+    status = comm_exchange(group, lane, sent, bytes, false, received);
   return status ? status
                 : codec.ops->decode(&codec, &pass, received, bytes, mode, DTYPE_F32, shard);
 }

@@ -81,7 +81,7 @@ static int member(struct grouping g, int i)
 static struct comm_group *make_group(struct grouping g)
 {
   struct comm_group *group;
-  must(comm_group_create(job, g.kind, g.size, &group));
+  must(comm_group_create(job, g.kind, g.size, true, &group));
   int size = g.kind == COMM_WORLD   ? comm_ranks(job)
              : g.kind == COMM_SHARD ? g.size
                                     : comm_ranks(job) / g.size;
@@ -168,7 +168,7 @@ static void exchange(struct grouping g, struct comm_group *group)
     for (int m = 0; m < size; m++)
       for (int64_t i = 0; i < bytes; i++)
         sent[m * bytes + i] = data_byte(0, rank, member(g, m), i);
-    must(comm_exchange(group, lane, sent, bytes, received));
+    must(comm_exchange(group, lane, sent, bytes, false, received));
     for (int m = 0; m < size; m++)
       for (int64_t i = 0; i < bytes; i++) {
         assert_int_equal(received[m * bytes + i], data_byte(0, member(g, m), rank, i));
@@ -195,7 +195,7 @@ static void exchange_varying(struct grouping g, struct comm_group *group)
       data_message(0, rank, member(g, m), most, sent + m * most);
       others += member(g, m) == rank ? 0 : data_length(rank, member(g, m), most);
     }
-    must(comm_exchange_varying(group, lane, sent, most, received));
+    must(comm_exchange(group, lane, sent, most, true, received));
     for (int m = 0; m < size; m++) {
       memset(expected, size > 1 ? 0xee : 0xdd, sizeof expected);
       data_message(0, member(g, m), rank, most, expected);
@@ -280,7 +280,7 @@ TEST(a_message_of_no_valid_length_is_refused)
   for (size_t l = 0; comm_ranks(job) > 1 && l < sizeof lengths / sizeof *lengths; l++) {
     for (int m = 0; m < comm_ranks(job); m++)
       sent[8 * m] = m == 1 ? lengths[l] : 64;
-    assert_int_equal(comm_exchange_varying(group, lane, sent, 64, received), STATUS_INPUT);
+    assert_int_equal(comm_exchange(group, lane, sent, 64, true, received), STATUS_INPUT);
     char sentence[160];
     snprintf(sentence, sizeof sentence,
              "the message for member 1 of a group is damaged: it says that it has %lld bytes, of "
@@ -353,10 +353,10 @@ static enum status count_gather(struct comm_group *group, struct lane *on, const
 }
 
 static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
-                                  int64_t bytes, void *received)
+                                  int64_t bytes, bool varying, void *received)
 {
   carried++;
-  return comm_mpi_transport.exchange(group, on, sent, bytes, received);
+  return comm_mpi_transport.exchange(group, on, sent, bytes, varying, received);
 }
 
 static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums,
@@ -449,12 +449,12 @@ TEST(a_member_s_place_fits_an_int)
                                                      INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
   struct comm_group *world;
   char part, whole;
-  must(comm_group_create_for_sums(job, COMM_WORLD, 0, &world)); /* by messages */
+  must(comm_group_create(job, COMM_WORLD, 0, false, &world)); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
     must(world->transport->all_gather(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
-    must(world->transport->exchange(world, lane, &part, counts[i], &whole));
+    must(world->transport->exchange(world, lane, &part, counts[i], false, &whole));
     assert_note(counts[i]);
   }
   note.on = false;
@@ -484,8 +484,7 @@ TEST(shared_bytes_of_a_node_are_known_before)
     for (int sums = 0; sums < 2; sums++) {
       struct comm_group *group;
       int64_t held = -mem_usage(MEM_META).bytes;
-      must((sums ? comm_group_create_for_sums : comm_group_create)(job, list[i].kind, list[i].size,
-                                                                   &group));
+      must(comm_group_create(job, list[i].kind, list[i].size, !sums, &group));
       held += mem_usage(MEM_META).bytes;
       must(comm_sum_i64(job, &held, 1));
       assert_in_range(held - (sums ? 0 : told), 0,

@@ -85,7 +85,7 @@ static void *take(struct device *device, size_t bytes)
 static void open_worker(struct worker *w, struct device *device, int salt)
 {
   *w = (struct worker){.device = device, .salt = salt};
-  must(comm_group_create(job, COMM_WORLD, 0, &w->group));
+  must(comm_group_create(job, COMM_WORLD, 0, true, &w->group));
   assert_ptr_equal(w->group->transport,
                    device->model.host_memory ? &comm_mpi_transport : &comm_mpi_device_transport);
   must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane));
@@ -159,7 +159,7 @@ static enum status exchange_round(struct worker *w, int round)
   apart_put((char *)w->staging + all, &guard, 1);
   enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
   if (!status)
-    status = comm_exchange(w->group, w->lane, w->full, bytes, w->staging);
+    status = comm_exchange(w->group, w->lane, w->full, bytes, false, w->staging);
   if (!status)
     status = settle(w);
   if (status)
@@ -187,7 +187,7 @@ static enum status varying_round(struct worker *w, int round)
     data_message(w->salt, index, m, bytes, mine + m * bytes);
   enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
   if (!status)
-    status = comm_exchange_varying(w->group, w->lane, w->full, bytes, w->staging);
+    status = comm_exchange(w->group, w->lane, w->full, bytes, true, w->staging);
   if (!status)
     status = settle(w);
   if (status)
@@ -341,7 +341,7 @@ TEST(the_host_s_groups_stay_as_they_are)
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi"));
   assert_string_equal(comm_transport_text(job), "mpi");
-  must(comm_group_create(job, COMM_WORLD, 0, &group));
+  must(comm_group_create(job, COMM_WORLD, 0, true, &group));
   assert_ptr_equal(group->transport, &comm_mpi_transport);
   comm_group_destroy(group);
   comm_set_device(job, NULL);
@@ -369,7 +369,7 @@ TEST(a_device_has_to_be_named)
   if (comm_ranks(job) == 1)
     return;
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_INTERNAL);
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, true, &group), STATUS_INTERNAL);
   assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
   must(comm_set_transport(job, "mpi"));
 }
@@ -394,7 +394,7 @@ TEST(failing_is_a_collective_decision)
     device->ops = &ops;
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_MEMORY);
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, true, &group), STATUS_MEMORY);
   assert_string_equal(status_text(), "rank 1: no pinned memory is left");
   device->ops = usual;
   must(comm_set_transport(job, "mpi"));

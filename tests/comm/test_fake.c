@@ -47,7 +47,7 @@ TEST(groups_are_those_of_a_real_job)
                {COMM_REPLICA, 2, 2, 4}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct comm_group *group;
-    must(comm_group_create(comm, cases[i].kind, cases[i].size, &group));
+    must(comm_group_create(comm, cases[i].kind, cases[i].size, true, &group));
     assert_int_equal(comm_group_index(group), cases[i].index);
     assert_int_equal(comm_group_size(group), cases[i].members);
     comm_group_destroy(group);
@@ -82,7 +82,7 @@ TEST(any_transport_will_do)
   struct comm *comm = make(1, 3);
   struct comm_group *group;
   must(comm_set_transport(comm, "nccl"));
-  must(comm_group_create(comm, COMM_WORLD, 0, &group));
+  must(comm_group_create(comm, COMM_WORLD, 0, true, &group));
   must(comm_group_register(group, &group, sizeof group));
   must(comm_group_check(group));
   must(comm_set_transport(comm, "mpi"));
@@ -101,7 +101,7 @@ TEST(collectives_move_this_ranks_part)
   struct comm_group *group;
   struct device *device;
   struct lane *lane;
-  must(comm_group_create(comm, COMM_WORLD, 0, &group));
+  must(comm_group_create(comm, COMM_WORLD, 0, true, &group));
   must(device_create("host", 0, DTYPE_F32, &device));
   must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane));
   for (int i = 0; i < 3 * COUNT; i++) {
@@ -125,7 +125,7 @@ TEST(collectives_move_this_ranks_part)
   unsigned char sent[3 * 7], received[3 * 7 + 1];
   memset(sent, 1, sizeof sent);
   memset(received, 2, sizeof received);
-  must(comm_exchange(group, lane, sent, 7, received));
+  must(comm_exchange(group, lane, sent, 7, false, received));
   for (int i = 0; i < 3 * 7; i++)
     assert_int_equal(received[i], i / 7 == 1);
   assert_int_equal(received[3 * 7], 2);
@@ -169,7 +169,7 @@ TEST(shared_memory_is_its_own)
   for (int64_t i = 0; i < 4 * page; i++)
     assert_int_equal(memory[i], 0);
   memset(memory, 1, 4 * (size_t)page);
-  must(comm_group_create(comm, COMM_SHARD, 4, &group));
+  must(comm_group_create(comm, COMM_SHARD, 4, true, &group));
   must(comm_group_barrier(group));
   comm_group_destroy(group);
   comm_shared_destroy(shared);

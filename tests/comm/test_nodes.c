@@ -65,7 +65,7 @@ static const struct where odd_one_out[] = {
 static struct comm_group *group_of(const struct where *where)
 {
   struct comm_group *group;
-  must(comm_group_create_for_sums(job, where->kind, where->size, &group));
+  must(comm_group_create(job, where->kind, where->size, false, &group));
   return group;
 }
 

@@ -45,13 +45,15 @@ enum status __wrap_comm_all_gather(struct comm_group *group, struct lane *lane, 
   return status;
 }
 
-enum status __real_comm_exchange(struct comm_group *, struct lane *, const void *, int64_t, void *);
-enum status __wrap_comm_exchange(struct comm_group *, struct lane *, const void *, int64_t, void *);
+enum status __real_comm_exchange(struct comm_group *, struct lane *, const void *, int64_t, bool,
+                                 void *);
+enum status __wrap_comm_exchange(struct comm_group *, struct lane *, const void *, int64_t, bool,
+                                 void *);
 enum status __wrap_comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                                 int64_t bytes, void *received)
+                                 int64_t bytes, bool varying, void *received)
 {
   note(received);
-  return __real_comm_exchange(group, lane, sent, bytes, received);
+  return __real_comm_exchange(group, lane, sent, bytes, varying, received);
 }
 
 enum status __real_comm_group_sum_exact(struct comm_group *, struct lane *, struct exactsum *, int);

@@ -44,13 +44,13 @@ static _Atomic bool pauses;
 static const struct comm_transport_ops *mpi;
 
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, void *received)
+                            int64_t bytes, bool varying, void *received)
 {
   if (atomic_exchange(&pauses, false)) {
     atomic_store(&recovery_s, clock_s() + 9);
     clock_sleep_until(atomic_load(&recovery_s));
   }
-  return mpi->exchange(group, lane, sent, bytes, received);
+  return mpi->exchange(group, lane, sent, bytes, varying, received);
 }
 
 static enum status check_link(struct comm_group *group)

@@ -137,7 +137,7 @@ static void exchange(const struct grouping *g, int64_t bytes)
     for (int64_t i = 0; i < bytes; i++)
       mine[m * bytes + i] = byte(rank, member(g, m), i);
   move(sent, mine, all);
-  must(comm_exchange(g->group, lane, sent, bytes, received));
+  must(comm_exchange(g->group, lane, sent, bytes, false, received));
   move(mine, received, all + 1);
   for (int m = 0; m < size; m++)
     for (int64_t i = 0; i < bytes; i++)
@@ -177,7 +177,7 @@ static void exchange_varying(const struct grouping *g, int64_t most)
     fill_message(member(g, m), rank, most, expected + m * most);
   }
   move(sent, mine, all);
-  must(comm_exchange_varying(g->group, lane, sent, most, received));
+  must(comm_exchange(g->group, lane, sent, most, true, received));
   move(mine, received, all);
   assert_memory_equal(mine, expected, all);
   mem_free(mine);
@@ -323,7 +323,7 @@ static int64_t key(const struct worker *w, int64_t round, int64_t i)
 static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
-  must(comm_group_create(job, COMM_WORLD, 0, &w->group));
+  must(comm_group_create(job, COMM_WORLD, 0, true, &w->group));
   must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
@@ -468,7 +468,7 @@ static void add_grouping(enum comm_kind kind, int size)
 {
   struct grouping *g = &groupings[n_groupings++];
   *g = (struct grouping){.kind = kind, .size = size};
-  must(comm_group_create(job, kind, size, &g->group));
+  must(comm_group_create(job, kind, size, true, &g->group));
   assert_int_equal(member(g, comm_group_index(g->group)), comm_rank(job));
   must(comm_group_check(g->group));
 }
