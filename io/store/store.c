@@ -48,7 +48,7 @@ struct making {
   struct comm *comm;
   MPI_Comm node; /* MPI_COMM_NULL without MPI */
   int index, ranks;
-  char *path;
+  char path[PATH_MAX];
   int64_t bytes,
       *node_bytes; /* of this rank, and of all ranks of the node; multiples of ALIGN_BYTES */
   bool named;      /* this rank made the file, so it must delete the name */
@@ -142,13 +142,14 @@ static bool lock_name(int fd)
 static enum status make_named(struct making *making, const char *host)
 {
   do {
-    mem_free(making->path);
-    making->path = mem_printf("%s/sluice-%s-%s%s", making->store->dir, host, unique, ending);
-    if (!making->path)
-      return STATUS_MEMORY;
     if (making->lock >= 0)
       close(making->lock);
-    making->lock = mkostemps(making->path, (int)strlen(ending), O_CLOEXEC);
+    const int bytes = snprintf(making->path, sizeof making->path, "%s/sluice-%s-%s%s",
+                               making->store->dir, host, unique, ending);
+    errno = ENAMETOOLONG;
+    making->lock = bytes < (int)sizeof making->path
+                       ? mkostemps(making->path, (int)strlen(ending), O_CLOEXEC)
+                       : -1;
     if (making->lock < 0)
       return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s",
                         making->store->dir, strerror(errno));
@@ -167,34 +168,24 @@ static enum status make_empty(struct making *making)
   enum status status = store_check_folder(making->store->dir);
   if (!status)
     remove_abandoned(making->store->dir, host);
-  if (!status)
-    status = check_room(making);
+  status = status ?: check_room(making);
   if (status)
     return status;
   status = file_make_folders(making->store->dir);
   if (status)
     return status_prefix(status, "tiers.nvme");
-  status = make_named(making, host);
-  /* Space for opening and closing, if reserve() fails. */
-  return status ? status : file_reserve_open(making->lock, making->path, REST_BYTES);
+  return make_named(making, host)
+             /* space for opening and closing, if reserve() fails */
+             ?: file_reserve_open(making->lock, making->path, REST_BYTES);
 }
 
 /* Collective, with the same result on all ranks. */
 static enum status share_path(struct making *making)
 {
-  int64_t bytes = making->path ? (int64_t)strlen(making->path) + 1 : 0;
-  if (making->node == MPI_COMM_NULL)
-    return STATUS_OK;
-  enum status status =
-      comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, making->node), "MPI_Bcast");
-  if (!status && making->index != 0)
-    status = mem_new(MEM_META, bytes, &making->path);
-  status = comm_agree(making->comm, status);
-  if (status)
-    return status;
-  return comm_agree(
-      making->comm,
-      comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
+  return making->node == MPI_COMM_NULL
+             ? STATUS_OK
+             : comm_agree(making->comm, COMM_MPI(MPI_Bcast(making->path, sizeof making->path,
+                                                           MPI_CHAR, 0, making->node)));
 }
 
 /* No file stays after the job, however it ends. */
@@ -227,27 +218,20 @@ static enum status open_own(struct making *making)
 static enum status find_node(struct making *making)
 {
   const MPI_Comm *job = comm_mpi(making->comm);
-  making->ranks = 1;
-  if (!job)
-    return STATUS_OK;
-  enum status status =
-      comm_mpi_check(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(making->comm),
-                                         MPI_INFO_NULL, &making->node),
-                     "MPI_Comm_split_type");
-  if (!status)
-    status = comm_mpi_check(MPI_Comm_rank(making->node, &making->index), "MPI_Comm_rank");
-  return status ? status
-                : comm_mpi_check(MPI_Comm_size(making->node, &making->ranks), "MPI_Comm_size");
+  making->ranks = job ? comm_local_ranks(making->comm) : 1;
+  making->index = job ? comm_local_rank(making->comm) : 0;
+  making->node_bytes[making->index] = making->bytes;
+  return job ? COMM_MPI(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(making->comm),
+                                            MPI_INFO_NULL, &making->node))
+             : STATUS_OK;
 }
 
 static enum status gather_bytes(struct making *making)
 {
-  making->node_bytes[making->index] = making->bytes;
-  if (making->node == MPI_COMM_NULL)
-    return STATUS_OK;
-  return comm_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, making->node_bytes, 1,
-                                      MPI_INT64_T, making->node),
-                        "MPI_Allgather");
+  return making->node == MPI_COMM_NULL
+             ? STATUS_OK
+             : COMM_MPI(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, making->node_bytes, 1,
+                                      MPI_INT64_T, making->node));
 }
 
 /* If the file is open or laid out on some ranks only, HDF5 cannot recover, because closing is
@@ -280,14 +264,11 @@ static enum status reserve(struct making *making)
   const enum status status =
       making->index == 0 ? file_reserve_open(making->store->fd, making->path, node_total(making))
                          : STATUS_OK;
-  const enum status filled =
-      status ? check_room(making)
-             : STATUS_OK; /* another process has filled the disk since the first check */
-  if (filled)
-    return filled;
-  return status ? status_prefix(status, "%s for the NVMe tier (tiers.nvme)",
-                                mem_amount(node_total(making)).text)
-                : STATUS_OK;
+  if (!status)
+    return STATUS_OK;
+  return check_room(making) /* another process has filled the disk since the first check */
+             ?: status_prefix(status, "%s for the NVMe tier (tiers.nvme)",
+                              mem_amount(node_total(making)).text);
 }
 
 /* A dataset for each rank that needs room. */
@@ -347,22 +328,16 @@ static enum status check_size(const struct making *making)
 }
 
 /* The file system may refuse the flag, or the first transfer. */
-static enum status try_direct(struct making *making)
+static void try_direct(struct making *making)
 {
   struct store *store = making->store;
-  char *blocks = NULL;
-  const enum status status = mem_new(MEM_IO, 2 * (size_t)BLOCK_BYTES, &blocks);
-  if (status)
-    return status;
-  char *aligned = blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES;
+  char block[BLOCK_BYTES] __attribute__((aligned(BLOCK_BYTES)));
   const bool taken = making->bytes > 0 && store->begin % BLOCK_BYTES == 0 && store->direct >= 0 &&
-                     pread(store->direct, aligned, BLOCK_BYTES, (off_t)store->begin) == BLOCK_BYTES;
-  mem_free(blocks);
+                     pread(store->direct, block, BLOCK_BYTES, (off_t)store->begin) == BLOCK_BYTES;
   if (!taken && store->direct >= 0) {
     close(store->direct);
     store->direct = -1;
   }
-  return STATUS_OK;
 }
 
 bool store_is_direct(const struct store *store)
@@ -377,52 +352,32 @@ static enum status make_file(struct making *making)
   enum status status =
       comm_agree(making->comm, making->index == 0 ? make_empty(making) : STATUS_OK);
   if (!status)
-    status = share_path(making);
-  if (!status)
-    status = comm_agree(making->comm, open_own(making));
-  if (!status)
-    status = open_on_all(making);
+    status = share_path(making)
+           ?: comm_agree(making->comm, open_own(making))
+           ?: open_on_all(making);
   if (status) {
     (void)comm_agree(making->comm, drop_name(making)); /* no rank returns before the file is gone */
     return status;
   }
-  status = comm_agree(making->comm, drop_name(making));
-  if (!status)
-    status = comm_agree(making->comm, reserve(making));
-  if (!status)
-    status = lay_out(making);
+  status = comm_agree(making->comm, drop_name(making))
+           ?: comm_agree(making->comm, reserve(making))
+           ?: lay_out(making);
   return close_file(making, status);
 }
 
 static enum status make(struct making *making)
 {
-  enum status status = comm_agree(making->comm, find_node(making));
-  if (!status)
-    status = comm_agree(making->comm, gather_bytes(making));
-  if (!status)
-    status = make_file(making);
-  if (!status)
-    status = comm_agree(making->comm, check_size(making));
-  return status ? status : comm_agree(making->comm, try_direct(making));
-}
-
-/* Frees everything that only the making of a store needs. */
-static void end_making(struct making *making)
-{
-  if (making->node != MPI_COMM_NULL &&
-      comm_mpi_check(MPI_Comm_free(&making->node), "MPI_Comm_free"))
-    log_warn("%s: %s", making->store->dir, status_text());
-  mem_free(making->node_bytes);
-  mem_free(making->path);
+  return comm_agree(making->comm, find_node(making))
+         ?: comm_agree(making->comm, gather_bytes(making))
+         ?: make_file(making)
+         ?: comm_agree(making->comm, check_size(making));
 }
 
 static enum status start_making(const char *dir, int64_t bytes, struct making *making)
 {
-  enum status status =
-      bytes < 0 ? status_set(STATUS_INTERNAL, "a store cannot have %lld bytes", (long long)bytes)
-                : STATUS_OK;
-  if (!status)
-    status = mem_new(MEM_META, 1, &making->store);
+  if (bytes < 0)
+    return status_set(STATUS_INTERNAL, "a store cannot have %lld bytes", (long long)bytes);
+  const enum status status = mem_new(MEM_META, 1, &making->store);
   if (status)
     return status;
   *making->store = (struct store){.room = bytes, .fd = -1, .direct = -1, .dir = mem_strdup(dir)};
@@ -439,15 +394,17 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
                           .lock = -1,
                           .file = H5I_INVALID_HID,
                           .dataset = {.id = H5I_INVALID_HID}};
-  enum status status = comm_agree(comm, start_making(dir, bytes, &making));
-  if (!status)
-    status = make(&making);
-  end_making(&making);
-  if (status)
+  const enum status status = comm_agree(comm, start_making(dir, bytes, &making)) ?: make(&making);
+  if (making.node != MPI_COMM_NULL)
+    COMM_MPI_WARN(MPI_Comm_free(&making.node));
+  mem_free(making.node_bytes);
+  if (status) {
     store_destroy(making.store);
-  else
-    *out = making.store;
-  return status;
+    return status;
+  }
+  try_direct(&making);
+  *out = making.store;
+  return STATUS_OK;
 }
 
 void store_destroy(struct store *store)
@@ -467,28 +424,22 @@ void store_destroy(struct store *store)
 /* The bytes that one system call moves. */
 struct piece {
   int64_t offset, bytes;
-  bool direct;
-  char *read_to; /* one of the two is NULL */
-  const char *write_from;
+  bool reads, direct;
+  char *data;
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
 
 /* The next piece of `left` bytes: up to the first whole block, then whole blocks, then the rest.
  * All of it goes through the page cache if memory and file are not aligned alike. */
 static void choose_piece(const struct store *store, int64_t left, struct piece *piece)
 {
-  const uintptr_t place = piece->read_to ? (uintptr_t)piece->read_to : (uintptr_t)piece->write_from;
   const int64_t into = piece->offset % BLOCK_BYTES;
-  const bool alike = store->direct >= 0 && (int64_t)(place % BLOCK_BYTES) == into;
+  const bool alike = store->direct >= 0 && (int64_t)((uintptr_t)piece->data % BLOCK_BYTES) == into;
   piece->direct = alike && into == 0 && left >= BLOCK_BYTES;
+  piece->bytes = left;
   if (piece->direct)
     piece->bytes = left / BLOCK_BYTES * BLOCK_BYTES;
-  else
-    piece->bytes = alike && into > 0 ? least(left, BLOCK_BYTES - into) : left;
+  else if (alike && into > 0 && left > BLOCK_BYTES - into)
+    piece->bytes = BLOCK_BYTES - into;
 }
 
 /* Linux moves less than 2 GiB in one call, and less than that at a limit or at the file's end. */
@@ -497,8 +448,8 @@ static ssize_t move_by(int fd, const struct store *store, const struct piece *pi
   const off_t at = (off_t)(store->begin + piece->offset);
   ssize_t moved;
   do
-    moved = piece->read_to ? pread(fd, piece->read_to, (size_t)piece->bytes, at)
-                           : pwrite(fd, piece->write_from, (size_t)piece->bytes, at);
+    moved = piece->reads ? pread(fd, piece->data, (size_t)piece->bytes, at)
+                         : pwrite(fd, piece->data, (size_t)piece->bytes, at);
   while (moved < 0 && errno == EINTR);
   return moved;
 }
@@ -516,15 +467,15 @@ static ssize_t move(const struct store *store, const struct piece *piece)
 static enum status explain(const struct store *store, const struct piece *piece, ssize_t moved,
                            int error)
 {
-  const char *const what = piece->read_to ? "read" : "write";
   char room[64] = "";
   int64_t have;
   if (!store_free_bytes(store->dir, &have))
     snprintf(room, sizeof room, ", whose disk has %s free", mem_amount(have).text);
-  return status_set(STATUS_IO, "cannot %s %lld bytes at %lld of the store in %s%s: %s", what,
-                    (long long)piece->bytes, (long long)piece->offset, store->dir, room,
+  return status_set(STATUS_IO, "cannot %s %lld bytes at %lld of the store in %s%s: %s",
+                    piece->reads ? "read" : "write", (long long)piece->bytes,
+                    (long long)piece->offset, store->dir, room,
                     moved < 0 ? strerror(error)
-                    : piece->read_to
+                    : piece->reads
                         ? "the file is shorter than it was made: another program has truncated it"
                         : "the disk is full");
 }
@@ -542,20 +493,17 @@ static enum status transfer(const struct store *store, int64_t bytes, struct pie
       return explain(store, &piece, moved, errno);
     piece.offset += moved;
     bytes -= moved;
-    if (piece.read_to)
-      piece.read_to += moved;
-    else
-      piece.write_from += moved;
+    piece.data += moved;
   }
   return STATUS_OK;
 }
 
 enum status store_write(struct store *store, int64_t offset, int64_t bytes, const void *data)
 {
-  return transfer(store, bytes, (struct piece){.offset = offset, .write_from = data});
+  return transfer(store, bytes, (struct piece){.offset = offset, .data = (char *)data});
 }
 
 enum status store_read(struct store *store, int64_t offset, int64_t bytes, void *data)
 {
-  return transfer(store, bytes, (struct piece){.offset = offset, .read_to = data});
+  return transfer(store, bytes, (struct piece){.offset = offset, .reads = true, .data = data});
 }
