@@ -23,9 +23,8 @@ static enum status add_file(struct safetensors_folder *folder, const char *dir, 
   if (!path)
     return STATUS_MEMORY;
   enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
-                                  (void **)&folder->file);
-  if (!status)
-    status = safetensors_open(path, &folder->file[folder->files]);
+                                  (void **)&folder->file)
+                           ?: safetensors_open(path, &folder->file[folder->files]);
   if (!status) {
     *out = folder->file[folder->files++];
     folder->n += (*out)->n;
@@ -210,9 +209,8 @@ static enum status open_index(struct safetensors_folder *folder, const char *dir
 {
   struct json_file index = {0};
   char *path = mem_printf("%s/%s", dir, index_name);
-  enum status status = path ? json_read(path, INDEX_MOST, &index) : STATUS_MEMORY;
-  if (!status)
-    status = read_index(folder, dir, json_root(&index));
+  enum status status = (path ? json_read(path, INDEX_MOST, &index) : STATUS_MEMORY)
+                           ?: read_index(folder, dir, json_root(&index));
   json_close(&index);
   mem_free(path);
   return status;
@@ -249,9 +247,7 @@ enum status safetensors_folder_open(const char *dir, struct safetensors_folder *
   enum status status = mem_new(MEM_META, 1, &folder);
   if (status)
     return status;
-  status = open_files(folder, dir);
-  if (!status)
-    status = sort_folder(folder);
+  status = open_files(folder, dir) ?: sort_folder(folder);
   if (status)
     safetensors_folder_close(folder);
   else

@@ -242,10 +242,9 @@ static enum status parse_header(struct safetensors *file, const char *text, size
   if (text[strspn(text, " \t\r\n")] != '{')
     return refuse_other(file);
   const int64_t data_bytes = file->bytes - LENGTH_BYTES - (int64_t)length;
-  enum status status = json_parse(file->path, text, length, &file->header);
-  if (!status)
-    status = read_tensors(file, data_bytes);
-  return status ? status : sort_tensors(file, data_bytes);
+  return json_parse(file->path, text, length, &file->header)
+         ?: read_tensors(file, data_bytes)
+         ?: sort_tensors(file, data_bytes);
 }
 
 static enum status read_header(struct safetensors *file)
@@ -263,11 +262,9 @@ static enum status read_header(struct safetensors *file)
     return status_set(STATUS_INPUT,
                       "%s is truncated: it has %lld bytes, its header ends at byte %lld; %s",
                       file->path, (long long)file->bytes, (long long)length + LENGTH_BYTES, again);
-  status = mem_new(MEM_META, length + 1, &text);
-  if (!status)
-    status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
-  if (!status)
-    status = parse_header(file, text, length);
+  status = mem_new(MEM_META, length + 1, &text)
+           ?: read_bytes(file->fd, file->path, LENGTH_BYTES, length, text)
+           ?: parse_header(file, text, length);
   mem_free(text);
   return status;
 }
@@ -294,9 +291,7 @@ enum status safetensors_open(const char *path, struct safetensors **out)
     return status;
   file->fd = -1;
   file->path = mem_strdup(path);
-  status = file->path ? open_file(file) : STATUS_MEMORY;
-  if (!status)
-    status = read_header(file);
+  status = (file->path ? open_file(file) : STATUS_MEMORY) ?: read_header(file);
   if (status)
     safetensors_close(file);
   else

@@ -164,15 +164,12 @@ static enum status lay_out(struct safetensors_writer *writer, const char *dir,
   writer->dir = mem_strdup(dir);
   if (!writer->dir)
     return STATUS_MEMORY;
-  enum status status = mem_alloc(MEM_IO, PART * dtype_size(writer->type), &writer->part);
-  if (!status)
-    status = mem_new(MEM_META, writer->n, &writer->place);
-  if (!status)
-    status = mem_new(MEM_META, writer->n, &writer->by_name);
-  if (!status)
-    status = split(writer, tensors, most_bytes);
-  if (!status)
-    status = mem_new(MEM_META, writer->files, &writer->file);
+  enum status status =
+      mem_alloc(MEM_IO, PART * dtype_size(writer->type), &writer->part)
+      ?: mem_new(MEM_META, writer->n, &writer->place)
+      ?: mem_new(MEM_META, writer->n, &writer->by_name)
+      ?: split(writer, tensors, most_bytes)
+      ?: mem_new(MEM_META, writer->files, &writer->file);
   if (status) {
     writer->files = 0;
     return status;
@@ -267,9 +264,7 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
   writer->comm = comm;
   writer->type = type;
   writer->n = n;
-  status = comm_agree(comm, lay_out(writer, dir, tensors, most_bytes));
-  if (!status)
-    status = check_same(writer);
+  status = comm_agree(comm, lay_out(writer, dir, tensors, most_bytes)) ?: check_same(writer);
   if (status) {
     free_writer(writer);
     return status;
@@ -369,9 +364,8 @@ static enum status write_index(const struct safetensors_writer *writer)
     text_buffer_print(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "",
                       writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
   text_buffer_print(&text, "\n  }\n}\n");
-  enum status status = path ? text.status : STATUS_MEMORY;
-  if (!status)
-    status = file_write_all(path, text.data, text.bytes);
+  enum status status =
+      (path ? text.status : STATUS_MEMORY) ?: file_write_all(path, text.data, text.bytes);
   mem_free(path);
   text_buffer_free(&text);
   return status;
@@ -398,13 +392,11 @@ enum status safetensors_writer_close(struct safetensors_writer *writer, enum sta
 {
   struct comm *comm = writer->comm;
   const bool leads = comm_rank(comm) == 0;
-  enum status status = so_far;
-  if (!status)
-    status = comm_agree(comm, close_files(writer));
-  if (!status)
-    status = check_written(writer);
-  if (!status)
-    status = comm_agree(comm, leads ? rename_files(writer) : STATUS_OK);
+  enum status status =
+      so_far
+      ?: comm_agree(comm, close_files(writer))
+      ?: check_written(writer)
+      ?: comm_agree(comm, leads ? rename_files(writer) : STATUS_OK);
   if (status)
     remove_temporary(writer);
   free_writer(writer);

@@ -84,11 +84,10 @@ static enum status alloc_tables(struct job_state *state, int kinds)
   for (int u = 0; u < model->units; u++)
     params += (size_t)model->unit[u].params;
   state->pieces = kinds * model->units * JOB_STATE_PARTS;
-  enum status status = mem_new(MEM_IO, state->pieces, &state->piece);
-  if (!status)
-    status = mem_new(MEM_IO, params * kinds, &state->tensor);
-  if (!status)
-    status = mem_new(MEM_IO, params * kinds, &state->part);
+  enum status status =
+      mem_new(MEM_IO, state->pieces, &state->piece)
+      ?: mem_new(MEM_IO, params * kinds, &state->tensor)
+      ?: mem_new(MEM_IO, params * kinds, &state->part);
   if (!status && state->plan->persistent_bytes[TIER_DISK] > 0)
     status = mem_alloc(MEM_IO, JOB_STATE_SCRATCH * sizeof(float), &state->scratch);
   return status;
@@ -235,11 +234,10 @@ static void init_part(void *arg, int worker, int workers)
 enum status job_state_init(const struct job *job)
 {
   struct job_state *state = NULL;
-  enum status status = job_state_open(job, false, false, true, &state);
-  if (!status)
-    status = job_state_run_team(job, init_part, state);
-  if (!status)
-    status = job_state_commit(state);
+  enum status status =
+      job_state_open(job, false, false, true, &state)
+      ?: job_state_run_team(job, init_part, state)
+      ?: job_state_commit(state);
   job_state_close(state);
   return status;
 }

@@ -50,15 +50,11 @@ enum status job_state_on_lane(const struct job *job, job_state_work *work, const
   enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
   if (status)
     return status;
-  status = device->ops->mark_create(device, &mark);
-  if (!status)
-    status = work(lane, arg);
-  if (!status)
-    status = device->ops->mark_set(lane, mark);
-  if (!status)
-    status = device->ops->mark_wait(mark);
-  if (!status)
-    status = device->ops->lane_check(lane);
+  status = device->ops->mark_create(device, &mark)
+           ?: work(lane, arg)
+           ?: device->ops->mark_set(lane, mark)
+           ?: device->ops->mark_wait(mark)
+           ?: device->ops->lane_check(lane);
   device->ops->mark_destroy(mark);
   device->ops->lane_destroy(lane);
   return status;
@@ -162,10 +158,9 @@ enum status job_state_move(const struct io_tensor *tensor, struct layout_range r
 
 enum status job_state_take_snapshot(struct job_state *state)
 {
-  enum status status = job_state_run_team(state->job, copy_part, state);
-  if (!status)
-    status = job_state_transfer(state, false);
-  return status ? status : read_disk(state);
+  return job_state_run_team(state->job, copy_part, state)
+         ?: job_state_transfer(state, false)
+         ?: read_disk(state);
 }
 
 /* --- zeros on the disk, whose initial content is undefined --------------- */

@@ -87,15 +87,11 @@ static enum status alloc_merge(const struct job_state *state, struct job_state_m
     layout_unit_free(&saved);
   }
   merge->room = merge->codec.ops->bytes(&merge->codec, row);
-  if (!status)
-    status = mem_alloc(MEM_IO, (size_t)larger(merge->room, mine), (void **)&merge->message);
-  if (!status)
-    status = mem_alloc(MEM_IO, (size_t)work, &merge->work);
-  if (!status)
-    status = mem_new(MEM_IO, row, &merge->row);
-  if (!status)
-    status = mem_new(MEM_IO, before, &merge->sum);
-  return status ? status : mem_new(MEM_IO, now, &merge->own);
+  return status ?: mem_alloc(MEM_IO, (size_t)larger(merge->room, mine), (void **)&merge->message)
+                ?: mem_alloc(MEM_IO, (size_t)work, &merge->work)
+                ?: mem_new(MEM_IO, row, &merge->row)
+                ?: mem_new(MEM_IO, before, &merge->sum)
+                ?: mem_new(MEM_IO, now, &merge->own);
 }
 
 static enum status create_merge(struct job_state *state)
@@ -105,13 +101,11 @@ static enum status create_merge(struct job_state *state)
   if (status)
     return status;
   state->merge = merge;
-  status = unit_policy_residual(state->saved->policy.feedback, &merge->codec);
-  if (!status)
-    status = device_create("host", 0, DTYPE_F32, &merge->device);
-  if (!status)
-    status = merge->device->ops->lane_create(merge->device, "residual", LANE_ROLE_BACKGROUND, 1,
-                                             &merge->lane);
-  return status ? status : alloc_merge(state, merge);
+  return unit_policy_residual(state->saved->policy.feedback, &merge->codec)
+         ?: device_create("host", 0, DTYPE_F32, &merge->device)
+         ?: merge->device->ops->lane_create(merge->device, "residual", LANE_ROLE_BACKGROUND, 1,
+                                            &merge->lane)
+         ?: alloc_merge(state, merge);
 }
 
 /* Adds the row of one rank. `first`: it begins the sum. */
@@ -223,9 +217,8 @@ static enum status describe_saved(struct job_state *state, int u, struct io_tens
 {
   struct layout_unit saved = {0};
   const int ranks = state->saved->ranks, rank = state->plan->input.rank;
-  enum status status = state->merge ? STATUS_OK : create_merge(state);
-  if (!status)
-    status = pack(state, u, ranks, &saved);
+  enum status status =
+      (state->merge ? STATUS_OK : create_merge(state)) ?: pack(state, u, ranks, &saved);
   if (status)
     return status;
   const struct codec *codec = &state->merge->codec;

@@ -94,9 +94,7 @@ static enum status compare_bits(const struct st_tensor *head, const struct st_te
   float a[PART], b[PART];
   for (int64_t at = range.begin; at < range.end; at += PART) {
     const struct layout_range part = {at, range.end - at < PART ? range.end : at + PART};
-    enum status status = safetensors_read(head, part, a);
-    if (!status)
-      status = safetensors_read(embedding, part, b);
+    enum status status = safetensors_read(head, part, a) ?: safetensors_read(embedding, part, b);
     if (status)
       return status;
     if (memcmp(a, b, (size_t)(part.end - part.begin) * sizeof *a) != 0)
@@ -174,9 +172,7 @@ static enum status match_all(struct comm *comm, const struct model *model, const
 {
   const int n = weights_count(model);
   const struct st_tensor **taken = NULL;
-  enum status status = unwrap(comm, model, dir, folder);
-  if (!status)
-    status = mem_new(MEM_META, n, &taken);
+  enum status status = unwrap(comm, model, dir, folder) ?: mem_new(MEM_META, n, &taken);
   for (int u = 0, k = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params && !status; p++, k++)
       status = match_param(model, &model->unit[u].param[p], dir, folder, &out[k]);
@@ -213,18 +209,14 @@ static enum status load_folder(struct job *job, const char *dir)
   struct safetensors_folder *folder = NULL;
   const struct st_tensor **from = NULL;
   struct job_state *state = NULL;
-  enum status status = safetensors_folder_open(dir, &folder);
-  if (!status)
-    status = mem_new(MEM_META, weights_count(job->model), &from);
-  if (!status)
-    status = job_state_open(job, false, false, true, &state);
-  status = comm_agree(job->comm, status);
-  if (!status)
-    status = weights_match(job->comm, job->model, dir, folder, from);
-  if (!status)
-    status = comm_agree(job->comm, read_ranges(state, from));
-  if (!status)
-    status = job_state_share_copies(job);
+  enum status status =
+      safetensors_folder_open(dir, &folder)
+      ?: mem_new(MEM_META, weights_count(job->model), &from)
+      ?: job_state_open(job, false, false, true, &state);
+  status = comm_agree(job->comm, status)
+           ?: weights_match(job->comm, job->model, dir, folder, from)
+           ?: comm_agree(job->comm, read_ranges(state, from))
+           ?: job_state_share_copies(job);
   job_state_close(state);
   mem_free(from);
   safetensors_folder_close(folder);
@@ -236,14 +228,11 @@ enum status weights_check_folder(struct comm *comm, const struct deck *deck, con
   struct safetensors_folder *folder = NULL;
   const struct st_tensor **from = NULL;
   struct model *model = NULL;
-  enum status status = job_model(deck, DTYPE_F32, comm_ranks(comm), &model);
-  if (!status)
-    status = safetensors_folder_open(dir, &folder);
-  if (!status)
-    status = mem_new(MEM_META, weights_count(model), &from);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = weights_match(comm, model, dir, folder, from);
+  enum status status =
+      job_model(deck, DTYPE_F32, comm_ranks(comm), &model)
+      ?: safetensors_folder_open(dir, &folder)
+      ?: mem_new(MEM_META, weights_count(model), &from);
+  status = comm_agree(comm, status) ?: weights_match(comm, model, dir, folder, from);
   mem_free(from);
   safetensors_folder_close(folder);
   model_destroy(model);
@@ -278,9 +267,8 @@ static enum status check_saved_deck(const struct job *job, const char *path,
                                     struct job_state_saved *residuals)
 {
   struct deck saved = {0};
-  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
-  if (!status)
-    status = model_source_check(&saved, path, job->deck);
+  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
+                           ?: model_source_check(&saved, path, job->deck);
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   deck_destroy(&saved);
@@ -310,16 +298,12 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   *damaged = status != STATUS_OK;
   if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved));
-  if (!status)
-    status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
-                                           : job_state_open(job, false, false, true, &state));
-  if (!status)
-    status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
-  if (!status)
-    status = comm_agree(job->comm, job_state_commit(state));
-  if (!status)
-    status = job_state_share_copies(job);
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved))
+           ?: comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
+                                            : job_state_open(job, false, false, true, &state))
+           ?: checkpoint_try(job->comm, path, state->n, state->tensor, damaged)
+           ?: comm_agree(job->comm, job_state_commit(state))
+           ?: job_state_share_copies(job);
   if (!status && moments)
     tell_residuals(job, path, &saved);
   job_state_close(state);
