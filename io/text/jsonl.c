@@ -2,6 +2,7 @@
 #include "io/text/jsonl.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 enum { DEPTH_MOST = 1000 };
 
@@ -100,19 +101,6 @@ static unsigned hex4(struct text_input *input)
   return value;
 }
 
-static size_t utf8_from(unsigned code, char *out)
-{
-  if (code < 0x80) {
-    out[0] = (char)code;
-    return 1;
-  }
-  size_t bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  for (size_t i = bytes - 1; i > 0; i--, code >>= 6)
-    out[i] = (char)(0x80 | (code & 0x3F));
-  out[0] = (char)((0xF00 >> bytes) | code);
-  return bytes;
-}
-
 /* The second half of a pair, \uDC00 .. \uDFFF, is taken if it is the next escape. Else 0. */
 static unsigned take_low_half(struct text_input *input)
 {
@@ -158,9 +146,10 @@ static void escape_sequence(struct text_input *input, int64_t begin, bool replac
   static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
   const int64_t escape = text_input_offset(input) - 1;
   if (take(input, 'u')) {
-    char character[4];
+    unsigned char character[4];
     const unsigned code = unicode_escape(input, escape, replaces);
-    append(input, begin, out, character, utf8_from(code, character));
+    append(input, begin, out, (char *)character,
+           (size_t)utf8proc_encode_char((int32_t)code, character));
     return;
   }
   const int byte = look(input);

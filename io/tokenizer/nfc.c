@@ -9,6 +9,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "io/text/utf8.h"
 
 enum {
   CODES = 0x30000,    /* all characters beyond are inert */
@@ -95,25 +96,6 @@ void nfc_destroy(struct nfc *nfc)
 
 /* ---- text */
 
-static inline int32_t decode(const char *text, size_t *length)
-{
-  const unsigned char *byte = (const unsigned char *)text;
-  if (byte[0] < 0x80) {
-    *length = 1;
-    return byte[0];
-  }
-  if (byte[0] < 0xE0) {
-    *length = 2;
-    return (byte[0] & 0x1F) << 6 | (byte[1] & 0x3F);
-  }
-  if (byte[0] < 0xF0) {
-    *length = 3;
-    return (byte[0] & 0x0F) << 12 | (byte[1] & 0x3F) << 6 | (byte[2] & 0x3F);
-  }
-  *length = 4;
-  return (byte[0] & 0x07) << 18 | (byte[1] & 0x3F) << 12 | (byte[2] & 0x3F) << 6 | (byte[3] & 0x3F);
-}
-
 /* The first character at `at` or later that is not inert, `bytes` for none. *before: start of the
  * character before it, or its own start if it is the first. */
 static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes, size_t at,
@@ -131,7 +113,7 @@ static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes,
         continue;
       }
     }
-    if (!is_inert(nfc, decode(text + at, &length)))
+    if (!is_inert(nfc, (int32_t)utf8_decode(text + at, &length)))
       return at;
     *before = at;
     at += length;
@@ -141,7 +123,8 @@ static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes,
 
 static size_t find_inert(const struct nfc *nfc, const char *text, size_t bytes, size_t at)
 {
-  for (size_t length; at < bytes && !is_inert(nfc, decode(text + at, &length)); at += length)
+  for (size_t length; at < bytes && !is_inert(nfc, (int32_t)utf8_decode(text + at, &length));
+       at += length)
     ;
   return at;
 }
@@ -196,8 +179,8 @@ static enum status decompose(struct nfc *nfc, const char *text, size_t bytes, in
     if (status)
       return status;
     utf8proc_ssize_t parts =
-        utf8proc_decompose_char(decode(text + at, &length), nfc->codes + *n, EXPANSION_MOST,
-                                UTF8PROC_STABLE | UTF8PROC_COMPOSE, &last);
+        utf8proc_decompose_char((int32_t)utf8_decode(text + at, &length), nfc->codes + *n,
+                                EXPANSION_MOST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &last);
     status = check(parts);
     if (status)
       return status;

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "io/text/input.h"
+#include "io/text/utf8.h"
 #include "io/tokenizer/split_classes.h"
 
 struct split {
@@ -59,20 +60,8 @@ const char *split_pattern(const char *name)
 static inline enum split_class class_at(const struct split *split, const char *text, size_t at,
                                         size_t *end)
 {
-  const unsigned char *byte = (const unsigned char *)text + at;
-  uint32_t code = byte[0];
-  size_t length = 1;
-  if (code >= 0xF0) {
-    code =
-        (code & 0x07) << 18 | (byte[1] & 0x3Fu) << 12 | (byte[2] & 0x3Fu) << 6 | (byte[3] & 0x3Fu);
-    length = 4;
-  } else if (code >= 0xE0) {
-    code = (code & 0x0F) << 12 | (byte[1] & 0x3Fu) << 6 | (byte[2] & 0x3Fu);
-    length = 3;
-  } else if (code >= 0x80) {
-    code = (code & 0x1F) << 6 | (byte[1] & 0x3Fu);
-    length = 2;
-  }
+  size_t length;
+  const uint32_t code = utf8_decode(text + at, &length);
   *end = at + length;
   return split_class_of(&split->classes, code);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -68,11 +69,7 @@ TEST(test_known_patterns)
 
 static size_t spell(uint32_t code, char *out)
 {
-  size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  for (size_t b = bytes - 1; b > 0; b--, code >>= 6)
-    out[b] = (char)(0x80 | (code & 0x3F));
-  out[0] = (char)(bytes == 1 ? code : (0xF00 >> bytes & 0xFF) | code);
-  return bytes;
+  return (size_t)utf8proc_encode_char((int32_t)code, (unsigned char *)out);
 }
 
 static bool is_surrogate(uint32_t code)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -153,13 +154,12 @@ static size_t random_text(struct rng_key key, uint64_t number, char *out, size_t
     uint32_t draw[4];
     rng_block(key, number, i, draw);
     const uint32_t *span = spans[draw[0] % 8];
-    uint32_t code = span[0] + draw[1] % (span[1] - span[0]);
-    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    unsigned char spelled[4];
+    const size_t bytes =
+        (size_t)utf8proc_encode_char((int32_t)(span[0] + draw[1] % (span[1] - span[0])), spelled);
     if (n + bytes > most || draw[2] % 64 == 0)
       return n;
-    for (size_t b = bytes - 1; b > 0; b--, code >>= 6)
-      out[n + b] = (char)(0x80 | (code & 0x3F));
-    out[n] = (char)(bytes == 1 ? code : (0xF00 >> bytes & 0xFF) | code);
+    memcpy(out + n, spelled, bytes);
     n += bytes;
   }
 }
