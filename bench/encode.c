@@ -12,19 +12,13 @@
 #include "io/text/file.h"
 #include "io/tokenizer/tokenizer.h"
 
-struct tokens {
-  int32_t *id;
-  int64_t n, room;
-};
-
 static enum status encode_all(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                              bool print, struct tokens *tokens)
+                              bool print, struct tokenizer_tokens *tokens)
 {
   for (size_t at = 0; at < bytes;) {
     size_t length = strnlen(text + at, bytes - at);
     tokens->n = 0;
-    enum status status =
-        tokenizer_encode(tokenizer, text + at, length, &tokens->id, &tokens->n, &tokens->room);
+    enum status status = tokenizer_encode(tokenizer, text + at, length, false, tokens);
     if (status)
       return status;
     for (int64_t i = 0; i < tokens->n && print; i++)
@@ -45,7 +39,7 @@ static double processor_s(void)
 }
 
 static enum status measure(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                           double seconds, struct tokens *tokens)
+                           double seconds, struct tokenizer_tokens *tokens)
 {
   double best = 0, end = processor_s() + seconds;
   do {
@@ -63,7 +57,7 @@ static enum status measure(struct tokenizer *tokenizer, const char *text, size_t
 int main(int argc, char **argv)
 {
   struct tokenizer *tokenizer = NULL;
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   char *text = NULL;
   size_t bytes = 0;
   if (argc < 3) {

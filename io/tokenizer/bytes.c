@@ -22,16 +22,15 @@ static void bytes_destroy(struct tokenizer *tokenizer)
 }
 
 static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+                                bool plain, struct tokenizer_tokens *out)
 {
   (void)tokenizer, (void)plain;
-  enum status status = tokenizer_reserve_tokens(tokens, *n, (int64_t)bytes, room);
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&out->id, &out->room, out->n + (int64_t)bytes, sizeof *out->id);
   if (status)
     return status;
-  int32_t *to = *tokens + *n;
   for (size_t i = 0; i < bytes; i++)
-    to[i] = (unsigned char)text[i];
-  *n += (int64_t)bytes;
+    out->id[out->n++] = (unsigned char)text[i];
   return STATUS_OK;
 }
 
@@ -39,7 +38,7 @@ static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t
                                 char **text, int64_t *bytes, int64_t *room)
 {
   (void)tokenizer;
-  enum status status = tokenizer_reserve_text(text, *bytes, n, room);
+  enum status status = mem_grow(MEM_DATA, (void **)text, room, *bytes + n, 1);
   if (status)
     return status;
   for (int64_t i = 0; i < n; i++)

@@ -13,17 +13,13 @@ struct tokenizer {
   uint64_t meaning;                   /* by ops->meaning, when it is loaded */
 };
 
-/* Arrays grow by at least a half, so that appending has constant amortised cost. */
-enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room);
-enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room);
-
 struct tokenizer_ops {
   const char *name;
   enum status (*create)(const char *folder, struct tokenizer **out);
   void (*destroy)(struct tokenizer *tokenizer);
   /* Text is valid UTF-8; plain: added tokens are text. */
   enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
-                        int32_t **tokens, int64_t *n, int64_t *room);
+                        struct tokenizer_tokens *out);
   enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
                         char **text, int64_t *bytes, int64_t *room); /* ids are in range */
   bool (*is_special)(const struct tokenizer *tokenizer,

@@ -165,26 +165,14 @@ enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder
   return tokenizer->ops->copy(tokenizer, folder);
 }
 
-static enum status encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
-                          int32_t **tokens, int64_t *n, int64_t *room)
+enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                             bool plain, struct tokenizer_tokens *out)
 {
   int64_t invalid = utf8_find_invalid(text, bytes);
   if (invalid >= 0)
     return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)",
                       (long long)invalid, (unsigned char)text[invalid]);
-  return tokenizer->ops->encode(tokenizer, text, bytes, plain, tokens, n, room);
-}
-
-enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                             int32_t **tokens, int64_t *n, int64_t *room)
-{
-  return encode(tokenizer, text, bytes, false, tokens, n, room);
-}
-
-enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                   int32_t **tokens, int64_t *n, int64_t *room)
-{
-  return encode(tokenizer, text, bytes, true, tokens, n, room);
+  return tokenizer->ops->encode(tokenizer, text, bytes, plain, out);
 }
 
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
@@ -196,14 +184,4 @@ enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *t
                         (long long)i, tokens[i], tokenizer->ops->name,
                         (long long)tokenizer->vocab - 1);
   return tokenizer->ops->decode(tokenizer, tokens, n, text, bytes, room);
-}
-
-enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room)
-{
-  return mem_grow(MEM_DATA, (void **)tokens, room, n + more, (int64_t)sizeof **tokens);
-}
-
-enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room)
-{
-  return mem_grow(MEM_DATA, (void **)text, room, bytes + more, 1);
 }

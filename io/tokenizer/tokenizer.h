@@ -60,17 +60,18 @@ struct tokenizer_text tokenizer_id_text(
 enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNKNOWN };
 enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
-/* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room
- * allocated), without beginning and end of text. Added tokens (<|im_start|>) that are written in
- * the text become those tokens, as in the reference library. */
+/* Starts zeroed. The caller frees `id` with mem_free. */
+struct tokenizer_tokens {
+  int32_t *id;
+  int64_t n, room;
+};
+/* Append the tokens of valid UTF-8 text to *out, without beginning and end of text. Added tokens
+ * (<|im_start|>) that are written in the text become those tokens, as in the reference library.
+ * `plain`: they are ordinary text. For untrusted text, which must not contain control tokens. */
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                             int32_t **tokens, int64_t *n, int64_t *room);
-/* The same, but added tokens are ordinary text. For untrusted text, which must not contain control
- * tokens. */
-enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                   int32_t **tokens, int64_t *n, int64_t *room);
-/* Append the bytes of the tokens to *text (same growing rule); beginning and end of text give
- * nothing, other added tokens their names. Bytes may be a part of a character. */
+                             bool plain, struct tokenizer_tokens *out);
+/* Append the bytes of the tokens to *text (*bytes used, *room allocated); beginning and end of text
+ * give nothing, other added tokens their names. Bytes may be a part of a character. */
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
                              char **text, int64_t *bytes, int64_t *room);
 

@@ -46,22 +46,16 @@ void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
 
 /* ---- encoding */
 
-/* Where tokens are appended. */
-struct output {
-  int32_t **tokens;
-  int64_t *n, *room;
-  bool plain;
-};
+static enum status reserve(struct tokenizer_tokens *out, size_t more)
+{
+  return mem_grow(MEM_DATA, (void **)&out->id, &out->room, out->n + (int64_t)more, sizeof *out->id);
+}
 
 static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                               const struct output *out)
+                               struct tokenizer_tokens *out)
 {
-  if ((int64_t)bytes > *out->room - *out->n) {
-    enum status status = tokenizer_reserve_tokens(out->tokens, *out->n, (int64_t)bytes, out->room);
-    if (status)
-      return status;
-  }
-  return bpe_encode_word(t->bpe, text, bytes, *out->tokens, out->n);
+  const enum status status = reserve(out, bytes);
+  return status ? status : bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
 }
 
 static enum status rewrite(struct tokenizer_step *step, const char *text, size_t bytes)
@@ -82,7 +76,7 @@ static enum status rewrite(struct tokenizer_step *step, const char *text, size_t
 
 /* The steps from `first` on. A pattern looks at its piece only, never at the text around it. */
 static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char *text, size_t bytes,
-                                 const struct output *out)
+                                 struct tokenizer_tokens *out)
 {
   struct tokenizer_step *step = &t->step[first];
   enum status status = STATUS_OK;
@@ -100,50 +94,48 @@ static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char 
   return status;
 }
 
-static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                                const struct output *out)
+static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes, bool plain,
+                                struct tokenizer_tokens *out)
 {
+  (void)plain;
   return encode_pieces(t, 0, text, bytes, out);
 }
 
-/* Between added tokens of the first kind. */
-static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                                     const struct output *out);
-
-typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                               const struct output *out);
+typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes, bool plain,
+                               struct tokenizer_tokens *out);
 
 /* Passes the text around the tokens of `added` to `encode`. */
 static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added,
-                                 encoder encode, const char *text, size_t bytes,
-                                 const struct output *out)
+                                 encoder encode, const char *text, size_t bytes, bool plain,
+                                 struct tokenizer_tokens *out)
 {
   struct added_match match;
   enum status status = STATUS_OK;
   size_t taken = 0;
   for (size_t from = 0;
-       !status && !out->plain && added_tokens_find(added, text, bytes, from, taken, &match);
+       !status && !plain && added_tokens_find(added, text, bytes, from, taken, &match);
        from = match.after) {
     if (match.begin > taken)
-      status = encode(t, text + taken, match.begin - taken, out);
+      status = encode(t, text + taken, match.begin - taken, plain, out);
     if (!status)
-      status = tokenizer_reserve_tokens(out->tokens, *out->n, 1, out->room);
+      status = reserve(out, 1);
     if (!status)
-      (*out->tokens)[(*out->n)++] = match.id;
+      out->id[out->n++] = match.id;
     taken = match.end;
   }
-  return !status && taken < bytes ? encode(t, text + taken, bytes - taken, out) : status;
+  return !status && taken < bytes ? encode(t, text + taken, bytes - taken, plain, out) : status;
 }
 
+/* Between added tokens of the first kind. */
 static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                                     const struct output *out)
+                                     bool plain, struct tokenizer_tokens *out)
 {
   enum status status = t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  return status ? status : encode_around(t, &t->added_late, encode_words, text, bytes, out);
+  return status ? status : encode_around(t, &t->added_late, encode_words, text, bytes, plain, out);
 }
 
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                 bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+                                 bool plain, struct tokenizer_tokens *out)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   if (bytes > TEXT_MOST)
@@ -151,8 +143,7 @@ enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, 
         STATUS_INPUT,
         "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d",
         bytes, TEXT_MOST);
-  return encode_around(t, &t->added, encode_normalized, text, bytes,
-                       &(struct output){tokens, n, room, plain});
+  return encode_around(t, &t->added, encode_normalized, text, bytes, plain, out);
 }
 
 /* ---- decoding */
@@ -172,7 +163,7 @@ enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_
       continue;
     size_t length = 0;
     const char *piece = bpe_token(t->bpe, tokens[i], &length);
-    enum status status = tokenizer_reserve_text(text, *bytes, (int64_t)length, room);
+    enum status status = mem_grow(MEM_DATA, (void **)text, room, *bytes + (int64_t)length, 1);
     if (status)
       return status;
     memcpy(*text + *bytes, piece, length);

@@ -49,7 +49,7 @@ enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *fo
 /* Parts of the ops table. */
 void tokenizer_bpe_destroy(struct tokenizer *tokenizer);
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                 bool plain, int32_t **tokens, int64_t *n, int64_t *room);
+                                 bool plain, struct tokenizer_tokens *out);
 enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
                                  int64_t n, char **text, int64_t *bytes, int64_t *room);
 bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token);

@@ -32,8 +32,7 @@ struct prepare_group {
   int64_t skipped; /* of `text`, counted so far */
   bool begun;      /* the current document has tokens */
   struct draft draft[SHARD_SPLITS];
-  int32_t *scratch; /* tokens of a document */
-  int64_t scratch_room;
+  struct tokenizer_tokens tokens; /* of a document */
 };
 
 bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number)
@@ -91,7 +90,7 @@ void prepare_group_close(struct prepare_group *group)
     mem_free(group->draft[s].tokens);
     mem_free(group->draft[s].first);
   }
-  mem_free(group->scratch);
+  mem_free(group->tokens.id);
   mem_free(group);
 }
 
@@ -319,12 +318,13 @@ static enum status begin_document(struct prepare_group *group, struct draft *dra
   return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
 }
 
-static enum status encode(struct prepare_group *group, int64_t *n)
+static enum status encode(struct prepare_group *group)
 {
   const struct prepare_job *job = group->job;
   const struct text_document *document = &group->document;
-  enum status status = (job->config->special_as_text ? tokenizer_encode_plain : tokenizer_encode)(
-      job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room);
+  group->tokens.n = 0;
+  const enum status status = tokenizer_encode(job->tokenizer, document->text, document->bytes,
+                                              job->config->special_as_text, &group->tokens);
   return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path,
                                 (long long)document->number)
                 : STATUS_OK;
@@ -337,14 +337,13 @@ static enum status take_document(struct prepare_group *group)
                                ? SPLIT_VAL
                                : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
-  int64_t n = 0;
   if (document->begins)
     group->begun = false;
-  enum status status = encode(group, &n);
+  enum status status = encode(group);
   if (!status && !group->begun)
     status = begin_document(group, draft);
   if (!status)
-    status = append_tokens(draft, group->token_bytes, group->scratch, n);
+    status = append_tokens(draft, group->token_bytes, group->tokens.id, group->tokens.n);
   group->begun = true;
   if (!status && document->ends) {
     const int32_t end = tokenizer_end_of_text(group->job->tokenizer);

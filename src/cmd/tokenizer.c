@@ -126,22 +126,19 @@ static enum status read_input(const struct arguments *arguments, const char **na
 struct encoder {
   struct tokenizer *tokenizer;
   bool plain;
-  int32_t *tokens;
-  int64_t room;
+  struct tokenizer_tokens tokens;
 };
 
 static enum status encode_document(struct encoder *encoder, const char *text, size_t bytes)
 {
-  int64_t n = 0;
+  struct tokenizer_tokens *tokens = &encoder->tokens;
+  tokens->n = 0;
   const enum status status =
-      encoder->plain
-          ? tokenizer_encode_plain(encoder->tokenizer, text, bytes, &encoder->tokens, &n,
-                                   &encoder->room)
-          : tokenizer_encode(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room);
+      tokenizer_encode(encoder->tokenizer, text, bytes, encoder->plain, tokens);
   if (status)
     return status;
-  for (int64_t i = 0; i < n; i++)
-    printf(i ? " %" PRId32 : "%" PRId32, encoder->tokens[i]);
+  for (int64_t i = 0; i < tokens->n; i++)
+    printf(i ? " %" PRId32 : "%" PRId32, tokens->id[i]);
   putchar('\n');
   return STATUS_OK;
 }
@@ -191,7 +188,7 @@ static enum status encode(const struct arguments *arguments)
     status = encode_documents(&encoder, arguments->word[2]);
   else
     status = encode_input(arguments, &encoder);
-  mem_free(encoder.tokens);
+  mem_free(encoder.tokens.id);
   tokenizer_destroy(encoder.tokenizer);
   return status;
 }

@@ -41,8 +41,7 @@ struct generation {
   int32_t *token;  /* the context [capacity] */
   int64_t n, past; /* in the context; of them, in the cache */
 
-  int32_t *line; /* the tokens of a turn */
-  int64_t line_n, line_room;
+  struct tokenizer_tokens line; /* rank 0's next tokens */
 
   int64_t read; /* tokens of prompts */
   struct speed prompt, answer;
@@ -244,13 +243,13 @@ static enum status encode(struct generation *g, const char *text, size_t n)
 {
   const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
   const enum status status =
-      mem_grow(MEM_DATA, (void **)&g->line, &g->line_room, 1, sizeof *g->line);
+      mem_grow(MEM_DATA, (void **)&g->line.id, &g->line.room, 1, sizeof *g->line.id);
   if (status)
     return status;
-  g->line_n = 0;
+  g->line.n = 0;
   if (g->n == 0 && (begin >= 0 || n == 0))
-    g->line[g->line_n++] = begin >= 0 ? begin : tokenizer_end_of_text(g->tokenizer);
-  return tokenizer_encode(g->tokenizer, text, n, &g->line, &g->line_n, &g->line_room);
+    g->line.id[g->line.n++] = begin >= 0 ? begin : tokenizer_end_of_text(g->tokenizer);
+  return tokenizer_encode(g->tokenizer, text, n, false, &g->line);
 }
 
 /* Rank 0: a line, to be added to the context. A line that cannot be encoded is reported, and the
@@ -301,14 +300,14 @@ static enum status read_turn(struct generation *g, enum turn *turn)
 static enum status share_line(struct generation *g)
 {
   struct comm *comm = g->job->comm;
-  enum status status = comm_broadcast(comm, &g->line_n, sizeof g->line_n, 0);
+  enum status status = comm_broadcast(comm, &g->line.n, sizeof g->line.n, 0);
   if (!status && !is_root(g))
-    status = mem_resize(MEM_DATA, (size_t)g->line_n * sizeof *g->line, (void **)&g->line);
+    status = mem_resize(MEM_DATA, (size_t)g->line.n * sizeof *g->line.id, (void **)&g->line.id);
   status = comm_agree(comm, status);
   if (!status)
-    status = comm_broadcast(comm, g->line, g->line_n * (int64_t)sizeof *g->line, 0);
+    status = comm_broadcast(comm, g->line.id, g->line.n * (int64_t)sizeof *g->line.id, 0);
   if (!status)
-    g->read += append(g, g->line, g->line_n);
+    g->read += append(g, g->line.id, g->line.n);
   return status;
 }
 
@@ -373,7 +372,7 @@ static enum status run(struct generation *g)
   enum status status = STATUS_OK;
   if (options->ids || options->prompt_bytes > 0 || !options->interactive) {
     status = options->ids ? begin_with_ids(g) : begin_with_prompt(g);
-    const int64_t given = options->ids ? options->n_ids : g->line_n;
+    const int64_t given = options->ids ? options->n_ids : g->line.n;
     if (!status && given > g->capacity)
       log_info("the prompt has %lld tokens, but the context has room for %lld: the last %lld "
                "tokens are used",
@@ -436,7 +435,7 @@ enum status generate_run(struct job *job, const struct generate_options *options
   mem_free(g.page);
   mem_free(g.scratch);
   mem_free(g.text);
-  mem_free(g.line);
+  mem_free(g.line.id);
   mem_free(g.token);
   return status;
 }

@@ -10,22 +10,23 @@
 
 static void check_round_trip(struct tokenizer *tokenizer, struct fuzz_piece text)
 {
-  int32_t *tokens = NULL;
-  int64_t n = 0, room = 0, bytes = 0, text_room = 0;
+  struct tokenizer_tokens tokens = {0};
+  int64_t bytes = 0, text_room = 0;
   char *back = NULL;
   if (utf8_find_invalid(text.text, text.bytes) >= 0)
     return;
-  if (fuzz_accepted(tokenizer_encode(tokenizer, text.text, text.bytes, &tokens, &n, &room))) {
-    for (int64_t i = 0; i < n; i++)
-      fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer),
+  if (fuzz_accepted(tokenizer_encode(tokenizer, text.text, text.bytes, false, &tokens))) {
+    for (int64_t i = 0; i < tokens.n; i++)
+      fuzz_expect(tokens.id[i] >= 0 && tokens.id[i] < tokenizer_vocab(tokenizer),
                   "a token that the vocabulary does not have");
-    fuzz_expect(fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back, &bytes, &text_room)),
-                "own tokens cannot be decoded");
+    fuzz_expect(
+        fuzz_accepted(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back, &bytes, &text_room)),
+        "own tokens cannot be decoded");
     fuzz_expect((size_t)bytes == text.bytes &&
                     (bytes == 0 || memcmp(back, text.text, text.bytes) == 0),
                 "a text comes back changed");
   }
-  mem_free(tokens);
+  mem_free(tokens.id);
   mem_free(back);
 }
 

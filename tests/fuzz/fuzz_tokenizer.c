@@ -22,22 +22,20 @@ static bool same(const struct bytes *a, const char *text, size_t bytes)
 static bool pass(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
                  struct bytes *back)
 {
-  int32_t *tokens = NULL;
-  int64_t n = 0, room = 0;
+  struct tokenizer_tokens tokens = {0};
   back->n = 0;
-  const bool encoded = fuzz_accepted((plain ? tokenizer_encode_plain : tokenizer_encode)(
-      tokenizer, text, bytes, &tokens, &n, &room));
-  for (int64_t i = 0; encoded && i < n; i++)
-    fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer),
+  const bool encoded = fuzz_accepted(tokenizer_encode(tokenizer, text, bytes, plain, &tokens));
+  for (int64_t i = 0; encoded && i < tokens.n; i++)
+    fuzz_expect(tokens.id[i] >= 0 && tokens.id[i] < tokenizer_vocab(tokenizer),
                 "a token that the vocabulary does not have");
-  for (int64_t i = 0; encoded && plain && i < n; i++)
-    fuzz_expect(!tokenizer_is_special(tokenizer, tokens[i]),
+  for (int64_t i = 0; encoded && plain && i < tokens.n; i++)
+    fuzz_expect(!tokenizer_is_special(tokenizer, tokens.id[i]),
                 "a stranger's text gives a special token");
   if (encoded)
-    fuzz_expect(
-        fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back->data, &back->n, &back->room)),
-        "own tokens cannot be decoded");
-  mem_free(tokens);
+    fuzz_expect(fuzz_accepted(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back->data,
+                                               &back->n, &back->room)),
+                "own tokens cannot be decoded");
+  mem_free(tokens.id);
   return encoded;
 }
 

@@ -24,11 +24,6 @@ struct text {
   char *data;
   int64_t n, room;
 };
-struct tokens {
-  int32_t *id;
-  int64_t n, room;
-};
-
 /* ---- the fixtures */
 
 static char *data_path(const char *name, const char *file)
@@ -59,7 +54,7 @@ static struct tokenizer *open_data(const char *name)
 }
 
 static void check_ids(const char *name, int64_t document, const char *line,
-                      const struct tokens *tokens)
+                      const struct tokenizer_tokens *tokens)
 {
   char *at = (char *)line;
   for (int64_t i = 0; i < tokens->n; i++) {
@@ -79,15 +74,14 @@ static void check_corpus(const char *name, const struct text *decoded)
   struct tokenizer *tokenizer = open_data(name);
   struct text corpus = read_data("corpus.bin", ""), expected = read_data(name, "expected.txt"),
               document = {0}, back = {0};
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   const char *line = expected.data, *want = decoded ? decoded->data : NULL;
   int64_t documents = 0;
   for (const char *at = corpus.data, *end = corpus.data + corpus.n; at < end;
        at += strlen(at) + 1, documents++) {
     document.n = tokens.n = back.n = 0;
     must(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
-    must(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n,
-                          &tokens.room));
+    must(tokenizer_encode(tokenizer, document.data, (size_t)document.n, false, &tokens));
     check_ids(name, documents, line, &tokens);
     line = strchr(line, '\n') + 1;
 
@@ -172,10 +166,9 @@ TEST(test_plain)
   static const char text[] = "a<|endoftext|>b<|eot_id|>c<|im_end|><tool_call>";
   for (int i = 0; i < 3; i++) {
     struct tokenizer *tokenizer = open_data(names[i]);
-    struct tokens tokens = {0};
+    struct tokenizer_tokens tokens = {0};
     struct text back = {0};
-    must(tokenizer_encode_plain(tokenizer, text, sizeof text - 1, &tokens.id, &tokens.n,
-                                &tokens.room));
+    must(tokenizer_encode(tokenizer, text, sizeof text - 1, true, &tokens));
     must(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back.data, &back.n, &back.room));
     assert_int_equal(back.n, sizeof text - 1);
     assert_memory_equal(back.data, text, sizeof text - 1);
@@ -234,10 +227,10 @@ static const char ends[] = "{\"eos_token\": \"<e>\"}";
 static void check_tokens(const char *text, const char *expected)
 {
   struct tokenizer *tokenizer = NULL;
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   char found[512] = "";
   must(tokenizer_create("json", folder, &tokenizer));
-  must(tokenizer_encode(tokenizer, text, strlen(text), &tokens.id, &tokens.n, &tokens.room));
+  must(tokenizer_encode(tokenizer, text, strlen(text), false, &tokens));
   for (int64_t i = 0; i < tokens.n; i++) {
     struct text piece = {0};
     must(tokenizer_decode(tokenizer, &tokens.id[i], 1, &piece.data, &piece.n, &piece.room));
@@ -344,10 +337,10 @@ TEST(test_special_merge)
   put_small("\"content\": \"<e>\"", "\"content\": \"bc\"", "{\"eos_token\": \"bc\"}");
   check_tokens("abcd", "a||d");
   struct tokenizer *tokenizer = NULL;
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   must(tokenizer_create("json", folder, &tokenizer));
   assert_int_equal(tokenizer_end_of_text(tokenizer), 256);
-  must(tokenizer_encode_plain(tokenizer, "abcd", 4, &tokens.id, &tokens.n, &tokens.room));
+  must(tokenizer_encode(tokenizer, "abcd", 4, true, &tokens));
   assert_int_equal(tokens.n, 2); /* abc, d */
   assert_int_equal(tokens.id[0], 258);
   assert_int_equal(tokens.id[1], 'd');
@@ -488,13 +481,12 @@ TEST(test_no_allocation)
 {
   struct text corpus = read_data("corpus.bin", ""), document = {0};
   struct tokenizer *tokenizer = open_data("qwen2");
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   int64_t calls = 0;
   must(utf8_replace(corpus.data, (size_t)corpus.n, &document.data, &document.n, &document.room));
   for (int i = 0; i < 5; i++) {
     tokens.n = 0;
-    must(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n,
-                          &tokens.room));
+    must(tokenizer_encode(tokenizer, document.data, (size_t)document.n, false, &tokens));
     if (i > 0)
       assert_int_equal(mem_calls(), calls);
     calls = mem_calls();
@@ -571,7 +563,7 @@ TEST(test_meaning_of_gpt2)
 TEST(test_meaning_of_bytes)
 {
   struct tokenizer *tokenizer = NULL;
-  struct tokens tokens = {0};
+  struct tokenizer_tokens tokens = {0};
   char text[256];
   size_t n = 0;
   for (int c = 0; c < 128; c++)
@@ -581,7 +573,7 @@ TEST(test_meaning_of_bytes)
   const struct tokenizer_id id = identify("json"), bytes = identify("bytes");
   assert_int_equal(tokenizer_compare(&id, &bytes), TOKENIZER_SAME);
   must(tokenizer_create("json", folder, &tokenizer));
-  must(tokenizer_encode(tokenizer, text, n, &tokens.id, &tokens.n, &tokens.room));
+  must(tokenizer_encode(tokenizer, text, n, false, &tokens));
   assert_int_equal(tokens.n, n);
   for (size_t i = 0; i < n; i++)
     assert_int_equal(tokens.id[i], (unsigned char)text[i]);

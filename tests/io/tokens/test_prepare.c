@@ -74,8 +74,8 @@ static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepar
                                 struct stream to[2])
 {
   struct rng_key key = rng_key_make(config->seed, "split");
-  int32_t *tokens = NULL;
-  int64_t room = 0, text_bytes = 0;
+  struct tokenizer_tokens tokens = {0};
+  int64_t text_bytes = 0;
   for (uint64_t f = 0; f < FILES; f++) {
     char path[1024];
     struct text *text = NULL;
@@ -87,15 +87,15 @@ static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepar
       must(text_next(text, &document, &found));
       if (!found)
         break;
-      int64_t n = 0;
-      must(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
+      tokens.n = 0;
+      must(tokenizer_encode(tokenizer, document.text, document.bytes, false, &tokens));
       bool val = rng_uniform(key, f, (uint64_t)document.document) < config->val;
       if (!begun[val]) {
         if (tokenizer_begin_of_text(tokenizer) >= 0)
           append(&to[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
         to[val].documents++;
       }
-      append(&to[val], tokens, n);
+      append(&to[val], tokens.id, tokens.n);
       begun[val] = true;
       for (int s = 0; s < 2 && document.ends;
            s++) { /* a plain text ends once on each side, an object at once */
@@ -107,7 +107,7 @@ static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepar
     }
     text_close(text);
   }
-  mem_free(tokens);
+  mem_free(tokens.id);
   return text_bytes;
 }
 
@@ -359,28 +359,26 @@ TEST(test_special)
   for (int as_text = 0; as_text < 2; as_text++) {
     struct prepare_config config = config_for(NULL);
     struct tokenizer *tokenizer = NULL;
-    int32_t *tokens = NULL;
-    int64_t n = 0, room = 0;
+    struct tokenizer_tokens tokens = {0};
     config.tokenizer = "json";
     config.tokenizer_dir = qwen2;
     config.val = 0;
     config.special_as_text = as_text;
     struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
     must(tokenizer_create("json", out, &tokenizer));
-    must((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1,
-                                                               &tokens, &n, &room));
-    assert_true(as_text ? n > 5 : n == 3);
-    assert_int_equal(result.train_tokens, n + 1);
-    must(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
-    tokens[n] = tokenizer_end_of_text(tokenizer);
+    must(tokenizer_encode(tokenizer, text, sizeof text - 1, as_text, &tokens));
+    assert_true(as_text ? tokens.n > 5 : tokens.n == 3);
+    assert_int_equal(result.train_tokens, tokens.n + 1);
+    must(mem_resize(MEM_DATA, (size_t)(tokens.n + 1) * sizeof *tokens.id, (void **)&tokens.id));
+    tokens.id[tokens.n] = tokenizer_end_of_text(tokenizer);
     if (root)
-      check_only_shard(tokens, n + 1);
+      check_only_shard(tokens.id, tokens.n + 1);
     everybody_waits();
     config.special_as_text = !as_text;
     config.input = &(char *){in};
     put_in("x.txt", text, sizeof text - 1);
     assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "(recorded: special ");
-    mem_free(tokens);
+    mem_free(tokens.id);
     tokenizer_destroy(tokenizer);
     remove_on_root(out);
   }
