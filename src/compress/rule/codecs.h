@@ -6,6 +6,13 @@
 #ifndef SLUICE_COMPRESS_RULE_CODECS_H
 #define SLUICE_COMPRESS_RULE_CODECS_H
 
+/* Before a function of a rule, which C and CUDA C++ compile. */
+#if defined __CUDACC__
+#define CODEC_FN static __host__ __device__ __forceinline__
+#else
+#define CODEC_FN __attribute__((always_inline)) static inline
+#endif
+
 /* Plain vectors in another number format (src/compress/plain.c). */
 #define CODEC_PLAIN(ROW)                                                                           \
   ROW(none, PLAIN, "fp32, as they are", "IEEE 754-2019, binary32")                                 \

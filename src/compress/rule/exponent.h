@@ -25,11 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#if defined __CUDACC__
-#define EXPONENT_FN static __host__ __device__ __forceinline__
-#else
-#define EXPONENT_FN __attribute__((always_inline)) static inline
-#endif
+#include "compress/rule/codecs.h"
 
 #define EXPONENT_USUAL_BITS 3.2 /* of an exponent, for normally distributed elements */
 
@@ -62,56 +58,56 @@ struct exponent_stats {
   uint32_t far[8];       /* far[w]: elements with exponents that are 2^w - 1 or more below it */
 };
 
-EXPONENT_FN int exponent_width(uint32_t form)
+CODEC_FN int exponent_width(uint32_t form)
 {
   return (int)(form & 0xff);
 }
-EXPONENT_FN uint32_t exponent_largest(uint32_t form)
+CODEC_FN uint32_t exponent_largest(uint32_t form)
 {
   return form >> 8 & 0xff;
 }
-EXPONENT_FN uint32_t exponent_escapes(uint32_t form)
+CODEC_FN uint32_t exponent_escapes(uint32_t form)
 {
   return form >> 16;
 }
 
-EXPONENT_FN int64_t exponent_round(int64_t bytes)
+CODEC_FN int64_t exponent_round(int64_t bytes)
 {
   return (bytes + EXPONENT_ALIGN - 1) / EXPONENT_ALIGN * EXPONENT_ALIGN;
 }
 
-EXPONENT_FN int64_t exponent_blocks(int64_t n)
+CODEC_FN int64_t exponent_blocks(int64_t n)
 {
   return (n + EXPONENT_BLOCK - 1) / EXPONENT_BLOCK;
 }
 
 /* Elements of a block of a vector. */
-EXPONENT_FN int64_t exponent_length(int64_t n, int64_t block)
+CODEC_FN int64_t exponent_length(int64_t n, int64_t block)
 {
   const int64_t rest = n - block * EXPONENT_BLOCK;
   return rest < EXPONENT_BLOCK ? rest : EXPONENT_BLOCK;
 }
 
 /* Header and table. */
-EXPONENT_FN int64_t exponent_table_bytes(int64_t n)
+CODEC_FN int64_t exponent_table_bytes(int64_t n)
 {
   return exponent_round((int64_t)sizeof(struct exponent_header) +
                         exponent_blocks(n) * (int64_t)sizeof(struct exponent_entry));
 }
 
 /* Capacity: all blocks are raw. */
-EXPONENT_FN int64_t exponent_bytes(int64_t n)
+CODEC_FN int64_t exponent_bytes(int64_t n)
 {
   return exponent_table_bytes(n) + exponent_round(4 * n);
 }
 
-EXPONENT_FN int64_t exponent_low_at(int width)
+CODEC_FN int64_t exponent_low_at(int width)
 {
   return width * EXPONENT_LANES * 4;
 }
 
 /* Bytes of the data before the padding. */
-EXPONENT_FN int64_t exponent_used(uint32_t form, int64_t m)
+CODEC_FN int64_t exponent_used(uint32_t form, int64_t m)
 {
   const int width = exponent_width(form);
   return width == EXPONENT_ZEROS ? 0
@@ -119,13 +115,13 @@ EXPONENT_FN int64_t exponent_used(uint32_t form, int64_t m)
                                  : exponent_low_at(width) + 3 * m + exponent_escapes(form);
 }
 
-EXPONENT_FN int64_t exponent_data_bytes(uint32_t form, int64_t m)
+CODEC_FN int64_t exponent_data_bytes(uint32_t form, int64_t m)
 {
   return exponent_round(exponent_used(form, m));
 }
 
 /* The width that takes the fewest bytes, the smallest of several. */
-EXPONENT_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
+CODEC_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
 {
   int best = EXPONENT_WHOLE;
   uint32_t least = EXPONENT_WHOLE * EXPONENT_LANES * 4, escapes = 0;
@@ -148,21 +144,21 @@ EXPONENT_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
 }
 
 /* Whether an entry describes data of m elements within `bytes` bytes. */
-EXPONENT_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int64_t first,
-                                   int64_t bytes)
+CODEC_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int64_t first,
+                                int64_t bytes)
 {
   const int64_t at = (int64_t)entry.at * EXPONENT_ALIGN;
   return exponent_width(entry.form) <= EXPONENT_ZEROS && exponent_escapes(entry.form) <= m &&
          at >= first && at <= bytes && exponent_data_bytes(entry.form, m) <= bytes - at;
 }
 
-EXPONENT_FN bool exponent_header_is_valid(const struct exponent_header *header, int64_t n)
+CODEC_FN bool exponent_header_is_valid(const struct exponent_header *header, int64_t n)
 {
   return header->magic == EXPONENT_MAGIC && header->n == n &&
          header->bytes >= exponent_table_bytes(n) && header->bytes <= exponent_bytes(n);
 }
 
-EXPONENT_FN uint32_t exponent_join(uint32_t exponent, uint32_t high, uint32_t low)
+CODEC_FN uint32_t exponent_join(uint32_t exponent, uint32_t high, uint32_t low)
 {
   return (high & 0x80) << 24 | (exponent & 0xff) << 23 | (high & 0x7f) << 16 | low;
 }

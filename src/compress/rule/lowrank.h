@@ -29,11 +29,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined __CUDACC__
-#define LOWRANK_FN static __host__ __device__ __forceinline__
-#else
-#define LOWRANK_FN __attribute__((always_inline)) static inline
-#endif
+#include "compress/rule/codecs.h"
 
 enum {
   LOWRANK_LANES = 32, /* a block is a multiple */
@@ -55,43 +51,43 @@ struct factors {
   int64_t stride;
 };
 
-LOWRANK_FN bool lowrank_is_valid(const struct lowrank *op)
+CODEC_FN bool lowrank_is_valid(const struct lowrank *op)
 {
   return op->block >= LOWRANK_LANES && op->block <= LOWRANK_MOST_BLOCK &&
          op->block % LOWRANK_LANES == 0 && op->rank >= 1 && op->rank <= LOWRANK_MOST_RANK &&
          op->rounds >= 1;
 }
 
-LOWRANK_FN int64_t lowrank_rows(const struct lowrank *op, int64_t n)
+CODEC_FN int64_t lowrank_rows(const struct lowrank *op, int64_t n)
 {
   return n / op->block + (n % op->block != 0);
 }
 
 /* Rows of a band of `rows` rows. The last band may have fewer. */
-LOWRANK_FN int64_t lowrank_band(int64_t rows)
+CODEC_FN int64_t lowrank_band(int64_t rows)
 {
   const int64_t band = (rows + LOWRANK_MOST_BANDS - 1) / LOWRANK_MOST_BANDS;
   return band > LOWRANK_LEAST_BAND ? band : LOWRANK_LEAST_BAND;
 }
 
-LOWRANK_FN int64_t lowrank_bands(int64_t rows)
+CODEC_FN int64_t lowrank_bands(int64_t rows)
 {
   return (rows + lowrank_band(rows) - 1) / lowrank_band(rows);
 }
 
 /* Floats of scratch memory of factorise(): C^T M of each band of each message. */
-LOWRANK_FN int64_t lowrank_work(const struct lowrank *op, int64_t n, int parts)
+CODEC_FN int64_t lowrank_work(const struct lowrank *op, int64_t n, int parts)
 {
   return parts * lowrank_bands(lowrank_rows(op, n)) * op->rank * op->block;
 }
 
 /* A number in [-1, 1) from random bits. */
-LOWRANK_FN float lowrank_uniform(uint32_t bits)
+CODEC_FN float lowrank_uniform(uint32_t bits)
 {
   return (float)((int32_t)bits >> 8) * 0x1p-23f;
 }
 
-LOWRANK_FN uint32_t lowrank_magnitude(float x)
+CODEC_FN uint32_t lowrank_magnitude(float x)
 {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -100,7 +96,7 @@ LOWRANK_FN uint32_t lowrank_magnitude(float x)
 
 /* A power of two that brings numbers of at most the magnitude `top` to at most 4. The largest one
  * is at least 2^-22 then, so no square is lost. */
-LOWRANK_FN float lowrank_scale(uint32_t top)
+CODEC_FN float lowrank_scale(uint32_t top)
 {
   const uint32_t exponent = top >> 23, bits = (exponent < 253 ? 254 - exponent : 1) << 23;
   float scale;
@@ -109,7 +105,7 @@ LOWRANK_FN float lowrank_scale(uint32_t top)
 }
 
 /* Whether a row of V depends on earlier ones: its squares before and after the second time. */
-LOWRANK_FN bool lowrank_depends(float before, float after)
+CODEC_FN bool lowrank_depends(float before, float after)
 {
   return after < 0.25f * before || after == 0;
 }

@@ -7,7 +7,7 @@
 
 enum { natural_codes = 256, natural_scales = 1, natural_needs = QUANT_RANDOM, natural_block = 256 };
 
-QUANT_FN struct quant_scale natural_scale(struct quant_stats s, const struct quantise *op)
+CODEC_FN struct quant_scale natural_scale(struct quant_stats s, const struct quantise *op)
 {
   (void)op;
   const float power = quant_float(quant_bits(s.max) & 0x7f800000); /* 0 if it is subnormal */
@@ -15,19 +15,19 @@ QUANT_FN struct quant_scale natural_scale(struct quant_stats s, const struct qua
   return scale;
 }
 
-QUANT_FN uint32_t natural_exponent(struct quant_scale scale)
+CODEC_FN uint32_t natural_exponent(struct quant_scale scale)
 {
   return quant_bits(scale.at[0]) >> 23 & 0xff;
 }
 
 /* Exponent field below that of code 1. Code 127 is twice the scale. */
-QUANT_FN uint32_t natural_base(struct quant_scale scale)
+CODEC_FN uint32_t natural_base(struct quant_scale scale)
 {
   const uint32_t exponent = natural_exponent(scale);
   return exponent > 126 ? exponent - 126 : 0;
 }
 
-QUANT_FN uint32_t natural_code(float x, struct quant_scale scale, const struct quantise *op,
+CODEC_FN uint32_t natural_code(float x, struct quant_scale scale, const struct quantise *op,
                                uint32_t bits)
 {
   (void)op;
@@ -37,7 +37,7 @@ QUANT_FN uint32_t natural_code(float x, struct quant_scale scale, const struct q
   return (power > base ? power - base : 0) | (word >> 24 & 0x80);
 }
 
-QUANT_FN float natural_value(uint32_t code, struct quant_scale scale)
+CODEC_FN float natural_value(uint32_t code, struct quant_scale scale)
 {
   const uint32_t steps = code & 0x7f, least = 127 + natural_base(scale) - natural_exponent(scale);
   const uint32_t power = steps ? (steps + least) << 23 : 0;

@@ -11,12 +11,12 @@ enum {
   qsgd_block = 256
 };
 
-QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quantise *op)
+CODEC_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quantise *op)
 {
   return quant_steps(sqrtf(s.squares), (float)op->levels);
 }
 
-QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quantise *op,
+CODEC_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quantise *op,
                             uint32_t bits)
 {
   /* Adding 768 = 1.5 * 2^23 * 2^-14 rounds x to a multiple of 2^-14 levels, if it is less than 256
@@ -27,7 +27,7 @@ QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quan
   return (uint32_t)(level > most ? most : level < -most ? -most : level) & 0xff;
 }
 
-QUANT_FN float qsgd_value(uint32_t code, struct quant_scale scale)
+CODEC_FN float qsgd_value(uint32_t code, struct quant_scale scale)
 {
   return quant_signed(code, 8) * scale.at[0];
 }

@@ -43,11 +43,9 @@
 #include "compress/rule/codecs.h"
 
 #if defined __CUDACC__
-#define QUANT_FN static __host__ __device__ __forceinline__
 #define QUANT_CONST static constexpr __host__ __device__ __forceinline__
 #else
-#define QUANT_FN __attribute__((always_inline)) static inline
-#define QUANT_CONST QUANT_FN
+#define QUANT_CONST CODEC_FN
 #endif
 
 #define QUANT_ENUM(name, kind, title, source) QUANT_##name,
@@ -109,32 +107,32 @@ struct quant_scale {
   float inverse; /* for NAME_code */
 };
 
-QUANT_FN uint32_t quant_bits(float x)
+CODEC_FN uint32_t quant_bits(float x)
 {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
-QUANT_FN float quant_float(uint32_t bits)
+CODEC_FN float quant_float(uint32_t bits)
 {
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
 
-QUANT_FN float quant_magnitude(float x)
+CODEC_FN float quant_magnitude(float x)
 {
   return quant_float(quant_bits(x) & 0x7fffffff);
 }
 
 /* A scale that is not negative, as a message holds it. */
-QUANT_FN uint16_t quant_half(float scale)
+CODEC_FN uint16_t quant_half(float scale)
 {
   return (uint16_t)(quant_bits(scale) >> 16);
 }
 
-QUANT_FN float quant_from_half(uint16_t half)
+CODEC_FN float quant_from_half(uint16_t half)
 {
   return quant_float((uint32_t)half << 16);
 }
@@ -142,13 +140,13 @@ QUANT_FN float quant_from_half(uint16_t half)
 /* The nearest number of bf16 to x >= 0, ties to even, for means, which must not grow. The least one
  * that is not less, for steps, so that no element needs a code too many. NaN may become 0, so
  * quant_settle() also checks the statistics. */
-QUANT_FN float quant_nearest_half(float x)
+CODEC_FN float quant_nearest_half(float x)
 {
   const uint32_t bits = quant_bits(x);
   return quant_float((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
 }
 
-QUANT_FN float quant_upper_half(float x)
+CODEC_FN float quant_upper_half(float x)
 {
   return quant_float((quant_bits(x) + 0xffff) & 0xffff0000);
 }
@@ -156,7 +154,7 @@ QUANT_FN float quant_upper_half(float x)
 /* The step is max / most, rounded up to bf16. So an element has at most `most` steps, except for a
  * rounding error of fp32, which NAME_code rounds away. A subnormal step becomes 0. If step * most
  * overflows, the step is infinite, and the block decodes to NaN. */
-QUANT_FN struct quant_scale quant_steps(float max, float most)
+CODEC_FN struct quant_scale quant_steps(float max, float most)
 {
   float step = quant_upper_half(max / most);
   if (step * most > FLT_MAX)
@@ -170,32 +168,32 @@ QUANT_FN struct quant_scale quant_steps(float max, float most)
 }
 
 /* The nearest integer, ties to even, in two's complement. |x| < 2^22. */
-QUANT_FN uint32_t quant_round(float x)
+CODEC_FN uint32_t quant_round(float x)
 {
   return quant_bits(x + 12582912.0f) - 0x4b400000; /* 1.5 * 2^23: units are the last bit */
 }
 
 /* The next state of a lane's random bits, and the word of a state. A step of a linear congruential
  * generator and one mixing of its halves (O'Neill 2014, "PCG") are cheaper than a hash. */
-QUANT_FN uint32_t quant_next(uint32_t state)
+CODEC_FN uint32_t quant_next(uint32_t state)
 {
   return state * 747796405u + 2891336453u;
 }
 
-QUANT_FN uint32_t quant_random(uint32_t state)
+CODEC_FN uint32_t quant_random(uint32_t state)
 {
   return state ^ state >> 16;
 }
 
 /* The integer that the low bits of `code` are. */
-QUANT_FN float quant_signed(uint32_t code, int bits)
+CODEC_FN float quant_signed(uint32_t code, int bits)
 {
   return (float)((int32_t)(code << (32 - bits)) >> (32 - bits));
 }
 
 /* 8-bit numbers with `mantissa` bits after the point, and subnormals. Exponents are `down` less
  * than those of fp32. |x| rounds to a number of the format, to nearest, ties to even. */
-QUANT_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
+CODEC_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
 {
   const int drop = 23 - mantissa;
   const uint32_t word = quant_bits(x), magnitude = word & 0x7fffffff;
@@ -207,7 +205,7 @@ QUANT_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
   return (magnitude >= (down + 1) << 23 ? normal : subnormal) | (word >> 24 & 0x80);
 }
 
-QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
+CODEC_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 {
   const float x = quant_float((code & 0x7f) << (23 - mantissa)) * quant_float((127 + down) << 23);
   return quant_float(quant_bits(x) | (code & 0x80) << 24);
@@ -283,7 +281,7 @@ QUANT_CONST int64_t quant_frame_of(enum quantiser rule, int64_t block)
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: scale = name##_scale(s, op); break;
 /* False: the block is not finite, and its elements count as zeros. */
-QUANT_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const struct quantise *op,
+CODEC_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const struct quantise *op,
                            struct quant_scale *out)
 {
   struct quant_scale scale = {{0, 0}, 0};
@@ -305,7 +303,7 @@ QUANT_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const stru
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: return name##_code(x, scale, op, bits);
-QUANT_FN uint32_t quant_code(enum quantiser rule, float x, struct quant_scale scale,
+CODEC_FN uint32_t quant_code(enum quantiser rule, float x, struct quant_scale scale,
                              const struct quantise *op, uint32_t bits)
 {
   switch (rule) {
@@ -317,7 +315,7 @@ QUANT_FN uint32_t quant_code(enum quantiser rule, float x, struct quant_scale sc
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: return name##_value(code, scale);
-QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scale scale)
+CODEC_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scale scale)
 {
   switch (rule) {
     CODEC_QUANTISERS(QUANT_CASE)
@@ -333,7 +331,7 @@ QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scal
 #define QUANT_ROTATION 0.17677669529663687f
 
 /* The argument is a power of two below 2^31. */
-QUANT_FN int quant_log2(int64_t power)
+CODEC_FN int quant_log2(int64_t power)
 {
 #if defined __CUDA_ARCH__
   return __ffs((int)power) - 1;
@@ -342,56 +340,56 @@ QUANT_FN int quant_log2(int64_t power)
 #endif
 }
 
-QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
+CODEC_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
 }
 
 /* Larger blocks would overflow the frames of devices. */
-QUANT_FN bool quant_is_valid(const struct quantise *op)
+CODEC_FN bool quant_is_valid(const struct quantise *op)
 {
   const int codes = (int)quant_codes_of(op->rule), needs = quant_needs_of(op->rule);
   return QUANT_IS_BLOCK(op->block, codes, needs);
 }
 
-QUANT_FN int64_t quant_frame(const struct quantise *op)
+CODEC_FN int64_t quant_frame(const struct quantise *op)
 {
   return quant_frame_of(op->rule, op->block);
 }
 
-QUANT_FN int64_t quant_frames(const struct quantise *op, int64_t n)
+CODEC_FN int64_t quant_frames(const struct quantise *op, int64_t n)
 {
   const int64_t frame = quant_frame(op);
   return (n + frame - 1) / frame;
 }
 
 /* Where the first scale of a block is among those of its message. */
-QUANT_FN int64_t quant_scale_at(const struct quantise *op, int64_t block)
+CODEC_FN int64_t quant_scale_at(const struct quantise *op, int64_t block)
 {
   return quant_needs_of(op->rule) & QUANT_GLOBAL ? 0 : block;
 }
 
 /* Scales of a message of n elements. */
-QUANT_FN int64_t quant_scale_count(const struct quantise *op, int64_t n)
+CODEC_FN int64_t quant_scale_count(const struct quantise *op, int64_t n)
 {
   const bool one = n > 0 && quant_needs_of(op->rule) & QUANT_GLOBAL;
   return (one ? 1 : quant_blocks(op, n)) * quant_scales_of(op->rule);
 }
 
 /* Bytes of scales of a message of n elements, where its codes begin. */
-QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
+CODEC_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
 {
   const int64_t bytes = quant_scale_count(op, n) * (int64_t)sizeof(uint16_t);
   return (bytes + QUANT_LINE - 1) / QUANT_LINE * QUANT_LINE;
 }
 
 /* Words of codes of a frame. */
-QUANT_FN int64_t quant_words(const struct quantise *op)
+CODEC_FN int64_t quant_words(const struct quantise *op)
 {
   return quant_frame(op) / quant_chunk_of(op->rule);
 }
 
-QUANT_FN int64_t quant_bytes(const struct quantise *op, int64_t n)
+CODEC_FN int64_t quant_bytes(const struct quantise *op, int64_t n)
 {
   return quant_scale_bytes(op, n) + quant_frames(op, n) * quant_words(op) * 4;
 }

@@ -21,12 +21,6 @@
 
 #include "compress/rule/codecs.h"
 
-#if defined __CUDACC__
-#define SELECT_FN static __host__ __device__ __forceinline__
-#else
-#define SELECT_FN __attribute__((always_inline)) static inline
-#endif
-
 #define SELECT_ENUM(name, ...) SELECT_##name,
 enum select_rule { CODEC_SPARSIFIERS(SELECT_ENUM) };
 #undef SELECT_ENUM
@@ -58,30 +52,30 @@ struct slots {
  * vector. */
 enum scatter_mode { SCATTER_SET, SCATTER_ADD, SCATTER_SUBTRACT, SCATTER_ADD_EACH };
 
-SELECT_FN bool scatter_takes_each(enum scatter_mode mode)
+CODEC_FN bool scatter_takes_each(enum scatter_mode mode)
 {
   return mode >= SCATTER_SUBTRACT;
 }
 
-SELECT_FN int64_t select_blocks(const struct selection *op, int64_t n)
+CODEC_FN int64_t select_blocks(const struct selection *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
 }
 
 /* Words of the bits of a block. Element i is bit i % 32 of word i / 32. */
-SELECT_FN int64_t select_words(const struct selection *op)
+CODEC_FN int64_t select_words(const struct selection *op)
 {
   return op->block / 32;
 }
 
-SELECT_FN bool select_is_valid(const struct selection *op)
+CODEC_FN bool select_is_valid(const struct selection *op)
 {
   return op->block >= SELECT_LEAST_BLOCK && op->block <= SELECT_MOST_BLOCK &&
          (op->block & (op->block - 1)) == 0 && op->keep >= 1 && op->keep <= op->block;
 }
 
 /* Order of magnitudes as integers: infinity comes after all numbers, and NaN after infinity. */
-SELECT_FN uint32_t select_magnitude(float x)
+CODEC_FN uint32_t select_magnitude(float x)
 {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -91,15 +85,15 @@ SELECT_FN uint32_t select_magnitude(float x)
 /* A search for the smallest chosen key reads its bits in passes. `shift` is the lowest bit of a
  * pass. Bits from `known` on are known from the passes before. */
 enum { SELECT_PASSES = 3, SELECT_BINS = 1 << 11 };
-SELECT_FN int select_shift(int pass)
+CODEC_FN int select_shift(int pass)
 {
   return 20 - 10 * pass;
 }
-SELECT_FN int select_known(int pass)
+CODEC_FN int select_known(int pass)
 {
   return pass == 0 ? 31 : 30 - 10 * pass;
 }
-SELECT_FN uint32_t select_digit(uint32_t key, int pass)
+CODEC_FN uint32_t select_digit(uint32_t key, int pass)
 {
   return key >> select_shift(pass) & ((1u << (select_known(pass) - select_shift(pass))) - 1);
 }
@@ -108,13 +102,13 @@ SELECT_FN uint32_t select_digit(uint32_t key, int pass)
  * threshold or more. If a block has more of them than slots, its first ones are chosen. */
 enum { topk_ranked = 1, threshold_ranked = 0 };
 
-SELECT_FN uint32_t topk_key(const struct selection *op, float x)
+CODEC_FN uint32_t topk_key(const struct selection *op, float x)
 {
   (void)op;
   return select_magnitude(x);
 }
 
-SELECT_FN uint32_t threshold_key(const struct selection *op, float x)
+CODEC_FN uint32_t threshold_key(const struct selection *op, float x)
 {
   return select_magnitude(x) >= select_magnitude(op->threshold);
 }
@@ -122,7 +116,7 @@ SELECT_FN uint32_t threshold_key(const struct selection *op, float x)
 /* randomk: the element of slot `slot`. All positions of a block differ, because the factor is odd
  * and the block is a power of two. A uniform offset selects each element with probability keep /
  * block. bits: rounding_bits(seed, number of the block in its message). */
-SELECT_FN int64_t randomk_index(const struct selection *op, uint32_t bits, int64_t slot)
+CODEC_FN int64_t randomk_index(const struct selection *op, uint32_t bits, int64_t slot)
 {
   const uint32_t factor = bits | 1, offset = bits >> 16;
   return (factor * (uint32_t)slot + offset) & (uint32_t)(op->block - 1);

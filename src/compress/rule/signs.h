@@ -7,7 +7,7 @@ enum { signsgd_codes = 2, signsgd_scales = 1, signsgd_block = 1024 };
 enum { signsgd_needs = QUANT_MAGNITUDES | QUANT_VOTES }; /* a tie of votes is 0 */
 
 /* The mean of the other elements, and the mean magnitude of the negative ones. */
-QUANT_FN struct quant_scale onebit_scale(struct quant_stats s, const struct quantise *op)
+CODEC_FN struct quant_scale onebit_scale(struct quant_stats s, const struct quantise *op)
 {
   const float others = s.n - s.negatives;
   const struct quant_scale scale = {
@@ -19,32 +19,32 @@ QUANT_FN struct quant_scale onebit_scale(struct quant_stats s, const struct quan
 }
 
 /* The mean magnitude. */
-QUANT_FN struct quant_scale signsgd_scale(struct quant_stats s, const struct quantise *op)
+CODEC_FN struct quant_scale signsgd_scale(struct quant_stats s, const struct quantise *op)
 {
   const struct quant_scale scale = {{quant_nearest_half(s.magnitudes / s.n), 0}, 0};
   (void)op;
   return scale;
 }
 
-QUANT_FN uint32_t signsgd_code(float x, struct quant_scale scale, const struct quantise *op,
+CODEC_FN uint32_t signsgd_code(float x, struct quant_scale scale, const struct quantise *op,
                                uint32_t bits)
 {
   (void)scale, (void)op, (void)bits;
   return x < 0;
 }
 
-QUANT_FN uint32_t onebit_code(float x, struct quant_scale scale, const struct quantise *op,
+CODEC_FN uint32_t onebit_code(float x, struct quant_scale scale, const struct quantise *op,
                               uint32_t bits)
 {
   return signsgd_code(x, scale, op, bits);
 }
 
-QUANT_FN float signsgd_value(uint32_t code, struct quant_scale scale)
+CODEC_FN float signsgd_value(uint32_t code, struct quant_scale scale)
 {
   return code ? -scale.at[0] : scale.at[0];
 }
 
-QUANT_FN float onebit_value(uint32_t code, struct quant_scale scale)
+CODEC_FN float onebit_value(uint32_t code, struct quant_scale scale)
 {
   return code ? -scale.at[1] : scale.at[0];
 }

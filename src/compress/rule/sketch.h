@@ -30,11 +30,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined __CUDACC__
-#define SKETCH_FN static __host__ __device__ __forceinline__
-#else
-#define SKETCH_FN __attribute__((always_inline)) static inline
-#endif
+#include "compress/rule/codecs.h"
 
 enum {
   SKETCH_ROWS = 3,
@@ -64,47 +60,47 @@ struct sketch_key {
   uint64_t factor, offset;
 };
 
-SKETCH_FN bool sketch_is_valid(const struct sketch *op)
+CODEC_FN bool sketch_is_valid(const struct sketch *op)
 {
   return op->block >= SKETCH_LEAST_BLOCK && op->block <= SKETCH_MOST_BLOCK &&
          (op->block & (op->block - 1)) == 0 && op->keep >= 1 && op->keep <= op->block / 16;
 }
 
-SKETCH_FN int64_t sketch_blocks(const struct sketch *op, int64_t n)
+CODEC_FN int64_t sketch_blocks(const struct sketch *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
 }
 
 /* Elements of a block of a vector. */
-SKETCH_FN int64_t sketch_length(const struct sketch *op, int64_t n, int64_t block)
+CODEC_FN int64_t sketch_length(const struct sketch *op, int64_t n, int64_t block)
 {
   const int64_t rest = n - block * op->block;
   return rest < op->block ? rest : op->block;
 }
 
 /* Columns of a row. */
-SKETCH_FN uint32_t sketch_columns(const struct sketch *op)
+CODEC_FN uint32_t sketch_columns(const struct sketch *op)
 {
   return (uint32_t)(SKETCH_WIDTH * op->keep);
 }
 
-SKETCH_FN int64_t sketch_block_bytes(const struct sketch *op)
+CODEC_FN int64_t sketch_block_bytes(const struct sketch *op)
 {
   return (int64_t)sizeof(struct sketch_head) + SKETCH_ROWS * (int64_t)sketch_columns(op) * 4;
 }
 
-SKETCH_FN int64_t sketch_bytes(const struct sketch *op, int64_t n)
+CODEC_FN int64_t sketch_bytes(const struct sketch *op, int64_t n)
 {
   return sketch_blocks(op, n) * sketch_block_bytes(op);
 }
 
-SKETCH_FN int32_t sketch_limit(const struct sketch *op)
+CODEC_FN int32_t sketch_limit(const struct sketch *op)
 {
   return (int32_t)((1 << 30) / op->block);
 }
 
 /* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
-SKETCH_FN uint64_t sketch_mix(uint64_t x)
+CODEC_FN uint64_t sketch_mix(uint64_t x)
 {
   x += UINT64_C(0x9e3779b97f4a7c15);
   x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -112,7 +108,7 @@ SKETCH_FN uint64_t sketch_mix(uint64_t x)
   return x ^ x >> 31;
 }
 
-SKETCH_FN struct sketch_key sketch_key_make(const struct sketch *op, int64_t block, int row)
+CODEC_FN struct sketch_key sketch_key_make(const struct sketch *op, int64_t block, int row)
 {
   const uint64_t word =
       sketch_mix(op->seed ^ sketch_mix((uint64_t)block * SKETCH_ROWS + (uint64_t)row));
@@ -121,21 +117,21 @@ SKETCH_FN struct sketch_key sketch_key_make(const struct sketch *op, int64_t blo
 }
 
 /* 32 bits of element i of a block: the sign, and 31 bits that choose the column. */
-SKETCH_FN uint32_t sketch_hash(struct sketch_key key, uint32_t i)
+CODEC_FN uint32_t sketch_hash(struct sketch_key key, uint32_t i)
 {
   return (uint32_t)((key.factor * i + key.offset) >> 32);
 }
-SKETCH_FN uint32_t sketch_column(uint32_t hash, uint32_t columns)
+CODEC_FN uint32_t sketch_column(uint32_t hash, uint32_t columns)
 {
   return (uint32_t)((uint64_t)(hash & 0x7fffffff) * columns >> 31);
 }
-SKETCH_FN int32_t sketch_signed(uint32_t hash, int32_t value)
+CODEC_FN int32_t sketch_signed(uint32_t hash, int32_t value)
 {
   return hash >> 31 ? -value : value;
 }
 
 /* The nearest integer, ties to even. |x| < 2^22. */
-SKETCH_FN int32_t sketch_round(float x)
+CODEC_FN int32_t sketch_round(float x)
 {
   const float shifted = x + 12582912.0f; /* 1.5 * 2^23: units are the last bit */
   uint32_t bits;
@@ -143,23 +139,23 @@ SKETCH_FN int32_t sketch_round(float x)
   return (int32_t)(bits - 0x4b400000);
 }
 
-SKETCH_FN int32_t sketch_least(int32_t a, int32_t b)
+CODEC_FN int32_t sketch_least(int32_t a, int32_t b)
 {
   return a < b ? a : b;
 }
-SKETCH_FN int32_t sketch_most(int32_t a, int32_t b)
+CODEC_FN int32_t sketch_most(int32_t a, int32_t b)
 {
   return a > b ? a : b;
 }
-SKETCH_FN int32_t sketch_magnitude(int32_t x)
+CODEC_FN int32_t sketch_magnitude(int32_t x)
 {
   return x < 0 ? -x : x;
 }
 
 /* The estimate of element i from the counters of its block. Damaged counters give some estimate
  * within the limit. */
-SKETCH_FN int32_t sketch_estimate(const struct sketch_key *key, uint32_t columns, int32_t limit,
-                                  const int32_t *counters, uint32_t i)
+CODEC_FN int32_t sketch_estimate(const struct sketch_key *key, uint32_t columns, int32_t limit,
+                                 const int32_t *counters, uint32_t i)
 {
   int32_t at[SKETCH_ROWS];
   for (int row = 0; row < SKETCH_ROWS; row++) {
@@ -170,14 +166,14 @@ SKETCH_FN int32_t sketch_estimate(const struct sketch_key *key, uint32_t columns
   return sketch_most(sketch_least(at[0], at[1]), sketch_least(sketch_most(at[0], at[1]), at[2]));
 }
 
-SKETCH_FN float sketch_value(struct sketch_head head, int32_t estimate)
+CODEC_FN float sketch_value(struct sketch_head head, int32_t estimate)
 {
   return sketch_magnitude(estimate) >= head.threshold ? (float)estimate * head.scale : 0;
 }
 
 /* step: of a rounded element. product, square: sums over the elements that arrive, of element *
  * estimate, and of the estimate's square. */
-SKETCH_FN float sketch_scale(float step, double product, double square)
+CODEC_FN float sketch_scale(float step, double product, double square)
 {
   const double best = square > 0 ? product / square : 0;
   return best <= 0 ? 0 : best >= (double)step ? step : (float)best;

@@ -23,19 +23,19 @@
 
 #define QUANT_STEPS(name, codes, needs, block, most, code_of, steps_of)                            \
   enum { name##_codes = codes, name##_scales = 1, name##_needs = needs, name##_block = block };    \
-  QUANT_FN struct quant_scale name##_scale(struct quant_stats s, const struct quantise *op)        \
+  CODEC_FN struct quant_scale name##_scale(struct quant_stats s, const struct quantise *op)        \
   {                                                                                                \
     (void)op;                                                                                      \
     return quant_steps(s.max, (float)(most));                                                      \
   }                                                                                                \
-  QUANT_FN uint32_t name##_code(float element, struct quant_scale scale,                           \
+  CODEC_FN uint32_t name##_code(float element, struct quant_scale scale,                           \
                                 const struct quantise *op, uint32_t bits)                          \
   {                                                                                                \
     const float x = element * scale.inverse;                                                       \
     (void)op, (void)bits;                                                                          \
     return code_of;                                                                                \
   }                                                                                                \
-  QUANT_FN float name##_value(uint32_t code, struct quant_scale scale)                             \
+  CODEC_FN float name##_value(uint32_t code, struct quant_scale scale)                             \
   {                                                                                                \
     return steps_of * scale.at[0];                                                                 \
   }
