@@ -30,14 +30,11 @@ static float *vector_of(const struct exponent_job *job, int64_t part, int64_t bl
   return job->x + part * job->n + block * EXPONENT_BLOCK;
 }
 
-static void measure_range(void *arg, int64_t begin, int64_t end)
+static void measure_block(void *arg, int64_t part, int64_t block)
 {
   const struct exponent_job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks;
-    entry_of(job, part, block)->form =
-        job->kernels->exponent_measure(exponent_length(job->n, block), vector_of(job, part, block));
-  }
+  entry_of(job, part, block)->form =
+      job->kernels->exponent_measure(exponent_length(job->n, block), vector_of(job, part, block));
 }
 
 /* The places of all blocks, and the header. */
@@ -56,15 +53,12 @@ static void place_blocks(const struct exponent_job *job, int64_t part)
   *header = (struct exponent_header){.bytes = at, .n = job->n, .magic = EXPONENT_MAGIC};
 }
 
-static void pack_range(void *arg, int64_t begin, int64_t end)
+static void pack_block(void *arg, int64_t part, int64_t block)
 {
   const struct exponent_job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks;
-    const struct exponent_entry entry = *entry_of(job, part, block);
-    job->kernels->exponent_pack(entry.form, exponent_length(job->n, block),
-                                vector_of(job, part, block), data_of(job, part, entry));
-  }
+  const struct exponent_entry entry = *entry_of(job, part, block);
+  job->kernels->exponent_pack(entry.form, exponent_length(job->n, block),
+                              vector_of(job, part, block), data_of(job, part, entry));
 }
 
 enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
@@ -76,10 +70,10 @@ enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const f
                              .stride = exponent_bytes(n),
                              .messages = messages,
                              .x = (float *)x};
-  host_run_ranges(lane, parts * job.blocks, GRAIN, measure_range, &job);
+  host_run_blocks(lane, parts, job.blocks, GRAIN, measure_block, &job);
   for (int part = 0; part < parts; part++)
     place_blocks(&job, part);
-  host_run_ranges(lane, parts * job.blocks, GRAIN, pack_range, &job);
+  host_run_blocks(lane, parts, job.blocks, GRAIN, pack_block, &job);
   return STATUS_OK;
 }
 
@@ -90,19 +84,16 @@ static void note_damage(struct exponent_job *job, int64_t block)
     ;
 }
 
-static void unpack_range(void *arg, int64_t begin, int64_t end)
+static void unpack_block(void *arg, int64_t part, int64_t block)
 {
   struct exponent_job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks,
-                  m = exponent_length(job->n, block);
-    const struct exponent_header *header = (void *)(job->messages + part * job->stride);
-    const struct exponent_entry entry = *entry_of(job, part, block);
-    if (!exponent_is_valid(entry, m, exponent_table_bytes(job->n), header->bytes) ||
-        !job->kernels->exponent_unpack(entry.form, m, data_of(job, part, entry),
-                                       vector_of(job, part, block)))
-      note_damage(job, i);
-  }
+  const int64_t m = exponent_length(job->n, block);
+  const struct exponent_header *header = (void *)(job->messages + part * job->stride);
+  const struct exponent_entry entry = *entry_of(job, part, block);
+  if (!exponent_is_valid(entry, m, exponent_table_bytes(job->n), header->bytes) ||
+      !job->kernels->exponent_unpack(entry.form, m, data_of(job, part, entry),
+                                     vector_of(job, part, block)))
+    note_damage(job, part * job->blocks + block);
 }
 
 static enum status check_headers(const struct exponent_job *job, int parts)
@@ -132,7 +123,7 @@ enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const
   enum status status = check_headers(&job, parts);
   if (status)
     return status;
-  host_run_ranges(lane, parts * job.blocks, GRAIN, unpack_range, &job);
+  host_run_blocks(lane, parts, job.blocks, GRAIN, unpack_block, &job);
   const int64_t damaged = atomic_load(&job.damaged);
   if (damaged == INT64_MAX)
     return STATUS_OK;

@@ -58,6 +58,26 @@ void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *ra
   host_run_tasks(lane, host_pieces(n, grain), run_range, &all);
 }
 
+struct blocks {
+  int64_t blocks;
+  host_block *block;
+  void *arg;
+};
+
+static void run_blocks(void *arg, int64_t begin, int64_t end)
+{
+  const struct blocks *all = arg;
+  for (int64_t i = begin; i < end; i++)
+    all->block(all->arg, i / all->blocks, i % all->blocks);
+}
+
+void host_run_blocks(struct lane *lane, int64_t parts, int64_t blocks, int64_t grain,
+                     host_block *block, void *arg)
+{
+  struct blocks all = {blocks, block, arg};
+  host_run_ranges(lane, parts * blocks, grain, run_blocks, &all);
+}
+
 static void destroy(struct device *device)
 {
   mem_free(device);

@@ -42,6 +42,11 @@ void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg
 typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
+/* task(arg, part, block) for the `blocks` blocks of each of so many parts, likewise. */
+typedef void host_block(void *arg, int64_t part, int64_t block);
+void host_run_blocks(struct lane *lane, int64_t parts, int64_t blocks, int64_t grain,
+                     host_block *block, void *arg);
+
 enum { HOST_WIDENED = 8 }; /* most operands of a call in bf16 */
 
 /* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until

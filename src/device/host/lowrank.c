@@ -32,27 +32,24 @@ static int64_t basis_size(const struct job *job)
   return job->op->rank * job->op->block;
 }
 
-static void start_range(void *arg, int64_t begin, int64_t end)
+static void start_row(void *arg, int64_t part, int64_t row)
 {
   const struct job *job = arg;
   const int rank = job->op->rank;
-  for (int64_t i = begin; i < end; i++)
-    for (int k = 0; k < rank; k++)
-      coefficients_of(job, i / job->rows, i % job->rows)[k] =
-          lowrank_uniform(rounding_bits(job->op->seed, i * rank + k));
+  for (int k = 0; k < rank; k++)
+    coefficients_of(job, part, row)[k] =
+        lowrank_uniform(rounding_bits(job->op->seed, (part * job->rows + row) * rank + k));
 }
 
-static void collect_range(void *arg, int64_t begin, int64_t end)
+static void collect_band(void *arg, int64_t part, int64_t band)
 {
   const struct job *job = arg;
-  const int64_t bands = lowrank_bands(job->rows), height = lowrank_band(job->rows);
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / bands, row = i % bands * height, left = job->rows - row,
-                  at = row * job->op->block;
-    job->kernels->lowrank_collect(job->op, left < height ? left : height, job->n - at,
-                                  job->x + part * job->n + at, coefficients_of(job, part, row),
-                                  job->sums + i * basis_size(job));
-  }
+  const int64_t height = lowrank_band(job->rows), row = band * height, left = job->rows - row,
+                at = row * job->op->block;
+  job->kernels->lowrank_collect(job->op, left < height ? left : height, job->n - at,
+                                job->x + part * job->n + at, coefficients_of(job, part, row),
+                                job->sums +
+                                    (part * lowrank_bands(job->rows) + band) * basis_size(job));
 }
 
 static void orthonormalise_range(void *arg, int64_t begin, int64_t end)
@@ -62,28 +59,24 @@ static void orthonormalise_range(void *arg, int64_t begin, int64_t end)
     job->kernels->lowrank_orthonormalise(job->op, job->last, basis_of(job, part));
 }
 
-static void project_range(void *arg, int64_t begin, int64_t end)
+static void project_row(void *arg, int64_t part, int64_t row)
 {
   const struct job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->rows, row = i % job->rows, at = row * job->op->block;
-    job->kernels->lowrank_project(job->op, job->n - at, job->x + part * job->n + at,
-                                  basis_of(job, part), job->op->rank,
-                                  coefficients_of(job, part, row));
-  }
+  const int64_t at = row * job->op->block;
+  job->kernels->lowrank_project(job->op, job->n - at, job->x + part * job->n + at,
+                                basis_of(job, part), job->op->rank,
+                                coefficients_of(job, part, row));
 }
 
-static void expand_range(void *arg, int64_t begin, int64_t end)
+static void expand_row(void *arg, int64_t part, int64_t row)
 {
   const struct job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t first = i / job->rows, row = i % job->rows, at = row * job->op->block,
-                  left = job->n - at, m = left < job->op->block ? left : job->op->block;
-    const struct lowrank_row from = {basis_of(job, first), coefficients_of(job, first, row),
-                                     job->factors->stride};
-    job->kernels->lowrank_expand(job->op, job->parts, &from, job->mode, m,
-                                 job->out + first * job->n + at);
-  }
+  const int64_t at = row * job->op->block, left = job->n - at,
+                m = left < job->op->block ? left : job->op->block;
+  const struct lowrank_row from = {basis_of(job, part), coefficients_of(job, part, row),
+                                   job->factors->stride};
+  job->kernels->lowrank_expand(job->op, job->parts, &from, job->mode, m,
+                               job->out + part * job->n + at);
 }
 
 static enum status check(const struct lowrank *op, int64_t n)
@@ -100,7 +93,7 @@ static enum status run_round(struct lane *lane, struct job *job, int parts)
   const int64_t bands = lowrank_bands(job->rows), size = basis_size(job),
                 grain = host_pieces(GRAIN, job->op->block);
   enum status status = STATUS_OK;
-  host_run_ranges(lane, parts * bands, host_pieces(grain, lowrank_band(job->rows)), collect_range,
+  host_run_blocks(lane, parts, bands, host_pieces(grain, lowrank_band(job->rows)), collect_band,
                   job);
   for (int part = 0; part < parts && !status; part++)
     status = host_sum_parts(lane, size, (int)bands, DTYPE_F32, job->sums + part * bands * size,
@@ -108,7 +101,7 @@ static enum status run_round(struct lane *lane, struct job *job, int parts)
   if (status)
     return status;
   host_run_ranges(lane, parts, 1, orthonormalise_range, job);
-  host_run_ranges(lane, parts * job->rows, grain, project_range, job);
+  host_run_blocks(lane, parts, job->rows, grain, project_row, job);
   return STATUS_OK;
 }
 
@@ -121,7 +114,7 @@ enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t 
   if (status || n == 0)
     return status;
   job.rows = lowrank_rows(op, n);
-  host_run_ranges(lane, parts * job.rows, GRAIN, start_range, &job);
+  host_run_blocks(lane, parts, job.rows, GRAIN, start_row, &job);
   for (int round = 1; round <= op->rounds && !status; round++) {
     job.last = round == op->rounds;
     status = run_round(lane, &job, parts);
@@ -144,7 +137,7 @@ enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, 
   if (status)
     return status;
   job.rows = lowrank_rows(op, n);
-  host_run_ranges(lane, (apart ? parts : 1) * job.rows, host_pieces(GRAIN, op->block), expand_range,
+  host_run_blocks(lane, apart ? parts : 1, job.rows, host_pieces(GRAIN, op->block), expand_row,
                   &job);
   return STATUS_OK;
 }

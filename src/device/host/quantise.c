@@ -47,21 +47,17 @@ static int64_t scale_at(const struct quantise_job *job, int64_t frame)
   return quant_scale_at(job->op, frame * (job->frame / job->op->block));
 }
 
-static void quantise_range(void *arg, int64_t begin, int64_t end)
+static void quantise_frame(void *arg, int64_t part, int64_t frame)
 {
   const struct quantise_job *job = arg;
-  for (int64_t number = begin; number < end; number++) {
-    const int64_t part = number / job->frames, frame = number % job->frames;
-    char *message = job->messages + part * job->stride;
-    uint16_t again[2]; /* scales that frame 0 writes */
-    const bool writes = frame == 0 || scale_at(job, frame) > 0;
-    const struct quant_frame to = {writes ? job->blocks : 1,
-                                   writes ? (uint16_t *)(void *)message + scale_at(job, frame)
-                                          : again,
-                                   words_of(job, message, frame)};
-    job->kernels->quantise(job->op, number, length_of(job, frame),
-                           job->x + part * job->n + frame * job->frame, to);
-  }
+  char *message = job->messages + part * job->stride;
+  uint16_t again[2]; /* scales that frame 0 writes */
+  const bool writes = frame == 0 || scale_at(job, frame) > 0;
+  const struct quant_frame to = {
+      writes ? job->blocks : 1, writes ? (uint16_t *)(void *)message + scale_at(job, frame) : again,
+      words_of(job, message, frame)};
+  job->kernels->quantise(job->op, part * job->frames + frame, length_of(job, frame),
+                         job->x + part * job->n + frame * job->frame, to);
 }
 
 static void dequantise_frame(const struct quantise_job *job, int64_t part, int64_t frame,
@@ -74,22 +70,19 @@ static void dequantise_frame(const struct quantise_job *job, int64_t part, int64
                            out);
 }
 
-static void dequantise_range(void *arg, int64_t begin, int64_t end)
+static void dequantise_out(void *arg, int64_t part, int64_t frame)
 {
   const struct quantise_job *job = arg;
   float wide[QUANT_MOST_BLOCK];
-  for (int64_t number = begin; number < end; number++) {
-    const int64_t part = number / job->frames, frame = number % job->frames,
-                  n = length_of(job, frame), at = part * job->n + frame * job->frame;
-    char *out = job->out + at * (int64_t)dtype_size(job->type);
-    if (job->type == DTYPE_F32) {
-      dequantise_frame(job, part, frame, (float *)(void *)out);
-      continue;
-    }
-    job->kernels->convert(n, job->type, out, DTYPE_F32, wide);
-    dequantise_frame(job, part, frame, wide);
-    job->kernels->convert(n, DTYPE_F32, wide, job->type, out);
+  const int64_t n = length_of(job, frame), at = part * job->n + frame * job->frame;
+  char *out = job->out + at * (int64_t)dtype_size(job->type);
+  if (job->type == DTYPE_F32) {
+    dequantise_frame(job, part, frame, (float *)(void *)out);
+    return;
   }
+  job->kernels->convert(n, job->type, out, DTYPE_F32, wide);
+  dequantise_frame(job, part, frame, wide);
+  job->kernels->convert(n, DTYPE_F32, wide, job->type, out);
 }
 
 /* Bytes between the scales and the codes are zeros, so that messages are a function of vectors. */
@@ -106,7 +99,7 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
   for (int part = 0; part < parts; part++)
     memset(job.messages + part * job.stride + scales, 0,
            (size_t)(quant_scale_bytes(op, n) - scales));
-  host_run_ranges(lane, parts * job.frames, GRAIN / job.frame, quantise_range, &job);
+  host_run_blocks(lane, parts, job.frames, GRAIN / job.frame, quantise_frame, &job);
   return STATUS_OK;
 }
 
@@ -124,8 +117,7 @@ enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_
   job.mode = mode;
   job.type = type;
   job.out = out;
-  host_run_ranges(lane, (apart ? parts : 1) * job.frames, GRAIN / job.frame, dequantise_range,
-                  &job);
+  host_run_blocks(lane, apart ? parts : 1, job.frames, GRAIN / job.frame, dequantise_out, &job);
   return STATUS_OK;
 }
 

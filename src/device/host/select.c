@@ -140,20 +140,18 @@ static int64_t length_of(const struct job *job, int64_t block)
   return rest < job->op->block ? rest : job->op->block;
 }
 
-static void select_range(void *arg, int64_t begin, int64_t end)
+static void select_block(void *arg, int64_t part, int64_t block)
 {
   const struct job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks, n = length_of(job, block);
-    const float *x = job->x + part * job->n + block * job->op->block;
-    const struct slot to = {indices_of(job, part, block), bits_of(job, part, block),
-                            values_of(job, part, block)};
+  const int64_t n = length_of(job, block);
+  const float *x = job->x + part * job->n + block * job->op->block;
+  const struct slot to = {indices_of(job, part, block), bits_of(job, part, block),
+                          values_of(job, part, block)};
 #define SELECT_CASE(name, ...)                                                                     \
   case SELECT_##name: choose_##name(job->op, n, x, to); break;
-    switch (job->op->rule) {
-      CODEC_KEYED(SELECT_CASE)
-    case SELECT_randomk: choose_randomk(job->op, block, n, x, to.values); break;
-    }
+  switch (job->op->rule) {
+    CODEC_KEYED(SELECT_CASE)
+  case SELECT_randomk: choose_randomk(job->op, block, n, x, to.values); break;
   }
 }
 
@@ -199,28 +197,25 @@ static void scatter_block(const struct job *job, int64_t part, int64_t block, ch
   }
 }
 
-static void scatter_range(void *arg, int64_t begin, int64_t end)
+static void scatter_all(void *arg, int64_t part, int64_t block)
 {
   const struct job *job = arg;
   const int64_t size = (int64_t)dtype_size(job->type);
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t first = i / job->blocks, block = i % job->blocks;
-    char *out = job->out + (first * job->n + block * job->op->block) * size;
-    if (job->mode == SCATTER_SET)
-      memset(out, 0, (size_t)(length_of(job, block) * size));
-    for (int part = 0; part < job->parts; part++)
-      scatter_block(job, first + part, block, out);
-  }
+  char *out = job->out + (part * job->n + block * job->op->block) * size;
+  if (job->mode == SCATTER_SET)
+    memset(out, 0, (size_t)(length_of(job, block) * size));
+  for (int i = 0; i < job->parts; i++)
+    scatter_block(job, part + i, block, out);
 }
 
 /* `vectors` vectors of n elements. */
-static enum status run(struct lane *lane, struct job *job, int64_t vectors, host_range *range)
+static enum status run(struct lane *lane, struct job *job, int64_t vectors, host_block *block)
 {
   if (!select_is_valid(job->op) || job->n < 0)
     return status_set(STATUS_INTERNAL, "a message with %lld of %lld elements per block",
                       (long long)job->op->keep, (long long)job->op->block);
   job->blocks = select_blocks(job->op, job->n);
-  host_run_ranges(lane, vectors * job->blocks, host_pieces(GRAIN, job->op->block), range, job);
+  host_run_blocks(lane, vectors, job->blocks, host_pieces(GRAIN, job->op->block), block, job);
   return STATUS_OK;
 }
 
@@ -228,7 +223,7 @@ enum status host_select(struct lane *lane, const struct selection *op, int64_t n
                         const float *x, const struct slots *slots)
 {
   struct job job = {.op = op, .n = n, .slots = slots, .x = x};
-  return run(lane, &job, parts, select_range);
+  return run(lane, &job, parts, select_block);
 }
 
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
@@ -237,5 +232,5 @@ enum status host_scatter(struct lane *lane, const struct selection *op, int64_t 
 {
   const bool sum = !scatter_takes_each(mode);
   struct job job = {op, n, 0, sum ? parts : 1, slots, mode, NULL, type, out};
-  return run(lane, &job, sum ? 1 : parts, scatter_range);
+  return run(lane, &job, sum ? 1 : parts, scatter_all);
 }

@@ -7,6 +7,7 @@
 enum { GRAIN = 1 << 14 }; /* elements */
 
 struct sketch_job {
+  const struct kernels *kernels;
   const struct sketch *op;
   int64_t n, blocks; /* of a vector */
   int parts;         /* that are summed */
@@ -24,21 +25,6 @@ static struct sketch_head *head_of(const struct sketch_job *job, int64_t part, i
 static float *elements_of(const struct sketch_job *job, int64_t part, int64_t block)
 {
   return job->x + part * job->n + block * job->op->block;
-}
-
-/* Infinity or NaN if there is one. */
-static float largest_of(int64_t m, const float *x)
-{
-  uint32_t most = 0;
-  float largest;
-  for (int64_t i = 0; i < m; i++) {
-    uint32_t bits;
-    memcpy(&bits, &x[i], sizeof bits);
-    bits &= 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
-  memcpy(&largest, &most, sizeof largest);
-  return largest;
 }
 
 static void count(const struct sketch *op, const struct sketch_key *key, int64_t m, const float *x,
@@ -88,13 +74,13 @@ static struct sketch_head settle(int64_t m, const float *x, const int32_t *estim
   return (struct sketch_head){sketch_scale(step, fold(product), fold(square)), threshold};
 }
 
+/* largest: of all magnitudes of x; NaN or infinity if there is one. */
 static void sketch_block(const struct sketch *op, int64_t block, int64_t m, const float *x,
-                         struct sketch_head *head)
+                         float largest, struct sketch_head *head)
 {
   int32_t estimate[SKETCH_MOST_BLOCK], *counters = (int32_t *)(head + 1);
   const int32_t limit = sketch_limit(op);
   const uint32_t columns = sketch_columns(op);
-  const float largest = largest_of(m, x);
   struct sketch_key key[SKETCH_ROWS];
   memset(counters, 0, (size_t)SKETCH_ROWS * columns * sizeof *counters);
   if (!(largest <= FLT_MAX) || largest < SKETCH_LEAST) {
@@ -110,14 +96,12 @@ static void sketch_block(const struct sketch *op, int64_t block, int64_t m, cons
   *head = settle(m, x, estimate, largest / (float)limit, op->keep);
 }
 
-static void sketch_range(void *arg, int64_t begin, int64_t end)
+static void sketch_one(void *arg, int64_t part, int64_t block)
 {
   const struct sketch_job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks;
-    sketch_block(job->op, block, sketch_length(job->op, job->n, block),
-                 elements_of(job, part, block), head_of(job, part, block));
-  }
+  const int64_t m = sketch_length(job->op, job->n, block);
+  const float *x = elements_of(job, part, block);
+  sketch_block(job->op, block, m, x, job->kernels->max_magnitude(m, x), head_of(job, part, block));
 }
 
 /* One block of one message. */
@@ -137,36 +121,37 @@ static void put_block(const struct sketch_job *job, int64_t part, int64_t block,
   }
 }
 
-static void unsketch_range(void *arg, int64_t begin, int64_t end)
+static void unsketch_one(void *arg, int64_t part, int64_t block)
 {
   const struct sketch_job *job = arg;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t first = i / job->blocks, block = i % job->blocks;
-    float *out = elements_of(job, first, block);
-    if (job->mode == SCATTER_SET)
-      memset(out, 0, (size_t)sketch_length(job->op, job->n, block) * sizeof *out);
-    for (int part = 0; part < job->parts; part++)
-      put_block(job, first + part, block, out);
-  }
+  float *out = elements_of(job, part, block);
+  if (job->mode == SCATTER_SET)
+    memset(out, 0, (size_t)sketch_length(job->op, job->n, block) * sizeof *out);
+  for (int i = 0; i < job->parts; i++)
+    put_block(job, part + i, block, out);
 }
 
 static enum status run(struct lane *lane, struct sketch_job *job, int64_t vectors,
-                       host_range *range)
+                       host_block *block)
 {
   if (!sketch_is_valid(job->op) || job->n < 0)
     return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block",
                       (long long)job->op->keep, (long long)job->op->block);
   job->blocks = sketch_blocks(job->op, job->n);
-  host_run_ranges(lane, vectors * job->blocks, host_pieces(GRAIN, job->op->block), range, job);
+  host_run_blocks(lane, vectors, job->blocks, host_pieces(GRAIN, job->op->block), block, job);
   return STATUS_OK;
 }
 
 enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
                         const float *x, void *messages)
 {
-  struct sketch_job job = {
-      .op = op, .n = n, .stride = sketch_bytes(op, n), .messages = messages, .x = (float *)x};
-  return run(lane, &job, parts, sketch_range);
+  struct sketch_job job = {.kernels = host_kernels(lane),
+                           .op = op,
+                           .n = n,
+                           .stride = sketch_bytes(op, n),
+                           .messages = messages,
+                           .x = (float *)x};
+  return run(lane, &job, parts, sketch_one);
 }
 
 enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
@@ -180,5 +165,5 @@ enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n,
                            .messages = (char *)messages,
                            .mode = mode,
                            .x = out};
-  return run(lane, &job, sum ? 1 : parts, unsketch_range);
+  return run(lane, &job, sum ? 1 : parts, unsketch_one);
 }
