@@ -78,35 +78,23 @@ static int64_t pack_tasks(const struct matmul_job *job, int64_t lanes, int64_t w
   return host_pieces(lanes, pack_group(width)) * job->chunk.blocks;
 }
 
-static void pack_a(const struct matmul_job *job, int64_t task)
+/* Lanes of b (`columns`), or of a. */
+static void pack_lanes(const struct matmul_job *job, int64_t task, bool columns)
 {
   const struct matmul *op = job->op;
+  const struct kernels *kernels = job->kernels;
   const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_rows, block = task % chunk->blocks,
-          first = task / chunk->blocks * pack_group(width), from;
-  int64_t k = block_terms(job, chunk->block + block, &from);
-  float *to = job->a + block * job->depth * round_up(chunk->rows, width);
-  for (int64_t i = first; i < least(first + pack_group(width), chunk->rows); i += width) {
-    int64_t row = chunk->row + i;
-    const float *a =
-        (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from);
-    job->kernels->pack_rows(op->trans_a, chunk->rows - i, k, a, op->lda, to + i * k);
-  }
-}
-
-static void pack_b(const struct matmul_job *job, int64_t task)
-{
-  const struct matmul *op = job->op;
-  const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_columns, block = task % chunk->blocks,
-          first = task / chunk->blocks * pack_group(width), from;
-  int64_t k = block_terms(job, chunk->block + block, &from);
-  float *to = job->b + block * job->depth * round_up(chunk->columns, width);
-  for (int64_t j = first; j < least(first + pack_group(width), chunk->columns); j += width) {
-    int64_t column = chunk->column + j;
-    const float *b =
-        (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column);
-    job->kernels->pack_columns(!op->trans_b, chunk->columns - j, k, b, op->ldb, to + j * k);
+  const bool along = columns ? !op->trans_b : op->trans_a;
+  const int64_t width = columns ? kernels->tile_columns : kernels->tile_rows,
+                lanes = columns ? chunk->columns : chunk->rows, ld = columns ? op->ldb : op->lda,
+                block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width);
+  int64_t from, k = block_terms(job, chunk->block + block, &from);
+  float *to = (columns ? job->b : job->a) + block * job->depth * round_up(lanes, width);
+  for (int64_t i = first; i < least(first + pack_group(width), lanes); i += width) {
+    const int64_t lane = (columns ? chunk->column : chunk->row) + i;
+    const float *x =
+        (const float *)(columns ? op->b : op->a) + (along ? from * ld + lane : lane * ld + from);
+    (columns ? kernels->pack_columns : kernels->pack_rows)(along, lanes - i, k, x, ld, to + i * k);
   }
 }
 
@@ -116,9 +104,9 @@ static void run_pack(void *arg, int64_t task, int worker)
   int64_t start = clock_ns();
   (void)worker;
   if (task < job->tasks_a)
-    pack_a(job, task);
+    pack_lanes(job, task, false);
   else
-    pack_b(job, task - job->tasks_a);
+    pack_lanes(job, task - job->tasks_a, true);
   atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
 }
 
