@@ -353,9 +353,9 @@ static void run_backward(void *arg, int64_t pair, int worker)
     add_in_turn(job, pair / group, index % group, &head, dk, dv);
 }
 
-static enum status check(const struct attention *op)
+/* back: NULL, or the backward pass of op. */
+static enum status check(const struct attention *op, const struct attention_backward *back)
 {
-  enum status status;
   if (op->kv_heads < 1 || op->heads < 1 || op->heads % op->kv_heads != 0)
     return status_set(STATUS_INTERNAL,
                       "attention with %lld heads over %lld key/value heads: the first must be a "
@@ -369,17 +369,22 @@ static enum status check(const struct attention *op)
                       (long long)op->batch, (long long)op->tokens, (long long)op->past,
                       (long long)op->head_width, (long long)op->window,
                       (long long)op->kv_batch_stride);
-  if ((status = host_check_blas("leading dimension", op->q_stride)) ||
-      (status = host_check_blas("leading dimension", op->k_stride)) ||
-      (status = host_check_blas("leading dimension", op->v_stride)) ||
-      (status = host_check_blas("leading dimension", op->out_stride)))
-    return status;
-  return host_check_blas("a sum of length", op->head_width);
+  const int64_t strides[] = {op->q_stride,
+                             op->k_stride,
+                             op->v_stride,
+                             op->out_stride,
+                             back ? back->dq_stride : 0,
+                             back ? back->dk_stride : 0,
+                             back ? back->dv_stride : 0};
+  enum status status = host_check_blas("a sum of length", op->head_width);
+  for (size_t i = 0; i < sizeof strides / sizeof *strides && !status; i++)
+    status = host_check_blas("leading dimension", strides[i]);
+  return status;
 }
 
 enum status host_attention(struct lane *lane, const struct attention *op)
 {
-  enum status status = check(op);
+  enum status status = check(op, NULL);
   if (status)
     return status;
   if (op->past) {
@@ -396,10 +401,8 @@ enum status host_attention(struct lane *lane, const struct attention *op)
 enum status host_attention_backward(struct lane *lane, const struct attention_backward *back)
 {
   const struct attention *op = &back->forward;
-  enum status status = check(op);
-  if (status || (status = host_check_blas("leading dimension", back->dq_stride)) ||
-      (status = host_check_blas("leading dimension", back->dk_stride)) ||
-      (status = host_check_blas("leading dimension", back->dv_stride)))
+  enum status status = check(op, back);
+  if (status)
     return status;
   if (op->past)
     return status_set(STATUS_INTERNAL, "attention to %lld cached tokens has no backward pass",
