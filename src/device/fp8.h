@@ -117,7 +117,7 @@ QUANT_CONST int64_t fp8_pitch(int64_t k)
 }
 
 /* The scale of a group by the bits of its largest magnitude. 448 is 1.75 * 2^8. */
-QUANT_FN float fp8_scale(uint32_t largest)
+CODEC_FN float fp8_scale(uint32_t largest)
 {
   const uint32_t exponent = largest >> 23, above = (largest & 0x7fffff) > 0x600000;
   if (exponent == 0xff)
@@ -126,25 +126,25 @@ QUANT_FN float fp8_scale(uint32_t largest)
 }
 
 /* 1 / scale, of a scale that is not NaN. */
-QUANT_FN float fp8_inverse(float scale)
+CODEC_FN float fp8_inverse(float scale)
 {
   return quant_float((254u << 23) - quant_bits(scale));
 }
 
 /* |x| / scale is at most 448. */
-QUANT_FN uint8_t fp8_code(float x, float inverse)
+CODEC_FN uint8_t fp8_code(float x, float inverse)
 {
   return (uint8_t)quant_minifloat(x * inverse, 3, 120);
 }
 
-QUANT_FN float fp8_value(uint8_t code, float scale)
+CODEC_FN float fp8_value(uint8_t code, float scale)
 {
   return quant_from_minifloat(code, 3, 120) * scale;
 }
 
 /* The code of the same value with scale `to`, rounded to nearest, ties to even. `from` is at most
  * `to`. If `to` is NaN, so is the code. */
-QUANT_FN uint8_t fp8_recode(uint8_t code, float from, float to)
+CODEC_FN uint8_t fp8_recode(uint8_t code, float from, float to)
 {
   if (to != to || (code & 0x7f) == FP8_NAN)
     return FP8_NAN;
