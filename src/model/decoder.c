@@ -29,22 +29,28 @@ int root_param(const struct model *model, enum root_row row)
              : unit_param(model->architecture->family->root, 0, (int)row);
 }
 
-/* Widths in elements per token. */
-struct widths {
+/* Sizes of a pass. Widths are in elements per token. */
+struct sizes {
+  const struct model *model;
+  int64_t R;
   int64_t C, heads, keys, qkv, F; /* HD, KD, HD + 2KD */
   int64_t up;                     /* of what is computed from norm 2: 2F with a gate, else F */
+  size_t element;                 /* bytes of an activation */
 };
 
-static struct widths widths_of(const struct model *model)
+static struct sizes sizes_of(const struct model *model, struct model_shape s)
 {
   const struct model_config *c = &model->config;
   int64_t heads = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
-  return (struct widths){.C = c->width,
-                         .heads = heads,
-                         .keys = keys,
-                         .qkv = heads + 2 * keys,
-                         .F = c->ffn,
-                         .up = has(model, FEATURE_SWIGLU) ? 2 * c->ffn : c->ffn};
+  return (struct sizes){.model = model,
+                        .R = shape_rows(s),
+                        .C = c->width,
+                        .heads = heads,
+                        .keys = keys,
+                        .qkv = heads + 2 * keys,
+                        .F = c->ffn,
+                        .up = has(model, FEATURE_SWIGLU) ? 2 * c->ffn : c->ffn,
+                        .element = dtype_size(c->compute)};
 }
 
 static enum status create_ends(const struct unit_description *any, struct model *model)
@@ -75,7 +81,7 @@ enum status decoder_create(struct model *model)
 {
   const struct model_config *c = &model->config;
   const struct family *family = model->architecture->family;
-  const struct widths n = widths_of(model);
+  const struct sizes n = sizes_of(model, (struct model_shape){0});
   const int64_t size[DIMS] = {
       [DIM_C] = n.C,           [DIM_HD] = n.heads, [DIM_KD] = n.keys,    [DIM_QKV] = n.qkv,
       [DIM_D] = c->head_width, [DIM_F] = n.F,      [DIM_T] = c->context, [DIM_V] = c->vocab};
@@ -105,18 +111,15 @@ struct saved {
   void *activation; /* [R, F] of GELU */
 };
 
-static struct saved lay_saved(struct carve *from, const struct model *model, struct model_shape s)
+static struct saved lay_saved(struct carve *from, const struct sizes *n)
 {
-  const struct widths n = widths_of(model);
-  int64_t R = shape_rows(s);
-  size_t element = dtype_size(model->config.compute);
   struct saved saved;
-  saved.qkv = carve(from, R, n.qkv, element);
-  saved.attended = carve(from, R, n.heads, element);
-  saved.lse = carve(from, R, model->config.heads, sizeof(float));
-  saved.middle = carve(from, R, n.C, element);
-  saved.up = carve(from, R, n.up, element);
-  saved.activation = has(model, FEATURE_SWIGLU) ? NULL : carve(from, R, n.F, element);
+  saved.qkv = carve(from, n->R, n->qkv, n->element);
+  saved.attended = carve(from, n->R, n->heads, n->element);
+  saved.lse = carve(from, n->R, n->model->config.heads, sizeof(float));
+  saved.middle = carve(from, n->R, n->C, n->element);
+  saved.up = carve(from, n->R, n->up, n->element);
+  saved.activation = has(n->model, FEATURE_SWIGLU) ? NULL : carve(from, n->R, n->F, n->element);
   return saved;
 }
 
@@ -126,15 +129,14 @@ struct turned {
   float *q_rstd, *k_rstd; /* [R, H], [R, K] */
 };
 
-static struct turned lay_turned(struct carve *from, const struct model *model, int64_t R)
+static struct turned lay_turned(struct carve *from, const struct sizes *n)
 {
-  const struct widths n = widths_of(model);
   struct turned turned = {0};
-  if (!has(model, FEATURE_QK_NORM))
+  if (!has(n->model, FEATURE_QK_NORM))
     return turned;
-  turned.qk = carve(from, R, n.heads + n.keys, dtype_size(model->config.compute));
-  turned.q_rstd = carve(from, R, model->config.heads, sizeof(float));
-  turned.k_rstd = carve(from, R, model->config.kv_heads, sizeof(float));
+  turned.qk = carve(from, n->R, n->heads + n->keys, dtype_size(n->model->config.compute));
+  turned.q_rstd = carve(from, n->R, n->model->config.heads, sizeof(float));
+  turned.k_rstd = carve(from, n->R, n->model->config.kv_heads, sizeof(float));
   return turned;
 }
 
@@ -186,6 +188,11 @@ static int64_t larger(int64_t a, int64_t b)
   return a > b ? a : b;
 }
 
+static size_t more_bytes(size_t a, size_t b)
+{
+  return a > b ? a : b;
+}
+
 /* With FP8_ALL the gradient of the activation is made a part of its columns at a time, so that
  * codes take about as much memory as bf16 does. A part is whole tiles. */
 enum { ACTIVATION_PARTS = 3 };
@@ -195,153 +202,212 @@ static int64_t part_of(int64_t F)
 }
 
 /* For any product of a block's forward pass. */
-static struct fp8_room lay_fp8(struct carve *from, const struct model *model, int64_t R)
+static struct fp8_room lay_fp8(struct carve *from, const struct sizes *n)
 {
-  const struct widths n = widths_of(model);
-  const struct fp8_sizes sizes = {
-      .rows = R, .width = larger(larger(n.C, n.heads), n.F), .weight = n.C * larger(n.qkv, n.up)};
-  return fp8_carve(from, model, &sizes);
+  const struct fp8_sizes sizes = {.rows = n->R,
+                                  .width = larger(larger(n->C, n->heads), n->F),
+                                  .weight = n->C * larger(n->qkv, n->up)};
+  return fp8_carve(from, n->model, &sizes);
 }
 
 /* In both, the scratch comes last: its size is the device's affair. */
-static struct forward_work lay_forward(struct carve *from, const struct model *model,
-                                       struct model_shape s)
+static struct forward_work lay_forward(struct carve *from, const struct sizes *n)
 {
-  const struct widths n = widths_of(model);
-  int64_t R = shape_rows(s);
-  size_t element = dtype_size(model->config.compute);
-  struct forward_work w = {.norm = norm_room_carve(from, R)};
+  struct forward_work w = {.norm = norm_room_carve(from, n->R)};
   struct carve heads = *from, mlp = *from;
-  w.turned = lay_turned(&heads, model, R);
-  if (has(model, FEATURE_SWIGLU))
-    w.activation = carve(&mlp, R, n.F, element);
-  w.y = carve(from, R, n.C, element);
-  w.branch = carve(from, R, n.C, element);
+  w.turned = lay_turned(&heads, n);
+  if (has(n->model, FEATURE_SWIGLU))
+    w.activation = carve(&mlp, n->R, n->F, n->element);
+  w.y = carve(from, n->R, n->C, n->element);
+  w.branch = carve(from, n->R, n->C, n->element);
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
-  w.fp8 = lay_fp8(from, model, R);
+  w.fp8 = lay_fp8(from, n);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
 
 /* The pieces of the feed-forward part of a block with SwiGLU and FP8_ALL. */
-static void lay_mlp_coded(struct carve *from, const struct model *model, int64_t R,
-                          struct backward_work *w)
+static void lay_mlp_coded(struct carve *from, const struct sizes *n, struct backward_work *w)
 {
-  const struct widths n = widths_of(model);
-  const size_t element = dtype_size(model->config.compute);
-  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * part_of(n.F)};
-  w->fp8_down = fp8_carve(from, model, &down);
-  w->fp8_up.a = fp8_operand_carve(from, R, 2 * n.F);
-  w->fp8_up.turned = fp8_operand_carve(from, R, 2 * n.F);
+  const struct fp8_sizes down = {.rows = n->R, .width = n->C, .weight = n->C * part_of(n->F)};
+  w->fp8_down = fp8_carve(from, n->model, &down);
+  w->fp8_up.a = fp8_operand_carve(from, n->R, 2 * n->F);
+  w->fp8_up.turned = fp8_operand_carve(from, n->R, 2 * n->F);
   struct carve norm = *from;
-  w->fp8_down_weight.b.code = carve(from, R, n.F, 1);
-  w->fp8_down_weight.b.scale = carve(from, n.F / FP8_TILE, fp8_pitch(R), sizeof(float));
+  w->fp8_down_weight.b.code = carve(from, n->R, n->F, 1);
+  w->fp8_down_weight.b.scale = carve(from, n->F / FP8_TILE, fp8_pitch(n->R), sizeof(float));
   struct carve last = *from;
-  w->dactivation = carve(from, R, part_of(n.F), element);
-  w->fp8_down_weight.a = fp8_operand_carve(&last, R, n.C);
-  w->mlp_y = carve(&norm, R, n.C, element);
-  w->fp8_up.b = fp8_operand_carve(&norm, larger(R, 2 * n.F), n.C);
+  w->dactivation = carve(from, n->R, part_of(n->F), n->element);
+  w->fp8_down_weight.a = fp8_operand_carve(&last, n->R, n->C);
+  w->mlp_y = carve(&norm, n->R, n->C, n->element);
+  w->fp8_up.b = fp8_operand_carve(&norm, larger(n->R, 2 * n->F), n->C);
   carve_beyond(from, &last);
   carve_beyond(from, &norm);
 }
 
 /* The same for GELU. */
-static void lay_mlp_gelu(struct carve *from, const struct model *model, int64_t R,
-                         struct backward_work *w)
+static void lay_mlp_gelu(struct carve *from, const struct sizes *n, struct backward_work *w)
 {
-  const struct widths n = widths_of(model);
-  const size_t element = dtype_size(model->config.compute);
-  const int64_t most = larger(n.F, n.C);
+  const int64_t most = larger(n->F, n->C);
   const struct fp8_sizes sizes = {
-      .rows = R, .width = most, .weight = n.C * n.F, .x_width = most, .dy_width = most};
-  w->dup = carve(from, R, n.F, element);
-  w->mlp_y = carve(from, R, n.C, element);
-  w->fp8_up = w->fp8_down = fp8_carve(from, model, &sizes);
+      .rows = n->R, .width = most, .weight = n->C * n->F, .x_width = most, .dy_width = most};
+  w->dup = carve(from, n->R, n->F, n->element);
+  w->mlp_y = carve(from, n->R, n->C, n->element);
+  w->fp8_up = w->fp8_down = fp8_carve(from, n->model, &sizes);
 }
 
 /* The same for SwiGLU without FP8_ALL. */
-static void lay_mlp(struct carve *from, const struct model *model, enum fp8_use use, int64_t R,
+static void lay_mlp(struct carve *from, const struct sizes *n, enum fp8_use use,
                     struct backward_work *w)
 {
-  const struct widths n = widths_of(model);
-  const size_t element = dtype_size(model->config.compute);
-  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * n.F};
+  const struct fp8_sizes down = {.rows = n->R, .width = n->C, .weight = n->C * n->F};
   struct carve first = *from, codes = *from;
   if (use) {
-    w->fp8_down = fp8_carve(&first, model, &down);
-    w->mlp_dy = carve(&codes, R, n.C, element);
-    w->fp8_up.b = fp8_operand_carve(&codes, 2 * n.F, n.C);
+    w->fp8_down = fp8_carve(&first, n->model, &down);
+    w->mlp_dy = carve(&codes, n->R, n->C, n->element);
+    w->fp8_up.b = fp8_operand_carve(&codes, 2 * n->F, n->C);
   }
-  w->dup = carve(from, R, 2 * n.F, element);
+  w->dup = carve(from, n->R, 2 * n->F, n->element);
   carve_beyond(from, &first); /* the activation is written while codes are read */
   carve_beyond(from, &codes);
   struct carve norm = *from, over = *from;
-  w->activation = carve(from, R, n.F, element);
-  w->mlp_y = carve(&norm, R, n.C, element);
+  w->activation = carve(from, n->R, n->F, n->element);
+  w->mlp_y = carve(&norm, n->R, n->C, n->element);
   if (use)
-    w->fp8_up.a = fp8_operand_carve(&over, R, 2 * n.F);
+    w->fp8_up.a = fp8_operand_carve(&over, n->R, 2 * n->F);
   carve_beyond(from, &norm);
   carve_beyond(from, &over);
 }
 
-static struct backward_work lay_backward(struct carve *from, const struct model *model,
-                                         enum fp8_use use, struct model_shape s)
+static struct backward_work lay_backward(struct carve *from, const struct sizes *n,
+                                         enum fp8_use use)
 {
-  const struct widths n = widths_of(model);
-  int64_t R = shape_rows(s);
-  size_t element = dtype_size(model->config.compute);
-  const struct fp8_sizes attention = {.rows = R,
-                                      .width = larger(larger(n.C, n.heads), n.qkv),
-                                      .weight = n.C * larger(n.heads, n.qkv),
-                                      .x_width = larger(n.C, n.heads),
-                                      .dy_width = larger(n.C, n.qkv)};
-  struct backward_work w = {.norm = norm_room_carve(from, R)};
+  const struct fp8_sizes attention = {.rows = n->R,
+                                      .width = larger(larger(n->C, n->heads), n->qkv),
+                                      .weight = n->C * larger(n->heads, n->qkv),
+                                      .x_width = larger(n->C, n->heads),
+                                      .dy_width = larger(n->C, n->qkv)};
+  struct backward_work w = {.norm = norm_room_carve(from, n->R)};
   struct carve mlp = *from;
-  if (!has(model, FEATURE_SWIGLU))
-    lay_mlp_gelu(&mlp, model, R, &w);
+  if (!has(n->model, FEATURE_SWIGLU))
+    lay_mlp_gelu(&mlp, n, &w);
   else if (use == FP8_ALL)
-    lay_mlp_coded(&mlp, model, R, &w);
+    lay_mlp_coded(&mlp, n, &w);
   else
-    lay_mlp(&mlp, model, use, R, &w);
+    lay_mlp(&mlp, n, use, &w);
 
-  w.dqkv = carve(from, R, n.qkv, element);
-  w.turned = lay_turned(from, model, R);
+  w.dqkv = carve(from, n->R, n->qkv, n->element);
+  w.turned = lay_turned(from, n);
   struct carve attention_norm = *from;
-  w.dattended = carve(from, R, n.heads, element);
-  w.attention_y = carve(&attention_norm, R, n.C, element);
+  w.dattended = carve(from, n->R, n->heads, n->element);
+  w.attention_y = carve(&attention_norm, n->R, n->C, n->element);
   carve_beyond(from, &attention_norm);
-  w.fp8_attention = fp8_carve(from, model, &attention);
+  w.fp8_attention = fp8_carve(from, n->model, &attention);
   carve_beyond(from, &mlp);
   w.scratch = w.norm.work = carve(from, 0, 0, 0);
   return w;
 }
 
-static struct block_heads heads_of(const struct saved *saved, const struct turned *turned)
+/* The layout of attention's heads in the saved values. */
+static struct attention attention_of(const struct sizes *n, int unit, struct model_shape s,
+                                     const struct saved *saved, const struct turned *turned,
+                                     void *work)
 {
-  return (struct block_heads){
-      .qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
+  const struct model_config *c = &n->model->config;
+  const bool apart = has(n->model, FEATURE_QK_NORM);
+  const void *qk = apart ? turned->qk : saved->qkv;
+  const int64_t stride = apart ? n->heads + n->keys : n->qkv;
+  return (struct attention){.batch = s.B,
+                            .tokens = s.T,
+                            .heads = c->heads,
+                            .kv_heads = c->kv_heads,
+                            .head_width = c->head_width,
+                            .window = unit - 1 >= c->window_from ? c->window : 0,
+                            .q = qk,
+                            .k = element_at(qk, n->heads, c->compute),
+                            .v = element_at(saved->qkv, n->heads + n->keys, c->compute),
+                            .q_stride = stride,
+                            .k_stride = stride,
+                            .v_stride = n->qkv,
+                            .out = saved->attended,
+                            .out_stride = n->heads,
+                            .lse = saved->lse,
+                            .work = work};
 }
 
 static size_t saved_bytes(const struct model *model, struct model_shape s)
 {
+  const struct sizes n = sizes_of(model, s);
   struct carve total = {0};
-  lay_saved(&total, model, s);
+  lay_saved(&total, &n);
   return total.used;
 }
 
+/* The first block sees furthest, and the last may have a window. A device may have to prepare for
+ * both. */
+static size_t attention_scratch(const struct sizes *n, const struct device_model *device,
+                                struct model_shape s, enum attention_room room, bool decode,
+                                int threads)
+{
+  const int blocks = n->model->blocks,
+            step = n->model->config.window && blocks > 1 ? blocks - 1 : blocks;
+  size_t most = 0;
+  for (int unit = 1; unit <= blocks; unit += step) {
+    struct attention op = attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL);
+    op.room = room;
+    most = more_bytes(most, decode ? cache_scratch(n->model, device, op, threads)
+                                   : device->attention_workspace(device, &op, threads));
+  }
+  return most;
+}
+
+static size_t backward_scratch(const struct sizes *n, const struct device_model *device,
+                               const struct norm *norm, struct model_shape s,
+                               enum attention_room room, int threads)
+{
+  const struct model_config *c = &n->model->config;
+  const size_t norms = norm_workspace(norm, device, n->R, threads),
+               heads =
+                   has(n->model, FEATURE_QK_NORM)
+                       ? device->rmsnorm_workspace(device, n->R, c->heads, c->head_width, threads)
+                       : 0,
+               attention = attention_scratch(n, device, s, room, false, threads);
+  return more_bytes(attention, more_bytes(norms, heads));
+}
+
+/* The data that a block keeps if they have no room of their own, the space of a pass, and the
+ * workspace that the device asks for. Norms of blocks equal the head's. */
 static size_t work_bytes(const struct model *model, const struct device_model *device,
                          struct model_shape s, enum model_work what, int threads)
 {
-  struct block_pieces pieces = {0};
-  lay_saved(&pieces.saved, model, s);
-  lay_forward(&pieces.forward, model, s);
-  for (int u = 1; u <= model->blocks; u++) {
-    struct carve block = {0};
-    lay_backward(&block, model, model->unit[u].fp8, s);
-    carve_beyond(&pieces.backward, &block);
+  const struct head head = head_bind(model, (struct model_params){0}, NULL);
+  const struct sizes n = sizes_of(model, s);
+  const bool backward = what == WORK_BACKWARD || what == WORK_BACKWARD_TIGHT;
+  struct carve total = {0}, forward = {0};
+  size_t scratch = 0;
+  if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
+    return head_work_bytes(&head, device, s, what, threads);
+  if (backward)
+    for (int u = 1; u <= model->blocks; u++) {
+      struct carve block = {0};
+      lay_backward(&block, &n, model->unit[u].fp8);
+      carve_beyond(&total, &block);
+    }
+  else if (what != WORK_FORWARD_SAVED)
+    lay_saved(&total, &n);
+  if (!backward) {
+    lay_forward(&forward, &n);
+    carve_behind(&total, &forward);
   }
-  return block_work_bytes(&pieces, model, device, s, what, threads);
+  if (total.used < SIZE_MAX)
+    scratch =
+        backward
+            ? backward_scratch(&n, device, &head.norm, s,
+                               what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads)
+            : attention_scratch(&n, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
+  carve(&total, 1, (int64_t)scratch, 1);
+  return total.used;
 }
 
 /* Pairs of a query and a key that it sees, of one head of one sequence: half of all, or a band. */
@@ -354,7 +420,7 @@ static double pairs(double T, double window)
 static double block_flops(const struct model *model, struct model_shape s)
 {
   const struct model_config *c = &model->config;
-  const struct widths n = widths_of(model);
+  const struct sizes n = sizes_of(model, s);
   double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)c->window_from;
   double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + n.up + n.F);
   double seen = (open * pairs(T, 0) + (L - open) * pairs(T, (double)c->window)) / L;
@@ -392,7 +458,7 @@ struct run {
   const struct model *model;
   int unit;
   struct pass pass;
-  struct widths n;
+  struct sizes n;
   struct block block;
   struct saved saved;
 };
@@ -401,17 +467,18 @@ struct run {
 static struct run start_run(const struct model_call *call, enum status *status, struct carve *from)
 {
   const struct model *model = call->model;
+  const struct sizes n = sizes_of(model, call->shape);
   return (struct run){.model = model,
                       .unit = call->unit,
                       .pass = {.lane = call->lane,
                                .status = status,
-                               .rows = shape_rows(call->shape),
+                               .rows = n.R,
                                .tile = call->shape.T,
                                .type = model->config.compute,
                                .accumulate = call->accumulate},
-                      .n = widths_of(model),
+                      .n = n,
                       .block = bind_block(model, call->unit, call->params, call->grads),
-                      .saved = lay_saved(from, model, call->shape)};
+                      .saved = lay_saved(from, &n)};
 }
 
 /* Rotates queries and keys in rows of `stride` elements. */
@@ -494,9 +561,9 @@ static enum status block_forward(const struct model_call *call)
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
   struct run run = start_run(call, &status, call->saved ? &keep : &room);
-  struct forward_work w = lay_forward(&room, model, call->shape);
+  struct forward_work w = lay_forward(&room, &run.n);
   struct attention attention =
-      block_attention(model, call->unit, call->shape, heads_of(&run.saved, &w.turned), w.scratch);
+      attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned, w.scratch);
   if (!cache)
     run.pass.fp8 = fp8_of(model, call->unit, w.fp8);
 
@@ -676,9 +743,9 @@ static enum status block_backward(const struct model_call *call)
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
   const struct run run = start_run(call, &status, &keep);
-  struct backward_work w = lay_backward(&room, model, unit->fp8, call->shape);
+  struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
   const struct attention attention =
-      block_attention(model, call->unit, call->shape, heads_of(&run.saved, &w.turned), w.scratch);
+      attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned, w.scratch);
   status = carve_rest(&room, call->work_bytes, &w.scratch_bytes);
   if (!status && !call->accumulate)
     status = unit_zero_gaps(unit, call->lane, call->grads);

@@ -3,7 +3,6 @@ layers += src/model/libmodel.a
 EXTRA_DIST += src/model/rule
 src_model_libmodel_a_SOURCES = \
 	src/model/architecture.c \
-	src/model/block.c \
 	src/model/cache.c \
 	src/model/config.c \
 	src/model/decoder.c \

@@ -212,26 +212,4 @@ double head_flops(const struct model *model, struct model_shape s);
 enum status head_loss(const struct model_call *call);
 enum status head_logits(const struct model_call *call);
 
-/* The input and output of a block's attention, as rows of tokens: queries, keys and values [R, H D
- * + 2 K D] side by side, and the result. */
-struct block_heads {
-  const void *qkv;
-  const void *qk; /* [R, H D + K D] queries and keys that replace those in qkv, if the architecture
-                     has FEATURE_QK_NORM */
-  void *attended; /* [R, H D] */
-  float *lse;     /* [B, H, T] */
-};
-struct attention block_attention(const struct model *model, int unit, struct model_shape s,
-                                 struct block_heads heads, void *work);
-
-/* The memory that an architecture declares, each part cut from {0}: the data that a block keeps,
- * and the space of its passes except the device's workspace. Norms of blocks equal the head's. */
-struct block_pieces {
-  struct carve saved, forward, backward;
-};
-/* A model_ops.work_bytes: the pieces, followed by the workspace that the device asks for. */
-size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model,
-                        const struct device_model *device, struct model_shape s,
-                        enum model_work what, int threads);
-
 #endif
