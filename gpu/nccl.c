@@ -191,12 +191,15 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
   enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members");
   if (!status)
     status = nccl_check(ncclGroupStart(), "beginning an exchange");
+  if (status)
+    return status;
   for (int peer = 0; peer < size && !status; peer++)
     status =
         swap_with(group->comm, cuda_lane(lane)->stream, peer, (const char *)sent + peer * bytes,
                   sent_bytes ? sent_bytes[peer] : bytes, (char *)received + peer * bytes,
                   received_bytes ? received_bytes[peer] : bytes);
-  return status ? status : nccl_check(ncclGroupEnd(), "an exchange of messages");
+  const ncclResult_t error = ncclGroupEnd(); /* in any case: else later calls would only queue */
+  return status ? status : nccl_check(error, "an exchange of messages");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)

@@ -18,7 +18,8 @@ tests/gpu/spy.so: tests/gpu/spy.c
 	    $(top_srcdir)/tests/gpu/spy.c -ldl -lpthread
 endif
 if HAVE_NCCL
-check_PROGRAMS += tests/gpu/test_nccl
+check_PROGRAMS += tests/gpu/test_nccl tests/gpu/test_nccl_faults
+tests_gpu_test_nccl_faults_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS)
 tests_gpu_test_nccl_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests/comm
 # The same tests of the code for NCCL 2.19
 check_PROGRAMS += tests/gpu/test_nccl_messages
