@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
+
 enum { NEWEST_TABLE = 20, OLDEST_TABLE = 6 }; /* versions of a plug-in's table */
 
 /* Each version of the table begins with the network's name (NVIDIA/nccl, plugins/net). */
@@ -80,17 +82,27 @@ static void start_nccl(void)
     (void)ncclCommDestroy(comm); /* its log is complete */
 }
 
-/* NCCL reads its environment once, at its first call that logs. */
+/* NCCL reads its environment once, at its first call that logs. Children of this process must not
+ * log too, so each variable gets its value back. */
 static void ask(struct gpu_net *out)
 {
-  char log[] = "/tmp/sluice-nccl-XXXXXX";
+  enum { VARIABLES = 3 };
+  char log[] = "/tmp/sluice-nccl-XXXXXX", *before[VARIABLES];
+  const char *const variable[VARIABLES][2] = {
+      {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "INIT,NET"}, {"NCCL_DEBUG_FILE", log}};
   const int file = getenv("NCCL_DEBUG") ? -1 : mkstemp(log);
   if (file < 0)
     return;
-  if (!setenv("NCCL_DEBUG", "INFO", 1) && !setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", 1) &&
-      !setenv("NCCL_DEBUG_FILE", log, 1)) {
-    start_nccl();
-    find_choice(log, out);
+  for (int i = 0; i < VARIABLES; i++) {
+    const char *value = getenv(variable[i][0]);
+    before[i] = value ? mem_strdup(value) : NULL;
+    (void)setenv(variable[i][0], variable[i][1], 1);
+  }
+  start_nccl();
+  find_choice(log, out); /* nothing if a variable was not set */
+  for (int i = 0; i < VARIABLES; i++) {
+    (void)(before[i] ? setenv(variable[i][0], before[i], 1) : unsetenv(variable[i][0]));
+    mem_free(before[i]);
   }
   (void)close(file); /* nothing was written through it */
   (void)unlink(log); /* NCCL may still hold it open */

@@ -5,6 +5,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/nccl.h"
+#include "gpu/net.h"
 #include "tests/test.h"
 
 static int open_groups, sent;
@@ -57,6 +58,18 @@ TEST(group_of_calls_is_closed_after_a_failure)
   assert_int_equal(sent, 2);
   assert_int_equal(open_groups, 0);
   nccl_group_destroy(group);
+}
+
+TEST(environment_is_as_before)
+{
+  struct gpu_net net;
+  (void)unsetenv("NCCL_DEBUG");
+  (void)unsetenv("NCCL_DEBUG_FILE");
+  (void)setenv("NCCL_DEBUG_SUBSYS", "COLL", 1);
+  gpu_net_read(true, &net);
+  assert_null(getenv("NCCL_DEBUG"));
+  assert_null(getenv("NCCL_DEBUG_FILE"));
+  assert_string_equal(getenv("NCCL_DEBUG_SUBSYS"), "COLL");
 }
 
 TEST_MAIN(NULL, NULL)
