@@ -1,22 +1,21 @@
 /* The data plane by NCCL, a GPU a rank. Oracles: each member's data are a pure function of (member,
- * element), so each rank computes the result on the host, bit for bit. The order of a sum is that
- * of a pairwise tree, written here as recursion. Parts that are sent in bf16 are rounded first.
- * Skipped where there are fewer GPUs than ranks. */
+ * element) in data.h, so each rank computes the result on the host, bit for bit. Parts that are
+ * sent in bf16 are rounded first. Skipped where there are fewer GPUs than ranks. */
 /* ranks: 2 4 */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/team.h"
 #include "comm/comm.h"
+#include "data.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "gpu/nccl.h"
 #include "reduce.h"
 #include "tests/test.h"
 
-enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20 };
+enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20, MOST_KEPT = 512 };
 
 static struct comm *job;
 static struct device *device;
@@ -38,19 +37,34 @@ static int member(const struct grouping *g, int i)
                                  : i * g->size + rank % g->size;
 }
 
+/* Memory of a test, which its end releases. */
+static void *rooms[MOST_KEPT], *heres[MOST_KEPT];
+static int n_rooms, n_heres;
+
 static void *room(size_t bytes)
 {
-  void *block = NULL;
-  must(device->ops->alloc(device, MEM_DATA, bytes, &block));
-  return block;
+  assert_true(n_rooms < MOST_KEPT);
+  must(device->ops->alloc(device, MEM_DATA, bytes, &rooms[n_rooms]));
+  return rooms[n_rooms++];
 }
 
 static void *here(size_t bytes)
 {
-  void *block = NULL;
-  must(mem_alloc(MEM_DATA, bytes, &block));
-  return block;
+  assert_true(n_heres < MOST_KEPT);
+  must(mem_alloc(MEM_DATA, bytes, &heres[n_heres]));
+  return heres[n_heres++];
 }
+
+FIXTURE(forget)
+{
+  while (n_rooms > 0)
+    device->ops->release(device, rooms[--n_rooms]);
+  while (n_heres > 0)
+    mem_free(heres[--n_heres]);
+  return 0;
+}
+
+#define NCCL_TEST(name) TEST_WITH(name, NULL, forget)
 
 static void finish(struct lane *of)
 {
@@ -66,17 +80,6 @@ static void move(void *dst, const void *src, size_t bytes)
 {
   must(device->ops->copy(lane, dst, src, bytes));
   finish(lane);
-}
-
-static float integer(int rank, int64_t element)
-{
-  uint32_t h = (uint32_t)(rank + 1) * 2654435761u ^ (uint32_t)element * 2246822519u;
-  return (float)((h ^ h >> 15) % 2003) - 1001.0f;
-}
-
-static float any(int rank, int64_t element)
-{
-  return integer(rank, element) / 7.0f;
 }
 
 /* `type` is 4 or 2 bytes wide. */
@@ -97,35 +100,22 @@ static void gather(const struct grouping *g, enum dtype type, bool in_place)
   memset(expected, 0xee, bytes);
   move(full, expected, bytes);
   for (int64_t i = 0; i < COUNT; i++)
-    store(type, mine, i, any(comm_rank(job), i));
+    store(type, mine, i, data_value(0, comm_rank(job), i));
   for (int m = 0; m < size; m++)
     for (int64_t i = 0; i < COUNT; i++)
-      store(type, expected, m * COUNT + i, any(member(g, m), i));
+      store(type, expected, m * COUNT + i, data_value(0, member(g, m), i));
   char *from = in_place ? full + (size_t)index * part : shard;
   move(from, mine, part);
   must(comm_all_gather(g->group, lane, from, (int64_t)part, full));
   move(got, full, bytes);
   assert_memory_equal(got, expected, bytes);
-  mem_free(expected);
-  mem_free(got);
-  mem_free(mine);
-  device->ops->release(device, shard);
-  device->ops->release(device, full);
 }
 
-TEST(all_gather_in_every_group)
+NCCL_TEST(all_gather_in_every_group)
 {
   for (int g = 0; g < n_groupings; g++)
     for (int way = 0; way < 4; way++)
       gather(&groupings[g], way & 1 ? DTYPE_BF16 : DTYPE_F32, way & 2);
-}
-
-/* Byte i of the message of member `from` for member `to`. */
-static unsigned char byte(int from, int to, int64_t i)
-{
-  const uint32_t h =
-      (uint32_t)(from * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
-  return (unsigned char)(h >> 11);
 }
 
 static void exchange(const struct grouping *g, int64_t bytes)
@@ -135,34 +125,22 @@ static void exchange(const struct grouping *g, int64_t bytes)
   unsigned char *sent = room(all), *received = room(all + 1), *mine = here(all + 1);
   for (int m = 0; m < size; m++)
     for (int64_t i = 0; i < bytes; i++)
-      mine[m * bytes + i] = byte(rank, member(g, m), i);
+      mine[m * bytes + i] = data_byte(0, rank, member(g, m), i);
   move(sent, mine, all);
   must(comm_exchange(g->group, lane, sent, bytes, false, received));
   move(mine, received, all + 1);
   for (int m = 0; m < size; m++)
     for (int64_t i = 0; i < bytes; i++)
-      assert_int_equal(mine[m * bytes + i], byte(member(g, m), rank, i));
+      assert_int_equal(mine[m * bytes + i], data_byte(0, member(g, m), rank, i));
   assert_int_equal(mine[all], 0);
-  mem_free(mine);
-  device->ops->release(device, received);
-  device->ops->release(device, sent);
 }
 
-TEST(bytes_are_exchanged_in_every_group)
+NCCL_TEST(bytes_are_exchanged_in_every_group)
 {
   static const int64_t lengths[] = {1, 3, 17, 4099};
   for (int g = 0; g < n_groupings; g++)
     for (int l = 0; l < 4; l++)
       exchange(&groupings[g], lengths[l]);
-}
-
-/* Messages begin with their lengths: some as long as may be, the others shorter. */
-static void fill_message(int from, int to, int64_t most, unsigned char *message)
-{
-  const int64_t length = (from + to) % 2 ? most : 8 + (most - 8) * (from + 1) / (MOST_RANKS + 1);
-  memcpy(message, &length, sizeof length);
-  for (int64_t i = (int64_t)sizeof length; i < length; i++)
-    message[i] = byte(from, to, i);
 }
 
 /* Where no message ends, nothing is written. */
@@ -173,19 +151,16 @@ static void exchange_varying(const struct grouping *g, int64_t most)
   unsigned char *sent = room(all), *received = room(all), *mine = here(2 * all),
                 *expected = mine + all;
   for (int m = 0; m < size; m++) {
-    fill_message(rank, member(g, m), most, mine + m * most);
-    fill_message(member(g, m), rank, most, expected + m * most);
+    data_message(0, rank, member(g, m), most, mine + m * most);
+    data_message(0, member(g, m), rank, most, expected + m * most);
   }
   move(sent, mine, all);
   must(comm_exchange(g->group, lane, sent, most, true, received));
   move(mine, received, all);
   assert_memory_equal(mine, expected, all);
-  mem_free(mine);
-  device->ops->release(device, received);
-  device->ops->release(device, sent);
 }
 
-TEST(messages_of_varying_length_are_exchanged)
+NCCL_TEST(messages_of_varying_length_are_exchanged)
 {
   static const int64_t lengths[] = {16, 1024, 100000};
   for (int g = 0; g < n_groupings; g++)
@@ -195,102 +170,59 @@ TEST(messages_of_varying_length_are_exchanged)
 
 enum way { SET, ADD, IN_PLACE };
 
-/* The gradient that arrives: in a group of one nothing is sent. */
-static float arrives(const struct comm_group *group, enum dtype wire, float x)
-{
-  return wire == DTYPE_BF16 && comm_group_size(group) > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
-}
-
-/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the
- * largest power of two below its length. */
-static float tree_sum(const float *x, int n)
-{
-  if (n == 1)
-    return x[0];
-  int half = 1;
-  while (2 * half < n)
-    half *= 2;
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
-}
-
-/* out = this member's part of the sum of any(), which began as 0.25 i. */
-static void reduce(const struct grouping *g, enum dtype wire, enum way way, float *out)
+/* This member's part of the sum of all values. It began as 0.25 i. */
+static void reduce(const struct grouping *g, enum dtype wire, enum way way)
 {
   const size_t part = COUNT * sizeof(float);
   const int size = comm_group_size(g->group), index = comm_group_index(g->group);
-  float *full = room((size_t)size * part), *staging = room((size_t)size * part),
-        *shard = room(part), *mine = here((size_t)size * part);
+  const size_t whole = (size_t)size * part;
+  float *full = room(whole), *staging = room(whole), *shard = room(part), *mine = here(whole);
   for (int64_t i = 0; i < size * COUNT; i++)
-    mine[i] = any(comm_rank(job), i);
-  move(full, mine, (size_t)size * part);
+    mine[i] = data_value(0, comm_rank(job), i);
+  move(full, mine, whole);
   for (int64_t i = 0; i < COUNT; i++)
     mine[i] = 0.25f * (float)i;
   move(shard, mine, part);
   float *to = way == IN_PLACE ? full + (size_t)index * COUNT : shard;
   must(reduce_scatter(g->group, lane, full, COUNT, wire, staging, way == ADD, to));
-  move(out, to, part);
-  mem_free(mine);
-  device->ops->release(device, shard);
-  device->ops->release(device, staging);
-  device->ops->release(device, full);
-}
-
-static void reduce_as(const struct grouping *g, enum dtype wire, enum way way)
-{
-  const int size = comm_group_size(g->group), index = comm_group_index(g->group);
-  float *out = here(COUNT * sizeof *out);
-  reduce(g, wire, way, out);
+  move(mine, to, part);
   for (int64_t i = 0; i < COUNT; i++) {
     float terms[MOST_RANKS];
     for (int m = 0; m < size; m++)
-      terms[m] = arrives(g->group, wire, any(member(g, m), index * COUNT + i));
-    const float sum = tree_sum(terms, size), expected = way == ADD ? 0.25f * (float)i + sum : sum;
-    assert_memory_equal(&out[i], &expected, sizeof expected);
+      terms[m] = data_arrives(size, wire, data_value(0, member(g, m), index * COUNT + i));
+    const float sum = data_tree_sum(terms, size),
+                expected = way == ADD ? 0.25f * (float)i + sum : sum;
+    assert_memory_equal(&mine[i], &expected, sizeof expected);
   }
-  mem_free(out);
 }
 
-TEST(reduce_scatter_in_every_group)
+NCCL_TEST(reduce_scatter_in_every_group)
 {
   for (int g = 0; g < n_groupings; g++)
     for (enum way way = SET; way <= IN_PLACE; way++) {
-      reduce_as(&groupings[g], DTYPE_F32, way);
-      reduce_as(&groupings[g], DTYPE_BF16, way);
+      reduce(&groupings[g], DTYPE_F32, way);
+      reduce(&groupings[g], DTYPE_BF16, way);
     }
 }
 
-/* Terms of very different size, some of which cancel. */
-static double term(int rank, int i)
+NCCL_TEST(exact_sums_in_every_group)
 {
-  return (i % 2 ? -1.0 : 1.0) * ldexp(1.0 + i / 64.0 + rank, i * 37 % 200 - 100);
-}
-
-TEST(exact_sums_in_every_group)
-{
-  enum { SUMS = 2, TERMS = 300 };
-  struct exactsum mine[SUMS], expected[SUMS], *there = room(sizeof mine);
+  struct exactsum mine[2], expected[2], *there = room(sizeof mine);
   for (int g = 0; g < n_groupings; g++) {
-    memset(mine, 0, sizeof mine);
-    memset(expected, 0, sizeof expected);
-    for (int s = 0; s < SUMS; s++) {
-      for (int i = 0; i < TERMS; i++) {
-        exactsum_add(&mine[s], term(comm_rank(job), i + s));
-        for (int m = 0; m < comm_group_size(groupings[g].group); m++)
-          exactsum_add(&expected[s], term(member(&groupings[g], m), i + s));
-      }
-      exactsum_normalize(&mine[s]);
-      exactsum_normalize(&expected[s]);
-    }
+    const int size = comm_group_size(groupings[g].group);
+    int members[MOST_RANKS];
+    for (int m = 0; m < size; m++)
+      members[m] = member(&groupings[g], m);
+    data_sum(0, 1, &(int){comm_rank(job)}, mine);
+    data_sum(0, size, members, expected);
     move(there, mine, sizeof mine);
-    must(comm_group_sum_exact(groupings[g].group, lane, there, SUMS));
+    must(comm_group_sum_exact(groupings[g].group, lane, there, 2));
     move(mine, there, sizeof mine);
     assert_memory_equal(mine, expected, sizeof mine);
   }
-  device->ops->release(device, there);
 }
 
-/* All that a worker enqueues, round after round without waiting, and what should come of it. Sums
- * of its integers, rounded or not, are exact. */
+/* All that a worker enqueues, round after round without waiting, and what should come of it. */
 struct worker {
   struct comm_group *group;
   struct lane *lane;
@@ -315,9 +247,9 @@ static enum status enqueue(void *arg)
   return status;
 }
 
-static int64_t key(const struct worker *w, int64_t round, int64_t i)
+static int64_t key(int64_t round, int64_t i)
 {
-  return (w->salt * ROUNDS + round) * MOST_RANKS * COUNT + i;
+  return round * MOST_RANKS * COUNT + i;
 }
 
 static void worker_start(struct worker *w, int salt)
@@ -343,12 +275,11 @@ static void worker_start(struct worker *w, int salt)
   float *mine = here((size_t)size * bytes);
   for (int64_t round = 0; round < ROUNDS; round++)
     for (int64_t i = 0; i < size * COUNT; i++)
-      mine[round * size * COUNT + i] = integer(comm_rank(job), key(w, round, i));
+      mine[round * size * COUNT + i] = data_value(salt, comm_rank(job), key(round, i));
   move(w->full, mine, (size_t)size * bytes);
   for (int64_t round = 0; round < ROUNDS; round++)
     memcpy(mine + round * COUNT, mine + round * size * COUNT, COUNT * sizeof *mine);
   move(w->sent, mine, bytes);
-  mem_free(mine);
 }
 
 static void worker_check(const struct worker *w)
@@ -362,29 +293,24 @@ static void worker_check(const struct worker *w)
   move(reduced, w->reduced, bytes);
   for (int64_t round = 0; round < ROUNDS; round++)
     for (int64_t i = 0; i < COUNT; i++) {
-      float sum = 0;
+      float terms[MOST_RANKS];
       for (int m = 0; m < size; m++) {
-        assert_true(gathered[(round * size + m) * COUNT + i] == integer(m, key(w, round, i)));
-        sum += arrives(w->group, w->wire, integer(m, key(w, round, index * COUNT + i)));
+        const float got = gathered[(round * size + m) * COUNT + i];
+        assert_true(got == data_value(w->salt, m, key(round, i)));
+        terms[m] =
+            data_arrives(size, w->wire, data_value(w->salt, m, key(round, index * COUNT + i)));
       }
-      assert_true(reduced[round * COUNT + i] == sum);
+      assert_true(reduced[round * COUNT + i] == data_tree_sum(terms, size));
     }
-  mem_free(reduced);
-  mem_free(gathered);
 }
 
 static void worker_stop(struct worker *w)
 {
   comm_group_destroy(w->group);
   device->ops->lane_destroy(w->lane);
-  device->ops->release(device, w->staging);
-  device->ops->release(device, w->reduced);
-  device->ops->release(device, w->gathered);
-  device->ops->release(device, w->full);
-  device->ops->release(device, w->sent);
 }
 
-TEST(lanes_do_not_share_an_order)
+NCCL_TEST(lanes_do_not_share_an_order)
 {
   struct worker workers[2];
   struct thread *threads[2];
@@ -400,7 +326,7 @@ TEST(lanes_do_not_share_an_order)
     worker_stop(&workers[t]);
 }
 
-TEST(refusals_of_nccl_are_reported)
+NCCL_TEST(refusals_of_nccl_are_reported)
 {
   char id[NCCL_ID_BYTES];
   struct nccl_group *group;
@@ -416,18 +342,24 @@ TEST(refusals_of_nccl_are_reported)
   nccl_group_abort(NULL);
 }
 
-/* Oracle: the header's four. */
-TEST(memory_is_registered_up_to_a_limit)
+static struct nccl_group *group_of_all(void)
 {
-  enum { PIECE = 2 << 20 };
   char id[NCCL_ID_BYTES] = {0};
   struct nccl_group *group;
-  void *piece[5];
   if (comm_rank(job) == 0)
     must(nccl_id(id));
   must(comm_broadcast(job, id, sizeof id, 0));
   must(nccl_group_create(&group));
   must(nccl_group_start(group, "sluice-test", id, true, comm_ranks(job), comm_rank(job)));
+  return group;
+}
+
+/* Oracle: the header's four. */
+NCCL_TEST(memory_is_registered_up_to_a_limit)
+{
+  enum { PIECE = 2 << 20 };
+  struct nccl_group *group = group_of_all();
+  void *piece[5];
   for (int i = 0; i < 5; i++)
     must(nccl_memory_create(PIECE, &piece[i]));
   for (int i = 0; i < 4; i++)
@@ -440,15 +372,9 @@ TEST(memory_is_registered_up_to_a_limit)
 
 /* Rank 0 waits for a collective that no other rank joins, until it gives up. Oracle: the lane ends,
  * and the others learn nothing before. */
-TEST(stuck_collective_can_be_aborted)
+NCCL_TEST(stuck_collective_can_be_aborted)
 {
-  char id[NCCL_ID_BYTES] = {0};
-  struct nccl_group *group;
-  if (comm_rank(job) == 0)
-    must(nccl_id(id));
-  must(comm_broadcast(job, id, sizeof id, 0));
-  must(nccl_group_create(&group));
-  must(nccl_group_start(group, "sluice-test", id, true, comm_ranks(job), comm_rank(job)));
+  struct nccl_group *group = group_of_all();
   int64_t *there = room(sizeof *there);
   must(nccl_sum_i64(group, lane, there, 1)); /* the first one meets the others on the host */
   finish(lane);
@@ -461,7 +387,6 @@ TEST(stuck_collective_can_be_aborted)
   must(comm_barrier(job));
   if (comm_rank(job) != 0)
     nccl_group_abort(group);
-  device->ops->release(device, there);
 }
 
 static void add_grouping(enum comm_kind kind, int size)
