@@ -1,5 +1,6 @@
 /* After the backward pass: sums of gradients over ranks, exact sums for loss and norm, and the
  * outcome of a step. */
+#include "base/exactsum_value.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
@@ -109,8 +110,6 @@ void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accu
 
 /* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the
  * same bits ----------------------------------------------- */
-
-constexpr int TOP = EXACTSUM_DIGITS - 1;
 
 struct accumulator {
   unsigned long long digit[EXACTSUM_DIGITS], special[3];
@@ -234,76 +233,6 @@ __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float 
   add_out(&mine, sum);
 }
 
-/* The functions of base/exactsum.c, for one thread. */
-__device__ void normalize(long long *digit)
-{
-  for (int d = 0; d < TOP; d++) {
-    digit[d + 1] += digit[d] >> 32; /* arithmetic: rounds towards minus infinity */
-    digit[d] &= 0xffffffff;
-  }
-}
-
-__device__ unsigned long long mantissa_at(const long long *digit, int bit)
-{
-  const long long *from = digit + (bit >> 5);
-  const int shift = bit & 31;
-  const unsigned long long low = (unsigned long long)from[0] | (unsigned long long)from[1] << 32;
-  const unsigned long long window =
-      shift ? low >> shift | (unsigned long long)from[2] << (64 - shift) : low;
-  return window & ((1ull << 53) - 1);
-}
-
-__device__ bool any_below(const long long *digit, int bit)
-{
-  for (int d = 0; d < bit >> 5; d++)
-    if (digit[d])
-      return true;
-  return (digit[bit >> 5] & ((1ll << (bit & 31)) - 1)) != 0;
-}
-
-/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits
- * of a double. */
-__device__ unsigned long long round_magnitude(const long long *digit)
-{
-  const unsigned long long infinity = 0x7ffull << 52;
-  int top = TOP;
-  while (top > 0 && digit[top] == 0)
-    top--;
-  if (top > 65)
-    return infinity;
-  if (digit[top] == 0)
-    return 0;
-  const int last = 32 * top + 63 - __clzll(digit[top]) - 52; /* place of the last of 53 bits */
-  if (last <= 0)
-    return mantissa_at(digit, 0);
-  if (last > 0x7fd)
-    return infinity;
-  const unsigned long long mantissa = mantissa_at(digit, last);
-  const bool half = digit[(last - 1) >> 5] >> ((last - 1) & 31) & 1;
-  const unsigned long long up = half && ((mantissa & 1) || any_below(digit, last - 1));
-  return ((unsigned long long)last << 52) + mantissa + up;
-}
-
-/* As exactsum_value(), but it overwrites sum's digits. */
-__device__ double value_of(exactsum *sum)
-{
-  long long *digit = (long long *)sum->digit;
-  const unsigned long long infinity = 0x7ffull << 52, minus = 1ull << 63;
-  if (sum->nan || (sum->pos_inf && sum->neg_inf))
-    return __longlong_as_double((long long)(infinity | 1ull << 51));
-  if (sum->pos_inf || sum->neg_inf)
-    return __longlong_as_double((long long)(sum->pos_inf ? infinity : infinity | minus));
-  normalize(digit);
-  const bool negative = digit[TOP] < 0;
-  if (negative) {
-    for (int d = 0; d < EXACTSUM_DIGITS; d++)
-      digit[d] = -digit[d];
-    normalize(digit);
-  }
-  const unsigned long long bits = round_magnitude(digit);
-  return __longlong_as_double((long long)(negative ? bits | minus : bits));
-}
-
 __device__ void copy_sum(exactsum *to, const exactsum *from)
 {
   for (int i = threadIdx.x; i < EXACTSUM_WORDS; i += blockDim.x)
@@ -320,7 +249,7 @@ __global__ void carry(const exactsum *other, exactsum *sum)
         ((const long long *)sum)[i] + (other ? ((const long long *)other)[i] : 0);
   __syncthreads();
   if (threadIdx.x == 0)
-    normalize((long long *)mine.digit);
+    exactsum_carry(mine.digit);
   __syncthreads();
   copy_sum(sum, &mine);
 }
@@ -336,7 +265,7 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
   copy_sum(&sum[1], squares);
   __syncthreads();
   if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
-    value[threadIdx.x / 32] = value_of(&sum[threadIdx.x / 32]);
+    value[threadIdx.x / 32] = exactsum_take_value(&sum[threadIdx.x / 32]);
   __syncthreads();
   if (threadIdx.x > 0)
     return;

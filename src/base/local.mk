@@ -13,6 +13,7 @@ src_base_libbase_a_SOURCES = \
 	src/base/dtype.h \
 	src/base/exactsum.c \
 	src/base/exactsum.h \
+	src/base/exactsum_value.h \
 	src/base/hash.c \
 	src/base/hash.h \
 	src/base/log.c \
