@@ -10,8 +10,7 @@ namespace {
 constexpr int WARPS = 4, MOST_D = 256,
               EACH = MOST_D / 32; /* elements of a head that a thread holds */
 
-template <typename T>
-__device__ __forceinline__ void load_head(const T *from, int64_t D, float *out)
+template <typename T> DEVICE void load_head(const T *from, int64_t D, float *out)
 {
   for (int e = 0; e < EACH; e++) {
     const int64_t d = e * 32 + threadIdx.x % 32;
@@ -19,8 +18,7 @@ __device__ __forceinline__ void load_head(const T *from, int64_t D, float *out)
   }
 }
 
-template <typename T>
-__device__ __forceinline__ void store_head(T *to, int64_t D, const float *value)
+template <typename T> DEVICE void store_head(T *to, int64_t D, const float *value)
 {
   for (int e = 0; e < EACH; e++) {
     const int64_t d = e * 32 + threadIdx.x % 32;
@@ -29,7 +27,7 @@ __device__ __forceinline__ void store_head(T *to, int64_t D, const float *value)
   }
 }
 
-__device__ __forceinline__ float dot(const float *a, const float *b)
+DEVICE float dot(const float *a, const float *b)
 {
   float sum = 0;
   for (int e = 0; e < EACH; e++)
@@ -42,7 +40,7 @@ struct place {
   bool there;
 };
 
-__device__ __forceinline__ place place_of(int64_t batch, int64_t heads, int64_t tokens)
+DEVICE place place_of(int64_t batch, int64_t heads, int64_t tokens)
 {
   const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
   return {warp / (heads * tokens), warp / tokens % heads, warp % tokens,
@@ -50,13 +48,13 @@ __device__ __forceinline__ place place_of(int64_t batch, int64_t heads, int64_t 
 }
 
 /* First key that query t (counted with the past) sees. */
-__device__ __forceinline__ int64_t first_key(const attention &op, int64_t t)
+DEVICE int64_t first_key(const attention &op, int64_t t)
 {
   const int64_t at = op.past + t;
   return op.window > 0 && at - op.window + 1 > 0 ? at - op.window + 1 : 0;
 }
 
-__device__ __forceinline__ int64_t kv_batch(const attention &op, int64_t stride)
+DEVICE int64_t kv_batch(const attention &op, int64_t stride)
 {
   return op.kv_batch_stride ? op.kv_batch_stride : (op.past + op.tokens) * stride;
 }

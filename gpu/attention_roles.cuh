@@ -72,12 +72,12 @@ struct note {
 enum { LAST = 1, STOP = 2, FROM = 4, BEGIN = 1, END = 2, KV_PARITY = 4, KV_AT = 8 };
 enum { PLACE = CUDA_WORK_PLACE };
 
-template <int D> __device__ __forceinline__ uint32_t note_at(uint32_t base, uint32_t step)
+template <int D> DEVICE uint32_t note_at(uint32_t base, uint32_t step)
 {
   return base + plan<D>::NOTE + 16 * (step % plan<D>::NOTES);
 }
 
-template <int D> __device__ __forceinline__ void wait_for_note(uint32_t base, uint32_t step)
+template <int D> DEVICE void wait_for_note(uint32_t base, uint32_t step)
 {
   using P = plan<D>;
   barrier_wait(base + P::TOLD + 8 * (step % P::NOTES), step / P::NOTES % 2);
@@ -86,7 +86,7 @@ template <int D> __device__ __forceinline__ void wait_for_note(uint32_t base, ui
 /* A ring's place, and the parity of its full barriers. */
 template <int N> struct ring {
   uint32_t at = 0, parity = 0;
-  __device__ __forceinline__ void next()
+  DEVICE void next()
   {
     if (++at == N) {
       at = 0;
@@ -98,19 +98,19 @@ template <int N> struct ring {
 /* --- tiles and fragments ------------------------------------------------- */
 
 /* Row and column of register r of thread t's accumulators. */
-__device__ __forceinline__ constexpr int acc_row(int t, int r)
+DEVICE constexpr int acc_row(int t, int r)
 {
   return t / 32 * 16 + t % 32 / 4 + r / 2 % 2 * 8;
 }
 
-__device__ __forceinline__ constexpr int acc_column(int t, int r)
+DEVICE constexpr int acc_column(int t, int r)
 {
   return r / 4 * 8 + t % 4 * 2 + r % 2;
 }
 
 /* A matrix in shared memory, as products take it. Rows that are no k's: 8 of them are 1024 bytes.
  * Rows that are k's: likewise, and a panel lies `panel` bytes after the previous one. */
-__device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
+DEVICE uint64_t descriptor(uint32_t address, uint32_t panel)
 {
   return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 |
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
@@ -118,14 +118,13 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
 
 /* The same some bytes later. The sum never carries out of the address, because shared memory is
  * small. */
-__device__ __forceinline__ uint64_t behind(uint64_t d, uint32_t bytes)
+DEVICE uint64_t behind(uint64_t d, uint32_t bytes)
 {
   return (d & 0xffffffff00000000ull) | (uint32_t)((uint32_t)d + (bytes >> 4));
 }
 
 /* x = A B^T over the head's width: A 64 rows of a key tile, B a query tile. */
-template <int D>
-__device__ __forceinline__ void scores(float (&x)[32], uint32_t keys, uint32_t queries)
+template <int D> DEVICE void scores(float (&x)[32], uint32_t keys, uint32_t queries)
 {
   const uint64_t a = descriptor(keys, 16), b = descriptor(queries, 16);
   product_first<0, 0>(x, a, b);
@@ -137,8 +136,7 @@ __device__ __forceinline__ void scores(float (&x)[32], uint32_t keys, uint32_t q
 
 /* x += A^T B over a tile's queries, A from registers. */
 template <int D>
-__device__ __forceinline__ void accumulate(float (&x)[D / 2], const uint32_t (&a)[16],
-                                           uint32_t queries)
+DEVICE void accumulate(float (&x)[D / 2], const uint32_t (&a)[16], uint32_t queries)
 {
   const uint64_t b = descriptor(queries, BM * ROW);
 #pragma unroll
@@ -149,8 +147,8 @@ __device__ __forceinline__ void accumulate(float (&x)[D / 2], const uint32_t (&a
 /* Rows `row` (of this thread's fragment) and row + 8, where they are less than `rows`, from a
  * fragment of N columns, times scale. */
 template <int N>
-__device__ __forceinline__ void write_rows(__nv_bfloat16 *to, int64_t stride, int row, int rows,
-                                           const float (&x)[N / 2], float scale)
+DEVICE void write_rows(__nv_bfloat16 *to, int64_t stride, int row, int rows,
+                       const float (&x)[N / 2], float scale)
 {
 #pragma unroll
   for (int low = 0; low < 2; low++) {
@@ -180,7 +178,7 @@ template <int D> struct feeder {
   ring<P::STAGES> stage;
   ring<P::KV_STAGES> kv;
 
-  __device__ __forceinline__ void keys(const attention_item &item, int b)
+  DEVICE void keys(const attention_item &item, int b)
   {
     const uint32_t full = base + P::KV_FULL + 8 * kv.at, to = kv.at * P::KV_TILE;
     barrier_wait(base + P::KV_EMPTY + 8 * kv.at, kv.parity ^ 1);
@@ -193,14 +191,14 @@ template <int D> struct feeder {
     }
   }
 
-  __device__ __forceinline__ void tell(const note &n)
+  DEVICE void tell(const note &n)
   {
     store_shared4(note_at<D>(base, step), n.what, n.item, n.block, n.place);
     barrier_arrive(base + P::TOLD + 8 * (step % P::NOTES));
     step++;
   }
 
-  __device__ __forceinline__ void queries(int h, int m, int b, int block)
+  DEVICE void queries(int h, int m, int b, int block)
   {
     const uint32_t q_full = base + P::Q_FULL + 8 * stage.at,
                    do_full = base + P::DO_FULL + 8 * stage.at, to = stage.at * P::Q_TILE;
@@ -218,7 +216,7 @@ template <int D> struct feeder {
 
   /* All items of this block, the first one taken already. The next one is taken two steps before
    * the end. An idle block would begin it sooner, so it is not taken earlier. */
-  __device__ __forceinline__ void run(int i)
+  DEVICE void run(int i)
   {
     const int items = p.all_kv_heads * p.key_blocks;
     for (int next = 0; i < items; i = next) {
@@ -260,7 +258,7 @@ template <int D> struct feeder {
 /* --- the keys' warpgroups ------------------------------------------------ */
 
 /* Masks the scores of keys that come after the query, in a block on the diagonal. */
-__device__ __forceinline__ void mask(float (&x)[32])
+DEVICE void mask(float (&x)[32])
 {
   const int t = threadIdx.x % 128, ahead = acc_row(t, 0) - acc_column(t, 0);
 #pragma unroll
@@ -280,14 +278,14 @@ template <int D> struct keys_worker {
   ring<2> ds_ring;
   float dk[D / 2], dv[D / 2];
 
-  __device__ __forceinline__ bool leads() const
+  DEVICE bool leads() const
   {
     return threadIdx.x % 32 == 0;
   }
 
   /* dS^T to shared memory, [128 keys][64 queries], as matrices of 8 x 8 whose rows the lanes
    * hold. */
-  __device__ __forceinline__ void hand_over(const uint32_t (&ds)[16])
+  DEVICE void hand_over(const uint32_t (&ds)[16])
   {
     const int t = threadIdx.x % 128, lane = t % 32,
               key = half * 64 + t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
@@ -305,7 +303,7 @@ template <int D> struct keys_worker {
   }
 
   /* A step whose queries see none of these keys: dS is 0, and there is no other work. */
-  __device__ __forceinline__ void pass()
+  DEVICE void pass()
   {
     const uint32_t none[16] = {};
     hand_over(none);
@@ -318,8 +316,7 @@ template <int D> struct keys_worker {
   }
 
   /* P^T from S^T. */
-  __device__ __forceinline__ void probabilities(const float (&x)[32], uint32_t lse,
-                                                uint32_t (&out)[16])
+  DEVICE void probabilities(const float (&x)[32], uint32_t lse, uint32_t (&out)[16])
   {
 #pragma unroll
     for (int c = 0; c < 8; c++) {
@@ -332,8 +329,8 @@ template <int D> struct keys_worker {
   }
 
   /* dS^T from dP^T and the rounded P^T, for which there are registers. */
-  __device__ __forceinline__ void gradients(const float (&x)[32], uint32_t delta,
-                                            const uint32_t (&probability)[16], uint32_t (&out)[16])
+  DEVICE void gradients(const float (&x)[32], uint32_t delta, const uint32_t (&probability)[16],
+                        uint32_t (&out)[16])
   {
 #pragma unroll
     for (int c = 0; c < 8; c++) {
@@ -349,7 +346,7 @@ template <int D> struct keys_worker {
 
   /* A step; Q is there. One block of registers holds S, then dP, while dV's product is under way.
    * With `last` the next step's Q is not waited for. */
-  __device__ __forceinline__ void advance(int from, bool last, uint32_t k, uint32_t v)
+  DEVICE void advance(int from, bool last, uint32_t k, uint32_t v)
   {
     const uint32_t lse = base + P::STATS + stage.at * BM * 8 + threadIdx.x % 4 * 8,
                    delta = lse + BM * 4;
@@ -396,7 +393,7 @@ template <int D> struct keys_worker {
   }
 
   /* The steps of an item, whose number it returns. */
-  __device__ __forceinline__ int walk(bool *stop)
+  DEVICE int walk(bool *stop)
   {
     const uint32_t k = base + P::K + kv.at * P::KV_TILE + half * 64 * ROW,
                    v = base + P::V + kv.at * P::KV_TILE + half * 64 * ROW;
@@ -420,7 +417,7 @@ template <int D> struct keys_worker {
     }
   }
 
-  __device__ __forceinline__ void run()
+  DEVICE void run()
   {
     const int t = threadIdx.x % 128;
     for (bool stop = false; !stop;) {
@@ -446,7 +443,7 @@ template <int D> struct keys_worker {
 
 /* --- the queries' warpgroup, and the threads that add -------------------- */
 
-template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
+template <int D> DEVICE void multiply_queries(uint32_t base)
 {
   using P = plan<D>;
   const int t = threadIdx.x % 128, lane = t % 32;
@@ -493,7 +490,7 @@ template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
 }
 
 /* Is this step the block's last one? */
-template <int D> __device__ __forceinline__ bool stops(uint32_t base, uint32_t step)
+template <int D> DEVICE bool stops(uint32_t base, uint32_t step)
 {
   wait_for_note<D>(base, step);
   return load_shared(note_at<D>(base, step)) & STOP;
@@ -502,8 +499,7 @@ template <int D> __device__ __forceinline__ bool stops(uint32_t base, uint32_t s
 /* Every other step from `first` on. Room in SUM is given back only after the next step's note is
  * read, because afterwards the note may be overwritten. The next step belongs to the other adding
  * thread. */
-template <int D>
-__device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint32_t first)
+template <int D> DEVICE void add_to_sums(const params &p, uint32_t base, uint32_t first)
 {
   using P = plan<D>;
   bool stop = first == 1 && stops<D>(base, 0);
@@ -547,7 +543,7 @@ __device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint
 
 /* --- arrivals per barrier ------------------------------------------------ */
 
-template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
+template <int D> DEVICE void init_barriers(uint32_t base)
 {
   using P = plan<D>;
   for (int i = 0; i < P::STAGES; i++) {

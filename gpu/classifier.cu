@@ -25,7 +25,7 @@ struct rows {
   unsigned long long *fault;
 };
 
-__device__ __forceinline__ float power_of_2(float x)
+DEVICE float power_of_2(float x)
 {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -33,7 +33,7 @@ __device__ __forceinline__ float power_of_2(float x)
 }
 
 /* exp(x) * 2^-most */
-__device__ __forceinline__ float scaled_exp(float x, float most)
+DEVICE float scaled_exp(float x, float most)
 {
   return power_of_2(fmaf(x, LOG2_E, -most));
 }
@@ -42,7 +42,7 @@ struct online {
   float most, total; /* largest x * LOG2_E; sum of 2^(x * LOG2_E - most) */
 };
 
-template <typename T, int W> __device__ __forceinline__ void take_in(online *o, const pack<T, W> &x)
+template <typename T, int W> DEVICE void take_in(online *o, const pack<T, W> &x)
 {
   float here = to_float(x.at[0]);
   for (int k = 1; k < W; k++)
@@ -58,7 +58,7 @@ template <typename T, int W> __device__ __forceinline__ void take_in(online *o, 
     o->total += scaled_exp(to_float(x.at[k]), o->most);
 }
 
-__device__ __forceinline__ online join_warp(online o)
+DEVICE online join_warp(online o)
 {
   const float most = warp_max(o.most);
   return {most, warp_sum(o.most == -INFINITY ? o.total : o.total * power_of_2(o.most - most))};
@@ -66,7 +66,7 @@ __device__ __forceinline__ online join_warp(online o)
 
 /* Over the block, the same on all threads. `part` must not be the one of the last call, because
  * other threads may still read that. */
-__device__ __forceinline__ online join(online o, online *part)
+DEVICE online join(online o, online *part)
 {
   const int lane = threadIdx.x % 32;
   o = join_warp(o);
@@ -84,8 +84,7 @@ struct result {
 
 /* The result for elements first .. first + W of a row. */
 template <typename T, int W>
-__device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale, int first,
-                                                  const pack<T, W> &x)
+DEVICE pack<T, W> gradient_of(const result &now, float scale, int first, const pack<T, W> &x)
 {
   float p[W];
   for (int k = 0; k < W; k++)
@@ -97,7 +96,7 @@ __device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale
 }
 
 /* Waits until at most `left` groups of copies are under way. */
-__device__ __forceinline__ void wait(int left)
+DEVICE void wait(int left)
 {
   switch (left) {
   case 0: return __pipeline_wait_prior(0);
@@ -109,8 +108,7 @@ __device__ __forceinline__ void wait(int left)
 
 /* Copies the thread's packs of one stage, which are blockDim.x packs apart. A row of NULL is an
  * empty group of copies. */
-template <typename T, int W>
-__device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int kept)
+template <typename T, int W> DEVICE void fill(int4 *room, const T *row, int stage, int kept)
 {
   static_assert(STAGES * EACH >= MOST_SLOTS && STAGES == 4, "the stages of wait()");
 #pragma unroll
@@ -123,8 +121,7 @@ __device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int ke
 }
 
 /* EACH of the thread's packs from i on. */
-template <typename T, int W>
-__device__ __forceinline__ void read_some(pack<T, W> *x, const T *row, int i, int packs)
+template <typename T, int W> DEVICE void read_some(pack<T, W> *x, const T *row, int i, int packs)
 {
 #pragma unroll
   for (int e = 0; e < EACH; e++)
@@ -134,8 +131,8 @@ __device__ __forceinline__ void read_some(pack<T, W> *x, const T *row, int i, in
 
 /* `there`: the next row of this block, or NULL. */
 template <typename T, int W>
-__device__ __forceinline__ online first_pass(const rows &op, const T *row, const T *there,
-                                             int4 *room, int packs, int kept)
+DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs,
+                         int kept)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
   online mine = {-INFINITY, 0};
@@ -166,8 +163,8 @@ __device__ __forceinline__ online first_pass(const rows &op, const T *row, const
 }
 
 template <typename T, int W>
-__device__ __forceinline__ void second_pass(const rows &op, const result &now, T *row,
-                                            const T *there, int4 *room, int packs, int kept)
+DEVICE void second_pass(const rows &op, const result &now, T *row, const T *there, int4 *room,
+                        int packs, int kept)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
   pack<T, W> x[EACH];

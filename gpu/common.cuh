@@ -19,7 +19,7 @@ template <typename T, int W> struct alignas(sizeof(T) * W) pack {
   T at[W];
 };
 
-template <typename T, int W> __device__ __forceinline__ pack<T, W> load(const T *from)
+template <typename T, int W> DEVICE pack<T, W> load(const T *from)
 {
   pack<T, W> value;
   if constexpr (sizeof(T) * W % 16 == 0) {
@@ -34,7 +34,7 @@ template <typename T, int W> __device__ __forceinline__ pack<T, W> load(const T 
 }
 
 /* Read once and not again soon, so the caches may drop it first. */
-template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(const T *from)
+template <typename T, int W> DEVICE pack<T, W> load_once(const T *from)
 {
   pack<T, W> value;
   if constexpr (sizeof(T) * W % 16 == 0) {
@@ -48,7 +48,7 @@ template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(con
   return value;
 }
 
-template <typename T, int W> __device__ __forceinline__ void store(T *to, const pack<T, W> &value)
+template <typename T, int W> DEVICE void store(T *to, const pack<T, W> &value)
 {
   if constexpr (sizeof(T) * W % 16 == 0) {
     for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
@@ -60,34 +60,34 @@ template <typename T, int W> __device__ __forceinline__ void store(T *to, const 
   }
 }
 
-__device__ __forceinline__ float to_float(float x)
+DEVICE float to_float(float x)
 {
   return x;
 }
-__device__ __forceinline__ float to_float(bf16 x)
+DEVICE float to_float(bf16 x)
 {
   return __bfloat162float(x);
 }
-__device__ __forceinline__ float to_float(__half x)
+DEVICE float to_float(__half x)
 {
   return __half2float(x);
 }
-template <typename T> __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x)
+template <typename T> DEVICE T from_float(float x);
+template <> DEVICE float from_float<float>(float x)
 {
   return x;
 }
-template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
+template <> DEVICE bf16 from_float<bf16>(float x)
 {
   return __float2bfloat16_rn(x);
 }
-template <> __device__ __forceinline__ __half from_float<__half>(float x)
+template <> DEVICE __half from_float<__half>(float x)
 {
   return __float2half_rn(x);
 }
 
 /* Nearest, ties to even; of bf16 two at a time. */
-template <typename T, int W> __device__ __forceinline__ pack<T, W> rounded(const float *x)
+template <typename T, int W> DEVICE pack<T, W> rounded(const float *x)
 {
   pack<T, W> out;
   if constexpr (std::is_same_v<T, bf16> && W % 2 == 0) {
@@ -100,30 +100,30 @@ template <typename T, int W> __device__ __forceinline__ pack<T, W> rounded(const
   return out;
 }
 
-__device__ __forceinline__ float2 operator+(float2 a, float2 b)
+DEVICE float2 operator+(float2 a, float2 b)
 {
   return make_float2(a.x + b.x, a.y + b.y);
 }
 
-__device__ __forceinline__ float2 shuffle(float2 x, int offset)
+DEVICE float2 shuffle(float2 x, int offset)
 {
   return make_float2(__shfl_xor_sync(0xFFFFFFFF, x.x, offset),
                      __shfl_xor_sync(0xFFFFFFFF, x.y, offset));
 }
-template <typename T> __device__ __forceinline__ T shuffle(T x, int offset)
+template <typename T> DEVICE T shuffle(T x, int offset)
 {
   return __shfl_xor_sync(0xFFFFFFFF, x, offset);
 }
 
 /* Over `lanes` neighbours, a power of 2; all 32 threads of the warp must call it. */
-template <typename T> __device__ __forceinline__ T lanes_sum(T x, int lanes)
+template <typename T> DEVICE T lanes_sum(T x, int lanes)
 {
   for (int offset = lanes / 2; offset > 0; offset /= 2)
     x = x + shuffle(x, offset);
   return x;
 }
 
-template <typename T> __device__ __forceinline__ T warp_sum(T x)
+template <typename T> DEVICE T warp_sum(T x)
 {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
@@ -131,7 +131,7 @@ template <typename T> __device__ __forceinline__ T warp_sum(T x)
   return x;
 }
 
-__device__ __forceinline__ float warp_max(float x)
+DEVICE float warp_max(float x)
 {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
@@ -141,8 +141,7 @@ __device__ __forceinline__ float warp_max(float x)
 
 /* Reports a token or a target outside the vocabulary to the host, see gpu_fault. If there are
  * several reports, one of them stays. */
-__device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id,
-                                       bool target)
+DEVICE void report(unsigned long long *fault, int64_t row, int32_t id, bool target)
 {
   *(volatile unsigned long long *)fault =
       (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
@@ -151,7 +150,7 @@ __device__ __forceinline__ void report(unsigned long long *fault, int64_t row, i
 /* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
  * complete subtrees. Fewer than 1 << LEVELS parts. */
 template <int LEVELS, int N, typename F>
-__device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)[N])
+DEVICE void sum_tree(int parts, const F &value, float (&sum)[N])
 {
   float tree[LEVELS][N];
   for (int i = 0; i < parts; i++) {
@@ -180,7 +179,7 @@ __device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)
 constexpr int MOST_ROWS = 65535; /* of a grid */
 
 /* item = row * width + column. 64-bit division is slow and seldom needed. */
-__device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
+DEVICE void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
 {
   if (((item | width) >> 32) == 0) {
     const uint32_t r = (uint32_t)item / (uint32_t)width;

@@ -13,25 +13,25 @@ unsigned grid_of(int64_t items)
 }
 
 /* Number u of a thread's packs; packs of a block are adjacent. */
-__device__ __forceinline__ int64_t item_of(int u)
+DEVICE int64_t item_of(int u)
 {
   return ((int64_t)blockIdx.x * EACH + u) * THREADS + threadIdx.x;
 }
 
 /* The logistic function of 2 * sqrt(2 / pi) * (x + 0.044715 x^3). */
-__device__ __forceinline__ float gelu_gate(float x)
+DEVICE float gelu_gate(float x)
 {
   return __fdividef(1.0f, 1.0f + __expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
 }
 
 /* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), of which (1 + tanh(u)) / 2 is the
  * logistic function of 2 u */
-__device__ __forceinline__ float gelu(float x)
+DEVICE float gelu(float x)
 {
   return x * gelu_gate(x);
 }
 
-__device__ __forceinline__ float gelu_slope(float x)
+DEVICE float gelu_slope(float x)
 {
   const float s = gelu_gate(x);
   return s + x * s * (1.0f - s) * 1.5957691216057308f * (1.0f + 3.0f * 0.044715f * x * x);
@@ -146,7 +146,7 @@ struct slopes {
   float g, u, y; /* gradients by g and by u, and the activation */
 };
 
-__device__ __forceinline__ slopes swiglu_slopes(float g, float u, float dy)
+DEVICE slopes swiglu_slopes(float g, float u, float dy)
 {
   const float s = __fdividef(1.0f, 1.0f + __expf(-g));
   return {dy * u * s * (1.0f + g * (1.0f - s)), dy * g * s, g * s * u};
@@ -178,8 +178,8 @@ __global__ void __launch_bounds__(THREADS)
 
 /* The gradient by g (half 0) or u. */
 template <bool TURNED>
-__device__ __forceinline__ void code_slopes(const fp8_swiglu &op, const fp8_block::elements &x,
-                                            int half, int64_t row, int64_t f, seen_tiles *seen)
+DEVICE void code_slopes(const fp8_swiglu &op, const fp8_block::elements &x, int half, int64_t row,
+                        int64_t f, seen_tiles *seen)
 {
   const int64_t column = half * op.F + f, k = op.apart ? op.F : 2 * op.F;
   uint8_t *const code = op.code + (op.apart ? half * op.rows * op.F + f : column) + row * k;
@@ -280,7 +280,7 @@ int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 
 /* Rows SUM_ROWS apart, N at a time as long as there are so many. */
 template <typename T, int W, int N>
-__device__ __forceinline__ void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
+DEVICE void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
 {
   for (; *left > SUM_ROWS * (N - 1); *left -= SUM_ROWS * N) {
     pack<T, W> x[N];

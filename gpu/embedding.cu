@@ -67,18 +67,17 @@ struct sorted {
 };
 
 /* Whether sorted place i is the first (`opens`) or the last (`closes`) of its run. */
-__device__ __forceinline__ bool opens(const sorted &s, int64_t i)
+DEVICE bool opens(const sorted &s, int64_t i)
 {
   return i == 0 || s.key[i - 1] != s.key[i];
 }
 
-__device__ __forceinline__ bool closes(const sorted &s, int64_t i)
+DEVICE bool closes(const sorted &s, int64_t i)
 {
   return i + 1 == s.rows || s.key[i + 1] != s.key[i];
 }
 
-template <int W>
-__device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, const float *sum)
+template <int W> DEVICE void add_to(float *to, const pack<float, W> &before, const float *sum)
 {
   pack<float, W> out;
   for (int k = 0; k < W; k++)

@@ -20,12 +20,12 @@ struct place {
   bool is;
 };
 
-__device__ __forceinline__ int lane_of()
+DEVICE int lane_of()
 {
   return threadIdx.x % EXPONENT_LANES;
 }
 
-__device__ __forceinline__ place place_of(const task &t)
+DEVICE place place_of(const task &t)
 {
   const int64_t number = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / EXPONENT_LANES;
   place p = {number / t.blocks, number % t.blocks, 0, number < t.parts * t.blocks};
@@ -33,18 +33,17 @@ __device__ __forceinline__ place place_of(const task &t)
   return p;
 }
 
-__device__ __forceinline__ exponent_entry *table_of(char *message)
+DEVICE exponent_entry *table_of(char *message)
 {
   return (exponent_entry *)(message + sizeof(exponent_header));
 }
 
-__device__ __forceinline__ uint32_t exponent_of(uint32_t word)
+DEVICE uint32_t exponent_of(uint32_t word)
 {
   return word >> 23 & 0xff;
 }
 
-__device__ __forceinline__ void load_words(const task &t, const place &p, const uint32_t *x,
-                                           uint32_t (&word)[EACH])
+DEVICE void load_words(const task &t, const place &p, const uint32_t *x, uint32_t (&word)[EACH])
 {
   x += p.part * t.n + p.block * EXPONENT_BLOCK;
 #pragma unroll
@@ -130,7 +129,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) place_blocks(const task t, char 
 }
 
 /* Escapes of the lanes before this one. */
-__device__ __forceinline__ uint32_t escapes_before(uint32_t escaped, uint32_t *all)
+DEVICE uint32_t escapes_before(uint32_t escaped, uint32_t *all)
 {
   const uint32_t own = __popc(escaped);
   uint32_t until = own;
@@ -144,8 +143,7 @@ __device__ __forceinline__ uint32_t escapes_before(uint32_t escaped, uint32_t *a
 }
 
 /* Returns which elements of the lane have an escape. */
-__device__ __forceinline__ uint32_t store_planes(uint32_t form, int64_t m,
-                                                 const uint32_t (&word)[EACH], uint32_t *to)
+DEVICE uint32_t store_planes(uint32_t form, int64_t m, const uint32_t (&word)[EACH], uint32_t *to)
 {
   const int width = exponent_width(form);
   const uint32_t largest = exponent_largest(form), most = (1u << width) - 1;
@@ -166,8 +164,7 @@ __device__ __forceinline__ uint32_t store_planes(uint32_t form, int64_t m,
   return width >= 1 && width < EXPONENT_WHOLE ? escaped : 0;
 }
 
-__device__ __forceinline__ void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH],
-                                            char *data)
+DEVICE void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH], char *data)
 {
   const uint32_t escaped = store_planes(form, m, word, (uint32_t *)data);
   uint16_t *low = (uint16_t *)(data + exponent_low_at(exponent_width(form)));
@@ -213,8 +210,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* False: the data have another number of escapes than the form says. */
-__device__ __forceinline__ bool load_coded(uint32_t form, int64_t m, const char *data,
-                                           uint32_t (&word)[EACH])
+DEVICE bool load_coded(uint32_t form, int64_t m, const char *data, uint32_t (&word)[EACH])
 {
   const int width = exponent_width(form);
   const uint32_t *planes = (const uint32_t *)data, largest = exponent_largest(form);
@@ -246,8 +242,7 @@ __device__ __forceinline__ bool load_coded(uint32_t form, int64_t m, const char 
 }
 
 /* False: the message is damaged here. */
-__device__ __forceinline__ bool load_block(const task &t, const place &p, const char *message,
-                                           uint32_t (&word)[EACH])
+DEVICE bool load_block(const task &t, const place &p, const char *message, uint32_t (&word)[EACH])
 {
   const exponent_header header = *(const exponent_header *)message;
   const exponent_entry entry = table_of((char *)message)[p.block];

@@ -91,8 +91,7 @@ constexpr int PART_THREADS = 256, LANES = 32, PER_LANE = FP8_TILE / LANES,
               PART_WARPS = PART_THREADS / LANES;
 
 /* PER_LANE elements of a row, rounded to bf16. */
-template <typename T>
-__device__ __forceinline__ pack<bf16, PER_LANE> load_part(const fp8_part &op, int64_t e)
+template <typename T> DEVICE pack<bf16, PER_LANE> load_part(const fp8_part &op, int64_t e)
 {
   const pack<T, PER_LANE> x = load<T, PER_LANE>((const T *)op.x + (e - op.begin));
   pack<bf16, PER_LANE> out;
@@ -107,14 +106,14 @@ struct tile {
   int64_t panel, row, column;
 };
 
-__device__ __forceinline__ tile my_tile(const fp8_part &op)
+DEVICE tile my_tile(const fp8_part &op)
 {
   const int64_t panel = op.begin / op.columns / FP8_TILE + blockIdx.y;
   return {panel, panel * FP8_TILE + threadIdx.x / LANES,
           (int64_t)blockIdx.x * FP8_TILE + threadIdx.x % LANES * PER_LANE};
 }
 
-__device__ __forceinline__ float *scale_of(const fp8_part &op, const tile &t)
+DEVICE float *scale_of(const fp8_part &op, const tile &t)
 {
   return op.scale + t.panel * fp8_pitch(op.columns) + blockIdx.x;
 }
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(PART_THREADS)
 }
 
 /* 4 x 4 bytes. */
-__device__ __forceinline__ void turn_bytes(uint32_t (&w)[4])
+DEVICE void turn_bytes(uint32_t (&w)[4])
 {
   const uint32_t a = __byte_perm(w[0], w[1], 0x5140), b = __byte_perm(w[0], w[1], 0x7362),
                  c = __byte_perm(w[2], w[3], 0x5140), d = __byte_perm(w[2], w[3], 0x7362);

@@ -9,13 +9,13 @@
 
 constexpr unsigned ALL_LANES = 0xFFFFFFFF;
 
-__device__ __forceinline__ uint32_t magnitude(bf16 x)
+DEVICE uint32_t magnitude(bf16 x)
 {
   return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;
 }
 
 /* Codes of 4 elements. A group with an element that is not finite has a scale of NaN. */
-__device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
+DEVICE uint32_t codes_of(const float *x, float factor)
 {
   uint32_t word = 0;
 #if __CUDA_ARCH__ >= 890
@@ -34,13 +34,13 @@ __device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
 }
 
 /* The factor of the elements of a group; NaN: all their codes are NaN. */
-__device__ __forceinline__ float factor_of(float scale)
+DEVICE float factor_of(float scale)
 {
   return scale == scale ? fp8_inverse(scale) : scale;
 }
 
 /* fp8_recode() of 4 codes with scales whose ratio is `factor`. NaN: all become NaN. */
-__device__ __forceinline__ uint32_t recodes_of(uint32_t word, float factor)
+DEVICE uint32_t recodes_of(uint32_t word, float factor)
 {
   float x[4];
 #pragma unroll
@@ -57,14 +57,14 @@ __device__ __forceinline__ uint32_t recodes_of(uint32_t word, float factor)
 /* A thread's tally of the tiles that it has coded. Each thread counts its own elements. */
 struct seen_tiles {
   uint32_t largest = 0, saturated = 0;
-  __device__ __forceinline__ void add(uint32_t most, uint32_t elements)
+  DEVICE void add(uint32_t most, uint32_t elements)
   {
     if (most < 0x7f800000)
       largest = max(largest, most);
     else
       saturated += elements;
   }
-  __device__ __forceinline__ void merge_warp()
+  DEVICE void merge_warp()
   {
     largest = __reduce_max_sync(ALL_LANES, largest);
     saturated = __reduce_add_sync(ALL_LANES, saturated);
@@ -72,7 +72,7 @@ struct seen_tiles {
 };
 
 /* All threads of a block, which are whole warps, call it once. Integers have no order of sums. */
-__device__ __forceinline__ void tally_block(seen_tiles mine, fp8_tally *tally)
+DEVICE void tally_block(seen_tiles mine, fp8_tally *tally)
 {
   __shared__ uint2 warps[32];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x, n = blockDim.x * blockDim.y / 32;
@@ -96,8 +96,7 @@ __device__ __forceinline__ void tally_block(seen_tiles mine, fp8_tally *tally)
  * bf16. They write its codes, and the first of them its scale. A row of a block's threads is a
  * multiple of 16, so two rows may share a warp. */
 constexpr int TILE_LANES = 16, TILE_EACH = FP8_TILE / TILE_LANES;
-__device__ __forceinline__ void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code,
-                                          float *scale, seen_tiles *seen)
+DEVICE void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code, float *scale, seen_tiles *seen)
 {
   const unsigned lane = (threadIdx.y * blockDim.x + threadIdx.x) % 32,
                  lanes = 0xFFFFu << (lane & TILE_LANES);

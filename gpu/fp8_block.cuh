@@ -15,7 +15,7 @@ struct place {
   int g, c;
 };
 
-__device__ __forceinline__ place my_place()
+DEVICE place my_place()
 {
   return {(int)threadIdx.x / GROUPS, (int)threadIdx.x % GROUPS};
 }
@@ -24,19 +24,19 @@ __device__ __forceinline__ place my_place()
 typedef pack<bf16, EACH> elements[ROWS];
 
 /* Two magnitudes of bf16 in a word, which compare as numbers of 16 bits. */
-__device__ __forceinline__ uint32_t magnitudes(const pack<bf16, EACH> &x, int word)
+DEVICE uint32_t magnitudes(const pack<bf16, EACH> &x, int word)
 {
   return reinterpret_cast<const uint32_t *>(&x)[word] & 0x7fff7fff;
 }
 
 /* The largest magnitude of `first`, and that of `second`, packed in a word. */
-__device__ __forceinline__ uint32_t larger_of(uint32_t first, uint32_t second)
+DEVICE uint32_t larger_of(uint32_t first, uint32_t second)
 {
   return __vmaxu2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
 }
 
 /* The thread's columns in pairs, over its rows. */
-__device__ __forceinline__ uint32_t over_rows(const elements &x, int word)
+DEVICE uint32_t over_rows(const elements &x, int word)
 {
   uint32_t pair = 0;
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ uint32_t over_rows(const elements &x, int word)
 
 /* Pair i of the largest magnitudes of the thread's rows, or columns, over all threads that share
  * them. */
-__device__ __forceinline__ void along_rows(const elements &x, uint32_t (&pair)[ROWS / 2])
+DEVICE void along_rows(const elements &x, uint32_t (&pair)[ROWS / 2])
 {
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void along_rows(const elements &x, uint32_t (&pair)[R
 
 /* Eight threads reduce each pair of columns. Rows are padded by 4 words, so reads have no bank
  * conflicts. */
-__device__ __forceinline__ void along_columns(const elements &x, uint32_t (&pair)[WORDS])
+DEVICE void along_columns(const elements &x, uint32_t (&pair)[WORDS])
 {
   constexpr int PAIRS = FP8_TILE / 2, SHARE = THREADS / PAIRS;
   __shared__ alignas(16) uint32_t warps[WARPS][PAIRS + 4];
@@ -100,8 +100,7 @@ __device__ __forceinline__ void along_columns(const elements &x, uint32_t (&pair
 }
 
 /* Where x lies: row after row, 128 bytes of codes each. */
-__device__ __forceinline__ void store_rows(const elements &x, const float (&factor)[ROWS],
-                                           int64_t k, uint8_t *code)
+DEVICE void store_rows(const elements &x, const float (&factor)[ROWS], int64_t k, uint8_t *code)
 {
   const place p = my_place();
 #pragma unroll
@@ -117,8 +116,7 @@ __device__ __forceinline__ void store_rows(const elements &x, const float (&fact
 
 /* The transpose, through shared memory, so that the codes of a row leave together. Words of a row
  * are swizzled, which avoids bank conflicts. Pairs of words stay adjacent. */
-__device__ __forceinline__ void store_columns(const elements &x, const float (&factor)[EACH],
-                                              int64_t k, uint8_t *code)
+DEVICE void store_columns(const elements &x, const float (&factor)[EACH], int64_t k, uint8_t *code)
 {
   __shared__ alignas(16) uint32_t turned[FP8_TILE][FP8_TILE / ROWS];
   const place p = my_place();
@@ -142,8 +140,7 @@ __device__ __forceinline__ void store_columns(const elements &x, const float (&f
 /* Codes x in tiles, or x^T: to rows of k codes from `code`, and to 128 scales. A kernel may call it
  * again for other elements, because each call has barriers between its uses of shared memory. */
 template <bool TRANSPOSED>
-__device__ __forceinline__ void code_tiles(const elements &x, int64_t k, uint8_t *code,
-                                           float *scale, seen_tiles *seen)
+DEVICE void code_tiles(const elements &x, int64_t k, uint8_t *code, float *scale, seen_tiles *seen)
 {
   constexpr int N = TRANSPOSED ? EACH : ROWS;
   const place p = my_place();
@@ -169,7 +166,7 @@ __device__ __forceinline__ void code_tiles(const elements &x, int64_t k, uint8_t
     store_rows(x, factor, k, code);
 }
 
-__device__ __forceinline__ uint32_t of_block(const elements &x)
+DEVICE uint32_t of_block(const elements &x)
 {
   __shared__ uint32_t warps[WARPS];
   const uint32_t pair = __vmaxu2(__vmaxu2(over_rows(x, 0), over_rows(x, 1)),
@@ -186,9 +183,8 @@ __device__ __forceinline__ uint32_t of_block(const elements &x)
 /* Codes x or x^T as the block at (row, column) of an operand in blocks, with rows of k codes.
  * given: NULL, or its scale. */
 template <bool TRANSPOSED>
-__device__ __forceinline__ void code_block(const elements &x, int64_t k, int64_t row,
-                                           int64_t column, const float *given, uint8_t *code,
-                                           float *scale)
+DEVICE void code_block(const elements &x, int64_t k, int64_t row, int64_t column,
+                       const float *given, uint8_t *code, float *scale)
 {
   constexpr int N = TRANSPOSED ? EACH : ROWS;
   const float value = given ? *given : fp8_scale(of_block(x));

@@ -10,12 +10,12 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "gpu/kernels.h"
+
 namespace hopper {
 
-#define INSTRUCTION static __device__ __forceinline__
-
 /* A pointer into shared memory as the address that these instructions take. */
-INSTRUCTION uint32_t shared_address(const void *p)
+DEVICE uint32_t shared_address(const void *p)
 {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -23,23 +23,23 @@ INSTRUCTION uint32_t shared_address(const void *p)
 /* --- barriers ------------------------------------------------------------ */
 
 /* A phase ends after `count` arrivals, and the bytes that were expected. */
-INSTRUCTION void barrier_init(uint32_t bar, uint32_t count)
+DEVICE void barrier_init(uint32_t bar, uint32_t count)
 {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
 
 /* Makes initialised barriers known to the copy engine. */
-INSTRUCTION void barrier_init_fence()
+DEVICE void barrier_init_fence()
 {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-INSTRUCTION void barrier_arrive(uint32_t bar)
+DEVICE void barrier_arrive(uint32_t bar)
 {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-INSTRUCTION void barrier_arrive_expecting(uint32_t bar, uint32_t bytes)
+DEVICE void barrier_arrive_expecting(uint32_t bar, uint32_t bytes)
 {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                : "memory");
@@ -47,7 +47,7 @@ INSTRUCTION void barrier_arrive_expecting(uint32_t bar, uint32_t bytes)
 
 /* Waits for the end of the phase of this parity: 0, 1, 0, ... from the first one on. The phase
  * before the first has ended. A waiting thread must not miss two phases. */
-INSTRUCTION void barrier_wait(uint32_t bar, uint32_t parity)
+DEVICE void barrier_wait(uint32_t bar, uint32_t parity)
 {
   uint32_t done;
   do
@@ -62,8 +62,8 @@ INSTRUCTION void barrier_wait(uint32_t bar, uint32_t parity)
 /* --- the copy engine ----------------------------------------------------- */
 
 /* A box of a tensor [b][t][head][d] to shared memory; its bytes arrive at the barrier. */
-INSTRUCTION void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int d, int head, int t,
-                          int b)
+DEVICE void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int d, int head, int t,
+                     int b)
 {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
                "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
@@ -72,7 +72,7 @@ INSTRUCTION void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int
 }
 
 /* Bytes, a multiple of 16, likewise. */
-INSTRUCTION void load_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+DEVICE void load_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -82,14 +82,14 @@ INSTRUCTION void load_bulk(uint32_t to, const void *from, uint32_t bytes, uint32
 }
 
 /* Bytes from shared memory, stored or added as floats. They belong to the thread's group. */
-INSTRUCTION void store_bulk(void *to, uint32_t from, uint32_t bytes)
+DEVICE void store_bulk(void *to, uint32_t from, uint32_t bytes)
 {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
                "r"(bytes)
                : "memory");
 }
 
-INSTRUCTION void add_bulk(float *to, uint32_t from, uint32_t bytes)
+DEVICE void add_bulk(float *to, uint32_t from, uint32_t bytes)
 {
   asm volatile(
       "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
@@ -97,42 +97,42 @@ INSTRUCTION void add_bulk(float *to, uint32_t from, uint32_t bytes)
       : "memory");
 }
 
-INSTRUCTION void bulk_commit()
+DEVICE void bulk_commit()
 {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 /* Waits until no more than N groups have still to be read, or to be written. */
-template <int N> INSTRUCTION void bulk_wait_read()
+template <int N> DEVICE void bulk_wait_read()
 {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-template <int N> INSTRUCTION void bulk_wait()
+template <int N> DEVICE void bulk_wait()
 {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
 /* Shared memory that this thread wrote, or the device's that it knows to be written, becomes
  * visible to the copy engine and the tensor cores. */
-INSTRUCTION void proxy_fence_shared()
+DEVICE void proxy_fence_shared()
 {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-INSTRUCTION void proxy_fence_global()
+DEVICE void proxy_fence_global()
 {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /* --- registers of a warpgroup's threads ---------------------------------- */
 
-template <int N> INSTRUCTION void registers_up()
+template <int N> DEVICE void registers_up()
 {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N> INSTRUCTION void registers_down()
+template <int N> DEVICE void registers_down()
 {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -140,32 +140,32 @@ template <int N> INSTRUCTION void registers_down()
 /* --- products of a warpgroup --------------------------------------------- */
 
 /* Registers used before are ready for the products that follow. */
-INSTRUCTION void product_fence()
+DEVICE void product_fence()
 {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-INSTRUCTION void product_commit()
+DEVICE void product_commit()
 {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Waits until no more than N groups are under way. */
-template <int N> INSTRUCTION void product_wait()
+template <int N> DEVICE void product_wait()
 {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
 /* Keeps the compiler from moving uses of registers across this point. The compiler does not know
  * that asynchronous products read and write them until they complete. */
-template <int N> INSTRUCTION void pin(float (&x)[N])
+template <int N> DEVICE void pin(float (&x)[N])
 {
 #pragma unroll
   for (int i = 0; i < N; i++)
     asm volatile("" : "+f"(x[i])::"memory");
 }
 
-template <int N> INSTRUCTION void pin(uint32_t (&x)[N])
+template <int N> DEVICE void pin(uint32_t (&x)[N])
 {
 #pragma unroll
   for (int i = 0; i < N; i++)
@@ -186,7 +186,7 @@ template <int N> INSTRUCTION void pin(uint32_t (&x)[N])
 /* d [64 x 64] = a b (first) or += a b, both from shared memory, k-steps of 16; TA, TB: 1 where the
  * operand's rows are k's. With `first`, d is a pure output, so that the compiler knows that its old
  * value is dead. */
-template <int TA, int TB> INSTRUCTION void product_first(float (&d)[32], uint64_t a, uint64_t b)
+template <int TA, int TB> DEVICE void product_first(float (&d)[32], uint64_t a, uint64_t b)
 {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
                "}, %32, %33, 0, 1, 1, %34, %35;"
@@ -194,7 +194,7 @@ template <int TA, int TB> INSTRUCTION void product_first(float (&d)[32], uint64_
                : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
 
-template <int TA, int TB> INSTRUCTION void product_add(float (&d)[32], uint64_t a, uint64_t b)
+template <int TA, int TB> DEVICE void product_add(float (&d)[32], uint64_t a, uint64_t b)
 {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
                "}, %32, %33, 1, 1, 1, %34, %35;"
@@ -204,8 +204,8 @@ template <int TA, int TB> INSTRUCTION void product_add(float (&d)[32], uint64_t 
 
 /* The same with a from registers: 64 x 64 and 64 x 128. */
 template <int TB>
-INSTRUCTION void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                             uint64_t b)
+DEVICE void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                        uint64_t b)
 {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
                "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
@@ -214,8 +214,8 @@ INSTRUCTION void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t 
 }
 
 template <int TB>
-INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                             uint64_t b)
+DEVICE void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                        uint64_t b)
 {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64
                "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
@@ -232,33 +232,33 @@ INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t 
 
 /* Four 8 x 8 matrices of 16-bit numbers to shared memory; lane i says where row i % 8 of matrix i /
  * 8 lies. */
-INSTRUCTION void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+DEVICE void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
 
-INSTRUCTION void store_shared4(uint32_t to, float a, float b, float c, float d)
+DEVICE void store_shared4(uint32_t to, float a, float b, float c, float d)
 {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
 
-INSTRUCTION float2 load_shared2(uint32_t from)
+DEVICE float2 load_shared2(uint32_t from)
 {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
   return x;
 }
 
-INSTRUCTION void store_shared4(uint32_t to, int a, int b, int c, int d)
+DEVICE void store_shared4(uint32_t to, int a, int b, int c, int d)
 {
   asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
 
-INSTRUCTION int load_shared(uint32_t from)
+DEVICE int load_shared(uint32_t from)
 {
   int x;
   asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
@@ -267,14 +267,14 @@ INSTRUCTION int load_shared(uint32_t from)
 
 /* A flag in the device's memory. It is read before all that follows, and written after all that
  * came before. */
-INSTRUCTION int flag_load(const int *flag)
+DEVICE int flag_load(const int *flag)
 {
   int x;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(flag) : "memory");
   return x;
 }
 
-INSTRUCTION void flag_store(int *flag, int x)
+DEVICE void flag_store(int *flag, int x)
 {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
@@ -282,7 +282,7 @@ INSTRUCTION void flag_store(int *flag, int x)
 /* --- numbers ------------------------------------------------------------- */
 
 /* 2^x, roughly. */
-INSTRUCTION float exp2_fast(float x)
+DEVICE float exp2_fast(float x)
 {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -290,25 +290,25 @@ INSTRUCTION float exp2_fast(float x)
 }
 
 /* Two floats as bf16, the first in the lower half; and back. */
-INSTRUCTION uint32_t pack(float low, float high)
+DEVICE uint32_t pack(float low, float high)
 {
   uint32_t x;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
   return x;
 }
 
-INSTRUCTION float low_of(uint32_t x)
+DEVICE float low_of(uint32_t x)
 {
   return __uint_as_float(x << 16);
 }
 
-INSTRUCTION float high_of(uint32_t x)
+DEVICE float high_of(uint32_t x)
 {
   return __uint_as_float(x & 0xffff0000);
 }
 
 /* 4 x 4 words among the lanes of a quad: word k of lane t becomes word t of lane k. */
-INSTRUCTION void quad_transpose(uint32_t (&w)[4])
+DEVICE void quad_transpose(uint32_t (&w)[4])
 {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -324,8 +324,6 @@ INSTRUCTION void quad_transpose(uint32_t (&w)[4])
     w[k + 2] = high ? w[k + 2] : got;
   }
 }
-
-#undef INSTRUCTION
 
 } // namespace hopper
 

@@ -15,6 +15,9 @@ extern "C" {
 
 #include "device/device.h"
 
+/* A function of kernels, which has no call of its own. */
+#define DEVICE __device__ __forceinline__
+
 struct gpu_launch {
   cudaStream_t stream;
   bool bf16;

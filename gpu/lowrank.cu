@@ -18,17 +18,17 @@ struct task {
   int parts;
 };
 
-__device__ __forceinline__ float *basis_of(const task &t, int64_t part)
+DEVICE float *basis_of(const task &t, int64_t part)
 {
   return (float *)((char *)t.factors.basis + part * t.factors.stride);
 }
 
-__device__ __forceinline__ float *coefficients_of(const task &t, int64_t part)
+DEVICE float *coefficients_of(const task &t, int64_t part)
 {
   return (float *)((char *)t.factors.coefficients + part * t.factors.stride);
 }
 
-__device__ __forceinline__ float element(const float *x, int64_t n, int64_t i)
+DEVICE float element(const float *x, int64_t n, int64_t i)
 {
   return i < n ? x[i] : 0;
 }

@@ -37,13 +37,13 @@ int warps_of(int64_t threads)
   return (int)pieces_of(threads, 32) * 32;
 }
 
-template <typename T> __device__ __forceinline__ T row_lanes_sum(T x, int packs)
+template <typename T> DEVICE T row_lanes_sum(T x, int packs)
 {
   return packs == 1 ? lanes_sum(x, blockDim.x < 32 ? (int)blockDim.x : 32) : warp_sum(x);
 }
 
 /* Sum over the values that the warps of a row have left. */
-template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
+template <typename T> DEVICE T add_warps(const T *shared)
 {
   T sum = shared[0];
   for (int w = 1; w < (int)blockDim.x / 32; w++)
@@ -56,7 +56,7 @@ template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
 constexpr int FORWARD_THREADS = 128; /* of a block of short rows */
 
 /* A row of more than one warp has a block of its own. */
-template <int P> __device__ __forceinline__ float row_sum(float x, float *shared)
+template <int P> DEVICE float row_sum(float x, float *shared)
 {
   x = row_lanes_sum(x, P);
   if (blockDim.x <= 32)
@@ -70,7 +70,7 @@ template <int P> __device__ __forceinline__ float row_sum(float x, float *shared
 
 /* Keeps bf16 as it was read. The compiler would convert it early and need twice the registers.
  */
-template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(pack<T, W> *x)
+template <typename T, int W, int P> DEVICE void keep_packed(pack<T, W> *x)
 {
   if constexpr (sizeof(T) == 2 && W == 8)
 #pragma unroll
@@ -94,8 +94,7 @@ struct statistics {
 
 /* The row at element `at`, or its sum with op.add, which is stored too. */
 template <typename T, int W, int P, bool ADD>
-__device__ __forceinline__ void load_row(const row_norm &op, int64_t at, const strip &s,
-                                         pack<T, W> (&a)[P])
+DEVICE void load_row(const row_norm &op, int64_t at, const strip &s, pack<T, W> (&a)[P])
 {
   pack<T, W> b[P];
 #pragma unroll
@@ -122,8 +121,7 @@ __device__ __forceinline__ void load_row(const row_norm &op, int64_t at, const s
 
 /* The sum of f(x) over the row. */
 template <typename T, int W, int P, typename F>
-__device__ __forceinline__ float sum_row(pack<T, W> (&a)[P], const strip &s, float *shared,
-                                         const F &f)
+DEVICE float sum_row(pack<T, W> (&a)[P], const strip &s, float *shared, const F &f)
 {
   float sum = 0;
   keep_packed<T, W, P>(a);
@@ -139,8 +137,7 @@ __device__ __forceinline__ float sum_row(pack<T, W> (&a)[P], const strip &s, flo
 
 /* The mean (0 for the root mean square), and one over the deviation. */
 template <bool RMS, typename T, int W, int P>
-__device__ __forceinline__ statistics row_moments(const row_norm &op, pack<T, W> (&a)[P],
-                                                  const strip &s, float *shared)
+DEVICE statistics row_moments(const row_norm &op, pack<T, W> (&a)[P], const strip &s, float *shared)
 {
   float mean = 0, squares;
   if constexpr (RMS) {
@@ -154,8 +151,8 @@ __device__ __forceinline__ statistics row_moments(const row_norm &op, pack<T, W>
 
 /* CODED: y is op.code and op.scale. A tile is 16 packs, which 16 neighbouring threads have. */
 template <bool RMS, bool CODED, typename T, int W, int P>
-__device__ __forceinline__ void store_row(const row_norm &op, pack<T, W> (&a)[P], const strip &s,
-                                          statistics of, int64_t row, T *y, seen_tiles *seen)
+DEVICE void store_row(const row_norm &op, pack<T, W> (&a)[P], const strip &s, statistics of,
+                      int64_t row, T *y, seen_tiles *seen)
 {
   keep_packed<T, W, P>(a);
 #pragma unroll
@@ -280,8 +277,7 @@ template <typename T> struct place {
   bool there;
 };
 
-template <typename T>
-__device__ __forceinline__ place<T> place_of(const row_norm_backward &op, int64_t piece)
+template <typename T> DEVICE place<T> place_of(const row_norm_backward &op, int64_t piece)
 {
   int64_t row = piece, group = 0;
   if (piece >= op.rows * op.groups)
@@ -295,7 +291,7 @@ __device__ __forceinline__ place<T> place_of(const row_norm_backward &op, int64_
 
 /* Sum over the threads of a team's row. `shared` has two places per warp, used alternately, so that
  * one barrier per sum is enough. */
-template <int P> __device__ __forceinline__ float2 team_sum(float2 x, float2 *shared)
+template <int P> DEVICE float2 team_sum(float2 x, float2 *shared)
 {
   x = row_lanes_sum(x, P);
   if (blockDim.x <= 32)
@@ -310,7 +306,7 @@ template <int P> __device__ __forceinline__ float2 team_sum(float2 x, float2 *sh
 template <typename T, int W, int P> struct ring {
   int4 *room;
   int threads;
-  __device__ __forceinline__ pack<T, W> *at(int stage, operand what, int p) const
+  DEVICE pack<T, W> *at(int stage, operand what, int p) const
   {
     return reinterpret_cast<pack<T, W> *>(room +
                                           (int64_t)((stage * OPERANDS + what) * P + p) * threads);
@@ -319,8 +315,7 @@ template <typename T, int W, int P> struct ring {
 
 /* Also for a piece that does not exist, because there is one group of copies per piece. */
 template <typename T, int W, int P>
-__device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T, W, P> &to,
-                                      int stage, int64_t piece)
+DEVICE void fetch(const row_norm_backward &op, const ring<T, W, P> &to, int stage, int64_t piece)
 {
   const place<T> from = place_of<T>(op, piece);
 #pragma unroll
@@ -336,8 +331,7 @@ __device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T,
   __pipeline_commit();
 }
 
-template <bool RMS>
-__device__ __forceinline__ statistics statistics_of(const row_norm_backward &op, int64_t piece)
+template <bool RMS> DEVICE statistics statistics_of(const row_norm_backward &op, int64_t piece)
 {
   if (piece >= op.rows * op.groups)
     return {0, 0};
@@ -375,8 +369,7 @@ __device__ void leave_sums(const row_norm_backward &op, int array, const float s
 
 /* Pack p of an operand of a row, from the thread's shared memory or from `from`. */
 template <typename T, int W, int P>
-__device__ __forceinline__ pack<T, W> row_pack(const ring<T, W, P> &mine, int stage, operand what,
-                                               int p, const T *from)
+DEVICE pack<T, W> row_pack(const ring<T, W, P> &mine, int stage, operand what, int p, const T *from)
 {
   if constexpr (STAGES_OF < W, P >> 0)
     return *mine.at(stage, what, p);
@@ -388,11 +381,11 @@ __device__ __forceinline__ pack<T, W> row_pack(const ring<T, W, P> &mine, int st
 template <typename T, int W, int P> struct columns {
   pack<T, W> gamma[P];
   float dgamma[P][W], dbeta[P][W];
-  static __device__ __forceinline__ int at(int p)
+  static DEVICE int at(int p)
   {
     return (p * (int)blockDim.x + (int)threadIdx.x) * W;
   }
-  __device__ __forceinline__ void start(const row_norm_backward &op)
+  DEVICE void start(const row_norm_backward &op)
   {
 #pragma unroll
     for (int p = 0; p < P; p++) {
@@ -403,8 +396,8 @@ template <typename T, int W, int P> struct columns {
     }
   }
   /* Adds a row. Returns the thread's part of the sums of g and of g hat. */
-  __device__ __forceinline__ float2 add(const row_norm_backward &op, const ring<T, W, P> &mine,
-                                        int stage, const place<T> &row, statistics now)
+  DEVICE float2 add(const row_norm_backward &op, const ring<T, W, P> &mine, int stage,
+                    const place<T> &row, statistics now)
   {
     float2 sum = make_float2(0, 0);
     keep_packed<T, W, P>(gamma);
@@ -428,9 +421,8 @@ template <typename T, int W, int P> struct columns {
   }
   /* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean
    * square. */
-  __device__ __forceinline__ void store_dx(const row_norm_backward &op, const ring<T, W, P> &mine,
-                                           int stage, const place<T> &row, statistics now,
-                                           float2 mean) const
+  DEVICE void store_dx(const row_norm_backward &op, const ring<T, W, P> &mine, int stage,
+                       const place<T> &row, statistics now, float2 mean) const
   {
 #pragma unroll
     for (int p = 0; p < P; p++) {

@@ -21,8 +21,7 @@ template <typename T> struct parts {
   int count;
 };
 
-template <int W>
-__device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
+template <int W> DEVICE pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
 {
   pack<float, W> sum;
 #pragma unroll
@@ -33,7 +32,7 @@ __device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pa
 
 /* The subtree over parts [first, first + N), N a power of 2. */
 template <int N, typename T, int W>
-__device__ __forceinline__ pack<float, W> add_run(const parts<T> &p, int first, int64_t at)
+DEVICE pack<float, W> add_run(const parts<T> &p, int first, int64_t at)
 {
   if constexpr (N > 1) {
     const pack<float, W> left = add_run<N / 2, T, W>(p, first, at),

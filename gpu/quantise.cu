@@ -19,19 +19,19 @@ struct task {
   rounding_key key; /* of elements below 2^32 */
 };
 
-__device__ __forceinline__ int lane_of()
+DEVICE int lane_of()
 {
   return (int)threadIdx.x % QUANT_LANES;
 }
 
 /* The number of this warp in its vector. */
-__device__ __forceinline__ int64_t warp_of()
+DEVICE int64_t warp_of()
 {
   return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / QUANT_LANES;
 }
 
 /* Transforms of the elements that a lane shares with three others. */
-__device__ __forceinline__ void rotate_rows(float *x)
+DEVICE void rotate_rows(float *x)
 {
 #pragma unroll
   for (int half = QUANT_ROTATED / 2; half > 0; half /= 2)
@@ -54,7 +54,7 @@ __device__ __forceinline__ void rotate_rows(float *x)
     x[k] *= QUANT_ROTATION;
 }
 
-template <int N> __device__ __forceinline__ void rotate(float (&x)[N])
+template <int N> DEVICE void rotate(float (&x)[N])
 {
   static_assert(N % QUANT_ROTATED == 0, "a chunk holds whole transforms");
 #pragma unroll
@@ -64,8 +64,7 @@ template <int N> __device__ __forceinline__ void rotate(float (&x)[N])
 
 /* A lane's elements in chunk c of a frame of m elements. */
 template <quantiser R>
-__device__ __forceinline__ void read_chunk(const float *frame, int m, int c,
-                                           float (&v)[quant_chunk_of(R)])
+DEVICE void read_chunk(const float *frame, int m, int c, float (&v)[quant_chunk_of(R)])
 {
   constexpr int chunk = quant_chunk_of(R);
   const float *from = frame + c * chunk * QUANT_LANES + lane_of();
@@ -84,7 +83,7 @@ constexpr __host__ __device__ bool needs_max(quantiser rule)
 }
 
 /* Adds an element to a lane's statistics of its block. */
-template <quantiser R> __device__ __forceinline__ void count_element(float v, quant_stats *s)
+template <quantiser R> DEVICE void count_element(float v, quant_stats *s)
 {
   constexpr int needs = quant_needs_of(R);
   if (needs_max(R))
@@ -103,7 +102,7 @@ template <quantiser R> __device__ __forceinline__ void count_element(float v, qu
 /* Sums of N values over all lanes, in the order of quantise.h: lanes 32 / N * i and on get that of
  * value i. A step halves the distance of lanes that are added, and the number of values of a lane.
  */
-template <int N> __device__ __forceinline__ float sum_lanes(const float (&x)[N], int distance = 16)
+template <int N> DEVICE float sum_lanes(const float (&x)[N], int distance = 16)
 {
   static_assert(N <= QUANT_LANES && (N & (N - 1)) == 0, "a power of two");
   if constexpr (N == 1) {
@@ -120,8 +119,7 @@ template <int N> __device__ __forceinline__ float sum_lanes(const float (&x)[N],
   }
 }
 
-template <int N, typename F>
-__device__ __forceinline__ float sum_of(const quant_stats (&part)[N], const F &field)
+template <int N, typename F> DEVICE float sum_of(const quant_stats (&part)[N], const F &field)
 {
   float x[N];
 #pragma unroll
@@ -132,8 +130,7 @@ __device__ __forceinline__ float sum_of(const quant_stats (&part)[N], const F &f
 
 /* Combines the lanes' statistics of N blocks. Lanes 32 / N * i and on get those of block i, and
  * lanes that are left over get zeros. */
-template <quantiser R, int N>
-__device__ __forceinline__ quant_stats stats_of(const quant_stats (&part)[N])
+template <quantiser R, int N> DEVICE quant_stats stats_of(const quant_stats (&part)[N])
 {
   constexpr int needs = quant_needs_of(R);
   quant_stats s = {};
@@ -158,8 +155,8 @@ __device__ __forceinline__ quant_stats stats_of(const quant_stats (&part)[N])
 /* The scales of a block, which this lane writes to the message if it `writes` and the vector has
  * the block. False: its elements count as zeros. */
 template <quantiser R>
-__device__ __forceinline__ bool settle(const task &t, quant_stats stats, int64_t block, bool writes,
-                                       char *message, quant_scale *scale)
+DEVICE bool settle(const task &t, quant_stats stats, int64_t block, bool writes, char *message,
+                   quant_scale *scale)
 {
   constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
   if constexpr (global)
@@ -174,8 +171,7 @@ __device__ __forceinline__ bool settle(const task &t, quant_stats stats, int64_t
 }
 
 /* All lanes get the scale of one lane. A rule without needs reads the inverse only. */
-template <quantiser R>
-__device__ __forceinline__ quant_scale scale_from(const quant_scale &own, int lane)
+template <quantiser R> DEVICE quant_scale scale_from(const quant_scale &own, int lane)
 {
   quant_scale scale = {{0, 0}, __shfl_sync(ALL_LANES, own.inverse, lane)};
   if constexpr (quant_needs_of(R) != 0)
@@ -187,9 +183,8 @@ __device__ __forceinline__ quant_scale scale_from(const quant_scale &own, int la
 
 /* Codes of a chunk, in a word. */
 template <quantiser R, typename F>
-__device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of(R)],
-                                                 const F &scale_of, const quantise &op,
-                                                 uint32_t *state)
+DEVICE uint32_t encode_chunk(const float (&x)[quant_chunk_of(R)], const F &scale_of,
+                             const quantise &op, uint32_t *state)
 {
   uint32_t random = 0, word = 0, unit = 1;
 #pragma unroll
@@ -204,19 +199,19 @@ __device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of
 }
 
 /* Zeros between the scales and the codes of a message. */
-__device__ __forceinline__ void fill_gap(const task &t, char *message)
+DEVICE void fill_gap(const task &t, char *message)
 {
   for (int64_t i = quant_scale_count(&t.op, t.n) + lane_of(); i < t.codes / 2; i += QUANT_LANES)
     ((uint16_t *)message)[i] = 0;
 }
 
 /* 64-bit products are slow on a GPU, and few vectors have 2^32 elements. */
-__device__ __forceinline__ rounding_key key_of(const task &t, int64_t element)
+DEVICE rounding_key key_of(const task &t, int64_t element)
 {
   return element >> 32 ? rounding_key_make(t.op.seed, element) : t.key;
 }
 
-__device__ __forceinline__ uint32_t state_of(const task &t, int64_t element)
+DEVICE uint32_t state_of(const task &t, int64_t element)
 {
   return rounding_mix(key_of(t, element), (uint32_t)element + (uint32_t)lane_of());
 }
@@ -324,7 +319,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The sum over parts FIRST to FIRST + COUNT - 1, a power of two, in the order of sum_parts. */
-template <int FIRST, int COUNT, typename F> __device__ __forceinline__ float sum_few(const F &value)
+template <int FIRST, int COUNT, typename F> DEVICE float sum_few(const F &value)
 {
   if constexpr (COUNT == 1)
     return value(FIRST);
@@ -344,7 +339,7 @@ template <quantiser R, int PARTS> struct received {
   int shift;                                /* a block has 2^shift elements of a lane */
   quant_scale scale[PARTS > 0 ? PARTS : 1]; /* of a frame's only block, or lane i has block i's */
 
-  __device__ __forceinline__ quant_scale scale_of(int part) const
+  DEVICE quant_scale scale_of(int part) const
   {
     const bool global = quant_needs_of(R) & QUANT_GLOBAL;
     const int64_t mine = frames ? min(block + lane_of(), t.blocks - 1) : block;
@@ -352,34 +347,34 @@ template <quantiser R, int PARTS> struct received {
     return {{quant_from_half(at[0]), quant_from_half(at[scales > 1 ? t.blocks : 0])}, 0};
   }
   /* The scale of element k of a lane, from what the lanes have. */
-  __device__ __forceinline__ quant_scale scale_at(quant_scale own, int k) const
+  DEVICE quant_scale scale_at(quant_scale own, int k) const
   {
     if constexpr (frames)
       return {{__shfl_sync(ALL_LANES, own.at[0], k >> shift), 0}, 0};
     return own;
   }
-  __device__ __forceinline__ uint32_t word_of(int part, int c) const
+  DEVICE uint32_t word_of(int part, int c) const
   {
     const char *codes = messages + part * t.stride + t.codes;
     const uint32_t *from = (const uint32_t *)codes + frame * ((int)t.frame / chunk) + lane_of();
     return __ldcs(from + c * QUANT_LANES);
   }
   /* The number of the lowest code of a word, which loses it. */
-  static __device__ __forceinline__ float take_value(uint32_t *word, quant_scale scale)
+  static DEVICE float take_value(uint32_t *word, quant_scale scale)
   {
     constexpr uint32_t codes = quant_codes_of(R);
     const uint32_t code = *word % codes;
     *word /= codes;
     return quant_value(R, code, votes ? quant_scale{{1, 1}, 0} : scale);
   }
-  __device__ __forceinline__ void read_scales()
+  DEVICE void read_scales()
   {
     if constexpr (PARTS > 0)
 #pragma unroll
       for (int part = 0; part < PARTS; part++)
         scale[part] = scale_of(part);
   }
-  __device__ __forceinline__ float sum_of_scales() const
+  DEVICE float sum_of_scales() const
   {
     if constexpr (PARTS > 0)
       return sum_few<0, PARTS>([&](int part) { return scale[part].at[0]; });
@@ -388,7 +383,7 @@ template <quantiser R, int PARTS> struct received {
         t.parts, [&](int part, float(&to)[1]) { to[0] = scale_of(part).at[0]; }, sum);
     return sum[0];
   }
-  __device__ __forceinline__ void sum_chunk(int c, float (&sum)[chunk]) const
+  DEVICE void sum_chunk(int c, float (&sum)[chunk]) const
   {
     if constexpr (PARTS > 0) {
       uint32_t word[PARTS];
@@ -415,7 +410,7 @@ template <quantiser R, int PARTS> struct received {
 
 /* Elements of a lane's chunk, to[32 k] of those below m. */
 template <int N, typename T>
-__device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float (&sum)[N], T *to)
+DEVICE void put(enum quant_mode mode, int64_t m, const float (&sum)[N], T *to)
 {
   const bool whole = m >= N * QUANT_LANES;
   if (mode == QUANT_SET || mode == QUANT_SET_EACH) {

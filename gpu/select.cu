@@ -14,7 +14,7 @@ constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
 #define KEYED(name, ...)                                                                           \
   struct name##_rule {                                                                             \
     static constexpr bool ranked = name##_ranked;                                                  \
-    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                   \
+    static DEVICE uint32_t key(const selection &op, float x)                                       \
     {                                                                                              \
       return name##_key(&op, x);                                                                   \
     }                                                                                              \
@@ -26,27 +26,24 @@ struct cut {
   uint32_t key, ties;
 };
 
-__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots,
-                                                int64_t part, int64_t block)
+DEVICE uint16_t *indices_of(const selection &op, const slots &slots, int64_t part, int64_t block)
 {
   return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
 }
 
 /* NULL: messages have indices. */
-__device__ __forceinline__ uint32_t *bits_of(const selection &op, const slots &slots, int64_t part,
-                                             int64_t block)
+DEVICE uint32_t *bits_of(const selection &op, const slots &slots, int64_t part, int64_t block)
 {
   char *base = (char *)slots.bits;
   return base ? (uint32_t *)(base + part * slots.index_stride) + block * select_words(&op) : NULL;
 }
 
-__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part,
-                                            int64_t block)
+DEVICE float *values_of(const selection &op, const slots &slots, int64_t part, int64_t block)
 {
   return (float *)((char *)slots.values + part * slots.value_stride) + block * op.keep;
 }
 
-__device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int64_t block)
+DEVICE int64_t length_of(const selection &op, int64_t n, int64_t block)
 {
   const int64_t rest = n - block * op.block;
   return rest < op.block ? rest : op.block;
@@ -54,7 +51,7 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
 
 /* Threads read every OWN-th bin. The gaps avoid bank conflicts. */
 constexpr int SLOTS = SELECT_BINS + SELECT_BINS / 32;
-__device__ __forceinline__ int slot_of(int bin)
+DEVICE int slot_of(int bin)
 {
   return bin + bin / 32;
 }
@@ -99,7 +96,7 @@ template <typename R, int EACH> struct share {
   int begin, end;
   float kept[EACH > 0 ? EACH : 1];
 
-  __device__ __forceinline__ share(const selection &op, int n, const float *x, const uint16_t *map)
+  DEVICE share(const selection &op, int n, const float *x, const uint16_t *map)
       : op(op), x(x), map(map)
   {
     const int warp = threadIdx.x / 32, length = (n + THREADS - 1) / THREADS * 32;
@@ -110,30 +107,30 @@ template <typename R, int EACH> struct share {
       for (int row = 0; row < EACH; row++)
         kept[row] = read(row);
   }
-  __device__ __forceinline__ int rows() const
+  DEVICE int rows() const
   {
     return EACH > 0 ? EACH : (end - begin + 31) / 32;
   }
-  __device__ __forceinline__ int index(int row) const
+  DEVICE int index(int row) const
   {
     return begin + row * 32 + threadIdx.x % 32;
   }
-  __device__ __forceinline__ uint16_t number(int row) const
+  DEVICE uint16_t number(int row) const
   {
     return map ? map[index(row)] : (uint16_t)index(row);
   }
   /* 0 after the last element. */
-  __device__ __forceinline__ float read(int row) const
+  DEVICE float read(int row) const
   {
     return index(row) < end ? x[index(row)] : 0;
   }
-  __device__ __forceinline__ float value(int row) const
+  DEVICE float value(int row) const
   {
     if constexpr (EACH > 0)
       return kept[row];
     return read(row);
   }
-  __device__ __forceinline__ uint32_t key(int row) const
+  DEVICE uint32_t key(int row) const
   {
     return R::key(op, value(row));
   }
@@ -228,7 +225,7 @@ struct sink {
   uint32_t *bits;
   float *values;
 
-  __device__ __forceinline__ void put(uint32_t slot, uint16_t number, float value) const
+  DEVICE void put(uint32_t slot, uint16_t number, float value) const
   {
     if (bits)
       atomicOr(&bits[number / 32], 1u << number % 32);

@@ -18,14 +18,12 @@ struct task {
   int parts; /* that are summed */
 };
 
-__device__ __forceinline__ sketch_head *head_of(const task &t, char *messages, int64_t part,
-                                                int64_t block)
+DEVICE sketch_head *head_of(const task &t, char *messages, int64_t part, int64_t block)
 {
   return (sketch_head *)(messages + part * t.stride + block * sketch_block_bytes(&t.op));
 }
 
-__device__ __forceinline__ void make_keys(const task &t, int64_t block,
-                                          sketch_key (&key)[SKETCH_ROWS])
+DEVICE void make_keys(const task &t, int64_t block, sketch_key (&key)[SKETCH_ROWS])
 {
 #pragma unroll
   for (int row = 0; row < SKETCH_ROWS; row++)

@@ -8,18 +8,18 @@
 
 namespace {
 
-__device__ __forceinline__ float rule_sqrt(float x)
+DEVICE float rule_sqrt(float x)
 {
   return __fsqrt_rn(x);
 }
 
-__device__ __forceinline__ float rule_sign(float x)
+DEVICE float rule_sign(float x)
 {
   return x > 0 ? 1 : x < 0 ? -1 : x;
 }
 
 #define RULE_REAL float
-#define RULE_ELEMENT static __device__ __forceinline__
+#define RULE_ELEMENT static DEVICE
 #include "optim/rule/rules.h"
 
 /* Codes of the states one by one: a kernel cannot index a constant of the host. */
@@ -34,8 +34,7 @@ __device__ __forceinline__ float rule_sign(float x)
     {                                                                                              \
       return name##_prepare(op);                                                                   \
     }                                                                                              \
-    static __device__ __forceinline__ float element(const scalars &k, float p, float g,            \
-                                                    float *state)                                  \
+    static DEVICE float element(const scalars &k, float p, float g, float *state)                  \
     {                                                                                              \
       return name##_element(&k, p, g, state);                                                      \
     }                                                                                              \
@@ -62,33 +61,32 @@ template <typename R, typename G, typename M, typename C> struct arrays {
   C *copy;
 };
 
-template <typename M> __device__ __forceinline__ M stochastically(float x, uint16_t bits);
-template <> __device__ __forceinline__ bf16 stochastically<bf16>(float x, uint16_t bits)
+template <typename M> DEVICE M stochastically(float x, uint16_t bits);
+template <> DEVICE bf16 stochastically<bf16>(float x, uint16_t bits)
 {
   return __ushort_as_bfloat16(rounding_bf16(x, bits));
 }
-template <> __device__ __forceinline__ __half stochastically<__half>(float x, uint16_t bits)
+template <> DEVICE __half stochastically<__half>(float x, uint16_t bits)
 {
   return __ushort_as_half(rounding_fp16(x, bits));
 }
 
 /* rounding_bits(), with the key of an earlier element close by. */
-__device__ __forceinline__ uint32_t bits_near(const common &k, rounding_key key, int64_t before,
-                                              int64_t element)
+DEVICE uint32_t bits_near(const common &k, rounding_key key, int64_t before, int64_t element)
 {
   return element >> 32 == before >> 32 ? rounding_mix(key, (uint32_t)element)
                                        : rounding_bits(k.seed, element);
 }
 
 /* Encodes a state for type M (device/moments.h) before it is rounded to M, and decodes it. */
-template <typename M> __device__ __forceinline__ float encode(bool root, float x)
+template <typename M> DEVICE float encode(bool root, float x)
 {
   if constexpr (std::is_same<M, __half>::value)
     return __fmul_rn(moments_bounded(root ? __fsqrt_rn(x) : x), MOMENTS_SCALE);
   return x;
 }
 
-template <typename M> __device__ __forceinline__ float decode(bool root, M code)
+template <typename M> DEVICE float decode(bool root, M code)
 {
   const float x = to_float(code);
   if constexpr (std::is_same<M, __half>::value) {
@@ -100,8 +98,7 @@ template <typename M> __device__ __forceinline__ float decode(bool root, M code)
 
 /* Encoded states in their storage type. For fp32 the kernel contains no rounding. */
 template <typename R, typename M, int W>
-__device__ __forceinline__ void store_states(const common &k, int64_t i,
-                                             const pack<float, W> *value, M *const *to)
+DEVICE void store_states(const common &k, int64_t i, const pack<float, W> *value, M *const *to)
 {
   pack<M, W> code[R::states];
 #pragma unroll
