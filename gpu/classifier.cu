@@ -253,17 +253,9 @@ template <typename T, int W> void run(const gpu_launch *launch, rows op, void *l
 void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits,
                        const int32_t *target, float scale, bool gradient, double *loss)
 {
-  const rows op = {.n = n,
-                   .ld = ld,
-                   .V = (int)V,
-                   .slots = 0,
-                   .target = target,
-                   .scale = scale,
-                   .gradient = gradient,
-                   .loss = loss,
-                   .fault = launch->fault};
+  const rows op = {n, ld, (int)V, 0, target, scale, gradient, loss, launch->fault};
   if (n == 0)
     return;
   with_packs(launch, 0, ld, {logits},
-             [&](auto p) { run<typename decltype(p)::type, p.width>(launch, op, logits); });
+             [&]<typename T, int W>(packs<T, W>) { run<T, W>(launch, op, logits); });
 }

@@ -19,45 +19,34 @@ template <typename T, int W> struct alignas(sizeof(T) * W) pack {
   T at[W];
 };
 
-template <typename T, int W> DEVICE pack<T, W> load(const T *from)
+/* An access of a pack: 16 bytes, 8, or the whole of a smaller one. */
+template <typename T, int W>
+using word_of = std::conditional_t<sizeof(T) * W % 16 == 0, int4,
+                                   std::conditional_t<sizeof(T) * W == 8, int2, pack<T, W>>>;
+
+/* ONCE: read once and not again soon, so the caches may drop it first. */
+template <typename T, int W, bool ONCE = false> DEVICE pack<T, W> load(const T *from)
 {
+  using word = word_of<T, W>;
   pack<T, W> value;
-  if constexpr (sizeof(T) * W % 16 == 0) {
-    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
-      reinterpret_cast<int4 *>(&value)[i] = reinterpret_cast<const int4 *>(from)[i];
-  } else if constexpr (sizeof(T) * W == 8) {
-    *reinterpret_cast<int2 *>(&value) = *reinterpret_cast<const int2 *>(from);
-  } else {
-    value = *reinterpret_cast<const pack<T, W> *>(from);
-  }
+  for (int i = 0; i < (int)(sizeof value / sizeof(word)); i++)
+    if constexpr (ONCE && !std::is_same_v<word, pack<T, W>>)
+      reinterpret_cast<word *>(&value)[i] = __ldcs(reinterpret_cast<const word *>(from) + i);
+    else
+      reinterpret_cast<word *>(&value)[i] = reinterpret_cast<const word *>(from)[i];
   return value;
 }
 
-/* Read once and not again soon, so the caches may drop it first. */
 template <typename T, int W> DEVICE pack<T, W> load_once(const T *from)
 {
-  pack<T, W> value;
-  if constexpr (sizeof(T) * W % 16 == 0) {
-    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
-      reinterpret_cast<int4 *>(&value)[i] = __ldcs(reinterpret_cast<const int4 *>(from) + i);
-  } else if constexpr (sizeof(T) * W == 8) {
-    *reinterpret_cast<int2 *>(&value) = __ldcs(reinterpret_cast<const int2 *>(from));
-  } else {
-    value = load<T, W>(from);
-  }
-  return value;
+  return load<T, W, true>(from);
 }
 
 template <typename T, int W> DEVICE void store(T *to, const pack<T, W> &value)
 {
-  if constexpr (sizeof(T) * W % 16 == 0) {
-    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
-      reinterpret_cast<int4 *>(to)[i] = reinterpret_cast<const int4 *>(&value)[i];
-  } else if constexpr (sizeof(T) * W == 8) {
-    *reinterpret_cast<int2 *>(to) = *reinterpret_cast<const int2 *>(&value);
-  } else {
-    *reinterpret_cast<pack<T, W> *>(to) = value;
-  }
+  using word = word_of<T, W>;
+  for (int i = 0; i < (int)(sizeof value / sizeof(word)); i++)
+    reinterpret_cast<word *>(to)[i] = reinterpret_cast<const word *>(&value)[i];
 }
 
 DEVICE float to_float(float x)
@@ -131,6 +120,50 @@ template <typename T> DEVICE T warp_sum(T x)
   return x;
 }
 
+constexpr unsigned ALL_LANES = 0xFFFFFFFF;
+
+/* Sum over this lane and the lanes before it. */
+template <typename T> DEVICE T warp_scan(T x)
+{
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const T other = __shfl_up_sync(ALL_LANES, x, distance);
+    x += threadIdx.x % 32 >= distance ? other : 0;
+  }
+  return x;
+}
+
+/* Sum over this thread of a block and the threads before it, and over all. Before another call all
+ * threads must meet. */
+template <int WARPS, typename T> DEVICE T block_scan(T x, T *all)
+{
+  __shared__ T warps[WARPS];
+  x = warp_scan(x);
+  if (threadIdx.x % 32 == 31)
+    warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  *all = 0;
+  for (int w = 0; w < WARPS; w++) {
+    x += w < (int)threadIdx.x / 32 ? warps[w] : 0;
+    *all += warps[w];
+  }
+  return x;
+}
+
+/* The largest number of a block's threads, or their sum, likewise. */
+template <int WARPS, bool SUM = false> DEVICE uint32_t over_block(uint32_t x)
+{
+  __shared__ uint32_t warps[WARPS];
+  x = SUM ? __reduce_add_sync(ALL_LANES, x) : __reduce_max_sync(ALL_LANES, x);
+  if (threadIdx.x % 32 == 0)
+    warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = warps[0];
+  for (int w = 1; w < WARPS; w++)
+    x = SUM ? x + warps[w] : max(x, warps[w]);
+  return x;
+}
+
 DEVICE float warp_max(float x)
 {
 #pragma unroll
@@ -176,8 +209,6 @@ DEVICE void sum_tree(int parts, const F &value, float (&sum)[N])
     }
 }
 
-constexpr int MOST_ROWS = 65535; /* of a grid */
-
 /* item = row * width + column. 64-bit division is slow and seldom needed. */
 DEVICE void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
 {
@@ -189,6 +220,30 @@ DEVICE void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
     *row = item / width;
     *column = item % width;
   }
+}
+
+constexpr int MOST_ROWS = 65535; /* of a grid */
+
+static inline int64_t pieces_of(int64_t n, int64_t size)
+{
+  return (n + size - 1) / size;
+}
+
+/* As many blocks, and at most `each` per multiprocessor. */
+static inline unsigned blocks_within(const gpu_launch *launch, int64_t blocks, int each)
+{
+  const int64_t most = each * (int64_t)launch->multiprocessors;
+  return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* A thread per item. Arguments become the kernel's types, because the pointers of operations have
+ * none. */
+template <int THREADS = 256, typename... P, typename... A>
+static void for_items(const gpu_launch *launch, int64_t items, void (*kernel)(P...), A... args)
+{
+  if (items > 0)
+    kernel<<<(unsigned)pieces_of(items, THREADS), THREADS, 0, launch->stream>>>(
+        static_cast<P>(args)...);
 }
 
 /* Sums of columns lie in pieces, work[array][piece][n]. They are added in an order that depends on
@@ -283,11 +338,6 @@ template <typename F> static inline void with_bool(bool value, const F &run)
 template <int... N, typename F> static inline void with_int(int value, const F &run)
 {
   (void)((value == N && (run(std::integral_constant<int, N>()), true)) || ...);
-}
-
-static inline int64_t pieces_of(int64_t n, int64_t size)
-{
-  return (n + size - 1) / size;
 }
 
 static inline dim3 pieces_grid(int64_t n, int arrays)

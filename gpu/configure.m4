@@ -44,7 +44,7 @@ AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
   AS_IF([test -z "$NVCC"], [sluice_cuda_lacks="there is no nvcc in $sluice_path"], [
     AC_MSG_CHECKING([whether nvcc compiles for $with_cuda_arch])
     AS_ECHO(["__global__ void one(float *x) { *x = 1; }"]) > conftest.cu
-    sluice_nvcc="$NVCC -std=c++17 $NVCCFLAGS $NVCC_ARCH"
+    sluice_nvcc="$NVCC -std=c++20 $NVCCFLAGS $NVCC_ARCH"
     # The command is one line, because the shell evaluates it and a continuation would be a file.
     AS_IF([AC_TRY_COMMAND([$sluice_nvcc -c -o conftest.o conftest.cu >&AS_MESSAGE_LOG_FD 2>&1])],
       [AC_MSG_RESULT([yes])],

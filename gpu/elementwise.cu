@@ -7,11 +7,6 @@ namespace {
 
 constexpr int THREADS = 256, EACH = 2; /* packs a thread, so that enough reads are under way */
 
-unsigned grid_of(int64_t items)
-{
-  return (unsigned)pieces_of(items, THREADS);
-}
-
 /* Number u of a thread's packs; packs of a block are adjacent. */
 DEVICE int64_t item_of(int u)
 {
@@ -368,71 +363,53 @@ __global__ void __launch_bounds__(THREADS) subtract(int64_t n, const T *from, fl
 }
 
 template <typename From, typename To>
-void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
+void run_cast(const gpu_launch *launch, int64_t n, const void *from, void *to)
 {
   if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
-    cast<From, To, 4><<<grid_of(pieces_of(n, 4 * CAST)), THREADS, 0, launch->stream>>>(n, from, to);
+    for_items(launch, pieces_of(n, 4 * CAST), cast<From, To, 4>, n, from, to);
   else
-    cast<From, To, 1><<<grid_of(pieces_of(n, CAST)), THREADS, 0, launch->stream>>>(n, from, to);
+    for_items(launch, pieces_of(n, CAST), cast<From, To, 1>, n, from, to);
 }
 
 } // namespace
 
 void gpu_add(const gpu_launch *launch, int64_t n, const void *a, const void *b, void *out)
 {
-  if (n == 0)
-    return;
-  with_packs(launch, n, n, {a, b, out}, [&](auto p) {
-    using T = typename decltype(p)::type;
-    add<T, p.width><<<grid_of(pieces_of(n, p.width * EACH)), THREADS, 0, launch->stream>>>(
-        n, (const T *)a, (const T *)b, (T *)out);
+  with_packs(launch, n, n, {a, b, out}, [&]<typename T, int W>(packs<T, W>) {
+    for_items(launch, pieces_of(n, W * EACH), add<T, W>, n, a, b, out);
   });
 }
 
 void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
                 enum epilogue epilogue, const void *bias, void *aux, void *c)
 {
-  if (rows * n == 0 || epilogue == EPILOGUE_NONE)
-    return;
-  with_packs(launch, n, ld, {bias, aux, c}, [&](auto p) {
-    using T = typename decltype(p)::type;
-    finish<T, p.width>
-        <<<grid_of(pieces_of(rows * (n / p.width), EACH)), THREADS, 0, launch->stream>>>(
-            rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
-  });
+  if (epilogue != EPILOGUE_NONE)
+    with_packs(launch, n, ld, {bias, aux, c}, [&]<typename T, int W>(packs<T, W>) {
+      for_items(launch, pieces_of(rows * (n / W), EACH), finish<T, W>, rows, n, ld, epilogue, bias,
+                aux, c);
+    });
 }
 
 void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
 {
-  if (rows * F == 0)
-    return;
-  with_packs(launch, F, F, {gu, y}, [&](auto p) {
-    using T = typename decltype(p)::type;
-    swiglu<T, p.width, false>
-        <<<grid_of(pieces_of(rows * (F / p.width), EACH)), THREADS, 0, launch->stream>>>(
-            rows, F, (const T *)gu, (T *)y, NULL, NULL, NULL);
+  with_packs(launch, F, F, {gu, y}, [&]<typename T, int W>(packs<T, W>) {
+    for_items(launch, pieces_of(rows * (F / W), EACH), swiglu<T, W, false>, rows, F, gu, y, nullptr,
+              nullptr, nullptr);
   });
 }
 
 void gpu_swiglu_coded(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
                       uint8_t *code, float *scale)
 {
-  if (rows * F == 0)
-    return;
-  const unsigned grid = grid_of(pieces_of(rows * (F / TILE_EACH), EACH));
-  swiglu<bf16, TILE_EACH, true><<<grid, THREADS, 0, launch->stream>>>(
-      rows, F, (const bf16 *)gu, NULL, code, scale, launch->tally);
+  for_items(launch, pieces_of(rows * (F / TILE_EACH), EACH), swiglu<bf16, TILE_EACH, true>, rows, F,
+            gu, nullptr, code, scale, launch->tally);
 }
 
 void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
                          const void *dy, void *dgu, void *y)
 {
-  if (rows * F == 0)
-    return;
-  with_packs(launch, F, F, {gu, dy, dgu, y}, [&](auto p) {
-    using T = typename decltype(p)::type;
-    swiglu_backward<T, p.width><<<grid_of(rows * (F / p.width)), THREADS, 0, launch->stream>>>(
-        rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
+  with_packs(launch, F, F, {gu, dy, dgu, y}, [&]<typename T, int W>(packs<T, W>) {
+    for_items(launch, rows * (F / W), swiglu_backward<T, W>, rows, F, gu, dy, dgu, y);
   });
 }
 
@@ -441,12 +418,10 @@ void gpu_swiglu_backward_coded(const gpu_launch *launch, const fp8_swiglu *op)
   const dim3 grid((unsigned)(op->count / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
   if (grid.x == 0 || grid.y == 0)
     return;
-  if (op->turned)
-    swiglu_backward_coded<true>
+  with_bool(op->turned, [&](auto turned) {
+    swiglu_backward_coded<turned.value>
         <<<grid, fp8_block::THREADS, 0, launch->stream>>>(*op, launch->tally);
-  else
-    swiglu_backward_coded<false>
-        <<<grid, fp8_block::THREADS, 0, launch->stream>>>(*op, launch->tally);
+  });
 }
 
 void gpu_rope(const gpu_launch *launch, const rope *op)
@@ -456,9 +431,9 @@ void gpu_rope(const gpu_launch *launch, const rope *op)
   frequencies inv_freq;
   for (int64_t i = 0; i < op->D / 2; i++)
     inv_freq.at[i] = op->inv_freq[i];
-  with_packs(launch, op->D / 2, op->stride, {op->x}, [&](auto p) {
-    const int64_t threads = pieces_of(op->heads * (op->D / 2 / p.width), 32) * 32;
-    turn<typename decltype(p)::type, p.width>
+  with_packs(launch, op->D / 2, op->stride, {op->x}, [&]<typename T, int W>(packs<T, W>) {
+    const int64_t threads = pieces_of(op->heads * (op->D / 2 / W), 32) * 32;
+    turn<T, W>
         <<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(
             *op, inv_freq);
   });
@@ -474,15 +449,13 @@ void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_
   for (int64_t first = 0; first < n && rows > 0; first += most) {
     const int64_t columns = n - first < most ? n - first : most;
     const void *from = (const char *)d + first * size;
-    with_packs(launch, columns, ld, {from}, [&](auto p) {
-      using T = typename decltype(p)::type;
-      const int64_t each =
-          pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, columns, p.width)),
-                    SUM_ROWS * SUM_LEAST) *
-          SUM_ROWS * SUM_LEAST;
+    with_packs(launch, columns, ld, {from}, [&]<typename T, int W>(packs<T, W>) {
+      const int64_t pieces = bias_pieces(launch->multiprocessors, rows, columns, W),
+                    least = SUM_ROWS * SUM_LEAST,
+                    each = pieces_of(pieces_of(rows, pieces), least) * least;
       const dim3 block(32, SUM_ROWS),
-          grid((unsigned)pieces_of(columns, 32 * p.width), (unsigned)pieces_of(rows, each));
-      sum_columns<T, p.width>
+          grid((unsigned)pieces_of(columns, 32 * W), (unsigned)pieces_of(rows, each));
+      sum_columns<T, W>
           <<<grid, block, 0, launch->stream>>>(rows, columns, ld, each, (const T *)from, work);
       add_pieces<PIECE_ROWS><<<pieces_grid(columns, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
           columns, (int)grid.y, work, accumulate, (float *)db + first, nullptr);
@@ -490,31 +463,23 @@ void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_
   }
 }
 
-void gpu_widen(const gpu_launch *launch, int64_t n, enum dtype type, const void *from, float *to)
+void gpu_cast(const gpu_launch *launch, int64_t n, enum dtype from, const void *src, enum dtype to,
+              void *dst)
 {
-  if (n > 0 && type == DTYPE_BF16)
-    run_cast(launch, n, (const bf16 *)from, to);
-  else if (n > 0)
-    run_cast(launch, n, (const __half *)from, to);
-}
-
-void gpu_narrow(const gpu_launch *launch, int64_t n, const float *from, enum dtype type, void *to)
-{
-  if (n > 0 && type == DTYPE_BF16)
-    run_cast(launch, n, from, (bf16 *)to);
-  else if (n > 0)
-    run_cast(launch, n, from, (__half *)to);
+  const auto with_narrow = [](enum dtype type, const auto &run) {
+    type == DTYPE_BF16 ? run(bf16()) : run(__half());
+  };
+  if (to == DTYPE_F32)
+    with_narrow(from, [&]<typename T>(T) { run_cast<T, float>(launch, n, src, dst); });
+  else
+    with_narrow(to, [&]<typename T>(T) { run_cast<float, T>(launch, n, src, dst); });
 }
 
 void gpu_subtract(const gpu_launch *launch, int64_t n, enum dtype type, const void *from, float *x)
 {
   const bool wide = ((uintptr_t)from | (uintptr_t)x) % 16 == 0;
-  const unsigned grid = grid_of(wide ? pieces_of(n, 4) : n);
-  if (n == 0)
-    return;
-  with_dtype(type, [&](auto t) {
-    using T = decltype(t);
-    const auto kernel = wide ? subtract<T, 4> : subtract<T, 1>;
-    kernel<<<grid, THREADS, 0, launch->stream>>>(n, (const T *)from, x);
+  with_dtype(type, [&]<typename T>(T) {
+    for_items(launch, wide ? pieces_of(n, 4) : n, wide ? subtract<T, 4> : subtract<T, 1>, n, from,
+              x);
   });
 }

@@ -222,31 +222,6 @@ void run_words(const gpu_launch *launch, sorted s, const void *dx, float *dwte, 
   }
 }
 
-template <typename T, int W>
-void run_positions(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, const void *dx,
-                   bool accumulate, float *dwpe)
-{
-  add_positions<T, W><<<(unsigned)pieces_of(T_ * (C / W), THREADS), THREADS, 0, launch->stream>>>(
-      rows, T_, C, (const T *)dx, accumulate, dwpe);
-}
-
-} // namespace
-
-void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
-                   const int32_t *token, const void *wte, const void *wpe, void *x)
-{
-  if (rows == 0)
-    return;
-  with_packs(launch, C, C, {wte, wpe, x}, [&](auto p) {
-    using E = typename decltype(p)::type;
-    look_up<E, p.width>
-        <<<(unsigned)pieces_of(rows * (C / p.width), THREADS), THREADS, 0, launch->stream>>>(
-            rows, T, C, V, token, (const E *)wte, (const E *)wpe, (E *)x, launch->fault);
-  });
-}
-
-namespace {
-
 /* dwte += the rows of one pass. */
 template <typename T, int W>
 cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t V,
@@ -267,8 +242,7 @@ cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t 
   char *at = work + sort;
   int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column),
           *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
-  number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key,
-                                                                             row);
+  for_items(launch, rows, number, rows, V, token, key, row);
   error = cub::DeviceRadixSort::SortPairs(work, sort, key, sorted_key, row, order, (int)rows, 0,
                                           bits, launch->stream);
   if (!error)
@@ -277,30 +251,28 @@ cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t 
   return error;
 }
 
-template <typename T, int W>
-void embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V,
-                        const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
-                        void *dwpe)
-{
-  cudaError_t error = cudaSuccess;
-  for (int64_t first = 0; dwte && first < rows && !error; first += PASS_ROWS)
-    error = add_pass<T, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, V,
-                           token + first, (const T *)dx + first * C, (float *)dwte);
-  if (!error && dwpe)
-    run_positions<T, W>(launch, rows, T_, C, dx, wpe_accumulate, (float *)dwpe);
-  *launch->error = error;
-}
-
 } // namespace
+
+void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
+                   const int32_t *token, const void *wte, const void *wpe, void *x)
+{
+  with_packs(launch, C, C, {wte, wpe, x}, [&]<typename E, int W>(packs<E, W>) {
+    for_items(launch, rows * (C / W), look_up<E, W>, rows, T, C, V, token, wte, wpe, x,
+              launch->fault);
+  });
+}
 
 void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
                             const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
                             void *dwpe)
 {
-  if (rows == 0)
-    return;
-  with_packs(launch, C, C, {dx, dwte, dwpe}, [&](auto p) {
-    embedding_backward<typename decltype(p)::type, p.width>(launch, rows, T, C, V, token, dx, dwte,
-                                                            wpe_accumulate, dwpe);
+  cudaError_t error = cudaSuccess;
+  with_packs(launch, C, C, {dx, dwte, dwpe}, [&]<typename E, int W>(packs<E, W>) {
+    for (int64_t first = 0; dwte && first < rows && !error; first += PASS_ROWS)
+      error = add_pass<E, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, V,
+                             token + first, (const E *)dx + first * C, (float *)dwte);
+    if (!error && dwpe && rows > 0)
+      for_items(launch, T * (C / W), add_positions<E, W>, rows, T, C, dx, wpe_accumulate, dwpe);
   });
+  *launch->error = error;
 }

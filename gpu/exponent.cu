@@ -7,7 +7,6 @@
 namespace {
 
 constexpr int THREADS = 256, SCAN_THREADS = 1024, EACH = EXPONENT_BLOCK / EXPONENT_LANES;
-constexpr unsigned ALL = 0xFFFFFFFF;
 
 struct task {
   int64_t n, blocks, stride;
@@ -67,8 +66,8 @@ __global__ void __launch_bounds__(THREADS)
     any |= word[k];
   }
   exponent_stats s = {};
-  s.largest = __reduce_max_sync(ALL, largest);
-  s.any = __reduce_or_sync(ALL, any);
+  s.largest = __reduce_max_sync(ALL_LANES, largest);
+  s.any = __reduce_or_sync(ALL_LANES, any);
 #pragma unroll
   for (int width = 1; width < EXPONENT_WHOLE; width++) {
     uint32_t far = 0;
@@ -76,33 +75,10 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < EACH; k++)
       far += k * EXPONENT_LANES + lane_of() < p.m &&
              s.largest - exponent_of(word[k]) >= (1u << width) - 1;
-    s.far[width] = __reduce_add_sync(ALL, far);
+    s.far[width] = __reduce_add_sync(ALL_LANES, far);
   }
   if (lane_of() == 0)
     table_of(messages + p.part * t.stride)[p.block].form = exponent_form(&s, p.m);
-}
-
-/* The sum of `bytes` over this thread and those before it, and over all. */
-__device__ int64_t scan(int64_t bytes, int64_t *all)
-{
-  __shared__ int64_t sum[SCAN_THREADS / 32];
-  const int warp = threadIdx.x / 32;
-  int64_t until = bytes;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int64_t other = __shfl_up_sync(ALL, until, distance);
-    until += lane_of() >= distance ? other : 0;
-  }
-  if (lane_of() == 31)
-    sum[warp] = until;
-  __syncthreads();
-  *all = 0;
-  for (int w = 0; w < SCAN_THREADS / 32; w++) {
-    until += w < warp ? sum[w] : 0;
-    *all += sum[w];
-  }
-  __syncthreads();
-  return until;
 }
 
 /* The places of all blocks of a message, and its header. */
@@ -119,7 +95,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) place_blocks(const task t, char 
     const int64_t bytes =
         block < t.blocks ? exponent_data_bytes(entry[block].form, exponent_length(t.n, block)) : 0;
     int64_t all;
-    const int64_t until = scan(bytes, &all);
+    const int64_t until = block_scan<SCAN_THREADS / 32>(bytes, &all);
+    __syncthreads();
     if (block < t.blocks)
       entry[block].at = (uint32_t)((at + until - bytes) / EXPONENT_ALIGN);
     at += all;
@@ -131,14 +108,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) place_blocks(const task t, char 
 /* Escapes of the lanes before this one. */
 DEVICE uint32_t escapes_before(uint32_t escaped, uint32_t *all)
 {
-  const uint32_t own = __popc(escaped);
-  uint32_t until = own;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(ALL, until, distance);
-    until += lane_of() >= distance ? other : 0;
-  }
-  *all = __shfl_sync(ALL, until, 31);
+  const uint32_t own = __popc(escaped), until = warp_scan(own);
+  *all = __shfl_sync(ALL_LANES, until, 31);
   return until - own;
 }
 
@@ -216,7 +187,7 @@ DEVICE bool load_coded(uint32_t form, int64_t m, const char *data, uint32_t (&wo
   const uint32_t *planes = (const uint32_t *)data, largest = exponent_largest(form);
   const uint16_t *low = (const uint16_t *)(data + exponent_low_at(width));
   const uint8_t *high = (const uint8_t *)(low + m), *rest = high + m;
-  uint32_t plane[EXPONENT_WHOLE] = {}, escaped = ALL, all;
+  uint32_t plane[EXPONENT_WHOLE] = {}, escaped = ALL_LANES, all;
 #pragma unroll
   for (int b = 0; b < EXPONENT_WHOLE; b++)
     if (b < width) {
@@ -278,31 +249,21 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-unsigned grid_of(const task &t)
-{
-  return (unsigned)pieces_of(t.parts * t.blocks, THREADS / EXPONENT_LANES);
-}
-
 } // namespace
 
 void gpu_pack_exponents(const gpu_launch *launch, int64_t n, int parts, const float *x,
                         void *messages)
 {
   const task t = {n, exponent_blocks(n), exponent_bytes(n), parts};
-  if (n > 0)
-    measure_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x,
-                                                               (char *)messages);
+  const int64_t threads = parts * t.blocks * EXPONENT_LANES;
+  for_items(launch, threads, measure_blocks, t, (const uint32_t *)x, messages);
   place_blocks<<<(unsigned)parts, SCAN_THREADS, 0, launch->stream>>>(t, (char *)messages);
-  if (n > 0)
-    pack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x,
-                                                            (char *)messages);
+  for_items(launch, threads, pack_blocks, t, (const uint32_t *)x, messages);
 }
 
 void gpu_unpack_exponents(const gpu_launch *launch, int64_t n, int parts, const void *messages,
                           int64_t stride, float *out)
 {
   const task t = {n, exponent_blocks(n), stride, parts};
-  if (n > 0)
-    unpack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const char *)messages,
-                                                              (uint32_t *)out);
+  for_items(launch, parts * t.blocks * EXPONENT_LANES, unpack_blocks, t, messages, (uint32_t *)out);
 }

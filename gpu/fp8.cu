@@ -90,17 +90,6 @@ __global__ void __launch_bounds__(UNIFY_THREADS)
 constexpr int PART_THREADS = 256, LANES = 32, PER_LANE = FP8_TILE / LANES,
               PART_WARPS = PART_THREADS / LANES;
 
-/* PER_LANE elements of a row, rounded to bf16. */
-template <typename T> DEVICE pack<bf16, PER_LANE> load_part(const fp8_part &op, int64_t e)
-{
-  const pack<T, PER_LANE> x = load<T, PER_LANE>((const T *)op.x + (e - op.begin));
-  pack<bf16, PER_LANE> out;
-#pragma unroll
-  for (int i = 0; i < PER_LANE; i++)
-    out.at[i] = from_float<bf16>(to_float(x.at[i]));
-  return out;
-}
-
 /* The lane's elements of row r of the block, and the place of the block's scale. */
 struct tile {
   int64_t panel, row, column;
@@ -118,50 +107,52 @@ DEVICE float *scale_of(const fp8_part &op, const tile &t)
   return op.scale + t.panel * fp8_pitch(op.columns) + blockIdx.x;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(PART_THREADS) find_largest(const fp8_part op)
+/* Calls use() for the lane's elements of each row of the block that are in the part, with their
+ * number, rounded to bf16. */
+template <typename T, typename F>
+DEVICE void for_rows(const fp8_part &op, const tile &t, const F &use)
 {
-  __shared__ uint32_t warps[PART_WARPS];
-  const tile t = my_tile(op);
-  uint32_t most = 0;
 #pragma unroll 4
   for (int r = 0; r < FP8_TILE; r += PART_WARPS) {
     const int64_t e = (t.row + r) * op.columns + t.column;
     if (e < op.begin || e >= op.end)
       continue;
-    const pack<bf16, PER_LANE> x = load_part<T>(op, e);
+    const pack<T, PER_LANE> x = load<T, PER_LANE>((const T *)op.x + (e - op.begin));
+    pack<bf16, PER_LANE> narrow;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++)
+      narrow.at[i] = from_float<bf16>(to_float(x.at[i]));
+    use(e, narrow);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(PART_THREADS) find_largest(const fp8_part op)
+{
+  const tile t = my_tile(op);
+  uint32_t most = 0;
+  for_rows<T>(op, t, [&](int64_t, const pack<bf16, PER_LANE> &x) {
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++)
       most = max(most, magnitude(x.at[i]));
-  }
-  most = __reduce_max_sync(ALL_LANES, most);
-  if (threadIdx.x % LANES == 0)
-    warps[threadIdx.x / LANES] = most;
-  __syncthreads();
-  if (threadIdx.x > 0)
-    return;
+  });
+  most = over_block<PART_WARPS>(most);
   uint32_t *const out = (uint32_t *)scale_of(op, t);
-  for (int w = 1; w < PART_WARPS; w++)
-    most = max(most, warps[w]);
-  *out = max(*out, most);
+  if (threadIdx.x == 0)
+    *out = max(*out, most);
 }
 
 template <typename T> __global__ void __launch_bounds__(PART_THREADS) code_part(const fp8_part op)
 {
   const tile t = my_tile(op);
   const float factor = factor_of(*scale_of(op, t));
-#pragma unroll 4
-  for (int r = 0; r < FP8_TILE; r += PART_WARPS) {
-    const int64_t e = (t.row + r) * op.columns + t.column;
-    if (e < op.begin || e >= op.end)
-      continue;
-    const pack<bf16, PER_LANE> x = load_part<T>(op, e);
+  for_rows<T>(op, t, [&](int64_t e, const pack<bf16, PER_LANE> &x) {
     float wide[PER_LANE];
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++)
       wide[i] = to_float(x.at[i]);
     *(uint32_t *)(op.code + (e - op.begin)) = codes_of(wide, factor);
-  }
+  });
 }
 
 __global__ void merge_words(int64_t n, int parts, const uint32_t *received, uint32_t *out)
@@ -187,17 +178,11 @@ __global__ void make_scales(int64_t tiles, int64_t pitch, float *scale)
 __global__ void __launch_bounds__(PART_THREADS)
     make_one_scale(int64_t rows, int64_t tiles, int64_t pitch, float *scale)
 {
-  __shared__ uint32_t warps[PART_WARPS];
   uint32_t most = 0;
   for (int64_t i = threadIdx.x; i < rows * pitch; i += PART_THREADS)
     if (i % pitch < tiles)
       most = max(most, __float_as_uint(scale[i]));
-  most = __reduce_max_sync(ALL_LANES, most);
-  if (threadIdx.x % LANES == 0)
-    warps[threadIdx.x / LANES] = most;
-  __syncthreads();
-  for (int w = 0; w < PART_WARPS; w++)
-    most = max(most, warps[w]);
+  most = over_block<PART_WARPS>(most);
   for (int64_t i = threadIdx.x; i < rows * pitch; i += PART_THREADS)
     scale[i] = i % pitch < tiles ? fp8_scale(most) : 0;
 }
@@ -262,25 +247,22 @@ dim3 part_grid(const fp8_part *op)
 
 void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op)
 {
-  if (op->type == DTYPE_F32)
-    find_largest<float><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
-  else
-    find_largest<bf16><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
+  with_bf16(op->type == DTYPE_BF16, [&]<typename T>(T) {
+    find_largest<T><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
+  });
 }
 
 void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op)
 {
-  if (op->type == DTYPE_F32)
-    code_part<float><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
-  else
-    code_part<bf16><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
+  with_bf16(op->type == DTYPE_BF16, [&]<typename T>(T) {
+    code_part<T><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
+  });
 }
 
 void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
                    uint32_t *out)
 {
-  merge_words<<<(unsigned)pieces_of(n, PART_THREADS), PART_THREADS, 0, launch->stream>>>(
-      n, parts, received, out);
+  for_items(launch, n, merge_words, n, parts, received, out);
 }
 
 void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)
@@ -300,15 +282,10 @@ void gpu_fp8_unify(const struct gpu_launch *launch, const struct fp8_unify *op)
   const dim3 grid((unsigned)tiles, (unsigned)(op->n / FP8_TILE));
   if (grid.x == 0 || grid.y == 0)
     return;
-  const int64_t most_blocks = 4 * launch->multiprocessors;
-  int64_t blocks = pieces_of(rows * pitch, UNIFY_THREADS);
-  blocks = blocks < most_blocks ? blocks : most_blocks;
-  largest_scale<<<(unsigned)blocks, UNIFY_THREADS, 0, launch->stream>>>(rows, tiles, pitch,
-                                                                        op->scale, most);
-  if (op->blocks)
-    recode_operand<true><<<grid, UNIFY_THREADS, 0, launch->stream>>>(*op, most);
-  else
-    recode_operand<false><<<grid, UNIFY_THREADS, 0, launch->stream>>>(*op, most);
+  largest_scale<<<blocks_within(launch, pieces_of(rows * pitch, UNIFY_THREADS), 4), UNIFY_THREADS,
+                  0, launch->stream>>>(rows, tiles, pitch, op->scale, most);
+  const auto kernel = op->blocks ? recode_operand<true> : recode_operand<false>;
+  kernel<<<grid, UNIFY_THREADS, 0, launch->stream>>>(*op, most);
 }
 
 void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op)
@@ -322,14 +299,10 @@ void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise
   const dim3 grid((unsigned)(op->columns / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
   if (grid.x == 0 || grid.y == 0)
     return;
-  if (op->blocks && op->transposed)
-    code_operand<true, true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
-  else if (op->blocks)
-    code_operand<true, false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
-  else if (op->transposed)
-    code_operand<false, true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
-  else if (op->turned)
-    code_operand<false, false, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
-  else
-    code_operand<false, false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+  const auto kernel = op->blocks       ? op->transposed ? code_operand<true, true, false>
+                                                        : code_operand<true, false, false>
+                            : op->transposed ? code_operand<false, true, false>
+                      : op->turned     ? code_operand<false, false, true>
+                                       : code_operand<false, false, false>;
+  kernel<<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
 }

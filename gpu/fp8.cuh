@@ -7,8 +7,6 @@
 #include "device/fp8.h"
 #include "gpu/common.cuh"
 
-constexpr unsigned ALL_LANES = 0xFFFFFFFF;
-
 DEVICE uint32_t magnitude(bf16 x)
 {
   return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;

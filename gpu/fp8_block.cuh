@@ -168,16 +168,9 @@ DEVICE void code_tiles(const elements &x, int64_t k, uint8_t *code, float *scale
 
 DEVICE uint32_t of_block(const elements &x)
 {
-  __shared__ uint32_t warps[WARPS];
   const uint32_t pair = __vmaxu2(__vmaxu2(over_rows(x, 0), over_rows(x, 1)),
                                  __vmaxu2(over_rows(x, 2), over_rows(x, 3)));
-  uint32_t most = __reduce_max_sync(ALL_LANES, max(pair << 16, pair & 0xffff0000));
-  if (threadIdx.x % 32 == 0)
-    warps[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int w = 0; w < WARPS; w++)
-    most = max(most, warps[w]);
-  return most;
+  return over_block<WARPS>(max(pair << 16, pair & 0xffff0000));
 }
 
 /* Codes x or x^T as the block at (row, column) of an operand in blocks, with rows of k codes.

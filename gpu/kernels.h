@@ -34,7 +34,7 @@ struct gpu_launch {
 };
 
 /* The launcher of each operation in device/operations.h, with the parameters of its slot, which the
- * caller has checked. There is no gpu_cast, gpu_matmul or gpu_speculate. */
+ * caller has checked. There is no gpu_matmul or gpu_speculate. */
 #define GPU_REST(first, ...) __VA_ARGS__
 #define OPERATION(name, parameters, arguments, kind, work)                                         \
   void gpu_##name(const struct gpu_launch *launch, GPU_REST parameters);
@@ -44,11 +44,6 @@ struct gpu_launch {
  * it has been added. */
 void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
                 enum epilogue epilogue, const void *bias, void *aux, void *c);
-/* Between fp32 and `type`: bf16 or fp16. */
-void gpu_widen(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
-               float *to);
-void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, enum dtype type,
-                void *to);
 
 /* A kernel's report to the host about a token or a target outside the vocabulary, in one word that
  * the host can read at any time. 0: no report. Such a row is taken as zeros, such a target as

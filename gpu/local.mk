@@ -9,7 +9,7 @@ gpu_nvcc = $(MKDIR_P) $(@D) && $(NVCC) $(NVCC_PIE) -I$(top_srcdir)/src -I$(top_s
 
 SUFFIXES = .cu
 .cu.o:
-	$(AM_V_NVCC)$(gpu_nvcc) -std=c++17 $(NVCCFLAGS) $(NVCC_ARCH) $<
+	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 $(NVCCFLAGS) $(NVCC_ARCH) $<
 
 # Templates of NVIDIA's, none of which runs per element: little optimisation saves a minute.
 gpu/attention_cudnn.o: gpu/attention_cudnn.cpp

@@ -117,15 +117,10 @@ __device__ float squares_of(int64_t block, const float *v)
 
 __device__ uint32_t largest_of(int64_t block, const float *v)
 {
-  __shared__ uint32_t largest[MANY_WARPS];
   uint32_t top = 0;
   for (int64_t at = threadIdx.x; at < block; at += MANY_THREADS)
     top = max(top, lowrank_magnitude(v[at]));
-  top = __reduce_max_sync(0xFFFFFFFF, top);
-  if (threadIdx.x % 32 == 0)
-    largest[threadIdx.x / 32] = top;
-  __syncthreads();
-  top = __reduce_max_sync(0xFFFFFFFF, largest[threadIdx.x % 32]);
+  top = over_block<MANY_WARPS>(top);
   __syncthreads();
   return top;
 }
@@ -270,8 +265,7 @@ void gpu_factorise(const gpu_launch *launch, const struct lowrank *op, int64_t n
   const task t = task_of(op, n, parts, factors);
   if (n == 0)
     return;
-  start_coefficients<<<(unsigned)pieces_of(parts * t.rows * op->rank, THREADS), THREADS, 0,
-                       launch->stream>>>(t);
+  for_items<THREADS>(launch, parts * t.rows * op->rank, start_coefficients, t);
   for (int round = 1; round <= op->rounds; round++)
     if (op->rank <= FEW)
       run_round<FEW>(launch, t, x, round == op->rounds, work);
@@ -289,8 +283,6 @@ void gpu_expand(const gpu_launch *launch, const struct lowrank *op, int64_t n, i
                   (unsigned)pieces_of(op->block, THREADS));
   if (n == 0)
     return;
-  if (apart || parts < 1 << FEW)
-    expand_rows<FEW><<<grid, THREADS, 0, launch->stream>>>(t, mode, out);
-  else
-    expand_rows<MANY><<<grid, THREADS, 0, launch->stream>>>(t, mode, out);
+  const auto kernel = apart || parts < 1 << FEW ? expand_rows<FEW> : expand_rows<MANY>;
+  kernel<<<grid, THREADS, 0, launch->stream>>>(t, mode, out);
 }

@@ -236,16 +236,6 @@ void run_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
     coded(std::false_type());
 }
 
-template <typename T, int W> void choose_forward(const gpu_launch *launch, const row_norm *op)
-{
-  const shape s = forward_shape<W>(op->C);
-  const auto run = [&](auto packs) { run_forward<T, W, packs.value>(launch, op, s); };
-  if constexpr (W > 1)
-    with_int<MOST_PACKS<W>, 16, 1, 3, 4, 8>(s.packs, run);
-  else
-    with_int<MOST_PACKS<W>, 16>(s.packs, run);
-}
-
 /* --- backward ------------------------------------------------------------ */
 
 enum operand { X, DY, DX, OPERANDS };
@@ -263,12 +253,6 @@ constexpr int STAGES_OF = W == 1 || P > 8 ? 0
 constexpr int blocks_each(int P)
 {
   return P == 1 ? CUDA_WORK_NORM_BLOCKS : 1;
-}
-
-int backward_blocks(int multiprocessors, int64_t pieces, int rows, int packs)
-{
-  const int64_t most = blocks_each(packs) * (int64_t)multiprocessors, all = pieces_of(pieces, rows);
-  return (int)(all < most ? all : most);
 }
 
 template <typename T> struct place {
@@ -523,7 +507,8 @@ bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const s
     (void)cudaGetLastError();
     return false;
   }
-  const int blocks = backward_blocks(launch->multiprocessors, op->rows * op->groups, s.rows, P);
+  const int blocks =
+      (int)blocks_within(launch, pieces_of(op->rows * op->groups, s.rows), blocks_each(P));
   backward<T, W, P, RMS><<<blocks, dim3(s.threads, s.rows), bytes, launch->stream>>>(*op);
   if (op->dgamma || op->dbeta)
     add_pieces<PIECE_ROWS>
@@ -533,26 +518,23 @@ bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const s
   return true;
 }
 
-template <typename T, int W, bool RMS>
-bool try_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
-{
-  bool done = false;
-  const auto run = [&](auto packs) { done = run_backward<T, W, packs.value, RMS>(launch, op, s); };
-  if constexpr (W > 1)
-    with_int<MOST_PACKS<W>, 1, 2, 3, 4>(s.packs, run);
-  else
-    with_int<MOST_PACKS<W>, 4>(s.packs, run);
-  return done;
-}
-
 template <typename T, int W>
 bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
   bool done = false;
   for (int threads = MOST_THREADS; threads >= 128 && !done; threads /= 2) {
     const shape s = backward_shape<W>(op->C, threads);
-    if (s.rows > 0)
-      with_bool(!op->mean, [&](auto rms) { done = try_backward<T, W, rms.value>(launch, op, s); });
+    const auto run = [&](auto packs) {
+      with_bool(!op->mean, [&](auto rms) {
+        done = run_backward<T, W, packs.value, rms.value>(launch, op, s);
+      });
+    };
+    if (s.rows == 0)
+      continue;
+    if constexpr (W > 1)
+      with_int<MOST_PACKS<W>, 1, 2, 3, 4>(s.packs, run);
+    else
+      with_int<MOST_PACKS<W>, 4>(s.packs, run);
   }
   return done;
 }
@@ -565,7 +547,14 @@ void gpu_norm(const gpu_launch *launch, const row_norm *op)
     return;
   with_packs(launch, op->C, op->x_stride | op->y_stride,
              {op->x, op->y, op->add, op->sum, op->gamma, op->beta},
-             [&](auto p) { choose_forward<typename decltype(p)::type, p.width>(launch, op); });
+             [&]<typename T, int W>(packs<T, W>) {
+               const shape s = forward_shape<W>(op->C);
+               const auto run = [&](auto packs) { run_forward<T, W, packs.value>(launch, op, s); };
+               if constexpr (W > 1)
+                 with_int<MOST_PACKS<W>, 16, 1, 3, 4, 8>(s.packs, run);
+               else
+                 with_int<MOST_PACKS<W>, 16>(s.packs, run);
+             });
 }
 
 void gpu_norm_backward(const gpu_launch *launch, const row_norm_backward *op)
@@ -573,9 +562,8 @@ void gpu_norm_backward(const gpu_launch *launch, const row_norm_backward *op)
   if (op->rows == 0)
     return;
   with_packs(launch, op->C, op->x_stride | op->dy_stride | op->dx_stride,
-             {op->x, op->dy, op->dx, op->gamma}, [&](auto p) {
-               using T = typename decltype(p)::type;
-               if (p.width == 1 || !choose_backward<T, p.width>(launch, op))
+             {op->x, op->dy, op->dx, op->gamma}, [&]<typename T, int W>(packs<T, W>) {
+               if (W == 1 || !choose_backward<T, W>(launch, op))
                  (void)choose_backward<T, 1>(launch, op); /* any GPU has its shared memory */
              });
 }

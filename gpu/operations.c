@@ -288,13 +288,10 @@ enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void 
   const struct gpu_launch launch = cuda_launch(lane);
   if (from == to)
     return cuda_copy(lane, dst, src, (size_t)n * dtype_size(from));
-  if (from == DTYPE_F32 && is_narrow(to))
-    gpu_narrow(&launch, n, src, to, dst);
-  else if (is_narrow(from) && to == DTYPE_F32)
-    gpu_widen(&launch, n, from, src, dst);
-  else
+  if (!(from == DTYPE_F32 && is_narrow(to)) && !(is_narrow(from) && to == DTYPE_F32))
     return status_set(STATUS_UNSUPPORTED,
                       "a device converts between fp32 and bf16 or fp16, not from %s to %s",
                       dtype_name(from), dtype_name(to));
+  gpu_cast(&launch, n, from, src, to, dst);
   return cuda_check_launch("a conversion");
 }

@@ -88,23 +88,17 @@ __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *d
   store<float, W>(dst + at, accumulate ? plus(load<float, W>(dst + at), sum) : sum);
 }
 
-template <typename T, int W, int LEVELS>
-void add_levels(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
-{
-  add_parts<T, W, LEVELS>
-      <<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
-}
-
 /* Subtrees of all levels are kept in registers, which have room for those of 4 elements. */
 template <typename T, int W>
 void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
 {
+  constexpr int FEWER = W < 4 ? W : 4;
   if (p.count < RUN << FEW)
-    add_levels<T, W, FEW>(launch, n, p, accumulate, dst);
+    for_items(launch, n / W, add_parts<T, W, FEW>, n, p, accumulate, dst);
   else if (p.count < RUN << MANY)
-    add_levels<T, W, MANY>(launch, n, p, accumulate, dst);
+    for_items(launch, n / W, add_parts<T, W, MANY>, n, p, accumulate, dst);
   else
-    add_levels<T, (W < 4 ? W : 4), ALL>(launch, n, p, accumulate, dst);
+    for_items(launch, n / FEWER, add_parts<T, FEWER, ALL>, n, p, accumulate, dst);
 }
 
 /* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the
@@ -154,9 +148,9 @@ __device__ void add_warp(accumulator *a, double x)
 {
   term t = {0, {0, 0, 0}};
   bool waits = term_of(a, x, &t);
-  for (unsigned left = __ballot_sync(0xFFFFFFFF, waits); left;
-       left = __ballot_sync(0xFFFFFFFF, waits)) {
-    const int leader = __ffs(left) - 1, digit = __shfl_sync(0xFFFFFFFF, t.digit, leader);
+  for (unsigned left = __ballot_sync(ALL_LANES, waits); left;
+       left = __ballot_sync(ALL_LANES, waits)) {
+    const int leader = __ffs(left) - 1, digit = __shfl_sync(ALL_LANES, t.digit, leader);
     const bool now = waits && t.digit == digit;
     term sum = {digit, {0, 0, 0}};
     for (int k = 0; k < 3; k++)
@@ -226,7 +220,7 @@ __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float 
     }
     for (int half = TEAM / 2; half > 0; half /= 2)
       for (int k = 0; k < 4; k++)
-        square[k] += __shfl_down_sync(0xFFFFFFFF, square[k], half, TEAM);
+        square[k] += __shfl_down_sync(ALL_LANES, square[k], half, TEAM);
     add_warp(&mine, member == 0 ? (square[0] + square[2]) + (square[1] + square[3]) : 0);
   }
   add_out(&mine, sum);
@@ -295,23 +289,19 @@ void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype ty
 
 void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exactsum *sum)
 {
-  const int64_t blocks = pieces_of(n, THREADS), most = 2 * (int64_t)launch->multiprocessors;
+  const unsigned grid = blocks_within(launch, pieces_of(n, THREADS), 2);
   if (n > 0)
-    add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, value,
-                                                                                         sum);
+    add_terms<<<grid, THREADS, 0, launch->stream>>>(n, value, sum);
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 
 void gpu_sum_squares(const gpu_launch *launch, int64_t n, const void *from, exactsum *sum)
 {
   const float *x = (const float *)from;
-  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 4),
-                most = 8 * (int64_t)launch->multiprocessors;
-  const unsigned grid = (unsigned)(blocks < most ? blocks : most);
-  if (n > 0 && (uintptr_t)x % 16 == 0)
-    square_blocks<4><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
-  else if (n > 0)
-    square_blocks<1><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
+  const auto kernel = (uintptr_t)x % 16 == 0 ? square_blocks<4> : square_blocks<1>;
+  const unsigned grid = blocks_within(launch, pieces_of(pieces_of(n, BLOCK), THREADS / 4), 8);
+  if (n > 0)
+    kernel<<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 

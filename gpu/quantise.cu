@@ -9,7 +9,6 @@
 namespace {
 
 constexpr int THREADS = 256;
-constexpr unsigned ALL_LANES = 0xFFFFFFFF;
 
 struct task {
   struct quantise op;
@@ -544,14 +543,10 @@ void run_dequantise(cudaStream_t stream, const task &t, const char *messages, en
 /* A maximum of integers, which has no order. *out is 0 before. */
 void gpu_max_magnitude(const gpu_launch *launch, int64_t n, const float *x, float *out)
 {
-  const bool aligned = (uintptr_t)x % 16 == 0;
-  const int64_t blocks = pieces_of(pieces_of(n, 4), THREADS),
-                most = 8 * (int64_t)launch->multiprocessors;
-  const unsigned grid = (unsigned)(blocks < most ? blocks : most);
-  if (n > 0 && aligned)
-    max_magnitude<4><<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
-  else if (n > 0)
-    max_magnitude<1><<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
+  const auto kernel = (uintptr_t)x % 16 == 0 ? max_magnitude<4> : max_magnitude<1>;
+  const unsigned grid = blocks_within(launch, pieces_of(pieces_of(n, 4), THREADS), 8);
+  if (n > 0)
+    kernel<<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
 }
 
 #define QUANT_CASE(name, kind, title, source)                                                      \

@@ -60,23 +60,11 @@ DEVICE int slot_of(int bin)
  * of this key in it. With fewer keys *found does not change. */
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
-  __shared__ uint32_t sum[WARPS];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32,
-            top = SELECT_BINS - 1 - threadIdx.x * OWN;
-  uint32_t own = 0;
+  const int top = SELECT_BINS - 1 - threadIdx.x * OWN;
+  uint32_t own = 0, all;
   for (int i = 0; i < OWN; i++)
     own += count[slot_of(top - i)];
-  uint32_t until = own;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(0xFFFFFFFF, until, distance);
-    until += lane >= distance ? other : 0;
-  }
-  if (lane == 31)
-    sum[warp] = until;
-  __syncthreads();
-  for (int w = 0; w < warp; w++)
-    until += sum[w];
+  const uint32_t until = block_scan<WARPS>(own, &all);
   uint32_t before = until - own;
   if (before >= ties || until < ties)
     return;
@@ -136,21 +124,6 @@ template <typename R, int EACH> struct share {
   }
 };
 
-/* The largest `own` of all threads, or their sum. */
-template <bool SUM> __device__ uint32_t over_block(uint32_t own)
-{
-  __shared__ uint32_t of_warp[WARPS];
-  own = SUM ? __reduce_add_sync(0xFFFFFFFF, own) : __reduce_max_sync(0xFFFFFFFF, own);
-  if (threadIdx.x % 32 == 0)
-    of_warp[threadIdx.x / 32] = own;
-  __syncthreads();
-  uint32_t all = 0;
-  for (int w = 0; w < WARPS; w++)
-    all = SUM ? all + of_warp[w] : max(all, of_warp[w]);
-  __syncthreads();
-  return all;
-}
-
 /* A key that is not above the smallest chosen one. Powers of two below the largest magnitude are
  * tried, two at a time, so that the search reads few elements. 1: none of these. */
 template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EACH> &mine)
@@ -160,7 +133,7 @@ template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EAC
 #pragma unroll(EACH > 0 ? EACH : 4)
   for (int row = 0; row < mine.rows(); row++)
     top = max(top, mine.key(row));
-  uint32_t exponent = over_block<false>(top) >> MANTISSA;
+  uint32_t exponent = over_block<WARPS>(top) >> MANTISSA;
   for (int i = 0; i < TRIES && exponent > 1; i += 2, exponent -= 2) {
     const uint32_t high = exponent << MANTISSA, low = (exponent - 1) << MANTISSA;
     uint32_t n = 0; /* two numbers of at most SELECT_MOST_BLOCK */
@@ -169,7 +142,8 @@ template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EAC
       const uint32_t k = mine.key(row);
       n += (k >= high ? 1u << 16 : 0) + (k >= low ? 1 : 0);
     }
-    n = over_block<true>(n);
+    __syncthreads(); /* the result before is read */
+    n = over_block<WARPS, true>(n);
     if (n >> 16 >= mine.op.keep)
       return high;
     if ((n & 0xffff) >= mine.op.keep)
@@ -215,8 +189,8 @@ __device__ uint2 count_share(const share<R, EACH> &mine, cut cut)
     count.x += k > cut.key;
     count.y += TIES && k == cut.key && k > 0;
   }
-  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x),
-          (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
+  return {(uint32_t)__reduce_add_sync(ALL_LANES, count.x),
+          (uint32_t)__reduce_add_sync(ALL_LANES, count.y)};
 }
 
 /* Slots of a block, with indices or bits. Bits are in shared memory. */
@@ -244,10 +218,10 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
     const bool larger = k > cut.key, equal = TIES && k == cut.key && k > 0;
-    if (!__any_sync(0xFFFFFFFF, larger || equal))
+    if (!__any_sync(ALL_LANES, larger || equal))
       continue;
-    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
-                   all_equal = __ballot_sync(0xFFFFFFFF, equal),
+    const uint32_t all_larger = __ballot_sync(ALL_LANES, larger),
+                   all_equal = __ballot_sync(ALL_LANES, equal),
                    ties = before.y + __popc(all_equal & lower);
     if (larger || (equal && ties < cut.ties)) {
       const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
@@ -381,25 +355,13 @@ __global__ void __launch_bounds__(THREADS)
 /* before[w]: bits that are set in the words below w. All threads may read them then. */
 __device__ void count_before(int words, const uint32_t *bits, uint32_t *before)
 {
-  __shared__ uint32_t sum[WARPS];
   const int each = (words + THREADS - 1) / THREADS, begin = min((int)threadIdx.x * each, words),
-            end = min(begin + each, words), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t own = 0;
+            end = min(begin + each, words);
+  uint32_t own = 0, all;
   for (int w = begin; w < end; w++)
     own += __popc(bits[w]);
-  uint32_t until = own;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(0xFFFFFFFF, until, distance);
-    until += lane >= distance ? other : 0;
-  }
   __syncthreads(); /* the sums and counts of the message before are read */
-  if (lane == 31)
-    sum[warp] = until;
-  __syncthreads();
-  for (int w = 0; w < warp; w++)
-    until += sum[w];
-  uint32_t at = until - own;
+  uint32_t at = block_scan<WARPS>(own, &all) - own;
   for (int w = begin; w < end; w++) {
     before[w] = at;
     at += __popc(bits[w]);
@@ -462,10 +424,7 @@ void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int pa
   case SELECT_##name: run_select<name##_rule>(launch->stream, *op, n, parts, x, *slots); break;
   switch (op->rule) {
     CODEC_KEYED(SELECT_CASE)
-  case SELECT_randomk:
-    select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(
-        *op, n, blocks, all, x, *slots);
-    break;
+  case SELECT_randomk: for_items(launch, all, select_random, *op, n, blocks, all, x, *slots); break;
   }
 }
 

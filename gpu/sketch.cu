@@ -10,7 +10,6 @@
 namespace {
 
 constexpr int THREADS = SKETCH_LANES, WARPS = THREADS / 32;
-constexpr unsigned ALL = 0xFFFFFFFF;
 
 struct task {
   sketch op;
@@ -33,31 +32,10 @@ DEVICE void make_keys(const task &t, int64_t block, sketch_key (&key)[SKETCH_ROW
 /* Infinity or NaN if there is one. */
 __device__ float largest_of(int m, const float *x)
 {
-  __shared__ uint32_t warps[WARPS];
   uint32_t most = 0;
   for (int i = threadIdx.x; i < m; i += THREADS)
     most = max(most, __float_as_uint(x[i]) & 0x7fffffff);
-  most = __reduce_max_sync(ALL, most);
-  if (threadIdx.x % 32 == 0)
-    warps[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int w = 0; w < WARPS; w++)
-    most = max(most, warps[w]);
-  return __uint_as_float(most);
-}
-
-__device__ int total_of(int own)
-{
-  __shared__ int warps[WARPS];
-  int total = 0;
-  own = __reduce_add_sync(ALL, own);
-  if (threadIdx.x % 32 == 0)
-    warps[threadIdx.x / 32] = own;
-  __syncthreads();
-  for (int w = 0; w < WARPS; w++)
-    total += warps[w];
-  __syncthreads();
-  return total;
+  return __uint_as_float(over_block<WARPS>(most));
 }
 
 __device__ double fold(double own)
@@ -84,7 +62,8 @@ __device__ int32_t find_threshold(int m, const int32_t *estimate, int keep)
     int reached = 0;
     for (int i = threadIdx.x; i < m; i += THREADS)
       reached += sketch_magnitude(estimate[i]) >= next;
-    threshold = total_of(reached) >= keep ? next : threshold;
+    threshold = (int)over_block<WARPS, true>(reached) >= keep ? next : threshold;
+    __syncthreads();
   }
   return max(threshold, 1);
 }

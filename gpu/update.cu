@@ -180,10 +180,8 @@ void run_update(const update_call &call, const arrays<R, G, M, C> &a, int64_t be
 {
   const update *op = call.op;
   const common c = {op->grad_scale, op->keep_scale, op->stochastic, op->seed, op->first};
-  if (begin < end)
-    update_elements<R, G, M, C, W>
-        <<<(unsigned)pieces_of((end - begin) / W, THREADS), THREADS, 0, call.launch->stream>>>(
-            begin, end, R::prepare(op), c, op->outcome, a);
+  for_items(call.launch, (end - begin) / W, update_elements<R, G, M, C, W>, begin, end,
+            R::prepare(op), c, op->outcome, a);
 }
 
 template <typename T> bool packs(const T *at, int W)
