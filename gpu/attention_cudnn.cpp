@@ -17,18 +17,18 @@ namespace {
 
 enum uid : int64_t { Q = 1, K, V, O, STATS, DO, DQ, DK, DV };
 
+/* The tensors by uid: name, heads of k and v, and which of a shape's strides. */
+constexpr struct {
+  const char *name;
+  bool kv;
+  int stride;
+} tensors[] = {{},        {"q", false, 0},  {"k", true, 1},   {"v", true, 2},  {"o", false, 3},
+               {"stats"}, {"do", false, 3}, {"dq", false, 4}, {"dk", true, 5}, {"dv", true, 6}};
+
 struct shape {
   int64_t batch, tokens, heads, kv_heads, head_width, window, strides[7];
   bool backward;
-  bool operator==(const shape &other) const
-  {
-    return std::equal(words(), words() + WORDS, other.words()) && backward == other.backward;
-  }
-  static constexpr int WORDS = 13;
-  const int64_t *words() const
-  {
-    return &batch;
-  }
+  bool operator==(const shape &other) const = default;
 };
 
 struct built {
@@ -50,93 +50,66 @@ namespace {
 shape shape_of(const attention_backward *op, bool backward)
 {
   const attention &f = op->forward;
-  shape s = {f.batch,
-             f.tokens,
-             f.heads,
-             f.kv_heads,
-             f.head_width,
-             f.window,
-             {f.q_stride, f.k_stride, f.v_stride, f.out_stride},
-             backward};
-  if (backward) {
-    s.strides[4] = op->dq_stride;
-    s.strides[5] = op->dk_stride;
-    s.strides[6] = op->dv_stride;
+  return {f.batch,
+          f.tokens,
+          f.heads,
+          f.kv_heads,
+          f.head_width,
+          f.window,
+          {f.q_stride, f.k_stride, f.v_stride, f.out_stride, backward ? op->dq_stride : 0,
+           backward ? op->dk_stride : 0, backward ? op->dv_stride : 0},
+          backward};
+}
+
+fe::graph::Tensor_attributes &lay_out(fe::graph::Tensor_attributes &tensor, uid id, const shape &s)
+{
+  const int64_t count = tensors[id].kv ? s.kv_heads : s.heads,
+                stride = s.strides[tensors[id].stride];
+  if (id == STATS)
+    return tensor.set_uid(id)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({s.batch, s.heads, s.tokens, 1})
+        .set_stride({s.heads * s.tokens, s.tokens, 1, 1});
+  return tensor.set_uid(id)
+      .set_dim({s.batch, count, s.tokens, s.head_width})
+      .set_stride({s.tokens * stride, s.head_width, stride, 1});
+}
+
+std::shared_ptr<fe::graph::Tensor_attributes> input(fe::graph::Graph &graph, uid id, const shape &s)
+{
+  fe::graph::Tensor_attributes tensor;
+  return graph.tensor(lay_out(tensor.set_name(tensors[id].name), id, s));
+}
+
+template <typename O> O options_of(const shape &s)
+{
+  O options;
+  options.set_name("attention")
+      .set_attn_scale(1.0f / std::sqrt((float)s.head_width))
+      .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
+  if (s.window > 0 && s.window < s.tokens)
+    options.set_diagonal_band_left_bound(s.window);
+  return options;
+}
+
+void add_attention(fe::graph::Graph &graph, const shape &s)
+{
+  auto q = input(graph, Q, s), k = input(graph, K, s), v = input(graph, V, s);
+  if (!s.backward) {
+    auto options = options_of<fe::graph::SDPA_attributes>(s).set_generate_stats(true);
+    auto [out, stats] = graph.sdpa(q, k, v, options);
+    lay_out(out->set_output(true), O, s);
+    lay_out(stats->set_output(true), STATS, s);
+    return;
   }
-  return s;
-}
-
-fe::graph::Tensor_attributes heads(const char *name, int64_t id, const shape &s, int64_t count,
-                                   int64_t stride)
-{
-  return fe::graph::Tensor_attributes()
-      .set_name(name)
-      .set_uid(id)
-      .set_dim({s.batch, count, s.tokens, s.head_width})
-      .set_stride({s.tokens * stride, s.head_width, stride, 1});
-}
-
-void put_out(std::shared_ptr<fe::graph::Tensor_attributes> tensor, int64_t id, const shape &s,
-             int64_t count, int64_t stride)
-{
-  tensor->set_output(true)
-      .set_uid(id)
-      .set_dim({s.batch, count, s.tokens, s.head_width})
-      .set_stride({s.tokens * stride, s.head_width, stride, 1});
-}
-
-fe::graph::Tensor_attributes statistics(const shape &s)
-{
-  return fe::graph::Tensor_attributes()
-      .set_name("stats")
-      .set_uid(STATS)
-      .set_data_type(fe::DataType_t::FLOAT)
-      .set_dim({s.batch, s.heads, s.tokens, 1})
-      .set_stride({s.heads * s.tokens, s.tokens, 1, 1});
-}
-
-void add_forward(fe::graph::Graph &graph, const shape &s)
-{
-  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])),
-       k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
-       v = graph.tensor(heads("v", V, s, s.kv_heads, s.strides[2]));
-  auto options = fe::graph::SDPA_attributes()
-                     .set_name("attention")
-                     .set_generate_stats(true)
-                     .set_attn_scale(1.0f / std::sqrt((float)s.head_width));
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-      .set_diagonal_band_right_bound(0);
-  if (s.window > 0 && s.window < s.tokens)
-    options.set_diagonal_band_left_bound(s.window);
-  auto [out, stats] = graph.sdpa(q, k, v, options);
-  put_out(out, O, s, s.heads, s.strides[3]);
-  stats->set_output(true)
-      .set_uid(STATS)
-      .set_data_type(fe::DataType_t::FLOAT)
-      .set_dim({s.batch, s.heads, s.tokens, 1})
-      .set_stride({s.heads * s.tokens, s.tokens, 1, 1});
-}
-
-void add_backward(fe::graph::Graph &graph, const shape &s)
-{
-  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])),
-       k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
-       v = graph.tensor(heads("v", V, s, s.kv_heads, s.strides[2])),
-       o = graph.tensor(heads("o", O, s, s.heads, s.strides[3])),
-       dout = graph.tensor(heads("do", DO, s, s.heads, s.strides[3])),
-       stats = graph.tensor(statistics(s));
-  auto options = fe::graph::SDPA_backward_attributes()
-                     .set_name("attention")
-                     .set_attn_scale(1.0f / std::sqrt((float)s.head_width))
-                     .set_deterministic_algorithm(true);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-      .set_diagonal_band_right_bound(0);
-  if (s.window > 0 && s.window < s.tokens)
-    options.set_diagonal_band_left_bound(s.window);
+  auto o = input(graph, O, s), dout = input(graph, DO, s), stats = input(graph, STATS, s);
+  auto options =
+      options_of<fe::graph::SDPA_backward_attributes>(s).set_deterministic_algorithm(true);
   auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, o, dout, stats, options);
-  put_out(dq, DQ, s, s.heads, s.strides[4]);
-  put_out(dk, DK, s, s.kv_heads, s.strides[5]);
-  put_out(dv, DV, s, s.kv_heads, s.strides[6]);
+  lay_out(dq->set_output(true), DQ, s);
+  lay_out(dk->set_output(true), DK, s);
+  lay_out(dv->set_output(true), DV, s);
 }
 
 built build(cudnnHandle_t handle, const shape &s)
@@ -145,20 +118,9 @@ built build(cudnnHandle_t handle, const shape &s)
   graph->set_io_data_type(fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  if (s.backward)
-    add_backward(*graph, s);
-  else
-    add_forward(*graph, s);
+  add_attention(*graph, s);
   int64_t bytes = 0;
-  fe::error_t error = graph->validate();
-  if (error.is_good())
-    error = graph->build_operation_graph(handle);
-  if (error.is_good())
-    error = graph->create_execution_plans({fe::HeurMode_t::A});
-  if (error.is_good())
-    error = graph->check_support(handle);
-  if (error.is_good())
-    error = graph->build_plans(handle);
+  fe::error_t error = graph->build(handle, {fe::HeurMode_t::A});
   if (error.is_good())
     error = graph->get_workspace_size(bytes);
   if (error.is_bad())
