@@ -129,24 +129,25 @@ template <typename T, int W> DEVICE void read_some(pack<T, W> *x, const T *row, 
       x[e] = load<T, W>(row + (int64_t)(i + e * (int)blockDim.x) * W);
 }
 
-/* `there`: the next row of this block, or NULL. */
-template <typename T, int W>
-DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs,
-                         int kept)
+/* Calls use() for all packs of a row, with their first elements. FIRST: the pass that waits for the
+ * copies of the row. `there`: the next row of this block, or NULL. The last pass copies it. */
+template <bool FIRST, typename T, int W, typename F>
+DEVICE void walk(const rows &op, const T *row, const T *there, int4 *room, int packs, int kept,
+                 const F &use)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
-  online mine = {-INFINITY, 0};
   pack<T, W> x[EACH];
   read_some<T, W>(x, row, rest, packs);
   for (int stage = 0; stage < STAGES; stage++) {
-    wait(op.gradient ? STAGES - 1 - stage : STAGES - 1);
+    if (FIRST)
+      wait(op.gradient ? STAGES - 1 - stage : STAGES - 1);
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
       const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
       if (i < kept)
-        take_in<T, W>(&mine, reinterpret_cast<pack<T, W> *>(room)[i]);
+        use(i * W, reinterpret_cast<pack<T, W> *>(room)[i]);
     }
-    if (!op.gradient)
+    if (!FIRST || !op.gradient)
       fill<T, W>(room, there, stage, kept);
   }
   for (int first = rest; first < packs; first += threads * EACH) {
@@ -155,10 +156,19 @@ DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *roo
 #pragma unroll
     for (int e = 0; e < EACH; e++)
       if (first + e * threads < packs)
-        take_in<T, W>(&mine, x[e]);
+        use((first + e * threads) * W, x[e]);
   }
   if (tail < op.V)
-    take_in<T, 1>(&mine, load<T, 1>(row + tail));
+    use(tail, load<T, 1>(row + tail));
+}
+
+template <typename T, int W>
+DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs,
+                         int kept)
+{
+  online mine = {-INFINITY, 0};
+  walk<true, T, W>(op, row, there, room, packs, kept,
+                   [&](int, const auto &x) { take_in(&mine, x); });
   return mine;
 }
 
@@ -166,32 +176,10 @@ template <typename T, int W>
 DEVICE void second_pass(const rows &op, const result &now, T *row, const T *there, int4 *room,
                         int packs, int kept)
 {
-  const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
-  pack<T, W> x[EACH];
-  read_some<T, W>(x, row, rest, packs);
-  for (int stage = 0; stage < STAGES; stage++) {
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-      const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
-      if (i < kept)
-        store<T, W>(
-            row + (int64_t)i * W,
-            gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
-    }
-    fill<T, W>(room, there, stage, kept);
-  }
-  for (int first = rest; first < packs; first += threads * EACH) {
-    if (first != rest)
-      read_some<T, W>(x, row, first, packs);
-#pragma unroll
-    for (int e = 0; e < EACH; e++)
-      if (first + e * threads < packs)
-        store<T, W>(row + (int64_t)(first + e * threads) * W,
-                    gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
-  }
-  if (tail < op.V)
-    store<T, 1>(row + tail, gradient_of<T, 1>(now, op.scale, tail, load<T, 1>(row + tail)));
-  for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += threads)
+  walk<false, T, W>(op, row, there, room, packs, kept, [&](int first, const auto &x) {
+    store(row + first, gradient_of(now, op.scale, first, x));
+  });
+  for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += blockDim.x)
     row[i] = from_float<T>(0);
 }
 
