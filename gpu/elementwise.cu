@@ -36,7 +36,6 @@ template <typename T, int W>
 __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b, T *out)
 {
   pack<T, W> x[EACH], y[EACH];
-#pragma unroll
   for (int u = 0; u < EACH; u++) {
     const int64_t i = item_of(u) * W;
     if (i < n) {
@@ -44,7 +43,6 @@ __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b
       y[u] = load<T, W>(b + i);
     }
   }
-#pragma unroll
   for (int u = 0; u < EACH; u++) {
     const int64_t i = item_of(u) * W;
     if (i >= n)
@@ -65,7 +63,6 @@ __global__ void __launch_bounds__(THREADS)
   const bool gelu_follows = epilogue == EPILOGUE_BIAS_GELU;
   int64_t at[EACH], column[EACH];
   pack<T, W> product[EACH], other[EACH];
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     int64_t row;
     split(item_of(e), n / W, &row, &column[e]);
@@ -79,7 +76,6 @@ __global__ void __launch_bounds__(THREADS)
     else if (bias)
       other[e] = load<T, W>(bias + column[e]);
   }
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     if (at[e] < 0)
       break;
@@ -111,7 +107,6 @@ __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const
   seen_tiles seen;
   int64_t row[EACH], f[EACH];
   pack<T, W> g[EACH], u[EACH];
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     split(item_of(e), F / W, &row[e], &f[e]);
     f[e] *= W;
@@ -120,7 +115,6 @@ __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const
       u[e] = load<T, W>(gu + row[e] * 2 * F + F + f[e]);
     }
   }
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     if (row[e] >= rows)
       break;
@@ -279,10 +273,8 @@ DEVICE void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
 {
   for (; *left > SUM_ROWS * (N - 1); *left -= SUM_ROWS * N) {
     pack<T, W> x[N];
-#pragma unroll
     for (int e = 0; e < N; e++, *from += SUM_ROWS * ld)
       x[e] = load<T, W>(*from);
-#pragma unroll
     for (int e = 0; e < N; e++)
       for (int k = 0; k < W; k++)
         sum[k] += to_float(x[e].at[k]);
@@ -326,11 +318,9 @@ __global__ void __launch_bounds__(THREADS) cast(int64_t n, const From *from, To 
 {
   const int64_t first = ((int64_t)blockIdx.x * CAST * THREADS + threadIdx.x) * W;
   pack<From, W> x[CAST];
-#pragma unroll
   for (int u = 0; u < CAST; u++)
     if (first + u * THREADS * W + W <= n)
       x[u] = load_once<From, W>(from + first + u * THREADS * W);
-#pragma unroll
   for (int u = 0; u < CAST; u++) {
     const int64_t i = first + u * THREADS * W;
     if (i + W <= n) {
@@ -352,7 +342,6 @@ __global__ void __launch_bounds__(THREADS) subtract(int64_t n, const T *from, fl
   if (first + W <= n) {
     const pack<T, W> less = load_once<T, W>(from + first);
     pack<float, W> v = load<float, W>(x + first);
-#pragma unroll
     for (int k = 0; k < W; k++)
       v.at[k] -= to_float(less.at[k]);
     store<float, W>(x + first, v);

@@ -111,7 +111,6 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   for (int i = 0; i < n; i += BATCH) {
     pack<T, W> x[BATCH];
     pack<float, W> before[BATCH];
-#pragma unroll
     for (int b = 0; b < BATCH; b++)
       if (i + b < n && key[i + b] < s.V) {
         x[b] = load<T, W>(dx + (int64_t)row[i + b] * s.C + column);
@@ -119,7 +118,6 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
           before[b] = load<float, W>(dwte + (int64_t)key[i + b] * s.C +
                                      column); /* not used if the run began in an earlier chunk */
       }
-#pragma unroll
     for (int b = 0; b < BATCH; b++) {
       if (i + b >= n || key[i + b] >= s.V)
         break;

@@ -15,7 +15,6 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
   const int64_t n = TRANSPOSED ? op.columns : op.rows, k = TRANSPOSED ? op.rows : op.columns,
                 row = TRANSPOSED ? j : i, column = TRANSPOSED ? i : j;
   elements x;
-#pragma unroll
   for (int r = 0; r < ROWS; r++)
     x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * ROWS + r) * op.ld + j + p.c * EACH);
   if constexpr (BLOCKS) {
@@ -119,7 +118,6 @@ DEVICE void for_rows(const fp8_part &op, const tile &t, const F &use)
       continue;
     const pack<T, PER_LANE> x = load<T, PER_LANE>((const T *)op.x + (e - op.begin));
     pack<bf16, PER_LANE> narrow;
-#pragma unroll
     for (int i = 0; i < PER_LANE; i++)
       narrow.at[i] = from_float<bf16>(to_float(x.at[i]));
     use(e, narrow);
@@ -132,7 +130,6 @@ __global__ void __launch_bounds__(PART_THREADS) find_largest(const fp8_part op)
   const tile t = my_tile(op);
   uint32_t most = 0;
   for_rows<T>(op, t, [&](int64_t, const pack<bf16, PER_LANE> &x) {
-#pragma unroll
     for (int i = 0; i < PER_LANE; i++)
       most = max(most, magnitude(x.at[i]));
   });
@@ -148,7 +145,6 @@ template <typename T> __global__ void __launch_bounds__(PART_THREADS) code_part(
   const float factor = factor_of(*scale_of(op, t));
   for_rows<T>(op, t, [&](int64_t e, const pack<bf16, PER_LANE> &x) {
     float wide[PER_LANE];
-#pragma unroll
     for (int i = 0; i < PER_LANE; i++)
       wide[i] = to_float(x.at[i]);
     *(uint32_t *)(op.code + (e - op.begin)) = codes_of(wide, factor);
@@ -205,20 +201,16 @@ __global__ void __launch_bounds__(PART_THREADS) turn_codes(const fp8_turn op)
   const place p = my_place();
   const int64_t i = (int64_t)blockIdx.y * FP8_TILE, j = (int64_t)blockIdx.x * FP8_TILE;
   uint2 x[EACH];
-#pragma unroll
   for (int r = 0; r < EACH; r++)
     x[r] = *(const uint2 *)(op.code + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
-#pragma unroll
   for (int half = 0; half < 2; half++) {
     uint32_t low[4], high[4];
-#pragma unroll
     for (int r = 0; r < 4; r++) {
       low[r] = half ? x[r].y : x[r].x;
       high[r] = half ? x[r + 4].y : x[r + 4].x;
     }
     turn_bytes(low);
     turn_bytes(high);
-#pragma unroll
     for (int c = 0; c < 4; c++)
       turned[p.c * EACH + half * 4 + c][p.g ^ p.c] = {low[c], high[c]};
   }
@@ -229,7 +221,6 @@ __global__ void __launch_bounds__(PART_THREADS) turn_codes(const fp8_turn op)
   if (blockIdx.y == 0 && threadIdx.x < rest)
     scales[op.rows / FP8_TILE + threadIdx.x] = 0;
   __syncthreads();
-#pragma unroll
   for (int r = 0; r < EACH; r++) {
     const int row = r * GROUPS + p.g;
     *(uint2 *)(op.turned + (j + row) * op.rows + i + p.c * EACH) = turned[row][p.c ^ (row / EACH)];

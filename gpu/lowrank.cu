@@ -59,12 +59,10 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 8
   for (int64_t row = first; row < last; row++) {
     const float v = element(from, t.n, row * t.op.block + column);
-#pragma unroll
     for (int k = 0; k < K; k++)
       if (k0 + k < t.op.rank)
         sum[k] += c[row * t.op.rank + k0 + k] * v;
   }
-#pragma unroll
   for (int k = 0; k < K; k++)
     if (k0 + k < t.op.rank)
       sums[((int64_t)blockIdx.x * t.op.rank + k0 + k) * t.op.block + column] = sum[k];
@@ -176,20 +174,15 @@ __global__ void __launch_bounds__(THREADS) project_rows(const task t, const floa
 #pragma unroll 2
     for (int64_t at = lane; at < block; at += 32) {
       float row[ROWS];
-#pragma unroll
       for (int r = 0; r < ROWS; r++)
         row[r] = element(from, t.n, (first + r) * block + at);
-#pragma unroll
       for (int k = 0; k < K; k++) {
         const float v = k0 + k < t.op.rank ? basis[(k0 + k) * block + at] : 0;
-#pragma unroll
         for (int r = 0; r < ROWS; r++)
           sum[r][k] += row[r] * v;
       }
     }
-#pragma unroll
     for (int r = 0; r < ROWS; r++)
-#pragma unroll
       for (int k = 0; k < K; k++) {
         const float product = warp_sum(sum[r][k]);
         if (lane == 0 && first + r < t.rows && k0 + k < t.op.rank)
@@ -213,20 +206,17 @@ __global__ void __launch_bounds__(THREADS)
   const auto value = [&](int part, float(&to)[ROWS]) {
     const float *basis = basis_of(t, vector + part) + column,
                 *c = coefficients_of(t, vector + part);
-#pragma unroll
     for (int r = 0; r < ROWS; r++)
       to[r] = 0;
 #pragma unroll 4
     for (int k = 0; k < rank; k++) {
       const float v = basis[k * t.op.block];
-#pragma unroll
       for (int r = 0; r < ROWS; r++)
         to[r] += c[min(first + r, t.rows - 1) * rank + k] * v;
     }
   };
   float sum[ROWS];
   sum_tree<LEVELS, ROWS>(mode == QUANT_SUBTRACT ? 1 : t.parts, value, sum);
-#pragma unroll
   for (int r = 0; r < ROWS; r++) {
     const int64_t i = (first + r) * t.op.block + column;
     float *to = out + vector * t.n + i;

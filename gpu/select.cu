@@ -91,7 +91,6 @@ template <typename R, int EACH> struct share {
     begin = min(warp * length, n);
     end = min(begin + length, n);
     if constexpr (EACH > 0)
-#pragma unroll
       for (int row = 0; row < EACH; row++)
         kept[row] = read(row);
   }

@@ -24,7 +24,6 @@ DEVICE sketch_head *head_of(const task &t, char *messages, int64_t part, int64_t
 
 DEVICE void make_keys(const task &t, int64_t block, sketch_key (&key)[SKETCH_ROWS])
 {
-#pragma unroll
   for (int row = 0; row < SKETCH_ROWS; row++)
     key[row] = sketch_key_make(&t.op, block, row);
 }
@@ -90,7 +89,6 @@ __device__ void count(const task &t, const sketch_key (&key)[SKETCH_ROWS], int m
   const uint32_t columns = sketch_columns(&t.op);
   for (int i = threadIdx.x; i < m; i += THREADS) {
     const int32_t value = sketch_round(x[i] * inverse);
-#pragma unroll
     for (int row = 0; row < SKETCH_ROWS; row++) {
       const uint32_t hash = sketch_hash(key[row], i);
       atomicAdd(&counters[row * columns + sketch_column(hash, columns)],
