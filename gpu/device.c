@@ -53,40 +53,19 @@ static void destroy(struct device *device)
   mem_free(cuda);
 }
 
+/* clang-format off */
 const struct device_ops cuda_ops = {
-    .name = "cuda",
-    .destroy = destroy,
-    .enter = enter,
-    .alloc = cuda_alloc,
-    .release = cuda_release,
-    .alloc_host = cuda_alloc_host,
-    .release_host = cuda_release_host,
-    .pin = cuda_pin,
-    .unpin = cuda_unpin,
-    .memory = cuda_memory,
-    .lane_create = cuda_lane_create,
-    .lane_destroy = cuda_lane_destroy,
-    .lane_reserve = cuda_lane_reserve,
-    .label = cuda_label,
-    .lane_check = cuda_lane_check,
-    .fp8_tally = cuda_fp8_tally,
-    .measure = cuda_measure,
-    .measured = cuda_measured,
-    .mark_create = cuda_mark_create,
-    .mark_destroy = cuda_mark_destroy,
-    .mark_set = cuda_mark_set,
-    .mark_follow = cuda_mark_follow,
-    .mark_wait = cuda_mark_wait,
-    .mark_reached = cuda_mark_reached,
-    .mark_seconds = cuda_mark_seconds,
-    .learned = cuda_learned,
-    .learn = cuda_learn,
-    .zero = cuda_zero,
-    .copy = cuda_copy,
-    .copy_rows = cuda_copy_rows,
+    .name = "cuda", .destroy = destroy, .enter = enter,
+#define SLOT(name) .name = cuda_##name,
+    SLOT(alloc) SLOT(release) SLOT(alloc_host) SLOT(release_host) SLOT(pin) SLOT(unpin) SLOT(memory)
+    SLOT(lane_create) SLOT(lane_destroy) SLOT(lane_reserve) SLOT(lane_check) SLOT(label)
+    SLOT(fp8_tally) SLOT(measure) SLOT(measured) SLOT(learned) SLOT(learn)
+    SLOT(mark_create) SLOT(mark_destroy) SLOT(mark_set) SLOT(mark_follow) SLOT(mark_wait)
+    SLOT(mark_reached) SLOT(mark_seconds) SLOT(zero) SLOT(copy) SLOT(copy_rows)
 #define OPERATION(name, parameters, arguments, kind, work) .name = cuda_timed_##name,
 #include "device/operations.h"
 };
+/* clang-format on */
 
 /* Without a driver, or if the driver sees no GPU, there is none. Any other failure is a fault of
  * the machine. */
@@ -126,11 +105,9 @@ static enum status find(struct cuda_device *cuda)
   if (!status && cuda->ordinal >= count)
     status = status_set(STATUS_UNSUPPORTED, "there is no GPU %d: this process sees %d",
                         cuda->ordinal, count);
-  if (!status)
-    status = enter(&cuda->device);
-  if (!status)
-    status = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal),
-                        "asking for the GPU's properties");
+  status = status ?: enter(&cuda->device)
+                  ?: cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal),
+                                "asking for the GPU's properties");
   if (status)
     return status;
   cuda->device.model.gpu.multiprocessors = properties.multiProcessorCount;
@@ -147,19 +124,14 @@ static enum status find(struct cuda_device *cuda)
 
 static enum status start(struct cuda_device *cuda)
 {
-  enum status status = find(cuda);
-  if (!status)
-    status = cuda_check(gpu_attention_hopper_compiled(&cuda->device.model.gpu.hopper),
-                        "asking which kernels there are for the GPU");
-  if (!status)
-    status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
-  if (!status)
-    status = matmul_cache_create(cuda, &cuda->algorithms);
+  return find(cuda)
+         ?: cuda_check(gpu_attention_hopper_compiled(&cuda->device.model.gpu.hopper),
+                       "asking which kernels there are for the GPU")
+         ?: cublas_check(cublasLtCreate(&cuda->blas), "starting the library")
 #ifdef SLUICE_HAVE_CUDNN
-  if (!status)
-    status = cudnn_attention_create(&cuda->cudnn);
+         ?: cudnn_attention_create(&cuda->cudnn)
 #endif
-  return status;
+         ?: matmul_cache_create(cuda, &cuda->algorithms);
 }
 
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)

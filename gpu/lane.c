@@ -29,12 +29,11 @@ void cuda_lane_destroy(struct lane *lane)
 static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
 {
   int least = 0, greatest = 0;
-  enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                                  "asking for the priorities of streams");
-  return status ? status
-                : cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
-                                                          lane_priority(role, least, greatest)),
-                             "making a stream");
+  return cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                    "asking for the priorities of streams")
+             ?: cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
+                                                        lane_priority(role, least, greatest)),
+                           "making a stream");
 }
 
 static enum status clear_tally(struct cuda_lane *cuda)
@@ -43,43 +42,31 @@ static enum status clear_tally(struct cuda_lane *cuda)
                     "clearing a lane's tally");
 }
 
-static enum status create_tally(struct cuda_lane *cuda)
-{
-  const enum status status = cuda_check(cudaMalloc((void **)&cuda->tally, sizeof *cuda->tally),
-                                        "allocating a lane's tally");
-  return status ? status : clear_tally(cuda);
-}
-
 enum status cuda_fp8_tally(struct lane *lane, struct fp8_tally *out)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  const enum status status =
-      cuda_check(cudaMemcpyAsync(out, cuda->tally, sizeof *out, cudaMemcpyDefault, cuda->stream),
-                 "copying a lane's tally");
-  return status ? status : clear_tally(cuda);
+  return cuda_check(cudaMemcpyAsync(out, cuda->tally, sizeof *out, cudaMemcpyDefault, cuda->stream),
+                    "copying a lane's tally")
+             ?: clear_tally(cuda);
 }
 
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out)
 {
   struct cuda_lane *cuda;
-  void *fault = NULL, *fault_there = NULL;
   (void)threads;
   enum status status = mem_new(MEM_META, 1, &cuda);
   if (status)
     return status;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
-  status = create_stream(cuda, role);
-  if (!status)
-    status = create_tally(cuda);
-  if (!status)
-    status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
-  cuda->fault = fault;
-  if (!status)
-    status =
-        cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
-  cuda->fault_there = fault_there;
+  status =
+      create_stream(cuda, role)
+      ?: cuda_check(cudaMalloc((void **)&cuda->tally, sizeof *cuda->tally), "allocating a tally")
+      ?: clear_tally(cuda)
+      ?: cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, (void **)&cuda->fault)
+      ?: cuda_check(cudaHostGetDevicePointer((void **)&cuda->fault_there, cuda->fault, 0),
+                    "mapping memory of the host");
   if (status)
     cuda_lane_destroy(&cuda->lane);
   else

@@ -35,19 +35,14 @@ static enum matmul_operands operands_of(const struct device *device, const struc
 static struct matmul_key key_of(const struct device *device, const struct matmul *op)
 {
   const uintptr_t rest = (uintptr_t)op->bias | (uintptr_t)op->aux | (uintptr_t)op->add;
-  return (struct matmul_key){.m = op->m,
-                             .n = op->n,
-                             .k = op->k,
-                             .lda = op->lda,
-                             .ldb = op->ldb,
-                             .ldc = op->ldc,
-                             .trans_a = op->trans_a,
-                             .trans_b = op->trans_b,
-                             .epilogue = (int32_t)op->epilogue,
-                             .add = op->add != NULL,
-                             .operands = operands_of(device, op),
-                             .align = {alignment_of(op->a), alignment_of(op->b),
-                                       alignment_of(op->c), alignment_of((const void *)rest)}};
+  struct matmul_key key = {op->m,   op->n,   op->k,       op->lda,
+                           op->ldb, op->ldc, op->trans_a, op->trans_b};
+  key.epilogue = (int32_t)op->epilogue, key.add = op->add != NULL;
+  key.operands = operands_of(device, op);
+  const void *const pointers[] = {op->a, op->b, op->c, (const void *)rest};
+  for (int i = 0; i < 4; i++)
+    key.align[i] = alignment_of(pointers[i]);
+  return key;
 }
 
 /* The product of a record that another process made. It may not run here. */
@@ -149,7 +144,7 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
   status = cublas_check(
       matmul_run(lane, op, &entry->product, &entry->record.algo, matmul_target(op, way)),
       "a matrix product");
-  return status ? status : matmul_finish(lane, op, way, op->c);
+  return status ?: matmul_finish(lane, op, way, op->c);
 }
 
 static bool reads_scales(const struct device *device)

@@ -52,12 +52,11 @@ static int candidates(struct lane *lane, const struct matmul_key *key,
 {
   cublasLtMatmulPreference_t preference = NULL;
   int n = 0;
-  cublasStatus_t error = cublasLtMatmulPreferenceCreate(&preference);
-  if (!error)
-    error = prefer(preference, key);
-  if (!error)
-    error = cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b,
-                                           p->c, p->c, preference, CANDIDATES, found, &n);
+  const cublasStatus_t error =
+      cublasLtMatmulPreferenceCreate(&preference)
+      ?: prefer(preference, key)
+      ?: cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b, p->c,
+                                        p->c, preference, CANDIDATES, found, &n);
   if (preference)
     (void)cublasLtMatmulPreferenceDestroy(preference);
   return error ? 0 : n;

@@ -63,8 +63,8 @@ static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct device 
   const int32_t a = scale_mode(device, op->a_blocks), b = scale_mode(device, !op->a_blocks);
   if (!op->a_scale)
     return CUBLAS_STATUS_SUCCESS;
-  const cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &b, sizeof b);
-  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a, sizeof a);
+  return set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &b, sizeof b)
+             ?: set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a, sizeof a);
 }
 
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op,
@@ -80,7 +80,7 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmu
       set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[part], sizeof epilogues[part]);
   if (!error && (part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU))
     error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &op->ldc, sizeof op->ldc);
-  return error ? error : matmul_set_pointers(desc, op, way);
+  return error ?: matmul_set_pointers(desc, op, way);
 }
 
 enum status matmul_product_create(const struct device *device, const struct matmul *op,
@@ -93,21 +93,15 @@ enum status matmul_product_create(const struct device *device, const struct matm
                           trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;
   struct matmul_product p = {0};
-  cublasStatus_t error = cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  if (!error)
-    error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a);
-  if (!error)
-    error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b);
-  if (!error)
-    error = set_scales(p.desc, device, op);
-  if (!error)
-    error = set_epilogue(p.desc, op, way);
-  if (!error)
-    error = cublasLtMatrixLayoutCreate(&p.a, in, op->trans_b ? k : n, op->trans_b ? n : k, op->ldb);
-  if (!error)
-    error = cublasLtMatrixLayoutCreate(&p.b, in, op->trans_a ? m : k, op->trans_a ? k : m, op->lda);
-  if (!error)
-    error = cublasLtMatrixLayoutCreate(&p.c, c, n, m, op->ldc);
+  const cublasStatus_t error =
+      cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)
+      ?: set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a)
+      ?: set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b)
+      ?: set_scales(p.desc, device, op)
+      ?: set_epilogue(p.desc, op, way)
+      ?: cublasLtMatrixLayoutCreate(&p.a, in, op->trans_b ? k : n, op->trans_b ? n : k, op->ldb)
+      ?: cublasLtMatrixLayoutCreate(&p.b, in, op->trans_a ? m : k, op->trans_a ? k : m, op->lda)
+      ?: cublasLtMatrixLayoutCreate(&p.c, c, n, m, op->ldc);
   if (error) {
     matmul_product_destroy(&p);
     return cublas_check(error, "describing a matrix product");

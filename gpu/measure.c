@@ -11,15 +11,14 @@
 static enum status make_sample(struct cuda_measure *measure)
 {
   struct cuda_sample sample = {.begin = NULL};
-  enum status status = mem_grow(MEM_META, (void **)&measure->sample, &measure->room,
-                                measure->made + 1, (int64_t)sizeof *measure->sample);
-  if (!status)
-    status = cuda_check(cudaEventCreate(&sample.begin), "making an event");
-  if (status)
-    return status;
-  status = cuda_check(cudaEventCreate(&sample.end), "making an event");
+  const enum status status =
+      mem_grow(MEM_META, (void **)&measure->sample, &measure->room, measure->made + 1,
+               (int64_t)sizeof *measure->sample)
+      ?: cuda_check(cudaEventCreate(&sample.begin), "making an event")
+      ?: cuda_check(cudaEventCreate(&sample.end), "making an event");
   if (status) {
-    (void)cudaEventDestroy(sample.begin);
+    if (sample.begin)
+      (void)cudaEventDestroy(sample.begin);
     return status;
   }
   measure->sample[measure->made++] = sample;
@@ -136,6 +135,6 @@ static size_t update_bytes(const struct update *op, const void *master, void *co
   enum status cuda_timed_##name parameters                                                         \
   {                                                                                                \
     const enum status status = begin(lane, kind, work);                                            \
-    return status ? status : end(lane, cuda_##name arguments);                                     \
+    return status ?: end(lane, cuda_##name arguments);                                             \
   }
 #include "device/operations.h"

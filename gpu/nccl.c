@@ -175,12 +175,11 @@ enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const voi
 static enum status swap_with(ncclComm_t comm, cudaStream_t stream, int peer, const char *sent,
                              int64_t sent_bytes, char *received, int64_t received_bytes)
 {
-  enum status status = nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, comm, stream),
-                                  "sending a message");
-  return status
-             ? status
-             : nccl_check(ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm, stream),
-                          "receiving a message");
+  return nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, comm, stream),
+                    "sending a message")
+             ?: nccl_check(
+                    ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm, stream),
+                    "receiving a message");
 }
 
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
@@ -188,9 +187,8 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
                                   const int64_t *received_bytes)
 {
   int size = 0;
-  enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members");
-  if (!status)
-    status = nccl_check(ncclGroupStart(), "beginning an exchange");
+  enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members")
+                           ?: nccl_check(ncclGroupStart(), "beginning an exchange");
   if (status)
     return status;
   for (int peer = 0; peer < size && !status; peer++)
@@ -199,7 +197,7 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
                   sent_bytes ? sent_bytes[peer] : bytes, (char *)received + peer * bytes,
                   received_bytes ? received_bytes[peer] : bytes);
   const ncclResult_t error = ncclGroupEnd(); /* in any case: else later calls would only queue */
-  return status ? status : nccl_check(error, "an exchange of messages");
+  return status ?: nccl_check(error, "an exchange of messages");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)
@@ -212,6 +210,6 @@ enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *v
 enum status nccl_group_check(struct nccl_group *group)
 {
   ncclResult_t error = ncclSuccess;
-  enum status status = nccl_check(ncclCommGetAsyncError(group->comm, &error), "asking for errors");
-  return status ? status : nccl_check(error, "a collective");
+  return nccl_check(ncclCommGetAsyncError(group->comm, &error), "asking for errors")
+             ?: nccl_check(error, "a collective");
 }

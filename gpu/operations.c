@@ -2,21 +2,20 @@
  * because the kernels cannot handle every shape. */
 #include "gpu/cuda.h"
 
+#define REQUIRE(holds, ...) ((holds) ? STATUS_OK : status_set(STATUS_INTERNAL, __VA_ARGS__))
+#define SUPPORT(holds, ...) ((holds) ? STATUS_OK : status_set(STATUS_UNSUPPORTED, __VA_ARGS__))
+
 /* The plan refuses wider norms and heads. */
 static enum status check_norm_width(int64_t C)
 {
-  return C <= DEVICE_CUDA_MOST_NORM
-             ? STATUS_OK
-             : status_set(STATUS_INTERNAL,
-                          "a norm over %lld elements: the GPU's kernels take up to %d",
-                          (long long)C, DEVICE_CUDA_MOST_NORM);
+  return REQUIRE(C <= DEVICE_CUDA_MOST_NORM,
+                 "a norm over %lld elements: the GPU's kernels take up to %d", (long long)C,
+                 DEVICE_CUDA_MOST_NORM);
 }
 
 static enum status check_fp8(const struct lane *lane)
 {
-  return lane->device->model.fp8
-             ? STATUS_OK
-             : status_set(STATUS_UNSUPPORTED, "%s has no products in fp8", lane->device->product);
+  return SUPPORT(lane->device->model.fp8, "%s has no products in fp8", lane->device->product);
 }
 
 /* Refuses an operand of products in fp8 that the kernels cannot read. */
@@ -25,55 +24,45 @@ static enum status check_operand(const struct lane *lane, const struct fp8_quant
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
                          (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                          (uintptr_t)(op->ld * (int64_t)sizeof(uint16_t));
-  enum status status = check_fp8(lane);
-  if (!status)
-    status = device_check_quantise(op);
-  if (!status && bits % 16)
-    status =
-        status_set(STATUS_INTERNAL,
-                   "an operand in fp8 of %lld x %lld elements: rows must be aligned to 16 bytes",
-                   (long long)op->rows, (long long)op->columns);
-  return status;
+  return check_fp8(lane)
+         ?: device_check_quantise(op)
+         ?: REQUIRE(
+                bits % 16 == 0,
+                "an operand in fp8 of %lld x %lld elements: rows must be aligned to 16 bytes",
+                (long long)op->rows, (long long)op->columns);
 }
 
 /* The largest scale is a word of the lane's workspace, from one kernel to the next. */
 static enum status check_unify(struct lane *lane, const struct fp8_unify *op)
 {
-  enum status status = check_fp8(lane);
-  if (!status)
-    status = device_check_unify(op);
-  if (!status && ((uintptr_t)op->code | (uintptr_t)op->scale) % 16)
-    status = status_set(STATUS_INTERNAL,
-                        "one scale for an operand in fp8 that is not aligned to 16 bytes");
-  if (!status)
-    status = cuda_lane_reserve(lane);
-  return status ? status : cuda_zero(lane, cuda_lane(lane)->workspace, sizeof(uint32_t));
+  return check_fp8(lane)
+         ?: device_check_unify(op)
+         ?: REQUIRE(((uintptr_t)op->code | (uintptr_t)op->scale) % 16 == 0,
+                    "one scale for an operand in fp8 that is not aligned to 16 bytes")
+         ?: cuda_lane_reserve(lane)
+         ?: cuda_zero(lane, cuda_lane(lane)->workspace, sizeof(uint32_t));
 }
 
 static enum status check_part(const struct lane *lane, const struct fp8_part *op)
 {
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code * 4;
-  const bool typed = op->type == DTYPE_F32 || op->type == DTYPE_BF16;
-  const enum status status = check_fp8(lane);
-  if (status)
-    return status;
-  if (op->begin >= op->end || op->begin % 4 || op->end % 4 || op->columns % FP8_TILE || bits % 16 ||
-      !typed)
-    return status_set(STATUS_INTERNAL,
-                      "elements %lld to %lld, in %s, of a weight in fp8 with rows of %lld: rows "
-                      "must be multiples of %d, and parts of 4",
-                      (long long)op->begin, (long long)op->end, dtype_name(op->type),
-                      (long long)op->columns, FP8_TILE);
-  return STATUS_OK;
+  const bool typed = op->type == DTYPE_F32 || op->type == DTYPE_BF16,
+             good = op->begin < op->end && op->begin % 4 == 0 && op->end % 4 == 0 &&
+                    op->columns % FP8_TILE == 0 && bits % 16 == 0 && typed;
+  return check_fp8(lane)
+             ?: REQUIRE(
+                    good,
+                    "elements %lld to %lld, in %s, of a weight in fp8 with rows of %lld: rows must "
+                    "be multiples of %d, and parts of 4",
+                    (long long)op->begin, (long long)op->end, dtype_name(op->type),
+                    (long long)op->columns, FP8_TILE);
 }
 
 static enum status check_turn(const struct fp8_turn *op)
 {
   const uintptr_t bits = (uintptr_t)op->code | (uintptr_t)op->turned | (uintptr_t)op->ld;
-  const enum status status = device_check_turn(op);
-  if (!status && bits % 8)
-    return status_set(STATUS_INTERNAL, "codes of a weight that are not aligned to 8 bytes");
-  return status;
+  return device_check_turn(op)
+             ?: REQUIRE(bits % 8 == 0, "codes of a weight that are not aligned to 8 bytes");
 }
 
 /* An output in fp8, in tiles, from operands whose addresses and distances of rows in bytes are in
@@ -81,15 +70,12 @@ static enum status check_turn(const struct fp8_turn *op)
 static enum status check_coded(const struct lane *lane, int64_t rows, int64_t columns,
                                uintptr_t bits)
 {
-  const enum status status = check_fp8(lane);
-  if (status)
-    return status;
-  if (columns % FP8_TILE || bits % 16)
-    return status_set(STATUS_INTERNAL,
-                      "an output in fp8 of %lld x %lld elements: rows must be multiples of %d, and "
-                      "aligned to 16 bytes",
-                      (long long)rows, (long long)columns, FP8_TILE);
-  return STATUS_OK;
+  return check_fp8(lane)
+             ?: REQUIRE(
+                    columns % FP8_TILE == 0 && bits % 16 == 0,
+                    "an output in fp8 of %lld x %lld elements: rows must be multiples of %d, and "
+                    "aligned to 16 bytes",
+                    (long long)rows, (long long)columns, FP8_TILE);
 }
 
 static enum status check_norm(const struct lane *lane, const struct row_norm *op)
@@ -97,31 +83,27 @@ static enum status check_norm(const struct lane *lane, const struct row_norm *op
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->add | (uintptr_t)op->sum |
                          (uintptr_t)op->gamma | (uintptr_t)op->beta | (uintptr_t)op->code |
                          (uintptr_t)(op->x_stride * 2) | (uintptr_t)(op->y_stride * 2);
-  enum status status = check_norm_width(op->C);
-  if (!status && op->code)
-    status = check_coded(lane, op->rows, op->C, bits);
-  if (!status && op->code && op->groups != 1)
-    status = status_set(STATUS_INTERNAL, "a norm of %lld groups in fp8", (long long)op->groups);
-  return status;
+  const enum status status = check_norm_width(op->C);
+  if (status || !op->code)
+    return status;
+  return check_coded(lane, op->rows, op->C, bits)
+             ?: REQUIRE(op->groups == 1, "a norm of %lld groups in fp8", (long long)op->groups);
 }
 
 static enum status check_rope(const struct rope *op)
 {
-  if (op->D % 2 == 0 && op->D <= DEVICE_CUDA_MOST_HEAD)
-    return STATUS_OK;
-  return status_set(STATUS_INTERNAL,
-                    "rotary positions of heads of %lld elements: even, and at most %d",
-                    (long long)op->D, DEVICE_CUDA_MOST_HEAD);
+  return REQUIRE(op->D % 2 == 0 && op->D <= DEVICE_CUDA_MOST_HEAD,
+                 "rotary positions of heads of %lld elements: even, and at most %d",
+                 (long long)op->D, DEVICE_CUDA_MOST_HEAD);
 }
 
 static enum status check_swiglu(const struct lane *lane, const struct fp8_swiglu *op)
 {
-  const enum status status =
-      check_coded(lane, op->rows, op->F,
-                  (uintptr_t)op->gu | (uintptr_t)op->dy | (uintptr_t)op->code |
-                      (uintptr_t)op->scale | (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
-                      (uintptr_t)op->y_turned | (uintptr_t)op->y_turned_scale);
-  return status ? status : device_check_swiglu(op);
+  const uintptr_t bits = (uintptr_t)op->gu | (uintptr_t)op->dy | (uintptr_t)op->code |
+                         (uintptr_t)op->scale | (uintptr_t)op->turned |
+                         (uintptr_t)op->turned_scale | (uintptr_t)op->y_turned |
+                         (uintptr_t)op->y_turned_scale;
+  return check_coded(lane, op->rows, op->F, bits) ?: device_check_swiglu(op);
 }
 
 /* For the message about an id outside the vocabulary. */
@@ -136,68 +118,50 @@ static bool is_narrow(enum dtype type)
   return type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-static enum status check_parts(int parts, enum dtype type)
-{
-  if (parts < 1)
-    return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
-  if (type != DTYPE_F32 && !is_narrow(type))
-    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32, bf16 or fp16, not of %s",
-                      dtype_name(type));
-  return STATUS_OK;
-}
-
 static enum status check_subtract(enum dtype type)
 {
-  return type == DTYPE_F32 || is_narrow(type)
-             ? STATUS_OK
-             : status_set(STATUS_UNSUPPORTED, "a device subtracts fp32, bf16 or fp16, not %s",
-                          dtype_name(type));
+  return SUPPORT(type == DTYPE_F32 || is_narrow(type),
+                 "a device sums or subtracts fp32, bf16 or fp16, not %s", dtype_name(type));
+}
+
+static enum status check_parts(int parts, enum dtype type)
+{
+  return REQUIRE(parts >= 1, "a sum over %d parts", parts) ?: check_subtract(type);
 }
 
 static enum status check_selection(const struct selection *op, int64_t n)
 {
-  if (select_is_valid(op) && n >= 0)
-    return STATUS_OK;
-  return status_set(STATUS_INTERNAL, "a message with %lld of %lld elements per block",
-                    (long long)op->keep, (long long)op->block);
+  return REQUIRE(select_is_valid(op) && n >= 0, "a message with %lld of %lld elements per block",
+                 (long long)op->keep, (long long)op->block);
 }
 
 static enum status check_sketch(const struct sketch *op, int64_t n)
 {
-  if (sketch_is_valid(op) && n >= 0)
-    return STATUS_OK;
-  return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block",
-                    (long long)op->keep, (long long)op->block);
+  return REQUIRE(sketch_is_valid(op) && n >= 0, "a sketch of %lld of %lld elements per block",
+                 (long long)op->keep, (long long)op->block);
 }
 
 static enum status check_lowrank(const struct lowrank *op, int64_t n)
 {
-  if (lowrank_is_valid(op) && n >= 0)
-    return STATUS_OK;
-  return status_set(STATUS_INTERNAL, "a message of rank %d with rows of %lld elements", op->rank,
-                    (long long)op->block);
+  return REQUIRE(lowrank_is_valid(op) && n >= 0, "a message of rank %d with rows of %lld elements",
+                 op->rank, (long long)op->block);
 }
 
 static enum status check_update(const struct update *op, bool copies)
 {
-  if (op->master != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s",
-                      dtype_name(op->master));
-  if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED,
-                      "the CUDA device updates by gradients of fp32 or bf16, not of %s",
-                      dtype_name(op->grad));
-  if (op->states != DTYPE_F32 && op->states != DTYPE_BF16 && op->states != DTYPE_F16)
-    return status_set(STATUS_UNSUPPORTED,
-                      "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
-                      dtype_name(op->states));
-  if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED,
-                      "the CUDA device makes working copies in fp32 or bf16, not in %s",
-                      dtype_name(op->copy));
-  if (optim_states(op->rule) == 0)
-    return status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
-  return STATUS_OK;
+  return SUPPORT(op->master == DTYPE_F32, "the CUDA device updates masters of fp32, not of %s",
+                 dtype_name(op->master))
+         ?: SUPPORT(op->grad == DTYPE_F32 || op->grad == DTYPE_BF16,
+                    "the CUDA device updates by gradients of fp32 or bf16, not of %s",
+                    dtype_name(op->grad))
+         ?: SUPPORT(op->states == DTYPE_F32 || is_narrow(op->states),
+                    "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
+                    dtype_name(op->states))
+         ?: SUPPORT(!copies || op->copy == DTYPE_F32 || op->copy == DTYPE_BF16,
+                    "the CUDA device makes working copies in fp32 or bf16, not in %s",
+                    dtype_name(op->copy))
+         ?: REQUIRE(optim_states(op->rule) > 0, "optimizer %d has no elementwise update",
+                    (int)op->rule);
 }
 
 /* It takes any arguments, because it reads none. Masters on a GPU are updated after the norm, which

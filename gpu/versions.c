@@ -31,10 +31,10 @@ static enum status list_gpus(struct gpu_versions *out)
 {
   char name[128], next[128];
   for (int i = 0, first = 0; i < out->gpus; i++) {
-    enum status status = describe(i, name, sizeof name);
     next[0] = '\0';
-    if (!status && i + 1 < out->gpus)
-      status = describe(i + 1, next, sizeof next);
+    const enum status status = describe(i, name, sizeof name)
+                                   ?: i + 1 < out->gpus ? describe(i + 1, next, sizeof next)
+                                                        : STATUS_OK;
     if (status)
       return status;
     if (!strcmp(name, next))
@@ -71,11 +71,9 @@ enum status gpu_versions_read(struct gpu_versions *out)
 {
   struct gpu_versions versions = {0};
   enum status status =
-      cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion");
-  if (!status)
-    status = cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion");
-  if (!status)
-    status = read_nccl(&versions);
+      cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion")
+      ?: cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion")
+      ?: read_nccl(&versions);
   if (status)
     return status;
   read_cudnn(&versions);
@@ -96,24 +94,13 @@ void gpu_backward_read(char *lacks, size_t size)
   lacks[0] = '\0';
 #ifdef SLUICE_HAVE_CUDNN
   enum { TOKENS = 256, WIDTH = 128 };
-  const struct attention_backward op = {.forward = {.batch = 1,
-                                                    .tokens = TOKENS,
-                                                    .heads = 1,
-                                                    .kv_heads = 1,
-                                                    .head_width = WIDTH,
-                                                    .q_stride = WIDTH,
-                                                    .k_stride = WIDTH,
-                                                    .v_stride = WIDTH,
-                                                    .out_stride = WIDTH},
-                                        .dq_stride = WIDTH,
-                                        .dk_stride = WIDTH,
-                                        .dv_stride = WIDTH};
+  struct attention_backward op = {.dq_stride = WIDTH, .dk_stride = WIDTH, .dv_stride = WIDTH};
+  struct attention *f = &op.forward;
+  f->batch = f->heads = f->kv_heads = 1, f->tokens = TOKENS, f->head_width = WIDTH;
+  f->q_stride = f->k_stride = f->v_stride = f->out_stride = WIDTH;
   struct cudnn_attention *cudnn = NULL;
   size_t workspace = 0;
-  enum status status = cudnn_attention_create(&cudnn);
-  if (!status)
-    status = cudnn_attention_workspace(cudnn, &op, true, &workspace);
-  if (status)
+  if (cudnn_attention_create(&cudnn) ?: cudnn_attention_workspace(cudnn, &op, true, &workspace))
     snprintf(lacks, size, "%s", status_text());
   cudnn_attention_destroy(cudnn);
 #endif
