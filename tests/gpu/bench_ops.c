@@ -7,6 +7,7 @@
  *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b
  *   bench_ops sequences   attention by the length of sequences
  *   bench_ops codecs      the codecs
+ *   bench_ops fp8         products and operands in fp8, if the GPU has them
  *
  * Without an argument it measures everything. It exits with 77 without a GPU. */
 #include <math.h>
@@ -162,41 +163,27 @@ MEASURED(product)
   void *other = half(cut, what == FORWARD_GELU || what == FORWARD_ADD ? rows * ld
                           : what == INPUT_DGELU                       ? rows * in
                                                                       : 0);
-  struct matmul op = {.m = rows, .n = out, .k = in, .tile = rows, .trans_b = transposed, .a = x};
-  op.b = w, op.c = y, op.lda = in, op.ldb = transposed ? in : out, op.ldc = ld;
+  struct matmul op = {.m = rows, .n = out, .k = in, .trans_b = transposed, .a = x, .b = w, .c = y};
+  op.lda = in, op.ldb = transposed ? in : out, op.ldc = ld;
   if (what == FORWARD_BIAS || what == FORWARD_GELU || (what == FORWARD_ADD && !transposed)) {
     op.bias = bias;
     op.epilogue = what == FORWARD_GELU ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
   }
   op.aux = what == FORWARD_GELU ? other : NULL;
   op.add = what == FORWARD_ADD ? other : NULL;
-  if (what == INPUT || what == INPUT_DGELU)
-    op = (struct matmul){.m = rows,
-                         .n = in,
-                         .k = out,
-                         .tile = rows,
-                         .trans_b = !transposed,
-                         .a = y,
-                         .b = w,
-                         .c = x,
-                         .lda = ld,
-                         .ldb = transposed ? in : out,
-                         .ldc = in,
-                         .epilogue = what == INPUT ? EPILOGUE_NONE : EPILOGUE_DGELU,
-                         .aux = what == INPUT ? NULL : other};
-  if (what == WEIGHT)
-    op = (struct matmul){.m = transposed ? out : in,
-                         .n = transposed ? in : out,
-                         .k = rows,
-                         .tile = rows,
-                         .trans_a = true,
-                         .accumulate = true,
-                         .a = transposed ? y : x,
-                         .b = transposed ? x : y,
-                         .c = w,
-                         .lda = transposed ? ld : in,
-                         .ldb = transposed ? in : ld,
-                         .ldc = transposed ? in : out};
+  if (what == INPUT || what == INPUT_DGELU) {
+    op = (struct matmul){.m = rows, .n = in, .k = out, .trans_b = !transposed, .a = y, .b = w};
+    op.c = x, op.lda = ld, op.ldb = transposed ? in : out, op.ldc = in;
+    op.epilogue = what == INPUT ? EPILOGUE_NONE : EPILOGUE_DGELU;
+    op.aux = what == INPUT ? NULL : other;
+  }
+  if (what == WEIGHT) {
+    op = (struct matmul){.k = rows, .trans_a = true, .accumulate = true, .c = w};
+    op.m = op.lda = transposed ? out : in, op.n = op.ldb = op.ldc = transposed ? in : out;
+    op.a = transposed ? y : x, op.b = transposed ? x : y;
+    *(transposed ? &op.lda : &op.ldb) = ld;
+  }
+  op.tile = rows;
   CALL(matmul, &op);
 }
 
@@ -264,15 +251,11 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
   op.out_stride = k, op.lse = single(cut, rows * m->H), op.room = which;
   const size_t work_bytes = device->model.attention_workspace(&device->model, &op, 1);
   op.work = take(cut, (int64_t)work_bytes, 1);
-  return (struct attention_backward){.forward = op,
-                                     .work_bytes = work_bytes,
-                                     .dout = half(cut, rows * k),
-                                     .dq = dqkv,
-                                     .dk = dqkv ? dqkv + k : NULL,
-                                     .dv = dqkv ? dqkv + v : NULL,
-                                     .dq_stride = stride,
-                                     .dk_stride = stride,
-                                     .dv_stride = stride};
+  struct attention_backward back = {.forward = op, .work_bytes = work_bytes, .dq = dqkv};
+  back.dout = half(cut, rows * k), back.dk = dqkv ? dqkv + k : NULL;
+  back.dv = dqkv ? dqkv + v : NULL;
+  back.dq_stride = back.dk_stride = back.dv_stride = stride;
+  return back;
 }
 
 MEASURED(attention_forward)
@@ -396,13 +379,9 @@ MEASURED(turn)
   void *x = half(cut, rows * stride);
   for (int64_t i = 0; i < m->D / 2; i++)
     inv_freq[i] = powf(10000, -2 * (float)i / (float)m->D);
-  CALL(rope, &(struct rope){.rows = rows,
-                            .T = m->T,
-                            .heads = m->H + m->K,
-                            .D = m->D,
-                            .stride = stride,
-                            .inv_freq = inv_freq,
-                            .x = x});
+  struct rope op = {.rows = rows, .T = m->T, .heads = m->H + m->K, .D = m->D, .stride = stride};
+  op.inv_freq = inv_freq, op.x = x;
+  CALL(rope, &op);
 }
 
 MEASURED(embedding)
@@ -635,6 +614,65 @@ static void bench_codecs(void)
   report_bytes(&any, "the largest magnitude", finding_the_largest, n, 4.0 * (double)n[LENGTH]);
 }
 
+/* --- fp8 --- */
+
+enum { CODE_ROWS, CODE_COLUMNS, CODE_WAY };
+enum coded_way { TILES, TILES_ACROSS, TILES_BOTH, BLOCKS, BLOCKS_ACROSS };
+static const char *const coded_names[] = {"tiles", "tiles, transposed", "tiles, both", "blocks",
+                                          "blocks, transposed"};
+
+MEASURED(coding)
+{
+  const int64_t all = n[CODE_ROWS] * n[CODE_COLUMNS];
+  const enum coded_way way = (enum coded_way)n[CODE_WAY];
+  struct fp8_quantise op = {.rows = n[CODE_ROWS], .columns = n[CODE_COLUMNS]};
+  op.ld = op.columns, op.blocks = way >= BLOCKS;
+  op.transposed = way == TILES_ACROSS || way == BLOCKS_ACROSS;
+  op.x = half(cut, all), op.code = take(cut, all, 1), op.scale = single(cut, all / 32);
+  if (way == TILES_BOTH)
+    op.turned = take(cut, all, 1), op.turned_scale = single(cut, all / 32);
+  CALL(fp8_quantise, &op);
+}
+
+/* m x n x k, and whether it is a weight gradient. Codes are what the arena holds. */
+MEASURED(coded_product)
+{
+  struct matmul op = {.m = n[0], .n = n[1], .k = n[2], .trans_b = true, .gradient = n[3]};
+  op.lda = op.ldb = op.k, op.ldc = op.n;
+  op.a = take(cut, op.m * op.k, 1), op.a_scale = single(cut, op.m * op.k / 32);
+  op.b = take(cut, op.n * op.k, 1), op.b_scale = single(cut, op.n * op.k / 32);
+  op.c = single(cut, op.m * op.n);
+  CALL(matmul, &op);
+}
+
+/* Blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
+static void bench_fp8(void)
+{
+  static const int64_t shapes[][3] = {
+      {16384, 4608, 3584}, {16384, 37888, 3584}, {16384, 3584, 18944}, {8192, 28672, 4096},
+      {8192, 4096, 14336}, {16384, 1152, 896},   {16384, 9728, 896},   {16384, 896, 4864}};
+  const bool tensor = device->fp8_tensor;
+  char name[64], what[64];
+  const struct model shape = {.name = name};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+    const double flops = 2.0 * (double)m * (double)n * (double)k;
+    snprintf(name, sizeof name, "%lldx%lldx%lld", (long long)m, (long long)n, (long long)k);
+    for (int way = TILES; way <= BLOCKS_ACROSS; way++) {
+      const int64_t of[] = {way >= BLOCKS ? n : m, k, way};
+      report_bytes(&shape, coded_names[way], coding, of,
+                   (way == TILES_BOTH ? 4.0 : 3.0) * (double)of[0] * (double)k);
+    }
+    for (int way = tensor ? 2 : 0; way < 4; way++) {
+      device->fp8_tensor = way & 2;
+      snprintf(what, sizeof what, "%s%s", way & 2 ? "one scale per operand" : "1x128 by 128x128",
+               way & 1 ? ", to fp32" : "");
+      report_flops(&shape, what, coded_product, (int64_t[]){m, n, k, way & 1}, flops);
+    }
+    device->fp8_tensor = tensor;
+  }
+}
+
 /* --- a block, call by call and as a graph -------------------------------- */
 
 static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out,
@@ -839,6 +877,8 @@ int main(int argc, char **argv)
     bench_sequences();
   if (argc == 1 || strcmp(argv[1], "codecs") == 0)
     bench_codecs();
+  if (device->model.fp8 && (argc == 1 || strcmp(argv[1], "fp8") == 0))
+    bench_fp8();
   stop();
   return 0;
 }

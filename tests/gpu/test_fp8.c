@@ -1,10 +1,7 @@
 /* Operands and products in fp8 on the GPU against the host's. Oracles: bit equality of codes and
  * scales, and of two runs. For products the host in bf16, by ||a - b|| / ||b||: 4e-3 where c is
  * bf16, 1e-3 where it is fp32. Without a GPU that has products in fp8 it is skipped. Products with
- * a scale per group run only on a GPU that has them.
- *
- * test_fp8 bench: rates of products and of operands, in turns with bf16. The shapes are those of
- * blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
+ * a scale per group run only on a GPU that has them. */
 
 #include "base/mem.h"
 #include "tests/gpu/twins.h"
@@ -298,13 +295,10 @@ struct weight {
 static struct fp8_part part_of(const struct weight *w, int m, const void *x, void *scale,
                                void *code)
 {
-  return (struct fp8_part){.columns = w->columns,
-                           .begin = w->cut[m],
-                           .end = w->cut[m + 1],
-                           .type = w->type,
-                           .x = (const char *)x + (size_t)w->cut[m] * dtype_size(w->type),
-                           .scale = scale,
-                           .code = (uint8_t *)code + w->cut[m]};
+  struct fp8_part part = {.columns = w->columns, .type = w->type, .scale = scale};
+  part.begin = w->cut[m], part.end = w->cut[m + 1], part.code = (uint8_t *)code + part.begin;
+  part.x = (const char *)x + (size_t)part.begin * dtype_size(w->type);
+  return part;
 }
 
 /* Scales and codes from all parts, and the transpose of them, on one device. */
@@ -653,179 +647,7 @@ TEST(refusals)
   forget();
 }
 
-/* ---- bench ---- */
-
-enum { ROUNDS = 3, RUNS = 10 };
-
-static cudaEvent_t begun, ended;
-
-static void begin_runs(void)
-{
-  must_cuda(cudaEventRecord(begun, cuda_lane(gpu_lane)->stream));
-}
-
-static double end_runs(void)
-{
-  float ms = 0;
-  must_cuda(cudaEventRecord(ended, cuda_lane(gpu_lane)->stream));
-  must_cuda(cudaEventSynchronize(ended));
-  must_cuda(cudaEventElapsedTime(&ms, begun, ended));
-  return (double)ms * 1e-3 / RUNS;
-}
-
-/* Seconds of a call of operations, after a first one. */
-#define SECONDS(...)                                                                               \
-  __extension__({                                                                                  \
-    __VA_ARGS__;                                                                                   \
-    begin_runs();                                                                                  \
-    for (int run_ = 0; run_ < RUNS; run_++) {                                                      \
-      __VA_ARGS__;                                                                                 \
-    }                                                                                              \
-    end_runs();                                                                                    \
-  })
-#define RUN(name, op) must(gpu->ops->name(gpu_lane, op))
-
-/* Puts back the groups of an operand, as a training pass has them. */
-static void restore(const struct fp8_unify *op, const void *code, const void *scale)
-{
-  must(gpu->ops->copy(gpu_lane, op->code, code, (size_t)(op->n * op->k)));
-  must(gpu->ops->copy(gpu_lane, op->scale, scale,
-                      (size_t)(op->n * (op->k / FP8_TILE)) * sizeof(float)));
-}
-
-/* One scale per operand: the product, the recoding of its first operand from tiles, and the call
- * for an operand that has one scale already. */
-static void bench_tensor(const struct matmul *product, const void *code, const void *scale)
-{
-  const int64_t m = product->m, n = product->n, k = product->k;
-  const double flops = 2.0 * (double)m * (double)n * (double)k;
-  const struct fp8_unify a = {m, k, false, (uint8_t *)product->a, (float *)product->a_scale},
-                         b = {n, k, true, (uint8_t *)product->b, (float *)product->b_scale};
-  use_one_scale(true);
-  RUN(fp8_unify, &b);
-  for (int round = 0; round < ROUNDS; round++) {
-    const double back = SECONDS(restore(&a, code, scale)),
-                 recode = SECONDS(restore(&a, code, scale); RUN(fp8_unify, &a)) - back,
-                 look = SECONDS(RUN(fp8_unify, &a)), alone = SECONDS(RUN(matmul, product));
-    printf("%6lld x %6lld x %6lld: one scale per operand: TFLOP/s %.0f, with recoding %.0f; "
-           "microseconds of recoding %.1f, of an operand with one scale %.1f\n",
-           (long long)m, (long long)n, (long long)k, flops / alone * 1e-12,
-           flops / (alone + recode) * 1e-12, 1e6 * recode, 1e6 * look);
-    fflush(stdout);
-  }
-  use_one_scale(gpu->model.fp8 == FP8_SCALES_TENSOR);
-}
-
-static void *take(size_t size)
-{
-  return scratch(gpu, size);
-}
-
-/* bf16, fp8, and fp8 as a weight gradient. */
-static void bench_shape(int64_t m, int64_t n, int64_t k)
-{
-  struct twin x = numbers(m * k, 1, false, 0), w = numbers(n * k, 0.02f, false, 0);
-  void *c = take((size_t)(m * n) * sizeof(float));
-  struct fp8_quantise tiles = quantise_of(m, k, k, false, false),
-                      blocks = quantise_of(n, k, k, true, false), turned, turned_blocks;
-  tiles.x = x.there;
-  blocks.x = w.there;
-  turned = tiles;
-  turned_blocks = blocks;
-  tiles.code = take((size_t)(m * k));
-  tiles.scale = take((size_t)(m * k) / 32);
-  blocks.code = take((size_t)(n * k));
-  blocks.scale = take((size_t)scales_of(n, k, true) * sizeof(float));
-  RUN(fp8_quantise, &tiles);
-  RUN(fp8_quantise, &blocks);
-  turned.transposed = turned_blocks.transposed = true;
-  turned.code = take((size_t)(m * k));
-  turned.scale = take((size_t)(m * k) / 32);
-  struct fp8_quantise both = tiles;
-  both.turned = turned.code;
-  both.turned_scale = turned.scale;
-  turned_blocks.code = take((size_t)(n * k));
-  turned_blocks.scale = take((size_t)scales_of(k, n, true) * sizeof(float));
-  struct matmul bf16 = {.m = m, .n = n, .k = k, .trans_b = true, .a = x.there, .b = w.there};
-  bf16.c = c, bf16.lda = k, bf16.ldb = k, bf16.ldc = n;
-  struct matmul fp8 = bf16, gradient;
-  fp8.a = tiles.code;
-  fp8.a_scale = tiles.scale;
-  fp8.b = blocks.code;
-  fp8.b_scale = blocks.scale;
-  gradient = fp8;
-  gradient.gradient = true;
-  const double flops = 2.0 * (double)m * (double)n * (double)k;
-  for (int round = 0; round < ROUNDS && gpu->model.fp8 == FP8_SCALES_GROUPS; round++) {
-    const double plain = SECONDS(RUN(matmul, &bf16)), coded = SECONDS(RUN(matmul, &fp8)),
-                 tiled = SECONDS(RUN(matmul, &gradient)),
-                 straight = SECONDS(RUN(fp8_quantise, &tiles)),
-                 across = SECONDS(RUN(fp8_quantise, &turned)),
-                 together = SECONDS(RUN(fp8_quantise, &both)),
-                 weight = SECONDS(RUN(fp8_quantise, &blocks)),
-                 weight_across = SECONDS(RUN(fp8_quantise, &turned_blocks));
-    printf("%6lld x %6lld x %6lld: TFLOP/s bf16 %.0f, 1x128 by 128x128 %.0f, to fp32 "
-           "%.0f; GB/s of tiles %.0f, transposed %.0f, both %.0f, blocks %.0f, transposed "
-           "%.0f\n",
-           (long long)m, (long long)n, (long long)k, flops / plain * 1e-12, flops / coded * 1e-12,
-           flops / tiled * 1e-12, 3e-9 * (double)(m * k) / straight,
-           3e-9 * (double)(m * k) / across, 4e-9 * (double)(m * k) / together,
-           3e-9 * (double)(n * k) / weight, 3e-9 * (double)(n * k) / weight_across);
-    fflush(stdout);
-  }
-  copy_there(turned.code, tiles.code, (size_t)(m * k));
-  copy_there(turned.scale, tiles.scale, (size_t)(m * k) / 32);
-  bench_tensor(&fp8, turned.code, turned.scale);
-  forget();
-}
-
-/* SwiGLU's gradient in bf16, coded by three passes, and in codes. */
-static void bench_gradient(int64_t rows, int64_t F)
-{
-  const int64_t n = rows * 2 * F;
-  struct twin gu = numbers(n, 1, false, 0), dy = numbers(rows * F, 1, false, 0);
-  void *dgu = take((size_t)n * BF16), *y = take((size_t)(rows * F) * BF16);
-  struct fp8_swiglu op = {.rows = rows, .F = F, .count = F, .gu = gu.there, .dy = dy.there};
-  struct fp8_quantise plain = quantise_of(rows, 2 * F, 2 * F, false, false), turned = plain,
-                      across = quantise_of(rows, F, F, true, true);
-  turned.transposed = true;
-  plain.x = turned.x = dgu, across.x = y;
-  plain.code = op.code = take((size_t)n);
-  plain.scale = op.scale = take((size_t)n / 32);
-  turned.code = op.turned = take((size_t)n);
-  turned.scale = op.turned_scale = take((size_t)n / 32);
-  across.code = op.y_turned = take((size_t)(rows * F));
-  across.scale = op.y_turned_scale = take((size_t)(rows * F) / 32);
-  for (int round = 0; round < ROUNDS; round++) {
-    const double apart =
-        SECONDS(must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu, y));
-                RUN(fp8_quantise, &plain); RUN(fp8_quantise, &across); RUN(fp8_quantise, &turned));
-    const double coded = SECONDS(RUN(swiglu_backward_coded, &op));
-    printf("SwiGLU's gradient, %lld x %lld: microseconds in four passes %.0f, in one %.0f\n",
-           (long long)rows, (long long)F, 1e6 * apart, 1e6 * coded);
-    fflush(stdout);
-  }
-  forget();
-}
-
-static int bench(void)
-{
-  static const int64_t shapes[][3] = {
-      {16384, 4608, 3584}, {16384, 37888, 3584}, {16384, 3584, 18944}, {8192, 28672, 4096},
-      {8192, 4096, 14336}, {16384, 1152, 896},   {16384, 9728, 896},   {16384, 896, 4864}};
-  must_cuda(cudaEventCreate(&begun));
-  must_cuda(cudaEventCreate(&ended));
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    bench_shape(shapes[i][0], shapes[i][1], shapes[i][2]);
-  bench_gradient(4096, 18944);
-  bench_gradient(4096, 14336);
-  bench_gradient(8192, 4864);
-  must_cuda(cudaEventDestroy(begun));
-  must_cuda(cudaEventDestroy(ended));
-  return 0;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
   const int missing = gpu_is_missing();
   if (missing)
@@ -838,7 +660,7 @@ int main(int argc, char **argv)
   if (!coded)
     printf("skipped: %s has no products in fp8\n", gpu->product);
   else
-    failed = argc > 1 && strcmp(argv[1], "bench") == 0 ? bench() : test_run(NULL, NULL);
+    failed = test_run(NULL, NULL);
   close_sides();
   return failed;
 }
