@@ -117,47 +117,16 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
 #if __has_include(<cupti.h>)
 
 /* The beginnings of names of the driver's and the runtime's functions, after cu, cu64 or cuda. */
-static const struct {
-  const char *begin, *kind;
-} kinds[] = {
-    {"MemAlloc", "alloc"},
-    {"MemHostAlloc", "alloc"},
-    {"MemHostRegister", "alloc"},
-    {"MemCreate", "alloc"},
-    {"MemMap", "alloc"},
-    {"MemAddressReserve", "alloc"},
-    {"MemImport", "alloc"},
-    {"MemPoolCreate", "alloc"},
-    {"MemPoolImport", "alloc"},
-    {"MulticastCreate", "alloc"},
-    {"IpcOpenMemHandle", "alloc"},
-    {"ArrayCreate", "alloc"},
-    {"Array3DCreate", "alloc"},
-    {"MipmappedArrayCreate", "alloc"},
-    {"GraphAddMemAllocNode", "alloc"},
-    {"Malloc", "alloc"},
-    {"HostAlloc", "alloc"},
-    {"HostRegister", "alloc"},
-    {"MemFree", "free"},
-    {"MemHostUnregister", "free"},
-    {"MemRelease", "free"},
-    {"MemUnmap", "free"},
-    {"MemAddressFree", "free"},
-    {"MemPoolDestroy", "free"},
-    {"MemPoolTrimTo", "free"},
-    {"IpcCloseMemHandle", "free"},
-    {"ArrayDestroy", "free"},
-    {"MipmappedArrayDestroy", "free"},
-    {"Free", "free"},
-    {"HostUnregister", "free"},
-    {"CtxSynchronize", "sync"},
-    {"StreamSynchronize", "sync"},
-    {"EventSynchronize", "sync"},
-    {"DeviceSynchronize", "sync"},
-    {"ThreadSynchronize", "sync"},
-    {"Memcpy", "sync"},
-    {"Memset", "sync"},
-};
+static const char *const kinds[][2] = {
+    {"alloc", "MemAlloc MemHostAlloc MemHostRegister MemCreate MemMap MemAddressReserve MemImport "
+              "MemPoolCreate MemPoolImport MulticastCreate IpcOpenMemHandle ArrayCreate "
+              "Array3DCreate MipmappedArrayCreate GraphAddMemAllocNode Malloc HostAlloc "
+              "HostRegister"},
+    {"free", "MemFree MemHostUnregister MemRelease MemUnmap MemAddressFree MemPoolDestroy "
+             "MemPoolTrimTo IpcCloseMemHandle ArrayDestroy MipmappedArrayDestroy Free "
+             "HostUnregister"},
+    {"sync", "CtxSynchronize StreamSynchronize EventSynchronize DeviceSynchronize "
+             "ThreadSynchronize Memcpy Memset"}};
 
 /* NULL: not looked at. */
 static const char *kind_of(const char *name)
@@ -166,9 +135,13 @@ static const char *kind_of(const char *name)
                      : strncmp(name, "cu64", 4) == 0 ? name + 4
                      : strncmp(name, "cu", 2) == 0   ? name + 2
                                                      : "";
-  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-    if (strncmp(rest, kinds[k].begin, strlen(kinds[k].begin)) == 0)
-      return strcmp(kinds[k].kind, "sync") == 0 && strstr(rest, "Async") ? NULL : kinds[k].kind;
+  for (int k = 0; k < 3; k++)
+    for (const char *word = kinds[k][1]; *word; word += strspn(word, " ")) {
+      const size_t length = strcspn(word, " ");
+      if (strncmp(rest, word, length) == 0)
+        return k == 2 && strstr(rest, "Async") ? NULL : kinds[k][0];
+      word += length;
+    }
   return NULL;
 }
 

@@ -100,15 +100,9 @@ GPU_TEST(test_matmul_add)
 static struct matmul product_there(int64_t m, int64_t n, int64_t k, const struct twin *a,
                                    const struct twin *b, const struct twin *c)
 {
-  return (struct matmul){.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = a->there,
-                         .b = b->there,
-                         .c = c->there,
-                         .lda = k,
-                         .ldb = n,
-                         .ldc = n};
+  struct matmul op = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n};
+  op.a = a->there, op.b = b->there, op.c = c->there;
+  return op;
 }
 
 GPU_TEST(test_matmul_refusals)
@@ -1183,14 +1177,10 @@ GPU_TEST(test_classifier)
   check_classifier(3, 300001, 300032);
 }
 
-static const struct update ADAMW = {.lr = 1e-2,
-                                    .beta1 = 0.9,
-                                    .beta2 = 0.95,
-                                    .eps = 1e-8,
-                                    .momentum = 0.9,
-                                    .grad_scale = 0.3f,
-                                    .bias1 = 0.3,
-                                    .bias2 = 0.2};
+/* clang-format off */
+static const struct update ADAMW = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+    .momentum = 0.9, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2};
+/* clang-format on */
 
 /* Scale and finite come of an outcome, if there is one. If it is not finite, nothing changes. */
 static void check_adamw(int64_t n, const struct outcome *outcome)
