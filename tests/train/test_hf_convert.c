@@ -49,11 +49,29 @@ static char *fixture(const char *name)
   return keep(mem_printf("%s/tests/model/data/%s", top ? top : ".", name));
 }
 
-static char *own(const char *format, const char *name, int64_t number)
+/* A path in the folder that no other test has. */
+static char *fresh(const char *end)
 {
-  char text[256];
-  snprintf(text, sizeof text, format, name, (long long)number);
-  return keep(mem_printf("%s/%s", dir, text));
+  static int n;
+  return keep(mem_printf("%s/%d%s", dir, n++, end));
+}
+
+static char *imported(const char *model)
+{
+  char *file = fresh(".h5");
+  must(hf_convert_import(comm, fixture(model), file));
+  return file;
+}
+
+/* Rank 0 writes the file, and its folder. */
+static void put_text(const char *folder, const char *name, const char *text)
+{
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0) {
+    must(file_make_folders(folder));
+    must(file_write_all(file_path(folder, name).text, text, strlen(text)));
+  }
+  must(comm_barrier(comm));
 }
 
 static char *read_text(const char *path, size_t *bytes)
@@ -66,8 +84,8 @@ static char *read_text(const char *path, size_t *bytes)
 static void same_file(const char *left_dir, const char *right_dir, const char *name)
 {
   size_t an = 0, bn = 0;
-  const char *a = read_text(keep(mem_printf("%s/%s", left_dir, name)), &an),
-             *b = read_text(keep(mem_printf("%s/%s", right_dir, name)), &bn);
+  const char *a = read_text(file_path(left_dir, name).text, &an),
+             *b = read_text(file_path(right_dir, name).text, &bn);
   assert_int_equal(an, bn);
   assert_memory_equal(a, b, an);
 }
@@ -116,12 +134,9 @@ TEST(import_and_export_give_the_same_bytes)
   const int64_t usual = checkpoint_piece_bytes;
   checkpoint_piece_bytes = 1000; /* less than most tensors have */
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
-    char *from = fixture(models[m].from), *whole = fixture(models[m].whole),
-         *file = own("%s.h5", models[m].from, 0);
-    must(hf_convert_import(comm, from, file));
+    char *whole = fixture(models[m].whole), *file = imported(models[m].from);
     for (int64_t most = 1 << 30; most > 10000; most /= 40) {
-      char *to = own("%s-%lld", models[m].from, most),
-           *again = own("%s-%lld.h5", models[m].from, most);
+      char *to = fresh(""), *again = fresh(".h5");
       must(export_as(file, to, models[m].type, most));
       if (most == 1 << 30)
         same_file(to, whole, "model.safetensors");
@@ -172,38 +187,42 @@ static void check_job(struct job *job, const char *from)
   safetensors_folder_close(folder);
 }
 
-static void start_deck(struct deck *deck, int n, const char *const *more)
+/* A deck that begins with `from`, and has these words separated by blanks. */
+static enum status resolve(struct deck *deck, const char *from, const char *words)
 {
-  enum { OWN = 4 };
+  char text[512], *rest = NULL, *init = keep(mem_printf("train.init=%s", from));
   char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1",
-                           (char *)"run.dir=nowhere", (char *)"run.device=host"};
-  for (int i = 0; i < n; i++)
-    assignments[OWN + i] = (char *)more[i];
-  must(deck_load(deck, OWN + n, assignments));
+                           (char *)"run.dir=nowhere", (char *)"run.device=host", init};
+  int n = 5;
+  snprintf(text, sizeof text, "%s", words);
+  for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    assignments[n++] = word;
+  must(deck_load(deck, n, assignments));
+  return model_source_resolve(comm, from, deck);
 }
 
-static void resolve_deck(struct deck *deck, const char *file)
+static void refuse_deck(const char *from, const char *words, enum status wanted,
+                        const char *sentence)
 {
-  start_deck(deck, 0, NULL);
-  must(model_source_resolve(comm, file, deck));
+  struct deck deck = {0};
+  refused(resolve(&deck, from, words), wanted, sentence);
+  deck_destroy(&deck);
 }
 
 TEST(a_job_has_the_folders_weights)
 {
   static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16",
                                        "qwen3"};
-  static const char *const ways[][2] = {
-      {"shard.strategy=full_shard", "train.freeze=[]"},
-      {"shard.strategy=no_shard", "train.freeze=[*.0.*]"},
-      {"shard.strategy=shard_optim", "train.freeze=[*.1.*weight,*.0.*weight]"}};
+  static const char *const ways[] = {
+      "data.sequence=8 shard.strategy=full_shard train.freeze=[]",
+      "data.sequence=8 shard.strategy=no_shard train.freeze=[*.0.*]",
+      "data.sequence=8 shard.strategy=shard_optim train.freeze=[*.1.*weight,*.0.*weight]"};
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
       struct deck deck = {0};
       struct job *job = NULL;
-      char *from = fixture(models[m]), *init = keep(mem_printf("train.init=%s", from));
-      const char *more[] = {init, ways[w][0], ways[w][1], "data.sequence=8"};
-      start_deck(&deck, 4, more);
-      must(model_source_resolve(comm, from, &deck));
+      char *from = fixture(models[m]);
+      must(resolve(&deck, from, ways[w]));
       must(job_create(comm, &deck, JOB_TRAIN, &job));
       must(weights_start(job));
       check_job(job, from);
@@ -216,37 +235,28 @@ TEST(a_job_has_the_checkpoints_weights)
 {
   struct deck deck = {0};
   struct job *job = NULL;
-  char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0),
-       *init = keep(mem_printf("train.init=%s", file));
-  must(hf_convert_import(comm, from, file));
-  start_deck(&deck, 1, (const char *const[]){init});
-  must(model_source_resolve(comm, file, &deck));
+  char *file = imported("qwen3");
+  must(resolve(&deck, file, ""));
   assert_string_equal(deck.model.arch, "qwen3");
   must(job_create(comm, &deck, JOB_TRAIN, &job));
   must(weights_start(job));
-  check_job(job, from);
+  check_job(job, fixture("qwen3"));
   refused(weights_resume(job, file, &(bool){false}), STATUS_INPUT,
           "it has no optimizer state to go on from");
-  char *other = fixture("llama"), *other_file = own("%s-init.h5", "llama", 0);
-  must(hf_convert_import(comm, other, other_file));
-  refused(weights_load(job, other_file), STATUS_USAGE,
+  refused(weights_load(job, imported("llama")), STATUS_USAGE,
           "holds a model of model.arch=llama, the deck says qwen3: they must agree");
-  refused(weights_load(job, other), STATUS_INPUT,
+  refused(weights_load(job, fixture("llama")), STATUS_INPUT,
           "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
   job_destroy(job);
   deck_destroy(&deck);
 }
 
-/* --- model.*
- * ----------------------------------------------------------------------------
- */
+/* --- model.* ------------------------------------------------------------- */
 
 TEST(keys_come_from_the_folder)
 {
   struct deck deck = {0};
-  char *from = fixture("llama3"), *init = keep(mem_printf("train.init=%s", from));
-  start_deck(&deck, 1, (const char *const[]){init});
-  must(model_source_resolve(comm, from, &deck));
+  must(resolve(&deck, fixture("llama3"), ""));
   assert_string_equal(deck.model.arch, "llama");
   assert_int_equal(deck.model.layers, 2);
   assert_int_equal(deck.model.head_width, 16);
@@ -282,32 +292,14 @@ TEST(keys_must_agree)
       {"model.rope_scaling=none", "model.rope_scaling is none (command line), but "},
       {"model.rope_theta=1001", "model.rope_theta is 1001 (command line), but "},
   };
-  char *from = fixture("llama3"), *init = keep(mem_printf("train.init=%s", from));
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct deck deck = {0};
-    start_deck(&deck, 2, (const char *const[]){init, cases[i].assignment});
-    const enum status status = model_source_resolve(comm, from, &deck);
-    refused(status, STATUS_USAGE, cases[i].sentence);
-    deck_destroy(&deck);
-  }
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    refuse_deck(fixture("llama3"), cases[i].assignment, STATUS_USAGE, cases[i].sentence);
 }
 
 TEST(the_resolved_deck_is_checked)
 {
-  struct deck deck = {0};
-  char *from = fixture("llama"), *init = keep(mem_printf("train.init=%s", from));
-  start_deck(&deck, 2, (const char *const[]){init, "data.sequence=65"});
-  refused(model_source_resolve(comm, from, &deck), STATUS_USAGE, "data.sequence");
-  deck_destroy(&deck);
-  start_deck(&deck, 1, (const char *const[]){init});
-  refused(model_source_resolve(comm, dir, &deck), STATUS_INPUT, "is neither a model folder");
-  deck_destroy(&deck);
-}
-
-static void put_text(const char *folder, const char *name, const char *text)
-{
-  char *path = keep(mem_printf("%s/%s", folder, name));
-  must(file_write_all(path, text, strlen(text)));
+  refuse_deck(fixture("llama"), "data.sequence=65", STATUS_USAGE, "data.sequence");
+  refuse_deck(dir, "", STATUS_INPUT, "is neither a model folder");
 }
 
 /* The text with each %s replaced; the caller's. */
@@ -334,21 +326,14 @@ TEST(message_names_the_file_of_a_key)
                {"\"num_key_value_heads\": 2", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct deck deck = {0};
-    char *to = own("%s-config-%lld", "llama", (int64_t)i),
-         *init = keep(mem_printf("train.init=%s", to)),
-         *text =
+    char *to = fresh("");
+    put_text(to, "config.json",
              keep(mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, "
                              "\"intermediate_size\": 40, \"num_hidden_layers\": 2, "
                              "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
-                             cases[i].assignment));
-    if (comm_rank(comm) == 0) {
-      must(file_make_folders(to));
-      put_text(to, "config.json", text);
-    }
-    must(comm_barrier(comm));
-    start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
+                             cases[i].assignment)));
     const char *sentence = cases[i].sentence ? fill(cases[i].sentence, to) : NULL;
-    refused(model_source_resolve(comm, to, &deck), STATUS_USAGE, sentence);
+    refused(resolve(&deck, to, "data.sequence=8"), STATUS_USAGE, sentence);
     if (!sentence) {
       assert_non_null(strstr(options_where(deck.set, "model.kv_heads"), "config.json"));
       assert_string_equal(options_where(deck.set, "data.sequence"), "command line");
@@ -360,78 +345,73 @@ TEST(message_names_the_file_of_a_key)
 /* GPT-2's positions are weights. */
 TEST(a_shorter_context_is_refused_where_positions_are_weights)
 {
-  struct deck deck = {0};
-  char *from = fixture("gpt2"), *file = own("%s-context.h5", "gpt2", 0);
-  const char *const more[] = {"model.context=20", "data.sequence=8"};
-  must(hf_convert_import(comm, from, file));
-  for (int i = 0; i < 2; i++) {
-    char *init = keep(mem_printf("train.init=%s", i ? file : from));
-    start_deck(&deck, 3, (const char *const[]){init, more[0], more[1]});
-    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
-            "model.context is 20 (command line), but ");
-    deck_destroy(&deck);
-  }
+  const char *const from[] = {fixture("gpt2"), imported("gpt2")};
+  for (int i = 0; i < 2; i++)
+    refuse_deck(from[i], "model.context=20 data.sequence=8", STATUS_USAGE,
+                "model.context is 20 (command line), but ");
 }
 
 /* One rank's deck differs: all ranks come back, and say whose it is. */
 TEST(a_rank_that_fails_alone_takes_the_others_along)
 {
-  char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0),
-       *init = keep(mem_printf("train.init=%s", from));
-  must(hf_convert_import(comm, from, file));
-  for (int i = 0; i < 2; i++) {
-    struct deck deck = {0};
-    const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
-    start_deck(&deck, 2, (const char *const[]){init, last ? "model.layers=5" : "model.layers=2"});
-    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
-            "model.layers is 5 (command line), but ");
-    deck_destroy(&deck);
-  }
+  const char *const from[] = {fixture("llama3"), imported("llama3")};
+  const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
+  for (int i = 0; i < 2; i++)
+    refuse_deck(from[i], last ? "model.layers=5" : "model.layers=2", STATUS_USAGE,
+                "model.layers is 5 (command line), but ");
 }
 
 /* --- folders with something wrong ---------------------------------------- */
 
-static void copy_config(const char *from, const char *to)
+/* What differs from a fixture. */
+struct change {
+  const char *extra, *of;      /* one more tensor: a copy of `of`; NULL: none */
+  int64_t element;             /* that is changed in it, -1: none */
+  const char *prefix, *inside; /* of all names, and of those in block 1, which go before the rest */
+};
+
+static void name_tensor(const struct change *change, const char *name, char *out, size_t size)
 {
-  size_t bytes = 0;
-  const char *text = read_text(keep(mem_printf("%s/config.json", from)), &bytes);
-  if (comm_rank(comm) == 0)
-    put_text(to, "config.json", text);
-  must(comm_barrier(comm));
+  const char *block = strstr(name, "layers.1.");
+  const int head = block ? (int)(block - name) + 9 : (int)strlen(name);
+  snprintf(out, size, "%s%.*s%s%s", change->prefix ? change->prefix : "", head, name,
+           block && change->inside ? change->inside : "", name + head);
 }
 
-/* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed`
- * (-1: none) changed. */
-static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed,
-                             const char *to)
+/* Returns the folder. */
+static char *write_changed(const char *model, const struct change *change, int64_t most)
 {
   enum { MOST = 64 };
+  static char names[MOST][256];
+  const struct st_tensor *tensor[MOST];
   struct safetensors_folder *folder = NULL;
   struct safetensors_writer *writer = NULL;
   struct st_shape shapes[MOST];
-  char *from = fixture(name);
+  char *from = fixture(model), *to = fresh("");
+  size_t bytes = 0;
   must(safetensors_folder_open(from, &folder));
-  const int n = (int)safetensors_folder_count(folder);
-  for (int t = 0; t <= n; t++) {
-    const struct st_tensor *tensor =
-        t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
-    shapes[t] = (struct st_shape){.name = t < n ? tensor->name : extra, .ndim = tensor->ndim};
-    memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
+  const int plain = (int)safetensors_folder_count(folder), n = plain + (change->extra != NULL);
+  for (int t = 0; t < n; t++) {
+    tensor[t] =
+        t < plain ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, change->of);
+    name_tensor(change, t < plain ? tensor[t]->name : change->extra, names[t], sizeof names[t]);
+    shapes[t] = (struct st_shape){.name = names[t], .ndim = tensor[t]->ndim};
+    memcpy(shapes[t].shape, tensor[t]->shape, sizeof shapes[t].shape);
   }
-  must(safetensors_writer_open(comm, to, DTYPE_F32, n + 1, shapes, 1 << 30, &writer));
-  for (int t = 0; t <= n && comm_rank(comm) == 0; t++) {
-    const struct st_tensor *tensor =
-        t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
-    float *data = test_malloc((size_t)tensor->elements * sizeof *data);
-    must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, data));
-    if (t == n && changed >= 0)
-      data[changed] = -data[changed];
-    must(safetensors_writer_put(writer, t, (struct layout_range){0, tensor->elements}, data));
+  must(safetensors_writer_open(comm, to, DTYPE_F32, n, shapes, most, &writer));
+  for (int t = 0; t < n && comm_rank(comm) == 0; t++) {
+    const struct layout_range all = {0, tensor[t]->elements};
+    float *data = test_malloc((size_t)all.end * sizeof *data);
+    must(safetensors_read(tensor[t], all, data));
+    if (t == plain && change->element >= 0)
+      data[change->element] = -data[change->element];
+    must(safetensors_writer_put(writer, t, all, data));
     test_free(data);
   }
   must(safetensors_writer_close(writer, STATUS_OK));
-  copy_config(from, to);
+  put_text(to, "config.json", read_text(file_path(from, "config.json").text, &bytes));
   safetensors_folder_close(folder);
+  return to;
 }
 
 TEST(a_tied_head_may_be_there_twice)
@@ -443,12 +423,12 @@ TEST(a_tied_head_may_be_there_twice)
                {"gpt2", "transformer.wte.weight", 67 * 30}};
   for (int c = 0; c < 2; c++)
     for (int64_t part = -1; part < 4; part++) { /* each rank's share of the bits is compared */
-      char *to = own("%s-tied-%lld", cases[c].model, part + 1),
-           *file = own("%s-tied-%lld.h5", cases[c].model, part + 1);
+      char *file = fresh(".h5");
       const int64_t changed = part < 0    ? -1
                               : part == 3 ? cases[c].elements - 1
                                           : cases[c].elements * part / 3;
-      write_with_extra(cases[c].model, "lm_head.weight", cases[c].embedding, changed, to);
+      const struct change change = {"lm_head.weight", cases[c].embedding, changed, NULL, NULL};
+      char *to = write_changed(cases[c].model, &change, 1 << 30);
       if (part < 0)
         must(hf_convert_import(comm, to, file));
       else
@@ -475,50 +455,13 @@ TEST(other_tensors_must_be_known)
        "lm_head.weight has shape 32, but is tied to model.embed_tokens.weight of 61 x 32"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i),
-         *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
-    write_with_extra(cases[i].model, cases[i].extra, cases[i].of, -1, to);
-    refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
+    const struct change change = {cases[i].extra, cases[i].of, -1, NULL, NULL};
+    char *to = write_changed(cases[i].model, &change, 1 << 30);
+    refused(hf_convert_import(comm, to, fresh(".h5")), STATUS_INPUT, cases[i].sentence);
   }
 }
 
 /* Names with words of wrappers, as scripts around a model save them. */
-static enum status import_named(const char *format, const char *extra, int64_t number, char **out)
-{
-  enum { MOST = 64 };
-  static char names[MOST][256];
-  struct safetensors_folder *folder = NULL;
-  struct safetensors_writer *writer = NULL;
-  struct st_shape shapes[MOST];
-  char *from = fixture("llama-sharded"), *to = own("%s-named-%lld", "llama", number);
-  must(safetensors_folder_open(from, &folder));
-  const int n = (int)safetensors_folder_count(folder);
-  for (int t = 0; t < n; t++) {
-    const struct st_tensor *tensor = safetensors_folder_at(folder, t);
-    const char *in_block = strstr(tensor->name, "layers.1.");
-    const size_t head = in_block ? (size_t)(in_block - tensor->name) + 9 : strlen(tensor->name);
-    shapes[t] = (struct st_shape){.name = names[t], .ndim = tensor->ndim};
-    memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
-    snprintf(names[t], sizeof names[t], format, (int)head, tensor->name, in_block ? extra : "",
-             tensor->name + head);
-  }
-  must(safetensors_writer_open(comm, to, DTYPE_F32, n, shapes, 30000, &writer));
-  for (int t = 0; t < n && comm_rank(comm) == 0; t++) {
-    const struct st_tensor *tensor = safetensors_folder_at(folder, t);
-    const struct layout_range all = {0, tensor->elements};
-    float *data = test_malloc((size_t)tensor->elements * sizeof *data);
-    must(safetensors_read(tensor, all, data));
-    must(safetensors_writer_put(writer, t, all, data));
-    test_free(data);
-  }
-  must(safetensors_writer_close(writer, STATUS_OK));
-  copy_config(from, to);
-  *out = own("%s-named-%lld.h5", "llama", number);
-  const enum status status = hf_convert_import(comm, to, *out);
-  safetensors_folder_close(folder);
-  return status;
-}
-
 TEST(names_are_read_without_words_of_wrappers)
 {
   static const struct {
@@ -537,12 +480,11 @@ TEST(names_are_read_without_words_of_wrappers)
       {"", "module.", "the tensor model.layers.1.input_layernorm.weight is missing"},
       {"base_model.model.", "base_layer.", "holds a LoRA adapter that is not merged"},
   };
-  char *from = fixture("llama"), *plain = own("%s-plain.h5", "llama", 0);
-  must(hf_convert_import(comm, from, plain));
+  char *plain = imported("llama");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *format = keep(mem_printf("%s%%.*s%%s%%s", cases[i].prefix)), *file = NULL;
-    const enum status status = import_named(format, cases[i].inside, (int64_t)i, &file);
-    refused(status, STATUS_INPUT, cases[i].sentence);
+    const struct change change = {NULL, NULL, -1, cases[i].prefix, cases[i].inside};
+    char *file = fresh(".h5"), *to = write_changed("llama-sharded", &change, 30000);
+    refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
     if (comm_rank(comm) == 0 && !cases[i].sentence)
       same_checkpoint(plain, file);
   }
@@ -551,21 +493,21 @@ TEST(names_are_read_without_words_of_wrappers)
 /* Two tensors whose names become one. */
 TEST(names_that_become_the_same_are_refused)
 {
-  char *to = own("%s-twice", "llama3", 0), *file = own("%s-twice.h5", "llama3", 0);
-  write_with_extra("llama3", "_orig_mod.model.norm.weight", "model.norm.weight", -1, to);
-  refused(hf_convert_import(comm, to, file), STATUS_INPUT,
+  const struct change change = {"_orig_mod.model.norm.weight", "model.norm.weight", -1, NULL, NULL};
+  char *to = write_changed("llama3", &change, 1 << 30);
+  refused(hf_convert_import(comm, to, fresh(".h5")), STATUS_INPUT,
           "two tensors are named model.norm.weight");
 }
 
 /* A parameter in a type that is not read. */
 TEST(other_types_are_refused_when_they_are_needed)
 {
-  char *to = own("%s-types", "llama3", 0), *file = own("%s-types.h5", "llama3", 0),
-       *path = keep(mem_printf("%s/model.safetensors", to));
+  const struct change change = {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight",
+                                -1, NULL, NULL};
+  char *to = write_changed("llama3", &change, 1 << 30), *file = fresh(".h5");
+  const struct file_path path = file_path(to, "model.safetensors");
   size_t bytes = 0;
-  write_with_extra("llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight",
-                   -1, to);
-  char *text = read_text(path, &bytes);
+  char *text = read_text(path.text, &bytes);
   static const char *const names[] = {
       "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"",
       "\"model.norm.weight\":{\"dtype\":\""};
@@ -575,7 +517,7 @@ TEST(other_types_are_refused_when_they_are_needed)
     memcpy(at + strlen(names[i]), "I32", 3);
     must(comm_barrier(comm));
     if (comm_rank(comm) == 0)
-      must(file_write_all(path, text, bytes));
+      must(file_write_all(path.text, text, bytes));
     must(comm_barrier(comm));
     if (i == 0)
       must(hf_convert_import(comm, to, file)); /* a buffer that is not read */
@@ -589,35 +531,25 @@ TEST(other_types_are_refused_when_they_are_needed)
 
 TEST(files_of_the_tokenizer_go_along)
 {
-  char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0),
-       *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0), *text = NULL,
-       *config = keep(mem_printf("%s/config.json", to)),
-       *stray = keep(mem_printf("%s/README.md", to));
+  char *file = imported("llama"), *tokens = fresh(""), *to = fresh(""), *text = NULL;
   struct folder_lock other = {.fd = -1};
   struct deck deck = {0};
   size_t bytes = 0;
-  must(hf_convert_import(comm, from, file));
-  start_deck(&deck, 0, NULL);
   const struct hf_convert_options options = {DTYPE_F32, tokens, 1 << 30};
-  must(model_source_resolve(comm, file, &deck));
+  must(resolve(&deck, file, ""));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
           "the folder holds no tokenizer.json");
-  must(comm_barrier(comm));
-  if (comm_rank(comm) == 0) {
-    must(file_make_folders(tokens));
-    put_text(tokens, "tokenizer.json", "{\"model\": {}}");
-    put_text(tokens, "special_tokens_map.json", "{}");
-    put_text(tokens, "chat_template.jinja", "{{ messages }}");
-    put_text(tokens, "README.md", "not of the tokenizer");
-    put_text(tokens, "config.json", "{\"bos_token_id\": 5, \"eos_token_id\": [6, 7]}");
-  }
-  must(comm_barrier(comm));
+  put_text(tokens, "tokenizer.json", "{\"model\": {}}");
+  put_text(tokens, "special_tokens_map.json", "{}");
+  put_text(tokens, "chat_template.jinja", "{{ messages }}");
+  put_text(tokens, "README.md", "not of the tokenizer");
+  put_text(tokens, "config.json", "{\"bos_token_id\": 5, \"eos_token_id\": [6, 7]}");
   must(hf_convert_export(comm, &deck, file, to, &options));
   same_file(tokens, to, "tokenizer.json");
   same_file(tokens, to, "special_tokens_map.json");
   same_file(tokens, to, "chat_template.jinja");
-  assert_false(file_exists(stray));
-  text = read_text(config, &bytes);
+  assert_false(file_exists(file_path(to, "README.md").text));
+  text = read_text(file_path(to, "config.json").text, &bytes);
   assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
@@ -643,24 +575,17 @@ TEST(the_tokenizer_names_the_inputs_of_the_model)
       {"[\"{\"]", NULL},
       {"{\"eos_token\": ", NULL},
   };
-  char *from = fixture("llama"), *file = own("%s-inputs.h5", "llama", 0);
+  char *file = imported("llama");
   struct deck deck = {0};
-  must(hf_convert_import(comm, from, file));
-  resolve_deck(&deck, file);
+  must(resolve(&deck, file, ""));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *tokens = own("%s-inputs-of-%lld", "llama", (int64_t)i), *text = NULL,
-         *to = own("%s-inputs-%lld", "llama", (int64_t)i),
-         *exported = keep(mem_printf("%s/tokenizer_config.json", to));
+    char *tokens = fresh(""), *to = fresh(""), *text = NULL;
     const struct hf_convert_options options = {DTYPE_F32, tokens, 1 << 30};
     size_t bytes = 0;
-    if (comm_rank(comm) == 0) {
-      must(file_make_folders(tokens));
-      put_text(tokens, "tokenizer.json", "{\"model\": {}}");
-      put_text(tokens, "tokenizer_config.json", cases[i].config);
-    }
-    must(comm_barrier(comm));
+    put_text(tokens, "tokenizer.json", "{\"model\": {}}");
+    put_text(tokens, "tokenizer_config.json", cases[i].config);
     must(hf_convert_export(comm, &deck, file, to, &options));
-    text = read_text(exported, &bytes);
+    text = read_text(file_path(to, "tokenizer_config.json").text, &bytes);
     assert_string_equal(text, cases[i].exported ? cases[i].exported : cases[i].config);
   }
   deck_destroy(&deck);
@@ -668,24 +593,21 @@ TEST(the_tokenizer_names_the_inputs_of_the_model)
 
 TEST(missing_files_are_named)
 {
-  char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0),
-       *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
-       *log = keep(mem_printf("%s/log", dir)), *text = NULL;
+  char *from = fixture("llama"), *file = imported("llama"), *again = fresh(""), *log = fresh(""),
+       *text = NULL;
   size_t bytes = 0;
   struct deck deck = {0};
   const struct hf_convert_options options = {DTYPE_F32, from, 1 << 30};
-  must(hf_convert_import(comm, from, file));
   if (comm_rank(comm) == 0)
     must(log_open_file(log));
-  must(export_as(file, to, DTYPE_F32, 1 << 30));
+  must(export_as(file, fresh(""), DTYPE_F32, 1 << 30));
   if (comm_rank(comm) == 0) {
     must(log_open_file(NULL));
     text = read_text(log, &bytes);
     assert_non_null(
         strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
   }
-  start_deck(&deck, 0, NULL);
-  must(model_source_resolve_checkpoint(comm, file, &deck));
+  must(resolve(&deck, file, ""));
   must(hf_convert_export(comm, &deck, file, again, &options));
   same_file(from, again, "generation_config.json");
   deck_destroy(&deck);
@@ -695,14 +617,10 @@ TEST(missing_files_are_named)
 TEST(nothing_is_left_of_what_fails)
 {
   struct deck deck = {0};
-  char *from = fixture("llama"), *other = fixture("qwen3"),
-       *init = keep(mem_printf("train.init=%s", other)), *file = own("%s-left.h5", "llama", 0),
-       *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0),
-       *none = own("%s-none", "llama", 0);
+  char *from = fixture("llama"), *file = imported("llama"), *to = fresh(""), *none = fresh(""),
+       *deep = keep(mem_printf("%s/b.h5", none));
   const struct hf_convert_options options = {DTYPE_F32, from, 1 << 30};
-  must(hf_convert_import(comm, from, file));
-  start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
-  must(model_source_resolve(comm, other, &deck));
+  must(resolve(&deck, fixture("qwen3"), "data.sequence=8"));
   /* another model than the file's */
   assert_int_not_equal(hf_convert_export(comm, &deck, file, to, &options), STATUS_OK);
   must(comm_barrier(comm));
