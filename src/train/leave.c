@@ -47,8 +47,8 @@ enum status train_prepare_stop(struct train_run *run)
 static double evaluation_cost(const struct train_run *run)
 {
   const struct deck *deck = run->deck;
-  if (run->eval_s > 0)
-    return run->eval_s;
+  if (run->eval_step > 0)
+    return run->eval.seconds;
   const int64_t all = token_set_stream(run->evaluator.scan.set).tokens / run->job->shape.sequence /
                           deck->data.batch +
                       1;
@@ -145,7 +145,7 @@ static void say_steps(const struct train_run *run, enum train_end end)
     snprintf(since, sizeof since, " since step %lld", (long long)run->first);
   if (run->eval_step > 0)
     snprintf(losses, sizeof losses, "; validation loss %.4f at step %lld, best%s %.4f at step %lld",
-             run->eval_loss, (long long)run->eval_step, since, run->best_loss,
+             run->eval.loss, (long long)run->eval_step, since, run->best_loss,
              (long long)run->best_step);
   log_info("%s: %lld step%s%s in %lld:%02lld:%02lld, %.0f tokens/s%s",
            end == TRAIN_FINISHED ? "finished" : "unfinished", (long long)(run->step - run->first),

@@ -1,5 +1,6 @@
 /* The metrics of communication and compression: counts of each step, and the record of a run.
  * doc/reference/results.md explains each key. */
+#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ enum status train_metrics_create(struct train_run *run)
 {
   const struct plan *plan = plan_of(run);
   exec_profile_from(exec_of(run), run->first + run->deck->run.warmup);
-  run->metrics = (struct train_metrics){.val_loss = NAN, .val_ppl = NAN, .residual = NAN};
+  run->metrics = (struct train_metrics){.residual = NAN};
   if (run->deck->compress.sample == 0 || !has_op(plan, OP_ENCODE))
     return STATUS_OK;
   return mem_new(MEM_META, (size_t)plan->input.model->units, &run->metrics.sample);
@@ -68,8 +69,6 @@ void train_count_evaluation(struct train_run *run, const struct evaluation *e)
 {
   struct train_metrics *m = &run->metrics;
   const double target = run->deck->eval.target;
-  m->val_loss = e->loss;
-  m->val_ppl = e->perplexity;
   if (m->target_step > 0 || !(e->perplexity <= target))
     return;
   m->target_step = run->step;
@@ -92,23 +91,48 @@ static void add_profile(struct exec_profile *sum, const struct exec_profile *mor
   sum->hidden_s += more->hidden_s;
 }
 
-/* The ranks whose compute lanes worked longest and shortest. Collective. */
-static enum status find_slowest(struct train_run *run, double busy_s, struct train_lanes *lanes)
+/* The ranks whose compute lanes worked longest and shortest, after the sums of times in us. */
+static void put_paces(struct train_run *run, const int64_t *us)
+{
+  int slowest = 0, fastest = 0;
+  for (int r = 1; r < comm_ranks(run->comm); r++) {
+    slowest = us[r] > us[slowest] ? r : slowest;
+    fastest = us[r] < us[fastest] ? r : fastest;
+  }
+  train_put(run, "slowest_rank", NULL, slowest);
+  train_put(run, "slowest_seconds", NULL, 1e-6 * (double)us[slowest]);
+  train_put(run, "fastest_rank", NULL, fastest);
+  train_put(run, "fastest_seconds", NULL, 1e-6 * (double)us[fastest]);
+}
+
+/* The work of lanes in so many steps, which took so long. Collective. */
+static enum status record_lanes(struct train_run *run, int64_t steps, double seconds,
+                                const double busy_s[LANE_COUNT])
 {
   const int ranks = comm_ranks(run->comm);
   int64_t *us = NULL;
   enum status status = comm_agree(run->comm, mem_new(MEM_META, ranks, &us));
   if (!status) {
-    us[comm_rank(run->comm)] = (int64_t)(1e6 * busy_s);
+    us[comm_rank(run->comm)] = (int64_t)(1e6 * busy_s[LANE_COMPUTE]);
     status = comm_sum_i64(run->comm, us, ranks);
   }
-  for (int r = 1; r < ranks && !status; r++) {
-    lanes->slowest = us[r] > us[lanes->slowest] ? r : lanes->slowest;
-    lanes->fastest = us[r] < us[lanes->fastest] ? r : lanes->fastest;
-  }
   if (!status) {
-    lanes->slowest_s = 1e-6 * (double)us[lanes->slowest];
-    lanes->fastest_s = 1e-6 * (double)us[lanes->fastest];
+    train_begin(run, "lanes", true);
+    train_put(run, "steps", NULL, (double)steps);
+    train_put(run, "seconds", NULL, seconds);
+    if (run->results)
+      json_write_open(run->line, "busy", '{');
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+      const char *name = plan_lane_name((enum plan_lane)lane);
+      char scalar[64];
+      snprintf(scalar, sizeof scalar, "lanes_busy/%s", name);
+      if (busy_s[lane] > 0)
+        train_put(run, name, scalar, busy_s[lane] / seconds);
+    }
+    if (run->results)
+      json_write_close(run->line, '}');
+    put_paces(run, us);
+    status = comm_agree(run->comm, train_end(run, "lanes", true));
   }
   mem_free(us);
   return status;
@@ -117,21 +141,16 @@ static enum status find_slowest(struct train_run *run, double busy_s, struct tra
 enum status train_take_profile(struct train_run *run)
 {
   struct train_metrics *m = &run->metrics;
+  const double seconds = m->timed_s - m->profiled_s;
+  const int64_t steps = m->timed - m->profiled;
   struct exec_profile profile;
-  struct train_lanes lanes = {.seconds = m->timed_s - m->profiled_s,
-                              .steps = m->timed - m->profiled};
   if (run->job->exec[JOB_WARMUP])
     return STATUS_OK;
   exec_profile(exec_of(run), &profile);
   add_profile(&m->profile, &profile);
   m->profiled_s = m->timed_s;
   m->profiled = m->timed;
-  if (lanes.steps == 0)
-    return STATUS_OK;
-  for (int lane = 0; lane < LANE_COUNT; lane++)
-    lanes.busy[lane] = profile.busy_s[lane] / lanes.seconds;
-  const enum status status = find_slowest(run, profile.busy_s[LANE_COMPUTE], &lanes);
-  return status ? status : comm_agree(run->comm, train_record_lanes(run, &lanes));
+  return steps == 0 ? STATUS_OK : record_lanes(run, steps, seconds, profile.busy_s);
 }
 
 static enum status record_sample(struct train_run *run, int unit)
@@ -203,15 +222,9 @@ enum status train_measure_messages(struct train_run *run)
 /* The last part of a path. */
 static void record_base(struct json_writer *line, const char *key, const char *path)
 {
-  char text[256];
-  size_t end = strlen(path);
-  while (end > 1 && path[end - 1] == '/')
-    end--;
-  size_t begin = end;
-  while (begin > 0 && path[begin - 1] != '/')
-    begin--;
-  snprintf(text, sizeof text, "%.*s", (int)(end - begin), path + begin);
-  json_write_text(line, key, text);
+  char text[PATH_MAX];
+  snprintf(text, sizeof text, "%s", path);
+  json_write_text(line, key, basename(text));
 }
 
 /* The first one that is not `none`. */
@@ -376,11 +389,12 @@ static void record_codec_costs(struct train_run *run, const struct exec_profile 
 static void record_quality(struct train_run *run)
 {
   const struct train_metrics *m = &run->metrics;
+  const bool known = run->eval_step > 0;
   struct json_writer *line = run->line;
   json_write_real(line, "train_loss", run->last.result.loss);
-  json_write_real(line, "val_step", run->eval_step > 0 ? (double)run->eval_step : NAN);
-  json_write_real(line, "val_loss", m->val_loss);
-  json_write_real(line, "val_ppl", m->val_ppl);
+  json_write_real(line, "val_step", known ? (double)run->eval_step : NAN);
+  json_write_real(line, "val_loss", known ? run->eval.loss : NAN);
+  json_write_real(line, "val_ppl", known ? run->eval.perplexity : NAN);
   json_write_int(line, "nonfinite_steps", m->nonfinite);
   json_write_int(line, "clipped_steps", m->clipped);
 }

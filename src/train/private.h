@@ -24,7 +24,6 @@ struct train_metrics {
   int64_t timed;               /* steps after the warm-up */
   double steps_s, timed_s;     /* seconds of all steps, and of the timed steps */
   int64_t nonfinite, clipped;  /* steps */
-  double val_loss, val_ppl;    /* of the last evaluation, NAN: none yet */
   int64_t target_step;         /* the first evaluation that reached eval.target, 0: none yet */
   double target_s;             /* steps_s at that evaluation */
   struct plan_sample *sample;  /* of each unit, over all ranks; NULL: nothing measures */
@@ -34,16 +33,6 @@ struct train_metrics {
   struct exec_profile profile; /* of the timed steps so far */
   double profiled_s;           /* timed_s at the last call */
   int64_t profiled;            /* timed, likewise */
-};
-
-/* The work of lanes in the timed steps since the last record. */
-struct train_lanes {
-  int64_t steps;
-  double seconds; /* of these steps */
-  double
-      busy[LANE_COUNT]; /* share of these steps in which a lane of this rank ran an instruction */
-  int slowest, fastest; /* ranks with the longest and shortest compute time */
-  double slowest_s, fastest_s;
 };
 
 /* Memory in use on this rank. */
@@ -76,11 +65,12 @@ struct train_run {
   int64_t warmed; /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
   struct train_step last;
-  double first_loss;              /* of the first step since this start */
-  double eval_loss, best_loss;    /* the last and the lowest validation loss since this start */
-  int64_t eval_step, best_step;   /* their steps, 0: no validation yet */
-  double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
-  struct stop_file stop_file;     /* rank 0 */
+  double first_loss;            /* of the first step since this start */
+  struct evaluation eval;       /* the last one since this start */
+  double best_loss;             /* the lowest one since this start */
+  int64_t eval_step, best_step; /* their steps, 0: no validation yet */
+  double start_s, save_s;       /* save_s: of the last one, 0: none yet */
+  struct stop_file stop_file;   /* rank 0 */
   /* Rank 0: end by run.minutes, by clock_s(), and of the Slurm job, in seconds since 1970.
    * INFINITY: there is none. The wall clock may be set at any time, so only Slurm's limit follows
    * it. */
@@ -156,7 +146,6 @@ int64_t train_step_tokens(const struct train_run *run);
 enum status train_record_start(struct train_run *run);
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
-enum status train_record_lanes(struct train_run *run, const struct train_lanes *lanes);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 /* Collective, because it adds up the bytes that ranks have sent. */
 enum status train_record_run(struct train_run *run, const char *end, const char *reason,

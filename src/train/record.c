@@ -174,29 +174,6 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   return train_end(run, "eval", true);
 }
 
-enum status train_record_lanes(struct train_run *run, const struct train_lanes *lanes)
-{
-  train_begin(run, "lanes", true);
-  train_put(run, "steps", NULL, (double)lanes->steps);
-  train_put(run, "seconds", NULL, lanes->seconds);
-  if (run->results)
-    json_write_open(run->line, "busy", '{');
-  for (int lane = 0; lane < LANE_COUNT; lane++) {
-    const char *name = plan_lane_name((enum plan_lane)lane);
-    char scalar[64];
-    snprintf(scalar, sizeof scalar, "lanes_busy/%s", name);
-    if (lanes->busy[lane] > 0)
-      train_put(run, name, scalar, lanes->busy[lane]);
-  }
-  if (run->results)
-    json_write_close(run->line, '}');
-  train_put(run, "slowest_rank", NULL, lanes->slowest);
-  train_put(run, "slowest_seconds", NULL, lanes->slowest_s);
-  train_put(run, "fastest_rank", NULL, lanes->fastest);
-  train_put(run, "fastest_seconds", NULL, lanes->fastest_s);
-  return train_end(run, "lanes", true);
-}
-
 enum status train_record_run(struct train_run *run, const char *end, const char *reason,
                              double left_s)
 {

@@ -25,26 +25,18 @@ static enum status gather_places(const struct train_run *run, struct place *plac
   return comm_sum_i64(run->comm, (int64_t *)place, comm_ranks(run->comm) * PLACE_WORDS);
 }
 
-static bool is_listed(int n, const char *const list[n], const char *name)
-{
-  for (int i = n - 1; i >= 0; i--) /* ranks of one node follow each other */
-    if (!strcmp(list[i], name))
-      return true;
-  return false;
-}
-
 /* Names without repetition. `offset`: of the name in struct place. */
 static void record_names(struct json_writer *line, const char *key, int ranks,
-                         const struct place *place, size_t offset, const char **list)
+                         const struct place *place, size_t offset)
 {
-  int n = 0;
   json_write_open(line, key, '[');
   for (int r = 0; r < ranks; r++) {
     const char *name = (const char *)&place[r] + offset;
-    if (!*name || is_listed(n, list, name))
-      continue;
-    list[n++] = name;
-    json_write_text(line, NULL, name);
+    int same = r - 1; /* ranks of one node follow each other */
+    while (same >= 0 && strcmp((const char *)&place[same] + offset, name) != 0)
+      same--;
+    if (*name && same < 0)
+      json_write_text(line, NULL, name);
   }
   json_write_close(line, ']');
 }
@@ -98,7 +90,7 @@ void train_record_tiers(struct json_writer *line, const struct plan *plan)
   }
 }
 
-static enum status record_start(struct train_run *run, const struct place *place, const char **list)
+static enum status record_start(struct train_run *run, const struct place *place)
 {
   const struct job *job = run->job;
   struct json_writer *line = results_begin(run->results, "start");
@@ -110,8 +102,8 @@ static enum status record_start(struct train_run *run, const struct place *place
   json_write_int(line, "step", run->first);
   json_write_int(line, "steps", run->deck->run.steps);
   json_write_int(line, "step_tokens", train_step_tokens(run));
-  record_names(line, "hosts", ranks, place, offsetof(struct place, host), list);
-  record_names(line, "gpus", ranks, place, offsetof(struct place, gpu), list);
+  record_names(line, "hosts", ranks, place, offsetof(struct place, host));
+  record_names(line, "gpus", ranks, place, offsetof(struct place, gpu));
   json_write_int(line, "ranks_per_host", comm_local_ranks(run->comm));
   train_record_job(line, job);
   train_record_tiers(line, job->plan[PLAN_TRAIN]);
@@ -125,21 +117,16 @@ enum status train_record_start(struct train_run *run)
 {
   const int ranks = comm_ranks(run->comm);
   struct place *place = NULL;
-  const char **list = NULL;
-  enum status status = mem_new(MEM_META, ranks, &place);
-  if (!status)
-    status = mem_new(MEM_META, ranks, &list);
-  status = comm_agree(run->comm, status);
+  enum status status = comm_agree(run->comm, mem_new(MEM_META, ranks, &place));
   if (!status)
     status = gather_places(run, place);
   if (!status)
-    status = comm_agree(run->comm, run->results ? record_start(run, place, list) : STATUS_OK);
+    status = comm_agree(run->comm, run->results ? record_start(run, place) : STATUS_OK);
   if (!status)
     status = comm_agree(run->comm, run->results ? results_identity(run->results_path.text, &run->id)
                                                 : STATUS_OK);
   if (!status)
     status = comm_broadcast(run->comm, &run->id, sizeof run->id, 0);
-  mem_free(list);
   mem_free(place);
   return status;
 }

@@ -147,8 +147,7 @@ static enum status evaluate(struct train_run *run, struct train_leaving *leaving
   if (!whole)
     return v.status;
   train_count_evaluation(run, &e);
-  run->eval_s = e.seconds;
-  run->eval_loss = e.loss;
+  run->eval = e;
   run->eval_step = run->step;
   if (run->best_step == 0 || e.loss < run->best_loss) {
     run->best_loss = e.loss;
