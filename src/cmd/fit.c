@@ -89,19 +89,14 @@ static double known(int64_t bytes)
   return bytes > 0 ? (double)bytes : -1;
 }
 
-static double gpu_room(const struct plan_input *input, const struct fit_room *room)
-{
-  return room->gpu_bytes > 0
-             ? (double)device_model_room(input->device, input->ranks, 0, room->gpu_bytes)
-             : -1;
-}
-
 void fit_judge(const void *arg, int local_ranks, int n, const struct plan *const plans[],
                struct rooms *out)
 {
   const struct fit_room *room = arg;
   const struct job_need need = job_need(n, plans, local_ranks, true);
-  *out = (struct rooms){.have = {[ROOM_DEVICE] = gpu_room(&plans[0]->input, room),
+  const struct plan_input *input = &plans[0]->input;
+  const int64_t gpu = device_model_room(input->device, input->ranks, 0, room->gpu_bytes);
+  *out = (struct rooms){.have = {[ROOM_DEVICE] = room->gpu_bytes > 0 ? (double)gpu : -1,
                                  [ROOM_HOST] = known(room->host_bytes),
                                  [ROOM_SHARED] = -1,
                                  [ROOM_DISK] = known(room->nvme_bytes)}};

@@ -138,12 +138,6 @@ static enum status make_input(const struct values *values, const struct deck *de
   return job_shape(deck, uses[mode], ranks_on_node(values), out);
 }
 
-static bool has_rates(const struct plan_rates *rates)
-{
-  static const struct plan_rates none;
-  return memcmp(rates, &none, sizeof none) != 0;
-}
-
 /* Ranks differ only in the part that they own, so two of them represent all. */
 static enum status check_ranks_agree(const struct plan *plan, const struct plan_input *input)
 {
@@ -164,11 +158,6 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
                           input->rank, other.rank);
 }
 
-static bool is_estimated(const struct target *target)
-{
-  return !target->device && !target->model.host_memory;
-}
-
 static void print_memory(const struct plan *plan)
 {
   putchar('\n');
@@ -177,32 +166,6 @@ static void print_memory(const struct plan *plan)
       "\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks "
       "agree on %016llx\n",
       plan->n, (unsigned long long)plan_collective_hash(plan));
-}
-
-static bool evaluates(const struct deck *deck, const struct plan_input *input)
-{
-  return input->mode == PLAN_TRAIN && deck->eval.every > 0;
-}
-
-static enum status plan_eval(const struct values *values, const struct deck *deck,
-                             const struct model *model, const struct target *target,
-                             struct plan **out)
-{
-  struct plan_input eval;
-  const enum status status = make_input(values, deck, PLAN_EVAL, model, target, &eval);
-  return status ? status : plan_create(&eval, out);
-}
-
-static bool warms_up(const struct deck *deck, const struct plan_input *input)
-{
-  return input->mode == PLAN_TRAIN && deck->compress.warmup > 0;
-}
-
-static enum status plan_warmup(const struct plan_input *input, struct plan **out)
-{
-  struct plan_input warmup = *input;
-  warmup.policy.warmup = true;
-  return plan_create(&warmup, out);
 }
 
 static void print_warmup(const struct deck *deck, const struct plan *plan)
@@ -269,18 +232,19 @@ static void print_traffic(const struct plan_facts *facts)
 static enum status print_text(const struct values *values, const struct plan_facts *facts,
                               bool *fits)
 {
+  static const struct plan_rates none;
   const struct search *job = &facts->job;
   const struct plan *plan = job->plans[0];
   enum status status = fit_print(facts, fits);
   if (!status && facts->rates)
     status = forecast_print_step(facts);
-  else if (!status && has_rates(&values->measured))
+  else if (!status && memcmp(&values->measured, &none, sizeof none) != 0)
     printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
   if (status)
     return status;
   print_head(facts);
   print_memory(plan);
-  if (warms_up(job->deck, &plan->input))
+  if (job->plans[job->n - 1]->input.policy.warmup)
     print_warmup(job->deck, job->plans[job->n - 1]);
   if (job->links)
     print_traffic(facts);
@@ -322,12 +286,19 @@ static enum status print_plan(const struct values *values, const struct deck *de
                               const struct fit_room *room, bool *fits)
 {
   struct plan *plan[3] = {NULL}; /* and those of evaluation and warm-up */
+  struct plan_input eval, warmup = *input;
+  const bool trains = input->mode == PLAN_TRAIN;
   int n = 1;
   enum status status = plan_create(input, &plan[0]);
-  if (!status && evaluates(deck, input))
-    status = plan_eval(values, deck, input->model, target, &plan[n++]);
-  if (!status && warms_up(deck, input))
-    status = plan_warmup(input, &plan[n++]);
+  if (!status && trains && deck->eval.every > 0) {
+    status = make_input(values, deck, PLAN_EVAL, input->model, target, &eval);
+    if (!status)
+      status = plan_create(&eval, &plan[n++]);
+  }
+  if (!status && trains && deck->compress.warmup > 0) {
+    warmup.policy.warmup = true;
+    status = plan_create(&warmup, &plan[n++]);
+  }
   struct plan_facts facts = {.job = {.deck = deck,
                                      .use = uses[input->mode],
                                      .local_ranks = ranks_on_node(values),
@@ -342,7 +313,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
                                        .ring = strcmp(target->place.transport, "mpi") != 0},
                              .device = target->place.device,
                              .precision = target->place.precision,
-                             .estimated = is_estimated(target)};
+                             .estimated = !target->device && !target->model.host_memory};
   if (!status)
     status = check_ranks_agree(plan[0], input);
   if (!status)
