@@ -347,39 +347,25 @@ static enum status append_gpu(struct topo *topo, int64_t bus, hwloc_const_bitmap
   return STATUS_OK;
 }
 
-/* If the firmware does not report the location, or a virtual machine hides it, hwloc has the device
- * at the root. Then all CPUs are near. */
-static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t device)
-{
-  hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
-  const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
-  return append_gpu(topo, bus, found ? around->cpuset : machine_cpus(topo->machine));
-}
-
 static int64_t bus_of(hwloc_obj_t device)
 {
   const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
   return pack_bus(pci->domain, pci->bus, pci->dev, pci->func);
 }
 
-static hwloc_obj_t find_device(hwloc_topology_t machine, int64_t bus)
-{
-  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device;
-       device = hwloc_get_next_pcidev(machine, device))
-    if (bus_of(device) == bus)
-      return device;
-  return NULL;
-}
-
+/* If the firmware does not report the location, or a virtual machine hides it, hwloc has the device
+ * at the root. Then all CPUs are near. */
 enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index)
 {
-  for (int g = 0; g < topo->gpus; g++)
-    if (topo->gpu[g].bus == bus) {
-      *index = g;
+  for (*index = 0; *index < topo->gpus; ++*index)
+    if (topo->gpu[*index].bus == bus)
       return STATUS_OK;
-    }
-  *index = topo->gpus;
-  return append_device(topo, bus, find_device(topo->machine, bus));
+  hwloc_obj_t device = hwloc_get_next_pcidev(topo->machine, NULL);
+  while (device && bus_of(device) != bus)
+    device = hwloc_get_next_pcidev(topo->machine, device);
+  hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
+  const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
+  return append_gpu(topo, bus, found ? around->cpuset : machine_cpus(topo->machine));
 }
 
 static bool is_gpu(hwloc_obj_t device)

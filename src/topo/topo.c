@@ -54,23 +54,18 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
 
 /* --- creation ------------------------------------------------------------ */
 
-/* Without shares, because their number may depend on the machine. */
+/* Without shares, because their number may depend on the machine. finish() takes it over, also
+ * after an error. */
 static enum status create(const char *xml, const char *synthetic,
                           const struct topo_options *options, struct topo **out)
 {
-  struct topo *topo = NULL;
-  enum status status = mem_new(MEM_META, 1, &topo);
+  *out = NULL;
+  enum status status = mem_new(MEM_META, 1, out);
   if (status)
     return status;
-  topo->options = *options;
-  status = machine_load(xml, synthetic, &topo->machine);
-  if (!status)
-    status = machine_find_domains(topo);
-  if (status)
-    topo_destroy(topo);
-  else
-    *out = topo;
-  return status;
+  (*out)->options = *options;
+  status = machine_load(xml, synthetic, &(*out)->machine);
+  return status ? status : machine_find_domains(*out);
 }
 
 static enum status create_shares(struct topo *topo, int ranks)
@@ -192,15 +187,16 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
 {
   struct topo *topo;
   enum status status = create(NULL, NULL, options, &topo);
-  if (status)
-    return status;
-  topo->quota = cgroup_limits().cpus;
   char why[256];
-  if (options->bind && machine_is_described(topo->machine, why, sizeof why)) {
+  if (!status && options->bind && machine_is_described(topo->machine, why, sizeof why)) {
     topo->options.bind = false;
     log_warn_alike("%s", why);
   }
-  return finish(topo, read_records(topo, records, ranks, rank), out);
+  if (!status) {
+    topo->quota = cgroup_limits().cpus;
+    status = read_records(topo, records, ranks, rank);
+  }
+  return finish(topo, status, out);
 }
 
 /* --- of a scene ---------------------------------------------------------- */
@@ -285,11 +281,12 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
 {
   struct topo *topo;
   enum status status = create(scene->xml, scene->synthetic, options, &topo);
-  if (status)
-    return status;
-  topo->self = scene->self;
-  topo->quota = scene->xml || scene->synthetic ? scene->quota : cgroup_limits().cpus;
-  return finish(topo, set_scene(topo, scene), out);
+  if (!status) {
+    topo->self = scene->self;
+    topo->quota = scene->xml || scene->synthetic ? scene->quota : cgroup_limits().cpus;
+    status = set_scene(topo, scene);
+  }
+  return finish(topo, status, out);
 }
 
 static const struct share *own_share(const struct topo *topo)
