@@ -73,14 +73,21 @@ static void write_bool(struct json_writer *json)
   json_write_close(json, ']');
 }
 
+/* A value that is not a list, or an item of a list. */
 static void write_item(struct json_writer *json, const struct option *option)
 {
   if (option->choices)
     write_choices(json, option->choices);
-  else if (option->type == OPTION_STRINGS)
+  else if (option->type == OPTION_STRING || option->type == OPTION_STRINGS)
     write_scalars(json);
   else
-    write_number(json, option, option->type == OPTION_INTS);
+    write_number(json, option, option->type == OPTION_INT || option->type == OPTION_INTS);
+}
+
+static bool is_list(const struct option *option)
+{
+  return option->type == OPTION_REALS || option->type == OPTION_INTS ||
+         option->type == OPTION_STRINGS;
 }
 
 /* A list of `least` to `most` items; most -1: any number. */
@@ -111,43 +118,22 @@ static void write_lists(struct json_writer *json, const struct option *option)
   json_write_close(json, ']');
 }
 
-static void write_kind(struct json_writer *json, const struct option *option)
-{
-  switch (option->type) {
-  case OPTION_INT: write_number(json, option, true); return;
-  case OPTION_REAL: write_number(json, option, false); return;
-  case OPTION_BOOL: write_bool(json); return;
-  case OPTION_STRING: write_scalars(json); return;
-  case OPTION_CHOICE: write_choices(json, option->choices); return;
-  case OPTION_REALS:
-  case OPTION_INTS:
-  case OPTION_STRINGS: write_lists(json, option); return;
-  }
-}
-
 /* The value of an option as the table has it. */
 static void write_value(struct json_writer *json, const char *key, const struct option *option,
                         const char *value)
 {
-  switch (option->type) {
-  case OPTION_INT:
-  case OPTION_REAL:
-  case OPTION_BOOL: json_write_number(json, key, value); return;
-  case OPTION_STRING:
-  case OPTION_CHOICE: json_write_text(json, key, value); return;
-  case OPTION_REALS:
-  case OPTION_INTS:
-  case OPTION_STRINGS: break;
+  const bool is_text = option->type == OPTION_STRING || option->type == OPTION_CHOICE ||
+                       option->type == OPTION_STRINGS;
+  if (!is_list(option)) {
+    (is_text ? json_write_text : json_write_number)(json, key, value);
+    return;
   }
   json_write_open(json, key, '[');
   for (const char *item = value + strspn(value, "["); *item && *item != ']';) {
     char text[64];
     const size_t length = strcspn(item, ",]");
     snprintf(text, sizeof text, "%.*s", (int)length, item);
-    if (option->type == OPTION_STRINGS)
-      json_write_text(json, NULL, text);
-    else
-      json_write_number(json, NULL, text);
+    (is_text ? json_write_text : json_write_number)(json, NULL, text);
     item += length + strspn(item + length, ", ");
   }
   json_write_close(json, ']');
@@ -159,7 +145,10 @@ static void write_key(struct json_writer *json, const char *key, const struct op
   options_print_example(option, example, sizeof example);
   json_write_open(json, key, '{');
   json_write_text(json, "description", option->text);
-  write_kind(json, option);
+  if (option->type == OPTION_BOOL)
+    write_bool(json);
+  else
+    (is_list(option) ? write_lists : write_item)(json, option);
   if (option->value)
     write_value(json, "default", option, option->value);
   json_write_open(json, "examples", '[');
@@ -182,15 +171,6 @@ static void close_mapping(struct json_writer *json)
   json_write_close(json, '}');
 }
 
-/* Whether a row is the first one of the section that is the first `length` bytes of its name. */
-static bool is_first(const struct option *option, size_t length)
-{
-  for (const struct option *other = deck_table; other < option; other++)
-    if (!strncmp(other->name, option->name, length) && other->name[length] == '.')
-      return false;
-  return true;
-}
-
 /* The keys and sections of a section, the first `length` bytes of a name; 0: of the deck. */
 static void write_section(struct json_writer *json, const char *section, size_t length)
 {
@@ -203,7 +183,7 @@ static void write_section(struct json_writer *json, const char *section, size_t 
     snprintf(name, sizeof name, "%.*s", (int)(dot ? dot - rest : (int)strlen(rest)), rest);
     if (!dot) {
       write_key(json, name, option);
-    } else if (is_first(option, inner)) {
+    } else if (option == deck_table || strncmp(option[-1].name, option->name, inner + 1) != 0) {
       json_write_open(json, name, '{');
       write_mapping(json);
       write_section(json, option->name, inner);
