@@ -23,17 +23,6 @@ static void fill(uint32_t *out, int64_t bytes)
     rng_block(key, 0, (uint64_t)i, out + 4 * i);
 }
 
-static int write_piece(int file, const char *piece)
-{
-  for (int64_t done = 0; done < PIECE;) {
-    const ssize_t moved = write(file, piece + done, (size_t)(PIECE - done));
-    if (moved < 0 && errno != EINTR)
-      return errno;
-    done += moved > 0 ? moved : 0;
-  }
-  return 0;
-}
-
 /* Flushed from time to time, so that a slow disk does not flush everything at the end. */
 static int write_pieces(int file, const char *piece, int64_t bytes, double seconds,
                         struct doctor_disk *out)
@@ -41,9 +30,9 @@ static int write_pieces(int file, const char *piece, int64_t bytes, double secon
   const double start = clock_s();
   int error = 0;
   for (int64_t n = 1; !error && out->written + PIECE <= bytes && out->seconds < seconds; n++) {
-    error = write_piece(file, piece);
-    out->written += error ? 0 : PIECE;
-    if (!error && (n % PIECES_A_SYNC == 0 || out->written + PIECE > bytes) && fdatasync(file) != 0)
+    const ssize_t moved = write(file, piece, PIECE);
+    out->written += moved > 0 ? moved : 0;
+    if ((moved < 0 && errno != EINTR) || (n % PIECES_A_SYNC == 0 && fdatasync(file) != 0))
       error = errno;
     out->seconds = clock_s() - start;
   }
@@ -63,30 +52,31 @@ static int open_nameless(const char *dir)
   return file;
 }
 
+static void fail(struct doctor_disk *out, const char *what, int error, const char *cure)
+{
+  snprintf(out->failure, sizeof out->failure, "%s (%s): %s", what, strerror(error), cure);
+}
+
 static void measure(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
 {
   void *piece = NULL;
+  int error = 0;
   const int file = open_nameless(dir);
   if (file < 0) {
-    snprintf(out->failure, sizeof out->failure,
-             "cannot make a file (%s): use a folder that you may write", strerror(errno));
+    fail(out, "cannot make a file", errno, "use a folder that you may write");
     return;
   }
   if (mem_alloc(MEM_IO, PIECE, &piece)) {
     snprintf(out->failure, sizeof out->failure, "%.200s", status_text());
   } else {
     fill(piece, PIECE);
-    const int error = write_pieces(file, piece, bytes, seconds, out);
-    if (error)
-      snprintf(out->failure, sizeof out->failure,
-               "cannot write (%s): free space, raise the quota, or use another folder",
-               strerror(error));
+    error = write_pieces(file, piece, bytes, seconds, out);
   }
   mem_free(piece);
+  if (error)
+    fail(out, "cannot write", error, "free space, raise the quota, or use another folder");
   if (close(file) != 0 && !*out->failure)
-    snprintf(out->failure, sizeof out->failure,
-             "closing a file fails (%s): see the file system's log, or use another folder",
-             strerror(errno));
+    fail(out, "closing a file fails", errno, "see the file system's log, or use another folder");
 }
 
 /* The layout of the folder of checkpoints, if `dir` is a run's. */
