@@ -12,29 +12,21 @@
 #include "cmd/site.h"
 #include "io/text/file.h"
 
+/* Next to the program, as in a build, or in the installation. The caller frees *path. */
 static enum status find_script(const char *name, char **path)
 {
   char program[4096] = "";
   if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
     return open_failed(errno, "read", "/proc/self/exe");
-  char *slash = strrchr(program, '/');
-  char *near = mem_printf("%.*s/tools/%s.py", (int)(slash - program), program, name);
-  if (near && file_exists(near)) {
-    *path = near;
-    return STATUS_OK;
+  *strrchr(program, '/') = '\0';
+  const char *const folder[] = {program, site_data_folder()};
+  for (int i = 0; i < 2; i++) {
+    mem_free(*path);
+    *path = mem_printf("%s/tools/%s.py", folder[i], name);
+    if (!*path || file_exists(*path))
+      return *path ? STATUS_OK : STATUS_MEMORY;
   }
-  mem_free(near);
-  char *installed = mem_printf("%s/tools/%s.py", site_data_folder(), name);
-  if (!near || !installed)
-    return STATUS_MEMORY;
-  if (file_exists(installed)) {
-    *path = installed;
-    return STATUS_OK;
-  }
-  const enum status status =
-      status_set(STATUS_INPUT, "there is no script %s: install all of Sluice", installed);
-  mem_free(installed);
-  return status;
+  return status_set(STATUS_INPUT, "there is no script %s: install all of Sluice", *path);
 }
 
 /* UTF-8 in any locale; no cache files; no variables or packages of the user. */
