@@ -20,8 +20,4 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/trace.c \
 	src/exec/trace.h \
 	src/exec/watchdog.c \
-	src/exec/watchdog.h \
-	src/exec/watchdog_end.c \
-	src/exec/watchdog_look.c \
-	src/exec/watchdog_private.h \
-	src/exec/watchdog_state.c
+	src/exec/watchdog.h
