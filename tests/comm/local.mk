@@ -25,4 +25,6 @@ tests_comm_libcomm_a_SOURCES = \
 	tests/comm/fixture.c \
 	tests/comm/fixture.h \
 	tests/comm/reduce.c \
-	tests/comm/reduce.h
+	tests/comm/reduce.h \
+	tests/comm/rounds.c \
+	tests/comm/rounds.h

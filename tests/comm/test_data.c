@@ -11,11 +11,9 @@
 #include "base/mem.h"
 #include "comm/ops.h"
 #include "comm/shm.h"
-#include "data.h"
 #include "device/device.h"
-#include "device/lane.h"
-#include "fixture.h"
 #include "reduce.h"
+#include "rounds.h"
 #include "tests/test.h"
 
 static struct device *device;
@@ -107,7 +105,35 @@ static void assert_way(enum way way, struct grouping g, const struct comm_group 
               (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
-static void for_every_group(void (*test)(struct grouping g, struct comm_group *group))
+static void open_worker(struct worker *w, struct device *of, struct grouping g,
+                        struct comm_group *group)
+{
+  worker_open(w, of, group, 0);
+  for (int m = 0; m < comm_group_size(group); m++)
+    w->rank[m] = member(g, m);
+}
+
+/* Bytes that this rank sends to others in messages of varying length. */
+static int64_t sent_varying(const struct worker *w)
+{
+  int64_t bytes = 0;
+  for (int m = 0; m < comm_group_size(w->group); m++)
+    for (int round = 0; round < ROUNDS && w->rank[m] != comm_rank(job); round++)
+      bytes += data_length(comm_rank(job), w->rank[m], worker_varying[round]);
+  return bytes;
+}
+
+static void run_group(struct grouping g, struct comm_group *group)
+{
+  static struct worker w;
+  const int64_t before = comm_sent_varying(job);
+  open_worker(&w, device, g, group);
+  must(worker_run(&w));
+  assert_int_equal(comm_sent_varying(job) - before, sent_varying(&w));
+  worker_close(&w);
+}
+
+TEST(collectives_of_every_group)
 {
   struct grouping list[2 * MOST_RANKS + 1];
   const int n = groupings(list);
@@ -116,158 +142,14 @@ static void for_every_group(void (*test)(struct grouping g, struct comm_group *g
     for (int i = 0; i < n; i++) {
       struct comm_group *group = make_group(list[i]);
       assert_way(way, list[i], group);
-      test(list[i], group);
+      run_group(list[i], group);
       comm_mpi_set_count_limit(100); /* bytes: the path of counts beyond INT_MAX */
-      test(list[i], group);
+      run_group(list[i], group);
       comm_mpi_set_count_limit(INT_MAX);
       comm_group_destroy(group);
     }
   }
   choose_way(BOXES);
-}
-
-static void gather(struct grouping g, struct comm_group *group)
-{
-  static float full[MOST_RANKS * COUNT], shard[COUNT];
-  int index = comm_group_index(group), size = comm_group_size(group);
-  for (int in_place = 0; in_place < 2; in_place++) {
-    memset(full, 0xee, sizeof full);
-    float *mine = in_place ? full + index * COUNT : shard;
-    for (int i = 0; i < COUNT; i++)
-      mine[i] = data_value(0, comm_rank(job), i);
-    must(comm_all_gather(group, lane, mine, sizeof shard, full));
-    for (int m = 0; m < size; m++)
-      for (int i = 0; i < COUNT; i++)
-        assert_true(full[m * COUNT + i] == data_value(0, member(g, m), i));
-    for (size_t i = (size_t)size * COUNT * sizeof(float); i < sizeof full; i++)
-      assert_int_equal(((unsigned char *)full)[i], 0xee);
-  }
-}
-
-static void gather_16_bit(struct grouping g, struct comm_group *group)
-{
-  static uint16_t full[MOST_RANKS * COUNT], shard[COUNT];
-  for (int i = 0; i < COUNT; i++)
-    shard[i] = bf16_from_f32(data_value(0, comm_rank(job), i));
-  must(comm_all_gather(group, lane, shard, sizeof shard, full));
-  for (int m = 0; m < comm_group_size(group); m++)
-    for (int i = 0; i < COUNT; i++)
-      assert_int_equal(full[m * COUNT + i], bf16_from_f32(data_value(0, member(g, m), i)));
-}
-
-/* Lengths below, at and above a piece, most of them no multiple of an element. */
-static void exchange(struct grouping g, struct comm_group *group)
-{
-  enum { MOST = 5003, GUARD = 64 };
-  static const int64_t lengths[] = {1, 3, 17, 99, 1280, MOST};
-  static unsigned char sent[MOST_RANKS * MOST], received[MOST_RANKS * MOST + GUARD];
-  const int size = comm_group_size(group), rank = comm_rank(job);
-  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-    const int64_t bytes = lengths[l];
-    memset(received, 0xee, sizeof received);
-    for (int m = 0; m < size; m++)
-      for (int64_t i = 0; i < bytes; i++)
-        sent[m * bytes + i] = data_byte(0, rank, member(g, m), i);
-    must(comm_exchange(group, lane, sent, bytes, false, received));
-    for (int m = 0; m < size; m++)
-      for (int64_t i = 0; i < bytes; i++) {
-        assert_int_equal(received[m * bytes + i], data_byte(0, member(g, m), rank, i));
-        assert_int_equal(sent[m * bytes + i], data_byte(0, rank, member(g, m), i));
-      }
-    for (int64_t i = size * bytes; i < size * bytes + GUARD; i++)
-      assert_int_equal(received[i], 0xee);
-  }
-}
-
-/* No byte after the end of a message is touched, except for a group of one, which sends nothing. */
-static void exchange_varying(struct grouping g, struct comm_group *group)
-{
-  enum { MOST = 5008, SHORT = 16 };
-  static const int64_t lengths[] = {SHORT, 104, 1280, MOST};
-  static unsigned char sent[MOST_RANKS * MOST], received[MOST_RANKS * MOST], expected[MOST];
-  const int size = comm_group_size(group), rank = comm_rank(job);
-  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-    const int64_t most = lengths[l], before = comm_sent_varying(job);
-    int64_t others = 0;
-    memset(sent, 0xdd, sizeof sent);
-    memset(received, 0xee, sizeof received);
-    for (int m = 0; m < size; m++) {
-      data_message(0, rank, member(g, m), most, sent + m * most);
-      others += member(g, m) == rank ? 0 : data_length(rank, member(g, m), most);
-    }
-    must(comm_exchange(group, lane, sent, most, true, received));
-    for (int m = 0; m < size; m++) {
-      memset(expected, size > 1 ? 0xee : 0xdd, sizeof expected);
-      data_message(0, member(g, m), rank, most, expected);
-      assert_memory_equal(received + m * most, expected, (size_t)most);
-    }
-    assert_int_equal(comm_sent_varying(job) - before, size > 1 ? others : 0);
-  }
-}
-
-static void reduce_as(struct grouping g, struct comm_group *group, enum dtype wire)
-{
-  static float full[MOST_RANKS * COUNT], staging[MOST_RANKS * COUNT + 1], shard[COUNT];
-  int index = comm_group_index(group), size = comm_group_size(group);
-  for (int way = 0; way < 3; way++) { /* =, +=, = in place */
-    for (int i = 0; i < size * COUNT; i++)
-      full[i] = data_value(0, comm_rank(job), i);
-    for (int i = 0; i < COUNT; i++)
-      shard[i] = 0.25f * (float)i;
-    staging[size * COUNT] = 0.5f;
-    float *out = way == 2 ? full + index * COUNT : shard;
-    must(reduce_scatter(group, lane, full, COUNT, wire, staging, way == 1, out));
-    assert_true(staging[size * COUNT] == 0.5f);
-    for (int i = 0; i < COUNT; i++) {
-      float terms[MOST_RANKS];
-      for (int m = 0; m < size; m++)
-        terms[m] = data_arrives(size, wire, data_value(0, member(g, m), index * COUNT + i));
-      float sum = data_tree_sum(terms, size), expected = way == 1 ? 0.25f * (float)i + sum : sum;
-      assert_memory_equal(&out[i], &expected, sizeof expected);
-    }
-  }
-}
-
-static void reduce(struct grouping g, struct comm_group *group)
-{
-  reduce_as(g, group, DTYPE_F32);
-}
-
-static void reduce_by_bf16(struct grouping g, struct comm_group *group)
-{
-  reduce_as(g, group, DTYPE_BF16);
-}
-
-static void group_sum(struct grouping g, struct comm_group *group)
-{
-  struct exactsum sums[2], expected[2];
-  int members[MOST_RANKS];
-  for (int m = 0; m < comm_group_size(group); m++)
-    members[m] = member(g, m);
-  data_sum(0, 1, &(int){comm_rank(job)}, sums);
-  data_sum(0, comm_group_size(group), members, expected);
-  must(comm_group_sum_exact(group, lane, sums, 2));
-  assert_memory_equal(sums, expected, sizeof sums);
-}
-
-TEST(all_gather_in_every_group)
-{
-  for_every_group(gather);
-}
-
-TEST(all_gather_of_16_bit_in_every_group)
-{
-  for_every_group(gather_16_bit);
-}
-
-TEST(bytes_are_exchanged_in_every_group)
-{
-  for_every_group(exchange);
-}
-
-TEST(messages_of_varying_length_are_exchanged_in_every_group)
-{
-  for_every_group(exchange_varying);
 }
 
 /* Each rank sees it before it sends, so no rank waits. */
@@ -287,25 +169,10 @@ TEST(a_message_of_no_valid_length_is_refused)
              "at most 64",
              (long long)lengths[l]);
     assert_string_equal(status_text(), sentence);
-    assert_int_equal(comm_check_varying(group, sent, 64, 64, false), STATUS_INPUT);
-    assert_non_null(strstr(status_text(), "the message from member 1 of a group is damaged"));
+    must_fail(comm_check_varying(group, sent, 64, 64, false), STATUS_INPUT,
+              "the message from member 1 of a group is damaged");
   }
   comm_group_destroy(group);
-}
-
-TEST(reduce_scatter_in_every_group)
-{
-  for_every_group(reduce);
-}
-
-TEST(reduce_scatter_by_bf16_in_every_group)
-{
-  for_every_group(reduce_by_bf16);
-}
-
-TEST(exact_sums_in_every_group)
-{
-  for_every_group(group_sum);
 }
 
 /* Hybrid sharding must not change a bit: reducing in blocks of two and then over the replicas is
@@ -373,11 +240,22 @@ static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum d
   return device->ops->sum_parts(on, n, parts, type, base, stride, accumulate, dst);
 }
 
-static void assert_counts(int transports, int sums)
+/* Collectives of a group on a lane, and how often each of the two was called. */
+static void expect_counts(struct worker *w, struct comm_group *group, enum dtype wire,
+                          const int transports[3], int sums)
 {
-  assert_int_equal(carried, transports);
-  assert_int_equal(summed, sums);
+  w->group = group;
   carried = summed = 0;
+  must(worker_gather(w, false));
+  assert_int_equal(carried, transports[0]);
+  carried = 0;
+  for (int way = 0; way < 3; way++)
+    must(worker_reduce(w, wire, way == 1, way == 2));
+  assert_int_equal(carried, transports[1]);
+  assert_int_equal(summed, sums);
+  carried = 0;
+  must(worker_sum(w));
+  assert_int_equal(carried, transports[2]);
 }
 
 /* Gathers run between GPUs while gradients are reduced on the hosts. The behaviour of a group
@@ -388,7 +266,7 @@ TEST(transports_live_side_by_side)
   struct comm_transport_ops other_transport = comm_mpi_transport;
   struct device_ops other_ops = *device->ops;
   struct device *other_device;
-  struct lane *other_lane, *const mine = lane;
+  static struct worker mine, theirs;
   const bool travels = comm_ranks(job) > 1;
   other_transport.open = comm_transport_open_nothing;
   other_transport.close = comm_transport_close_nothing;
@@ -397,7 +275,6 @@ TEST(transports_live_side_by_side)
   other_transport.sum_exact = count_sum;
   other_ops.sum_parts = count_sum_parts;
   must(device_create("host", 0, DTYPE_F32, &other_device));
-  must(other_device->ops->lane_create(other_device, "other", LANE_ROLE_COMPUTE, 1, &other_lane));
   other_device->ops = &other_ops;
 
   job->transport = &other_transport;
@@ -406,31 +283,24 @@ TEST(transports_live_side_by_side)
   struct comm_group *group = make_group(everybody);
   assert_ptr_equal(other->transport, &other_transport);
   assert_ptr_equal(group->transport, &comm_mpi_transport);
-  carried = summed = 0;
 
-  gather(everybody, group);
-  assert_counts(0, 0);
-  gather(everybody, other);
-  assert_true(travels == (carried > 0) && summed == 0);
+  static const int none[3] = {0, 0, 0};
+  const int calls[3] = {travels, travels ? 3 : 0, travels},
+            sums = travels ? 3 : 2; /* in place a single member has nothing to do */
+  open_worker(&mine, device, everybody, group);
+  open_worker(&theirs, other_device, everybody, group);
+  expect_counts(&mine, group, DTYPE_F32, none, 0);
+  expect_counts(&mine, other, DTYPE_F32, calls, 0);
+  expect_counts(&theirs, group, DTYPE_F32, none, sums);
+  expect_counts(&theirs, other, DTYPE_BF16, calls, sums);
   carried = 0;
-  reduce(everybody, group);
-  assert_counts(0, 0);
-  lane = other_lane;
-  reduce(everybody, group);
-  assert_counts(0, travels ? 3 : 2); /* in place a single member has nothing to do */
-  reduce_by_bf16(everybody, other);
-  assert_counts(travels ? 3 : 0, travels ? 3 : 2);
-  group_sum(everybody, group);
-  assert_counts(0, 0);
-  group_sum(everybody, other);
-  assert_counts(travels, 0);
-  lane = mine;
   must(comm_group_barrier(other)); /* has no transport */
-  assert_counts(0, 0);
+  assert_int_equal(carried, 0);
+  worker_close(&mine);
+  worker_close(&theirs);
   comm_group_destroy(other);
   comm_group_destroy(group);
   other_device->ops = device->ops;
-  other_device->ops->lane_destroy(other_lane);
   device_destroy(other_device);
 }
 
@@ -468,7 +338,7 @@ TEST(a_node_without_room_sends_messages)
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
   assert_null(group->transport_data);
-  reduce(everybody, group);
+  run_group(everybody, group);
   comm_group_destroy(group);
 }
 
@@ -491,9 +361,7 @@ TEST(shared_bytes_of_a_node_are_known_before)
                       comm_ranks(job) *
                           (4096 + 1024)); /* a rest of a page, and what describes it */
       assert_true(!sums || !group->transport_data);
-      gather(list[i], group);
-      reduce(list[i], group);
-      group_sum(list[i], group);
+      run_group(list[i], group);
       comm_group_destroy(group);
     }
   }

@@ -174,9 +174,9 @@ TEST(shared_memory_is_its_own)
   comm_group_destroy(group);
   comm_shared_destroy(shared);
   /* 8 ranks, 4 on a node. */
-  assert_int_equal(comm_shared_create(comm, 8, 1, &shared), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_text(), "8 ranks share one copy of the parameters in host "
-                                        "memory, so all must run on one node"));
+  must_fail(comm_shared_create(comm, 8, 1, &shared), STATUS_UNSUPPORTED,
+            "8 ranks share one copy of the parameters in host "
+            "memory, so all must run on one node");
   assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_USAGE);
   comm_destroy(comm);
   /* 6 ranks, 4 on a node: this rank's block of 3 lies inside one, the other one does not. */

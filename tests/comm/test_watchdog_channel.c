@@ -193,8 +193,7 @@ TEST(without_mpi_there_is_nobody)
 TEST(a_state_of_no_size)
 {
   struct watchdog_channel *channel = NULL;
-  assert_int_equal(watchdog_channel_create(job, 0, &channel), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "a state of 0 bytes"));
+  must_fail(watchdog_channel_create(job, 0, &channel), STATUS_INTERNAL, "a state of 0 bytes");
   assert_null(channel);
   assert_int_equal(watchdog_channel_create(job, INT64_C(1) << 31, &channel), STATUS_INTERNAL);
   watchdog_channel_destroy(NULL);
