@@ -33,7 +33,6 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_neon.c \
 	src/device/host/kernels_quantise.h \
 	src/device/host/kernels_update.h \
-	src/device/host/kernels_variants.h \
 	src/device/host/lowrank.c \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \

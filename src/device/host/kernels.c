@@ -3,8 +3,6 @@
 
 #include <stddef.h>
 
-#include "device/host/kernels_variants.h"
-
 static int list_variants(const struct kernels *list[3])
 {
   int n = 0;

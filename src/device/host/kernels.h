@@ -85,6 +85,14 @@ static inline int kernels_left(int count)
   return left;
 }
 
+/* The tables that kernels.c chooses from. */
+extern const struct kernels kernels_generic;
+#if defined __x86_64__
+extern const struct kernels kernels_avx2, kernels_avx512;
+#elif defined __aarch64__
+extern const struct kernels kernels_neon;
+#endif
+
 /* Variants that this processor can run, from plain to wide. NULL past the end. The last one is the
  * best. */
 const struct kernels *kernels_variant(int index);

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/host/kernels_variants.h"
+#include "device/host/kernels.h"
 
 #if defined __SSE2__
 #include <immintrin.h>

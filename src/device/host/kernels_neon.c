@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/host/kernels_variants.h"
+#include "device/host/kernels.h"
 
 #if defined __aarch64__
 #include <arm_neon.h>
