@@ -35,42 +35,45 @@ static void count(struct fp8_tally *tally, bool finite, uint32_t largest, struct
     tally->largest = largest;
 }
 
-static void code_group(const struct fp8_quantise *op, struct group g, struct fp8_tally *tally)
+/* Rows of codes are code_ld apart, and rows of scales scale_ld. */
+struct coding {
+  const struct fp8_quantise *op;
+  int64_t code_ld, scale_ld;
+  struct host_lane *lane;
+};
+
+static void code_group(const struct coding *coding, struct group g, struct fp8_tally *tally)
 {
+  const struct fp8_quantise *op = coding->op;
   const uint32_t largest = op->given ? 0 : largest_of(op, g);
   const float scale = op->given ? *op->given : fp8_scale(largest);
   const bool finite = scale == scale;
   const float inverse = finite ? fp8_inverse(scale) : 0;
-  const int64_t n = op->transposed ? op->columns : op->rows,
-                k = op->transposed ? op->rows : op->columns, row = op->transposed ? g.j : g.i,
-                tile = (op->transposed ? g.i : g.j) / FP8_TILE;
+  const int64_t row = op->transposed ? g.j : g.i, tile = (op->transposed ? g.i : g.j) / FP8_TILE;
   for (int64_t i = g.i; i < g.i + g.height; i++)
     for (int64_t j = g.j; j < g.j + g.width; j++)
-      op->code[op->transposed ? j * k + i : i * k + j] =
+      op->code[op->transposed ? j * coding->code_ld + i : i * coding->code_ld + j] =
           finite ? fp8_code(element(op, i, j), inverse) : FP8_NAN;
-  op->scale[op->blocks ? row / FP8_TILE * fp8_pitch(k) + tile : tile * n + row] = scale;
+  op->scale[op->blocks ? row / FP8_TILE * coding->scale_ld + tile : tile * coding->scale_ld + row] =
+      scale;
   if (!op->blocks)
     count(tally, finite, largest, g);
 }
 
 /* The block, or its tiles. */
-static void code_block(const struct fp8_quantise *op, int64_t i, int64_t j, struct fp8_tally *tally)
+static void code_block(const struct coding *coding, int64_t i, int64_t j, struct fp8_tally *tally)
 {
+  const struct fp8_quantise *op = coding->op;
   if (op->blocks) {
-    code_group(op, (struct group){i, j, FP8_TILE, FP8_TILE}, tally);
+    code_group(coding, (struct group){i, j, FP8_TILE, FP8_TILE}, tally);
     return;
   }
   for (int64_t t = 0; t < FP8_TILE; t++)
-    code_group(op,
+    code_group(coding,
                op->transposed ? (struct group){i, j + t, FP8_TILE, 1}
                               : (struct group){i + t, j, 1, FP8_TILE},
                tally);
 }
-
-struct coding {
-  const struct fp8_quantise *op;
-  struct host_lane *lane;
-};
 
 static void add_tally(struct host_lane *lane, const struct fp8_tally *tally)
 {
@@ -84,33 +87,32 @@ static void add_tally(struct host_lane *lane, const struct fp8_tally *tally)
 static void code_range(void *arg, int64_t begin, int64_t end)
 {
   const struct coding *coding = arg;
-  const struct fp8_quantise *op = coding->op;
-  const int64_t across = op->columns / FP8_TILE;
+  const int64_t across = coding->op->columns / FP8_TILE;
   struct fp8_tally tally = {0};
   for (int64_t block = begin; block < end; block++)
-    code_block(op, block / across * FP8_TILE, block % across * FP8_TILE, &tally);
+    code_block(coding, block / across * FP8_TILE, block % across * FP8_TILE, &tally);
   add_tally(coding->lane, &tally);
 }
 
-/* Scales that fill a row of blocks up to the pitch are 0. */
-static void clear_rest(const struct fp8_quantise *op)
+void host_fp8_code_into(struct lane *lane, const struct fp8_quantise *op, int64_t code_ld,
+                        int64_t scale_ld)
 {
-  const int64_t n = op->transposed ? op->columns : op->rows,
-                k = op->transposed ? op->rows : op->columns;
-  for (int64_t i = 0; i < n / FP8_TILE; i++)
-    for (int64_t t = k / FP8_TILE; t < fp8_pitch(k); t++)
-      op->scale[i * fp8_pitch(k) + t] = 0;
+  struct coding coding = {op, code_ld, scale_ld, (struct host_lane *)lane};
+  host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range, &coding);
 }
 
+/* Scales that fill a row of blocks up to the pitch are 0. */
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
+  const int64_t n = op->transposed ? op->columns : op->rows,
+                k = op->transposed ? op->rows : op->columns, pitch = fp8_pitch(k);
   const enum status status = device_check_quantise(op);
   if (status)
     return status;
-  if (op->blocks)
-    clear_rest(op);
-  struct coding coding = {op, (struct host_lane *)lane};
-  host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range, &coding);
+  for (int64_t i = 0; i < n / FP8_TILE && op->blocks; i++)
+    for (int64_t t = k / FP8_TILE; t < pitch; t++)
+      op->scale[i * pitch + t] = 0;
+  host_fp8_code_into(lane, op, k, op->blocks ? pitch : n);
   if (!op->turned)
     return STATUS_OK;
   struct fp8_quantise turned = *op;

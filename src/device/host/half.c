@@ -289,66 +289,32 @@ enum status half_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const 
   return status ? status : code_rows(lane, rows, F, out, code, scale);
 }
 
-/* Codes FP8_TILE columns of the gradient by g (half 0) or u (1), and puts them into the operand.
- * `room` holds the codes of these columns alone. x is [rows, 2 count] in bf16. */
-static enum status code_columns(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *x,
-                                int half, int64_t at, uint8_t *room)
-{
-  const int64_t f = op->first + at, column = half * op->F + f, k = op->apart ? op->F : 2 * op->F;
-  const struct fp8_quantise piece = {.rows = op->rows,
-                                     .columns = FP8_TILE,
-                                     .ld = 2 * op->count,
-                                     .x = x + half * op->count + at,
-                                     .code = room,
-                                     .scale = op->scale + column / FP8_TILE * op->rows};
-  uint8_t *const to = op->code + (op->apart ? half * op->rows * op->F + f : column);
-  const enum status status = host_fp8_quantise(lane, &piece);
-  for (int64_t r = 0; r < op->rows && !status; r++)
-    memcpy(to + r * k, room + r * FP8_TILE, FP8_TILE);
-  return status;
-}
-
-/* Likewise of the transpose. `room` holds the scales. */
-static enum status turn_columns(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *x,
-                                int half, int64_t at, float *room)
-{
-  const int64_t f = op->first + at, column = half * op->F + f, tiles = op->rows / FP8_TILE,
-                n = op->turned_apart ? op->F : 2 * op->F;
-  const struct fp8_quantise piece = {.rows = op->rows,
-                                     .columns = FP8_TILE,
-                                     .ld = 2 * op->count,
-                                     .x = x + half * op->count + at,
-                                     .transposed = true,
-                                     .code = op->turned + column * op->rows,
-                                     .scale = room};
-  float *const to = op->turned_scale + (op->turned_apart ? half * tiles * op->F + f : column);
-  const enum status status = host_fp8_quantise(lane, &piece);
-  for (int64_t t = 0; t < tiles && !status; t++)
-    memcpy(to + t * n, room + t * FP8_TILE, FP8_TILE * sizeof *room);
-  return status;
-}
-
+/* The gradients by g and by u, and their transposes, go to places within operands. dgu is
+ * [rows, 2 count] in bf16. */
 static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *dgu,
-                               const uint16_t *y, float *room)
+                               const uint16_t *y)
 {
-  enum status status = STATUS_OK;
-  for (int half = 0; half < 2; half++)
-    for (int64_t at = 0; at < op->count && !status; at += FP8_TILE) {
-      status = code_columns(lane, op, dgu, half, at, (uint8_t *)room);
-      if (!status && op->turned)
-        status = turn_columns(lane, op, dgu, half, at, room);
-    }
-  if (status || !op->y_turned)
-    return status;
-  const int64_t pitch = fp8_pitch(op->rows);
-  const struct fp8_quantise output = {.rows = op->rows,
-                                      .columns = op->count,
-                                      .ld = op->count,
-                                      .x = y,
-                                      .blocks = true,
-                                      .transposed = true,
-                                      .code = op->y_turned + op->first * op->rows,
-                                      .scale = op->y_turned_scale + op->first / FP8_TILE * pitch};
+  const int64_t n = op->rows, F = op->F, tiles = n / FP8_TILE, ld = 2 * op->count;
+  for (int half = 0; half < 2; half++) {
+    const int64_t column = half * F + op->first;
+    struct fp8_quantise piece = {.rows = n, .columns = op->count, .ld = ld};
+    piece.x = dgu + half * op->count;
+    piece.code = op->code + (op->apart ? half * n * F + op->first : column);
+    piece.scale = op->scale + column / FP8_TILE * n;
+    host_fp8_code_into(lane, &piece, op->apart ? F : 2 * F, n);
+    if (!op->turned)
+      continue;
+    piece.transposed = true;
+    piece.code = op->turned + column * n;
+    piece.scale = op->turned_scale + (op->turned_apart ? half * tiles * F + op->first : column);
+    host_fp8_code_into(lane, &piece, n, op->turned_apart ? F : 2 * F);
+  }
+  if (!op->y_turned)
+    return STATUS_OK;
+  struct fp8_quantise output = {.rows = n, .columns = op->count, .ld = op->count, .x = y};
+  output.blocks = output.transposed = true;
+  output.code = op->y_turned + op->first * n;
+  output.scale = op->y_turned_scale + op->first / FP8_TILE * fp8_pitch(n);
   return host_fp8_quantise(lane, &output);
 }
 
@@ -366,7 +332,6 @@ enum status half_swiglu_backward_coded(struct lane *lane, const struct fp8_swigl
   const void *gu = half_gu, *dy = op->dy;
   void *const half_dgu = room(&call, vector(2 * n)), *dgu = half_dgu;
   void *const half_y = room(&call, vector(n)), *y = half_y;
-  float *const work = room(&call, vector(op->rows * FP8_TILE));
   /* clang-format off */
   widen(&call, (struct operand[]){
       {IN, &gu, vector(2 * n)},
@@ -378,5 +343,5 @@ enum status half_swiglu_backward_coded(struct lane *lane, const struct fp8_swigl
   const enum status status =
       narrow(&call, call.status ? call.status
                                 : host_swiglu_backward(lane, op->rows, op->count, gu, dy, dgu, y));
-  return status ? status : code_swiglu(lane, op, half_dgu, half_y, work);
+  return status ? status : code_swiglu(lane, op, half_dgu, half_y);
 }

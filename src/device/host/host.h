@@ -102,6 +102,10 @@ enum status host_copy(struct lane *lane, void *dst, const void *src, size_t byte
 enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
                            size_t dst_stride, const void *src, size_t src_stride);
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out);
+/* As fp8_quantise() of valid sizes. Rows of codes are code_ld apart, and rows of scales scale_ld.
+ */
+void host_fp8_code_into(struct lane *lane, const struct fp8_quantise *op, int64_t code_ld,
+                        int64_t scale_ld);
 /* y[n * k] = the values of an operand in fp8. `tensor`: with the first scale. */
 void host_fp8_decode(int64_t n, int64_t k, bool blocks, bool tensor, const uint8_t *code,
                      const float *scale, float *y);
