@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "io/text/scratch.h"
@@ -62,9 +63,7 @@ static enum status scan(const char *dir, bool clean, int64_t **steps, int64_t *n
   enum status status = STATUS_OK;
   DIR *folder = opendir(dir);
   if (!folder)
-    return errno == ENOENT
-               ? STATUS_OK
-               : status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+    return errno == ENOENT ? STATUS_OK : open_failed(errno, "open the folder", dir);
   errno = 0; /* because only errno distinguishes the end from a failure */
   for (struct dirent *item; !status && (item = readdir(folder)); errno = 0) {
     if (clean && is_unfinished(item->d_name)) {
@@ -76,7 +75,7 @@ static enum status scan(const char *dir, bool clean, int64_t **steps, int64_t *n
     }
   }
   if (!status && errno != 0)
-    status = status_set(STATUS_IO, "cannot list the folder %s: %s", dir, strerror(errno));
+    status = open_failed(errno, "list the folder", dir);
   closedir(folder); /* was only read */
   return status;
 }
@@ -232,8 +231,7 @@ static enum status keep_or_remove(const char *dir, int64_t step, bool always, ui
   char *path = checkpoint_folder_path(dir, step);
   enum status status = path ? STATUS_OK : STATUS_MEMORY;
   if (!status && is_of_run(path, run) && --*left < 0 && unlink(path) != 0 && errno != ENOENT)
-    status =
-        status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
+    status = open_failed(errno, "remove the old checkpoint", path);
   mem_free(path);
   return status;
 }

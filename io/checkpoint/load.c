@@ -58,13 +58,11 @@ static enum status match_entry(const struct checkpoint_table *wanted, int64_t i,
                       dtype_name((enum dtype)have->type), dtype_name((enum dtype)want->type));
   if (checkpoint_entry_alike(want, have))
     return STATUS_OK;
-  char here[128], there[128];
-  checkpoint_shape_text(want, here, sizeof here);
-  checkpoint_shape_text(have, there, sizeof there);
   return status_set(
       STATUS_INPUT,
       "tensor %s has shape %s in the file and %s in this run: the deck describes another model",
-      name, there, here);
+      name, layout_shape_text((int)have->ndim, have->shape).text,
+      layout_shape_text((int)want->ndim, want->shape).text);
 }
 
 static bool same_group(const char *a, const char *b)

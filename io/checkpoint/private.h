@@ -21,8 +21,6 @@ struct checkpoint_table {
   int64_t names_bytes;
 };
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i);
-void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text,
-                           size_t size); /* "2 x 3" */
 bool checkpoint_entry_alike(const struct checkpoint_entry *a,
                             const struct checkpoint_entry *b); /* in type and shape */
 int64_t checkpoint_entry_bytes(const struct checkpoint_entry *entry);

@@ -138,12 +138,11 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
   fprintf(to, "\n%-*s  %-8s  %-24s %14s  %s\n", width, "tensor", "type", "shape", "elements",
           "crc32");
   for (int64_t t = 0; t < table->n; t++) {
-    char shape[128];
     const struct checkpoint_entry *entry = &table->entry[t];
-    checkpoint_shape_text(entry, shape, sizeof shape);
     printable_print(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width,
-                    checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type), shape,
-                    entry->elements, (uint64_t)entry->crc);
+                    checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type),
+                    layout_shape_text((int)entry->ndim, entry->shape).text, entry->elements,
+                    (uint64_t)entry->crc);
   }
 }
 
@@ -368,12 +367,11 @@ static void begin_json(struct report *report, const char *name)
 static void say_kind(struct report *report, const char *name, const struct checkpoint_entry *left,
                      const struct checkpoint_entry *right)
 {
-  char shape[2][128], kind[2][300];
+  char kind[2][128];
   const struct checkpoint_entry *entry[2] = {left, right};
-  for (int i = 0; i < 2; i++) {
-    checkpoint_shape_text(entry[i], shape[i], sizeof shape[i]);
-    snprintf(kind[i], sizeof kind[i], "%s %s", dtype_name((enum dtype)entry[i]->type), shape[i]);
-  }
+  for (int i = 0; i < 2; i++)
+    snprintf(kind[i], sizeof kind[i], "%s %s", dtype_name((enum dtype)entry[i]->type),
+             layout_shape_text((int)entry[i]->ndim, entry[i]->shape).text);
   if (!report->json) {
     printable_print(report->to, "%s: %s | %s\n", name, kind[0], kind[1]);
     return;

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
@@ -13,13 +12,6 @@ int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20,
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
   return table->names + table->entry[i].name;
-}
-
-void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text, size_t size)
-{
-  text[0] = '\0';
-  for (int64_t d = 0; d < entry->ndim; d++)
-    append_text(text, size, d ? " x %lld" : "%lld", (long long)entry->shape[d]);
 }
 
 bool checkpoint_entry_alike(const struct checkpoint_entry *a, const struct checkpoint_entry *b)

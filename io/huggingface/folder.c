@@ -195,7 +195,7 @@ static enum status read_index(struct safetensors_folder *folder, const char *dir
     return json_fail(root, "has no object weight_map that names tensors");
   for (struct json_node entry = json_first(map); json_more(entry); entry = json_next(entry)) {
     const struct safetensors *file = file_of(folder, dir, entry);
-    if (file && !safetensors_find(file, entry.key))
+    if (file && !st_find(file->by_name, file->n, entry.key))
       json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
   }
   enum status status = root.file->status;

@@ -13,9 +13,13 @@ struct safetensors {
   int64_t bytes;
   struct json_file header; /* names lie in it */
   int64_t n;
-  struct st_tensor *tensor;
+  struct st_tensor *tensor; /* in the order of the header */
   const struct st_tensor **by_name;
 };
+
+/* Local. */
+enum status safetensors_open(const char *path, struct safetensors **out);
+void safetensors_close(struct safetensors *file); /* takes NULL */
 
 struct safetensors_folder {
   struct safetensors **file;

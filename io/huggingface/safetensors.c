@@ -193,17 +193,12 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
   return status;
 }
 
-static enum status failed(const char *doing, const char *path)
-{
-  return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
-}
-
 /* Bytes of the file, which another program may truncate at any time. */
 static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes, void *out)
 {
   const int64_t got = file_read_at(fd, out, bytes, at);
   if (got < 0)
-    return failed("read", path);
+    return open_failed(errno, "read", path);
   if (got < (int64_t)bytes)
     return status_set(STATUS_INPUT, "%s ends at byte %lld: it was truncated after it was opened",
                       path, (long long)(at + got));
@@ -215,7 +210,7 @@ static enum status refuse_other(const struct safetensors *file)
 {
   char start[FILE_KIND_BYTES];
   const int64_t got = file_read_at(file->fd, start, sizeof start, 0);
-  enum status status = got < 0 ? failed("read", file->path)
+  enum status status = got < 0 ? open_failed(errno, "read", file->path)
                                : file_kind_refuse(file->path, "safetensors", start, (size_t)got);
   if (status)
     return status;
@@ -278,7 +273,7 @@ static enum status open_file(struct safetensors *file)
   if (status)
     return status;
   if (fstat(file->fd, &info) != 0)
-    return failed("read", file->path);
+    return open_failed(errno, "read", file->path);
   file->bytes = info.st_size;
   return STATUS_OK;
 }
@@ -310,21 +305,6 @@ void safetensors_close(struct safetensors *file)
   mem_free(file->tensor);
   mem_free(file->path);
   mem_free(file);
-}
-
-int64_t safetensors_count(const struct safetensors *file)
-{
-  return file->n;
-}
-
-const struct st_tensor *safetensors_at(const struct safetensors *file, int64_t i)
-{
-  return &file->tensor[i];
-}
-
-const struct st_tensor *safetensors_find(const struct safetensors *file, const char *name)
-{
-  return st_find(file->by_name, file->n, name);
 }
 
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out)

@@ -25,16 +25,6 @@ struct st_tensor {
   const char *file; /* path, for messages */
 };
 
-/* One file. Local. */
-struct safetensors;
-enum status safetensors_open(const char *path, struct safetensors **out);
-void safetensors_close(struct safetensors *file); /* takes NULL */
-int64_t safetensors_count(const struct safetensors *file);
-const struct st_tensor *safetensors_at(const struct safetensors *file,
-                                       int64_t i); /* in the order of the header */
-const struct st_tensor *safetensors_find(const struct safetensors *file,
-                                         const char *name); /* NULL: none */
-
 /* A model folder: model.safetensors, or the files that model.safetensors.index.json names.
  * Local. */
 struct safetensors_folder;

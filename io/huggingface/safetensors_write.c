@@ -43,13 +43,6 @@ struct safetensors_writer {
   int64_t elements, written;
 };
 
-static enum status failed(const char *doing, const char *path)
-{
-  return status_set(
-      STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno),
-      errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "");
-}
-
 /* --- the plan ------------------------------------------------------------ */
 
 static bool is_good_name(const char *name)
@@ -192,7 +185,7 @@ static enum status write_at(const struct output *file, const char *data, size_t 
     if (done < 0 && errno == EINTR)
       continue;
     if (done < 0)
-      return failed("write", file->temporary);
+      return open_failed(errno, "write", file->temporary);
     data += done;
     bytes -= (size_t)done;
     offset += done;
@@ -209,7 +202,7 @@ static enum status create_file(struct output *file)
   const int64_t bytes = (int64_t)file->header.bytes + file->data_bytes;
   status = file_reserve_open(file->fd, file->temporary, bytes);
   if (!status && ftruncate(file->fd, (off_t)bytes) != 0)
-    status = failed("set the size of", file->temporary);
+    status = open_failed(errno, "set the size of", file->temporary);
   return status ? status : write_at(file, file->header.data, file->header.bytes, 0);
 }
 
@@ -333,9 +326,9 @@ static enum status close_files(struct safetensors_writer *writer)
     if (file->fd < 0)
       continue;
     if (!status && fsync(file->fd) != 0)
-      status = failed("flush to the disk", file->temporary);
+      status = open_failed(errno, "flush to the disk", file->temporary);
     if (close(file->fd) != 0 && !status)
-      status = failed("close", file->temporary);
+      status = open_failed(errno, "close", file->temporary);
     file->fd = -1;
   }
   return status;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -23,18 +22,6 @@ int weights_count(const struct model *model)
   for (int u = 0; u < model->units; u++)
     n += model->unit[u].params;
   return n;
-}
-
-struct shape_text {
-  char text[96];
-};
-
-static struct shape_text shape_text(int ndim, const int64_t *shape)
-{
-  struct shape_text out = {""};
-  for (int d = 0; d < ndim && d < LAYOUT_MAX_DIMS; d++)
-    append_text(out.text, sizeof out.text, d ? " x %lld" : "%lld", (long long)shape[d]);
-  return out;
 }
 
 /* A layer with an adapter keeps its weight under another name. */
@@ -71,8 +58,9 @@ static enum status match_param(const struct model *model, const struct model_par
   if (tensor->ndim != param->ndim ||
       memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
     return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model",
-                      tensor->file, tensor->name, shape_text(tensor->ndim, tensor->shape).text,
-                      shape_text(param->ndim, param->shape).text);
+                      tensor->file, tensor->name,
+                      layout_shape_text(tensor->ndim, tensor->shape).text,
+                      layout_shape_text(param->ndim, param->shape).text);
   if (!tensor->known)
     return safetensors_read(tensor, (struct layout_range){0, 0},
                             NULL); /* logs the name of the file */
@@ -117,8 +105,8 @@ static enum status check_tied_head(struct comm *comm, const struct model *model,
   if (head->ndim != embedding->ndim ||
       memcmp(head->shape, embedding->shape, sizeof head->shape) != 0)
     return status_set(STATUS_INPUT, "%s: %s has shape %s, but is tied to %s of %s", head->file,
-                      head->name, shape_text(head->ndim, head->shape).text, embedding->name,
-                      shape_text(embedding->ndim, embedding->shape).text);
+                      head->name, layout_shape_text(head->ndim, head->shape).text, embedding->name,
+                      layout_shape_text(embedding->ndim, embedding->shape).text);
   const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm), n = head->elements;
   return compare_bits(
       head, embedding,

@@ -1,6 +1,7 @@
 /* Packs parameters into a unit, and intersects ranges of ranks. */
 #include "layout/layout.h"
 
+#include "base/append.h"
 #include "base/mem.h"
 
 static const int64_t most_elements = INT64_C(1) << 62;
@@ -18,6 +19,14 @@ static struct layout_range intersect(struct layout_range a, struct layout_range 
 {
   struct layout_range both = {max64(a.begin, b.begin), min64(a.end, b.end)};
   return both.begin < both.end ? both : (struct layout_range){0, 0};
+}
+
+struct layout_text layout_shape_text(int ndim, const int64_t *shape)
+{
+  struct layout_text out = {""};
+  for (int d = 0; d < ndim && d < LAYOUT_MAX_DIMS; d++)
+    append_text(out.text, sizeof out.text, d ? " x %lld" : "%lld", (long long)shape[d]);
+  return out;
 }
 
 enum status layout_mul(int64_t a, int64_t b, int64_t *out)

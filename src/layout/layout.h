@@ -71,6 +71,11 @@ struct layout_box {
 };
 int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes);
 
+/* "2 x 3", for messages; at most LAYOUT_MAX_DIMS dimensions. */
+struct layout_text {
+  char text[96];
+} layout_shape_text(int ndim, const int64_t *shape);
+
 /* a * b and a + b, or STATUS_USAGE when they overflow 2^62. */
 enum status layout_mul(int64_t a, int64_t b, int64_t *out);
 enum status layout_add(int64_t a, int64_t b, int64_t *out);

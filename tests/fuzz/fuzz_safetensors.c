@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/huggingface/safetensors.h"
+#include "io/huggingface/private.h"
 
 static const char second[] = "\x48\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_"
                              "offsets\":[0,8]}}             \0\1\2\3\4\5\6\7";
@@ -45,11 +45,11 @@ static void read_file(const char *data, size_t size)
   int64_t bytes = 0;
   if (!fuzz_accepted(safetensors_open(fuzz_file("single.safetensors", data, size), &file)))
     return;
-  for (int64_t i = 0; i < safetensors_count(file); i++) {
-    const struct st_tensor *tensor = safetensors_at(file, i);
+  for (int64_t i = 0; i < file->n; i++) {
+    const struct st_tensor *tensor = &file->tensor[i];
     look(tensor);
     bytes += tensor->bytes;
-    fuzz_expect(safetensors_find(file, tensor->name) == tensor,
+    fuzz_expect(st_find(file->by_name, file->n, tensor->name) == tensor,
                 "a tensor is not found by its name");
   }
   fuzz_expect(bytes < (int64_t)size, "the tensors have more bytes than the file");

@@ -9,7 +9,7 @@
 #include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/huggingface/safetensors.h"
+#include "io/huggingface/private.h"
 #include "io/text/file.h"
 #include "model/hf.h"
 #include "tests/rows.h"
@@ -300,8 +300,8 @@ TEST(every_tensor_of_a_file_is_a_parameter_or_a_known_extra)
     must(safetensors_open(fixture(names[m], "model.safetensors"), &file));
     for (int u = 0; u < model->units; u++)
       parameters += model->unit[u].params;
-    for (int64_t t = 0; t < safetensors_count(file); t++) {
-      const struct st_tensor *tensor = safetensors_at(file, t);
+    for (int64_t t = 0; t < file->n; t++) {
+      const struct st_tensor *tensor = &file->tensor[t];
       const struct model_param *param = find_param(model, tensor->name);
       found += param != NULL;
       if (!param)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "engine.h"
-#include "io/huggingface/safetensors.h"
+#include "io/huggingface/private.h"
 #include "io/text/json.h"
 #include "model/hf.h"
 #include "tests/test.h"
@@ -33,7 +33,7 @@ static char *path_of(const char *name, const char *file, char *out, size_t size)
 
 static const struct st_tensor *tensor_of(const struct safetensors *file, const char *name)
 {
-  const struct st_tensor *tensor = safetensors_find(file, name);
+  const struct st_tensor *tensor = st_find(file->by_name, file->n, name);
   if (!tensor)
     fail_msg("no tensor %s", name);
   return tensor;
@@ -69,7 +69,7 @@ static void load_params(struct engine *e, const struct safetensors *file)
       must(safetensors_read(tensor, (struct layout_range){0, tensor->elements},
                             engine_param(e, e->params, u, p)));
     }
-  assert_int_equal(safetensors_count(file), loaded);
+  assert_int_equal(file->n, loaded);
 }
 
 static void reload(struct fixture *f)

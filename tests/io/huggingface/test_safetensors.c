@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "io/huggingface/safetensors.h"
+#include "io/huggingface/private.h"
 #include "io/text/file.h"
 #include "tests/io/checkpoint/sample.h"
 #include "tests/rows.h"
@@ -234,10 +234,10 @@ TEST(every_half_is_read_exactly)
   data[0] = 1;
   write_file(path, header, strlen(header), data, sizeof data);
   must(safetensors_open(path, &file));
-  assert_int_equal(safetensors_count(file), 3);
-  assert_string_equal(safetensors_at(file, 1)->name, "o");
+  assert_int_equal(file->n, 3);
+  assert_string_equal(file->tensor[1].name, "o");
   for (int half = 0; half < 2; half++) {
-    const struct st_tensor *tensor = safetensors_find(file, half ? "h" : "b");
+    const struct st_tensor *tensor = st_find(file->by_name, file->n, half ? "h" : "b");
     for (int64_t at = 0; at < 65536; at += 9999) {
       const struct layout_range range = {at, at + 9999 < 65536 ? at + 9999 : 65536};
       must(safetensors_read(tensor, range, out + at));
@@ -247,13 +247,14 @@ TEST(every_half_is_read_exactly)
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
-  must(safetensors_read(safetensors_find(file, "b"), (struct layout_range){5, 5}, NULL));
+  must(safetensors_read(st_find(file->by_name, file->n, "b"), (struct layout_range){5, 5}, NULL));
   assert_int_equal(
-      safetensors_read(safetensors_find(file, "b"), (struct layout_range){0, 65537}, out),
+      safetensors_read(st_find(file->by_name, file->n, "b"), (struct layout_range){0, 65537}, out),
       STATUS_INTERNAL);
-  must_fail(safetensors_read(safetensors_find(file, "o"), (struct layout_range){0, 1}, out),
-            STATUS_INPUT, "tensor o has type U8");
-  assert_null(safetensors_find(file, "x"));
+  must_fail(
+      safetensors_read(st_find(file->by_name, file->n, "o"), (struct layout_range){0, 1}, out),
+      STATUS_INPUT, "tensor o has type U8");
+  assert_null(st_find(file->by_name, file->n, "x"));
   safetensors_close(file);
   mem_free(path);
 }
@@ -414,7 +415,7 @@ TEST(a_cut_file_is_told)
     struct safetensors *file = NULL;
     write_file(path, headers[i], strlen(headers[i]), values, (size_t)(i ? 2 : 4) * N);
     must(safetensors_open(path, &file));
-    const struct st_tensor *tensor = safetensors_at(file, 0);
+    const struct st_tensor *tensor = &file->tensor[0];
     assert_int_equal(truncate(path, 8192), 0);
     must(safetensors_read(tensor, (struct layout_range){0, 1000}, values));
     must_fail(safetensors_read(tensor, (struct layout_range){0, N}, values), STATUS_INPUT,
@@ -454,7 +455,7 @@ TEST(odd_files_are_read)
     write_file(path, good[i].header, strlen(good[i].header), data, good[i].data);
     const enum status status = safetensors_open(path, &file);
     assert_string_equal(status ? status_text() : "", "");
-    assert_int_equal(safetensors_count(file), good[i].n);
+    assert_int_equal(file->n, good[i].n);
     safetensors_close(file);
   }
   mem_free(path);
@@ -488,8 +489,8 @@ TEST(every_truncation_is_refused)
     text[at] = (char)(text[at] ^ (1 << at % 7));
     file = NULL;
     if (safetensors_open(path, &file) == STATUS_OK)
-      for (int64_t t = 0; t < safetensors_count(file); t++) {
-        const struct st_tensor *tensor = safetensors_at(file, t);
+      for (int64_t t = 0; t < file->n; t++) {
+        const struct st_tensor *tensor = &file->tensor[t];
         assert_in_range(tensor->bytes, 0, bytes);
       }
     safetensors_close(file);
