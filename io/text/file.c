@@ -244,9 +244,8 @@ static enum status read_as(enum open_as as, const char *path, size_t most, char 
                            size_t *bytes)
 {
   int fd = STDIN_FILENO;
-  enum status status = path ? open_regular(path, as, &fd) : STATUS_OK;
-  if (!status)
-    status = read_open(fd, path ? path : "standard input", most, out, bytes);
+  enum status status = (path ? open_regular(path, as, &fd) : STATUS_OK)
+                           ?: read_open(fd, path ? path : "standard input", most, out, bytes);
   if (fd != STDIN_FILENO)
     close(fd); /* was only read: nothing can be lost */
   return status;

@@ -74,11 +74,9 @@ enum status text_input_open(const char *path, enum text_invalid invalid, bool by
                                .by_lines = by_lines,
                                .room = (size_t)text_input_room,
                                .path = mem_strdup(path)};
-  status = input->path ? mem_new(MEM_DATA, text_input_room, &input->buffer) : STATUS_MEMORY;
-  if (!status)
-    status = text_source_open(input->path, &input->source);
-  if (!status)
-    status = text_input_seek(input, 0);
+  status = (input->path ? mem_new(MEM_DATA, text_input_room, &input->buffer) : STATUS_MEMORY)
+           ?: text_source_open(input->path, &input->source)
+           ?: text_input_seek(input, 0);
   if (status)
     text_input_close(input);
   else

@@ -68,9 +68,7 @@ enum status json_read(const char *path, int64_t most, struct json_file *out)
   enum status status = file_read_all(path, (size_t)most, &text, &bytes);
   if (status)
     return status;
-  status = file_kind_refuse(path, "JSON", text, bytes);
-  if (!status)
-    status = json_parse(path, text, bytes, out);
+  status = file_kind_refuse(path, "JSON", text, bytes) ?: json_parse(path, text, bytes, out);
   mem_free(text);
   return status;
 }

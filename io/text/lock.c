@@ -116,9 +116,7 @@ enum status folder_lock(const char *dir, const char *key, struct folder_lock *ou
   *out = (struct folder_lock){.fd = -1};
   for (int i = 0; i < TRIES && !status && out->fd < 0; i++) {
     const bool made = !file_exists(dir);
-    status = file_make_folders(dir);
-    if (!status)
-      status = take(dir, path, key, made, out);
+    status = file_make_folders(dir) ?: take(dir, path, key, made, out);
   }
   mem_free(path);
   if (status || out->fd >= 0)

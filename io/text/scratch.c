@@ -123,11 +123,7 @@ void scratch_sweep(const char *final)
 enum status scratch_make(const char *final, struct scratch *out)
 {
   struct scratch made = {0};
-  enum status status = make_folder(final, &made);
-  if (!status)
-    status = make_file(&made);
-  if (!status)
-    status = name_file(&made);
+  enum status status = make_folder(final, &made) ?: make_file(&made) ?: name_file(&made);
   if (status)
     scratch_drop(&made);
   else
@@ -149,19 +145,17 @@ static enum status join(const struct owner *owner, struct scratch *scratch)
   enum status status = read_owner(scratch, &found);
   if (!status && (found.user != owner->user || found.mode != owner->mode))
     status = refuse(scratch);
-  return status ? status : name_file(scratch);
+  return status ?: name_file(scratch);
 }
 
 enum status scratch_share(struct comm *comm, struct scratch *scratch)
 {
   struct owner owner = {0};
   const bool first = comm_rank(comm) == 0;
-  enum status status = comm_broadcast_text(comm, &scratch->folder, 0);
-  if (!status)
-    status = comm_agree(comm, first ? read_owner(scratch, &owner) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &owner, sizeof owner, 0);
-  return status ? status : comm_agree(comm, first ? STATUS_OK : join(&owner, scratch));
+  return comm_broadcast_text(comm, &scratch->folder, 0)
+         ?: comm_agree(comm, first ? read_owner(scratch, &owner) : STATUS_OK)
+         ?: comm_broadcast(comm, &owner, sizeof owner, 0)
+         ?: comm_agree(comm, first ? STATUS_OK : join(&owner, scratch));
 }
 
 enum status scratch_publish(struct scratch *scratch, const char *final)

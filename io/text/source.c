@@ -211,8 +211,7 @@ enum status text_source_seek(struct text_source *source, int64_t offset)
 {
   if (source->kind == PLAIN)
     return rewind_to(source, offset);
-  const enum status status = offset < source->offset ? rewind_to(source, 0) : STATUS_OK;
-  return status ? status : skip_to(source, offset);
+  return (offset < source->offset ? rewind_to(source, 0) : STATUS_OK) ?: skip_to(source, offset);
 }
 
 /* ---- opening */
@@ -261,16 +260,9 @@ static enum status find_kind(struct text_source *source)
   source->kind = n >= 2 && memcmp(head, "\x1F\x8B", 2) == 0 ? GZIP
                  : is_zstd(head, n)                         ? ZSTD
                                                             : PLAIN;
-  if (source->kind != PLAIN) {
-    status = begin_unpacking(source);
-    if (!status)
-      status = rewind_to(source, 0);
-    if (!status)
-      status = read_head(source, head, &n);
-  }
-  if (!status)
-    status = refuse_kind(source, head, n);
-  return status ? status : text_source_seek(source, 0);
+  if (source->kind != PLAIN)
+    status = begin_unpacking(source) ?: rewind_to(source, 0) ?: read_head(source, head, &n);
+  return status ?: refuse_kind(source, head, n) ?: text_source_seek(source, 0);
 }
 
 enum status text_source_open(const char *path, struct text_source **out)

@@ -125,9 +125,7 @@ enum status stripes_read(const char *dir, struct stripes *out)
   out->lustre = !status && !strcmp(system.type, "lustre");
   if (status || !out->lustre)
     return status;
-  status = file_system_find_nearest(dir, &nearest);
-  if (!status)
-    status = read_nearest(nearest, out);
+  status = file_system_find_nearest(dir, &nearest) ?: read_nearest(nearest, out);
   mem_free(nearest);
   return status;
 }

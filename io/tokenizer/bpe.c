@@ -121,11 +121,9 @@ enum status bpe_create(int64_t vocab, struct bpe **out)
   bpe->vocab = vocab;
   bpe->seed = hash_seed();
   bpe->slot_count = slots_for(vocab);
-  status = mem_new(MEM_DATA, vocab, &bpe->token);
-  if (!status)
-    status = mem_new(MEM_DATA, bpe->slot_count, &bpe->slots);
-  if (!status)
-    status = mem_new(MEM_DATA, CACHE_SLOTS, &bpe->cache);
+  status = mem_new(MEM_DATA, vocab, &bpe->token)
+           ?: mem_new(MEM_DATA, bpe->slot_count, &bpe->slots)
+           ?: mem_new(MEM_DATA, CACHE_SLOTS, &bpe->cache);
   if (status) {
     bpe_destroy(bpe);
     return status;
@@ -305,9 +303,9 @@ static enum status reserve_word(struct bpe *bpe, size_t bytes)
   if (bytes <= bpe->word_room)
     return STATUS_OK;
   size_t room = 2 * bytes + 64;
-  enum status status = mem_resize(MEM_DATA, room * sizeof *bpe->symbols, (void **)&bpe->symbols);
-  if (!status)
-    status = mem_resize(MEM_DATA, room * 3 * sizeof *bpe->heap, (void **)&bpe->heap);
+  enum status status =
+      mem_resize(MEM_DATA, room * sizeof *bpe->symbols, (void **)&bpe->symbols)
+          ?: mem_resize(MEM_DATA, room * 3 * sizeof *bpe->heap, (void **)&bpe->heap);
   if (!status)
     bpe->word_room = room;
   return status;

@@ -122,9 +122,8 @@ static enum status cut(struct counter *counter, int ranks, struct input_piece **
 {
   const struct input_files *inputs = &counter->inputs;
   const int64_t most = (inputs->bytes + ranks - 1) / ranks;
-  enum status status = mem_new(MEM_META, inputs->count + ranks, &counter->share);
-  if (!status)
-    status = mem_new(MEM_META, inputs->count + ranks, piece);
+  enum status status = mem_new(MEM_META, inputs->count + ranks, &counter->share)
+                           ?: mem_new(MEM_META, inputs->count + ranks, piece);
   for (int64_t f = 0; f < inputs->count && !status; f++) {
     int64_t bytes = inputs->file[f].bytes,
             parts = bytes / most + (bytes % most > most / 2 || bytes < most);
@@ -240,14 +239,11 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
   if (!status && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
   if (!status)
-    status = cut(counter, comm_ranks(comm), &counter->piece, &counter->pieces);
-  if (!status)
-    status = input_files_deal(comm, counter->piece, &counter->pieces);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = count_all(comm, counter);
-  if (!status)
-    status = bpe_words_gather(comm, &counter->words);
+    status = cut(counter, comm_ranks(comm), &counter->piece, &counter->pieces)
+                 ?: input_files_deal(comm, counter->piece, &counter->pieces);
+  status = comm_agree(comm, status)
+           ?: count_all(comm, counter)
+           ?: bpe_words_gather(comm, &counter->words);
   int64_t sums[] = {counter->documents, counter->skipped, counter->bytes, counter->n_words,
                     counter->words.n};
   if (!status)
@@ -290,10 +286,9 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   const struct bpe_train_config *config = counter->config;
   struct bpe_vocabulary vocabulary = {0};
   struct bpe_words reserved = {0};
-  enum status status = reserve_specials(config, &reserved);
-  if (!status)
-    status = bpe_merge_run(&counter->words, config->vocab - config->specials, config->min_count,
-                           &reserved, &vocabulary);
+  enum status status = reserve_specials(config, &reserved)
+                           ?: bpe_merge_run(&counter->words, config->vocab - config->specials,
+                                            config->min_count, &reserved, &vocabulary);
   result->vocab = vocabulary.tokens.n + config->specials;
   if (!status && result->vocab < config->vocab)
     log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64
@@ -315,11 +310,9 @@ static enum status run_on_inputs(struct comm *comm, struct counter *counter,
   enum status status =
       input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs);
   if (!status)
-    status = count_and_gather(comm, counter, &made);
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? make(counter, &made) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &made.vocab, sizeof made.vocab, 0);
+    status = count_and_gather(comm, counter, &made)
+             ?: comm_agree(comm, comm_rank(comm) == 0 ? make(counter, &made) : STATUS_OK)
+             ?: comm_broadcast(comm, &made.vocab, sizeof made.vocab, 0);
   made.seconds = clock_s() - start;
   if (!status)
     *result = made;
@@ -340,9 +333,7 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   enum status status = check_config(&full);
   if (!status && comm_rank(comm) == 0)
     status = enter_folder(full.out, &lock);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = run_on_inputs(comm, &counter, result);
+  status = comm_agree(comm, status) ?: run_on_inputs(comm, &counter, result);
   folder_unlock(full.out, &lock);
   text_close(counter.text);
   split_destroy(counter.split);

@@ -144,10 +144,9 @@ static enum status rebuild_pairs(struct trainer *t)
 static enum status reserve(struct trainer *t)
 {
   enum status status = mem_grow(MEM_DATA, (void **)&t->place, &t->place_room, t->places + 2,
-                                (int64_t)sizeof *t->place);
-  if (!status)
-    status = mem_grow(MEM_DATA, (void **)&t->heap, &t->item_room, t->items + t->fresh + 2,
-                      (int64_t)sizeof *t->heap);
+                                (int64_t)sizeof *t->place)
+                           ?: mem_grow(MEM_DATA, (void **)&t->heap, &t->item_room,
+                                       t->items + t->fresh + 2, (int64_t)sizeof *t->heap);
   return status || 3 * (t->pairs + 2) <= 2 * t->pair_slots ? status : rebuild_pairs(t);
 }
 
@@ -228,11 +227,10 @@ static enum status lay_out(struct trainer *t, struct bpe_words *words)
   for (int64_t i = 1; i < words->n; i++)
     counts += words->word[i].count != words->word[i - 1].count;
   t->slots = words->bytes + (uint64_t)words->n + 1;
-  enum status status = add_bytes(&t->out->tokens, id_of);
-  if (!status)
-    status = mem_new(MEM_DATA, t->slots, &t->slot);
-  if (!status)
-    status = mem_new(MEM_DATA, counts + 1, &t->run);
+  enum status status =
+      add_bytes(&t->out->tokens, id_of)
+      ?: mem_new(MEM_DATA, t->slots, &t->slot)
+      ?: mem_new(MEM_DATA, counts + 1, &t->run);
   if (status)
     return status;
   spell(t, words, id_of);
@@ -386,11 +384,10 @@ enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_c
 {
   struct bpe_vocabulary made = {0};
   struct trainer t = {.out = &made, .places = 1};
-  enum status status = lay_out(&t, words);
-  if (!status)
-    status = find_pairs(&t);
-  if (!status)
-    status = merge_all(&t, tokens, min_count, reserved);
+  enum status status =
+      lay_out(&t, words)
+      ?: find_pairs(&t)
+      ?: merge_all(&t, tokens, min_count, reserved);
   mem_free(t.slot);
   mem_free(t.run);
   mem_free(t.pair);

@@ -132,16 +132,12 @@ static enum status pass_words(struct comm *comm, int peer, bool send, struct bpe
   int64_t size[] = {words->n, (int64_t)words->bytes};
   enum status status = peer < 0 ? STATUS_OK : pass(mpi, peer, send, size, sizeof size);
   other.n = size[0];
-  if (!status && peer >= 0 && !send) {
-    status = mem_new(MEM_DATA, size[0], &other.word);
-    if (!status)
-      status = mem_new(MEM_DATA, size[1], &other.pool);
-  }
+  if (!status && peer >= 0 && !send)
+    status = mem_new(MEM_DATA, size[0], &other.word) ?: mem_new(MEM_DATA, size[1], &other.pool);
   status = comm_agree(comm, status);
   if (!status && peer >= 0) {
-    status = pass(mpi, peer, send, passed->word, size[0] * (int64_t)sizeof *passed->word);
-    if (!status)
-      status = pass(mpi, peer, send, passed->pool, size[1]);
+    status = pass(mpi, peer, send, passed->word, size[0] * (int64_t)sizeof *passed->word)
+                 ?: pass(mpi, peer, send, passed->pool, size[1]);
     if (!status && !send)
       status = add_all(words, &other);
   }

@@ -119,6 +119,6 @@ static enum status write_file(const char *name, const struct bpe_train_config *c
 enum status bpe_train_write(const struct bpe_train_config *config,
                             const struct bpe_vocabulary *vocabulary)
 {
-  enum status status = write_file("tokenizer_config.json", config, vocabulary, put_config);
-  return status ? status : write_file("tokenizer.json", config, vocabulary, put_tokenizer);
+  return write_file("tokenizer_config.json", config, vocabulary, put_config)
+             ?: write_file("tokenizer.json", config, vocabulary, put_tokenizer);
 }

@@ -69,11 +69,10 @@ static enum status find_known_tokens(struct loader *loader)
 static enum status load_vocab(struct loader *loader)
 {
   struct json_file file = {0};
-  enum status status = json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file);
-  if (!status)
-    status = load_words(loader, json_root(&file));
-  if (!status)
-    status = find_known_tokens(loader);
+  enum status status =
+      json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file)
+      ?: load_words(loader, json_root(&file))
+      ?: find_known_tokens(loader);
   json_close(&file);
   return status;
 }
@@ -160,16 +159,13 @@ static enum status load_merges(struct loader *loader)
 static enum status load(struct loader *loader)
 {
   struct tokenizer_bpe *t = loader->t;
-  enum status status = tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum);
-  if (!status)
-    status = load_vocab(loader);
-  if (!status)
-    status = load_merges(loader);
-  if (!status)
-    status = tokenizer_bpe_checksum(t, merges_name, &t->base.checksum);
-  if (!status)
-    status = tokenizer_bpe_add_step(t, loader->vocab_path, STEP_SPLIT,
-                                    &(struct split_rule){.pattern = split_pattern("gpt2")});
+  enum status status =
+      tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
+      ?: load_vocab(loader)
+      ?: load_merges(loader)
+      ?: tokenizer_bpe_checksum(t, merges_name, &t->base.checksum)
+      ?: tokenizer_bpe_add_step(t, loader->vocab_path, STEP_SPLIT,
+                                &(struct split_rule){.pattern = split_pattern("gpt2")});
   text_buffer_free(&loader->bytes);
   return status;
 }
@@ -200,8 +196,8 @@ static enum status gpt2_create(const char *folder, struct tokenizer **out)
 static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
-  enum status status = tokenizer_bpe_copy_file(t, vocab_name, folder, false);
-  return status ? status : tokenizer_bpe_copy_file(t, merges_name, folder, false);
+  return tokenizer_bpe_copy_file(t, vocab_name, folder, false)
+             ?: tokenizer_bpe_copy_file(t, merges_name, folder, false);
 }
 
 const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",

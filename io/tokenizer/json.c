@@ -196,16 +196,15 @@ static enum status load_folder(struct tokenizer_bpe *t)
 {
   struct json_loader loader = {.t = t, .after = -1};
   char *path = mem_printf("%s/%s", t->folder, main_name);
-  enum status status = path ? json_read(path, TOKENIZER_FILE_MOST, &loader.file) : STATUS_MEMORY;
-  if (!status)
-    status = read_other(&loader, config_name, &loader.config);
-  if (!status)
-    status = load(&loader);
+  enum status status =
+      (path ? json_read(path, TOKENIZER_FILE_MOST, &loader.file) : STATUS_MEMORY)
+      ?: read_other(&loader, config_name, &loader.config)
+      ?: load(&loader);
   added_tokens_free(&loader.added);
   json_close(&loader.config);
   json_close(&loader.file);
   mem_free(path);
-  return status ? status : tokenizer_bpe_checksum(t, main_name, &t->base.checksum);
+  return status ?: tokenizer_bpe_checksum(t, main_name, &t->base.checksum);
 }
 
 static enum status create(const char *folder, struct tokenizer **out)
@@ -230,9 +229,8 @@ static enum status copy(const struct tokenizer *tokenizer, const char *folder)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
   char text[64];
-  enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false);
-  if (!status)
-    status = tokenizer_bpe_copy_file(t, config_name, folder, true);
+  enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false)
+                           ?: tokenizer_bpe_copy_file(t, config_name, folder, true);
   if (status || !t->says_end)
     return status;
   char *path = mem_printf("%s/%s", folder, generation_name);

@@ -120,9 +120,8 @@ static void add_token(struct json_loader *loader, struct json_node node, int64_t
     status = json_fail(
         node, "is searched for in normalized text, but is not in the normal form C itself");
   if (!status)
-    status = added_tokens_add(&loader->added, &token);
-  if (!status)
-    status = added_tokens_add(late ? &t->added_late : &t->added, &token);
+    status = added_tokens_add(&loader->added, &token)
+                 ?: added_tokens_add(late ? &t->added_late : &t->added, &token);
   if (!status && word < 0)
     status = bpe_set_token(t->bpe, token.id, token.text, token.bytes, false);
   json_keep(node.file, status);

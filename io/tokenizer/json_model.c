@@ -180,10 +180,9 @@ static enum status create_vocab(struct json_loader *loader)
   json_measure_added(loader, &t->base.vocab, &text_bytes);
   if (t->base.vocab < loader->bound)
     t->base.vocab = loader->bound;
-  enum status status = bpe_create(t->base.vocab, &t->bpe);
-  if (!status)
-    status = mem_new(MEM_DATA, t->base.vocab, &t->special);
-  return status ? status : mem_new(MEM_DATA, text_bytes, &t->texts);
+  return bpe_create(t->base.vocab, &t->bpe)
+         ?: mem_new(MEM_DATA, t->base.vocab, &t->special)
+         ?: mem_new(MEM_DATA, text_bytes, &t->texts);
 }
 
 void json_load_model(struct json_loader *loader)

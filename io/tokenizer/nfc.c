@@ -218,9 +218,8 @@ enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char
   nfc->bytes = 0;
   while (active < bytes) {
     size_t end = find_inert(nfc, text, bytes, active);
-    enum status status = append(nfc, text + done, before - done);
-    if (!status)
-      status = append_segment(nfc, text + before, end - before);
+    enum status status =
+        append(nfc, text + done, before - done) ?: append_segment(nfc, text + before, end - before);
     if (status)
       return status;
     done = end;

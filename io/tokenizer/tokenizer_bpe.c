@@ -54,8 +54,7 @@ static enum status reserve(struct tokenizer_tokens *out, size_t more)
 static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t bytes,
                                struct tokenizer_tokens *out)
 {
-  const enum status status = reserve(out, bytes);
-  return status ? status : bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
+  return reserve(out, bytes) ?: bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
 }
 
 static enum status rewrite(struct tokenizer_step *step, const char *text, size_t bytes)
@@ -82,10 +81,9 @@ static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char 
   enum status status = STATUS_OK;
   if (first == t->steps)
     return encode_word(t, text, bytes, out);
-  if (step->kind != STEP_SPLIT) {
-    status = rewrite(step, text, bytes);
-    return status ? status : encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
-  }
+  if (step->kind != STEP_SPLIT)
+    return rewrite(step, text, bytes)
+               ?: encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
   for (size_t at = 0, begin, end; at < bytes && !status; at = end) {
     status = split_next(step->split, text, bytes, at, &begin, &end);
     if (!status && begin < end)
@@ -130,8 +128,8 @@ static enum status encode_around(struct tokenizer_bpe *t, const struct added_tok
 static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
                                      bool plain, struct tokenizer_tokens *out)
 {
-  enum status status = t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  return status ? status : encode_around(t, &t->added_late, encode_words, text, bytes, plain, out);
+  return (t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK)
+             ?: encode_around(t, &t->added_late, encode_words, text, bytes, plain, out);
 }
 
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -283,11 +281,9 @@ enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const
        *to = mem_printf("%s/%s", folder, name);
   size_t bytes = 0;
   enum status status = from && to ? STATUS_OK : STATUS_MEMORY;
-  if (!status && (!may_miss || file_exists(from))) {
-    status = file_read_all(from, TOKENIZER_FILE_MOST, &text, &bytes);
-    if (!status)
-      status = file_write_all(to, text, bytes);
-  }
+  if (!status && (!may_miss || file_exists(from)))
+    status =
+        file_read_all(from, TOKENIZER_FILE_MOST, &text, &bytes) ?: file_write_all(to, text, bytes);
   mem_free(text);
   mem_free(from);
   mem_free(to);

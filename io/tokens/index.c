@@ -71,12 +71,10 @@ static int by_place(const void *left, const void *right)
 
 static enum status write_shared(hid_t file, int64_t n, const struct shard_info *first)
 {
-  enum status status = shard_put_format(file, format_name);
-  if (!status)
-    status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
-  if (!status)
-    status = hdf5_set_text(file, "tokenizer", first->tokenizer);
-  return status ? status : shard_put_fields(file, shared_fields, SHARED_FIELDS, first);
+  return shard_put_format(file, format_name)
+         ?: hdf5_set_number(file, "shards", DTYPE_I64, &n)
+         ?: hdf5_set_text(file, "tokenizer", first->tokenizer)
+         ?: shard_put_fields(file, shared_fields, SHARED_FIELDS, first);
 }
 
 static enum status write_rows(hid_t file, int64_t n, const struct shard_info *shards)
@@ -101,11 +99,9 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
   enum status status = path ? scratch_make(path, &scratch) : STATUS_MEMORY;
   qsort(shards, (size_t)n, sizeof *shards, by_place);
   if (!status)
-    status = hdf5_create(scratch.file, &file);
-  if (!status)
-    status = write_shared(file, n, shards);
-  if (!status)
-    status = write_rows(file, n, shards);
+    status = hdf5_create(scratch.file, &file)
+             ?: write_shared(file, n, shards)
+             ?: write_rows(file, n, shards);
   if (path)
     status = hdf5_finish_as(file, &scratch, path, status);
   mem_free(path);
@@ -116,12 +112,10 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
 
 static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
 {
-  enum status status = shard_check_format(file, format_name, "an index of token shards", "");
-  if (!status)
-    status = hdf5_get_number(file, "shards", DTYPE_I64, n);
-  if (!status)
-    status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
-  return status ? status : shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
+  return shard_check_format(file, format_name, "an index of token shards", "")
+         ?: hdf5_get_number(file, "shards", DTYPE_I64, n)
+         ?: hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer)
+         ?: shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
 }
 
 /* `last` is 0 or 1. */
@@ -142,9 +136,8 @@ static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
   for (int f = 0; f < ROW_FIELDS && !status; f++) {
     const size_t size = dtype_size(row_fields[f].type);
-    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row);
-    if (!status)
-      status = check_row(&row_fields[f], n, row);
+    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row)
+                 ?: check_row(&row_fields[f], n, row);
     for (int64_t i = 0; i < n && !status; i++)
       memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
   }
@@ -217,9 +210,8 @@ enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *
   char *path = index_path(dir);
   if (!path)
     return STATUS_MEMORY;
-  enum status status = hdf5_open(path, false, &file);
-  if (!status)
-    status = hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
+  enum status status = hdf5_open(path, false, &file)
+                           ?: hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
   if (status == STATUS_INPUT)
     status = status_set(
         STATUS_INPUT,

@@ -206,9 +206,8 @@ static void leave_folder(const char *dir, bool clear)
 static enum status make_groups(struct prepare_job *job, struct input_piece **piece)
 {
   const struct input_files *inputs = &job->inputs;
-  enum status status = mem_new(MEM_META, inputs->count + 1, &job->group_begin);
-  if (!status)
-    status = mem_new(MEM_META, inputs->count, piece);
+  enum status status = mem_new(MEM_META, inputs->count + 1, &job->group_begin)
+                           ?: mem_new(MEM_META, inputs->count, piece);
   if (status)
     return status;
   for (int64_t i = 0; i < inputs->count; i++) {
@@ -294,7 +293,7 @@ static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 {
   const enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? choose_turned(job) : STATUS_OK);
-  return status ? status : comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
+  return status ?: comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
 }
 
 /* ---- the work */
@@ -434,9 +433,7 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
   worker.count = job->groups;
   if (!status)
     status = input_files_deal(comm, worker.mine, &worker.count);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = work(comm, &worker);
+  status = comm_agree(comm, status) ?: work(comm, &worker);
   prepare_group_close(worker.group);
   mem_free(worker.mine);
   if (!status)
@@ -470,11 +467,9 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
   mem_free(record);
   if (!status) {
     status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out)
-                                                   : STATUS_OK);
-    if (!status)
-      status = agree_on_split(comm, job);
-    if (!status)
-      status = run_groups(comm, job, result, &useless);
+                                                   : STATUS_OK)
+             ?: agree_on_split(comm, job)
+             ?: run_groups(comm, job, result, &useless);
     if (status && comm_rank(comm) == 0)
       leave_folder(config->out, useless);
   }
@@ -485,17 +480,15 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
                         struct prepare_result *result)
 {
   struct prepare_job job = {.config = config, .turned = {-1, -1}};
-  enum status status = check_config(config);
-  if (!status)
-    status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
+  enum status status =
+      check_config(config)
+          ?: tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
   struct folder_lock lock = {.fd = -1};
   if (!status && comm_rank(comm) == 0)
     status = folder_lock(config->out, "out", &lock);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = input_files_list(comm, config->inputs, config->input, config->out, &job.inputs);
-  if (!status)
-    status = run_in_folder(comm, &job, result);
+  status = comm_agree(comm, status)
+           ?: input_files_list(comm, config->inputs, config->input, config->out, &job.inputs)
+           ?: run_in_folder(comm, &job, result);
   folder_unlock(config->out, &lock);
   input_files_free(&job.inputs);
   mem_free(job.group_begin);

@@ -122,9 +122,7 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
   char *path = shard_path(group, split);
   if (!path)
     return STATUS_MEMORY;
-  enum status status = shard_read(path, out);
-  if (!status)
-    status = shard_verify(path, out);
+  enum status status = shard_read(path, out) ?: shard_verify(path, out);
   const struct shard_position *a = &out->begin, *b = &group->at;
   if (!status && (out->settings != group->job->settings || out->split != split ||
                   out->group != group->number || out->part != group->part || a->file != b->file ||

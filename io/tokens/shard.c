@@ -101,18 +101,12 @@ enum status shard_check_format(hid_t file, const char *name, const char *is, con
 
 static enum status write_header(hid_t file, const struct shard_info *info, const char *source)
 {
-  enum status status = shard_put_format(file, format_name);
-  if (!status)
-    status = hdf5_set_text(file, "split", split_names[info->split]);
-  if (!status)
-    status = hdf5_set_text(file, "tokenizer", info->tokenizer);
-  if (!status)
-    status = shard_put_fields(file, fields, BEFORE_SOURCE, info);
-  if (!status)
-    status = hdf5_set_text(file, "source", source);
-  if (!status)
-    status = shard_put_fields(file, fields + BEFORE_SOURCE, FIELDS - BEFORE_SOURCE, info);
-  return status;
+  return shard_put_format(file, format_name)
+         ?: hdf5_set_text(file, "split", split_names[info->split])
+         ?: hdf5_set_text(file, "tokenizer", info->tokenizer)
+         ?: shard_put_fields(file, fields, BEFORE_SOURCE, info)
+         ?: hdf5_set_text(file, "source", source)
+         ?: shard_put_fields(file, fields + BEFORE_SOURCE, FIELDS - BEFORE_SOURCE, info);
 }
 
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
@@ -120,11 +114,10 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
 {
   hid_t file = H5I_INVALID_HID;
   struct scratch scratch = {0};
-  enum status status = scratch_make(path, &scratch);
-  if (!status)
-    status = hdf5_create(scratch.file, &file);
-  if (!status)
-    status = write_header(file, info, source);
+  enum status status =
+      scratch_make(path, &scratch)
+      ?: hdf5_create(scratch.file, &file)
+      ?: write_header(file, info, source);
   if (!status)
     status =
         hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
@@ -149,14 +142,12 @@ bool shard_is_sane(const struct shard_info *info)
 static enum status read_header(hid_t file, struct shard_info *info)
 {
   char split[8];
-  enum status status = shard_check_format(file, format_name, "a token shard of `sluice prepare`",
-                                          "; prepare the data again");
-  if (!status)
-    status = hdf5_copy_text(file, "split", split, sizeof split);
-  if (!status)
-    status = hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer);
-  if (!status)
-    status = shard_get_fields(file, fields, FIELDS, info);
+  enum status status =
+      shard_check_format(file, format_name, "a token shard of `sluice prepare`",
+                         "; prepare the data again")
+      ?: hdf5_copy_text(file, "split", split, sizeof split)
+      ?: hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer)
+      ?: shard_get_fields(file, fields, FIELDS, info);
   if (status)
     return status;
   info->last = info->last != 0;
@@ -216,13 +207,10 @@ enum status shard_read(const char *path, struct shard_info *out)
   info.token_bytes = shard_token_bytes(info.vocab);
   if (!status)
     status = find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32,
-                      shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
-  if (!status)
-    status = find_row(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at,
-                      &info.documents_crc32);
-  status = hdf5_close(file, status);
-  if (!status)
-    status = read_head_of(path, &info);
+                      shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32)
+                 ?: find_row(file, "documents", DTYPE_U64, info.documents, info.bytes,
+                             &info.documents_at, &info.documents_crc32);
+  status = hdf5_close(file, status) ?: read_head_of(path, &info);
   if (status)
     return status_prefix(status, "%s", path);
   *out = info;
@@ -254,10 +242,10 @@ enum status shard_verify(const char *path, const struct shard_info *info)
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-  enum status status = checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes,
-                                info->tokens_crc32, "tokens");
-  if (!status)
-    status = checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t),
+  enum status status =
+      checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes, info->tokens_crc32,
+               "tokens")
+          ?: checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t),
                       info->documents_crc32, "documents");
   close(fd); /* was only read: nothing can be lost */
   return status ? status_prefix(status, "%s", path) : STATUS_OK;

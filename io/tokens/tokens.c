@@ -140,10 +140,9 @@ static enum status share(struct comm *comm, struct token_set *set)
   set->text_bytes = totals[1];
   if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
-  return !status ? comm_broadcast(comm, &set->stream, sizeof set->stream, 0) : status;
+  return comm_agree(comm, status)
+         ?: comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0)
+         ?: comm_broadcast(comm, &set->stream, sizeof set->stream, 0);
 }
 
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
@@ -155,9 +154,7 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
     status = STATUS_MEMORY;
   if (!status && reads_index(comm))
     status = read_folder(set, split);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = share(comm, set);
+  status = comm_agree(comm, status) ?: share(comm, set);
   if (status)
     token_set_close(set);
   else
