@@ -28,21 +28,22 @@ static enum status find(const char *name, size_t length, const struct codec_ops 
 static enum status find_values(const struct codec *codec, const char *name,
                                const struct codec_ops **out)
 {
+  static const struct {
+    unsigned traits;
+    const char *why;
+  } rows[] = {{CODEC_HAS_VALUES, "has values of its own, so it cannot code those of"},
+              {CODEC_NEEDS_MAX,
+               "needs the largest magnitude of all ranks, so it cannot code the values of "
+               "codec"},
+              {CODEC_ALONE, "is for whole vectors, so it cannot code values of"}};
   enum status status = find(name, strlen(name), out);
   if (!status && !(codec->ops->traits & CODEC_HAS_VALUES))
     return status_set(STATUS_USAGE, "codec %s has no values that codec %s could code",
                       codec->ops->name, (*out)->name);
-  if (!status && (*out)->traits & CODEC_HAS_VALUES)
-    return status_set(STATUS_USAGE, "codec %s has values of its own, so it cannot code those of %s",
-                      (*out)->name, codec->ops->name);
-  if (!status && (*out)->traits & CODEC_NEEDS_MAX)
-    return status_set(STATUS_USAGE,
-                      "codec %s needs the largest magnitude of all ranks, so it cannot code the "
-                      "values of codec %s",
-                      (*out)->name, codec->ops->name);
-  if (!status && (*out)->traits & CODEC_ALONE)
-    return status_set(STATUS_USAGE, "codec %s is for whole vectors, so it cannot code values of %s",
-                      (*out)->name, codec->ops->name);
+  for (int i = 0; i < 3 && !status; i++)
+    if ((*out)->traits & rows[i].traits)
+      status =
+          status_set(STATUS_USAGE, "codec %s %s %s", (*out)->name, rows[i].why, codec->ops->name);
   return status;
 }
 

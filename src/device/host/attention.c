@@ -64,14 +64,12 @@ static void product(struct attention_job *job, const struct gemm *g)
 void attention_scores(struct attention_job *job, const struct strip *strip, int64_t key, int64_t n)
 {
   const struct attention *op = job->op;
-  product(job, &(struct gemm){.trans_b = true,
-                              .m = strip->rows,
-                              .n = n,
-                              .k = op->head_width,
-                              .alpha = job->scale,
-                              .a = {strip->q, strip->q_stride},
-                              .b = {strip->k + key * op->k_stride, op->k_stride},
-                              .c = {strip->scores, attention_keys(op)}});
+  struct gemm g = {.trans_b = true, .m = strip->rows, .n = n, .k = op->head_width};
+  g.alpha = job->scale;
+  g.a = (struct view){strip->q, strip->q_stride};
+  g.b = (struct view){strip->k + key * op->k_stride, op->k_stride};
+  g.c = (struct target){strip->scores, attention_keys(op)};
+  product(job, &g);
 }
 
 struct seen attention_mask(const struct attention *op, const struct strip *strip, int64_t r,
@@ -120,14 +118,12 @@ void attention_meet(struct attention_job *job, struct strip *strip, struct seen 
     attention_scores(job, strip, key, n);
     for (int64_t r = 0; r < strip->rows; r++)
       meet_row(job, strip, r, key, n, key == keys.from);
-    product(job, &(struct gemm){.accumulate = key > keys.from,
-                                .m = strip->rows,
-                                .n = op->head_width,
-                                .k = n,
-                                .alpha = 1,
-                                .a = {strip->scores, attention_keys(op)},
-                                .b = {strip->v + key * op->v_stride, op->v_stride},
-                                .c = {strip->out, strip->out_stride}});
+    struct gemm g = {.m = strip->rows, .n = op->head_width, .k = n, .alpha = 1};
+    g.accumulate = key > keys.from;
+    g.a = (struct view){strip->scores, attention_keys(op)};
+    g.b = (struct view){strip->v + key * op->v_stride, op->v_stride};
+    g.c = (struct target){strip->out, strip->out_stride};
+    product(job, &g);
   }
 }
 
@@ -230,15 +226,11 @@ static void make_score_gradients(struct training_job *job, const struct strip *s
   const struct attention *op = job->base.op;
   const int64_t ld = attention_keys(op);
   attention_scores(&job->base, strip, key, n);
-  host_gemm(&(struct gemm){.trans_b = true,
-                           .m = strip->rows,
-                           .n = n,
-                           .k = op->head_width,
-                           .alpha = 1,
-                           .a = {head->dout + strip->row * op->out_stride, op->out_stride},
-                           .b = {strip->v + key * op->v_stride, op->v_stride},
-                           .c = {head->dscores, ld}},
-            &job->base.tally);
+  struct gemm g = {.trans_b = true, .m = strip->rows, .n = n, .k = op->head_width, .alpha = 1};
+  g.a = (struct view){head->dout + strip->row * op->out_stride, op->out_stride};
+  g.b = (struct view){strip->v + key * op->v_stride, op->v_stride};
+  g.c = (struct target){head->dscores, ld};
+  host_gemm(&g, &job->base.tally);
   for (int64_t r = 0; r < strip->rows; r++) {
     float *p = strip->scores + r * ld, *dp = head->dscores + r * ld;
     attention_mask(op, strip, r, key, n, p);
@@ -278,15 +270,10 @@ static void run_strip_backward(struct training_job *job, const struct strip *str
     make_score_gradients(job, strip, head, delta, key, n);
     add_to_keys(job, head->dv, key, n, (struct gemm){.k = rows, .alpha = 1, .a = p, .b = dout});
     add_to_keys(job, head->dk, key, n, (struct gemm){.k = rows, .alpha = scale, .a = ds, .b = q});
-    host_gemm(&(struct gemm){.accumulate = key > seen.from,
-                             .m = rows,
-                             .n = op->head_width,
-                             .k = n,
-                             .alpha = scale,
-                             .a = ds,
-                             .b = {strip->k + key * op->k_stride, op->k_stride},
-                             .c = dq},
-              &job->base.tally);
+    struct gemm g = {.m = rows, .n = op->head_width, .k = n, .alpha = scale, .a = ds, .c = dq};
+    g.accumulate = key > seen.from;
+    g.b = (struct view){strip->k + key * op->k_stride, op->k_stride};
+    host_gemm(&g, &job->base.tally);
   }
 }
 

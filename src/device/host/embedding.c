@@ -44,14 +44,11 @@ enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C
   enum status status = check_tokens(rows, V, token);
   if (status)
     return status;
-  struct embedding_job job = {.kernels = host_kernels(lane),
-                              .rows = rows,
-                              .T = T,
-                              .C = C,
-                              .token = token,
-                              .wte = wte,
-                              .wpe = wpe,
-                              .x = x};
+  struct embedding_job job = {.kernels = host_kernels(lane), .rows = rows, .T = T, .C = C};
+  job.token = token;
+  job.wte = wte;
+  job.wpe = wpe;
+  job.x = x;
   host_run_ranges(lane, rows, ROWS, look_up, &job);
   return STATUS_OK;
 }
@@ -84,15 +81,12 @@ enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, 
   enum status status = check_tokens(rows, V, token);
   if (status)
     return status;
-  struct embedding_job job = {.kernels = host_kernels(lane),
-                              .rows = rows,
-                              .T = T,
-                              .C = C,
-                              .token = token,
-                              .dx = dx,
-                              .dwte = dwte,
-                              .dwpe = dwpe,
-                              .wpe_accumulate = wpe_accumulate};
+  struct embedding_job job = {.kernels = host_kernels(lane), .rows = rows, .T = T, .C = C};
+  job.token = token;
+  job.dx = dx;
+  job.dwte = dwte;
+  job.dwpe = dwpe;
+  job.wpe_accumulate = wpe_accumulate;
   if (dwte || dwpe)
     host_run_ranges(lane, C, COLUMNS, add_columns, &job);
   return STATUS_OK;

@@ -64,12 +64,10 @@ static void pack_block(void *arg, int64_t part, int64_t block)
 enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
                                 void *messages)
 {
-  struct exponent_job job = {.kernels = host_kernels(lane),
-                             .n = n,
-                             .blocks = exponent_blocks(n),
-                             .stride = exponent_bytes(n),
-                             .messages = messages,
-                             .x = (float *)x};
+  struct exponent_job job = {.kernels = host_kernels(lane), .n = n, .blocks = exponent_blocks(n)};
+  job.stride = exponent_bytes(n);
+  job.messages = messages;
+  job.x = (float *)x;
   host_run_blocks(lane, parts, job.blocks, GRAIN, measure_block, &job);
   for (int part = 0; part < parts; part++)
     place_blocks(&job, part);
@@ -113,13 +111,11 @@ static enum status check_headers(const struct exponent_job *job, int parts)
 enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
                                   int64_t stride, float *out)
 {
-  struct exponent_job job = {.kernels = host_kernels(lane),
-                             .n = n,
-                             .blocks = exponent_blocks(n),
-                             .stride = stride,
-                             .messages = (char *)messages,
-                             .x = out,
-                             .damaged = INT64_MAX};
+  struct exponent_job job = {.kernels = host_kernels(lane), .n = n, .blocks = exponent_blocks(n)};
+  job.stride = stride;
+  job.messages = (char *)messages;
+  job.x = out;
+  job.damaged = INT64_MAX;
   enum status status = check_headers(&job, parts);
   if (status)
     return status;

@@ -126,13 +126,10 @@ enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, 
                         const struct factors *factors, enum quant_mode mode, float *out)
 {
   const bool apart = mode == QUANT_SUBTRACT;
-  struct job job = {.kernels = host_kernels(lane),
-                    .op = op,
-                    .n = n,
-                    .factors = factors,
-                    .parts = apart ? 1 : parts,
-                    .mode = mode,
-                    .out = out};
+  struct job job = {.kernels = host_kernels(lane), .op = op, .n = n, .factors = factors};
+  job.parts = apart ? 1 : parts;
+  job.mode = mode;
+  job.out = out;
   enum status status = check(op, n);
   if (status)
     return status;

@@ -158,12 +158,9 @@ enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n,
                           const void *messages, int64_t stride, enum scatter_mode mode, float *out)
 {
   const bool sum = mode != SCATTER_SUBTRACT;
-  struct sketch_job job = {.op = op,
-                           .n = n,
-                           .parts = sum ? parts : 1,
-                           .stride = stride,
-                           .messages = (char *)messages,
-                           .mode = mode,
-                           .x = out};
+  struct sketch_job job = {.op = op, .n = n, .parts = sum ? parts : 1, .stride = stride};
+  job.messages = (char *)messages;
+  job.mode = mode;
+  job.x = out;
   return run(lane, &job, sum ? 1 : parts, unsketch_one);
 }

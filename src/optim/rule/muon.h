@@ -67,17 +67,12 @@ static enum status muon_square(struct lane *lane, int64_t rows, int64_t cols, co
   const struct device_ops *ops = lane->device->ops;
   const enum dtype type = at->type;
   const bool tall = rows > cols, cast = tall && type != DTYPE_F32;
-  const struct matmul op = {.m = at->d,
-                            .n = at->d,
-                            .k = tall ? rows : cols,
-                            .trans_a = tall,
-                            .trans_b = !tall,
-                            .a = x,
-                            .b = x,
-                            .lda = cols,
-                            .ldb = cols,
-                            .c = work + (cast ? at->wide : at->a),
-                            .ldc = at->d};
+  struct matmul op = {.m = at->d, .n = at->d, .k = tall ? rows : cols, .a = x, .b = x};
+  op.trans_a = tall;
+  op.trans_b = !tall;
+  op.lda = op.ldb = cols;
+  op.c = work + (cast ? at->wide : at->a);
+  op.ldc = at->d;
   enum status status = ops->matmul(lane, &op);
   if (!status && cast)
     status = ops->cast(lane, at->d * at->d, DTYPE_F32, work + at->wide, type, work + at->a);
@@ -91,29 +86,18 @@ static enum status muon_iterate(struct lane *lane, int64_t rows, int64_t cols, c
   const struct device_ops *ops = lane->device->ops;
   const bool tall = rows > cols;
   const void *a = work + at->a, *b = work + at->b;
-  const struct matmul polynomial = {.m = at->d,
-                                    .n = at->d,
-                                    .k = at->d,
-                                    .a = a,
-                                    .b = a,
-                                    .lda = at->d,
-                                    .ldb = at->d,
-                                    .c = work + at->b,
-                                    .ldc = at->d,
-                                    .add = a,
-                                    .scale = 2.0315f,
-                                    .add_scale = -4.7750f};
-  const struct matmul next = {.m = rows,
-                              .n = cols,
-                              .k = at->d,
-                              .a = tall ? x : b,
-                              .b = tall ? b : x,
-                              .lda = at->d, /* cols of a tall matrix */
-                              .ldb = cols,  /* d of a tall matrix */
-                              .c = to,
-                              .ldc = cols,
-                              .add = x,
-                              .add_scale = 3.4445f};
+  const int64_t d = at->d;
+  struct matmul polynomial = {.m = d, .n = d, .k = d, .a = a, .b = a, .lda = d, .ldb = d, .ldc = d};
+  polynomial.c = work + at->b;
+  polynomial.add = a;
+  polynomial.scale = 2.0315f;
+  polynomial.add_scale = -4.7750f;
+  struct matmul next = {
+      .m = rows, .n = cols, .k = d, .a = tall ? x : b, .b = tall ? b : x, .c = to};
+  next.lda = d;               /* cols of a tall matrix */
+  next.ldb = next.ldc = cols; /* d of a tall matrix */
+  next.add = x;
+  next.add_scale = 3.4445f;
   enum status status = muon_square(lane, rows, cols, x, work, at);
   if (!status)
     status = ops->matmul(lane, &polynomial);
