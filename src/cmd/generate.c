@@ -314,7 +314,8 @@ const struct command command_generate = {
     .name = "generate",
     .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [key=value ...]",
     .summary = "continue a prompt with a trained model",
-    .text = "Text is printed as it is generated. The same source, options and seed give the same "
+    .text = "Text is printed as it is generated, by ranks of a launcher line by line. The same "
+            "source, options and seed give the same "
             "text on any number of ranks. MODEL_FOLDER is a Hugging Face model folder.\n"
             "\n"
             "With --interactive, each line of standard input is continued in the same context. An "

@@ -138,8 +138,18 @@ static int dispatch(int argc, char **argv)
   return 0;
 }
 
+/* The launcher of Open MPI 5 writes a part of a line to the wrong stream, or drops it, if ranks
+ * write to standard error before the line ends. */
+static void write_whole_lines(void)
+{
+  static char line[1 << 16];
+  if (launch_read().launched)
+    (void)setvbuf(stdout, line, _IOLBF, sizeof line);
+}
+
 int main(int argc, char **argv)
 {
   device_prepare(argv);
+  write_whole_lines();
   return finish(dispatch(argc, argv));
 }

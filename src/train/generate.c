@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
+#include "comm/launch.h"
 #include "io/text/utf8.h"
 
 /* Message of rank 0 to the others after each step. */
@@ -119,10 +120,11 @@ static void feed(struct generation *g)
 
 /* ---- rank 0: text */
 
-/* Text that cannot be written is dropped after one warning. */
-static enum status flush_text(void)
+/* Text that cannot be written is dropped after one warning. Under a launcher, main() lets standard
+ * output keep a part of a line. */
+static enum status flush_text(bool part)
 {
-  if (fflush(stdout) == 0 && !ferror(stdout))
+  if ((part && launch_read().launched) || (fflush(stdout) == 0 && !ferror(stdout)))
     return STATUS_OK;
   const enum status status =
       status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno));
@@ -152,14 +154,14 @@ static enum status print_token(struct generation *g, int32_t token, bool first)
 {
   if (!g->tokenizer) {
     printf("%s%d", first ? "" : " ", token);
-    return flush_text();
+    return flush_text(true);
   }
   const enum status status =
       tokenizer_decode(g->tokenizer, &token, 1, &g->text, &g->bytes, &g->text_room);
   if (status)
     return status;
   print_whole_characters(g, false);
-  return flush_text();
+  return flush_text(true);
 }
 
 static bool is_end(const struct generation *g, int32_t token)
@@ -231,7 +233,7 @@ static enum status answer(struct generation *g)
   if (is_root(g) && !status) {
     print_whole_characters(g, true);
     putchar('\n');
-    status = flush_text();
+    status = flush_text(false);
   }
   return comm_agree(comm, status);
 }
@@ -276,7 +278,7 @@ static enum status read_turn(struct generation *g, enum turn *turn)
   for (bool taken = false; !taken;) {
     if (asks)
       fputs("> ", stdout);
-    enum status status = flush_text();
+    enum status status = flush_text(false);
     if (status)
       return status;
     ssize_t n = getline(&g->typed, &g->typed_room, stdin);

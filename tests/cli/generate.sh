@@ -136,6 +136,11 @@ talk() { printf %b "$1" | say "$2" first --interactive tokens=6 temperature=0.5 
 talk 'the ship\nwater\n' 1 > talk.txt
 test "$(wc -l < talk.txt)" -ge 2 || die "two lines, but these answers: $(cat talk.txt)"
 talk 'the ship\nwater\n' 2 | cmp - talk.txt || die "the conversation differs on 2 ranks"
+
+# A launcher may lose parts of lines, so a rank that it has started writes whole lines.
+first=$(printf 'the ship\n' | FLUX_TASK_RANK=0 FLUX_JOB_SIZE=1 "$SLUICE" generate first \
+  --interactive tokens=6 temperature=0.5 seed=4 2> lines.err | dd bs=65536 count=1 2> dd.err)
+test "$first" = "$(head -n 1 talk.txt)" || die "a launched rank writes '$first' at first"
 talk 'the ship' 1 > bare.txt
 say 1 first prompt="the ship" tokens=6 temperature=0.5 seed=4 | sed 's/^the ship//' |
   cmp - bare.txt || die "the first answer is not the prompt's"
