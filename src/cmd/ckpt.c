@@ -62,43 +62,34 @@ static enum status list(const struct arguments *arguments)
   return status;
 }
 
-static enum status is_folder_anywhere(struct comm *comm, const char *word, bool *out)
+/* The file that a word names, after it was used. A run folder stands for its newest checkpoint that
+ * verifies, or for the newest one that `use` does not call damaged. *out is mem_free()d.
+ * Collective. */
+static enum status find_file(struct comm *comm, const char *word, checkpoint_use *use, char **out)
 {
-  *out = comm_rank(comm) == 0 && file_is_folder(word);
-  return comm_broadcast(comm, out, sizeof *out, 0);
-}
-
-static enum status use_newest(struct comm *comm, const char *word, checkpoint_use *use, char **out)
-{
+  bool is_folder = comm_rank(comm) == 0 && file_is_folder(word), damaged;
   char *folder = NULL;
-  enum status status = comm_agree(comm, find_folder(word, &folder));
-  if (!status)
+  enum status status = comm_broadcast(comm, &is_folder, sizeof is_folder, 0);
+  if (!status && is_folder)
+    status = comm_agree(comm, find_folder(word, &folder));
+  if (!status && is_folder)
     status = use ? checkpoint_use_newest(comm, folder, false, use, comm, out)
                  : checkpoint_find(comm, folder, false, out);
-  if (!status && !*out)
+  if (!status && is_folder && !*out)
     status = status_set(STATUS_INPUT, "%s holds no checkpoint", folder);
   mem_free(folder);
-  return status;
-}
-
-/* The file that a word names. A run folder stands for its newest checkpoint that verifies. *out is
- * mem_free()d. Collective. */
-static enum status find_file(struct comm *comm, const char *word, char **out)
-{
-  bool folder = false;
-  enum status status = is_folder_anywhere(comm, word, &folder);
-  if (!status && folder)
-    return use_newest(comm, word, NULL, out);
-  if (!status)
-    *out = mem_strdup(word);
-  return comm_agree(comm, !status && !*out ? STATUS_MEMORY : status);
+  if (status || is_folder)
+    return status;
+  *out = mem_strdup(word);
+  status = comm_agree(comm, *out ? STATUS_OK : STATUS_MEMORY);
+  return status || !use ? status : use(comm, word, &damaged);
 }
 
 static enum status show(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   char *file = NULL;
-  enum status status = find_file(comm, arguments->word[1], &file);
+  enum status status = find_file(comm, arguments->word[1], NULL, &file);
   if (!status)
     status =
         comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, wants_json(arguments), stdout)
@@ -129,16 +120,11 @@ static void print_verified(const char *path, bool json)
 
 static enum status verify(const struct arguments *arguments)
 {
-  struct comm *comm = arguments->comm;
-  const char *word = arguments->word[1];
-  bool folder = false;
-  char *newest = NULL;
-  enum status status = is_folder_anywhere(comm, word, &folder);
-  if (!status)
-    status = folder ? use_newest(comm, word, verify_file, &newest) : checkpoint_verify(comm, word);
+  char *file = NULL;
+  enum status status = find_file(arguments->comm, arguments->word[1], verify_file, &file);
   if (!status && comm_rank(arguments->comm) == 0)
-    print_verified(newest ? newest : word, wants_json(arguments));
-  mem_free(newest);
+    print_verified(file, wants_json(arguments));
+  mem_free(file);
   return status;
 }
 
@@ -148,9 +134,9 @@ static enum status diff(const struct arguments *arguments)
   struct comm *comm = arguments->comm;
   char *left = NULL, *right = NULL;
   bool same = true;
-  enum status status = find_file(comm, arguments->word[1], &left);
+  enum status status = find_file(comm, arguments->word[1], NULL, &left);
   if (!status)
-    status = find_file(comm, arguments->word[2], &right);
+    status = find_file(comm, arguments->word[2], NULL, &right);
   if (!status)
     status =
         comm_agree(comm, comm_rank(comm) == 0
