@@ -44,11 +44,11 @@ static void print_unknown(const struct plan_rates *rates)
 static enum status print_clipped(const struct plan *plan, const struct plan_rates *rates)
 {
   struct plan_rates clipped = *rates;
-  struct plan_forecast forecast;
-  clipped.clipped = clipped.step_only = true;
-  const enum status status = plan_simulate(plan, &clipped, &forecast);
+  double step_s;
+  clipped.clipped = true;
+  const enum status status = search_price(plan, &clipped, &step_s);
   if (!status)
-    printf("a step that is clipped takes %.4f s\n", forecast.step_s);
+    printf("a step that is clipped takes %.4f s\n", step_s);
   return status;
 }
 
@@ -78,20 +78,6 @@ enum status forecast_print_step(const struct plan_facts *facts)
 /* The links of the search, in bytes/s. */
 static const double slowest_link = 1e5, fastest_link = 1e13;
 
-/* The step with another rate of the link. across_link keeps its ratio to link. */
-static enum status step_at(const struct plan *plan, const struct plan_rates *rates, double link,
-                           double *out)
-{
-  struct plan_rates other = *rates;
-  struct plan_forecast forecast = {0};
-  other.across_link_bytes *= link / rates->link_bytes;
-  other.link_bytes = other.host_link_bytes = link;
-  other.step_only = true;
-  const enum status status = plan_simulate(plan, &other, &forecast);
-  *out = forecast.step_s;
-  return status;
-}
-
 /* A plan with a codec, and the same job without it. */
 struct pair {
   const struct plan *coded;
@@ -99,13 +85,17 @@ struct pair {
   const struct plan_rates *rates;
 };
 
-/* Whether the step of `coded` is shorter. */
+/* Whether the step of `coded` is shorter with another rate of the link. across_link keeps its ratio
+ * to link. */
 static enum status pays_at(const struct pair *pair, double link, bool *out)
 {
-  double with, without = 0;
-  enum status status = step_at(pair->coded, pair->rates, link, &with);
+  struct plan_rates rates = *pair->rates;
+  double with = 0, without = 0;
+  rates.across_link_bytes *= link / rates.link_bytes;
+  rates.link_bytes = rates.host_link_bytes = link;
+  enum status status = search_price(pair->coded, &rates, &with);
   if (!status)
-    status = step_at(pair->plain, pair->rates, link, &without);
+    status = search_price(pair->plain, &rates, &without);
   *out = with < without;
   return status;
 }
