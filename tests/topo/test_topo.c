@@ -87,35 +87,28 @@ TEST(test_shares)
 }
 
 /* Shares lie side by side and cover all cores, for any number of ranks up to the number of cores.
- */
+ * Some virtual machines show no cores, and some machines have more CPUs than a cpu_set_t holds. */
 TEST(test_cover)
 {
-  for (int sharers = 1; sharers <= 24; sharers++) {
-    int next = 0;
-    for (int index = 0; index < sharers; index++) {
-      struct topo *topo;
-      must(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo));
-      assert_true(topo_own(topo)->threads >= 1);
-      for (int t = 0; t < topo_own(topo)->threads; t++)
-        assert_int_equal(topo_own(topo)->cores[t], next++);
-      topo_destroy(topo);
+  static const struct {
+    const char *machine;
+    int cores, least, most; /* ranks */
+  } cases[] = {{"pack:3 numa:1 core:8 pu:1", 24, 1, 24},
+               {"numa:1 pu:6", 6, 2, 6},
+               {"pack:16 numa:1 core:128 pu:1", 2048, 16, 16}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int ranks = cases[i].least; ranks <= cases[i].most; ranks++) {
+      int next = 0;
+      for (int rank = 0; rank < ranks; rank++) {
+        struct topo *topo;
+        must(create_alike(cases[i].machine, NULL, 0, rank, ranks, 0, &topo));
+        assert_true(topo_own(topo)->threads >= 1);
+        for (int t = 0; t < topo_own(topo)->threads; t++)
+          assert_int_equal(topo_own(topo)->cores[t], next++);
+        topo_destroy(topo);
+      }
+      assert_int_equal(next, cases[i].cores);
     }
-    assert_int_equal(next, 24);
-  }
-}
-
-/* Machines without cores (some virtual ones), and ones with more CPUs than a cpu_set_t holds. */
-TEST(test_odd_machines)
-{
-  struct topo *topo;
-  must(create_alike("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo));
-  assert_int_equal(topo_own(topo)->threads, 3);
-  assert_int_equal(topo_own(topo)->cores[0], 3);
-  topo_destroy(topo);
-  must(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo));
-  assert_int_equal(topo_own(topo)->threads, 128);
-  assert_int_equal(topo_own(topo)->cores[127], 2047);
-  topo_destroy(topo);
 }
 
 TEST(test_this_machine)
