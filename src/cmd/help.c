@@ -176,6 +176,12 @@ static void put(const char *text)
   prose_escape_man(text, strlen(text), stdout);
 }
 
+static void put_line(const char *text)
+{
+  put(text);
+  putchar('\n');
+}
+
 static void print_man_title(const char *name, int section)
 {
   printf(".TH ");
@@ -190,8 +196,7 @@ static void print_exit_status(void)
   printf(".SH EXIT STATUS\n");
   for (int i = 0; i < exit_codes_count; i++) {
     printf(".TP\n%s\n", exit_label(exit_codes[i].code).text);
-    put(exit_codes[i].meaning);
-    putchar('\n');
+    put_line(exit_codes[i].meaning);
   }
 }
 
@@ -258,8 +263,7 @@ static void print_common(void)
 static void print_synopsis(const struct command *command)
 {
   printf(".B sluice %s\n", command->name);
-  put(command->usage);
-  putchar('\n');
+  put_line(command->usage);
 }
 
 static void print_man_examples(const char *examples)
@@ -335,17 +339,14 @@ static void print_man_all(void)
          "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
   for (int i = 0; commands[i]; i++) {
     printf(".TP\n.BR sluice\\-%s (1)\n", commands[i]->name);
-    put(commands[i]->summary);
-    putchar('\n');
+    put_line(commands[i]->summary);
   }
   for (const struct builtin *builtin = builtins; builtin->summary; builtin++) {
     printf(".TP\n.B ");
     put(builtin->name);
     printf(*builtin->usage ? " " : "");
-    put(builtin->usage);
-    putchar('\n');
-    put(builtin->summary);
-    putchar('\n');
+    put_line(builtin->usage);
+    put_line(builtin->summary);
   }
   print_man_examples("  sluice prepare corpus/ out=data/first\n"
                      "  mpirun -n 4 --bind-to none sluice train inputs/first.yaml\n"
