@@ -182,12 +182,12 @@ static char *make_mark(const char *dir)
 static bool wait_for(const char *path)
 {
   const double end = clock_s() + sight_seconds;
-  bool there = access(path, F_OK) == 0;
-  while (!there && clock_s() < end) {
+  while (access(path, F_OK) != 0) {
+    if (clock_s() >= end)
+      return false;
     clock_sleep_until(clock_s() + 0.05);
-    there = access(path, F_OK) == 0;
   }
-  return there;
+  return true;
 }
 
 /* Whether this node sees files that rank 0's node writes. Collective. */
@@ -364,14 +364,6 @@ static enum status report(struct doctor *doctor, int *exit_code)
   return status;
 }
 
-static enum status count_nodes(struct doctor *doctor)
-{
-  int64_t nodes = leads(doctor);
-  const enum status status = comm_sum_i64(doctor->comm, &nodes, 1);
-  doctor->nodes = (int)nodes;
-  return status;
-}
-
 static void sign(struct doctor_report *mine, int node)
 {
   mine->node = node;
@@ -386,15 +378,18 @@ static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct doctor *doctor = NULL;
+  int64_t nodes;
   enum status status = comm_agree(comm, mem_new(MEM_META, 1, &doctor));
   if (status)
     return status;
   doctor->comm = comm;
   doctor->values = arguments->values;
   status = name_places(doctor, arguments);
+  nodes = leads(doctor);
   if (!status)
-    status = count_nodes(doctor);
+    status = comm_sum_i64(comm, &nodes, 1);
   if (!status) {
+    doctor->nodes = (int)nodes;
     look_here(doctor);
     status = look_at_places(doctor);
   }
