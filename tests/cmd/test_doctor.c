@@ -241,31 +241,6 @@ TEST(refusals)
   is(&finding[DOCTOR_DECK], "fault wwww");
 }
 
-/* --- launchers ----------------------------------------------------------- */
-
-static void check_launcher(const char *given, const char *expected)
-{
-  char environment[256], text[64], *next = NULL;
-  snprintf(environment, sizeof environment, "%s", given);
-  assert_int_equal(clearenv(), 0);
-  for (char *word = strtok_r(environment, " ", &next); word; word = strtok_r(NULL, " ", &next))
-    assert_int_equal(putenv(word), 0);
-  const struct launch launch = launch_read();
-  snprintf(text, sizeof text, "%s %ld %lld %s", launch.launched ? "launched" : "alone",
-           (long)launch.rank, (long long)launch.tasks, launch.told_by ? launch.told_by : "-");
-  assert_int_equal(clearenv(), 0);
-  assert_string_equal(text, expected);
-}
-
-TEST(launchers)
-{
-  const char *top = getenv("top_srcdir");
-  char kept[512];
-  snprintf(kept, sizeof kept, "%s", top ? top : ".");
-  each("launchers", check_launcher);
-  assert_int_equal(setenv("top_srcdir", kept, 1), 0);
-}
-
 /* --- several ranks ------------------------------------------------------- */
 
 enum { RANKS = 5 };
@@ -456,6 +431,28 @@ TEST(reads_a_disk)
   assert_int_equal(rmdir(dir), 0);              /* nothing was left in it */
   doctor_disk_read(9 << 20, 60, &proc);
   assert_non_null(strstr(proc.failure, "use a folder that you may write"));
+}
+
+/* --- launchers ----------------------------------------------------------- */
+
+static void check_launcher(const char *given, const char *expected)
+{
+  char environment[256], text[64], *next = NULL;
+  snprintf(environment, sizeof environment, "%s", given);
+  assert_int_equal(clearenv(), 0);
+  for (char *word = strtok_r(environment, " ", &next); word; word = strtok_r(NULL, " ", &next))
+    assert_int_equal(putenv(word), 0);
+  const struct launch launch = launch_read();
+  snprintf(text, sizeof text, "%s %ld %lld %s", launch.launched ? "launched" : "alone",
+           (long)launch.rank, (long long)launch.tasks, launch.told_by ? launch.told_by : "-");
+  assert_int_equal(clearenv(), 0);
+  assert_string_equal(text, expected);
+}
+
+/* The last test, because it clears the environment. */
+TEST(launchers)
+{
+  each("launchers", check_launcher);
 }
 
 TEST_MAIN(NULL, NULL)
