@@ -94,34 +94,6 @@ static void post(struct shm *box)
   atomic_store_explicit(&box->posted[box->index].pieces, box->pieces, memory_order_release);
 }
 
-enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
-                           void *full)
-{
-  const struct device_ops *ops = lane->device->ops;
-  char *mine = (char *)full + box->index * bytes;
-  enum status status = shard == mine ? STATUS_OK : ops->copy(lane, mine, shard, (size_t)bytes);
-  for (int64_t done = 0, now; !status && done < bytes; done += now) {
-    const int64_t piece = box->pieces;
-    now = comm_smaller(bytes - done, box->half);
-    status = ops->copy(lane, half_of(box, box->index, piece), mine + done, (size_t)now);
-    if (!status)
-      post(box);
-    for (int away = 1; !status && away < box->size; away++) {
-      const int from = (box->index + box->size - away) % box->size;
-      wait_for(&box->posted[from], box->pieces);
-      status = ops->copy(lane, (char *)full + from * bytes + done, half_of(box, from, piece),
-                         (size_t)now);
-    }
-  }
-  return status;
-}
-
-/* The part for member `to` in the box of member `from`. A box holds no part for its owner. */
-static char *part_of(const struct shm *box, int from, int to, int64_t piece, int64_t room)
-{
-  return half_of(box, from, piece) + (to + box->size - from - 1) % box->size * room;
-}
-
 /* Remaining bytes of a message after `done` bytes, at most `most`. A varying message begins with
  * its length. */
 static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t most)
@@ -130,32 +102,71 @@ static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t 
   return left < 0 ? 0 : (size_t)comm_smaller(left, most);
 }
 
-enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
-                         bool varying, void *received)
+/* The messages that a member has, and those that it gets, `bytes` apart. */
+struct trade {
+  const char *sent;
+  char *received;
+  int64_t bytes;
+  int64_t stride; /* between messages for others; 0: all get the same, and each box has one part */
+  int64_t room;   /* of a part in a box */
+  bool varying;
+};
+
+/* The part for member `to` in the box of member `from`. A box holds no part for its owner. */
+static char *part_of(const struct shm *box, const struct trade *t, int from, int to, int64_t piece)
+{
+  const int place = t->stride ? (to + box->size - from - 1) % box->size : 0;
+  return half_of(box, from, piece) + place * t->room;
+}
+
+static enum status trade(struct shm *box, struct lane *lane, const struct trade *t)
 {
   const struct device_ops *ops = lane->device->ops;
-  const int64_t room = box->half / (box->size - 1) / LINE * LINE, own = box->index * bytes;
-  enum status status = ops->copy(lane, (char *)received + own, (const char *)sent + own,
-                                 bytes_of(varying, (const char *)sent + own, 0, bytes));
-  for (int64_t done = 0, now; !status && done < bytes; done += now) {
+  enum status status = STATUS_OK;
+  for (int64_t done = 0, now; !status && done < t->bytes; done += now) {
     const int64_t piece = box->pieces;
-    now = comm_smaller(bytes - done, room);
-    for (int away = 1; !status && away < box->size; away++) {
+    now = comm_smaller(t->bytes - done, t->room);
+    for (int away = 1; !status && away < (t->stride ? box->size : 2); away++) {
       const int to = (box->index + away) % box->size;
-      const char *message = (const char *)sent + to * bytes;
-      status = ops->copy(lane, part_of(box, box->index, to, piece, room), message + done,
-                         bytes_of(varying, message, done, now));
+      const char *message = t->sent + to * t->stride;
+      status = ops->copy(lane, part_of(box, t, box->index, to, piece), message + done,
+                         bytes_of(t->varying, message, done, now));
     }
     if (!status)
       post(box);
     for (int away = 1; !status && away < box->size; away++) {
       const int from = (box->index + box->size - away) % box->size;
-      const char *part = part_of(box, from, box->index, piece, room);
-      char *message = (char *)received + from * bytes;
+      const char *part = part_of(box, t, from, box->index, piece);
+      char *message = t->received + from * t->bytes;
       wait_for(&box->posted[from], box->pieces);
       status = ops->copy(lane, message + done, part,
-                         bytes_of(varying, done ? message : part, done, now));
+                         bytes_of(t->varying, done ? message : part, done, now));
     }
   }
   return status;
+}
+
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
+                           void *full)
+{
+  char *mine = (char *)full + box->index * bytes;
+  const struct trade t = {.sent = mine, .received = full, .bytes = bytes, .room = box->half};
+  enum status status =
+      shard == mine ? STATUS_OK : lane->device->ops->copy(lane, mine, shard, (size_t)bytes);
+  return status ? status : trade(box, lane, &t);
+}
+
+enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
+                         bool varying, void *received)
+{
+  const struct trade t = {.sent = sent,
+                          .received = received,
+                          .bytes = bytes,
+                          .stride = bytes,
+                          .room = box->half / (box->size - 1) / LINE * LINE,
+                          .varying = varying};
+  const int64_t own = box->index * bytes;
+  enum status status = lane->device->ops->copy(lane, t.received + own, t.sent + own,
+                                               bytes_of(varying, t.sent + own, 0, bytes));
+  return status ? status : trade(box, lane, &t);
 }
