@@ -9,17 +9,14 @@
 #include "base/rng.h"
 #include "exec/engine.h"
 
-static enum status wait_for_lane(struct lane *lane)
+/* Before the first step the executor's own marks are free. */
+static enum status wait_for_lane(struct exec *exec, struct lane *lane)
 {
-  struct mark *mark = NULL;
-  const struct device_ops *ops = lane->device->ops;
-  enum status status = ops->mark_create(lane->device, &mark);
+  struct mark *mark = exec->base[0][0];
+  enum status status = lane->device->ops->mark_set(lane, mark);
   if (!status)
-    status = ops->mark_set(lane, mark);
-  if (!status)
-    status = ops->mark_wait(mark);
-  ops->mark_destroy(mark);
-  return status ? status : ops->lane_check(lane);
+    status = lane->device->ops->mark_wait(mark);
+  return status ? status : lane->device->ops->lane_check(lane);
 }
 
 /* Pairs of bf16 numbers between 1/128 and 2 of either sign. Read as fp32, they are such numbers
@@ -51,7 +48,7 @@ static enum status fill(struct exec *exec, struct lane *lane)
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
     status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern,
                        (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));
-  const enum status waited = wait_for_lane(lane);
+  const enum status waited = wait_for_lane(exec, lane);
   ops->release_host(lane->device, pattern);
   return status ? status : waited;
 }
@@ -93,7 +90,7 @@ static enum status try_out(struct exec *exec)
     status = try_matrices(exec, lane);
   if (!status) /* operands of no step */
     status = lane->device->ops->fp8_tally(lane, exec->tally);
-  const enum status waited = wait_for_lane(lane);
+  const enum status waited = wait_for_lane(exec, lane);
   if (!status)
     status = waited;
   if (!status)
@@ -140,9 +137,9 @@ enum status exec_autotune(struct exec *exec)
 }
 
 /* Seconds of one all-gather of `whole` bytes in place. */
-static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole,
-                               struct mark *from, struct mark *to, double *out)
+static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole, double *out)
 {
+  struct mark *const from = exec->base[0][0], *const to = exec->base[0][1];
   struct comm_group *group = exec->group[GROUP_GATHER];
   const struct device_ops *ops = lane->device->ops;
   char *full = exec->config.memory->transient[TIER_DEVICE];
@@ -160,23 +157,16 @@ static enum status time_gather(struct exec *exec, struct lane *lane, int64_t who
 static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t whole, double *best)
 {
   enum { TRIALS = 6 }; /* the first one warms up */
-  struct device *device = lane->device;
-  struct mark *mark[2] = {NULL, NULL};
-  enum status status = device->ops->mark_create(device, &mark[0]);
-  if (!status)
-    status = device->ops->mark_create(device, &mark[1]);
-  status = comm_agree(exec->config.comm, status);
+  enum status status = STATUS_OK;
   *best = 0;
   for (int i = 0; !status && i < TRIALS; i++) {
     double seconds = 0;
-    status = time_gather(exec, lane, whole, mark[0], mark[1], &seconds);
+    status = time_gather(exec, lane, whole, &seconds);
     if (status)
       comm_abort(exec->config.comm, status); /* the others are in the collective */
     if (i > 0 && (*best == 0 || seconds < *best))
       *best = seconds;
   }
-  device->ops->mark_destroy(mark[0]);
-  device->ops->mark_destroy(mark[1]);
   return comm_agree(exec->config.comm, status);
 }
 

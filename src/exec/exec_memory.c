@@ -72,11 +72,10 @@ static bool same_states(const struct plan *a, const struct plan *b, int u)
 static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
   for (int u = 0; u < a->input.model->units; u++) {
-    const struct plan_unit *in_a = &a->unit[u], *in_b = &b->unit[u];
-    if (!same_place(a, in_a->master, b, in_b->master) ||
-        !same_place(a, in_a->frozen, b, in_b->frozen) || !same_states(a, b, u) ||
-        !same_place(a, in_a->working, b, in_b->working) ||
-        !same_place(a, in_a->shared, b, in_b->shared))
+    const struct plan_unit *x = &a->unit[u], *y = &b->unit[u];
+    if (!same_place(a, x->master, b, y->master) || !same_place(a, x->frozen, b, y->frozen) ||
+        !same_place(a, x->working, b, y->working) || !same_place(a, x->shared, b, y->shared) ||
+        !same_states(a, b, u))
       return status_set(STATUS_INTERNAL,
                         "two plans of one job place the parameters or moments of %s differently",
                         a->input.model->unit[u].name);
@@ -116,42 +115,22 @@ static int64_t whole_pages(int64_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Lets the device of this rank access whole pages of shared memory. *out must be unpinned, also if
- * another rank's device refuses. */
-static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr,
-                              int64_t bytes, void **out)
+/* A block of `copies` times `bytes` for each group. This rank's device accesses its copy, or the
+ * only one. A separate block has regions that the members may read, so that each member is the
+ * first to touch its own. */
+static enum status share(struct exec_memory *memory, struct comm *comm, int group, int copies,
+                         int64_t bytes, struct comm_shared **shared, void **out)
 {
-  const enum status status = memory->device->ops->pin(memory->device, ptr, (size_t)bytes);
-  if (!status)
-    *out = ptr;
-  return comm_agree(comm, status);
-}
-
-/* The memory of which the group has one copy. */
-static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
-{
-  const int64_t bytes = whole_pages(memory->persistent_bytes[TIER_SHARED]);
   if (bytes == 0)
     return STATUS_OK;
-  const enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
-  return status ? status
-                : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes,
-                             &memory->persistent[TIER_SHARED]);
-}
-
-/* The memory of each member that the others may read. It is separate from the shared copy, so that
- * a member is the first to touch its own region. */
-static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
-{
-  const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
-  if (bytes == 0)
-    return STATUS_OK;
-  const enum status status = comm_shared_create(comm, group, group * bytes, &memory->regions);
+  enum status status = comm_shared_create(comm, group, copies * bytes, shared);
   if (status)
     return status;
-  memory->region_bytes = bytes;
-  char *mine = (char *)comm_shared_memory(memory->regions) + comm_rank(comm) % group * bytes;
-  return pin_shared(memory, comm, mine, bytes, &memory->transient[TIER_SHARED]);
+  char *const mine = (char *)comm_shared_memory(*shared) + comm_rank(comm) % copies * bytes;
+  status = memory->device->ops->pin(memory->device, mine, (size_t)bytes);
+  if (!status)
+    *out = mine; /* must be unpinned, also if another rank's device refuses */
+  return comm_agree(comm, status);
 }
 
 static enum status create_store(struct exec_memory *memory, struct comm *comm, const char *nvme)
@@ -164,13 +143,17 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
                                const struct plan *const plans[], int n, struct exec_memory *out)
 {
   struct exec_memory memory = {.device = device};
+  const int group = plans[0]->input.shape.group;
   enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
   if (!status)
     status = comm_agree(comm, alloc_arenas(&memory));
   if (!status)
-    status = create_shared(&memory, comm, plans[0]->input.shape.group);
+    status = share(&memory, comm, group, 1, whole_pages(memory.persistent_bytes[TIER_SHARED]),
+                   &memory.shared, &memory.persistent[TIER_SHARED]);
+  memory.region_bytes = whole_pages(memory.transient_bytes[TIER_SHARED]);
   if (!status)
-    status = create_regions(&memory, comm, plans[0]->input.shape.group);
+    status = share(&memory, comm, group, group, memory.region_bytes, &memory.regions,
+                   &memory.transient[TIER_SHARED]);
   if (!status)
     status = create_store(&memory, comm, nvme);
   if (status)
@@ -214,8 +197,9 @@ static char *address_of(const struct exec_memory *memory, const struct plan *pla
          offset;
 }
 
-static enum status check_range(const struct exec_memory *memory, const struct plan *plan,
-                               int buffer, int64_t offset, int64_t bytes)
+/* One of `in` and `out` is NULL. */
+static enum status move(const struct exec_memory *memory, const struct plan *plan, int buffer,
+                        int64_t offset, int64_t bytes, const void *in, void *out)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
   if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
@@ -224,31 +208,26 @@ static enum status check_range(const struct exec_memory *memory, const struct pl
                       bytes, offset, b->name, b->bytes);
   if (b->tier == TIER_DEVICE && !memory->device->model.host_memory)
     return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
+  if (b->tier == TIER_DISK) {
+    const int64_t at = offset_on_disk(memory, plan, buffer) + offset;
+    return in ? store_write(memory->store, at, bytes, in)
+              : store_read(memory->store, at, bytes, out);
+  }
+  char *const at = address_of(memory, plan, buffer) + offset;
+  memcpy(in ? at : out, in ? in : at, (size_t)bytes);
   return STATUS_OK;
 }
 
 enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer,
                              int64_t offset, int64_t bytes, void *out)
 {
-  enum status status = check_range(memory, plan, buffer, offset, bytes);
-  if (status)
-    return status;
-  if (plan->buffer[buffer].tier == TIER_DISK)
-    return store_read(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, out);
-  memcpy(out, address_of(memory, plan, buffer) + offset, (size_t)bytes);
-  return STATUS_OK;
+  return move(memory, plan, buffer, offset, bytes, NULL, out);
 }
 
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
                               int64_t offset, int64_t bytes, const void *data)
 {
-  enum status status = check_range(memory, plan, buffer, offset, bytes);
-  if (status)
-    return status;
-  if (plan->buffer[buffer].tier == TIER_DISK)
-    return store_write(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, data);
-  memcpy(address_of(memory, plan, buffer) + offset, data, (size_t)bytes);
-  return STATUS_OK;
+  return move(memory, plan, buffer, offset, bytes, data, NULL);
 }
 
 /* In odd steps a gradient and its parts have the memory of the pending one, and the reverse. So the
