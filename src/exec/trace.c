@@ -31,10 +31,10 @@ struct beginning {
 
 struct trace_run {
   const struct plan *plan;
-  const struct op_counters *counters; /* NULL: nothing is counted */
+  const struct trace_facts *facts;
   struct trace *timeline;
   char *summary_path;
-  double link_bytes_s, begin_s, end_s;
+  double begin_s, end_s;
   struct intervals compute, beside[PART_NOTHING];
   struct beginning last;
   struct intervals steady; /* from the beginning of a step between traced steps to the beginning of
@@ -190,9 +190,9 @@ static void draw(struct trace_run *run, const struct exec_event *event)
   if (between_ranks(plan, instr))
     add_number(&span, "bytes", plan_instr_bytes(plan, instr));
   add_attributes(&span, instr, &decimals);
-  for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
+  for (int e = 0; event->spent && e < op_counters_events(run->facts->counters); e++)
     if (event->spent[e] >= 0)
-      add_number(&span, op_counters_key(run->counters, e), event->spent[e]);
+      add_number(&span, op_counters_key(run->facts->counters, e), event->spent[e]);
   trace_span(run->timeline, &span);
 }
 
@@ -221,7 +221,7 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   if (ranks > 1 && instr->op != OP_METRICS)
     kind->wire_bytes += (double)plan_instr_bytes(run->plan, instr) * (ranks - 1) / ranks;
   run->sum.busy_s[instr->lane] += seconds;
-  for (int e = 0; event->spent && e < op_counters_events(run->counters); e++) {
+  for (int e = 0; event->spent && e < op_counters_events(run->facts->counters); e++) {
     const int64_t spent = event->spent[e] > 0 ? event->spent[e] : 0;
     kind->spent[e] += spent;
     run->sum.spent[instr->lane][e] += spent;
@@ -292,11 +292,18 @@ static void sum_up(struct trace_run *run)
   if (sum->steps == 0)
     return;
   sum->seconds = run->end_s - run->begin_s;
-  sum->link_bytes_s = run->link_bytes_s;
+  sum->link_bytes_s = run->facts->link_bytes_s;
   if (sum->steady_steps == 0)
     keep_failure(run, add_interval(&run->steady, run->begin_s, run->end_s));
   sum_up_besides(run, sum->steady_steps > 0 ? sum->steady_steps : sum->steps);
 }
+
+static const struct {
+  const char *key, *text;
+} part_names[] = {[PART_COMM] = {"comm", "communication"},
+                  [PART_COPY] = {"copy", "copies"},
+                  [PART_UPDATE] = {"update", "updates"},
+                  [PART_DISK] = {"disk", "disk"}};
 
 /* NAN if there is nothing to hide. */
 static double hidden(const struct trace_beside *beside)
@@ -312,6 +319,13 @@ static void say_ratio(FILE *to, int width, double part, double whole)
     fprintf(to, "%*s", width + 2, "n/a");
 }
 
+/* A column of milliseconds per step, and one of their share. */
+static void say_time(FILE *to, const struct trace_summary *sum, double seconds)
+{
+  fprintf(to, "%12.3f ", 1e3 * seconds / (double)sum->steps);
+  say_ratio(to, 11, seconds, sum->seconds);
+}
+
 static void say_kinds(FILE *to, const struct trace_summary *sum, double link_bytes_s)
 {
   fprintf(to, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms per step",
@@ -320,9 +334,8 @@ static void say_kinds(FILE *to, const struct trace_summary *sum, double link_byt
     const struct trace_kind *kind = &sum->kind[op];
     if (kind->count == 0)
       continue;
-    fprintf(to, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count,
-            1e3 * kind->seconds / (double)sum->steps);
-    say_ratio(to, 11, kind->seconds, sum->seconds);
+    fprintf(to, "%-16s %10" PRId64 " ", plan_op_name(op), kind->count);
+    say_time(to, sum, kind->seconds);
     if (kind->wire_bytes > 0 && kind->seconds > 0) {
       fprintf(to, " %10.2f ", 1e-9 * kind->wire_bytes / kind->seconds);
       say_ratio(to, 11, kind->wire_bytes / kind->seconds, link_bytes_s);
@@ -340,50 +353,44 @@ static const char *const class_names[CLASS_COUNT] = {[CLASS_PRODUCTS] = "product
                                                      [CLASS_SUMS] = "sums",
                                                      [CLASS_UPDATE] = "update"};
 
-static void say_class(FILE *to, const struct trace_summary *sum, enum device_class which)
+static void say_classes(FILE *to, const struct trace_run *run)
 {
-  const struct class_total *total = &sum->operations[which];
-  const bool arithmetic = which == CLASS_PRODUCTS || which == CLASS_ATTENTION;
-  const double steps = (double)sum->steps;
-  fprintf(to, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps,
-          1e3 * total->seconds / steps);
-  say_ratio(to, 11, total->seconds, sum->seconds);
-  if (total->seconds > 0)
-    fprintf(to, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds,
-            arithmetic ? "TFLOP/s" : "GB/s");
-  fprintf(to, "\n");
-}
-
-static void say_classes(FILE *to, const struct trace_summary *sum)
-{
+  const double steps = (double)run->sum.steps;
   bool any = false;
-  for (int c = 0; c < CLASS_COUNT; c++)
-    any |= sum->operations[c].calls > 0;
-  if (!any)
-    return;
-  fprintf(to, "\n%-16s %10s %12s %13s %10s\n", "operations", "per step", "ms per step",
-          "of the step", "rate");
-  for (int c = 0; c < CLASS_COUNT; c++)
-    if (sum->operations[c].calls > 0)
-      say_class(to, sum, c);
-  fprintf(to, "Operations are timed one by one, which makes the traced steps a little slower. "
-              "Operations that run at the same time on several lanes each count in full.\n");
+  for (int c = 0; c < CLASS_COUNT; c++) {
+    const struct class_total *total = &run->facts->operations[c];
+    const bool arithmetic = c == CLASS_PRODUCTS || c == CLASS_ATTENTION;
+    if (total->calls == 0)
+      continue;
+    if (!any)
+      fprintf(to, "\n%-16s %10s %12s %13s %10s\n", "operations", "per step", "ms per step",
+              "of the step", "rate");
+    any = true;
+    fprintf(to, "%-16s %10.1f ", class_names[c], (double)total->calls / steps);
+    say_time(to, &run->sum, total->seconds);
+    if (total->seconds > 0)
+      fprintf(to, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds,
+              arithmetic ? "TFLOP/s" : "GB/s");
+    fprintf(to, "\n");
+  }
+  if (any)
+    fprintf(to, "Operations are timed one by one, which makes the traced steps a little slower. "
+                "Operations that run at the same time on several lanes each count in full.\n");
 }
 
 static void say_lanes(FILE *to, const struct trace_summary *sum)
 {
   fprintf(to, "\n%-27s %12s %13s\n", "lane", "ms per step", "of the step");
   for (int lane = 0; lane < LANE_COUNT; lane++) {
-    fprintf(to, "%-27s %12.3f ", plan_lane_name(lane),
-            1e3 * sum->busy_s[lane] / (double)sum->steps);
-    say_ratio(to, 11, sum->busy_s[lane], sum->seconds);
+    fprintf(to, "%-27s ", plan_lane_name(lane));
+    say_time(to, sum, sum->busy_s[lane]);
     fprintf(to, "\n");
   }
 }
 
 static int column_width(const struct trace_run *run, int event)
 {
-  const int length = (int)strlen(op_counters_key(run->counters, event));
+  const int length = (int)strlen(op_counters_key(run->facts->counters, event));
   return length > 12 ? length : 12;
 }
 
@@ -391,7 +398,7 @@ static void say_spent(FILE *to, const struct trace_run *run, const char *name,
                       const int64_t spent[OP_COUNTERS])
 {
   fprintf(to, "%-16s", name);
-  for (int e = 0; e < op_counters_events(run->counters); e++)
+  for (int e = 0; e < op_counters_events(run->facts->counters); e++)
     fprintf(to, " %*.6g", column_width(run, e), (double)spent[e] / (double)run->sum.steps);
   fprintf(to, "\n");
 }
@@ -399,11 +406,11 @@ static void say_spent(FILE *to, const struct trace_run *run, const char *name,
 static void say_counters(FILE *to, const struct trace_run *run)
 {
   const struct trace_summary *sum = &run->sum;
-  if (!run->counters)
+  if (!run->facts->counters)
     return;
   fprintf(to, "\n%-16s", "counted per step");
-  for (int e = 0; e < op_counters_events(run->counters); e++)
-    fprintf(to, " %*s", column_width(run, e), op_counters_key(run->counters, e));
+  for (int e = 0; e < op_counters_events(run->facts->counters); e++)
+    fprintf(to, " %*s", column_width(run, e), op_counters_key(run->facts->counters, e));
   fprintf(to, "\n");
   for (int op = 0; op < OP_COUNT; op++)
     if (sum->kind[op].count > 0)
@@ -413,8 +420,8 @@ static void say_counters(FILE *to, const struct trace_run *run)
       say_spent(to, run, plan_lane_name(lane), sum->spent[lane]);
   fprintf(to, "The counts are of the threads that drive lanes and of their workers, while they run "
               "instructions. Threads of libraries and GPUs are not counted.\n");
-  if (*op_counters_note(run->counters))
-    fprintf(to, "%s\n", op_counters_note(run->counters));
+  if (*op_counters_note(run->facts->counters))
+    fprintf(to, "%s\n", op_counters_note(run->facts->counters));
 }
 
 static void say_overlap(FILE *to, const struct trace_summary *sum, double link_bytes_s)
@@ -437,13 +444,12 @@ static void say_overlap(FILE *to, const struct trace_summary *sum, double link_b
 
 static void say_besides(FILE *to, const struct trace_summary *sum)
 {
-  static const char *const names[] = {
-      [PART_COPY] = "copies", [PART_UPDATE] = "updates", [PART_DISK] = "disk"};
   for (int part = PART_COPY; part < PART_NOTHING; part++) {
     const struct trace_beside *beside = &sum->beside[part];
     if (beside->seconds > 0)
       fprintf(to, "%s %.3f ms per step, of which %.3f ms are exposed: %.1f %% hidden\n",
-              names[part], 1e3 * beside->seconds, 1e3 * beside->exposed_s, 100 * hidden(beside));
+              part_names[part].text, 1e3 * beside->seconds, 1e3 * beside->exposed_s,
+              100 * hidden(beside));
   }
   fprintf(to, "the compute lane runs nothing for %.3f ms of %.3f ms per step\n", 1e3 * sum->idle_s,
           1e3 * sum->step_s);
@@ -472,11 +478,11 @@ static enum status write_summary(const struct trace_run *run)
   } else {
     fprintf(to, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms per step\n", sum->first,
             sum->last, 1e3 * sum->seconds, 1e3 * sum->seconds / (double)sum->steps);
-    say_kinds(to, sum, run->link_bytes_s);
-    say_classes(to, sum);
+    say_kinds(to, sum, run->facts->link_bytes_s);
+    say_classes(to, run);
     say_lanes(to, sum);
     say_counters(to, run);
-    say_overlap(to, sum, run->link_bytes_s);
+    say_overlap(to, sum, run->facts->link_bytes_s);
     say_besides(to, sum);
   }
   const enum status status = fclose(to) == 0
@@ -521,30 +527,15 @@ static void release(struct trace_run *run)
   mem_free(run);
 }
 
-void trace_run_set_link(struct trace_run *run, double link_bytes_s)
-{
-  run->link_bytes_s = link_bytes_s;
-}
-
-void trace_run_set_counters(struct trace_run *run, const struct op_counters *counters)
-{
-  run->counters = counters;
-}
-
-void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT])
-{
-  memcpy(run->sum.operations, total, sizeof run->sum.operations);
-}
-
-enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s,
-                           struct trace_run **out)
+enum status trace_run_open(const char *dir, const struct plan *plan,
+                           const struct trace_facts *facts, struct trace_run **out)
 {
   struct trace_run *run;
   enum status status = mem_new(MEM_META, 1, &run);
   if (status)
     return status;
   run->plan = plan;
-  run->link_bytes_s = link_bytes_s;
+  run->facts = facts;
   status = open_files(run, dir);
   if (status) {
     release(run);
@@ -575,8 +566,6 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
 void trace_record(struct json_writer *line, void *summary)
 {
   const struct trace_summary *sum = summary;
-  static const char *const names[] = {
-      [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   results_time(line);
   json_write_int(line, "step", sum->last + 1);
   json_write_int(line, "first", sum->first);
@@ -587,9 +576,9 @@ void trace_record(struct json_writer *line, void *summary)
   json_write_real(line, "exposed_idle_s", sum->idle_s);
   for (int part = 0; part < PART_NOTHING; part++) {
     char key[32];
-    snprintf(key, sizeof key, "busy_%s_s", names[part]);
+    snprintf(key, sizeof key, "busy_%s_s", part_names[part].key);
     json_write_real(line, key, sum->beside[part].seconds);
-    snprintf(key, sizeof key, "exposed_%s_s", names[part]);
+    snprintf(key, sizeof key, "exposed_%s_s", part_names[part].key);
     json_write_real(line, key, sum->beside[part].exposed_s);
   }
   json_write_real(line, "overlap", hidden(&sum->beside[PART_COMM]));

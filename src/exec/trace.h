@@ -40,20 +40,20 @@ struct trace_summary {
   struct trace_beside beside[PART_NOTHING]; /* per step; PART_COMM: collectives between ranks, with
                                                their waits for other ranks */
   double link_bytes_s;                      /* as measured; 0: not known */
-  struct class_total operations[CLASS_COUNT]; /* no calls: not measured */
 };
 
-/* Makes `dir` and in it rank-00000.json, and at the end summary-00000.txt. The plan must outlive
- * the trace. link_bytes_s: measured rate of the link in bytes per second; 0: not known. Local. */
-enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s,
-                           struct trace_run **out);
-/* Sets the rate later, before the end. Local. */
-void trace_run_set_link(struct trace_run *run, double link_bytes_s);
-/* Sets the counters that events carry in `spent`, before the first event. It must outlive the
- * trace. Local. */
-void trace_run_set_counters(struct trace_run *run, const struct op_counters *counters);
-/* Adds the result of exec_measured(), before the end. Local. */
-void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT]);
+/* What a trace reports besides its events. */
+struct trace_facts {
+  const struct op_counters *counters; /* that events carry in `spent`; NULL: none */
+  double link_bytes_s;                /* measured rate of the link in bytes/s; 0: not known */
+  struct class_total operations[CLASS_COUNT]; /* exec_measured(); no calls: not measured */
+};
+
+/* Makes `dir` and in it rank-00000.json, and at the end summary-00000.txt. The plan and the facts
+ * must outlive the trace. Counters are set before the first event, the rest before the end.
+ * Local. */
+enum status trace_run_open(const char *dir, const struct plan *plan,
+                           const struct trace_facts *facts, struct trace_run **out);
 /* exec_config.trace, with the trace as its argument. */
 void trace_run_event(void *run, const struct exec_event *event);
 /* Ends both files. The executor must not call back any more, so call it after the exec_drain() that

@@ -70,8 +70,9 @@ struct job {
   struct prefetch *prefetch[JOB_PLANS];
   struct exec_memory memory;
   struct op_counters *counters; /* run.counters, for the training plan's executor, or NULL */
-  struct trace_run *trace;      /* of the training plan's executor, if train.trace is set */
-  struct watchdog *start;       /* NULL: nothing watches the work before the steps */
+  struct trace_facts traced;
+  struct trace_run *trace; /* of the training plan's executor, if train.trace is set */
+  struct watchdog *start;  /* NULL: nothing watches the work before the steps */
   int threads;
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };

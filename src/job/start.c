@@ -8,11 +8,8 @@
 
 static enum status measure_link(struct job *job)
 {
-  double bytes_s = 0;
   watchdog_start(job->start, "measuring the link between ranks");
-  const enum status status = exec_measure_link(job->exec[PLAN_TRAIN], &bytes_s);
-  trace_run_set_link(job->trace, bytes_s);
-  return status;
+  return exec_measure_link(job->exec[PLAN_TRAIN], &job->traced.link_bytes_s);
 }
 
 static enum status open_trace(struct job *job)
@@ -21,10 +18,9 @@ static enum status open_trace(struct job *job)
     return STATUS_OK;
   char *dir = mem_printf("%s/trace", job->deck->run.dir);
   const enum status status =
-      dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
+      dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], &job->traced, &job->trace) : STATUS_MEMORY;
   mem_free(dir);
-  if (!status)
-    trace_run_set_counters(job->trace, job->counters);
+  job->traced.counters = job->counters;
   return status;
 }
 
@@ -139,13 +135,11 @@ enum status job_end_trace(struct job *job, struct trace_summary *out)
   *out = (struct trace_summary){0};
   if (!job->trace)
     return STATUS_OK;
-  struct class_total total[CLASS_COUNT];
   enum status status = exec_drain(job->exec[PLAN_TRAIN]);
   if (!status)
-    status = exec_measured(job->exec[PLAN_TRAIN], total);
+    status = exec_measured(job->exec[PLAN_TRAIN], job->traced.operations);
   if (status)
     return status;
-  trace_run_set_classes(job->trace, total);
   status = trace_run_close(job->trace, out);
   job->trace = NULL; /* no step is traced after this one, because the caller runs none */
   return status;

@@ -33,6 +33,7 @@ int getrusage(__rusage_who_t who, struct rusage *usage)
 static char folder[256], timeline[320], summary[320];
 static struct trace_run *run;
 static struct trace_summary sum;
+static struct trace_facts facts;
 
 static void paths_of(int rank)
 {
@@ -40,12 +41,12 @@ static void paths_of(int rank)
   snprintf(summary, sizeof summary, "%s/trace/summary-%05d.txt", folder, rank);
 }
 
-static void open_trace(const struct plan *of, double link_bytes_s)
+static void open_trace(const struct plan *of)
 {
   char dir[300];
   snprintf(dir, sizeof dir, "%s/trace", folder);
   paths_of(of->input.rank);
-  must(trace_run_open(dir, of, link_bytes_s, &run));
+  must(trace_run_open(dir, of, &facts, &run));
 }
 
 static void happened(int64_t step, int instr, double begin_ms, double end_ms)
@@ -177,6 +178,7 @@ FIXTURE(of_3_beside)
 
 FIXTURE(unmake)
 {
+  facts = (struct trace_facts){0};
   remove_files();
   job_close(&planned);
   comm_destroy(fake);
@@ -198,7 +200,8 @@ TEST_WITH(sums_of_events, of_3, unmake)
 {
   const int forward = find_op(OP_FORWARD), gather = find_op(OP_GATHER),
             reduce = find_op(OP_EXCHANGE), adam = find_op(OP_UPDATE);
-  open_trace(plan, 1e9);
+  facts.link_bytes_s = 1e9;
+  open_trace(plan);
   happened(5, forward, 0, 10);
   happened(5, gather, 2, 3);
   happened(5, gather, 8, 13);
@@ -206,9 +209,8 @@ TEST_WITH(sums_of_events, of_3, unmake)
   happened(6, forward, 12, 20);
   happened(6, reduce, 19, 25);
   happened(6, adam, 1, 30);
-  trace_run_set_classes(
-      run, (const struct class_total[CLASS_COUNT]){
-               [CLASS_PRODUCTS] = {7, 0.012, 6e12}, [CLASS_UPDATE] = {2, 0.003, 1.5e9}});
+  facts.operations[CLASS_PRODUCTS] = (struct class_total){7, 0.012, 6e12};
+  facts.operations[CLASS_UPDATE] = (struct class_total){2, 0.003, 1.5e9};
   must(trace_run_close(run, &sum));
 
   assert_int_equal(sum.steps, 2);
@@ -232,7 +234,6 @@ TEST_WITH(sums_of_events, of_3, unmake)
   assert_int_equal(sum.kind[OP_EXCHANGE].count, 2);
   assert_int_equal(sum.kind[OP_BACKWARD].count, 0);
   near(sum.kind[OP_GATHER].seconds, 0.006);
-  assert_int_equal(sum.operations[CLASS_PRODUCTS].calls, 7);
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes;
   near(sum.kind[OP_GATHER].wire_bytes, 2 * gathered * 2 / 3);
@@ -274,7 +275,8 @@ TEST_WITH(gradients_in_bf16_count_half, of_3_in_bf16, unmake)
 {
   char line[160];
   const int gather = find_op(OP_GATHER), reduce = find_op(OP_EXCHANGE);
-  open_trace(plan, 1e9);
+  facts.link_bytes_s = 1e9;
+  open_trace(plan);
   happened(5, gather, 0, 1);
   happened(5, reduce, 1, 2);
   happened(5, find_op(OP_METRICS), 2, 3);
@@ -313,7 +315,7 @@ static int find_on(enum op op, enum plan_lane lane)
 static void step_in_the_midst(int steps)
 {
   const int forward = find_op(OP_FORWARD), fetch = find_op(OP_FETCH);
-  open_trace(plan, 0);
+  open_trace(plan);
   happened(5, forward, 0, 100);
   happened(5, find_on(OP_UPDATE, LANE_HOST), 110, 130);
   happened(6, forward, 100, 150);
@@ -354,7 +356,7 @@ TEST_WITH(a_rest_is_left_out, of_3_beside, unmake)
 {
   const int forward = find_op(OP_FORWARD), fetch = find_op(OP_FETCH);
   static const double begins_ms[] = {0, 100, 300, 400, 500, 700, 0, 900};
-  open_trace(plan, 0);
+  open_trace(plan);
   for (int step = 5; step <= 12; step++)
     if (step != 11) {
       const double begin_ms = begins_ms[step - 5];
@@ -375,7 +377,7 @@ TEST_WITH(a_rest_is_left_out, of_3_beside, unmake)
 
 TEST_WITH(one_rank_talks_to_nobody, of_1, unmake)
 {
-  open_trace(plan, 0);
+  open_trace(plan);
   happened(5, find_op(OP_METRICS), 0, 1);
   must(trace_run_close(run, &sum));
   expect_beside(PART_COMM, 0, 0);
@@ -387,7 +389,7 @@ TEST_WITH(spans_of_events, of_3, unmake)
   char name[96];
   const int gather = find_op(OP_GATHER);
   plan_instr_name(plan, gather, name, sizeof name);
-  open_trace(plan, 0);
+  open_trace(plan);
   happened(5, gather, 2, 3);
   must(trace_run_close(run, &sum));
   summary_says("overlap 0.000\n");
@@ -436,8 +438,8 @@ TEST_WITH(counters_of_events, of_3, unmake)
   const int forward = find_op(OP_FORWARD), backward = find_op(OP_BACKWARD),
             gather = find_op(OP_GATHER);
   struct op_counters *counters = open_counters();
-  open_trace(plan, 0);
-  trace_run_set_counters(run, counters);
+  open_trace(plan);
+  facts.counters = counters;
   spent(5, forward, 100, 3);
   spent(5, backward, 1000000, 0);
   spent(6, forward, 11, 4);
@@ -466,11 +468,12 @@ TEST_WITH(counters_of_events, of_3, unmake)
   assert_null(json_find(json_find(event, "args"), "page_faults").value);
   json_close(&file);
   op_counters_destroy(counters);
+  facts.counters = NULL;
 }
 
 TEST_WITH(a_trace_of_nothing, of_3, unmake)
 {
-  open_trace(plan, 0);
+  open_trace(plan);
   must(trace_run_close(run, &sum));
   assert_int_equal(sum.steps, 0);
   summary_says("rank 1 of 3: no step was traced\n");
@@ -481,18 +484,18 @@ TEST_WITH(a_trace_of_nothing, of_3, unmake)
 TEST_WITH(a_folder_that_cannot_be, of_3, unmake)
 {
   run = NULL;
-  assert_int_equal(trace_run_open("/dev/null/trace", plan, 0, &run), STATUS_IO);
+  assert_int_equal(trace_run_open("/dev/null/trace", plan, &facts, &run), STATUS_IO);
   assert_null(run);
 }
 
 TEST_WITH(a_full_disk, of_3, unmake)
 {
   char temporary[340];
-  open_trace(plan, 0); /* makes the folder */
+  open_trace(plan); /* makes the folder */
   must(trace_run_close(run, &sum));
   remove_files();
   snprintf(temporary, sizeof temporary, "%s.tmp", timeline);
-  open_trace(plan, 0);
+  open_trace(plan);
   assert_true(full_behind(temporary));
   happened(5, 0, 1, 2);
   must_fail(trace_run_close(run, &sum), STATUS_IO, "No space left on device");
@@ -529,7 +532,7 @@ static void witness_create(struct witness *witness, const struct plan *of, int s
   *witness = (struct witness){.n = of->n, .steps = steps};
   must(mem_new(MEM_META, steps * of->n, &witness->event));
   must(mem_new(MEM_META, steps * of->n, &witness->seen));
-  open_trace(of, 0);
+  open_trace(of);
 }
 
 static void witness_free(struct witness *witness)
@@ -583,7 +586,7 @@ TEST(every_instruction_of_a_traced_run)
   job_open(&job, job_comm, "prefetch=1 micros=2");
   witness_create(&witness, job.plan, 2);
   struct op_counters *counters = open_counters();
-  trace_run_set_counters(run, counters);
+  facts.counters = counters;
   must(job_reopen(&job, &(struct exec_config){.trace = see,
                                               .trace_arg = &witness,
                                               .trace_from = 1,
@@ -618,6 +621,7 @@ TEST(every_instruction_of_a_traced_run)
   job_expect(&plain, job_end(&job));
   job_record_free(&plain);
   op_counters_destroy(counters);
+  facts.counters = NULL;
 }
 
 /* A lane runs one instruction after the other, through all steps. */
@@ -788,6 +792,7 @@ TEST(a_run_that_is_counted)
   }
   job_record_free(&plain);
   op_counters_destroy(counters);
+  facts.counters = NULL;
 }
 
 FIXTURE(start)
