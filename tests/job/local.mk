@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/job/test_state \
 	tests/job/test_tensors \
 	tests/job/test_tiers
+EXTRA_DIST += tests/job/place.txt
 fixtures += tests/job/libjob.a
 tests_job_libjob_a_SOURCES = \
 	tests/job/fixture.c \

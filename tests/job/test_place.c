@@ -12,17 +12,7 @@
 #include "config.h"
 #include "fixture.h"
 #include "job/search.h"
-#include "tests/test.h"
-
-static enum status choose(const char *text, int ranks, int local_ranks, int gpus,
-                          struct job_place *out)
-{
-  struct deck deck;
-  must(fixture_load(&deck, text));
-  const enum status status = job_choose_place(&deck, ranks, local_ranks, gpus, out);
-  deck_destroy(&deck);
-  return status;
-}
+#include "tests/rows.h"
 
 #ifdef HAVE_NCCL
 #define BETWEEN_GPUS "nccl"
@@ -30,119 +20,73 @@ static enum status choose(const char *text, int ranks, int local_ranks, int gpus
 #define BETWEEN_GPUS "mpi_device"
 #endif
 
-TEST(auto_takes_what_is_there)
+/* A result begins with what is expected; all of it is, if nothing was refused. */
+static void expect_result(const char *given, enum status status, const char *result,
+                          const char *expected)
 {
-  static const struct {
-    const char *given;
-    int ranks, local_ranks, gpus;
-    struct job_place place;
-  } known[] = {
-      {"", 1, 1, 0, {"host", DTYPE_F32, "mpi"}},
-      {"", 4, 2, 0, {"host", DTYPE_F32, "mpi"}},
-      {"", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi"}},
-      {"", 8, 4, 4, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
-      {"", 2, 2, 8, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
-      {"run.device=host", 8, 8, 4, {"host", DTYPE_F32, "mpi"}},
-      {"run.device=host run.compute=bf16", 1, 1, 0, {"host", DTYPE_BF16, "mpi"}},
-      {"run.device=host comm.backend=mpi", 3, 3, 1, {"host", DTYPE_F32, "mpi"}},
-      {"run.device=cuda", 2, 1, 1, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
-      {"run.device=cuda run.compute=fp32", 1, 1, 2, {"cuda", DTYPE_F32, "mpi"}},
-      {"comm.backend=nccl", 1, 1, 1, {"cuda", DTYPE_BF16, "nccl"}},
-      {"comm.backend=nccl", 2, 2, 2, {"cuda", DTYPE_BF16, "nccl"}},
-      {"comm.backend=mpi", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi"}},
-      {"comm.backend=mpi", 2, 2, 2, {"cuda", DTYPE_BF16, "mpi_device"}},
-      {"comm.backend=mpi run.device=cuda", 8, 4, 4, {"cuda", DTYPE_BF16, "mpi_device"}},
-      {"run.compute=fp8", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi", "fp8"}},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct job_place place = {0};
-    if (choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place))
-      fail_msg("%s: %s", known[i].given, status_text());
-    assert_string_equal(place.device, known[i].place.device);
-    assert_int_equal(place.compute, known[i].place.compute);
-    assert_string_equal(place.transport, known[i].place.transport);
-    if (known[i].place.precision)
-      assert_string_equal(place.precision, known[i].place.precision);
-  }
+  char told[2200];
+  snprintf(told, sizeof told, "%s: %s", status_name(status), status_text());
+  if (status ? strncmp(told, expected, strlen(expected)) != 0 : strcmp(result, expected) != 0)
+    fail_msg("%s: '%s' is not '%s'", given, status ? told : result, expected);
+}
+
+static void check_place(const char *given, const char *expected)
+{
+  int ranks, local_ranks, gpus, length;
+  char wanted[1024], result[128];
+  struct deck deck;
+  struct job_place place = {.device = "untouched"};
+  const char *between = !strncmp(expected, "cuda ", 5) ? strstr(expected, " between") : NULL;
+  assert_int_equal(sscanf(given, "%d %d %d%n", &ranks, &local_ranks, &gpus, &length), 3);
+  must(fixture_load(&deck, given + length + (given[length] == ' ')));
+  const enum status status = job_choose_place(&deck, ranks, local_ranks, gpus, &place);
+  deck_destroy(&deck);
+  snprintf(wanted, sizeof wanted, "%s", expected);
+  if (between)
+    snprintf(wanted, sizeof wanted, "%.*s %s", (int)(between - expected), expected, BETWEEN_GPUS);
+  const bool fp8 = place.precision && !strncmp(place.precision, "fp8", 3);
+  snprintf(result, sizeof result, "%s %s %s%s%s", place.device, dtype_name(place.compute),
+           status ? "" : place.transport, fp8 ? " " : "", fp8 ? place.precision : "");
+  expect_result(given, status, result, wanted);
+  assert_true(!status || !strcmp(place.device, "untouched"));
 }
 
 /* A deck with each choice of run.fp8_scales, on devices with each kind of products. */
-TEST(scales_of_fp8)
+static void check_scales(const char *given, const char *expected)
 {
-  static const char needs_groups[] = "run.fp8_scales=groups needs a GPU of compute capability 9.0 "
-                                     "(H100, H200), which TPU is not: use run.fp8_scales=tensor",
-                    needs_any[] = "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or "
-                                  "10.0 and later, which TPU is not: use run.compute=bf16";
-  static const struct {
-    const char *given;
-    enum fp8_scales has;
-    bool tensor;
-    const char *refusal;
-  } known[] = {
-      {"run.fp8_scales=auto", FP8_SCALES_GROUPS, false, NULL},
-      {"run.fp8_scales=auto", FP8_SCALES_TENSOR, true, NULL},
-      {"run.fp8_scales=auto", FP8_SCALES_NONE, false, needs_any},
-      {"run.fp8_scales=groups", FP8_SCALES_GROUPS, false, NULL},
-      {"run.fp8_scales=groups", FP8_SCALES_TENSOR, false, needs_groups},
-      {"run.fp8_scales=groups", FP8_SCALES_NONE, false, needs_any},
-      {"run.fp8_scales=tensor", FP8_SCALES_GROUPS, true, NULL},
-      {"run.fp8_scales=tensor", FP8_SCALES_TENSOR, true, NULL},
-      {"run.fp8_scales=tensor", FP8_SCALES_NONE, false, needs_any},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    bool tensor = false;
-    must(fixture_load(&deck, known[i].given));
-    const enum status status = job_fp8_scales(&deck, known[i].has, "TPU", &tensor);
-    assert_int_equal(status, known[i].refusal ? STATUS_UNSUPPORTED : STATUS_OK);
-    if (known[i].refusal)
-      assert_string_equal(status_text(), known[i].refusal);
-    assert_int_equal(tensor, known[i].tensor);
-    deck_destroy(&deck);
-  }
+  char key[32], has[16], set[64];
+  struct deck deck;
+  bool tensor = false;
+  assert_int_equal(sscanf(given, "%31s %15s", key, has), 2);
+  snprintf(set, sizeof set, "run.fp8_scales=%s", key);
+  must(fixture_load(&deck, set));
+  const enum status status = job_fp8_scales(&deck,
+                                            !strcmp(has, "groups")   ? FP8_SCALES_GROUPS
+                                            : !strcmp(has, "tensor") ? FP8_SCALES_TENSOR
+                                                                     : FP8_SCALES_NONE,
+                                            "TPU", &tensor);
+  expect_result(given, status, tensor ? "tensor" : "groups", expected);
+  assert_true(!status || !tensor);
+  deck_destroy(&deck);
 }
 
-TEST(contradictions_are_reported)
+TEST(places)
 {
-  static const struct {
-    const char *given;
-    int ranks, local_ranks, gpus;
-    enum status status;
-    const char *text;
-  } known[] = {
-      {"run.device=cuda", 1, 1, 0, STATUS_UNSUPPORTED, "run.device (command line) is cuda, but "},
-      {"", 4, 4, 2, STATUS_USAGE,
-       "this node has 4 ranks, but they see 2 GPUs and each rank needs one: "},
-      {"run.device=cuda", 8, 3, 2, STATUS_USAGE,
-       "this node has 3 ranks, but they see 2 GPUs and each rank needs one: "},
-      {"comm.backend=nccl", 2, 2, 0, STATUS_USAGE,
-       "comm.backend (command line) is nccl, which moves data between GPUs, but the model is "
-       "computed on the host: set comm.backend=mpi, or run.device=cuda"},
-      {"comm.backend=nccl run.device=host", 2, 2, 2, STATUS_USAGE,
-       "comm.backend (command line) is nccl, "},
-  };
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct job_place place = {.device = "untouched"};
-    assert_int_equal(
-        choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place),
-        known[i].status);
-    if (strncmp(status_text(), known[i].text, strlen(known[i].text)) != 0)
-      fail_msg("'%s' does not begin with '%s'", status_text(), known[i].text);
-    assert_string_equal(place.device, "untouched");
-  }
+  rows_each("tests/job/place.txt", "places", check_place);
+  rows_each("tests/job/place.txt", "scales", check_scales);
+}
+
+TEST(a_build_or_node_without_gpus_says_so)
+{
+  struct deck deck;
   struct job_place none;
-  assert_int_equal(choose("run.device=cuda", 1, 1, 0, &none), STATUS_UNSUPPORTED);
+  must(fixture_load(&deck, "run.device=cuda"));
+  assert_int_equal(job_choose_place(&deck, 1, 1, 0, &none), STATUS_UNSUPPORTED);
+  deck_destroy(&deck);
   assert_true(
       strstr(status_text(),
-             "this build has no CUDA: configure it with --with-cuda, or set run.device=host") !=
-          NULL ||
-      strstr(status_text(), "this process sees no GPU") != NULL);
-}
-
-static void check_text(const char *text)
-{
-  if (!strstr(status_text(), text))
-    fail_msg("'%s' is not in '%s'", text, status_text());
+             "this build has no CUDA: configure it with --with-cuda, or set run.device=host") ||
+      strstr(status_text(), "this process sees no GPU"));
 }
 
 /* A job of two ranks of one node, and its training plan with sizes that are easy to add up. Nothing
@@ -197,8 +141,17 @@ static const struct job_limits no_limits = {
 
 static void refused(const struct sized *sized, const struct job_limits *limits, const char *text)
 {
-  assert_int_equal(sized_check(sized, JOB_TRAIN, limits), STATUS_MEMORY);
-  check_text(text);
+  must_fail(sized_check(sized, JOB_TRAIN, limits), STATUS_MEMORY, text);
+}
+
+/* The job fits in `bytes` bytes of a limit, and is refused with one less. */
+static void bounded(const struct sized *sized, struct job_limits *limits, int64_t *limit,
+                    int64_t bytes, const char *text)
+{
+  *limit = bytes;
+  must(sized_check(sized, JOB_TRAIN, limits));
+  *limit = bytes - 1;
+  refused(sized, limits, text);
 }
 
 /* Against the memory of this machine. */
@@ -206,12 +159,6 @@ static enum status check_here(const struct sized *sized)
 {
   const struct plan *plans[] = {&sized->plan};
   return job_check_fits(&sized->job, JOB_TRAIN, 1, plans);
-}
-
-static void refused_here(const struct sized *sized, enum status expected, const char *text)
-{
-  assert_int_equal(check_here(sized), expected);
-  check_text(text);
 }
 
 /* The arenas of a rank are compared with the memory that the reserve leaves. The context is in use
@@ -225,17 +172,14 @@ TEST(a_device_apart_is_asked_for_its_memory)
   sized.plan.tight_saves = 1;
   struct job_limits limits = no_limits;
   must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.device = INT64_C(5) * GI;
-  must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.device--;
-  refused(&sized, &limits,
+  bounded(&sized, &limits, &limits.device, INT64_C(5) * GI,
           "the job does not fit: a rank needs 5.00 GiB of memory on its apart device (3.00 GiB "
           "persistent, 2.00 GiB per step) and has 5.00 GiB (and 2.25 GiB for the CUDA context, "
           "libraries and NCCL): use ");
   apart_set_memory(GI / 2, INT64_C(7) * GI + GI / 4); /* and the device's own word is asked for */
   must(check_here(&sized));
   apart_set_memory(GI / 2 + 1, INT64_C(7) * GI + GI / 4);
-  refused_here(&sized, STATUS_MEMORY, "and has 5.00 GiB (and 2.25 GiB for");
+  must_fail(check_here(&sized), STATUS_MEMORY, "and has 5.00 GiB (and 2.25 GiB for");
   apart_set_memory(-1, 0);
   sized_close(&sized);
 }
@@ -261,24 +205,18 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
           "the job does not fit: the 2 ranks of this node need 34.00 GiB of host memory (per "
           "rank 10.00 GiB persistent, 4.00 GiB per step; 6.00 GiB shared by the ranks) and have "
           "34.00 GiB: use ");
-  check_text("; the ranks of this node need 6.00 GiB of shared memory in /dev/shm, which has 6.00 "
-             "GiB (enough)");
+  must_say("; the ranks of this node need 6.00 GiB of shared memory in /dev/shm, which has 6.00 "
+           "GiB (enough)");
   shape->group = 1; /* each rank with a copy of its own */
   limits = no_limits;
-  limits.shared = INT64_C(12) * GI;
-  must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.shared--;
-  refused(&sized, &limits,
+  bounded(&sized, &limits, &limits.shared, INT64_C(12) * GI,
           "the job does not fit: the ranks of this node need 12.00 GiB of shared memory in "
           "/dev/shm, which has 12.00 GiB: use ");
-  check_text("transfer.params=shard, or a larger /dev/shm (mount");
+  must_say("transfer.params=shard, or a larger /dev/shm (mount");
 
   shape->group = 2; /* and what each has for itself */
   sized.plan.transient_bytes[TIER_SHARED] = INT64_C(1) * GI;
-  limits.shared = INT64_C(8) * GI;
-  must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.shared--;
-  refused(&sized, &limits,
+  bounded(&sized, &limits, &limits.shared, INT64_C(8) * GI,
           "the ranks of this node need 8.00 GiB of shared memory in /dev/shm, which has 8.00 "
           "GiB: use transfer.params=shard, or a larger /dev/shm");
   sized_close(&sized);
@@ -406,7 +344,7 @@ static void check_warning(const struct sized *sized, const struct job_limits *li
 {
   status_set(STATUS_OK, "nothing");
   must(sized_check(sized, JOB_TRAIN, limits));
-  check_text(text);
+  must_say(text);
 }
 
 /* Registered memory may be held against the limit for locked memory: a warning, for some drivers do
@@ -433,7 +371,7 @@ TEST(registered_memory_is_compared_with_the_limit)
     status_set(STATUS_OK, "nothing");
     must(check_here(&sized));
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
-    check_text(apart ? registers : "nothing");
+    must_say(apart ? registers : "nothing");
     sized_close(&sized);
   }
 }
@@ -465,13 +403,10 @@ TEST(the_disk_is_asked_for_its_room)
   sized.plan.input.policy.nvme_state = 1;
   sized.job.nvme = (char *)"/scratch/run";
   struct job_limits limits = no_limits;
-  limits.disk = INT64_C(8) * GI;
-  must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.disk--;
-  refused(&sized, &limits,
+  bounded(&sized, &limits, &limits.disk, INT64_C(8) * GI,
           "the job does not fit: the 2 ranks of this node need 8.00 GiB on the disk of "
           "/scratch/run, which has 8.00 GiB: use ");
-  check_text("tiers.nvme=FOLDER on a larger disk");
+  must_say("tiers.nvme=FOLDER on a larger disk");
   sized.plan.input.policy.nvme_state = 0;
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
   char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];
@@ -482,14 +417,14 @@ TEST(the_disk_is_asked_for_its_room)
   snprintf(words, sizeof words,
            "the 2 ranks of this node need 2.00 EiB on the disk of %s (a new folder), which has",
            below);
-  check_text(words);
-  check_text("tiers.nvme=FOLDER on a larger disk");
+  must_say(words);
+  must_say("tiers.nvme=FOLDER on a larger disk");
   assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
   sized.job.nvme = folder;
   assert_int_equal(check_here(&sized), STATUS_MEMORY);
   snprintf(words, sizeof words,
            "the 2 ranks of this node need 2.00 EiB on the disk of %s, which has", folder);
-  check_text(words);
+  must_say(words);
   assert_int_equal(rmdir(folder), 0);
   sized.job.nvme = NULL;
   sized_close(&sized);
@@ -513,8 +448,8 @@ TEST(a_folder_that_cannot_be_is_not_a_full_disk)
     for (int shift = 10; shift <= 60; shift += 50) {
       sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << shift;
       sized.job.nvme = (char *)known[i].folder;
-      refused_here(&sized, STATUS_IO, known[i].text);
-      check_text("(tiers.nvme=FOLDER)");
+      must_fail(check_here(&sized), STATUS_IO, known[i].text);
+      must_say("(tiers.nvme=FOLDER)");
       assert_null(strstr(status_text(), "iB")); /* no size */
     }
   sized.plan.persistent_bytes[TIER_DISK] = 0; /* who needs none is not asked for one */
@@ -578,54 +513,43 @@ TEST(nvme_data_go_to_the_disk_of_the_node)
   char words[200];
   for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
     system_type = local[i];
-    must(check_disk_of(0, 4, false, 1));
-    check_text("nothing");
-    must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each has a folder of its own */
-    check_text("nothing");
-    assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
-    check_text("activations, optimizer state or residuals go to NVMe, but tiers.nvme names no "
-               "folder, and all nodes would use the default /tmp/nvme: ");
-    check_text(cure);
+    must_fail(check_disk_of(0, 4, false, 1), STATUS_OK, "nothing");
+    must_fail(check_disk_of(0, 2, true, 1), STATUS_OK,
+              "nothing"); /* on two nodes, where each has a folder of its own */
+    must_fail(check_disk_of(0, 2, false, 1), STATUS_USAGE,
+              "activations, optimizer state or residuals go to NVMe, but tiers.nvme names no "
+              "folder, and all nodes would use the default /tmp/nvme: ");
+    must_say(cure);
     must(check_disk_of(0, 2, false, 0)); /* who needs none is asked for none */
   }
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
     system_type = shared[i].type;
-    assert_int_equal(check_disk_of(0, 4, false, 1), STATUS_USAGE);
     snprintf(words, sizeof words,
              "tiers.nvme names no folder, and the default /tmp/nvme is on %s, which nodes share: ",
              shared[i].name);
-    check_text(words);
-    check_text(cure);
+    must_fail(check_disk_of(0, 4, false, 1), STATUS_USAGE, words);
+    must_say(cure);
     assert_int_equal(trials, 0);
-    must(check_disk_of(0, 2, true, 1));
     snprintf(
         words, sizeof words,
         "tiers.nvme (command line) is /tmp/nvme, on %s, which nodes share: every step waits for it",
         shared[i].name);
-    check_text(words);
-    must(check_disk_of(1, 2, true, 1)); /* once */
-    check_text("nothing");
+    must_fail(check_disk_of(0, 2, true, 1), STATUS_OK, words);
+    must_fail(check_disk_of(1, 2, true, 1), STATUS_OK, "nothing"); /* once */
   }
   system_type = 0x65735546; /* one node's, or not */
-  must(check_disk_of(0, 4, false, 1));
-  check_text("NVMe data go to /tmp/nvme, whose file system (fuse) may not be local to the node: ");
-  must(check_disk_of(1, 4, false, 1));
-  check_text("nothing");
-  must(check_disk_of(0, 4, true, 1));
-  check_text("nothing");
-  system_type = 0;
-}
-
-/* And what they need is what all of them have together. */
-TEST(a_shared_disk_is_asked_for_the_room_of_all_nodes)
-{
+  must_fail(check_disk_of(0, 4, false, 1), STATUS_OK,
+            "NVMe data go to /tmp/nvme, whose file system (fuse) may not be local to the node: ");
+  must_fail(check_disk_of(1, 4, false, 1), STATUS_OK, "nothing");
+  must_fail(check_disk_of(0, 4, true, 1), STATUS_OK, "nothing");
+  /* And what they need is what all of them have together. */
   system_type = 0xef53;
-  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text(
+  must_fail(
+      check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY,
       "the 2 ranks of this node need 2.00 EiB on the disk of /tmp/nvme (a new folder), which has ");
   system_type = 0x6969;
-  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text(
+  must_fail(
+      check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY,
       "the 4 ranks of all nodes need 4.00 EiB on the disk of /tmp/nvme (a new folder), which has ");
   system_type = 0;
 }
@@ -641,7 +565,7 @@ static bool names_nvme(int local, unsigned type)
   system_type = type;
   assert_int_equal(check_here(&sized), STATUS_MEMORY);
   system_type = 0;
-  check_text(": use ");
+  must_say(": use ");
   const bool names = strstr(status_text(), "optim.state=nvme") != NULL;
   mem_free(sized.job.nvme);
   sized_close(&sized);
@@ -688,9 +612,9 @@ TEST(state_that_cannot_be_saved_is_refused)
     status_set(STATUS_OK, "nothing");
     if (sized_check(&sized, known[i].use, &limits) != known[i].status)
       fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
-    check_text("(per rank 0 B persistent, 0 B per step, ");
-    check_text("to load and save the state of its device) and have 1.00 PiB: use ");
-    check_text("2 ranks on 2 nodes");
+    must_say("(per rank 0 B persistent, 0 B per step, ");
+    must_say("to load and save the state of its device) and have 1.00 PiB: use ");
+    must_say("2 ranks on 2 nodes");
     sized.plan.transient_bytes[TIER_HOST] = INT64_C(1) << 50; /* that is no copy of the state */
     assert_int_equal(sized_check(&sized, known[i].use, &limits), STATUS_MEMORY);
     sized_close(&sized);
@@ -722,7 +646,8 @@ TEST(the_host_device_is_asked_for_the_host_s_memory)
           "rank 5.00 GiB persistent, 1.00 GiB per step; 8.00 MiB to exchange data) and have "
           "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
-  refused_here(&sized, STATUS_MEMORY, "the 2 ranks of this node need 2.00 EiB of host memory");
+  must_fail(check_here(&sized), STATUS_MEMORY,
+            "the 2 ranks of this node need 2.00 EiB of host memory");
   sized_close(&sized);
 }
 
