@@ -1,9 +1,9 @@
-/* The ranks of a test of checkpoints, and their folder. */
+/* The ranks of a test of files, and their folder. */
 #ifndef SLUICE_TESTS_IO_CHECKPOINT_JOB_H
 #define SLUICE_TESTS_IO_CHECKPOINT_JOB_H
 
 #include "base/log.h"
-#include "sample.h"
+#include "tests/io/checkpoint/sample.h"
 #include "tests/test.h"
 
 static struct comm *job;
