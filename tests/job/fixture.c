@@ -177,6 +177,12 @@ void fixture_close(struct job *job)
     comm_destroy(job->comm);
 }
 
+void fixture_end(struct job *job)
+{
+  fixture_close(job);
+  deck_destroy((struct deck *)job->deck);
+}
+
 /* Pieces that are no multiple of anything. */
 static void move_tensor(const struct io_tensor *tensor, float *values)
 {

@@ -12,6 +12,7 @@ void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, i
 /* Ranks of each node of jobs that are opened from then on; 0, at first: all. */
 void fixture_set_nodes(int local_ranks);
 void fixture_close(struct job *job); /* leaves a comm that was given alone */
+void fixture_end(struct job *job);   /* and destroys its deck */
 
 /* A deck from assignments with blanks between them, and more of them for a deck. */
 enum status fixture_load(struct deck *deck, const char *text);

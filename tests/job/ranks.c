@@ -12,7 +12,7 @@
 #include "tests/test.h"
 
 struct comm *comm;
-char *dir;
+char *dir, *ranks_file;
 bool ranks_narrow, ranks_untidy;
 
 /* A narrow second moment is a square. */
@@ -77,23 +77,23 @@ void ranks_read(const struct job *job, int buffer, char **out)
     must(exec_memory_read(&job->memory, plan, buffer, 0, b->bytes, *out));
 }
 
-void ranks_save(const struct job *job, const char *path)
+void ranks_save(const struct job *job)
 {
   struct checkpoint_meta meta = {
       .step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
   struct job_state *state = NULL;
   must(options_print_yaml(job->deck->set, &meta.deck));
   must(job_state_open(job, true, true, false, &state));
-  must(checkpoint_write(comm, path, &meta, state->n, state->tensor));
+  must(checkpoint_write(comm, ranks_file, &meta, state->n, state->tensor));
   job_state_close(state);
   mem_free(meta.deck);
 }
 
-void ranks_remove(const char *path)
+void ranks_remove(void)
 {
   must(comm_barrier(comm));
   if (comm_rank(comm) == 0)
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(ranks_file), 0);
   must(comm_barrier(comm));
 }
 
@@ -106,7 +106,9 @@ int ranks_start(void **state)
     if (!dir || !mkdtemp(dir))
       return -1;
   }
-  return comm_broadcast_text(comm, &dir, 0) != STATUS_OK;
+  must(comm_broadcast_text(comm, &dir, 0));
+  ranks_file = mem_printf("%s/state.h5", dir);
+  return 0;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
@@ -123,6 +125,7 @@ int ranks_stop(void **state)
   (void)state;
   const int failed = comm_barrier(comm) != STATUS_OK ||
                      (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  mem_free(ranks_file);
   mem_free(dir);
   return failed;
 }

@@ -6,7 +6,7 @@
 #include "tests/test.h"
 
 extern struct comm *comm;
-extern char *dir;
+extern char *dir, *ranks_file; /* of all ranks; a checkpoint in it */
 /* Whether moments are numbers that 16-bit types hold, too. */
 extern bool ranks_narrow;
 
@@ -39,7 +39,8 @@ void ranks_check_tensor(const struct io_tensor *tensor, const char *what);
 
 /* The bytes of a buffer of any tier; the caller frees them. */
 void ranks_read(const struct job *job, int buffer, char **out);
-void ranks_save(const struct job *job, const char *path);
-void ranks_remove(const char *path); /* after all ranks have read it */
+/* The checkpoint that all ranks write; it is removed after all have read it. */
+void ranks_save(const struct job *job);
+void ranks_remove(void);
 
 #endif

@@ -23,19 +23,13 @@ static void open_job(struct job *job, struct deck *deck, const struct kind *kind
   fixture_open(job, deck, comm, comm_rank(comm), comm_ranks(comm), kind->apart);
 }
 
-static void close_job(struct job *job, struct deck *deck)
-{
-  fixture_close(job);
-  deck_destroy(deck);
-}
-
 static float rounded(float x, enum dtype type)
 {
   return type == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
 /* Whole units, the same on all ranks: what is trained from this group, and what is frozen from the
- * model, which no difference changes. */
+ * model, which no difference changes. NULL: the initial values. */
 static void check_copies(const struct job *job, const char *trained)
 {
   const struct plan *plan = job->plan[PLAN_TRAIN];
@@ -48,13 +42,16 @@ static void check_copies(const struct job *job, const char *trained)
     for (int p = 0; p < layout->params; p++)
       for (int64_t e = 0; e < layout->elements[p]; e++) {
         const char *group = layout->frozen[p] ? "model" : trained;
-        const float want =
-            rounded(ranks_value(group, job->model->unit[u].param[p].name, e), copy->dtype);
-        float got;
+        float got, want;
+        if (trained)
+          want = ranks_value(group, job->model->unit[u].param[p].name, e);
+        else
+          model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p,
+                           (struct layout_range){e, e + 1}, &want);
         dtype_convert(&got, DTYPE_F32,
                       bytes + (layout->offset[p] + e) * (int64_t)dtype_size(copy->dtype),
                       copy->dtype, 1);
-        assert_true(got == want);
+        assert_true(got == rounded(want, copy->dtype));
       }
     mem_free(bytes);
   }
@@ -66,49 +63,28 @@ static const struct kind kinds[] = {{"shard_grad_op", "run.compute=fp32", false,
                                     {"shard_optim", "run.compute=bf16", true, true}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* As a run begins: of masters. Then of a checkpoint, by the other device. */
+/* As a run begins: of masters, or of a checkpoint, by the other device. */
 TEST(copies_are_completed_by_all_ranks)
 {
-  char path[512];
-  snprintf(path, sizeof path, "%s/copies.h5", dir);
-  for (int k = 0; k < KINDS; k++) {
-    struct kind plain = kinds[k];
+  for (int k = 0; k < 2 * KINDS; k++) {
+    struct kind kind = kinds[k / 2];
+    const bool saved = k % 2;
     struct job job, other;
     struct deck deck, other_deck;
-    plain.differs = false;
-    open_job(&job, &deck, &plain);
-    open_job(&other, &other_deck, &kinds[k]);
+    kind.differs = saved;
+    open_job(&job, &deck, &kind);
+    open_job(&other, &other_deck, &kinds[k / 2 ^ saved]);
     ranks_fill(&job, false);
-    ranks_save(&job, path);
-    must(weights_resume(&other, path, &(bool){false}));
+    if (saved)
+      check_copies(&job, "copy");
+    ranks_save(&job);
+    must(weights_resume(&other, ranks_file, &(bool){false}));
+    check_copies(&other, saved ? "copy" : "model");
+    must(weights_load(&other, ranks_file)); /* as for a run that starts with these weights */
     check_copies(&other, "model");
-    must(weights_load(&other, path));
-    check_copies(&other, "model");
-    close_job(&job, &deck);
-    close_job(&other, &other_deck);
-    ranks_remove(path);
-  }
-}
-
-TEST(copies_come_back_from_checkpoints)
-{
-  char path[512];
-  snprintf(path, sizeof path, "%s/copies.h5", dir);
-  for (int k = 0; k < KINDS; k++) {
-    struct job job, other;
-    struct deck deck, other_deck;
-    open_job(&job, &deck, &kinds[k]);
-    open_job(&other, &other_deck, &kinds[k ^ 1]);
-    ranks_fill(&job, false);
-    check_copies(&job, "copy");
-    ranks_save(&job, path);
-    must(weights_resume(&other, path, &(bool){false}));
-    check_copies(&other, "copy");
-    must(weights_load(&other, path)); /* as for a run that starts with these weights */
-    check_copies(&other, "model");
-    close_job(&job, &deck);
-    close_job(&other, &other_deck);
-    ranks_remove(path);
+    fixture_end(&job);
+    fixture_end(&other);
+    ranks_remove();
   }
 }
 
@@ -120,25 +96,8 @@ TEST(a_new_run_has_copies_of_its_masters)
     struct deck deck;
     open_job(&job, &deck, &kinds[k]);
     must(weights_start(&job));
-    const struct plan *plan = job.plan[PLAN_TRAIN];
-    for (int u = 0; u < job.model->units; u++) {
-      const struct plan_buffer *copy = &plan->buffer[plan->unit[u].copy];
-      const struct layout_unit *layout = &plan->unit[u].layout;
-      char *bytes = NULL;
-      ranks_read(&job, plan->unit[u].copy, &bytes);
-      for (int p = 0; p < layout->params; p++)
-        for (int64_t e = 0; e < layout->elements[p]; e++) {
-          float want, got;
-          model_init_param(job.model, (uint64_t)deck.run.seed, u, p,
-                           (struct layout_range){e, e + 1}, &want);
-          dtype_convert(&got, DTYPE_F32,
-                        bytes + (layout->offset[p] + e) * (int64_t)dtype_size(copy->dtype),
-                        copy->dtype, 1);
-          assert_true(got == rounded(want, copy->dtype));
-        }
-      mem_free(bytes);
-    }
-    close_job(&job, &deck);
+    check_copies(&job, NULL);
+    fixture_end(&job);
   }
 }
 

@@ -37,18 +37,26 @@ static bool encodes(const struct encoded *encoded, int64_t trained, int rank, in
   return flat / part_length(encoded, trained) % encoded->parts == rank % encoded->parts;
 }
 
-static void open_job(struct job *job, struct deck *deck, int rank, const struct place *place,
-                     const char *feedback, const char *tier, bool apart)
+/* Rows of `before` go to a rank. */
+struct change {
+  struct place saved, here;
+  int rank;
+  const char *before, *now, *tier;
+  bool apart;
+};
+
+static void open_job(struct job *job, struct deck *deck, const struct change *change)
 {
+  const struct place *place = &change->here;
   char keys[256];
   fixture_set_nodes(place->local);
   fixture_deck(deck, "llama", place->replicas ? "hybrid_shard" : "full_shard",
                place->replicas ? "node" : "world", "[model.layers.0.*]");
   snprintf(keys, sizeof keys,
            "compress.grads.codec=bf16 compress.feedback=%s tiers.residual=%s tiers.nvme=/tmp %s",
-           feedback, tier, place->local > 0 ? "compress.across=node" : "");
+           change->now, change->tier, place->local > 0 ? "compress.across=node" : "");
   fixture_assign(deck, keys);
-  fixture_open(job, deck, NULL, rank, place->ranks, apart);
+  fixture_open(job, deck, NULL, change->rank, place->ranks, change->apart);
 }
 
 /* Few bits, so that bf16 holds the value and all sums are exact. */
@@ -95,7 +103,7 @@ static int unit_named(const struct job *job, const char *name)
   return -1;
 }
 
-/* Rows come in pieces that end anywhere. */
+/* Rows come in pieces that end anywhere. Returns the number of tensors that take them. */
 static int put_rows(const struct job *job, const struct job_state *state, const struct place *saved,
                     enum dtype type)
 {
@@ -125,6 +133,24 @@ static int put_rows(const struct job *job, const struct job_state *state, const 
   return seen;
 }
 
+/* Opens a job, and loads rows that were saved by this policy, NULL: by that of the change. Returns
+ * the number of tensors that took them. */
+static int open_loaded(struct job *job, struct deck *deck, const struct change *change,
+                       const struct deck_policy *policy)
+{
+  const struct deck_policy usual = {.grads.codec = "bf16", .feedback = change->before};
+  const struct job_state_saved saved = {.ranks = change->saved.ranks,
+                                        .policy = policy ? *policy : usual,
+                                        .encoded = encoded_by(&change->saved)};
+  struct job_state *loading = NULL;
+  open_job(job, deck, change);
+  must(job_state_open_saved(job, &saved, &loading));
+  const int seen = put_rows(job, loading, &change->saved, type_of(change->before));
+  must(job_state_commit(loading));
+  job_state_close(loading);
+  return seen;
+}
+
 static float expected(const struct job *job, int u, int p, int64_t e, const struct place *now,
                       const struct place *saved)
 {
@@ -144,16 +170,16 @@ static float expected(const struct job *job, int u, int p, int64_t e, const stru
 }
 
 /* Gaps are zero unless the row is as it was. */
-static void check_residual(const struct job *job, int u, enum dtype type, const struct place *now,
-                           const struct place *saved, bool apart)
+static void check_residual(const struct job *job, int u, const struct change *change)
 {
-  const struct encoded here = encoded_by(now);
+  const enum dtype type = type_of(change->now);
+  const struct encoded here = encoded_by(&change->here);
   const struct plan *plan = job_state_plan(job);
   const struct plan_buffer *buffer = &plan->buffer[plan->unit[u].residual];
   const struct layout_unit *layout = &plan->unit[u].layout;
   char *bytes = NULL;
   must(mem_new(MEM_IO, (size_t)buffer->bytes, &bytes));
-  if (apart && buffer->tier == TIER_DEVICE)
+  if (change->apart && buffer->tier == TIER_DEVICE)
     apart_read((const char *)job->memory.persistent[TIER_DEVICE] + buffer->offset,
                (size_t)buffer->bytes, bytes);
   else
@@ -163,7 +189,7 @@ static void check_residual(const struct job *job, int u, enum dtype type, const 
       const int64_t flat = layout->offset[p] + e, length = part_length(&here, layout->trained),
                     nth = flat / length / here.parts * length + flat % length,
                     at = nth * (int64_t)dtype_size(type);
-      float want = expected(job, u, p, e, now, saved);
+      float want = expected(job, u, p, e, &change->here, &change->saved);
       char rounded[4];
       if (!encodes(&here, layout->trained, plan->input.rank, flat))
         continue;
@@ -176,45 +202,30 @@ static void check_residual(const struct job *job, int u, enum dtype type, const 
 
 TEST(ranks_go_on_from_others)
 {
-  static const struct {
-    struct place saved, here;
-    int rank;
-    const char *before, *now, *tier;
-    bool apart;
-  } cases[] = {{{2, 0, false}, {2, 0, false}, 1, "bf16", "bf16", "device", false},
-               {{2, 0, false}, {3, 0, false}, 1, "bf16", "bf16", "device", false},
-               {{3, 0, false}, {2, 0, false}, 0, "bf16", "fp32", "device", false},
-               {{3, 0, false}, {3, 0, false}, 2, "fp32", "bf16", "device", false},
-               {{2, 0, false}, {4, 0, false}, 3, "fp32", "fp32", "device", true},
-               {{2, 0, false}, {2, 0, false}, 0, "fp32", "fp32", "device", true},
-               {{4, 2, false}, {4, 2, false}, 3, "fp32", "fp32", "device", false},
-               {{4, 2, false}, {4, 2, false}, 1, "fp32", "bf16", "device", true},
-               {{4, 2, false}, {4, 0, false}, 2, "fp32", "fp32", "device", false},
-               {{4, 0, false}, {4, 2, false}, 3, "bf16", "fp32", "device", false},
-               {{6, 3, false}, {6, 2, false}, 5, "fp32", "fp32", "device", false},
-               {{6, 2, false}, {3, 1, false}, 1, "fp32", "bf16", "device", false},
-               {{4, 2, true}, {4, 2, true}, 2, "bf16", "bf16", "device", false},
-               {{4, 2, true}, {6, 3, false}, 4, "fp32", "fp32", "device", true},
-               {{6, 3, false}, {4, 2, true}, 1, "fp32", "fp32", "device", false}};
+  static const struct change cases[] = {
+      {{2, 0, false}, {2, 0, false}, 1, "bf16", "bf16", "device", false},
+      {{2, 0, false}, {3, 0, false}, 1, "bf16", "bf16", "device", false},
+      {{3, 0, false}, {2, 0, false}, 0, "bf16", "fp32", "device", false},
+      {{3, 0, false}, {3, 0, false}, 2, "fp32", "bf16", "device", false},
+      {{2, 0, false}, {4, 0, false}, 3, "fp32", "fp32", "device", true},
+      {{2, 0, false}, {2, 0, false}, 0, "fp32", "fp32", "device", true},
+      {{4, 2, false}, {4, 2, false}, 3, "fp32", "fp32", "device", false},
+      {{4, 2, false}, {4, 2, false}, 1, "fp32", "bf16", "device", true},
+      {{4, 2, false}, {4, 0, false}, 2, "fp32", "fp32", "device", false},
+      {{4, 0, false}, {4, 2, false}, 3, "bf16", "fp32", "device", false},
+      {{6, 3, false}, {6, 2, false}, 5, "fp32", "fp32", "device", false},
+      {{6, 2, false}, {3, 1, false}, 1, "fp32", "bf16", "device", false},
+      {{4, 2, true}, {4, 2, true}, 2, "bf16", "bf16", "device", false},
+      {{4, 2, true}, {6, 3, false}, 4, "fp32", "fp32", "device", true},
+      {{6, 3, false}, {4, 2, true}, 1, "fp32", "fp32", "device", false}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    const struct place *here = &cases[c].here;
-    const struct job_state_saved saved = {
-        .ranks = cases[c].saved.ranks,
-        .policy = {.grads.codec = "bf16", .feedback = cases[c].before},
-        .encoded = encoded_by(&cases[c].saved)};
     struct job job;
     struct deck deck;
-    struct job_state *loading = NULL;
-    open_job(&job, &deck, cases[c].rank, here, cases[c].now, cases[c].tier, cases[c].apart);
-    must(job_state_open_saved(&job, &saved, &loading));
-    assert_true(put_rows(&job, loading, &cases[c].saved, type_of(cases[c].before)) > 1);
-    must(job_state_commit(loading));
-    job_state_close(loading);
+    assert_true(open_loaded(&job, &deck, &cases[c], NULL) > 1);
     for (int u = 0; u < job.model->units; u++)
       if (job_state_plan(&job)->unit[u].residual >= 0)
-        check_residual(&job, u, type_of(cases[c].now), here, &cases[c].saved, cases[c].apart);
-    fixture_close(&job);
-    deck_destroy(&deck);
+        check_residual(&job, u, &cases[c]);
+    fixture_end(&job);
   }
 }
 
@@ -236,18 +247,12 @@ TEST(loaded_residual_is_saved)
 {
   static const char *const tiers[] = {"device", "host", "nvme"};
   for (int choice = 0; choice < 12; choice++) {
-    const bool apart = choice & 1, copies = choice & 2;
-    const struct place here = {.ranks = 2};
-    const struct job_state_saved saved = {
-        .ranks = 2, .policy = {.grads.codec = "bf16", .feedback = "fp32"}, .encoded = {1, 1}};
+    const bool copies = choice & 2;
+    const struct change same = {{2}, {2}, 1, "fp32", "fp32", tiers[choice / 4], choice & 1};
     struct job job;
     struct deck deck;
-    struct job_state *loading = NULL, *saving = NULL;
-    open_job(&job, &deck, 1, &here, "fp32", tiers[choice / 4], apart);
-    must(job_state_open_saved(&job, &saved, &loading));
-    assert_true(put_rows(&job, loading, &here, DTYPE_F32) > 1);
-    must(job_state_commit(loading));
-    job_state_close(loading);
+    struct job_state *saving = NULL;
+    assert_true(open_loaded(&job, &deck, &same, NULL) > 1);
     must(copies ? job_state_create_snapshot(&job, &saving)
                 : job_state_open(&job, true, true, false, &saving));
     if (copies)
@@ -259,55 +264,35 @@ TEST(loaded_residual_is_saved)
         continue;
       must(mem_new(MEM_IO, (size_t)tensor->shape[1], &row));
       must(mem_new(MEM_IO, (size_t)tensor->shape[1], &want));
-      make_row(&job, unit_named(&job, tensor->name), &here, 1, DTYPE_F32, want);
+      make_row(&job, unit_named(&job, tensor->name), &same.here, 1, DTYPE_F32, want);
       get_row(tensor, row);
       assert_memory_equal(row, want, (size_t)tensor->shape[1]);
       mem_free(want);
       mem_free(row);
     }
     job_state_close(saving);
-    fixture_close(&job);
-    deck_destroy(&deck);
+    fixture_end(&job);
   }
 }
 
-/* A unit that had no codec when the checkpoint was saved begins with zeros. */
+/* A unit that had no codec when the checkpoint was saved begins with zeros. Nothing is asked of a
+ * checkpoint that has no residuals, and what there is stays zero. */
 TEST(units_without_a_codec_have_saved_nothing)
 {
-  const struct place here = {.ranks = 2};
-  const struct job_state_saved saved = {
-      .ranks = 2,
-      .policy = {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}},
-      .encoded = {1, 1}};
+  static const struct change same = {{2}, {2}, 0, "fp32", "fp32", "device", false};
+  const struct deck_policy none = {.grads.codec = "bf16"}, some = {.grads.codec = "bf16",
+                                                                   .feedback = "fp32",
+                                                                   .units = {1, {{"*.1", "none"}}}};
   struct job job;
   struct deck deck;
-  struct job_state *loading = NULL;
-  open_job(&job, &deck, 0, &here, "fp32", "device", false);
-  must(job_state_open_saved(&job, &saved, &loading));
   int all = 0;
+  const int seen = open_loaded(&job, &deck, &same, &some);
   for (int u = 0; u < job.model->units; u++)
     all += job_state_plan(&job)->unit[u].residual >= 0;
-  assert_int_equal(put_rows(&job, loading, &here, DTYPE_F32), all - 1);
-  job_state_close(loading);
-  fixture_close(&job);
-  deck_destroy(&deck);
-}
-
-/* Nothing is asked of a checkpoint that has no residuals, and what there is stays zero. */
-TEST(ranks_begin_without_residuals)
-{
-  const struct place here = {.ranks = 2};
-  const struct job_state_saved saved = {
-      .ranks = 2, .policy = {.grads.codec = "bf16"}, .encoded = {1, 1}};
-  struct job job;
-  struct deck deck;
-  struct job_state *loading = NULL;
-  open_job(&job, &deck, 0, &here, "fp32", "device", false);
-  must(job_state_open_saved(&job, &saved, &loading));
-  assert_int_equal(put_rows(&job, loading, &here, DTYPE_F32), 0);
-  job_state_close(loading);
-  fixture_close(&job);
-  deck_destroy(&deck);
+  assert_int_equal(seen, all - 1);
+  fixture_end(&job);
+  assert_int_equal(open_loaded(&job, &deck, &same, &none), 0);
+  fixture_end(&job);
 }
 
 TEST_MAIN(NULL, NULL)

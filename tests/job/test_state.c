@@ -25,12 +25,6 @@ static void open_job(struct job *job, struct deck *deck, int which, bool apart)
   fixture_open(job, deck, comm, comm_rank(comm), comm_ranks(comm), apart);
 }
 
-static void close_job(struct job *job, struct deck *deck)
-{
-  fixture_close(job);
-  deck_destroy(deck);
-}
-
 /* Padding included. */
 static void check_same_buffer(const struct job *a, const struct job *b, int in_a, int in_b)
 {
@@ -75,8 +69,8 @@ TEST(the_device_holds_what_the_host_would)
       ranks_check(&job, unique);
       ranks_check(&twin, unique);
     }
-    close_job(&job, &deck);
-    close_job(&twin, &twin_deck);
+    fixture_end(&job);
+    fixture_end(&twin);
   }
 }
 
@@ -114,13 +108,13 @@ TEST(nothing_is_copied_in_vain)
     assert_true(counts.to_device == 0 && counts.from_device <= bytes &&
                 (!replicated || counts.from_device == bytes / comm_ranks(comm)));
     job_state_close(state);
-    close_job(&job, &deck);
+    fixture_end(&job);
 
     open_job(&job, &deck, which, false);
     ranks_fill(&job, false);
     ranks_check(&job, true);
     assert_int_equal(apart_counts().copies, 0);
-    close_job(&job, &deck);
+    fixture_end(&job);
   }
 }
 
@@ -135,31 +129,27 @@ TEST(replicas_cut_what_they_all_hold)
   const int64_t states = job_state_bytes(plan, true) - masters;
   assert_true(states > 0);
   assert_int_equal(job_state_snapshot_bytes(&job), (masters + states) / comm_ranks(comm));
-  close_job(&job, &deck);
+  fixture_end(&job);
 }
 
 /* From memory apart to the host's and back, by way of a file each time. */
 TEST(either_device_goes_on_from_the_other_s_checkpoint)
 {
-  char path[2][512];
   for (int which = 0; which < JOBS; which++) {
     struct deck deck[3];
     struct job job[3];
-    snprintf(path[0], sizeof path[0], "%s/apart-%d.h5", dir, which);
-    snprintf(path[1], sizeof path[1], "%s/host-%d.h5", dir, which);
     for (int i = 0; i < 3; i++)
       open_job(&job[i], &deck[i], which, i != 1);
     ranks_fill(&job[0], false);
     for (int i = 0; i < 2; i++) {
-      ranks_save(&job[i], path[i]);
-      must(weights_resume(&job[i + 1], path[i], &(bool){false}));
+      ranks_save(&job[i]);
+      must(weights_resume(&job[i + 1], ranks_file, &(bool){false}));
       check_same_state(&job[i], &job[i + 1]);
+      ranks_remove();
     }
     ranks_check(&job[2], true);
-    ranks_remove(path[0]);
-    ranks_remove(path[1]);
     for (int i = 0; i < 3; i++)
-      close_job(&job[i], &deck[i]);
+      fixture_end(&job[i]);
   }
 }
 
@@ -173,7 +163,7 @@ TEST(state_opened_for_saving_is_not_committed)
   must(job_state_open(&job, true, true, false, &state));
   assert_int_equal(job_state_commit(state), STATUS_INTERNAL);
   job_state_close(state);
-  close_job(&job, &deck);
+  fixture_end(&job);
 }
 
 /* Not of the state, but of what all ranks must know alike before there is one. */

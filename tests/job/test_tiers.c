@@ -61,12 +61,6 @@ static void open_job(struct job *job, struct deck *deck, int which)
   open_with(job, deck, which, "[]");
 }
 
-static void close_job(struct job *job, struct deck *deck)
-{
-  fixture_close(job);
-  deck_destroy(deck);
-}
-
 /* --- working copies ------------------------------------------------------ */
 
 /* The part of a unit's copy that lies in flat range r, of which `copy` is the beginning, against
@@ -141,7 +135,7 @@ TEST(working_copies_are_the_masters_rounded)
       ranks_fill(&job, false);
       assert_int_equal(check_copies(&job, true) > 0, expected);
       must(comm_barrier(comm));
-      close_job(&job, &deck);
+      fixture_end(&job);
     }
 }
 
@@ -170,22 +164,20 @@ TEST(every_tier_goes_on_from_every_other)
   for (int from = 0; from < JOBS; from++) {
     struct deck deck[2];
     struct job job[2];
-    char path[512];
     const int to = next_of(from);
-    snprintf(path, sizeof path, "%s/tier-%d.h5", dir, from);
     open_job(&job[0], &deck[0], from);
     ranks_fill(&job[0], false);
     ranks_check(&job[0], false);
     ranks_check(&job[0], true);
-    ranks_save(&job[0], path);
-    close_job(&job[0], &deck[0]);
+    ranks_save(&job[0]);
+    fixture_end(&job[0]);
 
     open_job(&job[1], &deck[1], to);
-    must(weights_resume(&job[1], path, &(bool){false}));
+    must(weights_resume(&job[1], ranks_file, &(bool){false}));
     ranks_check(&job[1], false);
     ranks_check(&job[1], true);
-    close_job(&job[1], &deck[1]);
-    ranks_remove(path);
+    fixture_end(&job[1]);
+    ranks_remove();
   }
 }
 
@@ -227,13 +219,12 @@ TEST(moments_of_16_bits_come_back_as_they_were)
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
-    char path[512];
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     const struct deck_policy *asked = &plan->input.policy;
     if (asked->moments == DTYPE_F32 ||
         (jobs[which].apart && (!asked->host_state || asked->resident > 0))) {
-      close_job(&job, &deck);
+      fixture_end(&job);
       continue;
     }
     char **before = NULL, *after = NULL;
@@ -243,10 +234,9 @@ TEST(moments_of_16_bits_come_back_as_they_were)
         scribble(&job, plan->unit[u].state[s], 2 * (uint64_t)u + (uint64_t)s);
       ranks_read(&job, plan->unit[u].state[plan->states - 1], &before[u]);
     }
-    snprintf(path, sizeof path, "%s/bits-%d.h5", dir, which);
-    ranks_save(&job, path);
+    ranks_save(&job);
     ranks_fill(&job, true);
-    must(weights_resume(&job, path, &(bool){false}));
+    must(weights_resume(&job, ranks_file, &(bool){false}));
     for (int u = 0; u < job.model->units; u++) {
       ranks_read(&job, plan->unit[u].state[plan->states - 1], &after);
       assert_true(same_parameters(plan, u, before[u], after));
@@ -254,8 +244,8 @@ TEST(moments_of_16_bits_come_back_as_they_were)
       mem_free(before[u]);
     }
     mem_free(before);
-    ranks_remove(path);
-    close_job(&job, &deck);
+    ranks_remove();
+    fixture_end(&job);
   }
 }
 
@@ -266,19 +256,17 @@ TEST(the_disk_is_zeroed)
   for (int which = 0; which < JOBS; which++) {
     struct deck deck;
     struct job job;
-    char path[512];
     int on_disk = 0;
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    snprintf(path, sizeof path, "%s/zeros-%d.h5", dir, which);
     ranks_fill(&job, true);
-    ranks_save(&job, path);
+    ranks_save(&job);
     for (int loads = 0; loads < 2; loads++) {
       for (int u = 0; u < job.model->units; u++)
         for (int s = 0; s < plan->states && plan->unit[u].policy.disk; s++)
           scribble(&job, plan->unit[u].state[s], 1 + (uint64_t)s);
       if (loads)
-        must(weights_resume(&job, path, &(bool){false}));
+        must(weights_resume(&job, ranks_file, &(bool){false}));
       else
         must(job_state_init(&job));
       for (int u = 0; u < job.model->units; u++)
@@ -294,8 +282,8 @@ TEST(the_disk_is_zeroed)
         }
     }
     assert_int_equal(on_disk > 0, plan->input.policy.nvme_state > 0);
-    ranks_remove(path);
-    close_job(&job, &deck);
+    ranks_remove();
+    fixture_end(&job);
   }
 }
 
@@ -338,7 +326,7 @@ TEST(masters_in_host_memory_need_no_second_copy)
     must(job_state_commit(state));
     job_state_close(state);
     assert_int_equal(apart_counts().copies > 0, jobs[which].apart && !host);
-    close_job(&job, &deck);
+    fixture_end(&job);
   }
 }
 
@@ -363,7 +351,7 @@ TEST(a_snapshot_is_of_its_moment)
     }
     job_state_close(copy);
     assert_int_equal(mem_usage(MEM_IO).bytes, before);
-    close_job(&job, &deck);
+    fixture_end(&job);
   }
 }
 
