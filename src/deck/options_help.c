@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/prose.h"
 #include "deck/options.h"
 #include "deck/options_set.h"
@@ -106,13 +107,6 @@ static bool assignment_text(const struct option *option, char *out, size_t size)
   return *value && options_section_length(option->name) > 0;
 }
 
-static void print_example(const struct option *option, FILE *to)
-{
-  char text[200];
-  if (assignment_text(option, text, sizeof text))
-    fprintf(to, "%*sExample: %s\n", INDENT, "", text);
-}
-
 /* Whether an option has the name `part` or is in the section `part`. NULL: it is. */
 static bool is_part(const struct option *option, const char *part)
 {
@@ -124,14 +118,6 @@ static bool is_key(const struct option *option, const char *key)
 {
   const char *dot = strrchr(option->name, '.');
   return dot && !strcmp(dot + 1, key);
-}
-
-static bool has_part(const struct option *table, const char *part)
-{
-  for (const struct option *option = table; option->name; option++)
-    if (is_part(option, part))
-      return true;
-  return false;
 }
 
 void options_print_brief(const struct option *table, bool with_rare, FILE *to)
@@ -151,22 +137,22 @@ void options_print_brief(const struct option *table, bool with_rare, FILE *to)
 
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to)
 {
-  const bool by_key = !has_part(table, part);
   int printed = 0;
-  for (const struct option *option = table; option->name; option++) {
-    char description[600];
-    if (by_key ? !is_key(option, part) : !is_part(option, part))
-      continue;
-    describe(option, description, sizeof description);
-    fprintf(to, "  %s  (", option->name);
-    const size_t used = strlen(description);
-    snprintf(description + used, sizeof description - used, ")");
-    prose_wrap(description, (int)strlen(option->name) + 5, INDENT, columns, to);
-    prose_print(option->text, INDENT, columns, to);
-    print_example(option, to);
-    fputc('\n', to);
-    printed++;
-  }
+  for (int by_key = 0; by_key < 2 && printed == 0; by_key++)
+    for (const struct option *option = table; option->name; option++) {
+      char description[600];
+      if (by_key ? !is_key(option, part) : !is_part(option, part))
+        continue;
+      describe(option, description, sizeof description);
+      append_text(description, sizeof description, ")");
+      fprintf(to, "  %s  (", option->name);
+      prose_wrap(description, (int)strlen(option->name) + 5, INDENT, columns, to);
+      prose_print(option->text, INDENT, columns, to);
+      if (assignment_text(option, description, sizeof description))
+        fprintf(to, "%*sExample: %s\n", INDENT, "", description);
+      fputc('\n', to);
+      printed++;
+    }
   return printed;
 }
 
