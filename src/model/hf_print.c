@@ -1,48 +1,48 @@
 /* Writing config.json with the keys of transformers 4.x, as in most published models. Every version
  * reads them. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "model/hf.h"
 #include "model/hf_private.h"
 
 enum { TEXT_MOST = 4096 };
 
-struct text {
-  char bytes[TEXT_MOST];
-  size_t used;
-};
-
-static void put(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct text *text, const char *format, ...)
-{
-  va_list args;
-  va_start(args, format);
-  const int more = vsnprintf(text->bytes + text->used, TEXT_MOST - text->used, format, args);
-  va_end(args);
-  text->used =
-      more < 0 || text->used + (size_t)more >= TEXT_MOST ? TEXT_MOST : text->used + (size_t)more;
-}
+#define put(text, ...) append_text(text, TEXT_MOST, __VA_ARGS__)
 
 /* Every member except the first, "model_type", follows a comma. */
-static void put_text(struct text *text, const char *key, const char *value)
+static void put_text(char *text, const char *key, const char *value)
 {
   put(text, ",\n  \"%s\": \"%s\"", key, value);
 }
 
-static void put_whole(struct text *text, const char *key, int64_t value)
+static void put_whole(char *text, const char *key, int64_t value)
 {
   put(text, ",\n  \"%s\": %lld", key, (long long)value);
 }
 
-static void put_tokens(struct text *text, const char *key, const struct hf_tokens *tokens)
+static void put_bool(char *text, const char *key, bool value)
+{
+  put(text, ",\n  \"%s\": %s", key, value ? "true" : "false");
+}
+
+/* 0: null */
+static void put_or_null(char *text, const char *key, int64_t value)
+{
+  if (value)
+    put_whole(text, key, value);
+  else
+    put(text, ",\n  \"%s\": null", key);
+}
+
+static void put_tokens(char *text, const char *key, const struct hf_tokens *tokens)
 {
   if (tokens->n == HF_TOKENS_NONE)
-    put(text, ",\n  \"%s\": null", key);
+    put_or_null(text, key, 0);
   if (tokens->n == 1)
     put_whole(text, key, tokens->id[0]);
   if (tokens->n <= 1)
@@ -53,18 +53,8 @@ static void put_tokens(struct text *text, const char *key, const struct hf_token
   put(text, "]");
 }
 
-static void put_bool(struct text *text, const char *key, bool value)
-{
-  put(text, ",\n  \"%s\": %s", key, value ? "true" : "false");
-}
-
-static void put_null(struct text *text, const char *key)
-{
-  put(text, ",\n  \"%s\": null", key);
-}
-
 /* The shortest that reads back, written as Python writes it: 1000000.0, 1e-06. */
-static void put_number(struct text *text, double value)
+static void put_number(char *text, double value)
 {
   char digits[40];
   int precision = 1;
@@ -80,23 +70,20 @@ static void put_number(struct text *text, double value)
   put(text, "%s", digits);
 }
 
-static void put_real(struct text *text, const char *key, double value)
+static void put_real(char *text, const char *key, double value)
 {
   put(text, ",\n  \"%s\": ", key);
   put_number(text, value);
 }
 
-static void put_gpt2(struct text *text, const struct model_config *model)
+static void put_gpt2(char *text, const struct model_config *model)
 {
   put_whole(text, "n_positions", model->context);
   put_whole(text, "n_ctx", model->context);
   put_whole(text, "n_embd", model->width);
   put_whole(text, "n_layer", model->layers);
   put_whole(text, "n_head", model->heads);
-  if (model->ffn && model->ffn != 4 * model->width)
-    put_whole(text, "n_inner", model->ffn);
-  else
-    put_null(text, "n_inner");
+  put_or_null(text, "n_inner", model->ffn != 4 * model->width ? model->ffn : 0);
   put_text(text, "activation_function", "gelu_new");
   put_real(text, "layer_norm_epsilon", model->norm_eps);
   put_real(text, "resid_pdrop", 0); /* as it was trained here */
@@ -104,11 +91,11 @@ static void put_gpt2(struct text *text, const struct model_config *model)
   put_real(text, "attn_pdrop", 0);
 }
 
-static void put_rope(struct text *text, const struct rope_config *rope)
+static void put_rope(char *text, const struct rope_config *rope)
 {
   put_real(text, "rope_theta", rope->theta != 0 ? rope->theta : 10000);
   if (rope->scaling == ROPE_PLAIN) {
-    put_null(text, "rope_scaling");
+    put_or_null(text, "rope_scaling", 0);
     return;
   }
   put(text, ",\n  \"rope_scaling\": {\n    \"factor\": ");
@@ -124,22 +111,19 @@ static void put_rope(struct text *text, const struct rope_config *rope)
       rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
 }
 
-static void put_windows(struct text *text, const struct hf_family *family,
+static void put_windows(char *text, const struct hf_family *family,
                         const struct model_config *model)
 {
   if (!family->window)
     return;
-  if (model->window)
-    put_whole(text, "sliding_window", model->window);
-  else
-    put_null(text, "sliding_window");
+  put_or_null(text, "sliding_window", model->window);
   if (family->bit == OF_MISTRAL)
     return;
   put_bool(text, "use_sliding_window", model->window > 0);
   put_whole(text, "max_window_layers", model->window ? model->window_from : model->layers);
 }
 
-static void put_decoder(struct text *text, const struct hf_family *family,
+static void put_decoder(char *text, const struct hf_family *family,
                         const struct model_config *model)
 {
   const int64_t head_width = model->head_width ? model->head_width : model->width / model->heads;
@@ -172,26 +156,26 @@ enum status hf_config_print(const struct hf_config *config, char **out)
 {
   const struct model_config *model = &config->model;
   const struct hf_family *family = hf_family_find(model->arch);
-  struct text text = {.used = 0};
+  char text[TEXT_MOST] = "";
   if (!family)
     return status_set(STATUS_UNSUPPORTED,
                       "there is no Hugging Face configuration of the architecture %s", model->arch);
-  put(&text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch,
+  put(text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch,
       family->causal);
-  put_whole(&text, "vocab_size", model->vocab);
+  put_whole(text, "vocab_size", model->vocab);
   if (family->bit == OF_GPT2)
-    put_gpt2(&text, model);
+    put_gpt2(text, model);
   else
-    put_decoder(&text, family, model);
-  put_real(&text, "initializer_range", model->init_std);
-  put_bool(&text, "tie_word_embeddings", model->tied);
-  put_tokens(&text, "bos_token_id", &config->bos);
-  put_tokens(&text, "eos_token_id", &config->eos);
-  put_bool(&text, "use_cache", true);
-  put_text(&text, "torch_dtype", dtype_text(config->dtype));
-  put(&text, "\n}\n");
-  if (text.used == TEXT_MOST)
+    put_decoder(text, family, model);
+  put_real(text, "initializer_range", model->init_std);
+  put_bool(text, "tie_word_embeddings", model->tied);
+  put_tokens(text, "bos_token_id", &config->bos);
+  put_tokens(text, "eos_token_id", &config->eos);
+  put_bool(text, "use_cache", true);
+  put_text(text, "torch_dtype", dtype_text(config->dtype));
+  put(text, "\n}\n");
+  if (strlen(text) == TEXT_MOST - 1)
     return status_set(STATUS_INTERNAL, "a config.json of more than %d bytes", TEXT_MOST);
-  *out = mem_strdup(text.bytes);
+  *out = mem_strdup(text);
   return *out ? STATUS_OK : STATUS_MEMORY;
 }
