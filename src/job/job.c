@@ -7,35 +7,28 @@
 
 /* Whether each shard group is on one node. Every rank's plan must have the same answer. It holds if
  * the ranks before a rank on its node are whole groups and earlier ranks of its own group, for
- * every rank. */
-static enum status find_groups(const struct job *job, struct plan_input *input)
+ * every rank. Groups of all nodes must be equal, and so must nodes that exchange messages rank by
+ * rank. */
+static enum status check_nodes(const struct job *job, struct plan_input *input)
 {
-  const int group = input->shape.group;
-  int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group};
-  const enum status status = comm_max_i64(job->comm, most, 3);
+  const int group = input->shape.group, local = input->shape.local_ranks;
+  int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group, local,
+                    -local};
+  const enum status status = comm_max_i64(job->comm, most, 5);
   input->policy.one_node = most[0] == 0;
-  if (status || most[1] == -most[2])
-    return status;
-  return status_set(STATUS_USAGE,
-                    "nodes have between %lld and %lld ranks, but the groups of all nodes must be "
-                    "equal; start the same number of ranks on every "
-                    "node, or set shard.group to a number",
-                    (long long)-most[2], (long long)most[1]);
-}
-
-/* Nodes exchange messages rank by rank. */
-static enum status check_nodes(const struct job *job, const struct plan_input *input)
-{
-  const int local = input->shape.local_ranks;
-  int64_t most[] = {local, -local};
-  const enum status status = comm_max_i64(job->comm, most, 2);
-  if (status || !input->policy.across_nodes || most[0] == -most[1])
-    return status;
-  return status_set(STATUS_USAGE,
-                    "nodes have between %lld and %lld ranks, but compress.across=node needs the "
-                    "same number on each: start the same number of ranks on every node, or set "
-                    "compress.across=ranks",
-                    (long long)-most[1], (long long)most[0]);
+  if (!status && most[1] != -most[2])
+    return status_set(STATUS_USAGE,
+                      "nodes have between %lld and %lld ranks, but the groups of all nodes must be "
+                      "equal; start the same number of ranks on every "
+                      "node, or set shard.group to a number",
+                      (long long)-most[2], (long long)most[1]);
+  if (!status && input->policy.across_nodes && most[3] != -most[4])
+    return status_set(STATUS_USAGE,
+                      "nodes have between %lld and %lld ranks, but compress.across=node needs the "
+                      "same number on each: start the same number of ranks on every node, or set "
+                      "compress.across=ranks",
+                      (long long)-most[4], (long long)most[3]);
+  return status;
 }
 
 static enum status create_plan(struct job *job, enum job_use use, int slot)
@@ -49,8 +42,6 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
                              .threads = job->threads};
   enum status status =
       comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
-  if (!status)
-    status = find_groups(job, &input);
   if (!status)
     status = check_nodes(job, &input);
   if (status)
