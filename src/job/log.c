@@ -34,23 +34,13 @@ static bool speculates(const struct plan *plan)
   return false;
 }
 
-/* What makes a key useless. */
-enum fact {
-  TRAINS = 1 << 0,       /* there are training steps */
-  STEPLESS = 1 << 1,     /* the job is for evaluation or generation */
-  HOST = 1 << 2,         /* masters are in host memory */
-  DEVICE = 1 << 3,       /* masters are on the device */
-  ALONE = 1 << 4,        /* one rank trains */
-  GATHERS_ONCE = 1 << 5, /* the strategy shards no parameters */
-  FP32 = 1 << 6,
-  PLAIN = 1 << 7, /* gradients are not encoded */
-  UNTESTED = 1 << 8,
-  WAITING = 1 << 9, /* no unit is updated before the norm is known */
-  COPYLESS = 1 << 10,
-  DISKLESS = 1 << 11,
-  EXACT = 1 << 12, /* there are no residuals */
-  GROUPED = 1 << 13
+/* What makes a key useless: see facts_of(). */
+/* clang-format off */
+enum {
+  ALWAYS, TRAINS, STEPLESS, HOST, DEVICE, ALONE, GATHERS_ONCE, FP32, PLAIN, UNTESTED, WAITING,
+  COPYLESS, DISKLESS, EXACT, GROUPED, FACTS
 };
+/* clang-format on */
 
 static const char for_training[] =
     "it is for training. Here parameters are sharded over all ranks, no activations are kept and "
@@ -62,48 +52,49 @@ static const char nothing_sent[] = "one rank sends no gradients",
 /* clang-format off: one row per reason. `value`: NULL: all but the default */
 static const struct {
   const char *key, *value;
-  unsigned when; /* all of these facts */
+  int when[2]; /* both of these facts */
   const char *why;
 } useless[] = {
-    {"shard.strategy", NULL, STEPLESS, for_training},
-    {"shard.group", NULL, STEPLESS, for_training},
-    {"shard.reduce", NULL, STEPLESS, for_training},
-    {"tiers.activations", NULL, STEPLESS, for_training},
-    {"tiers.working", NULL, STEPLESS, for_training},
-    {"transfer.grads", NULL, STEPLESS, for_training},
-    {"optim.update", NULL, STEPLESS, for_training},
-    {"optim.state", NULL, STEPLESS, for_training},
-    {"shard.group", NULL, ALONE | GROUPED,
+    {"shard.strategy", NULL, {STEPLESS}, for_training},
+    {"shard.group", NULL, {STEPLESS}, for_training},
+    {"shard.reduce", NULL, {STEPLESS}, for_training},
+    {"tiers.activations", NULL, {STEPLESS}, for_training},
+    {"tiers.working", NULL, {STEPLESS}, for_training},
+    {"transfer.grads", NULL, {STEPLESS}, for_training},
+    {"optim.update", NULL, {STEPLESS}, for_training},
+    {"optim.state", NULL, {STEPLESS}, for_training},
+    {"shard.group", NULL, {ALONE, GROUPED},
      "one rank is a group of its own, and more ranks must be a multiple of it"},
-    {"shard.gathered", NULL, TRAINS | HOST,
+    {"shard.gathered", NULL, {TRAINS, HOST},
      "masters in host memory come to the device for each use (tiers.params)"},
-    {"shard.gathered", NULL, ALONE, nothing_gathered},
-    {"shard.gathered", NULL, TRAINS | GATHERS_ONCE,
+    {"shard.gathered", NULL, {ALONE}, nothing_gathered},
+    {"shard.gathered", NULL, {TRAINS, GATHERS_ONCE},
      "this strategy gathers no unit twice per step (shard.strategy)"},
-    {"transfer.params", NULL, DEVICE, "parameters are on the device (tiers.params)"},
-    {"tiers.working", NULL, TRAINS | HOST,
+    {"transfer.params", NULL, {DEVICE}, "parameters are on the device (tiers.params)"},
+    {"tiers.working", NULL, {TRAINS, HOST},
      "masters in host memory always have a working copy, resident ones have none (tiers.params)"},
-    {"tiers.working", NULL, TRAINS | FP32,
+    {"tiers.working", NULL, {TRAINS, FP32},
      "the compute type is fp32, so the masters need no working copy (run.compute)"},
-    {"compress.grads.codec", NULL, ALONE, nothing_sent},
-    {"compress.grads.units", NULL, ALONE, nothing_sent},
-    {"compress.weights.codec", NULL, ALONE, nothing_gathered},
-    {"compress.sample", NULL, ALONE, nothing_encoded},
-    {"compress.sample", NULL, TRAINS | PLAIN, nothing_encoded},
-    {"eval.target", NULL, TRAINS | UNTESTED, "there are no validations (eval.every)"},
-    {"optim.update", "speculative", TRAINS | WAITING,
+    {"compress.grads.codec", NULL, {ALONE}, nothing_sent},
+    {"compress.grads.units", NULL, {ALONE}, nothing_sent},
+    {"compress.weights.codec", NULL, {ALONE}, nothing_gathered},
+    {"compress.sample", NULL, {ALONE}, nothing_encoded},
+    {"compress.sample", NULL, {TRAINS, PLAIN}, nothing_encoded},
+    {"eval.target", NULL, {TRAINS, UNTESTED}, "there are no validations (eval.every)"},
+    {"optim.update", "speculative", {TRAINS, WAITING},
      "all units wait for the norm, because their moments are on NVMe (optim.state) or their "
      "parameters are encoded (compress.weights.codec)"},
-    {"tiers.resident", NULL, DEVICE, "all masters are on the device (tiers.params)"},
-    {"transfer.rate", NULL, COPYLESS, "no copies between tiers are simulated on the host device"},
-    {"tiers.nvme", NULL, DISKLESS,
+    {"tiers.resident", NULL, {DEVICE}, "all masters are on the device (tiers.params)"},
+    {"transfer.rate", NULL, {COPYLESS}, "no copies between tiers are simulated on the host device"},
+    {"tiers.nvme", NULL, {DISKLESS},
      "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
-    {"tiers.residual", NULL, TRAINS | EXACT, "errors of messages are not kept (compress.feedback)"},
+    {"tiers.residual", NULL, {TRAINS, EXACT},
+     "errors of messages are not kept (compress.feedback)"},
 };
 /* clang-format on */
 
-static unsigned facts_of(const struct deck *deck, enum job_use use, int n,
-                         const struct plan *const plans[])
+static void facts_of(const struct deck *deck, enum job_use use, int n,
+                     const struct plan *const plans[], bool facts[FACTS])
 {
   const struct plan *plan = plans[0];
   const struct plan_input *input = &plan->input;
@@ -113,24 +104,21 @@ static unsigned facts_of(const struct deck *deck, enum job_use use, int n,
     copies |= uses_lane(plans[p], LANE_H2D) || uses_lane(plans[p], LANE_D2H);
     trains |= plans[p]->input.mode == PLAN_TRAIN;
   }
-  const bool facts[] = {trains,
-                        use == JOB_EVAL || use == JOB_GENERATE,
-                        deck->tiers.params == DECK_TIER_HOST,
-                        deck->tiers.params != DECK_TIER_HOST,
-                        trains && input->ranks == 1,
-                        !deck_shards_params(deck->shard.strategy),
-                        input->model->config.compute == DTYPE_F32,
-                        !plan_encodes(plan),
-                        deck->eval.every == 0,
-                        !speculates(plan),
-                        !(copies && input->device->host_memory),
-                        disk.persistent + disk.transient == 0,
-                        !plan_keeps_residuals(plan),
-                        strtol(deck->shard.group, NULL, 10) > 1};
-  unsigned found = 0;
-  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-    found |= (unsigned)facts[i] << i;
-  return found;
+  facts[ALWAYS] = true;
+  facts[TRAINS] = trains;
+  facts[STEPLESS] = use == JOB_EVAL || use == JOB_GENERATE;
+  facts[HOST] = deck->tiers.params == DECK_TIER_HOST;
+  facts[DEVICE] = !facts[HOST]; /* masters are there */
+  facts[ALONE] = trains && input->ranks == 1;
+  facts[GATHERS_ONCE] = !deck_shards_params(deck->shard.strategy);
+  facts[FP32] = input->model->config.compute == DTYPE_F32;
+  facts[PLAIN] = !plan_encodes(plan);
+  facts[UNTESTED] = deck->eval.every == 0;
+  facts[WAITING] = !speculates(plan); /* all units wait for the norm */
+  facts[COPYLESS] = !(copies && input->device->host_memory);
+  facts[DISKLESS] = disk.persistent + disk.transient == 0;
+  facts[EXACT] = !plan_keeps_residuals(plan);
+  facts[GROUPED] = strtol(deck->shard.group, NULL, 10) > 1;
 }
 
 /* Whether a key has this value, or one that is not the default. */
@@ -151,17 +139,18 @@ static bool is_chosen(const struct deck *deck, const char *key, const char *valu
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
                              const struct plan *const plans[])
 {
-  const unsigned facts = facts_of(deck, use, n, plans);
+  bool facts[FACTS];
   const char *last = "";
+  facts_of(deck, use, n, plans, facts);
   for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
     const char *key = useless[i].key;
-    if ((facts & useless[i].when) != useless[i].when || !strcmp(key, last) ||
+    if (!facts[useless[i].when[0]] || !facts[useless[i].when[1]] || !strcmp(key, last) ||
         !is_chosen(deck, key, useless[i].value))
       continue;
     last = key;
     if (options_is_typed(deck->set, key))
       log_warn("%s is ignored: %s", key, useless[i].why);
-    else if (!(facts & STEPLESS))
+    else if (!facts[STEPLESS])
       log_info("%s is ignored: %s", key, useless[i].why);
   }
 }
@@ -246,9 +235,9 @@ static void log_job(const struct job *job, enum job_use use)
   log_info("model   %s: %.1f M parameters%s, %s%s%d rank%s x %d thread%s, device %s%s%s%s, "
            "computing in %s%s",
            job->deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
-           trains ? deck_strategy_name(job->deck->shard.strategy) : "",
-           trains ? " on " : "", ranks, plural(ranks), job->threads, plural(job->threads),
-           job->place.device, *job->device->product ? " (" : "", job->device->product,
+           trains ? deck_strategy_name(job->deck->shard.strategy) : "", trains ? " on " : "", ranks,
+           plural(ranks), job->threads, plural(job->threads), job->place.device,
+           *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", job->place.precision,
            job->model->fp8 && job->device->fp8_tensor ? " with one scale per operand" : "");
   log_note("%s", comm_description(job->comm));
