@@ -18,7 +18,11 @@
 #define INT(field, value, from, to) KEY(INT, field, value), .least = from, .most = to
 #define ROPE(type, field, value) "model.rope_" #field, OPTION_##type, AT(model.rope.field), value
 #define REAL(field, value, from, to) KEY(REAL, field, value), .least = from, .most = to
-#define LIST(...) (const char *const[]){__VA_ARGS__, NULL}
+#define LIST(...)                                                                                  \
+  (const char *const[])                                                                            \
+  {                                                                                                \
+    __VA_ARGS__, NULL                                                                              \
+  }
 #define CHOICE(field, value, list) KEY(CHOICE, field, value), .choices = list
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
@@ -450,12 +454,11 @@ static enum status check_text(const struct deck *deck, const struct option *opti
   const struct character first = printable_at(text, strlen(text));
   const char *where = options_where(deck->set, option->name);
   if (!printable_is(text))
-    return status_set(STATUS_USAGE, "%s (%s) has a control character: '%s'; remove it",
-                      option->name, where, text);
+    return status_usage("%s (%s) has a control character: '%s'; remove it", option->name, where,
+                        text);
   if (first.bytes > 1 && is_quotation_mark(first.code))
-    return status_set(STATUS_USAGE,
-                      "%s (%s) begins with the quotation mark U+%04X, %s: use \" or '",
-                      option->name, where, first.code, text);
+    return status_usage("%s (%s) begins with the quotation mark U+%04X, %s: use \" or '",
+                        option->name, where, first.code, text);
   return STATUS_OK;
 }
 
@@ -686,11 +689,10 @@ static enum status check_tiers(const struct deck *deck)
   const long long most =
       deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
   if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
-    return status_set(STATUS_USAGE,
-                      "%s must be keep, keep_host, recompute, host or nvme, not '%s'. All but keep "
-                      "may end in :K, for every K-th block (K is 1 to %lld). Or give up to %lld "
-                      "words, which blocks take in turn, such as recompute,host",
-                      cite(deck, "tiers.activations").text, deck->tiers.activations, most, most);
+    return status_usage("%s must be keep, keep_host, recompute, host or nvme, not '%s'. All but "
+                        "keep may end in :K, for every K-th block (K is 1 to %lld). Or give up to "
+                        "%lld words, which blocks take in turn, such as recompute,host",
+                        cite(deck, "tiers.activations").text, deck->tiers.activations, most, most);
   return STATUS_OK;
 }
 
@@ -713,13 +715,12 @@ static enum status check_units(const struct deck *deck, const char *key,
                                const char *example)
 {
   if (units->n > DECK_UNIT_ITEMS)
-    return status_set(STATUS_USAGE, "%s has %d items, and at most %d are possible: use patterns",
-                      cite(deck, key).text, units->n, DECK_UNIT_ITEMS);
+    return status_usage("%s has %d items, and at most %d are possible: use patterns",
+                        cite(deck, key).text, units->n, DECK_UNIT_ITEMS);
   for (int i = 0; i < units->n; i++)
     if (split_unit(units->item[i]) == 0)
-      return status_set(STATUS_USAGE,
-                        "%s has '%s': an item is %s with at most %d letters each, such as %s",
-                        cite(deck, key).text, units->item[i], form, DECK_UNIT_TEXT - 1, example);
+      return status_usage("%s has '%s': an item is %s with at most %d letters each, such as %s",
+                          cite(deck, key).text, units->item[i], form, DECK_UNIT_TEXT - 1, example);
   return STATUS_OK;
 }
 
@@ -733,10 +734,9 @@ static enum status check_lr_scale(const struct deck *deck)
     double factor;
     if (!options_parse_real(units->item[i] + split_unit(units->item[i]) + 1, &factor) ||
         factor <= 0 || factor > MOST)
-      return status_set(STATUS_USAGE,
-                        "%s has '%s': a factor is a number above 0 and at most %d "
-                        "(train.freeze is for parameters that are not trained)",
-                        cite(deck, "optim.lr_scale").text, units->item[i], MOST);
+      return status_usage("%s has '%s': a factor is a number above 0 and at most %d (train.freeze "
+                          "is for parameters that are not trained)",
+                          cite(deck, "optim.lr_scale").text, units->item[i], MOST);
   }
   return status;
 }
@@ -756,16 +756,14 @@ static enum status check_counters(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   if (counters->n > DECK_COUNTERS)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s names %d events, and at most %d are counted at a time: count the rest in another run",
         cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
   for (int i = 0; i < counters->n; i++)
     if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") ||
                                                     !strcmp(counters->item[i], "auto"))))
-      return status_set(STATUS_USAGE,
-                        "%s has '%s' in its list: give none or auto alone, or names of events",
-                        cite(deck, "run.counters").text, counters->item[i]);
+      return status_usage("%s has '%s' in its list: give none or auto alone, or names of events",
+                          cite(deck, "run.counters").text, counters->item[i]);
   return STATUS_OK;
 }
 
@@ -787,7 +785,7 @@ static enum status refuse(const struct deck *deck, const char *text, const char 
     mem_free(value);
     mem_free(key);
   }
-  return status_set(STATUS_USAGE, "%s%s", out, text);
+  return status_usage("%s%s", out, text);
 }
 
 /* Keys that contradict each other. */
@@ -823,14 +821,13 @@ static enum status check_pairs(const struct deck *deck)
        "{model.width} is {model.width=}, which {model.heads} = {model.heads=} does not divide; use "
        "{}, or give model.head_width",
        width, heads},
-      {kv_heads > 0 && heads % kv_heads != 0,
-       "{model.kv_heads} is {model.kv_heads=}, which does not divide {model.heads} = "
-       "{model.heads=}"},
+      {kv_heads > 0 && heads % kv_heads != 0, "{model.kv_heads} is {model.kv_heads=}, which does "
+                                              "not divide {model.heads} = {model.heads=}"},
       {deck->data.sequence > deck->model.context,
        "{data.sequence} is {data.sequence=} tokens, more than {model.context} = {model.context=}; "
        "shorten the sequence or lengthen the context"},
-      {group == GROUP_BAD, "{shard.group} must be auto, world, node or a number of ranks, not "
-                           "'{shard.group=}'"},
+      {group == GROUP_BAD,
+       "{shard.group} must be auto, world, node or a number of ranks, not '{shard.group=}'"},
       {hybrid && group == GROUP_WORLD,
        "{shard.group} is world, but {shard.strategy} is hybrid_shard, whose groups are smaller; "
        "leave it out, which means node, or set shard.group=N ranks"},
@@ -890,10 +887,9 @@ static enum status check_pairs(const struct deck *deck)
       {warmup > 0 && trace->n > 0 && trace->item[0] < warmup,
        "{train.trace} is {train.trace=}, but steps of the warm-up are not traced: begin at "
        "{compress.warmup} = {compress.warmup=} or later"},
-      {feedback && skips,
-       "{compress.feedback} is {compress.feedback=}, but {optim.nonfinite} is skip, and the "
-       "residual of a step that is not finite would spoil all later steps: set "
-       "optim.nonfinite=stop, or compress.feedback=off"},
+      {feedback && skips, "{compress.feedback} is {compress.feedback=}, but {optim.nonfinite} is "
+                          "skip, and the residual of a step that is not finite would spoil all "
+                          "later steps: set optim.nonfinite=stop, or compress.feedback=off"},
       {feedback && !encodes(deck),
        "{compress.feedback} is {compress.feedback=}, but {compress.grads.codec} is none, whose "
        "messages lose nothing: choose a codec, or leave it out"},
@@ -933,21 +929,19 @@ static enum status resolve_group(const struct deck *deck, int ranks, int local_r
   int group = parse_group(deck->shard.group);
   if (group == GROUP_NODE || group == GROUP_AUTO) {
     if (ranks % local_ranks != 0)
-      return status_set(STATUS_USAGE,
-                        "%s is %s, but %d ranks do not fill nodes of %d; start the same number of "
-                        "ranks on every node",
-                        cite(deck, "shard.group").text,
-                        group == GROUP_NODE ? "node" : "auto, which means node here", ranks,
-                        local_ranks);
+      return status_usage("%s is %s, but %d ranks do not fill nodes of %d; start the same number "
+                          "of ranks on every node",
+                          cite(deck, "shard.group").text,
+                          group == GROUP_NODE ? "node" : "auto, which means node here", ranks,
+                          local_ranks);
     *out = local_ranks;
     return STATUS_OK;
   }
   if (ranks % group != 0)
-    return status_set(STATUS_USAGE,
-                      "%s is %d ranks, which does not divide the %d ranks of this run; start %s "
-                      "ranks, or use a group that divides %d",
-                      cite(deck, "shard.group").text, group, ranks,
-                      multiples_around(ranks, group).text, ranks);
+    return status_usage("%s is %d ranks, which does not divide the %d ranks of this run; start %s "
+                        "ranks, or use a group that divides %d",
+                        cite(deck, "shard.group").text, group, ranks,
+                        multiples_around(ranks, group).text, ranks);
   *out = group;
   return STATUS_OK;
 }
@@ -956,22 +950,19 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
 {
   int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
   if (micro > 0 && batch % micro != 0)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or "
-                      "another micro-batch",
-                      cite(deck, "data.batch").text, (long long)batch,
-                      cite(deck, "data.micro_batch").text, (long long)micro,
-                      multiples_around(batch, micro).text);
+    return status_usage("%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or "
+                        "another micro-batch",
+                        cite(deck, "data.batch").text, (long long)batch,
+                        cite(deck, "data.micro_batch").text, (long long)micro,
+                        multiples_around(batch, micro).text);
   if (batch % ranks != 0)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld sequences, which %d ranks cannot share evenly; use "
-                      "data.batch=%s, or a number of ranks that divides %lld",
-                      cite(deck, "data.batch").text, (long long)batch, ranks,
-                      multiples_around(batch, ranks).text, (long long)batch);
+    return status_usage("%s is %lld sequences, which %d ranks cannot share evenly; use "
+                        "data.batch=%s, or a number of ranks that divides %lld",
+                        cite(deck, "data.batch").text, (long long)batch, ranks,
+                        multiples_around(batch, ranks).text, (long long)batch);
   shape->rank_batch = batch / ranks;
   if (micro > 0 && shape->rank_batch % micro != 0)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s is %lld sequences, but each of %d ranks has %lld (%s = %lld), which is not a multiple "
         "of that; use a micro-batch that divides %lld, or a batch of %s",
         cite(deck, "data.micro_batch").text, (long long)micro, ranks, (long long)shape->rank_batch,
@@ -1065,11 +1056,10 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .gathered = deck->shard.gathered};
   deck_parse_activations(deck->tiers.activations, deck->model.layers, &out->activations);
   if (out->params_full && !out->one_node)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s is full, where the ranks of a shard group share the parameters in the memory of a "
-        "node, but a group has %d ranks and a node "
-        "%d: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node",
+        "node, but a group has %d ranks and a node %d: set transfer.params=shard, or "
+        "shard.strategy=hybrid_shard with shard.group=node",
         cite(deck, "transfer.params").text, group, local_ranks);
   return STATUS_OK;
 }
@@ -1078,10 +1068,9 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy)
 {
   if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
-    return status_set(STATUS_USAGE,
-                      "%d ranks with %d on a node is not a job; both must be at least 1, and the "
-                      "first the larger",
-                      ranks, local_ranks);
+    return status_usage("%d ranks with %d on a node is not a job; both must be at least 1, and the "
+                        "first the larger",
+                        ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
   enum status status = deck_check(deck);

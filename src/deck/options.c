@@ -206,8 +206,7 @@ enum status options_unknown(const struct option_set *set, const char *where, con
 {
   char suggestion[400];
   options_suggest(set->table, set->aliases, name, suggestion, sizeof suggestion);
-  return status_set(STATUS_USAGE, "%s: unknown key '%s'%s%s", where, name, foreign(name).text,
-                    suggestion);
+  return status_usage("%s: unknown key '%s'%s%s", where, name, foreign(name).text, suggestion);
 }
 
 static void range_text(const struct option *option, char *out, size_t size)
@@ -271,15 +270,13 @@ static enum status reject(const struct option *option, const struct option_given
   char expected[600];
   options_expected(option, expected, sizeof expected);
   if (given->list && !is_list(option->type))
-    return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name,
-                      expected);
+    return status_usage("%s: %s must be %s, not a list", given->where, option->name, expected);
   if ((option->type == OPTION_REALS || option->type == OPTION_INTS) && given->n != option->count)
-    return status_set(STATUS_USAGE, "%s: %s must be %s, but %d %s given", given->where,
-                      option->name, expected, given->n, given->n == 1 ? "was" : "were");
+    return status_usage("%s: %s must be %s, but %d %s given", given->where, option->name, expected,
+                        given->n, given->n == 1 ? "was" : "were");
   const struct option_alias *meant = find_alias(option->aliases, text);
-  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'%s%s%s", given->where, option->name,
-                    expected, text, foreign(text).text, meant ? ": use " : "",
-                    meant ? meant->key : "");
+  return status_usage("%s: %s must be %s, not '%s'%s%s%s", given->where, option->name, expected,
+                      text, foreign(text).text, meant ? ": use " : "", meant ? meant->key : "");
 }
 
 /* --- texts to values ----------------------------------------------------- */
@@ -648,8 +645,7 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
   if (index < 0)
     return options_unknown(set, where, name);
   if (!options_is_utf8(value))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where,
         name);
   const enum status status = store_text(set, index, where, value);
@@ -661,9 +657,8 @@ enum status options_assign(struct option_set *set, const char *assignment)
   static const char where[] = OPTIONS_COMMAND_LINE;
   const char *equals = strchr(assignment, '=');
   if (!equals || equals == assignment)
-    return status_set(STATUS_USAGE, "%s: '%s' is not of the form key=value, such as %s=%s", where,
-                      assignment, set->table[0].name,
-                      set->table[0].value ? set->table[0].value : "...");
+    return status_usage("%s: '%s' is not of the form key=value, such as %s=%s", where, assignment,
+                        set->table[0].name, set->table[0].value ? set->table[0].value : "...");
   char *name = mem_printf("%.*s", (int)(equals - assignment), assignment);
   if (!name)
     return STATUS_MEMORY;
@@ -771,8 +766,8 @@ enum status options_check_required(const struct option_set *set)
       continue;
     char expected[600];
     options_expected(option, expected, sizeof expected);
-    return status_set(STATUS_USAGE, "%s is missing: set %s=..., %s: %.*s", option->name,
-                      option->name, expected, prose_sentence(option->text), option->text);
+    return status_usage("%s is missing: set %s=..., %s: %.*s", option->name, option->name, expected,
+                        prose_sentence(option->text), option->text);
   }
   return STATUS_OK;
 }

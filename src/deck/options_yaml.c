@@ -15,8 +15,7 @@ struct reader {
 
 static enum status fail_here(const struct reader *reader, const char *sentence)
 {
-  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, reader->event.start_mark.line + 1,
-                    sentence);
+  return status_usage("%s:%zu: %s", reader->label, reader->event.start_mark.line + 1, sentence);
 }
 
 /* Whether a tab is among the blanks at the start of a line, which counts from 0. */
@@ -50,11 +49,11 @@ static enum status parse_error(const struct reader *reader)
   if (parser->error == YAML_MEMORY_ERROR)
     return status_set(STATUS_MEMORY, "%s: no memory left for reading it", reader->label);
   if (parser->error == YAML_READER_ERROR)
-    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu (0x%02X): %s", reader->label,
-                      parser->problem_offset, (unsigned)parser->problem_value, problem);
-  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s%s", reader->label,
-                    parser->problem_mark.line + 1, parser->context ? parser->context : "",
-                    parser->context ? ", " : "", problem, cure_of(reader));
+    return status_usage("%s: not YAML at byte %zu (0x%02X): %s", reader->label,
+                        parser->problem_offset, (unsigned)parser->problem_value, problem);
+  return status_usage("%s:%zu: not YAML: %s%s%s%s", reader->label, parser->problem_mark.line + 1,
+                      parser->context ? parser->context : "", parser->context ? ", " : "", problem,
+                      cure_of(reader));
 }
 
 static void drop_event(struct reader *reader)
@@ -101,11 +100,10 @@ static enum status check_lines(const struct reader *reader)
   if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
       event->start_mark.line == event->end_mark.line || !*scalar(reader))
     return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "%s:%zu: '%s' goes over several lines: indent the keys of a section alike (a "
-                    "comma separates them inside {}), and put a text of "
-                    "several lines in quotes",
-                    reader->label, event->start_mark.line + 1, scalar(reader));
+  return status_usage("%s:%zu: '%s' goes over several lines: indent the keys of a section alike (a "
+                      "comma separates them inside {}), and put a text of "
+                      "several lines in quotes",
+                      reader->label, event->start_mark.line + 1, scalar(reader));
 }
 
 /* Texts are C strings from here on. */
@@ -184,8 +182,8 @@ static enum status read_option(struct reader *reader, const char *name, size_t l
   if (index < 0)
     status = options_unknown(set, where, name);
   else if (set->origin[index].read == set->reads)
-    status = status_set(STATUS_USAGE, "%s: %s was already given at %s; keep one of them", where,
-                        name, set->origin[index].where);
+    status = status_usage("%s: %s was already given at %s; keep one of them", where, name,
+                          set->origin[index].where);
   else
     status = store_here(reader, index, where);
   mem_free(where);
@@ -199,8 +197,7 @@ static enum status read_section(struct reader *reader, const char *name, int ind
   struct option_origin *origin = &reader->set->origin[index];
   const int depth = strchr(name, '.') ? 1 : 0;
   if (origin->section_read[depth] == reader->set->reads)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s:%zu: the section '%s' was already opened at line %d; put its keys together",
         reader->label, line + 1, name, origin->section_line[depth]);
   origin->section_read[depth] = reader->set->reads;
@@ -209,8 +206,8 @@ static enum status read_section(struct reader *reader, const char *name, int ind
       !*scalar(reader)) /* all of its keys commented out */
     return STATUS_OK;
   if (reader->event.type != YAML_MAPPING_START_EVENT)
-    return status_set(STATUS_USAGE, "%s:%zu: '%s' is a section: expected its keys, such as '%s'",
-                      reader->label, line + 1, name, reader->set->table[index].name);
+    return status_usage("%s:%zu: '%s' is a section: expected its keys, such as '%s'", reader->label,
+                        line + 1, name, reader->set->table[index].name);
   return read_mapping(reader, name);
 }
 
@@ -296,13 +293,11 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
 {
   const char *encoding = encoding_of(text, bytes), *nul = memchr(text, '\0', bytes);
   if (encoding)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s is a text in %s, and a deck is one in UTF-8: convert it (iconv -f %s -t UTF-8)", label,
         encoding, encoding);
   if (nul)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s is not a text file, because its byte %zu is NUL: it is damaged, or no deck", label,
         (size_t)(nul - text));
   return STATUS_OK;

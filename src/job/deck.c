@@ -52,8 +52,7 @@ static enum status check_device(const struct deck *deck, const struct plan_input
   if (input->device->host_memory)
     return STATUS_OK;
   if (deck->transfer.rate > 0)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s, which simulates slow copies on the host: leave it out, or set run.device=host",
         job_cite(deck, "transfer.rate", rate).text);
   return STATUS_OK;

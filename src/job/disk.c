@@ -33,19 +33,16 @@ static enum status check_default(const struct job *job, const struct file_system
   static const char cure[] =
       "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
   if (!is_one_node(job))
-    return status_set(STATUS_USAGE,
-                      "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
-                      "no folder, and all nodes would use the default %s: %s",
-                      job->nvme, cure);
+    return status_usage("activations, optimizer state or residuals go to NVMe, but tiers.nvme "
+                        "names no folder, and all nodes would use the default %s: %s",
+                        job->nvme, cure);
   if (system->reach == REACH_SHARED)
-    return status_set(STATUS_USAGE,
-                      "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
-                      "no folder, and the default %s is on %s, which nodes share: %s",
-                      job->nvme, system->type, cure);
+    return status_usage("activations, optimizer state or residuals go to NVMe, but tiers.nvme "
+                        "names no folder, and the default %s is on %s, which nodes share: %s",
+                        job->nvme, system->type, cure);
   if (system->reach == REACH_UNKNOWN && comm_rank(job->comm) == 0) {
-    status_set(STATUS_USAGE,
-               "NVMe data go to %s, whose file system (%s) may not be local to the node: %s",
-               job->nvme, system->type, cure);
+    status_usage("NVMe data go to %s, whose file system (%s) may not be local to the node: %s",
+                 job->nvme, system->type, cure);
     log_warn("%s", status_text());
   }
   return STATUS_OK;
@@ -56,10 +53,9 @@ static void warn_shared(const struct job *job, const struct file_system *system)
 {
   if (system->reach != REACH_SHARED || comm_rank(job->comm) != 0)
     return;
-  status_set(STATUS_USAGE,
-             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it; a folder "
-             "on a disk of the node is faster",
-             options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
+  status_usage("tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it; a folder "
+               "on a disk of the node is faster",
+               options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
   log_warn("%s", status_text());
 }
 

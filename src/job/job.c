@@ -17,17 +17,15 @@ static enum status check_nodes(const struct job *job, struct plan_input *input)
   const enum status status = comm_max_i64(job->comm, most, 5);
   input->policy.one_node = most[0] == 0;
   if (!status && most[1] != -most[2])
-    return status_set(STATUS_USAGE,
-                      "nodes have between %lld and %lld ranks, but the groups of all nodes must be "
-                      "equal; start the same number of ranks on every "
-                      "node, or set shard.group to a number",
-                      (long long)-most[2], (long long)most[1]);
+    return status_usage(
+        "nodes have between %lld and %lld ranks, but the groups of all nodes must be equal; start "
+        "the same number of ranks on every node, or set shard.group to a number",
+        (long long)-most[2], (long long)most[1]);
   if (!status && input->policy.across_nodes && most[3] != -most[4])
-    return status_set(STATUS_USAGE,
-                      "nodes have between %lld and %lld ranks, but compress.across=node needs the "
-                      "same number on each: start the same number of ranks on every node, or set "
-                      "compress.across=ranks",
-                      (long long)-most[4], (long long)most[3]);
+    return status_usage(
+        "nodes have between %lld and %lld ranks, but compress.across=node needs the same number on "
+        "each: start the same number of ranks on every node, or set compress.across=ranks",
+        (long long)-most[4], (long long)most[3]);
   return status;
 }
 

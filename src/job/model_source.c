@@ -103,8 +103,8 @@ enum status model_source_check(const struct deck *found, const char *path, const
   struct value here, there;
   const struct option *option = find_other(deck, found, &here, &there);
   if (option)
-    return status_set(STATUS_USAGE, "%s holds a model of %s=%s, the deck says %s: they must agree",
-                      path, option->name, there.text, here.text);
+    return status_usage("%s holds a model of %s=%s, the deck says %s: they must agree", path,
+                        option->name, there.text, here.text);
   return STATUS_OK;
 }
 
@@ -128,9 +128,9 @@ static enum status check_set(const struct deck *found, const char *path, const s
   struct value here, there;
   const struct option *option = find_other(deck, found, &here, &there);
   if (option)
-    return status_set(STATUS_USAGE, "%s is %s (%s), but %s holds a model of %s: leave the key out",
-                      option->name, here.text, options_where(deck->set, option->name), path,
-                      there.text);
+    return status_usage("%s is %s (%s), but %s holds a model of %s: leave the key out",
+                        option->name, here.text, options_where(deck->set, option->name), path,
+                        there.text);
   return STATUS_OK;
 }
 
@@ -230,11 +230,10 @@ static bool is_model_file(const char *path)
 static enum status refuse(const char *path, const struct deck *deck)
 {
   if (file_is_hub_name(path))
-    return status_set(
-        STATUS_INPUT,
-        "there is no folder %s. That looks like a Hugging Face name: download it first "
-        "(hf download %s --local-dir DIR), and name DIR",
-        path, path);
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s. That looks like a Hugging Face name: download it "
+                      "first (hf download %s --local-dir DIR), and name DIR",
+                      path, path);
   if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
       !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
@@ -245,10 +244,10 @@ static enum status refuse(const char *path, const struct deck *deck)
     return status_set(STATUS_INPUT, "there is no %s%s: name a model folder or a checkpoint (.h5)",
                       path, file_base(path).text);
   if (model_source_holds(path, "ckpt"))
-    return status_set(STATUS_INPUT,
-                      "%s is a run folder: name a checkpoint in %s/ckpt, such as "
-                      "%s/ckpt/step-00000100.h5",
-                      path, path, path);
+    return status_set(
+        STATUS_INPUT,
+        "%s is a run folder: name a checkpoint in %s/ckpt, such as %s/ckpt/step-00000100.h5", path,
+        path, path);
   const enum status status = file_is_folder(path) ? safetensors_folder_refuse(path) : STATUS_OK;
   if (status)
     return status;

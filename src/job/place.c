@@ -37,10 +37,9 @@ static enum status choose_transport(const struct deck *deck, int ranks, bool cud
 {
   const enum deck_backend backend = deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
-    return status_set(STATUS_USAGE,
-                      "%s, which moves data between GPUs, but the model is computed on the host: "
-                      "set comm.backend=mpi, or run.device=cuda",
-                      job_cite(deck, "comm.backend", "nccl").text);
+    return status_usage("%s, which moves data between GPUs, but the model is computed on the host: "
+                        "set comm.backend=mpi, or run.device=cuda",
+                        job_cite(deck, "comm.backend", "nccl").text);
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
   else
@@ -60,10 +59,9 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
   if (cuda && gpus == 0)
     return no_gpu(deck);
   if (cuda && local_ranks > gpus && gpus > 1)
-    return status_set(STATUS_USAGE,
-                      "this node has %d ranks, but they see %d GPUs and each rank needs one: start "
-                      "at most that many per node, or set run.device=host",
-                      local_ranks, gpus);
+    return status_usage("this node has %d ranks, but they see %d GPUs and each rank needs one: "
+                        "start at most that many per node, or set run.device=host",
+                        local_ranks, gpus);
   const enum status status = choose_transport(deck, ranks, cuda, &transport);
   if (status)
     return status;
@@ -82,10 +80,9 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
   const enum status status = comm_max_i64(comm, some, 2);
   if (status || deck->run.device != DECK_DEVICE_AUTO || !some[0] || !some[1])
     return status;
-  return status_set(STATUS_USAGE,
-                    "%s, but some ranks see a GPU and some do not: start all of them where GPUs "
-                    "are, or set run.device=host",
-                    job_cite(deck, "run.device", "auto").text);
+  return status_usage("%s, but some ranks see a GPU and some do not: start all of them where GPUs "
+                      "are, or set run.device=host",
+                      job_cite(deck, "run.device", "auto").text);
 }
 
 /* If each rank sees one GPU, it may be its own, or the same GPU on all ranks. */
@@ -100,10 +97,9 @@ static enum status check_own_device(const struct job *job)
   status = comm_sum_i64(job->comm, ids, ranks);
   for (int other = 0; other < ranks && !status; other++)
     if (*job->device->id && other != rank && ids[other] == ids[rank])
-      status = status_set(STATUS_USAGE,
-                          "ranks %d and %d have the same GPU (%s), and each needs its own: start "
-                          "one rank per GPU (mpirun -n), or set run.device=host",
-                          rank, other, job->device->product);
+      status = status_usage("ranks %d and %d have the same GPU (%s), and each needs its own: start "
+                            "one rank per GPU (mpirun -n), or set run.device=host",
+                            rank, other, job->device->product);
   mem_free(ids);
   return comm_agree(job->comm, status);
 }
@@ -144,11 +140,10 @@ static enum status check_threads(const struct deck *deck, const struct topo *top
   topo_read_machine(topo, &machine);
   const int own = topo_own(topo)->cpus, all = machine.cpus;
   if (threads > (int64_t)TURNS * all)
-    return status_set(STATUS_USAGE,
-                      "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
-                      "uses the cores of each rank, or to at most %d",
-                      (long long)threads, options_where(deck->set, "run.threads"), all, plural(all),
-                      TURNS * all);
+    return status_usage("run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, "
+                        "which uses the cores of each rank, or to at most %d",
+                        (long long)threads, options_where(deck->set, "run.threads"), all,
+                        plural(all), TURNS * all);
   if (threads > own)
     log_warn_alike("run.threads is %lld, but this rank has %d CPU%s for them: its threads take "
                    "turns, and steps are slower than with run.threads=0",

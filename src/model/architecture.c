@@ -104,9 +104,8 @@ enum status architecture_find(const char *name, const struct architecture **out)
     snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
              architectures[i].name);
   }
-  return status_set(STATUS_USAGE,
-                    "model.arch: there is no architecture \"%s\"; this build knows: %s", name,
-                    known);
+  return status_usage("model.arch: there is no architecture \"%s\"; this build knows: %s", name,
+                      known);
 }
 
 unsigned model_features(const struct model *model)

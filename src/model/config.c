@@ -12,37 +12,31 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
   if (c->kv_heads == 0)
     c->kv_heads = c->heads;
   if (!(features & FEATURE_GROUPS) && c->kv_heads != c->heads)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.kv_heads is %lld: %s has as many key and value heads as model.heads; leave it out",
         (long long)c->kv_heads, c->arch);
   if (c->heads % c->kv_heads)
-    return status_set(STATUS_USAGE,
-                      "model.kv_heads is %lld, which does not divide model.heads %lld",
-                      (long long)c->kv_heads, (long long)c->heads);
+    return status_usage("model.kv_heads is %lld, which does not divide model.heads %lld",
+                        (long long)c->kv_heads, (long long)c->heads);
 
   bool free_width = features & FEATURE_HEAD_WIDTH;
   if (c->width % c->heads && !(free_width && c->head_width))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.width %lld cannot be split over model.heads %lld: make it a multiple%s",
         (long long)c->width, (long long)c->heads, free_width ? ", or give model.head_width" : "");
   if (c->head_width == 0)
     c->head_width = c->width / c->heads;
   if (c->head_width > MODEL_MOST_HEAD_WIDTH)
-    return status_set(STATUS_USAGE,
-                      "model.width %lld over model.heads %lld gives heads of %lld elements, more "
-                      "than %d: use more heads%s",
-                      (long long)c->width, (long long)c->heads, (long long)c->head_width,
-                      MODEL_MOST_HEAD_WIDTH, free_width ? ", or give model.head_width" : "");
+    return status_usage("model.width %lld over model.heads %lld gives heads of %lld elements, more "
+                        "than %d: use more heads%s",
+                        (long long)c->width, (long long)c->heads, (long long)c->head_width,
+                        MODEL_MOST_HEAD_WIDTH, free_width ? ", or give model.head_width" : "");
   if (!free_width && c->head_width * c->heads != c->width)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.head_width is %lld: in %s it is model.width / model.heads; leave it out",
         (long long)c->head_width, c->arch);
   if (features & FEATURE_ROPE && c->head_width % 2)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.head_width is %lld: rotary positions turn pairs of elements, so it must be even",
         (long long)c->head_width);
   return STATUS_OK;
@@ -53,8 +47,7 @@ static enum status resolve_ffn(unsigned features, struct model_config *c)
   if (c->ffn)
     return STATUS_OK;
   if (!(features & FEATURE_FFN_4C))
-    return status_set(STATUS_USAGE, "model.ffn is 0: %s needs the width of its feed-forward part",
-                      c->arch);
+    return status_usage("model.ffn is 0: %s needs the width of its feed-forward part", c->arch);
   c->ffn = 4 * c->width;
   return STATUS_OK;
 }
@@ -63,36 +56,32 @@ static enum status check_sizes(const struct model_config *c)
 {
   const long long row = (c->heads + 2 * c->kv_heads) * c->head_width;
   if (!(c->norm_eps > 0 && c->norm_eps < 1))
-    return status_set(STATUS_USAGE,
-                      "model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
-                      c->norm_eps);
+    return status_usage("model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
+                        c->norm_eps);
   if (row > INT_MAX) /* BLAS and some kernels count the elements of a row with 32 bits */
-    return status_set(STATUS_USAGE,
-                      "the queries, keys and values of a token are %lld elements, more than %d: "
-                      "lower model.heads, model.kv_heads or model.head_width",
-                      row, INT_MAX);
+    return status_usage("the queries, keys and values of a token are %lld elements, more than %d: "
+                        "lower model.heads, model.kv_heads or model.head_width",
+                        row, INT_MAX);
   return STATUS_OK;
 }
 
 static enum status check_window(unsigned features, const struct model_config *c)
 {
   if (c->window && !(features & FEATURE_WINDOW))
-    return status_set(STATUS_USAGE, "model.window is %lld: %s has no sliding window; leave it out",
-                      (long long)c->window, c->arch);
+    return status_usage("model.window is %lld: %s has no sliding window; leave it out",
+                        (long long)c->window, c->arch);
   if (c->window_from && !(features & FEATURE_WINDOW_FROM))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.window_from is %lld: %s has the same attention in all blocks; leave it out",
         (long long)c->window_from, c->arch);
   if (c->window_from && !c->window)
-    return status_set(STATUS_USAGE, "model.window_from is %lld, but no model.window is given",
-                      (long long)c->window_from);
+    return status_usage("model.window_from is %lld, but no model.window is given",
+                        (long long)c->window_from);
   if (c->window_from >= c->layers)
-    return status_set(STATUS_USAGE,
-                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so no "
-                      "block would have the window: make it smaller, or leave "
-                      "model.window and model.window_from out",
-                      (long long)c->window_from, (long long)c->layers, (long long)c->layers - 1);
+    return status_usage("model.window_from is %lld, but the last of the %lld blocks is %lld, so no "
+                        "block would have the window: make it smaller, or leave "
+                        "model.window and model.window_from out",
+                        (long long)c->window_from, (long long)c->layers, (long long)c->layers - 1);
   return STATUS_OK;
 }
 
@@ -105,13 +94,11 @@ struct rope_number {
 static enum status check_number(const struct rope_number *number, const char *scaling)
 {
   if (number->needed && !(number->value > 0 && number->value < INFINITY))
-    return status_set(STATUS_USAGE,
-                      "model.%s is %g: model.rope_scaling %s needs it, greater than 0", number->key,
-                      number->value, scaling);
+    return status_usage("model.%s is %g: model.rope_scaling %s needs it, greater than 0",
+                        number->key, number->value, scaling);
   if (!number->needed && number->value != 0)
-    return status_set(STATUS_USAGE,
-                      "model.%s is %g: model.rope_scaling %s does not use it; leave it out",
-                      number->key, number->value, scaling);
+    return status_usage("model.%s is %g: model.rope_scaling %s does not use it; leave it out",
+                        number->key, number->value, scaling);
   return STATUS_OK;
 }
 
@@ -129,14 +116,13 @@ static enum status check_scaling(const struct rope_config *rope)
       return status;
   }
   if (rope->scaling != ROPE_PLAIN && rope->factor < 1)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "model.rope_factor is %g: it says how far the context is stretched, so it is 1 or more",
         rope->factor);
   if (llama3 && rope->high_freq <= rope->low_freq)
-    return status_set(STATUS_USAGE,
-                      "model.rope_high_freq is %g: it must be greater than model.rope_low_freq %g",
-                      rope->high_freq, rope->low_freq);
+    return status_usage(
+        "model.rope_high_freq is %g: it must be greater than model.rope_low_freq %g",
+        rope->high_freq, rope->low_freq);
   return STATUS_OK;
 }
 
@@ -153,16 +139,14 @@ static enum status resolve_rope(unsigned features, struct model_config *c)
         {.key = "rope_original", .value = (double)rope->original}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
       if (numbers[i].value != 0)
-        return status_set(STATUS_USAGE,
-                          "model.%s is given, but %s has no rotary positions; leave it out",
-                          numbers[i].key, c->arch);
+        return status_usage("model.%s is given, but %s has no rotary positions; leave it out",
+                            numbers[i].key, c->arch);
     return STATUS_OK;
   }
   if (rope->theta == 0)
     rope->theta = 10000;
   if (!(rope->theta >= 1 && rope->theta < INFINITY))
-    return status_set(STATUS_USAGE, "model.rope_theta is %g: it is 1 or more, usually 10000",
-                      rope->theta);
+    return status_usage("model.rope_theta is %g: it is 1 or more, usually 10000", rope->theta);
   return check_scaling(rope);
 }
 
@@ -178,8 +162,7 @@ enum status config_resolve(unsigned features, struct model_config *config)
   if (!status)
     status = resolve_rope(features, config);
   if (!status && !config->tied && !(features & FEATURE_UNTIED))
-    status = status_set(STATUS_USAGE, "model.tied is false: the head of %s is its embedding",
-                        config->arch);
+    status = status_usage("model.tied is false: the head of %s is its embedding", config->arch);
   return status;
 }
 

@@ -34,10 +34,9 @@ static enum status check_pattern(const struct model *model, char *const pattern[
   for (int u = 1; u <= model->blocks; u++)
     if (matches(model, u, 1, pattern))
       return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "run.fp8_except: no block of this model is named \"%s\"; blocks are \"%s\" to "
-                    "\"%s\", and first:K and last:K are the K blocks at an end",
-                    *pattern, model->unit[1].name, model->unit[model->blocks].name);
+  return status_usage("run.fp8_except: no block of this model is named \"%s\"; blocks are \"%s\" "
+                      "to \"%s\", and first:K and last:K are the K blocks at an end",
+                      *pattern, model->unit[1].name, model->unit[model->blocks].name);
 }
 
 /* Blocks of 128 x 128 must fill weights. */
@@ -47,11 +46,10 @@ static enum status check_unit(const struct model_unit *unit)
     const struct model_param *param = &unit->param[p];
     if (param->kind == PARAM_WEIGHT &&
         (param->shape[0] % FP8_TILE != 0 || param->shape[1] % FP8_TILE != 0))
-      return status_set(STATUS_USAGE,
-                        "run.compute=fp8 needs rows and columns of weights that are multiples of "
-                        "%d, but %s is %" PRId64 " x %" PRId64
-                        ": use run.compute=bf16, or name %s in run.fp8_except",
-                        FP8_TILE, param->name, param->shape[0], param->shape[1], unit->name);
+      return status_usage("run.compute=fp8 needs rows and columns of weights that are multiples of "
+                          "%d, but %s is %" PRId64 " x %" PRId64
+                          ": use run.compute=bf16, or name %s in run.fp8_except",
+                          FP8_TILE, param->name, param->shape[0], param->shape[1], unit->name);
   }
   return STATUS_OK;
 }

@@ -26,16 +26,14 @@ static enum status check_patterns(const struct model *model, int n, char *const 
 {
   for (int i = 0; i < n; i++)
     if (!matches_any(model, &patterns[i]))
-      return status_set(
-          STATUS_USAGE,
+      return status_usage(
           "train.freeze: no parameter of this model is named \"%s\"; names look like \"%s\"",
           patterns[i], model->unit[1].param[0].name);
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++)
       if (!model->unit[u].param[p].frozen && !matches(&model->unit[u].param[p], n, patterns))
         return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "train.freeze: with \"%s\" all parameters are frozen, and nothing is left to train",
       n > 0 ? patterns[n - 1] : "");
 }
