@@ -2,6 +2,7 @@
 #include "io/tokenizer/bpe_train.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +39,8 @@ struct counter {
   int64_t pieces, next;
   struct text *text; /* open on the next share, or NULL */
   struct bpe_words words;
-  int64_t documents, skipped, bytes, n_words, bytes_done, share_done;
+  struct bpe_train_result result; /* of this rank, then of all */
+  int64_t bytes_done, share_done;
 };
 
 /* ---- the settings */
@@ -150,7 +152,7 @@ static enum status count_words(struct counter *counter, const char *text, size_t
     status = split_next(counter->split, text, bytes, at, &begin, &end);
     if (!status && end - at <= most) {
       status = bpe_words_add(&counter->words, text + at, end - at, 1, NULL);
-      counter->n_words++;
+      counter->result.words++;
     }
   }
   return status;
@@ -163,8 +165,8 @@ static enum status count_document(struct counter *counter, const struct text_doc
   counter->share_done = (read < most ? read : most) / share->parts; /* a file may be compressed */
   if (document->number % share->parts != share->part)
     return STATUS_OK;
-  counter->documents += document->begins;
-  counter->bytes += (int64_t)document->bytes;
+  counter->result.documents += document->begins;
+  counter->result.bytes += (int64_t)document->bytes;
   const char *text = document->text;
   size_t bytes = document->bytes;
   enum status status =
@@ -193,7 +195,7 @@ static enum status count_until(struct counter *counter, double end)
     if (status)
       return status;
     if (!found) {
-      counter->skipped += share->part == 0 ? text_skipped(counter->text) : 0;
+      counter->result.skipped += share->part == 0 ? text_skipped(counter->text) : 0;
       text_close(counter->text);
       counter->text = NULL;
       counter->bytes_done += share->bytes;
@@ -230,10 +232,9 @@ static enum status count_all(struct comm *comm, struct counter *counter)
   return status;
 }
 
-static enum status count_and_gather(struct comm *comm, struct counter *counter,
-                                    struct bpe_train_result *result)
+static enum status count_and_gather(struct comm *comm, struct counter *counter)
 {
-  enum { DOCUMENTS, SKIPPED, BYTES, WORDS, DISTINCT, SUMS };
+  struct bpe_train_result *result = &counter->result;
   const struct split_rule rule = {.pattern = split_pattern(counter->config->pattern)};
   enum status status = split_create("the split pattern", &rule, &counter->split);
   if (!status && strcmp(counter->config->pattern, "qwen2") == 0)
@@ -244,24 +245,17 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
   status = comm_agree(comm, status)
            ?: count_all(comm, counter)
            ?: bpe_words_gather(comm, &counter->words);
-  int64_t sums[] = {counter->documents, counter->skipped, counter->bytes, counter->n_words,
-                    counter->words.n};
+  result->distinct_words = counter->words.n;
   if (!status)
-    status = comm_sum_i64(comm, sums, SUMS);
-  if (status)
-    return status;
-  *result = (struct bpe_train_result){.files = counter->inputs.count,
-                                      .documents = sums[DOCUMENTS],
-                                      .skipped = sums[SKIPPED],
-                                      .bytes = sums[BYTES],
-                                      .words = sums[WORDS],
-                                      .distinct_words = sums[DISTINCT]};
-  if (sums[WORDS] == 0)
+    status = comm_sum_i64(comm, (int64_t *)result,
+                          offsetof(struct bpe_train_result, seconds) / sizeof(int64_t));
+  result->files = counter->inputs.count;
+  if (!status && result->words == 0)
     return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing %s",
                       counter->config->input[0],
                       counter->config->inputs > 1 ? " and the other inputs" : "",
-                      sums[BYTES] ? "but words that are too long" : "but white space");
-  return STATUS_OK;
+                      result->bytes ? "but words that are too long" : "but white space");
+  return status;
 }
 
 /* ---- rank 0 */
@@ -281,7 +275,7 @@ static enum status reserve_specials(const struct bpe_train_config *config, struc
   return status;
 }
 
-static enum status make(struct counter *counter, struct bpe_train_result *result)
+static enum status make(struct counter *counter)
 {
   const struct bpe_train_config *config = counter->config;
   struct bpe_vocabulary vocabulary = {0};
@@ -289,11 +283,11 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   enum status status = reserve_specials(config, &reserved)
                            ?: bpe_merge_run(&counter->words, config->vocab - config->specials,
                                             config->min_count, &reserved, &vocabulary);
-  result->vocab = vocabulary.tokens.n + config->specials;
-  if (!status && result->vocab < config->vocab)
+  counter->result.vocab = vocabulary.tokens.n + config->specials;
+  if (!status && counter->result.vocab < config->vocab)
     log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64
              " times after %" PRId64,
-             config->vocab, config->min_count, result->vocab);
+             config->vocab, config->min_count, counter->result.vocab);
   if (!status)
     status = bpe_train_write(config, &vocabulary);
   bpe_vocabulary_free(&vocabulary);
@@ -301,21 +295,16 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   return status;
 }
 
-static enum status run_on_inputs(struct comm *comm, struct counter *counter,
-                                 struct bpe_train_result *result)
+static enum status run_on_inputs(struct comm *comm, struct counter *counter)
 {
   const struct bpe_train_config *config = counter->config;
-  struct bpe_train_result made = {0};
-  double start = clock_s();
-  enum status status =
-      input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs);
-  if (!status)
-    status = count_and_gather(comm, counter, &made)
-             ?: comm_agree(comm, comm_rank(comm) == 0 ? make(counter, &made) : STATUS_OK)
-             ?: comm_broadcast(comm, &made.vocab, sizeof made.vocab, 0);
-  made.seconds = clock_s() - start;
-  if (!status)
-    *result = made;
+  const double start = clock_s();
+  const enum status status =
+      input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs)
+      ?: count_and_gather(comm, counter)
+      ?: comm_agree(comm, comm_rank(comm) == 0 ? make(counter) : STATUS_OK)
+      ?: comm_broadcast(comm, &counter->result.vocab, sizeof counter->result.vocab, 0);
+  counter->result.seconds = clock_s() - start;
   return status;
 }
 
@@ -333,7 +322,9 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   enum status status = check_config(&full);
   if (!status && comm_rank(comm) == 0)
     status = enter_folder(full.out, &lock);
-  status = comm_agree(comm, status) ?: run_on_inputs(comm, &counter, result);
+  status = comm_agree(comm, status) ?: run_on_inputs(comm, &counter);
+  if (!status)
+    *result = counter.result;
   folder_unlock(full.out, &lock);
   text_close(counter.text);
   split_destroy(counter.split);

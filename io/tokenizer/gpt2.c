@@ -156,41 +156,28 @@ static enum status load_merges(struct loader *loader)
 
 /* ---- */
 
-static enum status load(struct loader *loader)
+static enum status load(struct tokenizer_bpe *t)
 {
-  struct tokenizer_bpe *t = loader->t;
-  enum status status =
-      tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
-      ?: load_vocab(loader)
-      ?: load_merges(loader)
+  char *vocab = mem_printf("%s/%s", t->folder, vocab_name),
+       *merges = mem_printf("%s/%s", t->folder, merges_name);
+  struct loader loader = {.t = t, .vocab_path = vocab, .merges_path = merges};
+  const enum status status =
+      (vocab && merges ? STATUS_OK : STATUS_MEMORY)
+      ?: tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
+      ?: load_vocab(&loader)
+      ?: load_merges(&loader)
       ?: tokenizer_bpe_checksum(t, merges_name, &t->base.checksum)
-      ?: tokenizer_bpe_add_step(t, loader->vocab_path, STEP_SPLIT,
+      ?: tokenizer_bpe_add_step(t, vocab, STEP_SPLIT,
                                 &(struct split_rule){.pattern = split_pattern("gpt2")});
-  text_buffer_free(&loader->bytes);
+  text_buffer_free(&loader.bytes);
+  mem_free(vocab);
+  mem_free(merges);
   return status;
 }
 
 static enum status gpt2_create(const char *folder, struct tokenizer **out)
 {
-  if (!folder || !folder[0])
-    return status_set(STATUS_USAGE,
-                      "the tokenizer gpt2 needs the folder that holds vocab.json and merges.txt");
-  struct tokenizer_bpe *t = NULL;
-  enum status status = tokenizer_bpe_create(&tokenizer_gpt2, folder, &t);
-  if (status)
-    return status;
-  char *vocab = mem_printf("%s/%s", folder, vocab_name),
-       *merges = mem_printf("%s/%s", folder, merges_name);
-  status = vocab && merges
-               ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges})
-               : STATUS_MEMORY;
-  mem_free(vocab);
-  mem_free(merges);
-  if (status)
-    tokenizer_bpe_destroy(&t->base);
-  else
-    *out = &t->base;
-  return status;
+  return tokenizer_bpe_create(&tokenizer_gpt2, folder, "vocab.json and merges.txt", load, out);
 }
 
 static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)

@@ -37,11 +37,17 @@ void json_refuse_setting(struct json_node object, const char *key)
     json_fail(node, "is set, which Sluice does not support");
 }
 
-static bool is_among(const char *const *known, const char *key)
+/* Whether the key is one of the words. */
+static bool is_among(const char *words, const char *key)
 {
-  while (*known && strcmp(*known, key) != 0)
-    known++;
-  return *known;
+  const size_t n = strlen(key);
+  for (const char *word = words; *word; word += strspn(word, " ")) {
+    const size_t bytes = strcspn(word, " ");
+    if (bytes == n && memcmp(word, key, n) == 0)
+      return true;
+    word += bytes;
+  }
+  return false;
 }
 
 /* A place is searched from the root: without a limit, warnings would take quadratic time. */
@@ -50,8 +56,7 @@ bool json_may_warn(struct json_loader *loader)
   return loader->warnings++ < WARNINGS_MOST;
 }
 
-void json_warn_of_others(struct json_loader *loader, struct json_node object,
-                         const char *const *known)
+void json_warn_of_others(struct json_loader *loader, struct json_node object, const char *known)
 {
   for (struct json_node node = json_first(object); json_more(node); node = json_next(node))
     if (!is_among(known, node.key) && !json_is_null(node.value) && !json_is_false(node.value) &&
@@ -173,9 +178,8 @@ static enum status load_end_of_text(struct json_loader *loader)
 
 static enum status load(struct json_loader *loader)
 {
-  static const char *const known[] = {
-      "version",       "truncation",     "padding", "added_tokens", "normalizer",
-      "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+  static const char known[] = "version truncation padding added_tokens normalizer pre_tokenizer "
+                              "post_processor decoder model";
   const struct json_node root = loader->root = json_get_object(json_root(&loader->file));
   for (struct json_node node = json_first(root); json_more(node); node = json_next(node))
     if (!is_among(known, node.key))
@@ -209,18 +213,7 @@ static enum status load_folder(struct tokenizer_bpe *t)
 
 static enum status create(const char *folder, struct tokenizer **out)
 {
-  if (!folder || !folder[0])
-    return status_set(STATUS_USAGE, "the tokenizer json needs the folder that holds %s", main_name);
-  struct tokenizer_bpe *t = NULL;
-  enum status status = tokenizer_bpe_create(&tokenizer_json, folder, &t);
-  if (status)
-    return status;
-  status = load_folder(t);
-  if (status)
-    tokenizer_bpe_destroy(&t->base);
-  else
-    *out = &t->base;
-  return status;
+  return tokenizer_bpe_create(&tokenizer_json, folder, main_name, load_folder, out);
 }
 
 /* If the end of text is known only from the model's configuration, which is no file of the

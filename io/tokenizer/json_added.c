@@ -75,8 +75,7 @@ void json_measure_added(struct json_loader *loader, int64_t *vocab, size_t *byte
 static bool read_token(struct json_loader *loader, struct json_node node, int64_t id, char *text,
                        struct added_token *out)
 {
-  static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
-                                      "rstrip", "normalized", "special",     NULL};
+  static const char known[] = "id content single_word lstrip rstrip normalized special";
   const struct json_node content = json_find(node, "content");
   const char *name = json_get_text(content);
   const int64_t written = read_id(node);

@@ -26,9 +26,8 @@ struct json_loader {
 bool json_flag(struct json_node object, const char *key, bool otherwise);
 /* A setting that Sluice does not follow must be off: absent, null, false, 0 or an empty text. */
 void json_refuse_setting(struct json_node object, const char *key);
-/* The library tokenizers ignores such keys in this object. `known` ends with NULL. */
-void json_warn_of_others(struct json_loader *loader, struct json_node object,
-                         const char *const *known);
+/* The library tokenizers ignores such keys in this object. `known` are words. */
+void json_warn_of_others(struct json_loader *loader, struct json_node object, const char *known);
 /* Whether there is room for one more warning about the folder's files. */
 bool json_may_warn(struct json_loader *loader);
 

@@ -11,17 +11,8 @@
  * The type may be missing. */
 static void check_model(struct json_loader *loader, struct json_node model)
 {
-  static const char *const known[] = {"type",
-                                      "dropout",
-                                      "unk_token",
-                                      "continuing_subword_prefix",
-                                      "fuse_unk",
-                                      "end_of_word_suffix",
-                                      "byte_fallback",
-                                      "ignore_merges",
-                                      "vocab",
-                                      "merges",
-                                      NULL};
+  static const char known[] = "type dropout unk_token continuing_subword_prefix fuse_unk "
+                              "end_of_word_suffix byte_fallback ignore_merges vocab merges";
   const struct json_node type = json_find(model, "type");
   if (type.value && strcmp(json_get_text(type), "BPE") != 0)
     json_fail(model, "is of type %s, which Sluice does not support; it knows BPE of bytes",

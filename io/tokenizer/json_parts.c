@@ -8,9 +8,9 @@
 typedef void part_load(struct json_loader *loader, struct json_node part);
 
 struct part_kind {
-  const char *list;         /* key of the parts of a Sequence */
-  const char *refusal;      /* what else is supported */
-  const char *const *known; /* keys, except of which there is a warning; NULL: of none */
+  const char *list;    /* key of the parts of a Sequence */
+  const char *refusal; /* what else is supported */
+  const char *known;   /* keys, except of which there is a warning; NULL: of none */
   struct {
     const char *type;
     part_load *load; /* NULL: the type changes no token */
@@ -130,9 +130,8 @@ static void load_split(struct json_loader *loader, struct json_node part)
 
 void json_load_pre_tokenizer(struct json_loader *loader)
 {
-  static const char *const known[] = {
-      "type",    "pretokenizers", "add_prefix_space", "trim_offsets",      "use_regex",
-      "pattern", "behavior",      "invert",           "individual_digits", NULL};
+  static const char known[] = "type pretokenizers add_prefix_space trim_offsets use_regex pattern "
+                              "behavior invert individual_digits";
   static const struct part_kind kind = {
       .list = "pretokenizers",
       .refusal = "ByteLevel, Digits, Punctuation, Split, and Sequences of these",

@@ -11,20 +11,24 @@
 enum { TEXT_MOST = INT32_MAX / 4 };
 
 enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
-                                 struct tokenizer_bpe **out)
+                                 const char *files, enum status load(struct tokenizer_bpe *),
+                                 struct tokenizer **out)
 {
   struct tokenizer_bpe *t = NULL;
+  if (!folder || !folder[0])
+    return status_set(STATUS_USAGE, "the tokenizer %s needs the folder that holds %s", ops->name,
+                      files);
   enum status status = mem_new(MEM_DATA, 1, &t);
   if (status)
     return status;
   t->base = (struct tokenizer){.ops = ops, .begin_of_text = -1};
   t->folder = mem_strdup(folder);
-  if (!t->folder) {
+  status = t->folder ? load(t) : STATUS_MEMORY;
+  if (status)
     tokenizer_bpe_destroy(&t->base);
-    return STATUS_MEMORY;
-  }
-  *out = t;
-  return STATUS_OK;
+  else
+    *out = &t->base;
+  return status;
 }
 
 void tokenizer_bpe_destroy(struct tokenizer *tokenizer)

@@ -42,9 +42,10 @@ struct tokenizer_bpe {
 
 enum { TOKENIZER_FILE_MOST = 100 << 20 };
 
-/* Zeroed except ops, folder and begin_of_text. */
+/* Of the folder that holds `files`. `load` gets it zeroed except ops, folder and begin_of_text. */
 enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
-                                 struct tokenizer_bpe **out);
+                                 const char *files, enum status load(struct tokenizer_bpe *),
+                                 struct tokenizer **out);
 
 /* Parts of the ops table. */
 void tokenizer_bpe_destroy(struct tokenizer *tokenizer);
