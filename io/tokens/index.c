@@ -13,9 +13,9 @@ static const char format_name[] = "sluice-tokens-index";
 /* clang-format off */
 static const struct shard_field shared_fields[] = {
     {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
-    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
-    {"tokenizer_meaning", DTYPE_U64, offsetof(struct shard_info, tokenizer_meaning)},
-    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},
+    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer.crc32)},
+    {"tokenizer_meaning", DTYPE_U64, offsetof(struct shard_info, tokenizer.meaning)},
+    {"vocab", DTYPE_I64, offsetof(struct shard_info, tokenizer.vocab)},
     {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
 };
@@ -73,7 +73,7 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
 {
   return shard_put_format(file, format_name)
          ?: hdf5_set_number(file, "shards", DTYPE_I64, &n)
-         ?: hdf5_set_text(file, "tokenizer", first->tokenizer)
+         ?: hdf5_set_text(file, "tokenizer", first->tokenizer.name)
          ?: shard_put_fields(file, shared_fields, SHARED_FIELDS, first);
 }
 
@@ -114,7 +114,7 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
 {
   return shard_check_format(file, format_name, "an index of token shards", "")
          ?: hdf5_get_number(file, "shards", DTYPE_I64, n)
-         ?: hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer)
+         ?: hdf5_copy_text(file, "tokenizer", out->tokenizer.name, sizeof out->tokenizer.name)
          ?: shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
 }
 
@@ -188,7 +188,7 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
     status = mem_new(MEM_META, *n, &shards);
   if (status)
     return status;
-  shared.token_bytes = shard_token_bytes(shared.vocab);
+  shared.token_bytes = shard_token_bytes(shared.tokenizer.vocab);
   for (int64_t i = 0; i < *n; i++)
     shards[i] = shared;
   status = read_rows(file, *n, shards);

@@ -404,7 +404,7 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
   for (int root = 1; root < comm_ranks(comm) && !status; root++)
     status = hand_over(comm, root, done);
   for (int64_t i = 0; i < done->shards; i++)
-    done->shard[i].tokenizer_meaning = tokenizer_id(job->tokenizer).meaning;
+    done->shard[i].tokenizer = tokenizer_id(job->tokenizer);
   if (!status && comm_rank(comm) == 0)
     status = shard_index_write(job->config->out, done->shards, done->shard);
   return comm_agree(comm, status);

@@ -224,8 +224,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .part = group->part,
                             .last = last,
                             .settings = job->settings,
-                            .tokenizer_crc32 = tokenizer_id(job->tokenizer).crc32,
-                            .vocab = tokenizer_vocab(job->tokenizer),
+                            .tokenizer = tokenizer_id(job->tokenizer),
                             .end_of_text = tokenizer_end_of_text(job->tokenizer),
                             .begin = group->begin,
                             .end = group->at,
@@ -233,7 +232,6 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .documents = draft->documents,
                             .skipped = draft->skipped,
                             .text_bytes = draft->text_bytes};
-  snprintf(info.tokenizer, sizeof info.tokenizer, "%s", tokenizer_name(job->tokenizer));
   char *path = shard_path(group, split);
   if (!path)
     return STATUS_MEMORY;

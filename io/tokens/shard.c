@@ -35,14 +35,14 @@ int shard_token_bytes(int64_t vocab)
  */
 /* clang-format off */
 static const struct shard_field fields[] = {
-    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
+    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer.crc32)},
     {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
     {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
     {"group", DTYPE_I64, offsetof(struct shard_info, group)},
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
     {"part", DTYPE_I64, offsetof(struct shard_info, part)},
     {"last", DTYPE_I64, offsetof(struct shard_info, last)},
-    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},
+    {"vocab", DTYPE_I64, offsetof(struct shard_info, tokenizer.vocab)},
     {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
     {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
     {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},
@@ -103,7 +103,7 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
 {
   return shard_put_format(file, format_name)
          ?: hdf5_set_text(file, "split", split_names[info->split])
-         ?: hdf5_set_text(file, "tokenizer", info->tokenizer)
+         ?: hdf5_set_text(file, "tokenizer", info->tokenizer.name)
          ?: shard_put_fields(file, fields, BEFORE_SOURCE, info)
          ?: hdf5_set_text(file, "source", source)
          ?: shard_put_fields(file, fields + BEFORE_SOURCE, FIELDS - BEFORE_SOURCE, info);
@@ -119,9 +119,9 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
       ?: hdf5_create(scratch.file, &file)
       ?: write_header(file, info, source);
   if (!status)
-    status =
-        hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
-                       shard_tokens(info), tokens);
+    status = hdf5_write_row(file, "tokens",
+                            shard_token_bytes(info->tokenizer.vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
+                            shard_tokens(info), tokens);
   if (!status)
     status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
   return hdf5_finish_as(file, &scratch, path, status);
@@ -131,8 +131,8 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
 
 bool shard_is_sane(const struct shard_info *info)
 {
-  bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 &&
-              info->end_of_text < info->vocab;
+  bool sane = info->tokenizer.vocab > 0 && info->tokenizer.vocab <= INT32_MAX &&
+              info->end_of_text >= 0 && info->end_of_text < info->tokenizer.vocab;
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
   return sane && info->documents >= 0 && info->documents <= shard_tokens(info) &&
@@ -146,7 +146,7 @@ static enum status read_header(hid_t file, struct shard_info *info)
       shard_check_format(file, format_name, "a token shard of `sluice prepare`",
                          "; prepare the data again")
       ?: hdf5_copy_text(file, "split", split, sizeof split)
-      ?: hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer)
+      ?: hdf5_copy_text(file, "tokenizer", info->tokenizer.name, sizeof info->tokenizer.name)
       ?: shard_get_fields(file, fields, FIELDS, info);
   if (status)
     return status;
@@ -204,7 +204,7 @@ enum status shard_read(const char *path, struct shard_info *out)
     return status_prefix(status, "%s", path);
   info.bytes = file_size(path);
   status = read_header(file, &info);
-  info.token_bytes = shard_token_bytes(info.vocab);
+  info.token_bytes = shard_token_bytes(info.tokenizer.vocab);
   if (!status)
     status = find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32,
                       shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32)

@@ -6,7 +6,7 @@
 #include "io/hdf5/hdf5.h"
 #include "io/tokens/tokens.h"
 
-enum { SHARD_NAME = 64, SHARD_TOKENIZER = TOKENIZER_NAME, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
+enum { SHARD_NAME = 64, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
 
 /* A place in the corpus: byte and document number (of the next document) in input file `file`. */
 struct shard_position {
@@ -17,13 +17,10 @@ struct shard_position {
  * If it exists, the part is finished. */
 struct shard_info {
   enum token_split split;
-  int64_t group, groups, part; /* part `part` of group `group` of `groups` */
-  int64_t last;                /* 1: the last part of its group, else 0 */
-  uint64_t settings;           /* of the call that made it, hashed */
-  char tokenizer[SHARD_TOKENIZER];
-  uint32_t tokenizer_crc32;
-  uint64_t tokenizer_meaning; /* tokenizer_id.meaning; only the index stores it */
-  int64_t vocab;
+  int64_t group, groups, part;   /* part `part` of group `group` of `groups` */
+  int64_t last;                  /* 1: the last part of its group, else 0 */
+  uint64_t settings;             /* of the call that made it, hashed */
+  struct tokenizer_id tokenizer; /* only the index stores its meaning */
   int32_t end_of_text;
   struct shard_position begin, end;  /* the part */
   int64_t part_tokens[SHARD_SPLITS]; /* of the part, by split */

@@ -71,13 +71,8 @@ static enum status read_index(struct token_set *set, enum token_split split)
   enum status status = shard_index_read(set->dir, &shards, &n);
   for (int64_t i = 0; i < n && !status; i++)
     status = add_shard(set, split, &shards[i]);
-  if (!status) {
-    set->stream.tokenizer = (struct tokenizer_id){.vocab = shards->vocab,
-                                                  .crc32 = shards->tokenizer_crc32,
-                                                  .meaning = shards->tokenizer_meaning};
-    snprintf(set->stream.tokenizer.name, sizeof set->stream.tokenizer.name, "%s",
-             shards->tokenizer);
-  }
+  if (!status)
+    set->stream.tokenizer = shards->tokenizer;
   mem_free(shards);
   return status;
 }

@@ -181,7 +181,7 @@ static void check_index(int64_t shards, const struct tokenizer *tokenizer)
     shard_name(listed[i].split, listed[i].group, listed[i].part, name);
     snprintf(path, sizeof path, "%s/%s", out, name);
     must(shard_read(path, &own));
-    own.tokenizer_meaning = tokenizer_id(tokenizer).meaning;
+    own.tokenizer.meaning = tokenizer_id(tokenizer).meaning;
     assert_memory_equal(&listed[i], &own, sizeof own);
   }
   mem_free(listed);

@@ -49,9 +49,7 @@ static void write_shards(const struct plan *plan)
                                 .part = i % plan->parts,
                                 .last = i % plan->parts == plan->parts - 1,
                                 .settings = 77,
-                                .tokenizer = "test",
-                                .tokenizer_crc32 = 5,
-                                .vocab = plan->vocab,
+                                .tokenizer = {.name = "test", .vocab = plan->vocab, .crc32 = 5},
                                 .end_of_text = 3,
                                 .part_tokens = {plan->length[0][i], plan->length[1][i]},
                                 .documents = documents,
@@ -91,7 +89,7 @@ static struct shard_info *read_shards(const struct plan *plan, int64_t *n)
       snprintf(path, sizeof path, "%s/%s", dir, name);
       if (split == SPLIT_TRAIN || plan->length[split][i] > 0) {
         must(shard_read(path, &shards[*n]));
-        shards[(*n)++].tokenizer_meaning = 6;
+        shards[(*n)++].tokenizer.meaning = 6;
       }
     }
   return shards;
