@@ -4,4 +4,4 @@ check_PROGRAMS += \
 	tests/io/text/test_json_write \
 	tests/io/text/test_text
 tests_io_text_test_file_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=fsync
-EXTRA_DIST += tests/io/text/text.txt
+EXTRA_DIST += tests/io/text/json.txt tests/io/text/text.txt

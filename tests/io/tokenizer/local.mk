@@ -4,6 +4,7 @@ check_PROGRAMS += \
 	tests/io/tokenizer/test_split \
 	tests/io/tokenizer/test_tokenizer
 EXTRA_DIST += \
+	tests/io/tokenizer/bpe_train.txt \
 	tests/io/tokenizer/json.txt \
 	tests/io/tokenizer/split.txt \
 	tests/io/tokenizer/tokenizer.txt \

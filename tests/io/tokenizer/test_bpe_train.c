@@ -19,6 +19,7 @@
 #include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/bpe_train_words.h"
 #include "tests/io/tokens/job.h"
+#include "tests/rows.h"
 
 static struct bpe_train_config config_for(char *const *input)
 {
@@ -390,38 +391,33 @@ static void check_refused(const struct bpe_train_config *config, enum status wan
   everybody_waits();
 }
 
+/* "KEY=VALUE ..." */
+static void check_usage(const char *given, const char *says)
+{
+  char row[ROWS_LONGEST], text[64], *rest = NULL, *special[2];
+  struct bpe_train_config config = config_for(&(char *){in});
+  strcpy(row, given);
+  for (char *word = strtok_r(row, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    sscanf(word, "inputs=%d", &config.inputs);
+    sscanf(word, "vocab=%" SCNd64, &config.vocab);
+    sscanf(word, "min_count=%" SCNd64, &config.min_count);
+    if (sscanf(word, "pattern=%63s", text) == 1)
+      config.pattern = text;
+    if (strncmp(word, "special=", strlen("special=")) == 0)
+      special[config.specials++] = word + strlen("special=");
+  }
+  config.special = special;
+  check_refused(&config, STATUS_USAGE, says);
+}
+
 TEST(test_usage)
 {
-  char *special[] = {"<a>", "<a>"};
   put_corpus("some text");
-  struct bpe_train_config good = config_for(&(char *){in}), config = good;
-  config.inputs = 0;
-  check_refused(&config, STATUS_USAGE, "no input is given");
-  config = good;
+  rows_each("tests/io/tokenizer/bpe_train.txt", "usage", check_usage);
+  struct bpe_train_config config = config_for(&(char *){in});
   config.out = "";
   check_refused(&config, STATUS_USAGE, "no output folder");
-  config = good;
-  config.pattern = "gpt5";
-  check_refused(&config, STATUS_USAGE, "there is no split pattern 'gpt5'");
-  config = good;
-  config.vocab = 256;
-  check_refused(&config, STATUS_USAGE, "257 to ");
-  config = good;
-  config.min_count = 0;
-  check_refused(&config, STATUS_USAGE, "min_count must be at least 1");
-  config = good;
-  config.specials = 2;
-  config.special = special;
-  check_refused(&config, STATUS_USAGE, "'<a>' is given twice");
-  special[1] = "\xC4\xA0"; /* the space's name */
-  check_refused(&config, STATUS_USAGE, "is the name of a single byte");
-  special[1] = "";
-  check_refused(&config, STATUS_USAGE, "special token 2 is empty");
-  special[1] = "<b>";
-  config.vocab = 257;
-  check_refused(&config, STATUS_USAGE, "2 special tokens and 256 bytes are more than");
-  config = good;
-  config.input = &(char *){out};
+  config = config_for(&(char *){out});
   check_refused(&config, STATUS_USAGE, "the output folder is the input folder");
   remove_on_root(in);
 }
