@@ -25,21 +25,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum call {
-  OPEN,
-  MKDIR,
-  WRITE,
-  PWRITE,
-  FSYNC,
-  FDATASYNC,
-  RENAME,
-  FTRUNCATE,
-  FALLOCATE,
-  MKDTEMP,
-  N
-};
-static const char *const names[N] = {"open",      "mkdir",  "write",     "pwrite",    "fsync",
-                                     "fdatasync", "rename", "ftruncate", "fallocate", "mkdtemp"};
+#define CALLS(ROW)                                                                                 \
+  ROW(open)                                                                                        \
+  ROW(mkdir) ROW(write) ROW(pwrite) ROW(fsync) ROW(fdatasync) ROW(rename) ROW(ftruncate)           \
+      ROW(fallocate) ROW(mkdtemp)
+#define CALL(name) CALL_##name,
+#define NAME(name) #name,
+enum call { CALLS(CALL) N };
+static const char *const names[N] = {CALLS(NAME)};
 enum what { NOTHING, ERROR, SHORT, AFTER };
 static _Atomic int calls[N];
 
@@ -53,7 +46,7 @@ static void *next(enum call call)
   }
   return real;
 }
-#define REAL(call, type, ...) ((type(*)(__VA_ARGS__))(uintptr_t)next(call))
+#define REAL(name, type, ...) ((type(*)(__VA_ARGS__))(uintptr_t)next(CALL_##name))
 
 static const char *get(const char *name, const char *otherwise)
 {
@@ -70,7 +63,7 @@ static void wait_seconds(double seconds)
 
 static void see(void)
 {
-  const int fd = REAL(OPEN, int, const char *, int, ...)(get("FAULT_SEEN", "/dev/null"),
+  const int fd = REAL(open, int, const char *, int, ...)(get("FAULT_SEEN", "/dev/null"),
                                                          O_WRONLY | O_CREAT, 0666);
   if (fd >= 0)
     close(fd);
@@ -151,7 +144,7 @@ __attribute__((destructor)) static void count(void)
 {
   if (strcmp(get("FAULT_CALL", ""), "count") != 0 || !mine())
     return;
-  FILE *file = atomic_load(&calls[OPEN]) ? fopen(get("FAULT_SEEN", "/dev/null"), "we") : NULL;
+  FILE *file = atomic_load(&calls[CALL_open]) ? fopen(get("FAULT_SEEN", "/dev/null"), "we") : NULL;
   for (int i = 0; i < N && file; i++)
     fprintf(file, "%s %d\n", names[i], atomic_load(&calls[i]));
   if (file)
@@ -180,40 +173,30 @@ int open(const char *path, int flags, ...)
   va_start(args, flags);
   const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
   va_end(args);
-  const enum what what = at(OPEN, resolve(path, real));
+  const enum what what = at(CALL_open, resolve(path, real));
   if (what == ERROR)
     return -1;
-  const int fd = REAL(OPEN, int, const char *, int, ...)(path, flags, mode);
+  const int fd = REAL(open, int, const char *, int, ...)(path, flags, mode);
   finish(what);
   return fd;
 }
 
-int mkdir(const char *path, mode_t mode)
-{
-  const enum what what = at(MKDIR, path);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(MKDIR, int, const char *, mode_t)(path, mode);
-  finish(what);
-  return result;
-}
-
 char *mkdtemp(char *path)
 {
-  const enum what what = at(MKDTEMP, path);
+  const enum what what = at(CALL_mkdtemp, path);
   if (what == ERROR)
     return NULL;
-  char *result = REAL(MKDTEMP, char *, char *)(path);
+  char *result = REAL(mkdtemp, char *, char *)(path);
   finish(what);
   return result;
 }
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {
-  const enum what what = at_file(WRITE, fd);
+  const enum what what = at_file(CALL_write, fd);
   if (what == ERROR)
     return -1;
-  const ssize_t done = REAL(WRITE, ssize_t, int, const void *,
+  const ssize_t done = REAL(write, ssize_t, int, const void *,
                             size_t)(fd, data, what == SHORT && bytes > 1 ? bytes / 2 : bytes);
   finish(what);
   return done;
@@ -221,61 +204,31 @@ ssize_t write(int fd, const void *data, size_t bytes)
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
-  const enum what what = at_file(PWRITE, fd);
+  const enum what what = at_file(CALL_pwrite, fd);
   if (what == ERROR)
     return -1;
-  const ssize_t done = REAL(PWRITE, ssize_t, int, const void *, size_t, off_t)(
+  const ssize_t done = REAL(pwrite, ssize_t, int, const void *, size_t, off_t)(
       fd, data, what == SHORT && bytes > 1 ? bytes / 2 : bytes, offset);
   finish(what);
   return done;
 }
 
-int fsync(int fd)
-{
-  const enum what what = at_file(FSYNC, fd);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(FSYNC, int, int)(fd);
-  finish(what);
-  return result;
-}
-
-int fdatasync(int fd)
-{
-  const enum what what = at_file(FDATASYNC, fd);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(FDATASYNC, int, int)(fd);
-  finish(what);
-  return result;
-}
-
-int rename(const char *from, const char *to)
-{
-  const enum what what = at(RENAME, from);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(RENAME, int, const char *, const char *)(from, to);
-  finish(what);
-  return result;
-}
-
-int ftruncate(int fd, off_t bytes)
-{
-  const enum what what = at_file(FTRUNCATE, fd);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(FTRUNCATE, int, int, off_t)(fd, bytes);
-  finish(what);
-  return result;
-}
-
-int fallocate(int fd, int mode, off_t offset, off_t bytes)
-{
-  const enum what what = at_file(FALLOCATE, fd);
-  if (what == ERROR)
-    return -1;
-  const int result = REAL(FALLOCATE, int, int, int, off_t, off_t)(fd, mode, offset, bytes);
-  finish(what);
-  return result;
-}
+/* A function that returns 0 or -1: its parameters, their types, and what it concerns. */
+#define WRAP(name, parameters, types, concerned, ...)                                              \
+  int name parameters                                                                              \
+  {                                                                                                \
+    const enum what what = concerned;                                                              \
+    const int result =                                                                             \
+        what == ERROR ? -1 : ((int(*) types)(uintptr_t)next(CALL_##name))(__VA_ARGS__);            \
+    finish(what);                                                                                  \
+    return result;                                                                                 \
+  }
+WRAP(mkdir, (const char *path, mode_t mode), (const char *, mode_t), at(CALL_mkdir, path), path,
+     mode)
+WRAP(rename, (const char *from, const char *to), (const char *, const char *),
+     at(CALL_rename, from), from, to)
+WRAP(fsync, (int fd), (int), at_file(CALL_fsync, fd), fd)
+WRAP(fdatasync, (int fd), (int), at_file(CALL_fdatasync, fd), fd)
+WRAP(ftruncate, (int fd, off_t bytes), (int, off_t), at_file(CALL_ftruncate, fd), fd, bytes)
+WRAP(fallocate, (int fd, int mode, off_t offset, off_t bytes), (int, int, off_t, off_t),
+     at_file(CALL_fallocate, fd), fd, mode, offset, bytes)
