@@ -19,6 +19,7 @@ enum status run_publish(const struct call *call)
   return comm_group_barrier(group_of(call));
 }
 
+/* Operand `slot` is on the disk. */
 static enum status to_disk(const struct call *call, int from, int slot)
 {
   return exec_memory_write(call->exec->config.memory, call->exec->plan,
@@ -42,20 +43,22 @@ enum status run_read(const struct call *call)
   return from_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-enum status run_read_state(const struct call *call)
+static enum status move_states(const struct call *call, int in_memory,
+                               enum status (*move)(const struct call *call, int from, int to))
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < RULE_STATES && !status; s++)
-    if (use(call, STATE_TO + s))
-      status = from_disk(call, STATE_FROM + s, STATE_TO + s);
+    if (use(call, in_memory + s))
+      status = move(call, STATE_FROM + s, STATE_TO + s);
   return status;
+}
+
+enum status run_read_state(const struct call *call)
+{
+  return move_states(call, STATE_TO, from_disk);
 }
 
 enum status run_write_state(const struct call *call)
 {
-  enum status status = STATUS_OK;
-  for (int s = 0; s < RULE_STATES && !status; s++)
-    if (use(call, STATE_FROM + s))
-      status = to_disk(call, STATE_FROM + s, STATE_TO + s);
-  return status;
+  return move_states(call, STATE_FROM, to_disk);
 }

@@ -50,7 +50,8 @@ struct op_counters_lane {
   const struct op_counters *counters;
   struct team *team;
   bool lost;
-  struct meter meter[]; /* of the worker of the same number */
+  enum { START, READ, STOP } phase; /* of run_worker() */
+  struct meter meter[];             /* of the worker of the same number */
 };
 
 /* --- PAPI --------------------------------------------------------------------------------- */
@@ -425,34 +426,23 @@ static void keep_failure(struct meter *meter, enum status status)
     snprintf(meter->failure, sizeof meter->failure, "%s", status_text());
 }
 
-static void start_worker(void *arg, int worker, int workers)
-{
-  struct op_counters_lane *lane = arg;
-  struct meter *meter = &lane->meter[worker];
-  (void)workers;
-  enum status status = lane->counters->codes > 0 ? start_meter(lane->counters, meter) : STATUS_OK;
-  if (!status)
-    status = read_all(lane->counters, meter, meter->last);
-  keep_failure(meter, status);
-}
-
-static void stop_worker(void *arg, int worker, int workers)
-{
-  struct op_counters_lane *lane = arg;
-  struct meter *meter = &lane->meter[worker];
-  (void)workers;
-  if (meter->counts)
-    stop_meter(meter);
-  meter->counts = false;
-}
-
-static void read_worker(void *arg, int worker, int workers)
+static void run_worker(void *arg, int worker, int workers)
 {
   struct op_counters_lane *lane = arg;
   struct meter *meter = &lane->meter[worker];
   int64_t now[OP_COUNTERS];
+  enum status status = STATUS_OK;
   (void)workers;
-  const enum status status = read_all(lane->counters, meter, now);
+  if (lane->phase == STOP) {
+    if (meter->counts)
+      stop_meter(meter);
+    meter->counts = false;
+    return;
+  }
+  if (lane->phase == START && lane->counters->codes > 0)
+    status = start_meter(lane->counters, meter);
+  if (!status)
+    status = read_all(lane->counters, meter, now);
   keep_failure(meter, status);
   for (int e = 0; e < lane->counters->n && !status; e++) {
     meter->spent[e] = now[e] - meter->last[e];
@@ -483,8 +473,10 @@ void op_counters_lane_destroy(struct op_counters_lane *lane)
 }
 
 /* The first failure of its threads. */
-static enum status failure_of(const struct op_counters_lane *lane)
+static enum status run_all(struct op_counters_lane *lane, int phase)
 {
+  lane->phase = phase;
+  team_run(lane->team, run_worker, lane);
   for (int w = 0; w < team_size(lane->team); w++)
     if (lane->meter[w].status)
       return status_set(lane->meter[w].status, "%s", lane->meter[w].failure);
@@ -493,16 +485,13 @@ static enum status failure_of(const struct op_counters_lane *lane)
 
 enum status op_counters_start(struct op_counters_lane *lane)
 {
-  if (!lane)
-    return STATUS_OK;
-  team_run(lane->team, start_worker, lane);
-  return failure_of(lane);
+  return lane ? run_all(lane, START) : STATUS_OK;
 }
 
 void op_counters_stop(struct op_counters_lane *lane)
 {
   if (lane)
-    team_run(lane->team, stop_worker, lane);
+    (void)run_all(lane, STOP);
 }
 
 static void lose(struct op_counters_lane *lane)
@@ -520,11 +509,8 @@ void op_counters_begin(struct op_counters_lane *lane)
 
 void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS])
 {
-  if (!lane->lost) {
-    team_run(lane->team, read_worker, lane);
-    if (failure_of(lane))
-      lose(lane);
-  }
+  if (!lane->lost && run_all(lane, READ))
+    lose(lane);
   for (int e = 0; e < lane->counters->n; e++) {
     spent[e] = lane->lost ? -1 : 0;
     for (int w = 0; w < team_size(lane->team) && !lane->lost; w++)
