@@ -282,40 +282,27 @@ TEST(plans_share_their_state)
 
 /* ---- what a step leaves ---- */
 
-/* `of`: the offset in struct plan_unit of the buffer's number. */
-static int buffer_of(int u, size_t of)
-{
-  return *(const int *)((const char *)&job.plan->unit[u] + of);
-}
-
-static void assert_state(const float *params, size_t of)
+/* Saves masters and moments, or compares them with what was saved. */
+static void visit_states(char *saved, bool compares)
 {
   for (int u = 0; u < job.model->units; u++) {
-    const int buffer = buffer_of(u, of);
-    const size_t bytes = (size_t)job.plan->buffer[buffer].bytes;
-    assert_memory_equal(exec_pointer(job.exec, buffer), params, bytes);
-    params += bytes / sizeof *params;
+    const struct plan_unit *unit = &job.plan->unit[u];
+    const int buffers[] = {unit->master, unit->state[0], unit->state[1]};
+    for (int b = 0; b < 3; b++) {
+      const size_t bytes = (size_t)job.plan->buffer[buffers[b]].bytes;
+      const void *const state = exec_pointer(job.exec, buffers[b]);
+      if (compares)
+        assert_memory_equal(state, saved, bytes);
+      else
+        memcpy(saved, state, bytes);
+      saved += bytes;
+    }
   }
-}
-
-static float *copy_state(size_t of)
-{
-  int64_t bytes = 0;
-  void *copy;
-  for (int u = 0; u < job.model->units; u++)
-    bytes += job.plan->buffer[buffer_of(u, of)].bytes;
-  must(mem_alloc(MEM_META, (size_t)bytes, &copy));
-  char *next = copy;
-  for (int u = 0; u < job.model->units; u++) {
-    const int buffer = buffer_of(u, of);
-    memcpy(next, exec_pointer(job.exec, buffer), (size_t)job.plan->buffer[buffer].bytes);
-    next += job.plan->buffer[buffer].bytes;
-  }
-  return copy;
 }
 
 TEST(a_step_that_is_not_finite_changes_nothing)
 {
+  void *before;
   job_open(&job, comm, " ");
   job_step(&job, 0);
   must(exec_drain(job.exec));
@@ -323,21 +310,16 @@ TEST(a_step_that_is_not_finite_changes_nothing)
                   job.plan->unit[2].layout.offset[2] + 1,
         good = *weight;
   *weight = NAN;
-  float *master = copy_state(offsetof(struct plan_unit, master)),
-        *m = copy_state(offsetof(struct plan_unit, state[0])),
-        *v = copy_state(offsetof(struct plan_unit, state[1]));
+  must(mem_alloc(MEM_META, (size_t)job.memory.persistent_bytes[TIER_DEVICE], &before));
+  visit_states(before, false);
   result = job_step(&job, 1);
   assert_false(result.finite);
   assert_true(isnan(result.loss));
   must(exec_drain(job.exec));
-  assert_state(master, offsetof(struct plan_unit, master));
-  assert_state(m, offsetof(struct plan_unit, state[0]));
-  assert_state(v, offsetof(struct plan_unit, state[1]));
+  visit_states(before, true);
   *weight = good;
   assert_true(job_step(&job, 2).finite);
-  mem_free(master);
-  mem_free(m);
-  mem_free(v);
+  mem_free(before);
   job_close(&job);
 }
 

@@ -101,9 +101,9 @@ static struct op_counters_lane *process;
 
 FIXTURE(open_process)
 {
-  if (op_counters_create(COUNT_PROCESS, 0, NULL, &counters) ||
-      op_counters_lane_create(counters, NULL, &process) || op_counters_start(process))
-    fail_msg("%s", status_text());
+  must(op_counters_create(COUNT_PROCESS, 0, NULL, &counters));
+  must(op_counters_lane_create(counters, NULL, &process));
+  must(op_counters_start(process));
   return 0;
 }
 
@@ -142,47 +142,44 @@ static void expect_work(const int64_t value[], int times, int64_t ns)
 }
 
 /* The kernel's account always, hardware counters if the machine has them; a note names the rest. */
-static void counts_are_reported(void **state)
+static void expect_reported(const char *of_perf)
 {
-  (void)state;
-  int64_t value[OP_COUNTERS];
+  const int events = op_counters_events(counters);
   const char *note = op_counters_note(counters);
-  op_counters_read(process, value);
-  print_message("%d events: %s\n", op_counters_events(counters), note);
-  assert_true(of(value, "task_clock_ns") >= 0);
-  assert_true(of(value, "page_faults") >= 0);
-  assert_true(of(value, "context_switches") >= 0);
-  assert_int_equal(*note == '\0', op_counters_events(counters) == 7);
+  print_message("%d events: %s\n", events, note);
+  assert_in_range(events, 3, 7);
+  assert_int_equal(*note == '\0', events == 7);
   if (!have_papi || forbidden)
-    assert_int_equal(op_counters_events(counters), 3);
+    assert_int_equal(events, 3);
   if (!have_papi)
     assert_non_null(strstr(note, "--with-papi"));
   else if (forbidden == EPERM)
     assert_non_null(strstr(note, "perf_event_paranoid"));
   else if (forbidden == ENOSYS)
-    assert_non_null(strstr(note, "PAPI_set_opt"));
+    assert_non_null(strstr(note, of_perf));
+}
+
+TEST_WITH(counts_are_reported, open_process, close_process)
+{
+  int64_t value[OP_COUNTERS];
+  op_counters_read(process, value);
+  assert_true(of(value, "task_clock_ns") >= 0);
+  assert_true(of(value, "page_faults") >= 0);
+  assert_true(of(value, "context_switches") >= 0);
+  expect_reported("PAPI_set_opt");
 }
 
 /* The same of lanes, whose threads the kernel's account covers whatever is forbidden. */
-static void counts_of_lanes_are_reported(void **state)
+TEST(counts_of_lanes_are_reported)
 {
-  (void)state;
   char name[] = "auto", *names[] = {name};
-  if (op_counters_create(COUNT_LANES, 1, names, &counters))
-    fail_msg("%s", status_text());
-  print_message("%d events: %s\n", op_counters_events(counters), op_counters_note(counters));
-  assert_in_range(op_counters_events(counters), 3, 7);
-  assert_int_equal(*op_counters_note(counters) == '\0', op_counters_events(counters) == 7);
-  if (!have_papi || forbidden)
-    assert_int_equal(op_counters_events(counters), 3);
-  if (have_papi && forbidden == EPERM)
-    assert_non_null(strstr(op_counters_note(counters), "perf_event_paranoid"));
+  must(op_counters_create(COUNT_LANES, 1, names, &counters));
+  expect_reported("");
   op_counters_destroy(counters);
 }
 
-static void work_here_and_in_threads_is_counted(void **state)
+TEST_WITH(work_here_and_in_threads_is_counted, open_process, close_process)
 {
-  (void)state;
   int64_t value[OP_COUNTERS], ns[2];
   pthread_t thread;
 
@@ -203,11 +200,11 @@ static void work_here_and_in_threads_is_counted(void **state)
   expect_work(value, 2, ns[0] + ns[1]);
 }
 
-static void reads_tell_what_is_new(void **state)
+TEST(reads_tell_what_is_new)
 {
   int64_t value[OP_COUNTERS], ns;
   work(&ns); /* before creation: not counted */
-  open_process(state);
+  open_process(NULL);
   for (int i = 0; i < 2; i++) {
     op_counters_read(process, value);
     expect(value, "instructions", 0, TURNS);
@@ -216,7 +213,7 @@ static void reads_tell_what_is_new(void **state)
     work(&ns);
     op_counters_read(process, value);
   }
-  close_process(state);
+  close_process(NULL);
 }
 
 /* This program once more, where perf_event_open() fails with `error`. */
@@ -238,22 +235,12 @@ static void expect_success_with(int error)
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_machine_without_counters(void **state)
+/* A machine without counters, a kernel that forbids them, and one that fails. */
+TEST(other_machines)
 {
-  (void)state;
-  expect_success_with(ENOENT);
-}
-
-static void a_kernel_that_forbids(void **state)
-{
-  (void)state;
-  expect_success_with(EPERM);
-}
-
-static void a_kernel_that_fails(void **state)
-{
-  (void)state;
-  expect_success_with(ENOSYS);
+  static const int errors[] = {ENOENT, EPERM, ENOSYS};
+  for (int e = 0; e < 3 && !forbidden; e++)
+    expect_success_with(errors[e]);
 }
 
 static int forbid(int error)
@@ -273,20 +260,7 @@ static int forbid(int error)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(counts_are_reported, open_process, close_process),
-      cmocka_unit_test(counts_of_lanes_are_reported),
-      cmocka_unit_test_setup_teardown(work_here_and_in_threads_is_counted, open_process,
-                                      close_process),
-      cmocka_unit_test(reads_tell_what_is_new),
-  };
-  const struct CMUnitTest machines[] = {
-      cmocka_unit_test(a_machine_without_counters),
-      cmocka_unit_test(a_kernel_that_forbids),
-      cmocka_unit_test(a_kernel_that_fails),
-  };
   if (argc > 1 && forbid((int)strtol(argv[1], NULL, 10)) != 0)
     return SKIP;
-  const int failed = cmocka_run_group_tests(tests, wait_for_quiet, NULL);
-  return failed || forbidden ? failed : cmocka_run_group_tests(machines, NULL, NULL);
+  return test_run(wait_for_quiet, NULL);
 }
