@@ -227,40 +227,29 @@ enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
                           accumulate,         n >= MANY, dst};
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
-  if (type != DTYPE_F32 && type != DTYPE_BF16 && type != DTYPE_F16)
+  if (!is_floats(type))
     return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32, bf16 or fp16, not of %s",
                       dtype_name(type));
   host_run_ranges(lane, n, GRAIN, sum_parts_range, &job);
   return STATUS_OK;
 }
 
-struct subtract_job {
-  const struct kernels *kernels;
-  enum dtype type;
-  const char *from;
-  float *x;
-};
-
 static void subtract_range(void *arg, int64_t begin, int64_t end)
 {
-  const struct subtract_job *job = arg;
-  float wide[PIECE];
+  const struct parts_job *job = arg;
+  float work[PIECE];
   for (int64_t at = begin; at < end; at += PIECE) {
     const int64_t n = end - at < PIECE ? end - at : PIECE;
-    const char *from = job->from + at * (int64_t)dtype_size(job->type);
-    if (job->type == DTYPE_F32)
-      memcpy(wide, from, (size_t)n * sizeof *wide);
-    else
-      job->kernels->convert(n, job->type, from, DTYPE_F32, wide);
+    const float *from = part_of_sum(job, at, n, 0, work);
     for (int64_t i = 0; i < n; i++)
-      job->x[at + i] -= wide[i];
+      job->dst[at + i] -= from[i];
   }
 }
 
 enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x)
 {
-  struct subtract_job job = {host_kernels(lane), type, from, x};
-  if (type != DTYPE_F32 && type != DTYPE_BF16 && type != DTYPE_F16)
+  struct parts_job job = {.kernels = host_kernels(lane), .type = type, .base = from, .dst = x};
+  if (!is_floats(type))
     return status_set(STATUS_UNSUPPORTED, "a device subtracts fp32, bf16 or fp16, not %s",
                       dtype_name(type));
   host_run_ranges(lane, n, GRAIN, subtract_range, &job);
