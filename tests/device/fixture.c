@@ -10,6 +10,9 @@
 struct device *device;
 const struct device_ops *ops;
 struct lane *lanes[LANE_SIZES];
+struct device *half;
+const struct device_ops *half_ops;
+struct lane *half_lane;
 
 enum { MAX_ARRAYS = 4096 };
 static void *array[MAX_ARRAYS];
@@ -35,6 +38,21 @@ int fixture_destroy(void **state)
     ops->lane_destroy(lanes[i]);
   device_destroy(device);
   return 0;
+}
+
+int fixture_create_half(void **state)
+{
+  if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
+    return -1;
+  half_ops = half->ops;
+  return half_ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane) ? -1 : 0;
+}
+
+int fixture_destroy_half(void **state)
+{
+  half_ops->lane_destroy(half_lane);
+  device_destroy(half);
+  return fixture_destroy(state);
 }
 
 int fixture_release(void **state)

@@ -13,8 +13,16 @@ extern struct device *device;
 extern const struct device_ops *ops;
 extern struct lane *lanes[LANE_SIZES];
 
+/* The same in bf16, with a lane of three threads, between fixture_create_half() and
+ * fixture_destroy_half(). */
+extern struct device *half;
+extern const struct device_ops *half_ops;
+extern struct lane *half_lane;
+
 int fixture_create(void **state); /* of a group of tests */
 int fixture_destroy(void **state);
+int fixture_create_half(void **state);
+int fixture_destroy_half(void **state);
 int fixture_release(void **state); /* after each test: arrays */
 
 #define DEVICE_TEST(function) TEST_WITH(function, NULL, fixture_release)

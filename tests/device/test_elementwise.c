@@ -89,36 +89,34 @@ static uint16_t *round_all(float *x, int64_t n, enum dtype type)
   return narrow;
 }
 
-static void check_sum_parts(enum dtype type)
+/* dst, after it was `before` (NULL: not added to), is the sum of arrays `stride` elements apart. */
+static void check_tree(const float *base, int64_t stride, int parts, int64_t n, const float *before,
+                       const float *dst)
+{
+  float *x = bytes((size_t)parts * sizeof *x);
+  for (int64_t i = 0; i < n; i++) {
+    for (int p = 0; p < parts; p++)
+      x[p] = base[p * stride + i];
+    const float want = tree(x, parts);
+    assert_true(dst[i] == (before ? before[i] + want : want));
+  }
+}
+
+DEVICE_TEST(sum_parts_is_the_tree_in_fp32)
 {
   enum { N = 1301, STRIDE = N + 5, MOST = 17 };
-  float *base = normals(MOST * STRIDE, 1), *before = normals(N, 1);
-  const void *stored = type == DTYPE_F32 ? base : (void *)round_all(base, MOST * STRIDE, type);
-  for (int parts = 1; parts <= MOST; parts++)
-    for (int accumulate = 0; accumulate < 2; accumulate++)
-      for (int l = 0; l < LANE_SIZES; l++) {
-        float *dst = accumulate ? copy_of(before, N) : nans(N);
-        assert_ok(ops->sum_parts(lanes[l], N, parts, type, stored, STRIDE, accumulate, dst));
-        for (int i = 0; i < N; i++) {
-          float x[MOST];
-          for (int p = 0; p < parts; p++)
-            x[p] = base[p * STRIDE + i];
-          float want = tree(x, parts);
-          want = accumulate ? before[i] + want : want;
-          assert_true(dst[i] == want);
+  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  for (int t = 0; t < 3; t++) {
+    float *base = normals(MOST * STRIDE, 1), *before = normals(N, 1);
+    const void *stored = t ? (void *)round_all(base, MOST * STRIDE, types[t]) : base;
+    for (int parts = 1; parts <= MOST; parts++)
+      for (int accumulate = 0; accumulate < 2; accumulate++)
+        for (int l = 0; l < LANE_SIZES; l++) {
+          float *dst = accumulate ? copy_of(before, N) : nans(N);
+          assert_ok(ops->sum_parts(lanes[l], N, parts, types[t], stored, STRIDE, accumulate, dst));
+          check_tree(base, STRIDE, parts, N, accumulate ? before : NULL, dst);
         }
-      }
-}
-
-DEVICE_TEST(sum_parts_is_the_tree)
-{
-  check_sum_parts(DTYPE_F32);
-}
-
-DEVICE_TEST(sum_parts_of_16_bits_is_the_tree_in_fp32)
-{
-  check_sum_parts(DTYPE_BF16);
-  check_sum_parts(DTYPE_F16);
+  }
 }
 
 DEVICE_TEST(a_difference_is_rounded_once)
@@ -141,14 +139,10 @@ DEVICE_TEST(sums_over_thousands_are_the_tree)
 {
   enum { N = 3, MOST = 65539 };
   static const int counts[] = {1023, 1024, 4099, MOST};
-  float *base = normals((int64_t)MOST * N, 1), *x = bytes(MOST * sizeof *x), dst[N];
+  float *base = normals((int64_t)MOST * N, 1), dst[N];
   for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
     assert_ok(ops->sum_parts(lanes[1], N, counts[c], DTYPE_F32, base, N, false, dst));
-    for (int i = 0; i < N; i++) {
-      for (int p = 0; p < counts[c]; p++)
-        x[p] = base[p * (int64_t)N + i];
-      assert_true(dst[i] == tree(x, counts[c]));
-    }
+    check_tree(base, N, counts[c], N, NULL, dst);
   }
 }
 
@@ -163,35 +157,14 @@ DEVICE_TEST(long_sums_are_the_tree)
     for (int off = 0; off < 2; off++) {
       float *dst = line + off;
       memset(dst, 0xff, (N + 1) * sizeof *dst);
-      assert_ok(ops->sum_parts(lanes[1], N, parts, DTYPE_F32, base, N, false, dst));
-      for (int64_t i = 0; i < N; i++) {
-        float x[MOST];
-        for (int p = 0; p < parts; p++)
-          x[p] = base[p * (int64_t)N + i];
-        assert_true(dst[i] == tree(x, parts));
-      }
+      assert_ok(ops->sum_parts(lanes[1 + parts / 2], N, parts, DTYPE_F32, base, N, false, dst));
+      check_tree(base, N, parts, N, NULL, dst);
       assert_true(isnan(dst[N]));
     }
   float *both = bytes(N * sizeof *both); /* and then in the place of a part */
   assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, false, both));
   assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, false, base));
   assert_memory_equal(base, both, N * sizeof *both);
-}
-
-DEVICE_TEST(sum_over_a_group_is_a_subtree)
-{
-  enum { N = LONG };
-  float *base = normals(8 * (int64_t)N, 1), *all = nans(N), *halves = nans(2 * N), *both = nans(N);
-  for (int parts = 2; parts <= 8; parts *= 2)
-    for (int l = 0; l < LANE_SIZES; l++) {
-      assert_ok(ops->sum_parts(lanes[l], N, parts, DTYPE_F32, base, N, false, all));
-      for (int half = 0; half < 2; half++)
-        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32,
-                                 base + half * (parts / 2) * (int64_t)N, N, false,
-                                 halves + half * (int64_t)N));
-      assert_ok(ops->sum_parts(lanes[l], N, 2, DTYPE_F32, halves, N, false, both));
-      assert_same_bits(all, both, N * sizeof *all);
-    }
 }
 
 DEVICE_TEST(sum_may_take_the_place_of_a_part)
@@ -233,6 +206,9 @@ DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts)
       exactsum_add(&parts, 3.5);
       assert_ok(ops->sum_squares(lanes[l], LONG - cut, x + cut, &parts));
       assert_ok(ops->sum_squares(lanes[l], cut, x, &parts));
+      struct exactsum normal = parts;
+      exactsum_normalize(&normal);
+      assert_same_bits(&parts, &normal, sizeof parts);
       double again = exactsum_value(&parts);
       assert_same_bits(&again, &value, sizeof value);
     }
@@ -282,25 +258,14 @@ DEVICE_TEST(exact_sums_are_merged)
     term[i] = ldexp(i % 3 ? 1.0 / (i + 1) : -1.0 / (i + 3), i % 300 - 150);
   exactsum_zero(&want);
   assert_ok(ops->sum_exact(lanes[0], 2 * (int64_t)N, term, &want));
-  for (int half = 0; half < 2; half++) {
-    exactsum_zero(&sum[half]);
-    assert_ok(ops->sum_exact(lanes[0], N, term + half * N, &sum[half]));
+  for (int h = 0; h < 2; h++) {
+    exactsum_zero(&sum[h]);
+    assert_ok(ops->sum_exact(lanes[0], N, term + h * N, &sum[h]));
   }
   const struct exactsum other = sum[1];
   assert_ok(ops->merge_exact(lanes[0], &sum[1], &sum[0]));
   assert_same_bits(&sum[0], &want, sizeof want);
   assert_same_bits(&sum[1], &other, sizeof other);
-}
-
-DEVICE_TEST(squares_are_normalized)
-{
-  float *x = normals(LONG, 1e10f);
-  struct exactsum got, want;
-  exactsum_zero(&got);
-  assert_ok(ops->sum_squares(lanes[3], LONG, x, &got));
-  want = got;
-  exactsum_normalize(&want);
-  assert_same_bits(&got, &want, sizeof got);
 }
 
 static struct outcome conclude(double loss, double squares, double clip)

@@ -10,26 +10,16 @@
 
 /* Calls of side 0 are in fp32, those of side 1 in bf16. */
 enum { WIDE, HALF, SIDES };
-static struct device *half;
-static struct lane *half_lane;
 static const struct device_ops *on[SIDES];
 static struct lane *lane[SIDES];
 
 static int create(void **state)
 {
-  if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half) ||
-      half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane))
+  if (fixture_create_half(state))
     return -1;
   on[WIDE] = ops, on[HALF] = half->ops;
   lane[WIDE] = lanes[0], lane[HALF] = half_lane;
   return 0;
-}
-
-static int destroy(void **state)
-{
-  half->ops->lane_destroy(half_lane);
-  device_destroy(half);
-  return fixture_destroy(state);
 }
 
 /* An array on both devices. */
@@ -428,4 +418,4 @@ DEVICE_TEST(guards_of_fp32_fire)
   assert_int_equal(half->ops->swiglu(half_lane, -1, 4, x.half, x.half), STATUS_INTERNAL);
 }
 
-TEST_MAIN(create, destroy)
+TEST_MAIN(create, fixture_destroy_half)
