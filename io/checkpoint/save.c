@@ -227,17 +227,6 @@ static int64_t bound_bytes(const struct save *save)
   return bytes;
 }
 
-static enum status enter_group(hid_t file, const char *name, hid_t *out)
-{
-  hdf5_lock();
-  htri_t there = H5Lexists(file, name, H5P_DEFAULT);
-  enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
-  hdf5_unlock();
-  if (status)
-    return status;
-  return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
-}
-
 static enum status create_tensor(hid_t group, const struct io_tensor *tensor,
                                  const struct checkpoint_entry *entry)
 {
@@ -258,7 +247,7 @@ static enum status create_tensors(hid_t file, const struct save *save)
     if (t == 0 || strcmp(save->tensors[t].group, save->tensors[t - 1].group) != 0) {
       status = hdf5_close(group, status);
       group = H5I_INVALID_HID;
-      status = status ?: enter_group(file, save->tensors[t].group, &group);
+      status = status ?: hdf5_enter_group(file, save->tensors[t].group, &group);
     }
     status = status ?: create_tensor(group, &save->tensors[t], &save->table.entry[t]);
   }
@@ -349,13 +338,6 @@ static enum status drop_scratch(struct save *save, enum status status)
   return status;
 }
 
-/* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
-static enum status open_alone(const struct save *save, hid_t *file)
-{
-  MPI_Comm alone = MPI_COMM_SELF;
-  return hdf5_open_parallel(save->scratch.file, &alone, file);
-}
-
 /* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
  * recover. So each rank tests the disk: it overwrites one byte with itself. That succeeds on a full
  * disk, and fails on a broken one, where the file stays open. */
@@ -388,18 +370,14 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
   return comm_agree(save->comm, status); /* then no other rank writes to the file */
 }
 
-static enum status flush(hid_t file)
-{
-  hdf5_lock();
-  enum status status =
-      hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
-  hdf5_unlock();
-  return status;
-}
-
 static enum status flush_on_all(struct save *save, hid_t file)
 {
-  const enum status status = bring_to_disk(save) ?: flush(file);
+  enum status status = bring_to_disk(save);
+  if (!status) {
+    hdf5_lock();
+    status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
+    hdf5_unlock();
+  }
   now_at(&waiting_for_data);
   return comm_agree(save->comm, status);
 }
@@ -407,7 +385,9 @@ static enum status flush_on_all(struct save *save, hid_t file)
 static enum status write_data(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  enum status status = open_alone(save, &file);
+  /* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
+  MPI_Comm alone = MPI_COMM_SELF;
+  enum status status = hdf5_open_parallel(save->scratch.file, &alone, &file);
   now_at(&waiting_for_opening);
   status = comm_agree(save->comm, status);
   if (status)

@@ -305,49 +305,51 @@ static enum status read_parts(struct side *a, struct side *b, int64_t t, int64_t
   return read_part(a, name, part) ?: read_part(b, name, part);
 }
 
-static enum status compare_values(struct side *a, struct side *b, int64_t t,
-                                  struct difference *difference)
-{
-  const struct checkpoint_entry *entry = &a->table.entry[t];
-  for (int64_t at = 0, n; at < entry->elements; at += n) {
-    const enum status status = read_parts(a, b, t, at, &n);
-    if (status)
-      return status;
-    compare_part(a->part, b->part, (enum dtype)entry->type, n, difference);
-  }
-  return STATUS_OK;
-}
-
 static bool is_real(enum dtype type)
 {
   return type == DTYPE_F64 || type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-/* A pass of its own, because files that are alike need none. */
-static enum status find_cosine(struct side *a, struct side *b, int64_t t,
-                               struct difference *difference)
+struct products {
+  double left, right, both;
+};
+
+static void multiply_part(const void *a, const void *b, enum dtype type, int64_t n,
+                          struct products *sum)
 {
-  const struct checkpoint_entry *entry = &a->table.entry[t];
-  const enum dtype type = (enum dtype)entry->type;
-  double left = 0, right = 0, both = 0;
-  difference->left_norm = difference->right_norm = difference->cosine = NAN;
-  if (!is_real(type))
-    return STATUS_OK;
-  for (int64_t at = 0, n; at < entry->elements; at += n) {
-    const enum status status = read_parts(a, b, t, at, &n);
-    if (status)
-      return status;
-    for (int64_t i = 0; i < n; i++) {
-      const double x = value_at(a->part, type, i), y = value_at(b->part, type, i);
-      left += x * x;
-      right += y * y;
-      both += x * y;
-    }
+  for (int64_t i = 0; i < n; i++) {
+    const double x = value_at(a, type, i), y = value_at(b, type, i);
+    sum->left += x * x;
+    sum->right += y * y;
+    sum->both += x * y;
   }
-  difference->left_norm = sqrt(left);
-  difference->right_norm = sqrt(right);
-  difference->cosine = both / (difference->left_norm * difference->right_norm);
-  return STATUS_OK;
+}
+
+/* Two passes, because files that are alike need no cosine. */
+static enum status compare_values(struct side *a, struct side *b, int64_t t,
+                                  struct difference *difference)
+{
+  const int64_t elements = a->table.entry[t].elements;
+  const enum dtype type = (enum dtype)a->table.entry[t].type;
+  struct products sum = {0};
+  enum status status = STATUS_OK;
+  for (int64_t at = 0, n; at < elements && !status; at += n) {
+    status = read_parts(a, b, t, at, &n);
+    if (!status)
+      compare_part(a->part, b->part, type, n, difference);
+  }
+  difference->left_norm = difference->right_norm = difference->cosine = NAN;
+  if (difference->elements == 0 || !is_real(type))
+    return status;
+  for (int64_t at = 0, n; at < elements && !status; at += n) {
+    status = read_parts(a, b, t, at, &n);
+    if (!status)
+      multiply_part(a->part, b->part, type, n, &sum);
+  }
+  difference->left_norm = sqrt(sum.left);
+  difference->right_norm = sqrt(sum.right);
+  difference->cosine = sum.both / (difference->left_norm * difference->right_norm);
+  return status;
 }
 
 /* Destination of differences: lines of text, or members of an array. */
@@ -428,11 +430,10 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
     say_kind(report, name, left, right);
     return STATUS_OK;
   }
-  enum status status = compare_values(a, b, t, &difference);
+  const enum status status = compare_values(a, b, t, &difference);
   if (difference.elements == 0)
     return status;
   report->same = false;
-  status = status ?: find_cosine(a, b, t, &difference);
   if (!status)
     say_values(report, name, left->elements, &difference);
   return status;

@@ -44,7 +44,9 @@ void checkpoint_table_free(struct checkpoint_table *table)
 struct builder {
   struct checkpoint_table table;
   int64_t entries_room, names_room;
-  int64_t bytes; /* of the tensors of a file */
+  int64_t bytes;     /* of the tensors of a file */
+  const char *group; /* that is being read */
+  enum status status;
 };
 
 static enum status append(struct builder *builder, const char *group, const char *name,
@@ -139,12 +141,6 @@ enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
 
 /* From a file. */
 
-struct walk {
-  struct builder builder;
-  const char *group;
-  enum status status;
-};
-
 static enum status check_name(const char *what, const char *name)
 {
   if (printable_is(name))
@@ -152,8 +148,7 @@ static enum status check_name(const char *what, const char *name)
   return status_set(STATUS_INPUT, "the name of %s %s holds control characters", what, name);
 }
 
-static enum status read_entry(hid_t group, const char *group_name, const char *name,
-                              struct builder *builder)
+static enum status read_entry(hid_t group, const char *name, struct builder *builder)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   uint32_t crc = 0;
@@ -176,43 +171,43 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
   memcpy(entry.shape, dataset.shape, sizeof entry.shape);
   if (__builtin_add_overflow(builder->bytes, checkpoint_entry_bytes(&entry), &builder->bytes))
     return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
-  return append(builder, group_name, name, entry);
+  return append(builder, builder->group, name, entry);
 }
 
 /* H5Literate stops at the first callback that returns something negative. */
 static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link, void *arg)
 {
   (void)link; /* hdf5_open_dataset() looks at it */
-  struct walk *walk = arg;
-  walk->status = read_entry(group, walk->group, name, &walk->builder);
-  if (walk->status)
-    status_prefix(walk->status, "group %s", walk->group);
-  return walk->status ? -1 : 0;
+  struct builder *builder = arg;
+  builder->status = read_entry(group, name, builder);
+  if (builder->status)
+    status_prefix(builder->status, "group %s", builder->group);
+  return builder->status ? -1 : 0;
 }
 
 /* Native order. For any other order HDF5 1.10 builds a table of the links. If a block of the
  * group's index is damaged, it frees table entries that it has not filled. */
-static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
+static enum status iterate(hid_t group, H5L_iterate_t visit, struct builder *builder)
 {
   hdf5_lock();
-  herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit, walk);
-  walk->status = walk->status ?: hdf5_check(done, STATUS_INPUT, "list what is in it");
+  herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit, builder);
+  builder->status = builder->status ?: hdf5_check(done, STATUS_INPUT, "list what is in it");
   hdf5_unlock();
-  return walk->status;
+  return builder->status;
 }
 
 static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, void *arg)
 {
   (void)link;
-  struct walk *walk = arg;
+  struct builder *builder = arg;
   if (strcmp(name, "deck") == 0)
     return 0;
   hid_t group = H5I_INVALID_HID;
-  walk->group = name;
-  walk->status = check_name("group", name) ?: hdf5_open_group(root, name, &group);
-  if (!walk->status)
-    walk->status = hdf5_close(group, iterate(group, visit_tensor, walk));
-  return walk->status ? -1 : 0;
+  builder->group = name;
+  builder->status = check_name("group", name) ?: hdf5_open_group(root, name, &group);
+  if (!builder->status)
+    builder->status = hdf5_close(group, iterate(group, visit_tensor, builder));
+  return builder->status ? -1 : 0;
 }
 
 static int compare_entries(const void *a, const void *b, void *arg)
@@ -224,9 +219,9 @@ static int compare_entries(const void *a, const void *b, void *arg)
 
 enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out)
 {
-  struct walk walk = {.status = STATUS_OK};
-  const enum status status = iterate(file, visit_group, &walk);
-  struct checkpoint_table *table = &walk.builder.table;
+  struct builder builder = {.status = STATUS_OK};
+  const enum status status = iterate(file, visit_group, &builder);
+  struct checkpoint_table *table = &builder.table;
   if (status) {
     checkpoint_table_free(table);
     return status;

@@ -212,18 +212,6 @@ enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *ou
 
 /* Groups. */
 
-enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
-{
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_GROUP_CREATE);
-  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0;
-  const enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 group");
-  if (status)
-    return status;
-  const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
-  return hdf5_keep(group, hdf5_check(group, STATUS_IO, "create the group %s", name), out);
-}
-
 /* A name in this file, of the wanted kind. Links into other files are not followed. */
 enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
                              hid_t *out)
@@ -244,6 +232,22 @@ enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, co
   if (!status && H5Iget_type(object) != kind)
     status = status_set(STATUS_INPUT, "%s is not a %s", name, kind_name);
   return hdf5_keep(object, status, out);
+}
+
+enum status hdf5_enter_group(hid_t parent, const char *name, hid_t *out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  const htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
+  if (there > 0)
+    return hdf5_open_group(parent, name, out);
+  enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
+  hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_GROUP_CREATE);
+  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0;
+  status = status ?: hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 group");
+  if (status)
+    return status;
+  const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
+  return hdf5_keep(group, hdf5_check(group, STATUS_IO, "create the group %s", name), out);
 }
 
 enum status hdf5_open_group(hid_t parent, const char *name, hid_t *out)

@@ -76,7 +76,7 @@ enum status hdf5_type(enum dtype type, hid_t *out);
 /* The inverse: enum dtype, or -1. */
 int hdf5_type_find(hid_t type);
 
-enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out);
+enum status hdf5_enter_group(hid_t parent, const char *name, hid_t *out); /* made if missing */
 enum status hdf5_open_group(hid_t parent, const char *name,
                             hid_t *out); /* a missing one: STATUS_INPUT */
 

@@ -16,20 +16,28 @@ static const char index_name[] = "model.safetensors.index.json",
                   weights_name[] = "model.safetensors";
 enum { INDEX_MOST = 64 << 20 };
 
+struct path {
+  char text[4096]; /* what does not fit is no path of a file */
+};
+
+static struct path path_of(const char *dir, const char *name)
+{
+  struct path path;
+  snprintf(path.text, sizeof path.text, "%s/%s", dir, name);
+  return path;
+}
+
 static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
                             struct safetensors **out)
 {
-  char *path = mem_printf("%s/%s", dir, name);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
-                                  (void **)&folder->file)
-                           ?: safetensors_open(path, &folder->file[folder->files]);
+  const enum status status =
+      mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
+                 (void **)&folder->file)
+          ?: safetensors_open(path_of(dir, name).text, &folder->file[folder->files]);
   if (!status) {
     *out = folder->file[folder->files++];
     folder->n += (*out)->n;
   }
-  mem_free(path);
   return status;
 }
 
@@ -60,28 +68,21 @@ static bool find_unfinished(const char *dir, char *out, size_t size)
     if (find_name(dir, pattern, out, size))
       return true;
   }
-  char *path = mem_printf("%s/%s", dir, hidden);
-  const bool found = path && find_name(path, "*.incomplete", name, sizeof name);
+  const bool found = find_name(path_of(dir, hidden).text, "*.incomplete", name, sizeof name);
   if (found)
     snprintf(out, size, "%s/%s", hidden, name);
-  mem_free(path);
   return found;
 }
 
 static bool is_there(const char *dir, const char *name)
 {
-  char *path = mem_printf("%s/%s", dir, name);
-  const bool there = path && file_exists(path);
-  mem_free(path);
-  return there;
+  return file_exists(path_of(dir, name).text);
 }
 
 static bool is_link(const char *dir, const char *name)
 {
-  char *path = mem_printf("%s/%s", dir, name), to[1];
-  const bool link = path && readlink(path, to, sizeof to) >= 0;
-  mem_free(path);
-  return link;
+  char to[1];
+  return readlink(path_of(dir, name).text, to, sizeof to) >= 0;
 }
 
 /* The error of a file that belongs to the model and is not there. */
@@ -208,11 +209,9 @@ static enum status read_index(struct safetensors_folder *folder, const char *dir
 static enum status open_index(struct safetensors_folder *folder, const char *dir)
 {
   struct json_file index = {0};
-  char *path = mem_printf("%s/%s", dir, index_name);
-  enum status status = (path ? json_read(path, INDEX_MOST, &index) : STATUS_MEMORY)
-                           ?: read_index(folder, dir, json_root(&index));
+  const enum status status = json_read(path_of(dir, index_name).text, INDEX_MOST, &index)
+                                 ?: read_index(folder, dir, json_root(&index));
   json_close(&index);
-  mem_free(path);
   return status;
 }
 

@@ -374,7 +374,7 @@ static void change(hid_t file, const char *command)
   else if (!strcmp(verb, "outside"))
     done = H5Lcreate_external(value, "/x", file, name, H5P_DEFAULT, H5P_DEFAULT);
   else if (!strcmp(verb, "group"))
-    must(hdf5_create_group(file, name, &made));
+    must(hdf5_enter_group(file, name, &made));
   else if (!strcmp(verb, "dataset"))
     make_dataset(file, name, value, object, more);
   else if (!strcmp(verb, "stored"))
