@@ -157,6 +157,18 @@ struct codec codec_of_values(const struct codec *codec)
   return values;
 }
 
+enum status codec_decode_values(const struct codec *values, const struct codec_pass *pass,
+                                const char *codes, int64_t stride, float *out)
+{
+  struct codec_pass one = *pass;
+  enum status status = STATUS_OK;
+  one.parts = 1;
+  for (int i = 0; i < pass->parts && !status; i++)
+    status = values->ops->decode(values, &one, codes + i * stride, stride, QUANT_SET, DTYPE_F32,
+                                 out + i * pass->n);
+  return status;
+}
+
 int64_t codec_work(const struct codec *codec, int64_t n, int parts)
 {
   return codec->ops->work ? codec->ops->work(codec, n, parts) : 0;

@@ -137,6 +137,11 @@ void codec_print_name(const struct codec *codec, char *out, size_t size);
 /* The codec of the values of a message, which are one vector. Pure. */
 struct codec codec_of_values(const struct codec *codec);
 
+/* out[i * n ..] = the decoded values of message i of the pass, each message by itself. Their codes
+ * are `stride` bytes apart. Enqueued on the lane. Local. */
+enum status codec_decode_values(const struct codec *values, const struct codec_pass *pass,
+                                const char *codes, int64_t stride, float *out);
+
 /* Bytes of scratch memory of a pass, 0: none. Local. */
 int64_t codec_work(const struct codec *codec, int64_t n, int parts);
 

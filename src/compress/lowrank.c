@@ -80,13 +80,11 @@ static int64_t work(const struct codec *codec, int64_t n, int parts)
          codec_work(&f.values, f.numbers, parts);
 }
 
-/* A pass over the values of `parts` messages. */
-static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass,
-                                     int parts)
+/* A pass over the values of messages. */
+static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass)
 {
   struct codec_pass values = *pass;
   values.n = f->numbers;
-  values.parts = parts;
   values.work =
       (char *)pass->work + numbers_bytes(f, pass->parts) + sums_bytes(f, pass->n, pass->parts);
   return values;
@@ -115,19 +113,8 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
     status = ops->factorise(pass->lane, &f.op, pass->n, pass->parts, x, &factors, sums);
   if (status || is_plain(&f))
     return status;
-  const struct codec_pass values = values_pass(&f, pass, pass->parts);
+  const struct codec_pass values = values_pass(&f, pass);
   return f.values.ops->encode(&f.values, &values, factors.basis, messages);
-}
-
-static enum status decode_values(const struct format *f, const struct codec_pass *pass,
-                                 const char *messages, int64_t stride, float *out)
-{
-  const struct codec_pass values = values_pass(f, pass, 1);
-  enum status status = STATUS_OK;
-  for (int i = 0; i < pass->parts && !status; i++)
-    status = f->values.ops->decode(&f->values, &values, messages + i * stride, stride, QUANT_SET,
-                                   DTYPE_F32, out + i * f->numbers);
-  return status;
 }
 
 static enum status decode(const struct codec *codec, const struct codec_pass *pass,
@@ -136,10 +123,11 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
 {
   const struct format f = format_of(codec, pass->n, pass->seed);
   const struct factors factors = factors_of(&f, pass, messages, stride);
+  const struct codec_pass values = values_pass(&f, pass);
   enum status status = STATUS_OK;
   (void)type;
   if (pass->n > 0 && !is_plain(&f))
-    status = decode_values(&f, pass, messages, stride, factors.basis);
+    status = codec_decode_values(&f.values, &values, messages, stride, factors.basis);
   if (status)
     return status;
   return pass->lane->device->ops->expand(pass->lane, &f.op, pass->n, pass->parts, &factors, mode,

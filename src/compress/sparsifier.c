@@ -84,13 +84,11 @@ static int64_t chosen(const struct codec *codec, int64_t n, int64_t *index_bytes
   return f.slots < n ? f.slots : n;
 }
 
-/* A pass over the values of `parts` messages. */
-static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass,
-                                     int parts)
+/* A pass over the values of messages. */
+static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass)
 {
   struct codec_pass values = *pass;
   values.n = f->slots;
-  values.parts = parts;
   values.work = (char *)pass->work + floats_bytes(f, pass->parts) + codes_bytes(f, pass->parts);
   return values;
 }
@@ -117,7 +115,7 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   enum status status = ops->select(pass->lane, &f.op, pass->n, pass->parts, x, &slots);
   if (status || is_plain(&f))
     return status;
-  const struct codec_pass values = values_pass(&f, pass, pass->parts);
+  const struct codec_pass values = values_pass(&f, pass);
   char *codes = (char *)pass->work + floats_bytes(&f, pass->parts);
   status = f.values.ops->encode(&f.values, &values, slots.values, codes);
   if (status)
@@ -127,19 +125,8 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
                         (size_t)f.values_bytes);
 }
 
-/* Message by message, because slot i of each message has another index, so values cannot be summed
- * first. */
-static enum status decode_values(const struct format *f, const struct codec_pass *pass,
-                                 const char *codes, int64_t stride, float *out)
-{
-  const struct codec_pass values = values_pass(f, pass, 1);
-  enum status status = STATUS_OK;
-  for (int i = 0; i < pass->parts && !status; i++)
-    status = f->values.ops->decode(&f->values, &values, codes + i * stride, stride, QUANT_SET,
-                                   DTYPE_F32, out + i * f->slots);
-  return status;
-}
-
+/* Values are decoded message by message, because slot i of each message has another index. So they
+ * cannot be summed first. */
 static enum status decode(const struct codec *codec, const struct codec_pass *pass,
                           const void *messages, int64_t stride, enum quant_mode mode,
                           enum dtype type, void *out)
@@ -147,6 +134,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
   const struct device_ops *ops = pass->lane->device->ops;
   const struct format f = format_of(codec, pass->n, pass->seed);
   const struct slots slots = slots_of(&f, pass, messages, stride);
+  const struct codec_pass values = values_pass(&f, pass);
   static const enum scatter_mode modes[] = {[QUANT_SET] = SCATTER_SET,
                                             [QUANT_ADD] = SCATTER_ADD,
                                             [QUANT_SUBTRACT] = SCATTER_SUBTRACT,
@@ -156,7 +144,8 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
   if (mode == QUANT_SET_EACH)
     status = ops->zero(pass->lane, out, (size_t)(pass->parts * pass->n) * dtype_size(type));
   if (!status && !is_plain(&f))
-    status = decode_values(&f, pass, (const char *)messages + f.values_at, stride, slots.values);
+    status = codec_decode_values(&f.values, &values, (const char *)messages + f.values_at, stride,
+                                 slots.values);
   return status ? status
                 : ops->scatter(pass->lane, &f.op, pass->n, pass->parts, &slots, modes[mode], type,
                                out);
