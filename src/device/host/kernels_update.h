@@ -114,12 +114,7 @@ INLINE half to_fp16(vec x)
   return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
 }
 
-/* rounding_bf16() and rounding_fp16(), by 16 random bits. */
-INLINE half to_bf16_stochastic(vec x, vecu bits)
-{
-  return to_bf16_by(x, bits);
-}
-
+/* rounding_fp16() by 16 random bits. rounding_bf16() is to_bf16_by(). */
 INLINE half to_fp16_stochastic(vec x, vecu bits)
 {
   vecu magnitude = (vecu)x & 0x7fffffff;
@@ -218,8 +213,7 @@ INLINE void store_stochastic(enum dtype type, void *to, int64_t i, int64_t n, ve
     store_floats((float *)to + i, n, x, false);
   else
     store_codes((uint16_t *)to + i, n,
-                type == DTYPE_BF16 ? to_bf16_stochastic(x, bits) : to_fp16_stochastic(x, bits),
-                false);
+                type == DTYPE_BF16 ? to_bf16_by(x, bits) : to_fp16_stochastic(x, bits), false);
 }
 
 static void convert(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
