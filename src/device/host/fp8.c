@@ -101,12 +101,22 @@ void host_fp8_code_into(struct lane *lane, const struct fp8_quantise *op, int64_
   host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range, &coding);
 }
 
+enum status host_check_fp8(const struct lane *lane)
+{
+  return lane->device->model.compute == DTYPE_BF16
+             ? STATUS_OK
+             : status_set(STATUS_UNSUPPORTED,
+                          "the host device has fp8 only where it computes in bf16");
+}
+
 /* Scales that fill a row of blocks up to the pitch are 0. */
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
   const int64_t n = op->transposed ? op->columns : op->rows,
                 k = op->transposed ? op->rows : op->columns, pitch = fp8_pitch(k);
-  const enum status status = device_check_quantise(op);
+  enum status status = host_check_fp8(lane);
+  if (!status)
+    status = device_check_quantise(op);
   if (status)
     return status;
   for (int64_t i = 0; i < n / FP8_TILE && op->blocks; i++)

@@ -277,10 +277,10 @@ enum status half_norm(struct lane *lane, const struct row_norm *given)
   return status || !op->code ? status : code_rows(lane, op->rows, op->C, out, op->code, op->scale);
 }
 
-enum status half_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+enum status host_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                               uint8_t *code, float *scale)
 {
-  struct call call = {.lane = lane};
+  struct call call = {.lane = lane, .status = host_check_fp8(lane)};
   void *const out = room(&call, vector(rows * F)), *y = out;
   widen(&call,
         (struct operand[]){{IN, &gu, vector(rows * 2 * F)}, {OUT, &y, vector(rows * F)}, {0}});
@@ -318,13 +318,15 @@ static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, c
   return host_fp8_quantise(lane, &output);
 }
 
-enum status half_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
+enum status host_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
   struct call call = {.lane = lane};
   const int64_t n = op->rows * op->count;
-  const enum status wrong = device_check_swiglu(op);
-  if (wrong)
-    return wrong;
+  enum status status = host_check_fp8(lane);
+  if (!status)
+    status = device_check_swiglu(op);
+  if (status)
+    return status;
   uint16_t *const half_gu = (uint16_t *)room(&call, vector(2 * n));
   for (int64_t r = 0; r < 2 * op->rows && !call.status; r++)
     memcpy(half_gu + r * op->count, (const uint16_t *)op->gu + r * op->F + op->first,
@@ -340,7 +342,7 @@ enum status half_swiglu_backward_coded(struct lane *lane, const struct fp8_swigl
       {OUT, &y, vector(n)},
       {0}});
   /* clang-format on */
-  const enum status status =
+  status =
       narrow(&call, call.status ? call.status
                                 : host_swiglu_backward(lane, op->rows, op->count, gu, dy, dgu, y));
   return status ? status : code_swiglu(lane, op, half_dgu, half_y);

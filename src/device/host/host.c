@@ -261,30 +261,6 @@ static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
   return STATUS_OK;
 }
 
-static enum status refuse_fp8(void)
-{
-  return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
-}
-
-enum status host_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                              uint8_t *code, float *scale)
-{
-  (void)lane, (void)rows, (void)F, (void)gu, (void)code, (void)scale;
-  return refuse_fp8();
-}
-
-enum status host_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
-{
-  (void)lane, (void)op;
-  return refuse_fp8();
-}
-
-static enum status refuse_quantise(struct lane *lane, const struct fp8_quantise *op)
-{
-  (void)lane, (void)op;
-  return refuse_fp8();
-}
-
 /* Slots that are no operations. */
 #define SLOTS                                                                                      \
   .name = "host", .destroy = destroy, .enter = enter, .alloc = alloc, .release = release,          \
@@ -296,12 +272,11 @@ static enum status refuse_quantise(struct lane *lane, const struct fp8_quantise 
   .measure = measure, .measured = measured, .learned = learned, .learn = learn, .zero = host_zero, \
   .copy = host_copy, .copy_rows = host_copy_rows, .fp8_tally = host_fp8_tally
 
-#pragma GCC diagnostic ignored "-Woverride-init" /* some operations differ in fp32 or in bf16 */
+#pragma GCC diagnostic ignored "-Woverride-init" /* some operations differ in bf16 */
 const struct device_ops host_ops = {
     SLOTS,
 #define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
 #include "device/operations.h"
-    .fp8_quantise = refuse_quantise,
 };
 
 #define HALF(name) .name = half_##name,

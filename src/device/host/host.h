@@ -102,6 +102,8 @@ enum status host_copy(struct lane *lane, void *dst, const void *src, size_t byte
 enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
                            size_t dst_stride, const void *src, size_t src_stride);
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out);
+/* STATUS_UNSUPPORTED if the device computes in fp32. */
+enum status host_check_fp8(const struct lane *lane);
 /* As fp8_quantise() of valid sizes. Rows of codes are code_ld apart, and rows of scales scale_ld.
  */
 void host_fp8_code_into(struct lane *lane, const struct fp8_quantise *op, int64_t code_ld,
@@ -124,9 +126,7 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   ROW(norm_backward)                                                                               \
   ROW(rope)                                                                                        \
   ROW(swiglu)                                                                                      \
-  ROW(swiglu_coded)                                                                                \
   ROW(swiglu_backward)                                                                             \
-  ROW(swiglu_backward_coded)                                                                       \
   ROW(attention)                                                                                   \
   ROW(attention_backward)                                                                          \
   ROW(embedding)                                                                                   \

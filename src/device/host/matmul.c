@@ -324,9 +324,9 @@ static void run_onto_itself(struct lane *lane, const struct matmul *op, float *r
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
-  if (op->a_scale)
-    return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
-  enum status status = device_check_matmul(op);
+  enum status status = op->a_scale ? host_check_fp8(lane) : STATUS_OK;
+  if (!status)
+    status = device_check_matmul(op);
   if (status || op->m == 0 || op->n == 0)
     return status;
   status = host_lane_reserve(lane);
