@@ -203,18 +203,11 @@ static void string(struct text_input *input, bool replaces, struct text_buffer *
   }
 }
 
-void jsonl_string(struct text_input *input, struct text_buffer *out)
+void jsonl_string(struct text_input *input, bool kept, struct text_buffer *out)
 {
   const bool replaced = input->replaced;
-  string(input, !out || input->invalid != TEXT_REFUSE, out);
-  input->replaced = out ? input->replaced : replaced;
-}
-
-void jsonl_loose_string(struct text_input *input, struct text_buffer *out)
-{
-  const bool replaced = input->replaced;
-  string(input, true, out);
-  input->replaced = replaced;
+  string(input, !kept || input->invalid != TEXT_REFUSE, out);
+  input->replaced = kept ? input->replaced : replaced;
 }
 
 static void digits(struct text_input *input)
@@ -257,7 +250,7 @@ static void skip_members(struct text_input *input, bool object, int depth)
   const char closing = object ? '}' : ']';
   for (bool more = jsonl_enter(input, closing); more; more = jsonl_more(input, closing)) {
     if (object) {
-      jsonl_string(input, NULL);
+      jsonl_string(input, false, NULL);
       jsonl_expect(input, ':', "':'");
     }
     skip(input, depth);
@@ -277,7 +270,7 @@ static void skip(struct text_input *input, int depth)
       text_input_fail(input, text_input_offset(input) - 1, "values nested more than %d deep",
                       DEPTH_MOST);
     return;
-  case '"': jsonl_string(input, NULL); return;
+  case '"': jsonl_string(input, false, NULL); return;
   case 't': skip_word(input, "true"); return;
   case 'f': skip_word(input, "false"); return;
   case 'n': skip_word(input, "null"); return;

@@ -24,11 +24,10 @@ void jsonl_unexpected(struct text_input *input, const char *expected);
 bool jsonl_enter(struct text_input *input, char closing);
 bool jsonl_more(struct text_input *input, char closing);
 
-/* A string, appended to *out; out NULL: only checked. U+FFFD in place of an escape sets
- * input->replaced. */
-void jsonl_string(struct text_input *input, struct text_buffer *out);
-/* A string that is only compared: U+FFFD in place of any such escape. */
-void jsonl_loose_string(struct text_input *input, struct text_buffer *out);
+/* A string, appended to *out; out NULL: only checked. `kept`: U+FFFD in place of an escape sets
+ * input->replaced, or is refused. Otherwise the string is only compared or checked, and may have
+ * any escape. */
+void jsonl_string(struct text_input *input, bool kept, struct text_buffer *out);
 /* Any value, checked and skipped. */
 void jsonl_skip(struct text_input *input);
 

@@ -112,17 +112,17 @@ static enum status begin_at(struct text *text, int64_t byte)
   return byte > 0 ? text_input_seek(input, byte) : input->status;
 }
 
-enum status text_open_with(const char *path, struct text_position from,
-                           const struct text_options *options, struct text **out)
+enum status text_open(const char *path, struct text_position from,
+                      const struct text_options *options, struct text **out)
 {
   struct text *text = NULL;
   enum status status = mem_new(MEM_DATA, 1, &text);
   if (status)
     return status;
   text->at = from;
-  text->wanted = options->key ? options->key : "text";
-  text->invalid = options->invalid;
-  status = text_input_open(path, options->invalid, text_is_json_name(path), &text->input);
+  text->wanted = options && options->key ? options->key : "text";
+  text->invalid = options ? options->invalid : TEXT_REFUSE;
+  status = text_input_open(path, text->invalid, text_is_json_name(path), &text->input);
   if (!status) {
     text->format = find_format(path, text->input);
     status = text->input->status ? text->input->status : begin_at(text, from.byte);
@@ -132,11 +132,6 @@ enum status text_open_with(const char *path, struct text_position from,
   else
     *out = text;
   return status;
-}
-
-enum status text_open(const char *path, struct text_position from, struct text **out)
-{
-  return text_open_with(path, from, &(struct text_options){0}, out);
 }
 
 int64_t text_skipped(const struct text *text)
@@ -296,7 +291,7 @@ static void read_string(struct text *text, bool is_title, int64_t begin, int byt
     set_problem(text, begin, "a second \"%s\" in one object", name);
   *has = true;
   if (byte == '"') {
-    jsonl_string(input, *text->problem ? NULL : out);
+    jsonl_string(input, !*text->problem, *text->problem ? NULL : out);
   } else if (!is) {
     jsonl_unexpected(input, is_title ? "a string as \"title\"" : "a string as the text");
   } else {
@@ -314,7 +309,7 @@ static void read_member(struct text *text)
   (void)jsonl_peek(input);
   const int64_t begin = text_input_offset(input);
   text_buffer_clear(&text->key);
-  jsonl_loose_string(input, &text->key);
+  jsonl_string(input, false, &text->key);
   jsonl_expect(input, ':', "':'");
   const int byte = jsonl_peek(input);
   if (input->status)

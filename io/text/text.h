@@ -52,9 +52,9 @@ struct text_options {
 struct text;
 /* Whether the name of a file is that of JSON. */
 bool text_is_json_name(const char *path);
-enum status text_open(const char *path, struct text_position from, struct text **out);
-enum status text_open_with(const char *path, struct text_position from,
-                           const struct text_options *options, struct text **out);
+/* options NULL: as they are if zeroed. */
+enum status text_open(const char *path, struct text_position from,
+                      const struct text_options *options, struct text **out);
 /* Objects that were left out since the file was opened. Without TEXT_SKIP: blank ones. */
 int64_t text_skipped(const struct text *text);
 void text_close(struct text *text); /* takes NULL */

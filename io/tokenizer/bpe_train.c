@@ -186,8 +186,8 @@ static enum status count_until(struct counter *counter, double end)
     bool found = false;
     enum status status = STATUS_OK;
     if (!counter->text)
-      status = text_open_with(counter->inputs.file[share->file].path, (struct text_position){0, 0},
-                              &counter->config->text, &counter->text);
+      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
+                         &counter->config->text, &counter->text);
     if (!status)
       status = text_next(counter->text, &document, &found);
     if (!status && found)

@@ -254,28 +254,18 @@ enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *
 
 /* ---- files */
 
-static enum status read_file(const struct tokenizer_bpe *t, const char *name, char **out,
-                             size_t *bytes)
-{
-  char *path = mem_printf("%s/%s", t->folder, name);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = file_read_all(path, TOKENIZER_FILE_MOST, out, bytes);
-  mem_free(path);
-  return status;
-}
-
 enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
                                    uint32_t *crc)
 {
-  char *text = NULL;
+  char *text = NULL, *path = mem_printf("%s/%s", tokenizer->folder, name);
   size_t bytes = 0;
-  enum status status = read_file(tokenizer, name, &text, &bytes);
-  if (status)
-    return status;
-  *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
+  const enum status status =
+      path ? file_read_all(path, TOKENIZER_FILE_MOST, &text, &bytes) : STATUS_MEMORY;
+  if (!status)
+    *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
   mem_free(text);
-  return STATUS_OK;
+  mem_free(path);
+  return status;
 }
 
 enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,

@@ -46,7 +46,7 @@ enum status prepare_open_text(const struct prepare_job *job, int64_t file,
                               struct text_position from, struct text **out)
 {
   const char *path = job->inputs.file[file].path;
-  return text_open_with(path, from, &job->config->text, out);
+  return text_open(path, from, &job->config->text, out);
 }
 
 /* Room for a whole train shard, so that it never moves. Pages take memory only as it fills. */

@@ -148,7 +148,7 @@ static enum status encode_documents(struct encoder *encoder, const char *path)
   struct text *text = NULL;
   struct text_document document;
   bool found = true;
-  enum status status = text_open(path, (struct text_position){0, 0}, &text);
+  enum status status = text_open(path, (struct text_position){0, 0}, NULL, &text);
   while (!status) {
     status = text_next(text, &document, &found);
     if (status || !found)

@@ -27,7 +27,7 @@ static struct stream read_from(const char *path, struct text_position from)
   struct text_document document;
   struct text *text = NULL;
   bool found = false;
-  stream.status = text_open(path, from, &text);
+  stream.status = text_open(path, from, NULL, &text);
   if (!fuzz_accepted(stream.status))
     return stream;
   while (fuzz_accepted(stream.status = text_next(text, &document, &found)) && found) {
@@ -50,7 +50,7 @@ static struct stream read_all(const char *path, struct text_position from)
   struct text_document document;
   struct text *text = NULL;
   bool found = false;
-  stream.status = text_open(path, from, &text);
+  stream.status = text_open(path, from, NULL, &text);
   if (!fuzz_accepted(stream.status))
     return stream;
   while (fuzz_accepted(stream.status = text_next(text, &document, &found)) && found) {

@@ -51,7 +51,7 @@ static int read_from(const char *path, struct text_position from, struct got *ou
 {
   struct text *text = NULL;
   int n = 0;
-  must(text_open(path, from, &text));
+  must(text_open(path, from, NULL, &text));
   struct text_document document;
   while (next(text, &document)) {
     assert_true(n < MOST);
@@ -124,7 +124,7 @@ static void check_replaced(const char *name, const char *content, size_t bytes,
   struct text_document document;
   const char *path = put(name, content, bytes);
   size_t at = 0;
-  must(text_open_with(path, start, &replacing, &text));
+  must(text_open(path, start, &replacing, &text));
   while (next(text, &document)) {
     assert_true(at + document.bytes <= expected_bytes);
     assert_memory_equal(document.text, expected + at, document.bytes);
@@ -162,7 +162,7 @@ TEST(test_replacing)
   }
   mem_free(raw);
   struct text *text = NULL;
-  assert_int_equal(text_open_with(put("a.txt", "a\0b", 3), start, &replacing, &text),
+  assert_int_equal(text_open(put("a.txt", "a\0b", 3), start, &replacing, &text),
                    STATUS_INPUT); /* no text at all */
 }
 
@@ -173,7 +173,7 @@ static void check_with(const char *name, const char *content, size_t bytes,
   struct text *text = NULL;
   struct text_document document;
   char got[4096] = "";
-  must(text_open_with(put(name, content, bytes), start, options, &text));
+  must(text_open(put(name, content, bytes), start, options, &text));
   while (next(text, &document)) {
     sprintf(got + strlen(got), "%s%.*s", *got ? "|" : "", (int)document.bytes, document.text);
   }
@@ -231,7 +231,7 @@ TEST(test_skipping)
   check_with("a.jsonl", "{\"content\":\"a\",\"text\":1}\n{\"text\":\"b\"}", 42, &content, "a", 1);
   struct text *text = NULL;
   assert_int_equal(
-      text_open_with(put("a.txt", "some text with \xFF in it", 23), start, &skipping, &text),
+      text_open(put("a.txt", "some text with \xFF in it", 23), start, &skipping, &text),
       STATUS_INPUT);
 }
 
@@ -313,7 +313,7 @@ static void check_unreadable(const char *path, const char *says)
     struct text *text = NULL;
     struct text_document document;
     bool found = true;
-    enum status status = text_open_with(path, start, &options, &text);
+    enum status status = text_open(path, start, &options, &text);
     while (status == STATUS_OK && found)
       status = text_next(text, &document, &found);
     text_close(text);
@@ -503,7 +503,7 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
   bool found = true;
   char where[300];
   const char *path = put(name, content, bytes);
-  enum status status = text_open(path, start, &text);
+  enum status status = text_open(path, start, NULL, &text);
   while (status == STATUS_OK && found)
     status = text_next(text, &document, &found);
   int line = 1;
@@ -580,9 +580,9 @@ TEST(test_limit)
 TEST(test_no_file)
 {
   struct text *text = NULL;
-  assert_int_equal(text_open("/no/such/file.txt", start, &text), STATUS_INPUT);
+  assert_int_equal(text_open("/no/such/file.txt", start, NULL, &text), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "/no/such/file.txt"));
-  assert_int_equal(text_open(folder, start, &text), STATUS_IO);
+  assert_int_equal(text_open(folder, start, NULL, &text), STATUS_IO);
   text_close(NULL);
 }
 

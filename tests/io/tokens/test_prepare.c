@@ -83,7 +83,7 @@ static int64_t expected_streams(struct tokenizer *tokenizer, const struct prepar
     bool found = false;
     snprintf(path, sizeof path, "%s/%s", corpus, names[f]);
     bool begun[2] = {false, false};
-    for (must(text_open(path, (struct text_position){0, 0}, &text));;) {
+    for (must(text_open(path, (struct text_position){0, 0}, NULL, &text));;) {
       must(text_next(text, &document, &found));
       if (!found)
         break;
