@@ -48,28 +48,17 @@ static enum status check_config(const struct prepare_config *config)
 
 /* ---- the output folder */
 
-static bool is_among(const char *const *patterns, const char *name)
+static bool matches(const char *pattern, const char *name)
 {
-  while (*patterns && fnmatch(*patterns, name, 0) != 0)
-    patterns++;
-  return *patterns;
+  return fnmatch(pattern, name, FNM_EXTMATCH) == 0;
 }
 
 /* Files that tokenizer_copy() may write next to the shards. */
-static const char *const of_tokenizer[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "generation_config.json",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "tokenizer.json.tmp",
-                                           "tokenizer_config.json.tmp",
-                                           "generation_config.json.tmp",
-                                           "vocab.json.tmp",
-                                           "merges.txt.tmp",
-                                           NULL};
-static const char *const of_shards[] = {"train-*.h5", "val-*.h5", NULL};
+static const char of_tokenizer[] =
+    "@(@(tokenizer|tokenizer_config|generation_config|vocab).json|merges.txt)?(.tmp)";
+static const char of_shards[] = "@(train|val)-*.h5";
 /* Folders of an unfinished shard or index. */
-static const char *const of_drafts[] = {".train-*", ".val-*", "." SHARD_INDEX "*", NULL};
+static const char of_drafts[] = ".@(train-|val-|" SHARD_INDEX ")*";
 
 /* Contents of the folder. `sweep` removes unfinished files of a killed process. `clear` removes all
  * shards, their index, the record and the tokenizer. */
@@ -87,15 +76,15 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
   for (const struct dirent *entry; (entry = readdir(folder));) {
     const char *name = entry->d_name;
     const bool temporary = strcmp(name, "prepare.json.tmp") == 0,
-               record = strcmp(name, "prepare.json") == 0, shard = is_among(of_shards, name);
+               record = strcmp(name, "prepare.json") == 0, shard = matches(of_shards, name);
     int length;
-    if (sweep && scratch_parse(name, &length) && is_among(of_drafts, name))
+    if (sweep && scratch_parse(name, &length) && matches(of_drafts, name))
       scratch_clear(dir, name);
     if (name[0] == '.')
       continue;
     if ((sweep && temporary) ||
         (clear && (shard || record || temporary || strcmp(name, SHARD_INDEX) == 0 ||
-                   is_among(of_tokenizer, name))))
+                   matches(of_tokenizer, name))))
       unlinkat(dirfd(folder), name, 0); /* a file that stays is reported later by its name */
     else if (shard)
       found.shards++;
