@@ -30,9 +30,9 @@ static void data_path(const char *name, char out[512])
 static struct tokenizer *trained(void)
 {
   struct tokenizer *tokenizer = NULL;
-  char folder[512];
-  data_path("bpe", folder);
-  must(tokenizer_create("gpt2", folder, &tokenizer));
+  char path[512];
+  data_path("bpe", path);
+  must(tokenizer_create("gpt2", path, &tokenizer));
   return tokenizer;
 }
 
@@ -270,15 +270,13 @@ TEST(test_against_another_program)
 
 /* ---- merging, against the definition: join the leftmost of the best pairs, start again */
 
-/* A folder with a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of
- * text. The caller removes *out with remove_folder(). */
-static void write_folder(const char *merges, char *out)
+static char folder[] = "/tmp/sluice-tokenizer-XXXXXX", vocab[64], merges_path[64];
+
+/* In the folder: a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of
+ * text. */
+static void write_files(const char *merges)
 {
-  char path[600];
-  strcpy(out, "/tmp/sluice-tokenizer-XXXXXX");
-  assert_non_null(mkdtemp(out));
-  snprintf(path, sizeof path, "%s/vocab.json", out);
-  FILE *file = fopen(path, "w");
+  FILE *file = fopen(vocab, "w");
   assert_non_null(file);
   int next = 256, id = 0;
   fputc('{', file);
@@ -293,18 +291,15 @@ static void write_folder(const char *merges, char *out)
   }
   fprintf(file, "\"<|endoftext|>\": %d}", id);
   assert_int_equal(fclose(file), 0);
-  snprintf(path, sizeof path, "%s/merges.txt", out);
-  must(file_write_all(path, merges, strlen(merges)));
+  must(file_write_all(merges_path, merges, strlen(merges)));
 }
 
-static void remove_folder(const char *folder)
+static struct tokenizer *make(const char *merges)
 {
-  char path[600];
-  snprintf(path, sizeof path, "%s/vocab.json", folder);
-  unlink(path);
-  snprintf(path, sizeof path, "%s/merges.txt", folder);
-  unlink(path);
-  assert_int_equal(rmdir(folder), 0);
+  struct tokenizer *tokenizer = NULL;
+  write_files(merges);
+  must(tokenizer_create("gpt2", folder, &tokenizer));
+  return tokenizer;
 }
 
 /* A word of lower-case letters as pieces, joined by spaces. */
@@ -361,10 +356,7 @@ TEST(test_merging)
       "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
   struct rng_key key = rng_key_make(1, "test words");
   for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
-    struct tokenizer *tokenizer = NULL;
-    char folder[64];
-    write_folder(sets[s], folder);
-    must(tokenizer_create("gpt2", folder, &tokenizer));
+    struct tokenizer *tokenizer = make(sets[s]);
     for (uint64_t i = 0; i < 2000; i++) {
       char word[41];
       uint32_t draw[4];
@@ -377,7 +369,6 @@ TEST(test_merging)
       check_word(tokenizer, sets[s], word);
     }
     tokenizer_destroy(tokenizer);
-    remove_folder(folder);
   }
 }
 
@@ -387,11 +378,9 @@ TEST(test_merging)
 TEST(test_better_pair_of_worse)
 {
   static const char merges[] = "b c\na b\nab c\nabc a\na bc\n";
-  char folder[64], path[128];
   struct tokenizer *tokenizer = NULL;
-  write_folder("b c\na b\nab c\nabc a\n", folder); /* a vocabulary names "abc" once */
-  snprintf(path, sizeof path, "%s/merges.txt", folder);
-  must(file_write_all(path, merges, sizeof merges - 1));
+  write_files("b c\na b\nab c\nabc a\n"); /* a vocabulary names "abc" once */
+  must(file_write_all(merges_path, merges, sizeof merges - 1));
   must(tokenizer_create("gpt2", folder, &tokenizer));
   struct tokenizer_tokens tokens = {0};
   encode(tokenizer, "abcabc", 6, &tokens);
@@ -401,7 +390,6 @@ TEST(test_better_pair_of_worse)
   check_word(tokenizer, merges, "abcabcabcab");
   check_word(tokenizer, merges, "abcaabc");
   tokenizer_destroy(tokenizer);
-  remove_folder(folder);
 }
 
 TEST(test_long_words)
@@ -450,10 +438,10 @@ TEST(test_no_allocation)
 
 /* ---- damaged files */
 
-/* The good folder's file with `from` (its first occurrence) replaced by `to`; NULL: unchanged. */
-static void damage(const char *folder, const char *name, const char *from, const char *to)
+/* The file with `from` (its first occurrence) replaced by `to`. */
+static void damage(const char *name, const char *from, const char *to)
 {
-  char path[600], *text = NULL;
+  char path[64], *text = NULL;
   size_t bytes = 0;
   snprintf(path, sizeof path, "%s/%s", folder, name);
   must(file_read_all(path, 1 << 20, &text, &bytes));
@@ -468,17 +456,16 @@ static void damage(const char *folder, const char *name, const char *from, const
 
 static void check_damaged(const char *given, const char *says)
 {
-  char row[ROWS_LONGEST], folder[64];
+  char row[ROWS_LONGEST];
   strcpy(row, given);
   char *from = strstr(row, ": "), *to = strstr(row, " => ");
   struct tokenizer *tokenizer = NULL;
   *from = *to = '\0';
-  write_folder("a b\nab c\nabc d\n", folder);
-  damage(folder, row, from + strlen(": "), to + strlen(" => "));
+  write_files("a b\nab c\nabc d\n");
+  damage(row, from + strlen(": "), to + strlen(" => "));
   enum status status = tokenizer_create("gpt2", folder, &tokenizer);
   if (status != STATUS_INPUT || !strstr(status_text(), says))
     fail_msg("%s: %s '%s' instead of '%s'", given, status_name(status), status_text(), says);
-  remove_folder(folder);
 }
 
 TEST(test_damaged_files)
@@ -491,27 +478,19 @@ TEST(test_end_of_text_from_merges)
 {
   static const char merges[] = "< |\n<| e\n<|e n\n<|en d\n<|end o\n<|endo f\n<|endof t\n<|endoft "
                                "e\n<|endofte x\n<|endoftex t\n<|endoftext |\n";
-  struct tokenizer *tokenizer = NULL;
-  char folder[64];
-  write_folder(merges, folder);
-  must(tokenizer_create("gpt2", folder,
-                        &tokenizer)); /* up to "<|endoftext|": text may look like it */
+  struct tokenizer *tokenizer = make(merges); /* up to "<|endoftext|": text may look like it */
   check_round_trip(tokenizer, "<|endoftext|>", 13);
   tokenizer_destroy(tokenizer);
   tokenizer = NULL;
-  damage(folder, "merges.txt", "<|endoftext |\n", "<|endoftext |\n<|endoftext| >\n");
+  damage("merges.txt", "<|endoftext |\n", "<|endoftext |\n<|endoftext| >\n");
   assert_int_equal(tokenizer_create("gpt2", folder, &tokenizer), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "merges.txt, line 12: the end of text cannot be made"));
-  remove_folder(folder);
 }
 
 TEST(test_checksum)
 {
-  struct tokenizer *one = NULL, *two = NULL;
-  char folder[64];
-  write_folder("a b\nab c\n", folder);
-  must(tokenizer_create("gpt2", folder, &one));
-  damage(folder, "merges.txt", "a b\n", "#version: 0.2\r\na b\r\n");
+  struct tokenizer *one = make("a b\nab c\n"), *two = NULL;
+  damage("merges.txt", "a b\n", "#version: 0.2\r\na b\r\n");
   must(tokenizer_create("gpt2", folder, &two));
   const struct tokenizer_id first = tokenizer_id(one), second = tokenizer_id(two);
   assert_int_not_equal(first.crc32, second.crc32);
@@ -522,7 +501,6 @@ TEST(test_checksum)
   check_word(two, "a b\nab c\n", "abcab");
   tokenizer_destroy(one);
   tokenizer_destroy(two);
-  remove_folder(folder);
 }
 
 /* ---- names that a stranger chose */
@@ -557,4 +535,18 @@ TEST(test_chosen_names)
   assert_true(chosen < 20 * plain + 0.05);
 }
 
-TEST_MAIN(NULL, NULL)
+FIXTURE(set_up)
+{
+  if (!mkdtemp(folder))
+    return 1;
+  snprintf(vocab, sizeof vocab, "%s/vocab.json", folder);
+  snprintf(merges_path, sizeof merges_path, "%s/merges.txt", folder);
+  return 0;
+}
+
+FIXTURE(tear_down)
+{
+  return unlink(vocab) || unlink(merges_path) || rmdir(folder);
+}
+
+TEST_MAIN(set_up, tear_down)
