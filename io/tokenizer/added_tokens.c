@@ -20,7 +20,7 @@ enum status added_tokens_add(struct added_tokens *set, const struct added_token 
   return STATUS_OK;
 }
 
-static int by_text(const void *a, const void *b)
+int added_tokens_by_text(const void *a, const void *b)
 {
   const struct added_token *x = a, *y = b;
   int order = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
@@ -30,7 +30,7 @@ static int by_text(const void *a, const void *b)
 void added_tokens_sort(struct added_tokens *set)
 {
   if (set->count > 0)
-    qsort(set->token, (size_t)set->count, sizeof *set->token, by_text);
+    qsort(set->token, (size_t)set->count, sizeof *set->token, added_tokens_by_text);
 }
 
 void added_tokens_free(struct added_tokens *set)

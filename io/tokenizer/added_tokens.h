@@ -26,6 +26,8 @@ struct added_tokens {
 };
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token);
+/* Compares two tokens for qsort(3): -1, 0, 1. */
+int added_tokens_by_text(const void *a, const void *b);
 void added_tokens_sort(struct added_tokens *set);
 void added_tokens_free(struct added_tokens *set); /* takes a zeroed one */
 

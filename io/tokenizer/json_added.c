@@ -10,13 +10,6 @@
 
 #include "base/log.h"
 
-static int by_text(const void *key, const void *item)
-{
-  const struct added_token *a = key, *b = item;
-  const int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
-  return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
-}
-
 int64_t json_find_token(const struct json_loader *loader, const char *text)
 {
   const json_t *word = json_object_get(loader->vocab.value, text);
@@ -24,7 +17,8 @@ int64_t json_find_token(const struct json_loader *loader, const char *text)
   if (word)
     return json_integer_value(word);
   if (loader->sorted > 0)
-    found = bsearch(&key, loader->added.token, (size_t)loader->sorted, sizeof key, by_text);
+    found = bsearch(&key, loader->added.token, (size_t)loader->sorted, sizeof key,
+                    added_tokens_by_text);
   return found ? found->id : -1;
 }
 
@@ -135,7 +129,7 @@ static void refuse_repeated(struct json_loader *loader, struct json_node list)
   added_tokens_sort(&loader->added);
   loader->sorted = added->count;
   for (int64_t i = 1; i < added->count; i++)
-    if (by_text(&added->token[i - 1], &added->token[i]) == 0)
+    if (added_tokens_by_text(&added->token[i - 1], &added->token[i]) == 0)
       json_fail(list, "has the token \"%.80s\" twice", added->token[i].text);
 }
 

@@ -108,18 +108,16 @@ int64_t prepare_group_bytes(const struct prepare_group *group)
 
 /* ---- parts that an earlier call finished */
 
-static char *shard_path(const struct prepare_group *group, enum token_split split)
+static char *path_of(const struct prepare_group *group, enum token_split split)
 {
-  char name[SHARD_NAME];
-  shard_name(split, group->number, group->part, name);
-  return mem_printf("%s/%s", group->job->config->out, name);
+  return shard_path(group->job->config->out, split, group->number, group->part);
 }
 
 /* Header and checksums of one of the part's shards. */
 static enum status check_shard(const struct prepare_group *group, enum token_split split,
                                struct shard_info *out)
 {
-  char *path = shard_path(group, split);
+  char *path = path_of(group, split);
   if (!path)
     return STATUS_MEMORY;
   enum status status = shard_read(path, out) ?: shard_verify(path, out);
@@ -137,7 +135,7 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
 static enum status find_finished(const struct prepare_group *group,
                                  struct shard_info info[SHARD_SPLITS], bool *found)
 {
-  char *path = shard_path(group, SPLIT_TRAIN);
+  char *path = path_of(group, SPLIT_TRAIN);
   if (!path)
     return STATUS_MEMORY;
   *found = file_exists(path);
@@ -232,7 +230,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .documents = draft->documents,
                             .skipped = draft->skipped,
                             .text_bytes = draft->text_bytes};
-  char *path = shard_path(group, split);
+  char *path = path_of(group, split);
   if (!path)
     return STATUS_MEMORY;
   enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name,

@@ -26,6 +26,13 @@ void shard_name(enum token_split split, int64_t group, int64_t part, char out[SH
   snprintf(out, SHARD_NAME, "%s-%05" PRId64 "-%05" PRId64 ".h5", split_names[split], group, part);
 }
 
+char *shard_path(const char *dir, enum token_split split, int64_t group, int64_t part)
+{
+  char name[SHARD_NAME];
+  shard_name(split, group, part, name);
+  return mem_printf("%s/%s", dir, name);
+}
+
 int shard_token_bytes(int64_t vocab)
 {
   return vocab <= 65536 ? 2 : 4;

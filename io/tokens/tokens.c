@@ -37,13 +37,6 @@ struct token_set {
   unsigned char piece[PIECE_BYTES];
 };
 
-static char *shard_path(const char *dir, const struct shard_info *info)
-{
-  char name[SHARD_NAME];
-  shard_name(info->split, info->group, info->part, name);
-  return mem_printf("%s/%s", dir, name);
-}
-
 /* ---- opening: rank 0 reads the index */
 
 /* Whether a shard is of the wanted split and holds tokens. */
@@ -79,7 +72,6 @@ static enum status read_index(struct token_set *set, enum token_split split)
 
 static enum status read_folder(struct token_set *set, enum token_split split)
 {
-  char name[SHARD_NAME];
   if (!file_exists(set->dir) && set->dir[0] == '[')
     return status_set(
         STATUS_INPUT,
@@ -90,9 +82,8 @@ static enum status read_folder(struct token_set *set, enum token_split split)
     return status_set(STATUS_INPUT,
                       "there is no folder %s%s: make token shards with `sluice prepare`", set->dir,
                       file_base(set->dir).text);
-  shard_name(SPLIT_TRAIN, 0, 0, name);
   char *index = mem_printf("%s/" SHARD_INDEX, set->dir),
-       *shard = mem_printf("%s/%s", set->dir, name);
+       *shard = shard_path(set->dir, SPLIT_TRAIN, 0, 0);
   enum status status = STATUS_MEMORY;
   if (index && shard && file_exists(index))
     status = read_index(set, split);
@@ -173,8 +164,9 @@ enum status token_set_verify(struct comm *comm, const struct token_set *set)
 {
   enum status status = STATUS_OK;
   for (int64_t i = comm_rank(comm); i < set->count && !status; i += comm_ranks(comm)) {
-    char *path = shard_path(set->dir, &set->shards[i].info);
-    status = path ? shard_verify(path, &set->shards[i].info) : STATUS_MEMORY;
+    const struct shard_info *info = &set->shards[i].info;
+    char *path = shard_path(set->dir, info->split, info->group, info->part);
+    status = path ? shard_verify(path, info) : STATUS_MEMORY;
     mem_free(path);
   }
   return comm_agree(comm, status);
