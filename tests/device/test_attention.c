@@ -181,6 +181,18 @@ static float *gather(int64_t rows, int64_t n, const float *from, int64_t stride)
   return to;
 }
 
+/* `batch` sequences of a shape; strides and arrays are to be set. */
+static struct attention attention_of(const struct shape *s, int64_t batch)
+{
+  return (struct attention){batch, queries_of(s), s->H, s->KV, s->D, s->window, s->past};
+}
+
+static void *work_of(const struct attention *op, int threads)
+{
+  const size_t bytes = device->model.attention_workspace(&device->model, op, threads);
+  return nans((int64_t)(bytes / sizeof(float)));
+}
+
 struct outputs {
   float *out, *lse, *dq, *dk, *dv;
 };
@@ -200,14 +212,11 @@ static struct outputs run(const struct problem *p, enum layout layout, struct la
   spread(rows, C, p->dout, dout, out_stride);
   for (int64_t b = 0; b < s->B; b += each) {
     int64_t row = b * s->T;
-    struct attention op = {.batch = s->B - b < each ? s->B - b : each, .tokens = s->T};
-    op.heads = s->H, op.kv_heads = s->KV, op.head_width = s->D, op.window = s->window;
+    struct attention op = attention_of(s, s->B - b < each ? s->B - b : each);
     op.q = x.q + row * x.q_stride, op.k = x.k + row * x.k_stride, op.v = x.v + row * x.v_stride;
     op.q_stride = x.q_stride, op.k_stride = x.k_stride, op.v_stride = x.v_stride;
     op.out = out + row * out_stride, op.out_stride = out_stride, op.lse = o.lse + row * s->H;
-    op.work =
-        nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
-                       sizeof(float)));
+    op.work = work_of(&op, team_size(on->team));
     struct attention_backward back = {.forward = op, .dout = dout + row * out_stride};
     back.dq = d.q + row * d.q_stride, back.dk = d.k + row * d.k_stride;
     back.dv = d.v + row * d.v_stride, back.dq_stride = d.q_stride, back.dk_stride = d.k_stride;
@@ -330,15 +339,12 @@ static float *run_cached(const struct problem *p, struct lane *on, int64_t each,
     spread(s->T, K, p->v + b * s->T * K, v + b * room, stride);
   }
   for (int64_t b = 0; b < s->B; b += each) {
-    struct attention op = {.batch = s->B - b < each ? s->B - b : each, .tokens = queries};
-    op.heads = s->H, op.kv_heads = s->KV, op.head_width = s->D, op.window = s->window;
-    op.past = s->past, op.q = q + b * queries * q_stride, op.k = k + b * room, op.v = v + b * room;
+    struct attention op = attention_of(s, s->B - b < each ? s->B - b : each);
+    op.q = q + b * queries * q_stride, op.k = k + b * room, op.v = v + b * room;
     op.q_stride = q_stride, op.k_stride = stride, op.v_stride = stride, op.kv_batch_stride = room;
     op.out = out + b * queries * out_stride, op.out_stride = out_stride;
     op.lse = lse ? lse + b * queries * s->H : NULL;
-    op.work =
-        nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
-                       sizeof(float)));
+    op.work = work_of(&op, team_size(on->team));
     assert_ok(ops->attention(on, &op));
   }
   return gather(s->B * queries, C, out, out_stride);
@@ -374,11 +380,10 @@ DEVICE_TEST(caches_need_no_stride_and_begin_empty)
   const struct shape s = {2, 40, 3, 1, 8, 0, 37}, whole = {2, 40, 3, 1, 8, 0, 0};
   struct problem p = problem_of(&s, 1, false);
   float *out = nans(p.queries);
-  struct attention op = {.batch = 2, .tokens = 3, .heads = 3, .kv_heads = 1, .head_width = 8};
-  op.past = 37, op.q = p.q, op.k = p.k, op.v = p.v, op.q_stride = 24, op.k_stride = 8;
+  struct attention op = attention_of(&s, 2);
+  op.q = p.q, op.k = p.k, op.v = p.v, op.q_stride = 24, op.k_stride = 8;
   op.v_stride = 8, op.out = out, op.out_stride = 24;
-  op.work =
-      nans((int64_t)(device->model.attention_workspace(&device->model, &op, 2) / sizeof(float)));
+  op.work = work_of(&op, 2);
   assert_ok(ops->attention(lanes[1], &op));
   assert_near(out, p.out, p.queries, 2e-6);
   struct problem start = problem_of(&whole, 1, false);
