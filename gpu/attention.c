@@ -124,8 +124,8 @@ static enum status cudnn_backward(struct lane *lane, const struct attention_back
   for (int64_t s = 0; s < cut.sequences && !status; s++)
     for (int64_t g = 0; g < cut.groups && !status; g++) {
       const struct attention_backward part = part_of(op, &cut.piece, s * cut.piece.batch, g);
-      status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream,
-                                        &part);
+      status = cudnn_attention_run(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream, &part,
+                                   true);
     }
   return status;
 }
@@ -148,8 +148,9 @@ enum status cuda_attention(struct lane *lane, const struct attention *op)
                       (long long)op->head_width, DEVICE_CUDA_MOST_HEAD);
 #ifdef SLUICE_HAVE_CUDNN
   if (cuda_work_wants_cudnn(&lane->device->model, op)) {
+    const struct attention_backward whole = {.forward = *op};
     enum status status =
-        cudnn_attention_forward(cuda_device(lane->device)->cudnn, launch.stream, op);
+        cudnn_attention_run(cuda_device(lane->device)->cudnn, launch.stream, &whole, false);
     if (status != STATUS_UNSUPPORTED)
       return status;
   }

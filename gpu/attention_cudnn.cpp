@@ -143,21 +143,6 @@ status nothing_for(const built &b)
                     (long long)b.key.head_width, b.reason.c_str());
 }
 
-status run(cudnn_attention *cudnn, cudaStream_t stream, const shape &s,
-           std::unordered_map<int64_t, void *> &&pointers, void *work)
-{
-  const built &b = find(cudnn, s);
-  if (!b.graph)
-    return nothing_for(b);
-  const cudnnStatus_t taken = cudnnSetStream(cudnn->handle, stream);
-  if (taken != CUDNN_STATUS_SUCCESS)
-    return status_set(STATUS_LIBRARY, "cuDNN refuses the stream: %s", cudnnGetErrorString(taken));
-  auto error = b.graph->execute(cudnn->handle, pointers, work);
-  return error.is_good()
-             ? STATUS_OK
-             : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
-}
-
 /* No exception may pass through C callers. The frontend and its allocations can throw. */
 template <typename F> status guarded(F &&body) noexcept
 {
@@ -209,35 +194,24 @@ status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backwar
   });
 }
 
-status cudnn_attention_forward(cudnn_attention *cudnn, cudaStream_t stream, const attention *op)
-{
-  return guarded([&] {
-    const attention_backward whole = {*op};
-    return run(cudnn, stream, shape_of(&whole, false),
-               {{Q, (void *)op->q},
-                {K, (void *)op->k},
-                {V, (void *)op->v},
-                {O, op->out},
-                {STATS, op->lse}},
-               op->work);
-  });
-}
-
-status cudnn_attention_backward(cudnn_attention *cudnn, cudaStream_t stream,
-                                const attention_backward *op)
+status cudnn_attention_run(cudnn_attention *cudnn, cudaStream_t stream,
+                           const attention_backward *op, bool backward)
 {
   return guarded([&] {
     const attention &f = op->forward;
-    return run(cudnn, stream, shape_of(op, true),
-               {{Q, (void *)f.q},
-                {K, (void *)f.k},
-                {V, (void *)f.v},
-                {O, f.out},
-                {STATS, f.lse},
-                {DO, (void *)op->dout},
-                {DQ, op->dq},
-                {DK, op->dk},
-                {DV, op->dv}},
-               f.work);
+    const built &b = find(cudnn, shape_of(op, backward));
+    if (!b.graph)
+      return nothing_for(b);
+    std::unordered_map<int64_t, void *> pointers = {
+        {Q, (void *)f.q}, {K, (void *)f.k}, {V, (void *)f.v}, {O, f.out}, {STATS, f.lse}};
+    if (backward)
+      pointers.insert({{DO, (void *)op->dout}, {DQ, op->dq}, {DK, op->dk}, {DV, op->dv}});
+    const cudnnStatus_t taken = cudnnSetStream(cudnn->handle, stream);
+    if (taken != CUDNN_STATUS_SUCCESS)
+      return status_set(STATUS_LIBRARY, "cuDNN refuses the stream: %s", cudnnGetErrorString(taken));
+    auto error = b.graph->execute(cudnn->handle, pointers, f.work);
+    return error.is_good()
+               ? STATUS_OK
+               : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
   });
 }

@@ -22,10 +22,9 @@ void cudnn_attention_destroy(struct cudnn_attention *cudnn); /* takes NULL */
 enum status cudnn_attention_workspace(struct cudnn_attention *cudnn,
                                       const struct attention_backward *op, bool backward,
                                       size_t *out);
-enum status cudnn_attention_forward(struct cudnn_attention *cudnn, cudaStream_t stream,
-                                    const struct attention *op);
-enum status cudnn_attention_backward(struct cudnn_attention *cudnn, cudaStream_t stream,
-                                     const struct attention_backward *op);
+/* Only op->forward is read, unless `backward`. */
+enum status cudnn_attention_run(struct cudnn_attention *cudnn, cudaStream_t stream,
+                                const struct attention_backward *op, bool backward);
 
 #ifdef __cplusplus
 }
