@@ -249,7 +249,6 @@ static void for_items(const gpu_launch *launch, int64_t items, void (*kernel)(P.
 /* Sums of columns lie in pieces, work[array][piece][n]. They are added in an order that depends on
  * the number of pieces only: array 0 to `a`, array 1 to `b`, of which either may be NULL. Block
  * (32, ROWS). */
-constexpr int PIECE_ROWS = 16;
 template <int ROWS>
 __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumulate, float *a,
                            float *b)
@@ -275,6 +274,15 @@ __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumu
   to[column] = accumulate ? to[column] + sum : sum;
 }
 
+template <int ROWS = 16>
+static inline void sum_pieces(const gpu_launch *launch, int64_t n, int arrays, int pieces,
+                              const void *work, bool accumulate, void *a, void *b)
+{
+  const dim3 grid((unsigned)pieces_of(n, 32), (unsigned)arrays), block(32, ROWS);
+  add_pieces<ROWS><<<grid, block, 0, launch->stream>>>(n, pieces, (const float *)work, accumulate,
+                                                       (float *)a, (float *)b);
+}
+
 /* Whether rows of C elements, `stride` apart, can be read W at a time from all of these
  * addresses. */
 static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride,
@@ -288,8 +296,6 @@ static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride,
 
 /* A kernel is compiled for packs of W elements. */
 template <typename T, int W> struct packs {
-  using type = T;
-  static constexpr int width = W;
 };
 
 /* Runs run(packs) for the compute type, with packs of 16 bytes if all rows allow it. */
@@ -338,11 +344,6 @@ template <typename F> static inline void with_bool(bool value, const F &run)
 template <int... N, typename F> static inline void with_int(int value, const F &run)
 {
   (void)((value == N && (run(std::integral_constant<int, N>()), true)) || ...);
-}
-
-static inline dim3 pieces_grid(int64_t n, int arrays)
-{
-  return dim3((unsigned)pieces_of(n, 32), (unsigned)arrays);
 }
 
 #endif

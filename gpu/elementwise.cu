@@ -446,8 +446,7 @@ void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_
           grid((unsigned)pieces_of(columns, 32 * W), (unsigned)pieces_of(rows, each));
       sum_columns<T, W>
           <<<grid, block, 0, launch->stream>>>(rows, columns, ld, each, (const T *)from, work);
-      add_pieces<PIECE_ROWS><<<pieces_grid(columns, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
-          columns, (int)grid.y, work, accumulate, (float *)db + first, nullptr);
+      sum_pieces(launch, columns, 1, (int)grid.y, work, accumulate, (float *)db + first, nullptr);
     });
   }
 }

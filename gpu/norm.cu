@@ -511,10 +511,7 @@ bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const s
       (int)blocks_within(launch, pieces_of(op->rows * op->groups, s.rows), blocks_each(P));
   backward<T, W, P, RMS><<<blocks, dim3(s.threads, s.rows), bytes, launch->stream>>>(*op);
   if (op->dgamma || op->dbeta)
-    add_pieces<PIECE_ROWS>
-        <<<pieces_grid(op->C, RMS ? 1 : 2), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
-            op->C, blocks, (const float *)op->work, op->accumulate, (float *)op->dgamma,
-            (float *)op->dbeta);
+    sum_pieces(launch, op->C, RMS ? 1 : 2, blocks, op->work, op->accumulate, op->dgamma, op->dbeta);
   return true;
 }
 
