@@ -39,7 +39,6 @@ DEVICE uint32_t larger_of(uint32_t first, uint32_t second)
 DEVICE uint32_t over_rows(const elements &x, int word)
 {
   uint32_t pair = 0;
-#pragma unroll
   for (int r = 0; r < ROWS; r += 2)
     pair = __vimax3_u16x2(pair, magnitudes(x[r], word), magnitudes(x[r + 1], word));
   return pair;
@@ -49,17 +48,13 @@ DEVICE uint32_t over_rows(const elements &x, int word)
  * them. */
 DEVICE void along_rows(const elements &x, uint32_t (&pair)[ROWS / 2])
 {
-#pragma unroll
   for (int i = 0; i < ROWS / 2; i++) {
     uint32_t most[2] = {0, 0};
-#pragma unroll
     for (int r = 0; r < 2; r++)
-#pragma unroll
       for (int w = 0; w < WORDS; w += 2)
         most[r] =
             __vimax3_u16x2(most[r], magnitudes(x[2 * i + r], w), magnitudes(x[2 * i + r], w + 1));
     pair[i] = larger_of(most[0], most[1]);
-#pragma unroll
     for (int half = GROUPS / 2; half > 0; half /= 2)
       pair[i] = __vmaxu2(pair[i], __shfl_xor_sync(ALL_LANES, pair[i], half));
   }
@@ -74,7 +69,6 @@ DEVICE void along_columns(const elements &x, uint32_t (&pair)[WORDS])
   __shared__ alignas(16) uint32_t columns[PAIRS];
   const place p = my_place();
   const int t = threadIdx.x;
-#pragma unroll
   for (int w = 0; w < WORDS; w++) {
     pair[w] = over_rows(x, w);
     pair[w] = __vmaxu2(pair[w], __shfl_xor_sync(ALL_LANES, pair[w], GROUPS));
@@ -83,10 +77,8 @@ DEVICE void along_columns(const elements &x, uint32_t (&pair)[WORDS])
     *(uint4 *)&warps[t / 32][p.c * WORDS] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
   __syncthreads();
   uint32_t most = 0;
-#pragma unroll
   for (int w = 0; w < WARPS; w += SHARE)
     most = __vmaxu2(most, warps[w + t % SHARE][t / SHARE]);
-#pragma unroll
   for (int half = SHARE / 2; half > 0; half /= 2)
     most = __vmaxu2(most, __shfl_xor_sync(ALL_LANES, most, half));
   if (t % SHARE == 0)
@@ -103,10 +95,8 @@ DEVICE void along_columns(const elements &x, uint32_t (&pair)[WORDS])
 DEVICE void store_rows(const elements &x, const float (&factor)[ROWS], int64_t k, uint8_t *code)
 {
   const place p = my_place();
-#pragma unroll
   for (int r = 0; r < ROWS; r++) {
     float wide[EACH];
-#pragma unroll
     for (int j = 0; j < EACH; j++)
       wide[j] = to_float(x[r].at[j]);
     const uint2 codes = {codes_of(wide, factor[r]), codes_of(wide + 4, factor[r])};
@@ -120,16 +110,13 @@ DEVICE void store_columns(const elements &x, const float (&factor)[EACH], int64_
 {
   __shared__ alignas(16) uint32_t turned[FP8_TILE][FP8_TILE / ROWS];
   const place p = my_place();
-#pragma unroll
   for (int j = 0; j < EACH; j++) {
     float wide[ROWS];
-#pragma unroll
     for (int r = 0; r < ROWS; r++)
       wide[r] = to_float(x[r].at[j]);
     turned[p.c * EACH + j][p.g ^ (2 * p.c)] = codes_of(wide, factor[j]);
   }
   __syncthreads();
-#pragma unroll
   for (int i = 0; i < FP8_TILE * GROUPS / THREADS; i++) {
     const int row = i * (THREADS / GROUPS) + p.g;
     *(uint2 *)(code + row * k + p.c * EACH) =
@@ -151,7 +138,6 @@ DEVICE void code_tiles(const elements &x, int64_t k, uint8_t *code, float *scale
     along_columns(x, pair);
   else
     along_rows(x, pair);
-#pragma unroll
   for (int i = 0; i < N; i++) {
     const uint32_t most = i % 2 ? pair[i / 2] & 0xffff0000 : pair[i / 2] << 16;
     const float value = fp8_scale(most);
@@ -182,7 +168,6 @@ DEVICE void code_block(const elements &x, int64_t k, int64_t row, int64_t column
   constexpr int N = TRANSPOSED ? EACH : ROWS;
   const float value = given ? *given : fp8_scale(of_block(x));
   float factor[N];
-#pragma unroll
   for (int i = 0; i < N; i++)
     factor[i] = factor_of(value);
   const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;

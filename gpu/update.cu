@@ -101,25 +101,20 @@ template <typename R, typename M, int W>
 DEVICE void store_states(const common &k, int64_t i, const pack<float, W> *value, M *const *to)
 {
   pack<M, W> code[R::states];
-#pragma unroll
   for (int n = 0; n < R::states; n++)
-#pragma unroll
     for (int j = 0; j < W; j++)
       code[n].at[j] = from_float<M>(value[n].at[j]);
   if constexpr (sizeof(M) == 2) {
     if (k.stochastic) {
       const int64_t begin = k.first + i;
       const rounding_key key = rounding_key_make(k.seed, begin);
-#pragma unroll
       for (int j = 0; j < W; j++) {
         const uint32_t bits = bits_near(k, key, begin, begin + j);
-#pragma unroll
         for (int n = 0; n < R::states; n++)
           code[n].at[j] = stochastically<M>(value[n].at[j], (uint16_t)(bits >> 16 * n));
       }
     }
   }
-#pragma unroll
   for (int n = 0; n < R::states; n++)
     if (to[n])
       store<M, W>(to[n] + i, code[n]);
@@ -139,7 +134,6 @@ __global__ void __launch_bounds__(THREADS)
   if (a.master)
     p = load_once<float, W>(a.master + i);
   const pack<G, W> grad = load_once<G, W>(a.grad + i);
-#pragma unroll
   for (int n = 0; n < R::states; n++)
     if (a.state[n])
       code[n] = load_once<M, W>(a.state[n] + i);
@@ -147,15 +141,12 @@ __global__ void __launch_bounds__(THREADS)
     return;
   const float factor = outcome && !c.keep_scale ? (float)outcome->scale : c.grad_scale;
   pack<C, W> copy;
-#pragma unroll
   for (int j = 0; j < W; j++) {
     float state[R::states];
-#pragma unroll
     for (int n = 0; n < R::states; n++)
       state[n] = decode<M>(n == 0 ? R::root0 : R::root1, code[n].at[j]);
     p.at[j] = R::element(k, p.at[j], __fmul_rn(to_float(grad.at[j]), factor), state);
     copy.at[j] = from_float<C>(p.at[j]);
-#pragma unroll
     for (int n = 0; n < R::states; n++)
       value[n].at[j] = encode<M>(n == 0 ? R::root0 : R::root1, state[n]);
   }
