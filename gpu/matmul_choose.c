@@ -180,49 +180,44 @@ static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResu
 
 /* --- choosing ------------------------------------------------------------ */
 
-struct choice {
-  bool there;
-  enum matmul_way way;
-  struct matmul_product product;
-  cublasLtMatmulAlgo_t algo;
-};
-
-static struct trial trial_of(const struct trial *any, const struct choice *choice)
+static struct trial trial_of(const struct trial *any, const struct matmul_entry *entry)
 {
   struct trial trial = *any;
-  trial.way = choice->way;
-  trial.product = &choice->product;
+  trial.way = (enum matmul_way)entry->record.way;
+  trial.product = &entry->product;
   return trial;
 }
 
 /* The best algorithm for one way of doing it. If nothing can be measured, it is the library's first
  * one. */
 static enum status choose_algorithm(const struct trial *any, const struct matmul_key *key,
-                                    bool measured, enum matmul_way way, struct choice *out)
+                                    bool measured, enum matmul_way way, struct matmul_entry *out)
 {
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-  *out = (struct choice){.way = way};
+  *out = (struct matmul_entry){.record = {.key = *key, .way = (int32_t)way, .measured = measured},
+                               .used = true};
   enum status status = matmul_product_create(any->lane->device, any->op, way, &out->product);
   if (status)
     return status;
   const struct trial trial = trial_of(any, out);
   const int n = candidates(any->lane, key, &out->product, found);
   if (measured) {
-    out->there = fastest(&trial, found, n, &out->algo);
+    out->known = fastest(&trial, found, n, &out->record.algo);
   } else if (n > 0) {
-    out->algo = found[0].algo;
-    out->there = true;
+    out->record.algo = found[0].algo;
+    out->known = true;
   }
-  if (!out->there)
+  if (!out->known)
     matmul_product_destroy(&out->product);
   return STATUS_OK;
 }
 
 /* Whether b is faster than a, including the rest of the epilogue. */
-static bool better(const struct trial *any, const struct choice *b, const struct choice *a)
+static bool better(const struct trial *any, const struct matmul_entry *b,
+                   const struct matmul_entry *a)
 {
   struct trial trial[2] = {trial_of(any, a), trial_of(any, b)};
-  struct candidate candidate[2] = {{.algo = a->algo}, {.algo = b->algo}};
+  struct candidate candidate[2] = {{.algo = a->record.algo}, {.algo = b->record.algo}};
   trial[0].to_the_end = trial[1].to_the_end = true;
   return compare((const struct trial *[]){&trial[0], &trial[1]}, candidate, 2) &&
          candidate[1].ms < candidate[0].ms;
@@ -231,26 +226,26 @@ static bool better(const struct trial *any, const struct choice *b, const struct
 /* The whole epilogue in the product, or as much of it as the library supports. A bias is free
  * there. A GELU may not be, so a separate pass competes with it. */
 static enum status choose_way(const struct trial *any, const struct matmul_key *key, bool measured,
-                              struct choice *best)
+                              struct matmul_entry *best)
 {
   const enum epilogue epilogue = any->op->epilogue;
   const enum matmul_way rival = epilogue == EPILOGUE_BIAS_GELU ? MATMUL_WAY_BIAS
                                 : epilogue == EPILOGUE_DGELU   ? MATMUL_WAY_NONE
                                                                : MATMUL_WAY_ALL;
-  *best = (struct choice){0};
+  *best = (struct matmul_entry){0};
   for (enum matmul_way way = MATMUL_WAY_ALL; way <= MATMUL_WAY_NONE; way++) {
-    struct choice next;
+    struct matmul_entry next;
     if ((way == MATMUL_WAY_BIAS && epilogue != EPILOGUE_BIAS_GELU) ||
-        (best->there && (!measured || way != rival)))
+        (best->known && (!measured || way != rival)))
       continue;
     enum status status = choose_algorithm(any, key, measured, way, &next);
     if (status) {
       matmul_product_destroy(&best->product);
       return status;
     }
-    if (!next.there)
+    if (!next.known)
       continue;
-    if (best->there && !better(any, &next, best)) {
+    if (best->known && !better(any, &next, best)) {
       matmul_product_destroy(&next.product);
       continue;
     }
@@ -282,7 +277,7 @@ enum status matmul_choose(struct lane *lane, const struct matmul *op, const stru
                           struct matmul_entry *out)
 {
   struct trial any = {.lane = lane, .op = op, .c = op->c};
-  struct choice best;
+  struct matmul_entry best;
   void *scratch = NULL;
   const bool measured = prepare(&any, &scratch);
   if (!measured)
@@ -297,14 +292,11 @@ enum status matmul_choose(struct lane *lane, const struct matmul *op, const stru
   (void)cudaGetLastError();
   if (status)
     return status;
-  if (!best.there)
+  if (!best.known)
     return status_set(STATUS_UNSUPPORTED,
                       "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64
                       " x %" PRId64,
                       op->m, op->n, op->k);
-  const struct matmul_record record = {
-      .key = *key, .algo = best.algo, .way = (int32_t)best.way, .measured = measured};
-  *out =
-      (struct matmul_entry){.record = record, .known = true, .used = true, .product = best.product};
+  *out = best;
   return STATUS_OK;
 }
