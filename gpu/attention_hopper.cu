@@ -171,14 +171,10 @@ cudaError_t encode_all(params *p, const attention_backward *op)
 {
   const attention *f = &op->forward;
   const int64_t D = f->head_width, B = f->batch, T = f->tokens;
-  cudaError_t error = encode(&p->q, f->q, D, f->heads, T, B, f->q_stride, BM);
-  if (error == cudaSuccess)
-    error = encode(&p->dout, op->dout, D, f->heads, T, B, f->out_stride, BM);
-  if (error == cudaSuccess)
-    error = encode(&p->k, f->k, D, f->kv_heads, T, B, f->k_stride, BN);
-  if (error == cudaSuccess)
-    error = encode(&p->v, f->v, D, f->kv_heads, T, B, f->v_stride, BN);
-  return error;
+  return encode(&p->q, f->q, D, f->heads, T, B, f->q_stride, BM)
+         ?: encode(&p->dout, op->dout, D, f->heads, T, B, f->out_stride, BM)
+         ?: encode(&p->k, f->k, D, f->kv_heads, T, B, f->k_stride, BN)
+         ?: encode(&p->v, f->v, D, f->kv_heads, T, B, f->v_stride, BN);
 }
 
 params params_of(const attention_backward *op)
@@ -212,10 +208,10 @@ params params_of(const attention_backward *op)
 template <int D> cudaError_t enqueue(const gpu_launch *launch, const attention_backward *op)
 {
   params p = params_of(op);
-  cudaError_t error = encode_all(&p, op);
-  if (error == cudaSuccess)
-    error = cudaFuncSetAttribute(gradient<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 (int)plan<D>::BYTES);
+  cudaError_t error =
+      encode_all(&p, op)
+          ?: cudaFuncSetAttribute(gradient<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  (int)plan<D>::BYTES);
   if (error != cudaSuccess)
     return error;
   const dim3 blocks((unsigned)p.query_blocks, (unsigned)(op->forward.batch * op->forward.heads));

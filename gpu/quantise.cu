@@ -463,14 +463,10 @@ __global__ void __launch_bounds__(THREADS) max_magnitude(int64_t n, const float 
   const int64_t mine = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   unsigned top = 0;
   for (int64_t i = mine; i < pieces; i += step) {
-    float v[EACH];
-    if constexpr (EACH == 4)
-      *(float4 *)v = ((const float4 *)x)[i];
-    else
-      v[0] = x[i];
+    const pack<float, EACH> v = load<float, EACH>(x + i * EACH);
 #pragma unroll
     for (int k = 0; k < EACH; k++)
-      top = max(top, quant_bits(v[k]) & 0x7fffffff);
+      top = max(top, quant_bits(v.at[k]) & 0x7fffffff);
   }
   if (mine < n % EACH)
     top = max(top, quant_bits(x[pieces * EACH + mine]) & 0x7fffffff);
