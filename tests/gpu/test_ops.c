@@ -17,6 +17,15 @@
 #include "optim/optim.h"
 #include "tests/gpu/twins.h"
 
+/* Further devices that multiply, and what they then tell. They end with the test. */
+static struct learner {
+  struct device *device;
+  struct lane *lane;
+  unsigned char *table;
+  int64_t bytes;
+} learners[8];
+static int n_learners;
+
 FIXTURE(start)
 {
   open_sides(DTYPE_F32);
@@ -25,6 +34,13 @@ FIXTURE(start)
 
 FIXTURE(stop)
 {
+  for (; n_learners > 0; n_learners--) {
+    struct learner *learner = &learners[n_learners - 1];
+    learner->device->ops->lane_destroy(learner->lane);
+    device_destroy(learner->device);
+    mem_free(learner->table);
+    *learner = (struct learner){0};
+  }
   close_sides();
   return 0;
 }
@@ -127,21 +143,15 @@ static void product_to(struct device *device, struct lane *lane, const struct tw
   must_cuda(cudaMemcpy(out, c->there, 128 * 96 * sizeof(float), cudaMemcpyDeviceToHost));
 }
 
-/* A device's products of n columns, and what it then tells. */
-struct learner {
-  struct device *device;
-  struct lane *lane;
-  unsigned char *table;
-  int64_t bytes;
-};
-
-static struct learner learner_start(bool keeps)
+static struct learner *learner_start(bool keeps)
 {
-  struct learner learner = {0};
-  must(cuda_device_create(0, compute, &learner.device));
-  cuda_device(learner.device)->keeps_cache = keeps;
-  must(learner.device->ops->lane_create(learner.device, "compute", LANE_ROLE_COMPUTE, 1,
-                                        &learner.lane));
+  assert_true(n_learners < (int)(sizeof learners / sizeof *learners));
+  struct learner *learner = &learners[n_learners];
+  must(cuda_device_create(0, compute, &learner->device));
+  n_learners++;
+  cuda_device(learner->device)->keeps_cache = keeps;
+  must(learner->device->ops->lane_create(learner->device, "compute", LANE_ROLE_COMPUTE, 1,
+                                         &learner->lane));
   return learner;
 }
 
@@ -165,107 +175,90 @@ static void learner_multiply(struct learner *learner, int64_t n)
   learner_tell(learner);
 }
 
-static void learner_stop(struct learner *learner)
-{
-  learner->device->ops->lane_destroy(learner->lane);
-  device_destroy(learner->device);
-  mem_free(learner->table);
-}
-
 /* A second device that learns from the first one knows what it knows, and multiplies to the same
  * bits; a table of another kind of GPU is refused. */
 GPU_TEST(test_learning)
 {
   struct twin a = input(128 * 512), b = input(96 * 512), c = sums(128 * 96, false);
   static float first[128 * 96], second[128 * 96];
-  struct learner other = learner_start(false);
+  struct learner *other = learner_start(false);
   unsigned char *bytes = NULL;
   int64_t n = 0;
   product_to(gpu, gpu_lane, &a, &b, &c, first);
   must(gpu->ops->learned(gpu, (void **)&bytes, &n));
   assert_true(n > 0);
-  must(other.device->ops->learn(other.device, bytes, n));
-  product_to(other.device, other.lane, &a, &b, &c, second);
+  must(other->device->ops->learn(other->device, bytes, n));
+  product_to(other->device, other->lane, &a, &b, &c, second);
   assert_memory_equal(first, second, sizeof first);
-  learner_tell(&other);
-  assert_int_equal(other.bytes, n); /* the bytes that it was given */
-  assert_int_equal(other.device->ops->learn(other.device, bytes, n - 1), STATUS_INPUT);
+  learner_tell(other);
+  assert_int_equal(other->bytes, n); /* the bytes that it was given */
+  assert_int_equal(other->device->ops->learn(other->device, bytes, n - 1), STATUS_INPUT);
   bytes[8] ^= 1; /* the GPU's name */
-  assert_int_equal(other.device->ops->learn(other.device, bytes, n), STATUS_INPUT);
-  must(other.device->ops->learn(other.device, NULL, 0));
-  learner_stop(&other);
+  assert_int_equal(other->device->ops->learn(other->device, bytes, n), STATUS_INPUT);
+  must(other->device->ops->learn(other->device, NULL, 0));
   mem_free(bytes);
 }
 
 /* --- the user's cache of algorithms -------------------------------------- */
 
-/* A folder of our own in place of the user's, and the file in it. */
-struct cache {
-  char folder[64], *before;
-  unsigned char *data;
+/* A folder in place of the user's, and the file in it. */
+static struct {
+  char folder[64], path[128], before[4096];
+  unsigned char data[1 << 20];
   int64_t bytes;
-};
+} cache;
 
-static struct cache cache_start(void)
-{
-  struct cache cache = {.folder = "/tmp/sluice-cache-XXXXXX"};
-  const char *before = getenv("XDG_CACHE_HOME");
-  cache.before = before ? mem_strdup(before) : NULL;
-  assert_non_null(mkdtemp(cache.folder));
-  assert_int_equal(setenv("XDG_CACHE_HOME", cache.folder, true), 0);
-  return cache;
-}
-
-static char *cache_path_of(const struct cache *cache)
+/* NULL if the folder is empty. */
+static const char *cache_file(void)
 {
   glob_t found = {0};
-  char pattern[128], *path = NULL;
-  snprintf(pattern, sizeof pattern, "%s/*", cache->folder);
-  const int nothing = glob(pattern, 0, NULL, &found);
-  if (!nothing) {
+  char pattern[128];
+  snprintf(pattern, sizeof pattern, "%s/*", cache.folder);
+  const bool there = glob(pattern, 0, NULL, &found) == 0;
+  if (there) {
     assert_int_equal(found.gl_pathc, 1); /* no temporary file is left */
-    path = mem_strdup(found.gl_pathv[0]);
+    snprintf(cache.path, sizeof cache.path, "%s", found.gl_pathv[0]);
   }
   globfree(&found);
-  return path;
+  return there ? cache.path : NULL;
 }
 
-static void cache_load(struct cache *cache)
+FIXTURE(start_cache)
 {
-  char *path = cache_path_of(cache);
-  assert_non_null(path);
-  FILE *file = fopen(path, "rb");
+  const char *before = getenv("XDG_CACHE_HOME");
+  snprintf(cache.before, sizeof cache.before, "%s", before ? before : "");
+  snprintf(cache.folder, sizeof cache.folder, "/tmp/sluice-cache-XXXXXX");
+  assert_non_null(mkdtemp(cache.folder));
+  assert_int_equal(setenv("XDG_CACHE_HOME", cache.folder, true), 0);
+  return start(test_state);
+}
+
+FIXTURE(stop_cache)
+{
+  if (cache_file())
+    (void)unlink(cache.path);
+  (void)rmdir(cache.folder);
+  (void)setenv("XDG_CACHE_HOME", cache.before, true); /* empty: as if it was not set */
+  return stop(test_state);
+}
+
+#define CACHE_TEST(function) TEST_WITH(function, start_cache, stop_cache)
+
+static void cache_load(void)
+{
+  assert_non_null(cache_file());
+  FILE *file = fopen(cache.path, "rb");
   assert_non_null(file);
-  mem_free(cache->data);
-  must(mem_alloc(MEM_DATA, 1 << 20, (void **)&cache->data));
-  cache->bytes = (int64_t)fread(cache->data, 1, 1 << 20, file);
+  cache.bytes = (int64_t)fread(cache.data, 1, sizeof cache.data, file);
   fclose(file);
-  mem_free(path);
 }
 
-static void cache_store(const struct cache *cache)
+static void cache_store(void)
 {
-  char *path = cache_path_of(cache);
-  FILE *file = fopen(path, "wb");
+  FILE *file = fopen(cache.path, "wb");
   assert_non_null(file);
-  assert_int_equal(fwrite(cache->data, 1, (size_t)cache->bytes, file), cache->bytes);
+  assert_int_equal(fwrite(cache.data, 1, (size_t)cache.bytes, file), cache.bytes);
   assert_int_equal(fclose(file), 0);
-  mem_free(path);
-}
-
-static void cache_stop(struct cache *cache)
-{
-  char *path = cache_path_of(cache);
-  if (path)
-    (void)unlink(path);
-  (void)rmdir(cache->folder);
-  if (cache->before)
-    (void)setenv("XDG_CACHE_HOME", cache->before, true);
-  else
-    (void)unsetenv("XDG_CACHE_HOME");
-  mem_free(path);
-  mem_free(cache->before);
-  mem_free(cache->data);
 }
 
 /* The table's layout: what it is good for, how many records, their FNV-1a; then records, key first
@@ -296,79 +289,67 @@ static void seal(unsigned char *table, int64_t bytes)
 }
 
 /* Oracle: the bytes of the table in memory and in the file. */
-GPU_TEST(test_cache_file)
+CACHE_TEST(test_cache_file)
 {
-  struct cache cache = cache_start();
-  struct learner other = learner_start(true), first = learner_start(false);
-  learner_multiply(&first, 96);
-  assert_null(cache_path_of(&cache)); /* was not asked to keep anything */
-  cuda_device(first.device)->keeps_cache = true;
-  learner_tell(&first);
-  cache_load(&cache);
-  assert_int_equal(cache.bytes, first.bytes);
-  assert_memory_equal(cache.data, first.table, (size_t)first.bytes);
+  struct learner *other = learner_start(true), *first = learner_start(false);
+  learner_multiply(first, 96);
+  assert_null(cache_file()); /* was not asked to keep anything */
+  cuda_device(first->device)->keeps_cache = true;
+  learner_tell(first);
+  cache_load();
+  assert_int_equal(cache.bytes, first->bytes);
+  assert_memory_equal(cache.data, first->table, (size_t)first->bytes);
   const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES);
-  assert_int_equal(first.bytes, TABLE_HEADER + record);
+  assert_int_equal(first->bytes, TABLE_HEADER + record);
 
-  learner_multiply(&other, 104); /* began before there was a file: adds to it */
-  assert_int_equal(other.bytes, TABLE_HEADER + record);
-  cache_load(&cache);
+  learner_multiply(other, 104); /* began before there was a file: adds to it */
+  assert_int_equal(other->bytes, TABLE_HEADER + record);
+  cache_load();
   assert_int_equal(cache.bytes, TABLE_HEADER + 2 * record);
-  assert_memory_equal(cache.data + TABLE_HEADER, first.table + TABLE_HEADER, (size_t)record);
-  assert_memory_equal(cache.data + TABLE_HEADER + record, other.table + TABLE_HEADER,
+  assert_memory_equal(cache.data + TABLE_HEADER, first->table + TABLE_HEADER, (size_t)record);
+  assert_memory_equal(cache.data + TABLE_HEADER + record, other->table + TABLE_HEADER,
                       (size_t)record);
 
-  struct learner reader = learner_start(true);
-  learner_multiply(&reader, 96); /* tells what it used, of the two in the file */
-  assert_int_equal(reader.bytes, first.bytes);
-  assert_memory_equal(reader.table, first.table, (size_t)first.bytes);
+  struct learner *reader = learner_start(true);
+  learner_multiply(reader, 96); /* tells what it used, of the two in the file */
+  assert_int_equal(reader->bytes, first->bytes);
+  assert_memory_equal(reader->table, first->table, (size_t)first->bytes);
 
-  struct learner told = learner_start(true);
-  memset(first.table + first.bytes - 4, 0,
+  struct learner *told = learner_start(true);
+  memset(first->table + first->bytes - 4, 0,
          4); /* a record that differs from the file's: not measured */
-  seal(first.table, first.bytes);
-  must(told.device->ops->learn(told.device, first.table, first.bytes));
-  learner_multiply(&told, 96);
-  assert_int_equal(told.bytes, first.bytes);
-  assert_memory_equal(told.table, first.table, (size_t)first.bytes);
-
-  learner_stop(&first);
-  learner_stop(&other);
-  learner_stop(&reader);
-  learner_stop(&told);
-  cache_stop(&cache);
+  seal(first->table, first->bytes);
+  must(told->device->ops->learn(told->device, first->table, first->bytes));
+  learner_multiply(told, 96);
+  assert_int_equal(told->bytes, first->bytes);
+  assert_memory_equal(told->table, first->table, (size_t)first->bytes);
 }
 
 /* If all products of a run are known, the user's cache is not read. The first unknown shape creates
  * it. */
-GPU_TEST(test_cache_unasked)
+CACHE_TEST(test_cache_unasked)
 {
-  struct cache cache = cache_start();
-  struct learner first = learner_start(false), told = {0};
+  struct learner *first = learner_start(false), *told;
   char made[96];
-  learner_multiply(&first, 96);
+  learner_multiply(first, 96);
   snprintf(made, sizeof made, "%s/home", cache.folder);
   assert_int_equal(setenv("XDG_CACHE_HOME", made, true), 0);
   told = learner_start(false);
-  must(told.device->ops->learn(told.device, first.table, first.bytes));
-  learner_multiply(&told, 96);
+  must(told->device->ops->learn(told->device, first->table, first->bytes));
+  learner_multiply(told, 96);
   assert_int_equal(rmdir(made), -1);
   assert_int_equal(errno, ENOENT);
-  learner_multiply(&told, 104);
+  learner_multiply(told, 104);
   assert_int_equal(rmdir(made), 0);
-  learner_stop(&first);
-  learner_stop(&told);
-  cache_stop(&cache);
 }
 
 /* Files that are cut off, changed, or hold what is no algorithm: measured again, and the file is
  * whole after that. Oracle: the product; the file's length. */
-GPU_TEST(test_cache_damage)
+CACHE_TEST(test_cache_damage)
 {
-  struct cache cache = cache_start();
-  struct learner first = learner_start(true);
-  learner_multiply(&first, 96);
-  cache_load(&cache);
+  struct learner *first = learner_start(true);
+  learner_multiply(first, 96);
+  cache_load();
   const int64_t whole = cache.bytes;
   for (int damage = 0; damage < 3; damage++) {
     if (damage == 0)
@@ -379,26 +360,22 @@ GPU_TEST(test_cache_damage)
       memset(cache.data + TABLE_HEADER + RECORD_ALGORITHM, 0xff, sizeof(cublasLtMatmulAlgo_t));
       seal(cache.data, cache.bytes);
     }
-    cache_store(&cache);
-    struct learner again = learner_start(true);
-    learner_multiply(&again, 96);
-    learner_stop(&again);
-    cache_load(&cache);
+    cache_store();
+    struct learner *again = learner_start(true);
+    learner_multiply(again, 96);
+    cache_load();
     assert_int_equal(cache.bytes, whole);
-    assert_memory_equal(cache.data + TABLE_HEADER, first.table + TABLE_HEADER, RECORD_ALGORITHM);
+    assert_memory_equal(cache.data + TABLE_HEADER, first->table + TABLE_HEADER, RECORD_ALGORITHM);
   }
-  learner_stop(&first);
-  cache_stop(&cache);
 }
 
 /* A file that is full: what is new takes the place of the oldest. Oracle: its records. */
-GPU_TEST(test_cache_full)
+CACHE_TEST(test_cache_full)
 {
   enum { MOST = 4096 };
-  struct cache cache = cache_start();
-  struct learner first = learner_start(true);
-  learner_multiply(&first, 96);
-  cache_load(&cache);
+  struct learner *first = learner_start(true);
+  learner_multiply(first, 96);
+  cache_load();
   const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES),
                 whole = TABLE_HEADER + MOST * record;
   assert_true(whole < 1 << 20);
@@ -409,33 +386,27 @@ GPU_TEST(test_cache_full)
   }
   cache.bytes = whole;
   seal(cache.data, whole);
-  cache_store(&cache);
+  cache_store();
 
-  struct learner second = learner_start(true);
-  learner_multiply(&second, 104);
-  cache_load(&cache);
+  struct learner *second = learner_start(true);
+  learner_multiply(second, 104);
+  cache_load();
   assert_int_equal(cache.bytes, whole);
   assert_int_equal(word_at(cache.data, TABLE_HEADER), 100001);
-  assert_memory_equal(cache.data + whole - record, second.table + TABLE_HEADER, (size_t)record);
-  learner_stop(&first);
-  learner_stop(&second);
-  cache_stop(&cache);
+  assert_memory_equal(cache.data + whole - record, second->table + TABLE_HEADER, (size_t)record);
 }
 
 /* More shapes than the table has room for at first. Oracles: the host, and the number of learned
  * shapes. */
-GPU_TEST(test_many_shapes)
+CACHE_TEST(test_many_shapes)
 {
   enum { SHAPES = 160 };
-  struct cache cache = cache_start();
-  struct learner many = learner_start(false);
+  struct learner *many = learner_start(false);
   for (int64_t i = 1; i <= SHAPES; i++)
-    learner_multiply(&many, 8 * i);
-  assert_int_equal(word_at(many.table, TABLE_RECORDS), SHAPES);
-  learner_multiply(&many, 8);
-  assert_int_equal(word_at(many.table, TABLE_RECORDS), SHAPES);
-  learner_stop(&many);
-  cache_stop(&cache);
+    learner_multiply(many, 8 * i);
+  assert_int_equal(word_at(many->table, TABLE_RECORDS), SHAPES);
+  learner_multiply(many, 8);
+  assert_int_equal(word_at(many->table, TABLE_RECORDS), SHAPES);
 }
 
 /* All but some 24 MiB of the GPU's memory. */
@@ -453,29 +424,26 @@ static void *hog_memory(void)
 
 /* If there is no memory to try algorithms for an accumulating product, it is computed without a
  * trial, and the file gets no entry. Oracle: the host. */
-GPU_TEST(test_no_scratch)
+CACHE_TEST(test_no_scratch)
 {
   const int64_t m = 4096, k = 64;
-  struct cache cache = cache_start();
-  struct learner poor = learner_start(true);
+  struct learner *poor = learner_start(true);
   struct twin a = input(m * k), b = input(m * k), c = sums(m * m, true);
   struct matmul op = {
       .m = m, .n = m, .k = k, .trans_a = true, .accumulate = true, .lda = m, .ldb = m, .ldc = m};
   op.a = a.here, op.b = b.here, op.c = c.here;
   must(host->ops->matmul(host_lane, &op));
-  must(poor.device->ops->lane_reserve(poor.lane));
+  must(poor->device->ops->lane_reserve(poor->lane));
   void *hog = hog_memory();
   assert_non_null(hog);
   op.a = a.there, op.b = b.there, op.c = c.there;
-  must(poor.device->ops->matmul(poor.lane, &op));
+  must(poor->device->ops->matmul(poor->lane, &op));
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaFree(hog));
   EXPECT_SAME("a product that was not measured", &c);
-  learner_tell(&poor);
-  assert_int_equal(word_at(poor.table, TABLE_RECORDS), 1);
-  assert_null(cache_path_of(&cache));
-  learner_stop(&poor);
-  cache_stop(&cache);
+  learner_tell(poor);
+  assert_int_equal(word_at(poor->table, TABLE_RECORDS), 1);
+  assert_null(cache_file());
 }
 
 GPU_TEST(test_matmul)
