@@ -85,37 +85,41 @@ static enum status check_window(unsigned features, const struct model_config *c)
   return STATUS_OK;
 }
 
-struct rope_number {
-  const char *key;
-  double value;
-  bool needed; /* by the scaling */
-};
-
-static enum status check_number(const struct rope_number *number, const char *scaling)
+static enum status resolve_rope(unsigned features, struct model_config *c)
 {
-  if (number->needed && !(number->value > 0 && number->value < INFINITY))
-    return status_usage("model.%s is %g: model.rope_scaling %s needs it, greater than 0",
-                        number->key, number->value, scaling);
-  if (!number->needed && number->value != 0)
-    return status_usage("model.%s is %g: model.rope_scaling %s does not use it; leave it out",
-                        number->key, number->value, scaling);
-  return STATUS_OK;
-}
-
-static enum status check_scaling(const struct rope_config *rope)
-{
-  const char *name = scaling_names[rope->scaling];
-  const bool llama3 = rope->scaling == ROPE_LLAMA3;
-  const struct rope_number numbers[] = {{"rope_factor", rope->factor, rope->scaling != ROPE_PLAIN},
-                                        {"rope_low_freq", rope->low_freq, llama3},
-                                        {"rope_high_freq", rope->high_freq, llama3},
-                                        {"rope_original", (double)rope->original, llama3}};
-  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-    enum status status = check_number(&numbers[i], name);
-    if (status)
-      return status;
-  }
-  if (rope->scaling != ROPE_PLAIN && rope->factor < 1)
+  struct rope_config *rope = &c->rope;
+  const char *scaling = scaling_names[rope->scaling];
+  const bool scaled = rope->scaling != ROPE_PLAIN, llama3 = rope->scaling == ROPE_LLAMA3;
+  enum { FIRST = 2 }; /* number that a scaling uses */
+  const struct {
+    const char *key;
+    double value;
+    bool needed;
+  } numbers[] = {{"rope_theta", rope->theta, true},
+                 {"rope_scaling", rope->scaling, true},
+                 {"rope_factor", rope->factor, scaled},
+                 {"rope_low_freq", rope->low_freq, llama3},
+                 {"rope_high_freq", rope->high_freq, llama3},
+                 {"rope_original", (double)rope->original, llama3}};
+  const size_t n = sizeof numbers / sizeof *numbers;
+  for (size_t i = 0; i < n && !(features & FEATURE_ROPE); i++)
+    if (numbers[i].value != 0)
+      return status_usage("model.%s is given, but %s has no rotary positions; leave it out",
+                          numbers[i].key, c->arch);
+  if (!(features & FEATURE_ROPE))
+    return STATUS_OK;
+  if (rope->theta == 0)
+    rope->theta = 10000;
+  if (rope->theta < 1)
+    return status_usage("model.rope_theta is %g: it is 1 or more, usually 10000", rope->theta);
+  for (size_t i = FIRST; i < n; i++)
+    if (numbers[i].needed && numbers[i].value == 0)
+      return status_usage("model.%s is %g: model.rope_scaling %s needs it, greater than 0",
+                          numbers[i].key, numbers[i].value, scaling);
+    else if (!numbers[i].needed && numbers[i].value != 0)
+      return status_usage("model.%s is %g: model.rope_scaling %s does not use it; leave it out",
+                          numbers[i].key, numbers[i].value, scaling);
+  if (scaled && rope->factor < 1)
     return status_usage(
         "model.rope_factor is %g: it says how far the context is stretched, so it is 1 or more",
         rope->factor);
@@ -124,30 +128,6 @@ static enum status check_scaling(const struct rope_config *rope)
         "model.rope_high_freq is %g: it must be greater than model.rope_low_freq %g",
         rope->high_freq, rope->low_freq);
   return STATUS_OK;
-}
-
-static enum status resolve_rope(unsigned features, struct model_config *c)
-{
-  struct rope_config *rope = &c->rope;
-  if (!(features & FEATURE_ROPE)) {
-    const struct rope_number numbers[] = {
-        {.key = "rope_theta", .value = rope->theta},
-        {.key = "rope_scaling", .value = rope->scaling},
-        {.key = "rope_factor", .value = rope->factor},
-        {.key = "rope_low_freq", .value = rope->low_freq},
-        {.key = "rope_high_freq", .value = rope->high_freq},
-        {.key = "rope_original", .value = (double)rope->original}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-      if (numbers[i].value != 0)
-        return status_usage("model.%s is given, but %s has no rotary positions; leave it out",
-                            numbers[i].key, c->arch);
-    return STATUS_OK;
-  }
-  if (rope->theta == 0)
-    rope->theta = 10000;
-  if (!(rope->theta >= 1 && rope->theta < INFINITY))
-    return status_usage("model.rope_theta is %g: it is 1 or more, usually 10000", rope->theta);
-  return check_scaling(rope);
 }
 
 enum status config_resolve(unsigned features, struct model_config *config)
