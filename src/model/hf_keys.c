@@ -84,17 +84,14 @@ struct names {
 };
 
 /* clang-format off */
-/* Read by hf_read.c, hf_rope.c and hf_window.c. */
-static const struct names elsewhere[] = {
+static const struct names unruled[] = {
+    /* Read by hf_read.c, hf_rope.c and hf_window.c. */
     {OF_ALL, {"model_type", "architectures", "dtype", "torch_dtype"}},
     {OF_ROPE, {"rope_theta", "rope_scaling", "rope_parameters", "layer_types",
                "original_max_position_embeddings"}},
     {OF_QWEN2 | OF_QWEN3 | OF_MISTRAL, {"sliding_window"}},
     {OF_QWEN2 | OF_QWEN3, {"use_sliding_window", "max_window_layers"}},
-};
-
-/* These keys change no result. For example, qwen2's biases do not depend on attention_bias. */
-static const struct names harmless[] = {
+    /* These keys change no result. For example, qwen2's biases do not depend on attention_bias. */
     {OF_QWEN2, {"attention_bias"}},
     {OF_ROPE, {"pretraining_tp"}},
     {OF_GPT2, {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj",
@@ -216,23 +213,16 @@ void hf_apply_rules(struct json_node root, const struct hf_family *family, struc
     log_warn("the model was configured with dropout %g: Sluice trains without dropout", dropout);
 }
 
-static bool is_among(const struct names *names, size_t n, const char *key,
-                     const struct hf_family *family)
-{
-  for (size_t i = 0; i < n; i++)
-    for (const char *const *name = names[i].key; *name && names[i].of & family->bit; name++)
-      if (!strcmp(*name, key))
-        return true;
-  return false;
-}
-
 static bool is_known(const char *key, const struct hf_family *family)
 {
   for (int i = 0; i < RULES; i++)
     if (rules[i].of & family->bit && !strcmp(rules[i].key, key))
       return true;
-  return is_among(elsewhere, sizeof elsewhere / sizeof *elsewhere, key, family) ||
-         is_among(harmless, sizeof harmless / sizeof *harmless, key, family);
+  for (size_t i = 0; i < sizeof unruled / sizeof *unruled; i++)
+    for (const char *const *name = unruled[i].key; *name && unruled[i].of & family->bit; name++)
+      if (!strcmp(*name, key))
+        return true;
+  return false;
 }
 
 /* Whether a key's name suggests that results depend on it. */
