@@ -75,26 +75,23 @@ static struct deck spell_out(const struct deck *deck)
   return full;
 }
 
-/* Whether a key agrees; *here and *there are its values. gpt2 has a weight for each position. */
-static bool agrees(const struct deck *deck, const struct deck *found, const struct option *option,
-                   struct value *here, struct value *there)
-{
-  const struct deck full = spell_out(deck), full_found = spell_out(found);
-  *here = value_of(&full, option);
-  *there = value_of(&full_found, option);
-  if (is_free(option) || !strcmp(here->text, there->text))
-    return true;
-  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context &&
-         strcmp(found->model.arch, "gpt2") != 0;
-}
-
-/* The first key that does not agree, or NULL. */
+/* The first key that does not agree, or NULL; *here and *there are its values. gpt2 has a weight
+ * for each position. */
 static const struct option *find_other(const struct deck *deck, const struct deck *found,
                                        struct value *here, struct value *there)
 {
-  for (const struct option *option = deck_table; option->name; option++)
-    if (is_model_key(option) && !agrees(deck, found, option, here, there))
+  const struct deck full = spell_out(deck), full_found = spell_out(found);
+  const bool shorter =
+      deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
+  for (const struct option *option = deck_table; option->name; option++) {
+    if (!is_model_key(option) || is_free(option) ||
+        (shorter && !strcmp(option->name, "model.context")))
+      continue;
+    *here = value_of(&full, option);
+    *there = value_of(&full_found, option);
+    if (strcmp(here->text, there->text) != 0)
       return option;
+  }
   return NULL;
 }
 
