@@ -541,7 +541,7 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
   const struct fp8_operand codes = pass->fp8.a;
   const void *activation = saved->activation, *y = coded(pass, w->y);
   if (!has(run->model, FEATURE_SWIGLU)) {
-    linear_gelu_forward(pass, &block->up.part[0], y, saved->up, saved->activation);
+    linear_forward(pass, &block->up.part[0], y, NULL, saved->up, saved->activation);
   } else {
     activation = coded(pass, w->activation);
     fused_forward(pass, &block->up, y, saved->up);
@@ -551,7 +551,7 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
       PASS_RUN(pass, swiglu, pass->rows, run->n.F, saved->up, w->activation);
   }
   if (x_out)
-    linear_forward(pass, &block->down, activation, saved->middle, x_out);
+    linear_forward(pass, &block->down, activation, saved->middle, NULL, x_out);
 }
 
 static enum status block_forward(const struct model_call *call)
@@ -576,7 +576,7 @@ static enum status block_forward(const struct model_call *call)
   if (cache)
     cache_append(pass, cache, &attention);
   PASS_RUN(pass, attention, &attention);
-  linear_forward(pass, &block->projection, run.saved.attended, NULL, w.branch);
+  linear_forward(pass, &block->projection, run.saved.attended, NULL, NULL, w.branch);
   norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
   forward_mlp(&run, &w, call->x_out);
   return status;

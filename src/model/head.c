@@ -102,7 +102,7 @@ static void chunk_loss(const struct model_call *call, const struct head *head,
   const int64_t at = first * head->norm.width;
   const void *x = element_at(call->x_in, at, head->type);
   norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->norm);
-  linear_forward(pass, &linear, w->y, NULL, w->logits);
+  linear_forward(pass, &linear, w->y, NULL, NULL, w->logits);
   PASS_RUN(pass, cross_entropy, pass->rows, head->linear.out, linear.y_stride, w->logits,
            call->token + first, call->scale, call->d != NULL, w->loss);
   PASS_RUN(pass, sum_exact, pass->rows, w->loss, call->loss);
@@ -177,10 +177,10 @@ enum status head_logits(const struct model_call *call)
                  norm);
   }
   if (head.type == DTYPE_F32) {
-    linear_forward(&all, &head.linear, w.y, NULL, call->logits);
+    linear_forward(&all, &head.linear, w.y, NULL, NULL, call->logits);
     return status;
   }
-  linear_forward(&all, &linear, w.y, NULL, w.logits);
+  linear_forward(&all, &linear, w.y, NULL, NULL, w.logits);
   for (int64_t b = 0; b < s.B; b++)
     PASS_RUN(&all, cast, V, head.type, element_at(w.logits, b * linear.y_stride, head.type),
              DTYPE_F32, call->logits + b * V);

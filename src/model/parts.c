@@ -118,15 +118,9 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias)
 /* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
 struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t width)
 {
-  struct fp8_operand operand;
-  int64_t elements;
-  if (__builtin_mul_overflow(rows, width, &elements)) {
-    from->used = SIZE_MAX;
-    return (struct fp8_operand){NULL, NULL};
-  }
-  operand.code = carve(from, elements, 1, 1);
-  operand.scale = carve(from, elements / FP8_TILE, 1, sizeof(float));
-  return operand;
+  const uint64_t elements = (uint64_t)rows * (uint64_t)width; /* carve() finds an overflow */
+  uint8_t *const code = carve(from, rows, width, 1);
+  return (struct fp8_operand){code, carve(from, (int64_t)(elements / FP8_TILE), 1, sizeof(float))};
 }
 
 /* The same operand without its first elements, which are whole tiles. No operand stays none. */
@@ -296,8 +290,8 @@ static void gradient_product(const struct pass *pass, struct matmul op, bool b_i
   multiply_coded(pass, op, a, b);
 }
 
-static void multiply(const struct pass *pass, const struct linear *l, const void *x,
-                     const void *add, void *y, enum epilogue epilogue, void *aux)
+void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
+                    void *pre, void *y)
 {
   const struct matmul op = {.m = pass->rows,
                             .n = l->out,
@@ -310,23 +304,13 @@ static void multiply(const struct pass *pass, const struct linear *l, const void
                             .ldb = l->weight_stride,
                             .c = y,
                             .ldc = l->y_stride,
-                            .epilogue = epilogue,
+                            .epilogue = pre       ? EPILOGUE_BIAS_GELU
+                                        : l->bias ? EPILOGUE_BIAS
+                                                  : EPILOGUE_NONE,
                             .bias = l->bias,
-                            .aux = aux,
+                            .aux = pre,
                             .add = add};
   product(pass, op, l);
-}
-
-void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
-                    void *y)
-{
-  multiply(pass, l, x, add, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
-}
-
-void linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre,
-                         void *y)
-{
-  multiply(pass, l, x, NULL, y, EPILOGUE_BIAS_GELU, pre);
 }
 
 static void weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
@@ -454,11 +438,11 @@ void fused_forward(const struct pass *pass, const struct fused *f, const void *x
 {
   const struct linear all = join(f);
   if (f->joined && !one_scale(pass)) {
-    linear_forward(pass, &all, x, NULL, y);
+    linear_forward(pass, &all, x, NULL, NULL, y);
     return;
   }
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
-    linear_forward(pass, &f->part[i], x, NULL, (void *)element_at(y, column, pass->type));
+    linear_forward(pass, &f->part[i], x, NULL, NULL, (void *)element_at(y, column, pass->type));
 }
 
 bool fused_apart(const struct pass *pass, const struct fused *f)

@@ -106,12 +106,10 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias); /* bia
  * + count). In fp8 they are multiples of FP8_TILE. */
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
                             int64_t count);
-/* y = x W + b + add. add [rows, out] may be NULL or y. */
+/* y = x W + b + add. add [rows, out] may be NULL or y. With `pre`, pre = x W + b and y =
+ * gelu(pre). */
 void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
-                    void *y);
-/* pre = x W + b, y = gelu(pre). */
-void linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre,
-                         void *y);
+                    void *pre, void *y);
 /* Gradients of W and b from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
  * pass->fp8.b, in blocks. */
 void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
