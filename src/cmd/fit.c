@@ -145,14 +145,6 @@ static void print_short(const struct rooms *rooms)
   putchar('\n');
 }
 
-static const struct choice *find_deck(const struct plan_facts *facts)
-{
-  for (int i = 0; i < facts->n; i++)
-    if (!*facts->setting[i].changes)
-      return &facts->setting[i];
-  return NULL;
-}
-
 /* Without rates: whether a setting only spends memory to save work. */
 static bool saves_work(const struct choice *choice)
 {
@@ -167,10 +159,11 @@ static bool saves_work(const struct choice *choice)
 /* The next setting that uses the room that is left. The list has the best one first. */
 static void print_faster(const struct plan_facts *facts)
 {
-  const struct choice *deck = find_deck(facts);
+  const struct choice *deck = facts->setting, *end = deck + facts->n;
+  while (deck < end && *deck->changes)
+    deck++;
   const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;
-  for (int i = 0; i < facts->n && deck; i++) {
-    const struct choice *choice = &facts->setting[i];
+  for (const struct choice *choice = facts->setting; choice < end && deck < end; choice++) {
     const bool better =
         facts->rates ? choice->step_s < 0.995 * deck->step_s
                      : choice->rooms.need[room] > deck->rooms.need[room] && saves_work(choice);
@@ -185,30 +178,21 @@ static void print_faster(const struct plan_facts *facts)
   }
 }
 
-static void print_owner(enum room room, const struct plan_facts *facts)
-{
-  const int local = facts->job.local_ranks;
-  const bool moves = room == ROOM_HOST && need_of(facts).state > 0;
-  if (room == ROOM_DEVICE)
-    printf("of a rank");
-  else
-    printf("of a node of %d rank%s%s", local, plural(local),
-           moves ? ", with loading and saving" : "");
-}
-
 static void print_tier(int tier, const struct rooms *rooms, const struct plan_facts *facts)
 {
   const enum room room = tiers[tier].room;
   const double need = rooms->need[room], have = rooms->have[room];
+  const int local = facts->job.local_ranks;
+  const bool moves = room == ROOM_HOST && need_of(facts).state > 0;
   if (need <= 0 && have < 0)
     return;
-  printf("  %-5s %10s", tiers[tier].name, fit_gib(need).text);
-  if (have >= 0)
-    printf(" %10s %10s  ", fit_gib(have).text, fit_gib(have - need).text);
+  printf("  %-5s %10s %10s %10s  ", tiers[tier].name, fit_gib(need).text,
+         have < 0 ? "?" : fit_gib(have).text, have < 0 ? "?" : fit_gib(have - need).text);
+  if (room == ROOM_DEVICE)
+    puts("of a rank");
   else
-    printf(" %10s %10s  ", "?", "?");
-  print_owner(room, facts);
-  putchar('\n');
+    printf("of a node of %d rank%s%s\n", local, plural(local),
+           moves ? ", with loading and saving" : "");
 }
 
 static void print_verdict(const struct rooms *rooms, const struct plan_facts *facts)
