@@ -204,11 +204,6 @@ static void check_facts(const char *given, const char *expected)
   is(&finding[line], expected);
 }
 
-TEST(facts)
-{
-  each("facts", check_facts);
-}
-
 /* A finding that a library's refusal has left is kept. Texts that depend on the node are not
  * compared. */
 TEST(findings)
@@ -259,11 +254,6 @@ static void check_nodes(const char *given, const char *expected)
   }
   doctor_judge_job(ranks, report, offset, finding);
   is(&finding[DOCTOR_NODES], expected);
-}
-
-TEST(nodes)
-{
-  each("nodes", check_nodes);
 }
 
 /* Many names do not fit: the line is cut and stays a line. */
@@ -365,14 +355,16 @@ static void check_hidden(const char *given, const char *expected)
   assert_string_equal(field[0], expected);
 }
 
-TEST(hides_users)
+TEST(rows)
 {
+  each("facts", check_facts);
+  each("nodes", check_nodes);
   each("hides users", check_hidden);
 }
 
 /* --- this machine -------------------------------------------------------- */
 
-/* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
+/* A file in a folder below `root`, with all folders above it. */
 static void put(const char *root, const char *folder, const char *file, const char *text)
 {
   char path[256];
@@ -382,8 +374,6 @@ static void put(const char *root, const char *folder, const char *file, const ch
     mkdir(path, 0700);
     *slash = '/';
   }
-  if (!text)
-    return;
   snprintf(path, sizeof path, "%s/%s/%s", root, folder, file);
   FILE *stream = fopen(path, "we");
   assert_non_null(stream);
