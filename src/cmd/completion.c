@@ -158,10 +158,10 @@ static void offer_all(const struct offer *to, int n, char **words)
       if (builtin->summary)
         offer(to, "", builtin->name, "", builtin->summary);
   } else if (!strcmp(words[0], "help")) {
-    if (n == 2)
+    if (n == 2) {
       offer_commands(to);
-    if (n == 2)
       offer(to, "", "keys", "", "");
+    }
     if (n == 3 && !strcmp(words[1], "keys"))
       offer_options(to, "", deck_table, "");
   } else if (!strcmp(words[0], "completion")) {

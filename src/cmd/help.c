@@ -112,14 +112,10 @@ void help_print(const struct command *command)
 static void print_sections(void)
 {
   char text[400] = "Sections:";
-  const char *last = "";
-  size_t length = 0;
   for (const struct option *option = deck_table; option->name; option++) {
     const size_t section = strcspn(option->name, ".");
-    if (section != length || strncmp(option->name, last, length) != 0)
+    if (option == deck_table || strncmp(option[-1].name, option->name, section + 1) != 0)
       append_text(text, sizeof text, " %.*s", (int)section, option->name);
-    last = option->name;
-    length = section;
   }
   prose_wrap(text, 0, 2, prose_columns(), stdout);
 }
