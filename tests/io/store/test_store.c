@@ -23,7 +23,7 @@
 #include "io/store/store.h"
 #include "io/text/file.h"
 #include "io/text/file_system.h"
-#include "tests/test.h"
+#include "tests/io/checkpoint/job.h"
 
 int __wrap_unlink(const char *path);
 int __real_unlink(const char *path);
@@ -40,15 +40,9 @@ ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
 
 enum { BLOCK = 4096, ROOM = 300 * 1000 };
 
-static struct comm *job;
-static char *dir;
-
 static bool told(const char *part)
 {
-  if (strstr(status_text(), part))
-    return true;
-  print_message("the sentence is: %s\n", status_text());
-  return false;
+  return strstr(status_text(), part) != NULL;
 }
 
 static void fill(unsigned char *out, int64_t n, uint32_t seed)
@@ -65,6 +59,13 @@ static unsigned char *place(int64_t n, int64_t shift, void **all)
 {
   must(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all));
   return (unsigned char *)*all + (BLOCK - (uintptr_t)*all % BLOCK) + shift;
+}
+
+static unsigned char *room(void)
+{
+  unsigned char *out = NULL;
+  must(mem_alloc(MEM_IO, ROOM, (void **)&out));
+  return out;
 }
 
 /* A disk that moves fewer bytes than it is asked to, is interrupted now and then, or fails. */
@@ -117,8 +118,7 @@ static int files_in(const char *folder)
 static struct store *make(int64_t bytes)
 {
   struct store *store = NULL;
-  const enum status status = store_create(job, dir, bytes, &store);
-  assert_string_equal(status ? status_text() : "", "");
+  must(store_create(job, dir, bytes, &store));
   return store;
 }
 
@@ -154,9 +154,8 @@ TEST(data_read_back_as_written)
       {7, 4090, 7},     {0, 65536, 1},
   };
   static const size_t most[] = {0, BLOCK, 3 * BLOCK + 5, 1000};
-  unsigned char *shadow;
+  unsigned char *shadow = room();
   struct store *store = make(ROOM);
-  must(mem_alloc(MEM_IO, ROOM, (void **)&shadow));
   must(store_write(store, 0, ROOM, shadow));
   for (size_t p = 0; p < sizeof most / sizeof most[0]; p++) {
     disk.most = most[p];
@@ -165,9 +164,8 @@ TEST(data_read_back_as_written)
                         (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
   }
   disk.most = 0;
-  must(comm_barrier(job));
-  unsigned char *back;
-  must(mem_alloc(MEM_IO, ROOM, (void **)&back));
+  everybody_waits();
+  unsigned char *back = room();
   must(store_read(store, 0, ROOM, back)); /* after all the others' last */
   assert_true(memcmp(back, shadow, ROOM) == 0);
   mem_free(back);
@@ -187,13 +185,13 @@ TEST(direct_where_the_disk_takes_it)
     close(fd);
   unlink(path);
   mem_free(path);
-  must(comm_barrier(job));
+  everybody_waits();
 }
 
 TEST(ranks_may_differ_in_room)
 {
   const int64_t bytes =
-      comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
+      is_root() && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
   struct store *store = make(bytes);
   unsigned char last = (unsigned char)(comm_rank(job) + 1), back = 0;
   must(store_write(store, 0, 0, NULL));
@@ -220,11 +218,17 @@ TEST(no_file_is_left)
   must(mem_alloc(MEM_IO, 5, (void **)&text));
   must(store_read(store, 0, 4, text));
   assert_string_equal(text, "text");
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(store);
   store_destroy(NULL);
-  must(comm_barrier(job));
+  everybody_waits();
   assert_int_equal(files_in(folder), 0);
+  everybody_waits();
+  if (is_root()) {
+    assert_int_equal(rmdir(folder), 0);
+    *strrchr(folder, '/') = '\0';
+    assert_int_equal(rmdir(folder), 0);
+  }
   mem_free(text);
   mem_free(folder);
 }
@@ -237,7 +241,7 @@ static char *plant(const char *letters, const char *after, bool locked, int *fd)
   char *path = mem_printf("%s/sluice-%s-%s.h5%s", dir, host, letters, after);
   assert_non_null(path);
   *fd = -1;
-  if (comm_rank(job) == 0) {
+  if (is_root()) {
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     assert_true(*fd >= 0);
     if (locked)
@@ -263,12 +267,12 @@ TEST(an_abandoned_file_is_removed)
   struct store *store = NULL;
   for (int i = 0; i < N; i++)
     paths[i] = plant(files[i].letters, files[i].after, files[i].locked, &fds[i]);
-  must(comm_barrier(job));
+  everybody_waits();
   must(store_create(job, dir, ROOM, &store));
   store_destroy(store);
   for (int i = 0; i < N; i++)
     assert_int_equal(access(paths[i], F_OK) == 0, files[i].stays);
-  must(comm_barrier(job));
+  everybody_waits();
   for (int i = 0; i < N; i++) {
     if (fds[i] >= 0 && files[i].stays)
       assert_int_equal(__real_unlink(paths[i]), 0);
@@ -276,7 +280,7 @@ TEST(an_abandoned_file_is_removed)
       close(fds[i]);
     mem_free(paths[i]);
   }
-  must(comm_barrier(job));
+  everybody_waits();
 }
 
 /* More than the disk holds is refused before anything is made. */
@@ -293,10 +297,10 @@ TEST(full_disk_is_reported)
   must_fail(
       store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store),
       STATUS_MEMORY, "of this node need ");
-  assert_true(told("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower "
-                   "optim.state_share, or keep the activations in host memory"));
+  must_say("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower "
+           "optim.state_share, or keep the activations in host memory");
   assert_int_equal(files_in(dir), before);
-  must(comm_barrier(job));
+  everybody_waits();
 }
 
 /* A disk that says so by all of its answers, or by that to one question. */
@@ -355,7 +359,7 @@ TEST(a_full_disk_is_not_its_folders_fault)
     assert_int_equal(files_in(dir), before);
     mem_free(folders[i]);
   }
-  must(comm_barrier(job));
+  everybody_waits();
 }
 
 /* After the first check the disk gets full. A quota is not in what the disk says it has. */
@@ -375,12 +379,18 @@ TEST(a_disk_that_fills_meanwhile_is_told)
       assert_true(told("iB for the NVMe tier (tiers.nvme): cannot make room for ") &&
                   told("Disk quota exceeded; free some space"));
     else
-      assert_true(
-          told("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+      must_say("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)");
     assert_int_equal(files_in(dir), before);
-    must(comm_barrier(job));
+    everybody_waits();
   }
   store_destroy(make(ROOM));
+}
+
+/* Files of this process are limited to `bytes` until the next call. */
+static void limit_files(rlim_t bytes)
+{
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY}), 0);
 }
 
 /* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way;
@@ -389,19 +399,16 @@ TEST(a_limit_is_found_before_anything_is_made)
 {
   static const rlim_t limits[] = {0, 100, 65536, (1 << 20) + 100, (2 << 20) + 100};
   const int before = files_in(dir);
-  struct rlimit usual;
-  signal(SIGXFSZ, SIG_IGN);
-  assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     struct store *store = NULL;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], usual.rlim_max}), 0);
+    limit_files(limits[i]);
     const enum status status = store_create(job, dir, ROOM, &store);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    limit_files(RLIM_INFINITY);
     must_fail(status, STATUS_IO, "raise the limit (ulimit -f)");
     assert_false(hdf5_is_broken());
     assert_int_equal(files_in(dir), before);
   }
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(make(ROOM));
 }
 
@@ -421,8 +428,7 @@ TEST(with_a_name_it_takes_no_room)
 {
   named_blocks = -1;
   store_destroy(make((int64_t)64 << 20));
-  assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20
-                                  : named_blocks == -1);
+  assert_true(is_root() ? named_blocks >= 0 && named_blocks * 512 < 3 << 20 : named_blocks == -1);
 }
 
 TEST(free_bytes_of_what_is_not_there_yet)
@@ -529,23 +535,19 @@ TEST(a_folder_that_can_be_is_left_as_it_is)
  * is `shift` bytes after a block. With 0, the page cache is not used if the disk allows it. */
 static void write_up_to_a_limit(int64_t shift)
 {
-  struct rlimit before;
   void *all;
   struct store *store = make(ROOM);
   unsigned char *data = place(ROOM, shift, &all);
   memset(data, 1, ROOM);
-  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-  signal(SIGXFSZ, SIG_IGN);
-  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){(1 << 20) + ROOM / 2, before.rlim_max}),
-                   0); /* in the midst of rank 0's, before the others' */
+  limit_files((1 << 20) + ROOM / 2); /* in the midst of rank 0's, before the others' */
   const enum status status = store_write(store, 0, ROOM, data);
-  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  limit_files(RLIM_INFINITY);
   must_fail(status, STATUS_IO, "cannot write ");
-  assert_true(told(" of the store in "));
-  assert_true(told("iB free: File too large"));
+  must_say(" of the store in ");
+  must_say("iB free: File too large");
   must(store_write(store, 0, ROOM, data));
   mem_free(all);
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(store);
 }
 
@@ -572,22 +574,20 @@ static bool find_store(char *path, size_t size)
 /* Something cuts the file in the midst of rank 0's bytes. Zeros at the end are no failure. */
 TEST(a_short_read_is_told)
 {
-  unsigned char *data;
+  unsigned char *data = room();
   char path[64];
   struct store *store = make(ROOM);
-  must(mem_alloc(MEM_IO, ROOM, (void **)&data));
   fill(data, ROOM, 1);
   memset(data + ROOM / 2, 0, ROOM / 2);
   must(store_write(store, 0, ROOM, data));
   must(store_read(store, 0, ROOM, data));
-  must(comm_barrier(job));
-  int64_t cut =
-      comm_rank(job) == 0 && find_store(path, sizeof path) && truncate(path, (1 << 20) + 1000) == 0;
+  everybody_waits();
+  int64_t cut = is_root() && find_store(path, sizeof path) && truncate(path, (1 << 20) + 1000) == 0;
   must(comm_max_i64(job, &cut, 1));
   assert_true(cut);
   must_fail(store_read(store, 0, ROOM, data), STATUS_IO, "another program has truncated it");
   mem_free(data);
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(store);
 }
 
@@ -645,7 +645,7 @@ TEST(the_file_is_one_of_hdf5)
   mem_free(text);
   mem_free(back);
   mem_free(data);
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(store);
 }
 
@@ -656,15 +656,11 @@ static atomic_bool moved;
 static enum status use_store(void *arg)
 {
   struct store *store = arg;
-  unsigned char *data = NULL, *back = NULL;
-  enum status status = mem_alloc(MEM_IO, ROOM, (void **)&data);
-  if (!status)
-    status = mem_alloc(MEM_IO, ROOM, (void **)&back);
+  unsigned char *data = room(), *back = room();
+  enum status status = STATUS_OK;
   for (uint32_t i = 0; i < 100 && !status; i++) {
     fill(data, ROOM, i);
-    status = store_write(store, 0, ROOM, data);
-    if (!status)
-      status = store_read(store, 0, ROOM, back);
+    status = store_write(store, 0, ROOM, data) ?: store_read(store, 0, ROOM, back);
     if (!status && memcmp(data, back, ROOM) != 0)
       status = status_set(STATUS_INTERNAL, "round %u differs", i);
   }
@@ -690,7 +686,7 @@ TEST(a_transfer_does_not_wait_for_hdf5)
   hdf5_unlock();
   must(thread_join(thread));
   assert_true(ended);
-  must(comm_barrier(job));
+  everybody_waits();
   store_destroy(store);
 }
 
@@ -703,14 +699,12 @@ static enum status use_files(void *arg)
   for (int64_t i = 0; i < 20 && !status; i++) {
     hid_t file = H5I_INVALID_HID, none = H5I_INVALID_HID;
     int64_t back = -1;
-    status = hdf5_create_aligned(path, comm_mpi(job), 65536, &file);
-    if (!status)
-      status = hdf5_set_number(file, "round", DTYPE_I64, &i);
+    status = hdf5_create_aligned(path, comm_mpi(job), 65536, &file)
+                 ?: hdf5_set_number(file, "round", DTYPE_I64, &i);
     if (!status && (hdf5_open_group(file, "none", &none) != STATUS_INPUT ||
                     !strstr(status_text(), "there is no group none in it")))
       status = status_set(STATUS_INTERNAL, "round %lld: %s", (long long)i, status_text());
-    if (!status)
-      status = hdf5_get_number(file, "round", DTYPE_I64, &back);
+    status = status ?: hdf5_get_number(file, "round", DTYPE_I64, &back);
     if (!status && back != i)
       status = status_set(STATUS_INTERNAL, "round %lld reads %lld", (long long)i, (long long)back);
     status = hdf5_close(file, status);
@@ -724,15 +718,13 @@ TEST(another_thread_uses_hdf5)
   char *path = mem_printf("%s/beside.h5", dir);
   struct store *store = make(ROOM);
   must(thread_start("disk", use_store, store, &thread));
-  const enum status mine = use_files(path);
-  assert_string_equal(mine ? status_text() : "", "");
-  const enum status other = thread_join(thread);
-  assert_string_equal(other ? status_text() : "", "");
-  must(comm_barrier(job));
+  must(use_files(path));
+  must(thread_join(thread));
+  everybody_waits();
   store_destroy(store);
   unlink(path);
   mem_free(path);
-  must(comm_barrier(job));
+  everybody_waits();
 }
 
 TEST(without_mpi)
@@ -740,8 +732,7 @@ TEST(without_mpi)
   struct comm *alone = NULL;
   struct store *store = NULL;
   char *folder = mem_printf("%s/alone-%d", dir, comm_rank(job));
-  unsigned char *shadow;
-  must(mem_alloc(MEM_IO, ROOM, (void **)&shadow));
+  unsigned char *shadow = room();
   must(comm_create_fake(1, 4, 2, &alone));
   must(store_create(alone, folder, ROOM, &store));
   assert_int_equal(files_in(folder), 0);
@@ -754,33 +745,10 @@ TEST(without_mpi)
   mem_free(shadow);
 }
 
-FIXTURE(start)
+TEST(nothing_is_left)
 {
-  const char *root = getenv("TMPDIR");
-  dir = mem_printf("%s/sluice-store-XXXXXX", root && *root ? root : "/tmp");
-  if (!dir || (comm_rank(job) == 0 && !mkdtemp(dir)))
-    return -1;
-  return comm_broadcast(job, dir, (int64_t)strlen(dir) + 1, 0);
+  everybody_waits();
+  assert_int_equal(files_in(dir), 0);
 }
 
-FIXTURE(stop)
-{
-  static const char *const parts[] = {"/deep/er", "/deep", ""};
-  int failed = comm_barrier(job) != STATUS_OK; /* the others have left theirs */
-  for (size_t i = 0; comm_rank(job) == 0 && i < sizeof parts / sizeof parts[0]; i++) {
-    char *path = mem_printf("%s%s", dir, parts[i]);
-    failed |= rmdir(path); /* nothing is left in them */
-    mem_free(path);
-  }
-  mem_free(dir);
-  return failed;
-}
-
-int main(int argc, char **argv)
-{
-  if (comm_create_mpi(&argc, &argv, &job))
-    return 1;
-  const int failed = test_run(start, stop);
-  comm_destroy(job);
-  return failed;
-}
+TEST_MAIN(start, stop)
