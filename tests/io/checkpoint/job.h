@@ -3,6 +3,8 @@
 #define SLUICE_TESTS_IO_CHECKPOINT_JOB_H
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "io/text/file.h"
 #include "tests/io/checkpoint/sample.h"
 #include "tests/test.h"
 
@@ -33,6 +35,18 @@ static inline bool is_root(void)
 static inline void everybody_waits(void)
 {
   must(comm_barrier(job));
+}
+
+static inline void expect_same_files(const char *left, const char *right)
+{
+  char *a, *b;
+  size_t n, m;
+  must(file_read_all(left, 1 << 24, &a, &n));
+  must(file_read_all(right, 1 << 24, &b, &m));
+  assert_int_equal(n, m);
+  assert_memory_equal(a, b, n);
+  mem_free(a);
+  mem_free(b);
 }
 
 static inline enum status save_to(const char *where, enum sample_split split, int64_t step,

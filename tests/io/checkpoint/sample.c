@@ -133,6 +133,25 @@ int64_t sample_wrong(const struct sample *sample, int seed)
   return wrong;
 }
 
+bool sample_is_meta(const struct checkpoint_meta *meta, struct comm *comm, int64_t step, int seed)
+{
+  struct sample sample = {.n = 0};
+  sample_make(&sample, comm, SPLIT_EVEN, step, seed, false, false);
+  const struct checkpoint_meta *want = &sample.meta;
+  const struct token_stream *data = &meta->data;
+  const bool same = meta->step == step && meta->samples == want->samples &&
+                    meta->skipped == want->skipped && meta->ranks == comm_ranks(comm) &&
+                    meta->local_ranks == want->local_ranks && meta->seed == want->seed &&
+                    !strcmp(meta->deck, want->deck) && !strcmp(meta->version, want->version) &&
+                    !strcmp(data->tokenizer.name, want->data.tokenizer.name) &&
+                    data->tokenizer.vocab == want->data.tokenizer.vocab &&
+                    data->tokenizer.crc32 == want->data.tokenizer.crc32 &&
+                    data->tokenizer.meaning == want->data.tokenizer.meaning &&
+                    data->tokens == want->data.tokens && data->crc32 == want->data.crc32;
+  sample_free(&sample);
+  return same;
+}
+
 char *sample_folder(struct comm *comm)
 {
   const char *root = getenv("TMPDIR");

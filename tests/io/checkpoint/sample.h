@@ -36,6 +36,9 @@ int64_t sample_elements(const struct io_tensor *tensor);
 /* Number of bytes in this rank's ranges that are not what sample_make(fill) puts there. */
 int64_t sample_wrong(const struct sample *sample, int seed);
 
+/* Whether meta data are those of sample_make(). */
+bool sample_is_meta(const struct checkpoint_meta *meta, struct comm *comm, int64_t step, int seed);
+
 /* A folder of this job's own, the same on all ranks; remove takes its files too. */
 char *sample_folder(struct comm *comm);
 void sample_folder_remove(struct comm *comm, char *dir);

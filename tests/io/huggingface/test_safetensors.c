@@ -58,18 +58,6 @@ static enum status copy(const struct safetensors_folder *from, const char *to, e
   return safetensors_writer_close(writer, comm_agree(job, status));
 }
 
-static void same_file(const char *left, const char *right)
-{
-  char *a = NULL, *b = NULL;
-  size_t an = 0, bn = 0;
-  must(file_read_all(left, 1 << 24, &a, &an));
-  must(file_read_all(right, 1 << 24, &b, &bn));
-  assert_int_equal(an, bn);
-  assert_memory_equal(a, b, an);
-  mem_free(a);
-  mem_free(b);
-}
-
 static struct safetensors_folder *open_folder(const char *path)
 {
   struct safetensors_folder *folder = NULL;
@@ -95,7 +83,7 @@ TEST(a_rewritten_file_is_the_same_file)
       must(copy(from, to, models[m].type, 1 << 30, piece));
       char *original = mem_printf("%s/model.safetensors", fixture(models[m].name)),
            *index = mem_printf("%s.index.json", written);
-      same_file(written, original);
+      expect_same_files(written, original);
       assert_false(file_exists(index));
       safetensors_folder_close(from);
       mem_free(index);
