@@ -50,30 +50,26 @@ static void run_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-static enum status check_type(const char *what, enum dtype type)
-{
-  if (type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16)
-    return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED,
-                    "an optimizer's %s are kept in fp32, bf16 or fp16, not in %s", what,
-                    dtype_name(type));
-}
-
 static enum status check(int64_t n, const struct update *op)
 {
-  enum status status = check_type("masters", op->master);
-  if (!status)
-    status = check_type("gradients", op->grad);
-  if (!status)
-    status = check_type("states", op->states);
-  if (!status)
-    status = check_type("copies", op->copy);
-  if (!status && optim_states(op->rule) == 0)
-    status = status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
-  if (!status && (n < 0 || op->first < 0))
-    status = status_set(STATUS_INTERNAL, "an update of %lld elements from number %lld",
-                        (long long)n, (long long)op->first);
-  return status;
+  static const char *const what[] = {"masters", "gradients", "states", "copies"};
+  const enum dtype type[] = {op->master, op->grad, op->states, op->copy};
+  for (int i = 0; i < 4; i++)
+    if (type[i] != DTYPE_F32 && type[i] != DTYPE_BF16 && type[i] != DTYPE_F16)
+      return status_set(STATUS_UNSUPPORTED,
+                        "an optimizer's %s are kept in fp32, bf16 or fp16, not in %s", what[i],
+                        dtype_name(type[i]));
+  if (optim_states(op->rule) == 0)
+    return status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
+  if (n < 0 || op->first < 0)
+    return status_set(STATUS_INTERNAL, "an update of %lld elements from number %lld", (long long)n,
+                      (long long)op->first);
+  return STATUS_OK;
+}
+
+static bool changes_nothing(const struct update *op)
+{
+  return op->outcome && !op->outcome->finite;
 }
 
 static struct update_job job_make(struct lane *lane, const struct update *op, void *master,
@@ -93,7 +89,7 @@ enum status host_update(struct lane *lane, int64_t n, const struct update *op, v
                         const void *grad, void *const *state, void *copy)
 {
   enum status status = check(n, op);
-  if (status || (op->outcome && !op->outcome->finite))
+  if (status || changes_nothing(op))
     return status;
   struct update_job job = job_make(lane, op, master, grad, state, copy);
   host_run_ranges(lane, n, GRAIN, run_range, &job);
@@ -131,11 +127,6 @@ static void speculate_range(void *arg, int64_t begin, int64_t end)
 {
   for (int64_t i = begin; i < end; i += PIECE)
     run_piece(arg, i, end - i < PIECE ? end - i : PIECE);
-}
-
-static bool changes_nothing(const struct update *op)
-{
-  return op->outcome && !op->outcome->finite;
 }
 
 enum status host_speculate(struct lane *lane, int64_t n, const struct update *known,
