@@ -278,15 +278,33 @@ static void init_parameters(struct job *job)
   make_copies(job);
 }
 
-float *job_initial_unit(const struct job *job, int unit)
+void *job_hand_room(struct job_hand *hand, size_t bytes)
 {
-  const struct layout_unit *layout = &job->model->unit[unit].layout;
-  void *flat;
-  must(mem_alloc(MEM_META, (size_t)layout->flat * sizeof(float), &flat));
-  for (int p = 0; p < layout->params; p++)
-    model_init_param(job->model, 1, unit, p, (struct layout_range){0, layout->elements[p]},
-                     (float *)flat + layout->offset[p]);
-  return flat;
+  void **block = &hand->block[hand->blocks++];
+  assert_in_range(hand->blocks, 1, sizeof hand->block / sizeof *hand->block);
+  must(mem_alloc(MEM_META, bytes, block));
+  return *block;
+}
+
+void job_hand_create(struct job_hand *hand, const struct job *job)
+{
+  *hand = (struct job_hand){.job = job};
+  must(job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &hand->lane));
+  for (int u = 0; u < job->model->units; u++) {
+    const struct layout_unit *layout = &job->model->unit[u].layout;
+    float *flat = job_hand_room(hand, (size_t)layout->flat * sizeof(float));
+    for (int p = 0; p < layout->params; p++)
+      model_init_param(job->model, 1, u, p, (struct layout_range){0, layout->elements[p]},
+                       flat + layout->offset[p]);
+    hand->params[u] = flat;
+  }
+}
+
+void job_hand_destroy(struct job_hand *hand)
+{
+  while (hand->blocks > 0)
+    mem_free(hand->block[--hand->blocks]);
+  hand->job->device->ops->lane_destroy(hand->lane);
 }
 
 static void open_job(struct job *job, struct comm *comm, const char *words)

@@ -85,8 +85,18 @@ const float *job_generate(struct job *job, int64_t step, int64_t past, int64_t t
 float *job_collect(struct job *job);
 int64_t job_parameters(const struct job *job);
 
-/* A whole unit as initialised, laid out for its flat buffer (mem_free). */
-float *job_initial_unit(const struct job *job, int unit);
+/* The model called by hand, without a plan, with the initial parameters of whole units. Memory from
+ * job_hand_room() ends with it. */
+struct job_hand {
+  const struct job *job;
+  struct lane *lane;
+  float *params[JOB_BLOCKS + 2];
+  void *block[32];
+  int blocks;
+};
+void job_hand_create(struct job_hand *hand, const struct job *job);
+void *job_hand_room(struct job_hand *hand, size_t bytes);
+void job_hand_destroy(struct job_hand *hand);
 
 /* exec_load of every job, with the job as its argument: a pure function of (step, global sequence,
  * position). In generation sequences have as many tokens as job.tokens, from job.past on. */

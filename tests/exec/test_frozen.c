@@ -130,43 +130,33 @@ enum { MOST_UNITS = JOB_BLOCKS + 2 };
 
 /* One step on one rank without a plan. */
 struct hand {
-  const struct job *job;
-  struct lane *lane;
+  struct job_hand base;
   struct model_shape shape;
-  float *params[MOST_UNITS], *grads[MOST_UNITS];
+  float *grads[MOST_UNITS];
   void *x[JOB_BLOCKS + 1], *saved[JOB_BLOCKS + 1], *d, *work;
   int64_t backward_bytes; /* of work */
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE];
 };
 
-static void *room(size_t bytes)
-{
-  void *block;
-  must(mem_alloc(MEM_META, bytes, &block));
-  return block;
-}
-
 static void hand_create(struct hand *h, const struct job *job)
 {
   const struct model *model = job->model;
-  *h = (struct hand){.job = job, .shape = {JOB_BATCH, JOB_SEQUENCE}};
-  must(job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane));
+  *h = (struct hand){.shape = {JOB_BATCH, JOB_SEQUENCE}};
+  job_hand_create(&h->base, job);
   size_t stream = model_stream_bytes(model, h->shape), most = 0;
-  for (int u = 0; u < model->units; u++) {
-    h->params[u] = job_initial_unit(job, u);
-    h->grads[u] = room((size_t)model->unit[u].layout.flat * sizeof(float));
-  }
+  for (int u = 0; u < model->units; u++)
+    h->grads[u] = job_hand_room(&h->base, (size_t)model->unit[u].layout.flat * sizeof(float));
   for (int u = 0; u <= JOB_BLOCKS; u++) {
-    h->x[u] = room(stream);
-    h->saved[u] = room(model->ops->saved_bytes(model, h->shape));
+    h->x[u] = job_hand_room(&h->base, stream);
+    h->saved[u] = job_hand_room(&h->base, model->ops->saved_bytes(model, h->shape));
   }
   for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++) {
     size_t bytes =
         model->ops->work_bytes(model, &job->device->model, h->shape, (enum model_work)what, 1);
     most = bytes > most ? bytes : most;
   }
-  h->d = room(stream);
-  h->work = room(most);
+  h->d = job_hand_room(&h->base, stream);
+  h->work = job_hand_room(&h->base, most);
   h->backward_bytes =
       (int64_t)model->ops->work_bytes(model, &job->device->model, h->shape, WORK_BACKWARD, 1);
   for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++) {
@@ -175,38 +165,23 @@ static void hand_create(struct hand *h, const struct job *job)
   }
 }
 
-static void hand_destroy(struct hand *h)
-{
-  for (int u = 0; u < h->job->model->units; u++) {
-    mem_free(h->params[u]);
-    mem_free(h->grads[u]);
-  }
-  for (int u = 0; u <= JOB_BLOCKS; u++) {
-    mem_free(h->x[u]);
-    mem_free(h->saved[u]);
-  }
-  mem_free(h->d);
-  mem_free(h->work);
-  h->job->device->ops->lane_destroy(h->lane);
-}
-
 static void hand_run(struct hand *h)
 {
-  const struct model *model = h->job->model;
+  const struct model *model = h->base.job->model;
   const struct model_ops *ops = model->ops;
   struct exactsum loss;
   exactsum_zero(&loss);
   struct model_call call = {.model = model,
-                            .lane = h->lane,
+                            .lane = h->base.lane,
                             .shape = h->shape,
-                            .params = {.flat = h->params[0]},
+                            .params = {.flat = h->base.params[0]},
                             .token = h->tokens,
                             .x_out = h->x[0],
                             .work = h->work};
   must(ops->embed(&call));
   for (int u = 1; u <= JOB_BLOCKS; u++) {
     call.unit = u;
-    call.params.flat = h->params[u];
+    call.params.flat = h->base.params[u];
     call.x_in = h->x[u - 1];
     call.x_out = h->x[u];
     call.saved = h->saved[u];
@@ -214,7 +189,7 @@ static void hand_run(struct hand *h)
   }
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
-  call.params.flat = h->params[head];
+  call.params.flat = h->base.params[head];
   call.x_in = h->x[JOB_BLOCKS];
   call.token = h->targets;
   call.scale = 1.0f / (JOB_BATCH * JOB_SEQUENCE);
@@ -225,7 +200,7 @@ static void hand_run(struct hand *h)
   call.work_bytes = h->backward_bytes;
   for (int u = JOB_BLOCKS; u >= 1; u--) {
     call.unit = u;
-    call.params.flat = h->params[u];
+    call.params.flat = h->base.params[u];
     call.x_in = h->x[u - 1];
     call.saved = h->saved[u];
     call.grads = h->grads[u];
@@ -261,7 +236,7 @@ TEST(gradients_of_an_untied_model_are_those_by_hand)
       assert_memory_equal(grads, hand.grads[u],
                           (size_t)job.model->unit[u].layout.flat * sizeof *grads);
     }
-    hand_destroy(&hand);
+    job_hand_destroy(&hand.base);
     job_close(&job);
   }
   comm_destroy(alone);

@@ -8,66 +8,43 @@
 #include "job.h"
 #include "tests/test.h"
 
-enum { MOST_UNITS = JOB_BLOCKS + 2, CAPACITY = 10 };
+enum { CAPACITY = 10 };
 
 struct hand {
-  const struct job *job;
-  struct lane *lane;
+  struct job_hand base;
   int64_t B;
-  float *params[MOST_UNITS], *logits;
+  float *logits;
   void *x[2], *cache[JOB_BLOCKS + 1], *work;
 };
-
-static void *room(size_t bytes)
-{
-  void *block;
-  must(mem_alloc(MEM_META, bytes, &block));
-  return block;
-}
 
 static void hand_create(struct hand *h, const struct job *job)
 {
   const struct model *model = job->model;
   const struct model_ops *ops = model->ops;
-  *h = (struct hand){.job = job, .B = job->plan->input.shape.micro_batch};
+  *h = (struct hand){.B = job->plan->input.shape.micro_batch};
+  job_hand_create(&h->base, job);
   const struct model_shape most = {h->B, JOB_SEQUENCE};
   size_t decode = ops->work_bytes(model, &job->device->model, most, WORK_DECODE, 1),
          logits = ops->work_bytes(model, &job->device->model, most, WORK_LOGITS, 1);
-  must(job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane));
-  for (int u = 0; u < model->units; u++)
-    h->params[u] = job_initial_unit(job, u);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    h->cache[u] = room(ops->cache_bytes(model, h->B, CAPACITY));
+    h->cache[u] = job_hand_room(&h->base, ops->cache_bytes(model, h->B, CAPACITY));
   for (int i = 0; i < 2; i++)
-    h->x[i] = room(model_stream_bytes(model, most));
-  h->work = room(decode > logits ? decode : logits);
-  h->logits = room((size_t)(h->B * JOB_VOCAB) * sizeof(float));
-}
-
-static void hand_destroy(struct hand *h)
-{
-  for (int u = 0; u < h->job->model->units; u++)
-    mem_free(h->params[u]);
-  for (int u = 1; u <= JOB_BLOCKS; u++)
-    mem_free(h->cache[u]);
-  for (int i = 0; i < 2; i++)
-    mem_free(h->x[i]);
-  mem_free(h->work);
-  mem_free(h->logits);
-  h->job->device->ops->lane_destroy(h->lane);
+    h->x[i] = job_hand_room(&h->base, model_stream_bytes(model, most));
+  h->work = job_hand_room(&h->base, decode > logits ? decode : logits);
+  h->logits = job_hand_room(&h->base, (size_t)(h->B * JOB_VOCAB) * sizeof(float));
 }
 
 static void hand_run(struct hand *h, int64_t past, int64_t T)
 {
-  const struct model *model = h->job->model;
+  const struct model *model = h->base.job->model;
   const struct model_shape s = {h->B, T};
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
   for (int64_t i = 0; i < h->B * T; i++)
     tokens[i] = job_token(0, i / T, past + i % T);
   struct model_call call = {.model = model,
-                            .lane = h->lane,
+                            .lane = h->base.lane,
                             .shape = s,
-                            .params = {.flat = h->params[0]},
+                            .params = {.flat = h->base.params[0]},
                             .past = past,
                             .position = T - 1,
                             .token = tokens,
@@ -78,12 +55,12 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
   for (int u = 1; u <= JOB_BLOCKS; u++) {
     call.unit = u;
     call.cache = &(struct model_cache){h->cache[u], past, CAPACITY};
-    call.params.flat = h->params[u];
+    call.params.flat = h->base.params[u];
     call.x_in = h->x[(u - 1) & 1];
     call.x_out = h->x[u & 1];
     must(model->ops->block_forward(&call));
   }
-  call.params.flat = h->params[model->head];
+  call.params.flat = h->base.params[model->head];
   call.x_in = h->x[JOB_BLOCKS & 1];
   must(model->ops->head_logits(&call));
 }
@@ -108,7 +85,7 @@ TEST(logits_are_those_by_hand)
       const float *logits = job_generate(&job, w, windows[w].past, windows[w].tokens);
       assert_memory_equal(logits, hand.logits, (size_t)(hand.B * JOB_VOCAB) * sizeof *logits);
     }
-    hand_destroy(&hand);
+    job_hand_destroy(&hand.base);
     job_close(&job);
   }
 }
