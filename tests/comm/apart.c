@@ -125,9 +125,8 @@ static enum status lane_loop(void *arg)
 static enum status apart_lane_create(struct device *device, const char *name, enum lane_role role,
                                      int threads, struct lane **out)
 {
-  void *block;
-  must(mem_alloc(MEM_META, sizeof(struct apart_lane), &block));
-  struct apart_lane *lane = block;
+  struct apart_lane *lane;
+  must(mem_new(MEM_META, 1, &lane));
   lane->base.device = device;
   pthread_mutex_init(&lane->mutex, NULL);
   pthread_cond_init(&lane->changed, NULL);
@@ -197,9 +196,8 @@ static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum
 static enum status apart_mark_create(struct device *device, struct mark **out)
 {
   (void)device;
-  void *block;
-  must(mem_alloc(MEM_META, sizeof(struct mark), &block));
-  struct mark *mark = block;
+  struct mark *mark;
+  must(mem_new(MEM_META, 1, &mark));
   pthread_mutex_init(&mark->mutex, NULL);
   pthread_cond_init(&mark->changed, NULL);
   *out = mark;

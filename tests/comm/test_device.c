@@ -75,19 +75,6 @@ static void close_worker(struct worker *w)
   comm_group_destroy(w->group);
 }
 
-static void use_one_lane(struct device *device)
-{
-  static struct worker w;
-  open_worker(&w, device, 1);
-  must(worker_run(&w));
-  close_worker(&w);
-}
-
-TEST(one_lane_in_pieces_of_all_sizes)
-{
-  for_every_way(use_one_lane);
-}
-
 /* Started in another order on each rank, at the same time as the control plane on this thread. */
 static void use_lanes_at_once(struct device *device)
 {
@@ -110,13 +97,8 @@ static void use_lanes_at_once(struct device *device)
     close_worker(&workers[t]);
 }
 
-TEST(lanes_do_not_share_an_order)
-{
-  for_every_way(use_lanes_at_once);
-}
-
 /* A step allocates nothing. */
-static void use_twice_and_count(struct device *device)
+static void use_one_lane_twice(struct device *device)
 {
   static struct worker w;
   open_worker(&w, device, 2);
@@ -127,9 +109,10 @@ static void use_twice_and_count(struct device *device)
   close_worker(&w);
 }
 
-TEST(a_step_allocates_nothing)
+TEST(lanes_in_pieces_of_all_sizes)
 {
-  for_every_way(use_twice_and_count);
+  for_every_way(use_one_lane_twice);
+  for_every_way(use_lanes_at_once);
 }
 
 /* The host groups of an offloading job exist next to the device's groups, and use host memory

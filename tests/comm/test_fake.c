@@ -20,15 +20,20 @@ static struct comm *make(int rank, int ranks)
   return comm;
 }
 
-TEST(fake_is_rank_r_of_p)
+static void expect_rank(const struct comm *comm)
 {
-  struct comm *comm = make(5, 8);
   assert_int_equal(comm_rank(comm), 5);
   assert_int_equal(comm_ranks(comm), 8);
   assert_int_equal(comm_local_rank(comm), 1);
   assert_int_equal(comm_local_ranks(comm), 4);
-  assert_null(comm_mpi(comm));
   assert_string_equal(comm_description(comm), "no MPI: rank 5 of 8, alone");
+}
+
+TEST(fake_is_rank_r_of_p)
+{
+  struct comm *comm = make(5, 8);
+  expect_rank(comm);
+  assert_null(comm_mpi(comm));
   comm_destroy(comm);
   assert_int_equal(comm_create_fake(8, 8, 4, &comm), STATUS_USAGE);
   assert_int_equal(comm_create_fake(-1, 8, 4, &comm), STATUS_USAGE);
@@ -144,11 +149,7 @@ TEST(a_sibling_is_the_same_rank)
   struct comm *comm = make(5, 8), *sibling;
   int64_t value = 7;
   must(comm_create_sibling(comm, &sibling));
-  assert_int_equal(comm_rank(sibling), 5);
-  assert_int_equal(comm_ranks(sibling), 8);
-  assert_int_equal(comm_local_rank(sibling), 1);
-  assert_int_equal(comm_local_ranks(sibling), 4);
-  assert_string_equal(comm_description(sibling), comm_description(comm));
+  expect_rank(sibling);
   must(comm_sum_i64(sibling, &value, 1));
   assert_int_equal(value, 7);
   comm_destroy(sibling);

@@ -31,36 +31,28 @@ struct where {
   bool one_node;
 };
 
-static const struct where together[] = {
-    {1, {0}, COMM_WORLD, 1, true},
-    {2, {0, 0}, COMM_WORLD, 2, true},
-    {3, {0, 0, 0}, COMM_WORLD, 3, true},
-    {4, {0, 0, 0, 0}, COMM_WORLD, 4, true},
-    {4, {0, 0, 0, 0}, COMM_SHARD, 2, true},
-    {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
-    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true},
-    {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true},
-    {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true},
+/* A rank on the node of member 0 may not see it. The same holds for blocks next to the odd one. */
+/* clang-format off */
+static const struct where wheres[] = {
+    {1, {0}, COMM_WORLD, 1, true}, {2, {0, 0}, COMM_WORLD, 2, true},
+    {3, {0, 0, 0}, COMM_WORLD, 3, true}, {4, {0, 0, 0, 0}, COMM_WORLD, 4, true},
+    {4, {0, 0, 0, 0}, COMM_SHARD, 2, true}, {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
+    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true}, {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true},
+    {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true}, {2, {0, 1}, COMM_WORLD, 2, false},
+    {2, {0, 1}, COMM_SHARD, 1, true}, {2, {0, 1}, COMM_REPLICA, 1, false},
+    {3, {0, 1, 2}, COMM_WORLD, 3, false}, {3, {0, 1, 2}, COMM_SHARD, 1, true},
+    {4, {0, 0, 2, 2}, COMM_WORLD, 4, false}, {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},
+    {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false}, {4, {0, 1, 0, 1}, COMM_SHARD, 2, false},
+    {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true}, {4, {0, 1, 2, 3}, COMM_SHARD, 2, false},
+    {4, {0, 1, 2, 3}, COMM_SHARD, 1, true}, {3, {0, 0, 2}, COMM_WORLD, 3, false},
+    {3, {0, 1, 0}, COMM_SHARD, 3, false}, {3, {0, 1, 1}, COMM_WORLD, 3, false},
+    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 2, false},
+    {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false}, {4, {0, 1, 1, 1}, COMM_WORLD, 4, false},
+    {4, {0, 1, 1, 1}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_SHARD, 2, false},
+    {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},
+    {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
 };
-
-static const struct where split[] = {
-    {2, {0, 1}, COMM_WORLD, 2, false},       {2, {0, 1}, COMM_SHARD, 1, true},
-    {2, {0, 1}, COMM_REPLICA, 1, false},     {3, {0, 1, 2}, COMM_WORLD, 3, false},
-    {3, {0, 1, 2}, COMM_SHARD, 1, true},     {4, {0, 0, 2, 2}, COMM_WORLD, 4, false},
-    {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},  {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false},
-    {4, {0, 1, 0, 1}, COMM_SHARD, 2, false}, {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true},
-    {4, {0, 1, 2, 3}, COMM_SHARD, 2, false}, {4, {0, 1, 2, 3}, COMM_SHARD, 1, true},
-};
-
-/* A rank on the node of member 0 does not see it. The same holds for blocks next to the odd one. */
-static const struct where odd_one_out[] = {
-    {3, {0, 0, 2}, COMM_WORLD, 3, false},    {3, {0, 1, 0}, COMM_SHARD, 3, false},
-    {3, {0, 1, 1}, COMM_WORLD, 3, false},    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false},
-    {4, {0, 0, 0, 3}, COMM_SHARD, 2, false}, {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false},
-    {4, {0, 1, 1, 1}, COMM_WORLD, 4, false}, {4, {0, 1, 1, 1}, COMM_SHARD, 2, false},
-    {4, {0, 0, 2, 0}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false},
-    {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},  {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
-};
+/* clang-format on */
 
 static struct comm_group *group_of(const struct where *where)
 {
@@ -85,31 +77,11 @@ static void ask(const struct where *where)
   comm_group_destroy(group);
 }
 
-static void ask_all(int n, const struct where *where)
+TEST(groups_on_one_node_or_several)
 {
-  int asked = 0;
-  for (int i = 0; i < n; i++)
-    if (where[i].ranks == job->ranks) {
-      ask(&where[i]);
-      asked++;
-    }
-  if (asked == 0)
-    skip();
-}
-
-TEST(all_on_one_node)
-{
-  ask_all(sizeof together / sizeof *together, together);
-}
-
-TEST(split_over_nodes)
-{
-  ask_all(sizeof split / sizeof *split, split);
-}
-
-TEST(one_rank_is_elsewhere)
-{
-  ask_all(sizeof odd_one_out / sizeof *odd_one_out, odd_one_out);
+  for (size_t i = 0; i < sizeof wheres / sizeof *wheres; i++)
+    if (wheres[i].ranks == job->ranks)
+      ask(&wheres[i]);
 }
 
 /* Nobody is left with an answer, nor in a call that the others do not make. */

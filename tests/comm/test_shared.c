@@ -36,13 +36,6 @@ static void nap(int64_t microseconds)
   (void)nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
 }
 
-static void for_every_size(void (*test)(int size))
-{
-  for (int size = 1; size <= comm_ranks(job); size++)
-    if (comm_ranks(job) % size == 0)
-      test(size);
-}
-
 static struct comm_shared *share(int size, int64_t bytes)
 {
   struct comm_shared *shared = NULL;
@@ -89,11 +82,6 @@ static void every_part_is_seen_by_all(int size)
   comm_shared_destroy(shared);
 }
 
-TEST(members_share_one_copy)
-{
-  for_every_size(every_part_is_seen_by_all);
-}
-
 static bool is_mapped(void *ptr, int64_t bytes)
 {
   unsigned char present[1 << 12];
@@ -117,12 +105,6 @@ static void shared_memory_ends_with_its_owner(int size)
   comm_shared_destroy(shared);
   assert_false(is_mapped(memory, bytes));
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes, before.bytes);
-}
-
-TEST(destroying_unmaps)
-{
-  for_every_size(shared_memory_ends_with_its_owner);
-  comm_shared_destroy(NULL);
 }
 
 static void refuse(int size)
@@ -168,7 +150,6 @@ static void more_than_there_is_room_for(int size)
 
 TEST(room_is_looked_for_first)
 {
-  for_every_size(more_than_there_is_room_for);
   if (comm_ranks(job) == 1)
     return;
   struct comm_shared *shared = NULL;
@@ -232,9 +213,16 @@ static void no_rank_passes_before_the_last(int size)
   comm_shared_destroy(shared);
 }
 
-TEST(the_barrier_orders)
+TEST(blocks_of_every_size)
 {
-  for_every_size(no_rank_passes_before_the_last);
+  for (int size = 1; size <= comm_ranks(job); size++)
+    if (comm_ranks(job) % size == 0) {
+      every_part_is_seen_by_all(size);
+      shared_memory_ends_with_its_owner(size);
+      more_than_there_is_room_for(size);
+      no_rank_passes_before_the_last(size);
+    }
+  comm_shared_destroy(NULL);
 }
 
 TEST_MAIN(start_job, stop_job)

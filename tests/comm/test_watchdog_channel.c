@@ -25,6 +25,9 @@ static struct state state_of(int rank)
   return state;
 }
 
+static struct state states[MOST_RANKS], mine;
+static bool answered[MOST_RANKS];
+
 static struct watchdog_channel *create(void)
 {
   struct watchdog_channel *channel = NULL;
@@ -56,9 +59,7 @@ static void is_that_of(const struct state *state, int rank)
 TEST(all_answer)
 {
   struct watchdog_channel *channel = create();
-  static struct state states[MOST_RANKS];
-  const struct state mine = state_of(comm_rank(job));
-  bool answered[MOST_RANKS] = {0};
+  mine = state_of(comm_rank(job));
   assert_false(is_wanted(channel));
   must(comm_barrier(job));
   for (int round = 0; round < 3; round++) {
@@ -83,10 +84,8 @@ TEST(all_answer)
 TEST(one_raises_an_alarm)
 {
   struct watchdog_channel *channel = create();
-  static struct state states[MOST_RANKS];
   const int last = comm_ranks(job) - 1;
-  const struct state mine = state_of(comm_rank(job));
-  bool answered[MOST_RANKS] = {0};
+  mine = state_of(comm_rank(job));
   if (last > 0 && comm_rank(job) == last) {
     must(watchdog_channel_alarm(channel));
     wait_until_wanted(channel);
@@ -112,9 +111,8 @@ TEST(one_raises_an_alarm)
 TEST(a_late_answer_is_dropped)
 {
   struct watchdog_channel *channel = create();
-  static struct state states[MOST_RANKS];
-  const struct state mine = state_of(comm_rank(job)), old = state_of(MOST_RANKS);
-  bool answered[MOST_RANKS] = {0};
+  const struct state old = state_of(MOST_RANKS);
+  mine = state_of(comm_rank(job));
   if (comm_rank(job) == 0)
     must(watchdog_channel_collect(channel, 0.01, states, answered));
   must(comm_barrier(job));
@@ -154,8 +152,6 @@ int MPI_Request_free(MPI_Request *request)
 TEST(the_first_failure_is_told)
 {
   struct watchdog_channel *channel = create();
-  static struct state states[MOST_RANKS];
-  bool answered[MOST_RANKS];
   const bool asks = comm_rank(job) == 0 && comm_ranks(job) > 1;
   char told[64] = "";
   enum status status = STATUS_LIBRARY;
@@ -176,9 +172,7 @@ TEST(without_mpi_there_is_nobody)
 {
   struct comm *fake;
   struct watchdog_channel *channel;
-  static struct state states[3];
-  const struct state mine = state_of(1);
-  bool answered[3];
+  mine = state_of(1);
   must(comm_create_fake(1, 3, 3, &fake));
   must(watchdog_channel_create(fake, sizeof mine, &channel));
   assert_false(is_wanted(channel));

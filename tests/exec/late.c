@@ -80,11 +80,10 @@ static enum status late_copy(struct lane *lane, void *dst, const void *src, size
 
 static enum status late_mark_create(struct device *device, struct mark **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct mark), &block);
+  struct mark *mark;
+  enum status status = mem_new(MEM_META, 1, &mark);
   if (status)
     return status;
-  struct mark *mark = block;
   mark->device = device;
   *out = mark;
   return STATUS_OK;

@@ -203,10 +203,6 @@ TEST_WITH(sums_of_events, of_3, unmake)
   facts.operations[CLASS_UPDATE] = (struct class_total){2, 0.003, 1.5e9};
   must(trace_run_close(run, &sum));
 
-  assert_int_equal(sum.steps, 2);
-  assert_int_equal(sum.first, 5);
-  assert_int_equal(sum.last, 6);
-  near(sum.seconds, 0.030);
   assert_int_equal(sum.steady_steps, 0);
   near(sum.step_s, 0.015);
   near(sum.idle_s, 0.006);
@@ -219,11 +215,8 @@ TEST_WITH(sums_of_events, of_3, unmake)
   near(sum.busy_s[LANE_REDUCE], 0.0075);
   near(sum.busy_s[LANE_HOST], 0.029);
   near(sum.busy_s[LANE_IO], 0);
-  assert_int_equal(sum.kind[OP_FORWARD].count, 2);
-  assert_int_equal(sum.kind[OP_GATHER].count, 2);
   assert_int_equal(sum.kind[OP_EXCHANGE].count, 2);
   assert_int_equal(sum.kind[OP_BACKWARD].count, 0);
-  near(sum.kind[OP_GATHER].seconds, 0.006);
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes;
   near(sum.kind[OP_GATHER].wire_bytes, 2 * gathered * 2 / 3);
