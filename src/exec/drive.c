@@ -139,25 +139,27 @@ enum status driver_loop(void *arg)
 }
 
 /* Lanes run in order, so the last instruction of each stands for all of it. */
-enum status exec_wait_issued(struct exec *exec, int64_t n)
+static enum status wait_for_lanes(struct exec *exec, int64_t n, bool complete)
 {
   enum status status = STATUS_OK;
   for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
     const struct driver *driver = &exec->driver[lane];
-    if (driver->n > 0)
-      status = token_wait(exec->board, driver->instr[driver->n - 1], n);
+    if (driver->n == 0)
+      continue;
+    const int last = driver->instr[driver->n - 1];
+    status = token_wait(exec->board, last, n);
+    if (!status && complete)
+      status = exec_device_of(exec, lane)->ops->mark_wait(exec->span[last].end[n & 1]);
   }
   return status == STATUS_ABORTED ? exec_failure(exec) : status;
 }
 
+enum status exec_wait_issued(struct exec *exec, int64_t n)
+{
+  return wait_for_lanes(exec, n, false);
+}
+
 enum status exec_wait_complete(struct exec *exec, int64_t n)
 {
-  enum status status = exec_wait_issued(exec, n);
-  for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
-    const struct driver *driver = &exec->driver[lane];
-    if (driver->n > 0)
-      status = exec_device_of(exec, lane)
-                   ->ops->mark_wait(exec->span[driver->instr[driver->n - 1]].end[n & 1]);
-  }
-  return status;
+  return wait_for_lanes(exec, n, true);
 }

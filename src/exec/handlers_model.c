@@ -68,23 +68,17 @@ enum status run_decode(const struct call *call)
   return pass.model->ops->block_forward(&pass);
 }
 
-static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
-{
-  int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
-  if (begin == end)
-    return STATUS_OK;
-  return call->lane->device->ops->zero(call->lane, (char *)base + begin * size,
-                                       (size_t)((end - begin) * size));
-}
-
 /* Reductions, squares and updates use the whole gradient, but the model writes it only up to its
  * last parameter. So the rest is zeroed. */
 static enum status zero_padding(const struct call *call, int i)
 {
   const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
-  return use(call, i) && !adds(call, i)
-             ? zero_elements(call, use(call, i), layout->used, layout->trained)
-             : STATUS_OK;
+  const int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient),
+                padding = layout->trained - layout->used;
+  if (!use(call, i) || adds(call, i) || padding == 0)
+    return STATUS_OK;
+  return call->lane->device->ops->zero(call->lane, (char *)use(call, i) + layout->used * size,
+                                       (size_t)(padding * size));
 }
 
 enum status run_loss(const struct call *call)

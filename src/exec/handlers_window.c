@@ -117,8 +117,8 @@ enum status run_measure(const struct call *call)
   }
   if (status || !group)
     return status;
-  return comm_exchange(group, call->lane, scales, bytes / comm_group_size(group),
-                       false, use(call, MEASURE_RECEIVED));
+  return comm_exchange(group, call->lane, scales, bytes / comm_group_size(group), false,
+                       use(call, MEASURE_RECEIVED));
 }
 
 /* This member's share, at its place among all. */
