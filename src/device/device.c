@@ -41,11 +41,6 @@ static enum status unknown(const char *name)
   return status_set(STATUS_UNSUPPORTED, "this build has no device '%s'; it has: %s", name, known);
 }
 
-void device_prepare(char **argv)
-{
-  host_blas_prepare(argv);
-}
-
 int lane_priority(enum lane_role role, int least, int greatest)
 {
   return role == LANE_ROLE_COMMUNICATE ? greatest

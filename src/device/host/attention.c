@@ -12,7 +12,7 @@
 int64_t attention_keys(const struct attention *op)
 {
   int64_t all = op->past + op->tokens, seen = op->window ? op->window - 1 + QUERIES : all;
-  return attention_floats(attention_least(KEYS, attention_least(seen, all)));
+  return attention_floats(host_least(KEYS, host_least(seen, all)));
 }
 
 struct attention_job attention_start(struct lane *lane, const struct attention *op)
@@ -21,21 +21,12 @@ struct attention_job attention_start(struct lane *lane, const struct attention *
       .op = op, .kernels = host_kernels(lane), .scale = 1 / sqrtf((float)op->head_width)};
 }
 
-static int64_t kv_offset(const struct attention *op, int64_t sequence, int64_t kv_head,
-                         int64_t stride)
+const float *attention_kv(const struct attention *op, const void *x, int64_t stride,
+                          int64_t sequence, int64_t kv_head)
 {
-  return sequence * (op->kv_batch_stride ? op->kv_batch_stride : (op->past + op->tokens) * stride) +
-         kv_head * op->head_width;
-}
-
-const float *attention_k(const struct attention *op, int64_t sequence, int64_t kv_head)
-{
-  return (const float *)op->k + kv_offset(op, sequence, kv_head, op->k_stride);
-}
-
-const float *attention_v(const struct attention *op, int64_t sequence, int64_t kv_head)
-{
-  return (const float *)op->v + kv_offset(op, sequence, kv_head, op->v_stride);
+  const int64_t apart =
+      op->kv_batch_stride ? op->kv_batch_stride : (op->past + op->tokens) * stride;
+  return (const float *)x + sequence * apart + kv_head * op->head_width;
 }
 
 struct seen attention_visible(const struct attention *op, const struct strip *strip, int64_t r)
@@ -76,8 +67,8 @@ struct seen attention_mask(const struct attention *op, const struct strip *strip
                            int64_t key, int64_t n, float *row)
 {
   struct seen seen = attention_visible(op, strip, r);
-  seen.to = seen.to < key ? 0 : attention_least(seen.to - key, n);
-  seen.from = seen.from < key ? 0 : attention_least(seen.from - key, seen.to);
+  seen.to = seen.to < key ? 0 : host_least(seen.to - key, n);
+  seen.from = seen.from < key ? 0 : host_least(seen.from - key, seen.to);
   memset(row, 0, (size_t)seen.from * sizeof *row);
   memset(row + seen.to, 0, (size_t)(n - seen.to) * sizeof *row);
   return seen;
@@ -114,7 +105,7 @@ void attention_meet(struct attention_job *job, struct strip *strip, struct seen 
     strip->sum[r] = 0;
   }
   for (int64_t key = keys.from; key < keys.to; key += KEYS) {
-    int64_t n = attention_least(KEYS, keys.to - key);
+    int64_t n = host_least(KEYS, keys.to - key);
     attention_scores(job, strip, key, n);
     for (int64_t r = 0; r < strip->rows; r++)
       meet_row(job, strip, r, key, n, key == keys.from);
@@ -183,13 +174,13 @@ static struct strip strip_at(const struct training_job *job, int64_t sequence, i
   int64_t row = index * QUERIES, token = sequence * op->tokens + row, D = op->head_width,
           kv_head = head / (op->heads / op->kv_heads);
   return (struct strip){.row = row,
-                        .rows = attention_least(QUERIES, op->tokens - row),
+                        .rows = host_least(QUERIES, op->tokens - row),
                         .stacked = 1,
                         .q_stride = op->q_stride,
                         .out_stride = op->out_stride,
                         .q = (const float *)op->q + token * op->q_stride + head * D,
-                        .k = attention_k(op, sequence, kv_head),
-                        .v = attention_v(op, sequence, kv_head),
+                        .k = attention_kv(op, op->k, op->k_stride, sequence, kv_head),
+                        .v = attention_kv(op, op->v, op->v_stride, sequence, kv_head),
                         .out = (float *)op->out + token * op->out_stride + head * D,
                         .scores = job->work + worker * worker_floats(op)};
 }
@@ -266,7 +257,7 @@ static void run_strip_backward(struct training_job *job, const struct strip *str
     delta[r] = job->base.kernels->dot(op->head_width, dout.at + r * dout.ld,
                                       strip->out + r * op->out_stride);
   for (int64_t key = seen.from; key < seen.to; key += KEYS) {
-    const int64_t n = attention_least(KEYS, seen.to - key), rows = strip->rows;
+    const int64_t n = host_least(KEYS, seen.to - key), rows = strip->rows;
     make_score_gradients(job, strip, head, delta, key, n);
     add_to_keys(job, head->dv, key, n, (struct gemm){.k = rows, .alpha = 1, .a = p, .b = dout});
     add_to_keys(job, head->dk, key, n, (struct gemm){.k = rows, .alpha = scale, .a = ds, .b = q});

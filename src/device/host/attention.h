@@ -33,17 +33,12 @@ static inline int64_t attention_floats(int64_t n) /* whole cache lines */
   return host_pieces(n, LANES) * LANES;
 }
 
-static inline int64_t attention_least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 int64_t attention_keys(const struct attention *op); /* leading dimension of the scores */
 struct attention_job attention_start(struct lane *lane, const struct attention *op);
 
-/* The first key or value of a sequence and key/value head. */
-const float *attention_k(const struct attention *op, int64_t sequence, int64_t kv_head);
-const float *attention_v(const struct attention *op, int64_t sequence, int64_t kv_head);
+/* The first key or value of a sequence and key/value head. x: op's k or v. */
+const float *attention_kv(const struct attention *op, const void *x, int64_t stride,
+                          int64_t sequence, int64_t kv_head);
 
 /* Keys [from, to). */
 struct seen {

@@ -40,7 +40,7 @@ static struct cached_job shape_of(const struct attention *op)
   job.first_key = op->window && op->past >= op->window ? op->past - op->window + 1 : 0;
   int64_t keys = op->past + op->tokens - job.first_key;
   job.wanted = host_pieces(TASKS, op->kv_heads * (job.strips ? job.strips : 1));
-  job.most_spans = attention_least(job.wanted, host_pieces(keys, SPAN));
+  job.most_spans = host_least(job.wanted, host_pieces(keys, SPAN));
   job.span = host_pieces(host_pieces(keys, job.most_spans), LANES) * LANES;
   job.spans = host_pieces(keys, job.span);
   return job;
@@ -87,16 +87,17 @@ static void run_span(void *arg, int64_t i, int worker)
           pair = i / job->spans / job->strips, D = op->head_width;
   float *scores = job->work + worker * worker_floats(op),
         *q = scores + QUERIES * attention_keys(op), *part = part_of(job, pair, span);
-  struct strip strip = {.row = row,
-                        .rows = attention_least(QUERIES, job->rows - row),
-                        .stacked = job->group,
-                        .q_stride = D,
-                        .out_stride = D,
-                        .q = q,
-                        .k = attention_k(op, pair / op->kv_heads, pair % op->kv_heads),
-                        .v = attention_v(op, pair / op->kv_heads, pair % op->kv_heads),
-                        .out = part + row * D,
-                        .scores = scores};
+  struct strip strip = {
+      .row = row,
+      .rows = host_least(QUERIES, job->rows - row),
+      .stacked = job->group,
+      .q_stride = D,
+      .out_stride = D,
+      .q = q,
+      .k = attention_kv(op, op->k, op->k_stride, pair / op->kv_heads, pair % op->kv_heads),
+      .v = attention_kv(op, op->v, op->v_stride, pair / op->kv_heads, pair % op->kv_heads),
+      .out = part + row * D,
+      .scores = scores};
   for (int64_t r = 0; r < strip.rows; r++) {
     struct place place = place_of(job, pair, row + r);
     memcpy(q + r * D, (const float *)op->q + place.token * op->q_stride + place.head * D,
@@ -105,7 +106,7 @@ static void run_span(void *arg, int64_t i, int worker)
   struct seen seen = attention_range(op, &strip);
   int64_t start = job->first_key + span * job->span;
   seen.from = seen.from > start ? seen.from : start;
-  seen.to = attention_least(seen.to, start + job->span);
+  seen.to = host_least(seen.to, start + job->span);
   attention_meet(&job->base, &strip, seen);
   memcpy(part + job->rows * D + row, strip.max, (size_t)strip.rows * sizeof *part);
   memcpy(part + job->rows * (D + 1) + row, strip.sum, (size_t)strip.rows * sizeof *part);
@@ -142,7 +143,7 @@ static void run_join(void *arg, int64_t i, int worker)
   const struct cached_job *job = arg;
   int64_t first = i % job->strips * QUERIES;
   (void)worker;
-  for (int64_t row = first; row < attention_least(first + QUERIES, job->rows); row++)
+  for (int64_t row = first; row < host_least(first + QUERIES, job->rows); row++)
     join_row(job, i / job->strips, row);
 }
 

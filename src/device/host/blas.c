@@ -47,7 +47,7 @@ void host_blas_restart(const char *core, char **argv)
   unsetenv(CORE_VARIABLE); /* the restart failed: host_blas_start() will warn */
 }
 
-void host_blas_prepare(char **argv)
+void device_prepare(char **argv)
 {
   const char *core = remedy_here(), *from = getenv(RESTARTED_VARIABLE);
   snprintf(slow, sizeof slow, "%s", from ? from : "");

@@ -64,6 +64,11 @@ struct host_lane {
 };
 enum status host_lane_reserve(struct lane *lane);
 
+static inline int64_t host_least(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
 static inline int64_t host_pieces(int64_t n, int64_t size)
 {
   return n / size + (n % size != 0);
@@ -74,7 +79,6 @@ static inline int64_t host_pieces(int64_t n, int64_t size)
  * quarter of the speed. NULL: leave it. */
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512);
 void host_blas_restart(const char *core, char **argv); /* returns only if it failed */
-void host_blas_prepare(char **argv);                   /* the work of device_prepare() */
 void host_blas_start(void); /* one thread per call; warns of slow kernels */
 
 struct gemm_tally {

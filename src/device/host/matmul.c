@@ -43,11 +43,6 @@ struct matmul_job {
   int64_t task_rows, task_columns;
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 static int64_t most(int64_t a, int64_t b)
 {
   return a > b ? a : b;
@@ -64,7 +59,7 @@ static int64_t block_terms(const struct matmul_job *job, int64_t block, int64_t 
   int64_t sequence = block / job->sequence_blocks * job->sequence,
           inside = block % job->sequence_blocks * K_BLOCK;
   *from = sequence + inside;
-  return least(least(K_BLOCK, job->sequence - inside), job->op->k - *from);
+  return host_least(host_least(K_BLOCK, job->sequence - inside), job->op->k - *from);
 }
 
 /* Packing is handed out by groups of lanes and blocks of k. */
@@ -90,7 +85,7 @@ static void pack_lanes(const struct matmul_job *job, int64_t task, bool columns)
                 block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width);
   int64_t from, k = block_terms(job, chunk->block + block, &from);
   float *to = (columns ? job->b : job->a) + block * job->depth * round_up(lanes, width);
-  for (int64_t i = first; i < least(first + pack_group(width), lanes); i += width) {
+  for (int64_t i = first; i < host_least(first + pack_group(width), lanes); i += width) {
     const int64_t lane = (columns ? chunk->column : chunk->row) + i;
     const float *x =
         (const float *)(columns ? op->b : op->a) + (along ? from * ld + lane : lane * ld + from);
@@ -159,8 +154,8 @@ static void run_multiply(void *arg, int64_t task, int worker)
   const struct chunk *chunk = &job->chunk;
   int64_t start = clock_ns(), across = host_pieces(chunk->columns, job->task_columns);
   int64_t i = task / across * job->task_rows, j = task % across * job->task_columns;
-  int64_t rows = least(job->task_rows, chunk->rows - i),
-          columns = least(job->task_columns, chunk->columns - j);
+  int64_t rows = host_least(job->task_rows, chunk->rows - i),
+          columns = host_least(job->task_columns, chunk->columns - j);
   (void)worker;
   for (int64_t block = 0; block < chunk->blocks; block++)
     multiply_block(job, block, i, j, rows, columns);
@@ -177,8 +172,8 @@ static void choose_tasks(struct matmul_job *job, int workers)
   int64_t down = host_pieces(chunk->rows, job->task_rows),
           across = host_pieces(TASKS * workers, down);
   job->task_columns =
-      least(MOST_COLUMNS, most(LEAST_COLUMNS, round_up(host_pieces(chunk->columns, across),
-                                                       job->kernels->tile_columns)));
+      host_least(MOST_COLUMNS, most(LEAST_COLUMNS, round_up(host_pieces(chunk->columns, across),
+                                                            job->kernels->tile_columns)));
 }
 
 static void run_chunk(struct lane *lane, struct matmul_job *job)
@@ -200,12 +195,13 @@ static struct chunk largest_chunk(const struct matmul_job *job, int64_t floats)
           room = floats - LANES;
   int64_t all_lanes = round_up(op->m, row_step) + round_up(op->n, column_step);
   struct chunk chunk = {
-      .blocks = least(job->all_blocks,
-                      most(most(LEAST_BLOCKS * K_BLOCK, room / all_lanes) / job->depth, 1))};
+      .blocks = host_least(job->all_blocks,
+                           most(most(LEAST_BLOCKS * K_BLOCK, room / all_lanes) / job->depth, 1))};
   int64_t lanes = room / (chunk.blocks * job->depth);
-  chunk.columns =
-      least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
-  chunk.rows = least(op->m, (lanes - round_up(chunk.columns, column_step)) / row_step * row_step);
+  chunk.columns = host_least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) /
+                                        column_step * column_step);
+  chunk.rows =
+      host_least(op->m, (lanes - round_up(chunk.columns, column_step)) / row_step * row_step);
   return chunk;
 }
 
@@ -224,9 +220,9 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
       for (int64_t column = 0; column < op->n; column += largest.columns) {
         struct chunk *chunk = &job->chunk;
         *chunk = (struct chunk){.row = row, .column = column, .block = block};
-        chunk->rows = least(largest.rows, op->m - row);
-        chunk->columns = least(largest.columns, op->n - column);
-        chunk->blocks = least(largest.blocks, job->all_blocks - block);
+        chunk->rows = host_least(largest.rows, op->m - row);
+        chunk->columns = host_least(largest.columns, op->n - column);
+        chunk->blocks = host_least(largest.blocks, job->all_blocks - block);
         job->tasks_a =
             last.row == row && last.block == block ? 0 : pack_tasks(job, chunk->rows, row_step);
         job->tasks_b = last.column == column && last.block == block
@@ -244,7 +240,8 @@ static void run_narrow(void *arg, int64_t task, int worker)
   struct matmul_job *job = arg;
   const struct matmul *op = job->op;
   int64_t start = clock_ns(), column = task * job->task_columns,
-          end = least(column + job->task_columns, op->n), step = op->trans_b ? LANES : end - column;
+          end = host_least(column + job->task_columns, op->n),
+          step = op->trans_b ? LANES : end - column;
   (void)worker;
   for (int64_t j = column; j < end; j += step)
     for (int64_t block = 0, from; block < job->all_blocks; block++) {
@@ -253,7 +250,7 @@ static void run_narrow(void *arg, int64_t task, int worker)
       job->kernels->multiply_narrow(&(struct gemm){.trans_b = op->trans_b,
                                                    .accumulate = op->accumulate || block > 0,
                                                    .m = op->m,
-                                                   .n = least(step, end - j),
+                                                   .n = host_least(step, end - j),
                                                    .k = k,
                                                    .a = {(const float *)op->a + from, op->lda},
                                                    .b = {(const float *)op->b + at, op->ldb},
@@ -277,7 +274,7 @@ static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *roo
              (size_t)op->k * sizeof *room);
     job->op = &spread;
   }
-  job->task_columns = least(
+  job->task_columns = host_least(
       MOST_COLUMNS, round_up(host_pieces(op->n, TASKS * team_size(lane->team)), LEAST_COLUMNS));
   host_run_tasks(lane, host_pieces(op->n, job->task_columns), run_narrow, job);
 }
@@ -286,8 +283,8 @@ static void run_product(struct lane *lane, const struct matmul *op, const float 
                         int64_t add_ld, float *room, int64_t floats)
 {
   struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .add = add, .add_ld = add_ld};
-  job.sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k;
-  job.depth = least(K_BLOCK, job.sequence);
+  job.sequence = op->trans_a && op->tile ? host_least(op->tile, op->k) : op->k;
+  job.depth = host_least(K_BLOCK, job.sequence);
   job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
   job.all_blocks =
       op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
@@ -303,13 +300,13 @@ static void run_product(struct lane *lane, const struct matmul *op, const float 
  * room. */
 static void run_onto_itself(struct lane *lane, const struct matmul *op, float *room, int64_t floats)
 {
-  const int64_t half = floats / 2, columns = least(op->n, half),
-                rows = least(op->m, half / columns);
+  const int64_t half = floats / 2, columns = host_least(op->n, half),
+                rows = host_least(op->m, half / columns);
   for (int64_t row = 0; row < op->m; row += rows)
     for (int64_t column = 0; column < op->n; column += columns) {
       struct matmul part = *op;
-      part.m = least(rows, op->m - row);
-      part.n = least(columns, op->n - column);
+      part.m = host_least(rows, op->m - row);
+      part.n = host_least(columns, op->n - column);
       part.a = (const float *)op->a + (op->trans_a ? row : row * op->lda);
       part.b = (const float *)op->b + (op->trans_b ? column * op->ldb : column);
       part.c = (float *)op->c + row * op->ldc + column;
