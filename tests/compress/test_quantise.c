@@ -68,31 +68,6 @@ static struct scales by_steps(float size, float most)
   return (struct scales){{step < FLT_MIN ? 0 : step}};
 }
 
-static struct scales int8_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 127);
-}
-static struct scales int4_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 7);
-}
-static struct scales levels9_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 4);
-}
-static struct scales levels7_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 3);
-}
-static struct scales e4m3_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 448);
-}
-static struct scales e5m2_ref(const float *x, int64_t n)
-{
-  return by_steps(most_of(x, n), 57344);
-}
-
 static struct scales qsgd_ref(const float *x, int64_t n)
 {
   static float term[QUANT_MOST_BLOCK];
@@ -217,23 +192,29 @@ static const struct rule {
   const char *name;
   int each, scales, block; /* each: codes in a word */
   unsigned traits;
-  struct scales (*scale)(const float *x, int64_t n);
+  float most;                                           /* steps of the largest magnitude, or 0 */
+  struct scales (*scale_by)(const float *x, int64_t n); /* if it is 0 */
   float (*number)(float x, const struct scales *s, uint32_t bits); /* that the code means */
   double (*bound)(float x, const struct scales *s);
 } rules[] = {
-    {"int8", 4, 1, 256, 0, int8_ref, integer_number, half_step},
-    {"int4", 8, 1, 64, 0, int4_ref, integer_number, half_step},
-    {"levels9", 10, 1, 32, 0, levels9_ref, integer_number, half_step},
-    {"levels7", 11, 1, 32, 0, levels7_ref, integer_number, half_step},
-    {"e4m3", 4, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
-    {"e5m2", 4, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
-    {"qsgd", 4, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
-    {"natural", 4, 1, 256, CODEC_UNBIASED, natural_ref, natural_number, own_size},
-    {"signsgd", 32, 1, 1024, CODEC_VOTE, signsgd_ref, sign_number, sign_bound},
-    {"onebit", 32, 2, 1024, 0, onebit_ref, sign_number, sign_bound},
-    {"hadamard_int4", 8, 1, 256, 0, NULL, NULL, NULL},
+    {"int8", 4, 1, 256, 0, 127, NULL, integer_number, half_step},
+    {"int4", 8, 1, 64, 0, 7, NULL, integer_number, half_step},
+    {"levels9", 10, 1, 32, 0, 4, NULL, integer_number, half_step},
+    {"levels7", 11, 1, 32, 0, 3, NULL, integer_number, half_step},
+    {"e4m3", 4, 1, 256, 0, 448, NULL, e4m3_number, e4m3_bound},
+    {"e5m2", 4, 1, 256, 0, 57344, NULL, e5m2_number, e5m2_bound},
+    {"qsgd", 4, 1, 256, CODEC_UNBIASED, 0, qsgd_ref, qsgd_number, whole_step},
+    {"natural", 4, 1, 256, CODEC_UNBIASED, 0, natural_ref, natural_number, own_size},
+    {"signsgd", 32, 1, 1024, CODEC_VOTE, 0, signsgd_ref, sign_number, sign_bound},
+    {"onebit", 32, 2, 1024, 0, 0, onebit_ref, sign_number, sign_bound},
+    {"hadamard_int4", 8, 1, 256, 0, 0, NULL, NULL, NULL},
 };
 enum { RULES = sizeof rules / sizeof rules[0], REFERENCES = RULES - 1, ROTATED = RULES - 1 };
+
+static struct scales scale_of(const struct rule *rule, const float *x, int64_t n)
+{
+  return rule->most > 0 ? by_steps(most_of(x, n), rule->most) : rule->scale_by(x, n);
+}
 
 static const int64_t lengths[] = {1, 33, 256, 1025, 9000};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
@@ -308,7 +289,7 @@ static void check_block(const struct rule *rule, const struct codec *codec, int6
                         const char *message, int64_t part, int64_t block, const float *x,
                         const float *out)
 {
-  const struct scales s = scales_at(codec, rule, n, message, block), want = rule->scale(x, m);
+  const struct scales s = scales_at(codec, rule, n, message, block), want = scale_of(rule, x, m);
   const int64_t first = (part * blocks_of(codec, n) + block) * codec->set.block;
   assert_memory_equal(&s, &want, sizeof s);
   for (int64_t i = 0; i < m; i++) {
@@ -471,7 +452,7 @@ CODEC_TEST(non_finite_elements_show_in_their_block)
       const struct codec codec = codec_of("%s", rules[r].name);
       const float half = 0.5f;
       const struct scales s =
-          has_frames(&rules[r]) ? rules[r].scale(&half, 1) : (struct scales){{0}};
+          has_frames(&rules[r]) ? scale_of(&rules[r], &half, 1) : (struct scales){{0}};
       float *out = middle_block(&codec, half, bad[v]);
       for (int64_t i = 0; i < 3 * codec.set.block; i++) {
         assert_true(!isnan(out[i]) == (i / codec.set.block != 1));
@@ -496,7 +477,7 @@ CODEC_TEST(steps_below_the_normal_numbers_are_zero)
       x[i] *= 0x1p-130f;
     char *message = encoded(&codec, &pass, x);
     const struct scales s = scales_at(&codec, &rules[r], n, message, 0),
-                        want = rules[r].scale(x, n);
+                        want = scale_of(&rules[r], x, n);
     assert_memory_equal(&s, &want, sizeof s);
   }
 }
