@@ -6,6 +6,5 @@ src_topo_libtopo_a_SOURCES = \
 	src/topo/place.h \
 	src/topo/print.c \
 	src/topo/split.c \
-	src/topo/summary.c \
 	src/topo/topo.c \
 	src/topo/topo.h

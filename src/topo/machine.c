@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "topo/place.h"
@@ -188,7 +189,7 @@ enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t
 /* --- cores --------------------------------------------------------------- */
 
 /* Virtual machines may show no cores. Then each CPU counts as one. */
-hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
+static hwloc_obj_type_t core_type(hwloc_topology_t machine)
 {
   return hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
 }
@@ -196,7 +197,7 @@ hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
 hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core)
 {
   do
-    core = hwloc_get_next_obj_by_type(machine, machine_core_type(machine), core);
+    core = hwloc_get_next_obj_by_type(machine, core_type(machine), core);
   while (core && !hwloc_bitmap_intersects(core->cpuset, mask));
   return core;
 }
@@ -413,4 +414,51 @@ enum status machine_assume_gpus(struct topo *topo, int n)
   for (int g = 0; g < n && usable > 0 && !status; g++)
     status = append_gpu(topo, -1, usable_domain(topo, g * usable / n)->cpus);
   return status;
+}
+
+/* --- counts -------------------------------------------------------------- */
+
+/* All CPUs if the operating system cannot report them. */
+static int count_own(hwloc_topology_t machine)
+{
+  hwloc_bitmap_t mask = hwloc_bitmap_alloc();
+  const bool told = mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0;
+  const int n = told ? machine_count_cores(machine, mask)
+                     : hwloc_get_nbobjs_by_type(machine, core_type(machine));
+  hwloc_bitmap_free(mask);
+  return n;
+}
+
+static int count_nodes(hwloc_topology_t machine)
+{
+  int n = 0;
+  for (hwloc_obj_t node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, NULL); node;
+       node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node))
+    n += node->attr->numanode.local_memory > 0;
+  return n;
+}
+
+enum status topo_summary_read(struct topo_summary *out)
+{
+  const unsigned version = hwloc_get_api_version();
+  hwloc_topology_t machine;
+  enum status status = HWLOC(hwloc_topology_init(&machine));
+  if (status)
+    return status;
+  status = HWLOC(hwloc_topology_load(machine));
+  if (status) {
+    hwloc_topology_destroy(machine);
+    return status;
+  }
+  struct topo_summary summary = {.packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE),
+                                 .nodes = count_nodes(machine),
+                                 .cores = hwloc_get_nbobjs_by_type(machine, core_type(machine)),
+                                 .cpus = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU),
+                                 .own_cores = count_own(machine),
+                                 .quota = cgroup_limits().cpus};
+  snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);
+  machine_is_described(machine, summary.described, sizeof summary.described);
+  hwloc_topology_destroy(machine);
+  *out = summary;
+  return STATUS_OK;
 }

@@ -97,7 +97,6 @@ static inline hwloc_const_bitmap_t machine_cpus(hwloc_topology_t machine)
 }
 /* CPUs of a list. STATUS_USAGE names `what`, the source of the list. */
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
-hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
 /* The next core with a CPU in the mask, after `core` (NULL: the first). */
 hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask,
                               hwloc_obj_t core);
