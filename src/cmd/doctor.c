@@ -82,18 +82,15 @@ static void judge(enum doctor_line line, const char *what, enum status status, c
 /* NCCL and cuDNN take memory when they start, and their answers are the same on a node. So one rank
  * asks, unless memory is short, because then the process would be killed without a page. A job of
  * one node has no use for a network, so there NCCL is asked only if it has a fast one. */
-static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *facts, char *lacks,
-                              size_t size)
+static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *facts)
 {
   struct finding finding[DOCTOR_LINES] = {0};
   doctor_judge(facts, finding);
   if (!leads(doctor) || finding[DOCTOR_MEMORY].verdict == VERDICT_FAULT)
     return;
 #ifdef HAVE_CUDA
-  if (facts->gpus.cudnn && facts->gpus.gpus > 0) {
-    gpu_backward_read(lacks, size);
-    facts->lacks_backward = lacks;
-  }
+  if (facts->gpus.cudnn && facts->gpus.gpus > 0)
+    gpu_backward_read(facts->lacks_backward, sizeof facts->lacks_backward);
 #endif
 #ifdef HAVE_NCCL
   facts->asked_net = doctor_uses_gpus(facts) &&
@@ -101,7 +98,6 @@ static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *
   if (facts->asked_net)
     gpu_net_read(facts->gpus.gpus > 0, &facts->net);
 #endif
-  (void)lacks, (void)size;
 }
 
 static void read_memory(struct doctor_facts *facts)
@@ -121,7 +117,6 @@ static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
   struct op_counters *counters = NULL;
-  char lacks[200];
   struct doctor_facts facts = {.ranks = comm_ranks(doctor->comm),
                                .local_ranks = comm_local_ranks(doctor->comm),
                                .nodes = doctor->nodes,
@@ -154,29 +149,27 @@ static void look_here(struct doctor *doctor)
     facts.events = op_counters_events(counters);
     facts.note = op_counters_note(counters);
   }
-  ask_gpu_libraries(doctor, &facts, lacks, sizeof lacks);
+  ask_gpu_libraries(doctor, &facts);
   doctor_judge(&facts, finding);
   op_counters_destroy(counters);
 }
 
 /* --- folders ------------------------------------------------------------- */
 
-/* The full path of a file that rank 0 makes in the folder. NULL if it cannot make one, which its
- * own finding reports. */
+/* The full path of a file that rank 0 makes in the folder. "" if it cannot make one, which its own
+ * finding reports. NULL if memory is out. */
 static char *make_mark(const char *dir)
 {
   char *nearest = NULL, whole[PATH_SIZE];
-  if (file_system_find_nearest(dir, &nearest))
-    return NULL;
-  char *path = realpath(nearest, whole) ? mem_printf("%s/.sluice-doctor-XXXXXX", whole) : NULL;
-  mem_free(nearest);
-  const int file = path ? mkostemp(path, 0) : -1;
-  if (file >= 0) {
+  const bool found = !file_system_find_nearest(dir, &nearest) && realpath(nearest, whole);
+  char *path = mem_printf("%s/.sluice-doctor-XXXXXX", found ? whole : "");
+  const int file = path && found ? mkostemp(path, 0) : -1;
+  if (file >= 0)
     (void)close(file); /* nothing was written to it */
-    return path;
-  }
-  mem_free(path);
-  return NULL;
+  else if (path)
+    *path = '\0';
+  mem_free(nearest);
+  return path;
 }
 
 static bool wait_for(const char *path)
@@ -195,8 +188,6 @@ static enum status look_across(const struct doctor *doctor, struct doctor_disk *
 {
   const bool makes = comm_rank(doctor->comm) == 0;
   char *path = makes ? make_mark(place->dir) : NULL;
-  if (makes && !path)
-    path = mem_strdup("");
   enum status status = comm_agree(doctor->comm, makes && !path ? STATUS_MEMORY : STATUS_OK);
   if (!status)
     status = comm_broadcast_text(doctor->comm, &path, 0);

@@ -76,8 +76,8 @@ struct doctor_facts {
   bool asked_net;  /* `net` was read */
   struct gpu_net net;
   struct gpu_versions gpus;
-  const char *lacks_backward; /* why cuDNN has no deterministic backward pass of attention here; "":
-                                 it has one; NULL: was not asked */
+  char lacks_backward[200]; /* why cuDNN has no deterministic backward pass of attention here; "":
+                               it has one, or was not asked */
   struct hdf5_version hdf5;
   struct topo_summary machine;
   int events;       /* that are counted */

@@ -367,7 +367,7 @@ static void judge_gpus(const struct doctor_facts *f, struct finding *finding)
              *driver = say("%d.%d", major, gpus->driver % 1000 / 10),
              *all = say("%s, %s, driver for %s", gpus->names, cuda, driver),
              *nccl = version_text(gpus->nccl), *cudnn = version_text(gpus->cudnn),
-             *lacks = f->lacks_backward ? f->lacks_backward : "", *chosen = f->net.chosen;
+             *lacks = f->lacks_backward, *chosen = f->net.chosen;
   const bool usable = f->cuda && gpus->driver > 0 && major >= ours, tcp = !strcmp(chosen, "Socket"),
              loads = *f->net.plugin, known = doctor_uses_gpus(f) && gpus->runtime > 0;
   /* clang-format off */

@@ -119,7 +119,7 @@ static const struct key {
     {"cudnn", INTEGER, AT(facts.gpus.cudnn)},
     {"cudnn_runtime", INTEGER, AT(facts.gpus.cudnn_runtime)},
     {"gpus", INTEGER, AT(facts.gpus.gpus)},
-    {"backward", TEXT, AT(facts.lacks_backward)},
+    {"backward", ARRAY, AT(facts.lacks_backward)},
     {"hdf5_built", ARRAY, AT(facts.hdf5.built)},
     {"hdf5", ARRAY, AT(facts.hdf5.loaded)},
     {"parallel", INTEGER, AT(facts.hdf5.parallel)},
