@@ -152,30 +152,6 @@ static struct decks spell_both(const struct train_run *run, const struct checkpo
                         .now = spell_out(run->deck, now)};
 }
 
-struct change {
-  char *before, *now;
-};
-
-static void change_free(struct change *change)
-{
-  mem_free(change->before);
-  mem_free(change->now);
-  *change = (struct change){0};
-}
-
-/* The values of a key if they differ, else NULLs. Free *out in any case. */
-static enum status find_change(const struct decks *decks, const struct option *option,
-                               struct change *out)
-{
-  *out = (struct change){0};
-  enum status status = options_print_value(option, &decks->before, &out->before);
-  if (!status)
-    status = options_print_value(option, &decks->now, &out->now);
-  if (status || strcmp(out->before, out->now) == 0)
-    change_free(out);
-  return status;
-}
-
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
 /* One line per key that changes the mathematics, or the order of samples. `refused`: the checkpoint
@@ -184,17 +160,21 @@ static enum status compare_decks(const struct decks *decks, const char *refused)
 {
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
-    struct change change;
+    char *before = NULL, *now = NULL;
     if (option->effect == EFFECT_NONE || (refused && option->effect != EFFECT_ORDER))
       continue;
-    status = find_change(decks, option, &change);
-    if (change.now && refused)
+    status = options_print_value(option, &decks->before, &before);
+    if (!status)
+      status = options_print_value(option, &decks->now, &now);
+    const bool changed = !status && strcmp(before, now) != 0;
+    if (changed && refused)
       status = status_set(
           STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
-          option->name, change.now, refused, change.before, reorder, option->name, change.before);
-    else if (change.now)
-      log_info("changed: %s: %s -> %s", option->name, change.before, change.now);
-    change_free(&change);
+          option->name, now, refused, before, reorder, option->name, before);
+    else if (changed)
+      log_info("changed: %s: %s -> %s", option->name, before, now);
+    mem_free(before);
+    mem_free(now);
   }
   return status;
 }

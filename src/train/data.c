@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "io/checkpoint/checkpoint.h"
 #include "job/model_source.h"
@@ -140,30 +139,21 @@ static enum status check_set(const struct token_set *set, const struct data_sour
   return STATUS_OK;
 }
 
-/* The tokenizer to name in `sluice prepare`; mem_free. */
-static char *name_cure(const struct data_maker *maker)
-{
-  if (!strcmp(maker->id.name, "bytes"))
-    return mem_strdup("tokenizer=bytes");
-  return tokenizer_in_folder(maker->of) ? mem_printf("tokenizer=%s", maker->of)
-                                        : mem_strdup("that tokenizer");
-}
-
 /* The ids of another tokenizer mean other texts, so a loss over them is meaningless. */
 static enum status refuse_maker(const struct tokenizer_id *id, const struct data_source *from)
 {
   const struct data_maker *maker = from->maker;
-  char *cure = name_cure(maker);
-  if (!cure)
-    return STATUS_MEMORY;
-  const enum status status = status_set(
+  const bool bytes = !strcmp(maker->id.name, "bytes"),
+             named = bytes || tokenizer_in_folder(maker->of);
+  return status_set(
       STATUS_USAGE,
       "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
-      "prepare the text again with %s",
+      "prepare the text again with %s%s",
       from->key, from->dir, tokenizer_id_text(id).text, maker->of,
-      tokenizer_id_text(&maker->id).text, cure);
-  mem_free(cure);
-  return status;
+      tokenizer_id_text(&maker->id).text, named ? "tokenizer=" : "that tokenizer",
+      bytes   ? "bytes"
+      : named ? maker->of
+              : "");
 }
 
 static enum status check_maker(struct comm *comm, const struct token_set *set,

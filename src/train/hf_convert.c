@@ -1,6 +1,7 @@
 /* Converts between checkpoints and Hugging Face model folders, tensor by tensor. */
 #include "train/hf_convert.h"
 
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,16 +92,13 @@ static enum status describe(struct import *import)
 /* A missing folder is probably a typing error. */
 static enum status check_target(const char *path)
 {
-  char *folder = mem_strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
-  enum status status = folder ? STATUS_OK : STATUS_MEMORY;
-  if (slash && slash > folder) {
-    *slash = '\0';
-    if (!file_is_folder(folder))
-      status = status_set(
-          STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
-  }
-  mem_free(folder);
-  return status;
+  char text[PATH_MAX];
+  snprintf(text, sizeof text, "%s", path);
+  const char *folder = dirname(text);
+  if (file_is_folder(folder))
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name",
+                    path, folder);
 }
 
 static enum status open_import(struct import *import)
