@@ -222,9 +222,8 @@ static enum status add_passes(const struct measurement *m)
   const char *path = m->values->rates;
   char *old = NULL, *text = NULL;
   size_t bytes = 0, used = 0;
-  enum status status = file_read_all(path, RATES_MOST_BYTES, &old, &bytes);
-  if (!status)
-    status = mem_new(MEM_META, (int64_t)bytes + PASSES_BYTES, &text);
+  enum status status = file_read_all(path, RATES_MOST_BYTES, &old, &bytes)
+                           ?: mem_new(MEM_META, (int64_t)bytes + PASSES_BYTES, &text);
   for (char *line = old, *end; !status && *line; line = end) {
     end = strchrnul(line, '\n');
     end += *end == '\n';
@@ -363,9 +362,8 @@ static enum status check_rates(struct comm *comm, const char *path)
   size_t bytes = 0;
   enum status status = STATUS_OK;
   if (comm_rank(comm) == 0 && *path) {
-    status = file_read_all(path, RATES_MOST_BYTES, &text, &bytes);
-    if (!status)
-      status = file_check_write(path, RATES_MOST_BYTES + PASSES_BYTES);
+    status = file_read_all(path, RATES_MOST_BYTES, &text, &bytes)
+                 ?: file_check_write(path, RATES_MOST_BYTES + PASSES_BYTES);
   }
   mem_free(text);
   return comm_agree(comm, status);
@@ -384,11 +382,9 @@ static void close_counters(struct measurement *m)
  * because its threads inherit them. */
 static void open_counters(struct measurement *m)
 {
-  enum status status = op_counters_create(COUNT_PROCESS, 0, NULL, &m->counters);
-  if (!status)
-    status = op_counters_lane_create(m->counters, NULL, &m->process);
-  if (!status)
-    status = op_counters_start(m->process);
+  enum status status = op_counters_create(COUNT_PROCESS, 0, NULL, &m->counters)
+      ?: op_counters_lane_create(m->counters, NULL, &m->process)
+      ?: op_counters_start(m->process);
   if (!status)
     return;
   log_warn("nothing is counted: %s", status_text());
@@ -479,9 +475,8 @@ static enum status run_rows(const struct arguments *arguments)
   const enum status reading = comm_rank(arguments->comm) == 0
                                   ? file_read_all(values->rows, ROWS_MOST_BYTES, &text, &bytes)
                                   : STATUS_OK;
-  enum status status = comm_agree(arguments->comm, reading);
-  if (!status)
-    status = comm_broadcast_text(arguments->comm, &text, 0);
+  enum status status =
+      comm_agree(arguments->comm, reading) ?: comm_broadcast_text(arguments->comm, &text, 0);
   char *rest = NULL;
   for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line && !status;
        line = strtok_r(NULL, "\n", &rest)) {
@@ -495,9 +490,8 @@ static enum status run_rows(const struct arguments *arguments)
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  enum status status = bench_check_results(arguments->comm, values->results);
-  if (!status)
-    status = check_rates(arguments->comm, values->rates);
+  enum status status = bench_check_results(arguments->comm, values->results)
+                           ?: check_rates(arguments->comm, values->rates);
   if (status)
     return status;
   return *values->rows ? run_rows(arguments) : run_deck(arguments, NULL);

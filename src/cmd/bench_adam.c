@@ -140,8 +140,7 @@ static enum status check(void *part)
   if (adam->op.stochastic && adam->op.master == DTYPE_F32 && adam->op.states == DTYPE_F32)
     return status_set(STATUS_USAGE, "rounding=stochastic, but masters and moments are fp32, which "
                                     "needs no rounding: set moments=bf16 or fp16, or leave it out");
-  const enum status status = check_kernel(values->kernel);
-  return status ? status : choose_elements(adam);
+  return check_kernel(values->kernel) ?: choose_elements(adam);
 }
 
 /* Normally distributed numbers, the same in every block. The threads that compute touch the memory
@@ -170,9 +169,8 @@ static enum status set_up(struct adam *adam)
     const size_t bytes = (size_t)adam->n * array_size(adam, i);
     if (bytes == 0)
       continue;
-    status = mem_alloc(MEM_ARENA_PERSISTENT, bytes, &adam->array[i]);
-    if (!status)
-      status = ops->zero(adam->lane, adam->array[i], bytes);
+    status = mem_alloc(MEM_ARENA_PERSISTENT, bytes, &adam->array[i])
+                 ?: ops->zero(adam->lane, adam->array[i], bytes);
   }
   return comm_agree(adam->bench.comm, status ? status : fill_gradients(adam));
 }

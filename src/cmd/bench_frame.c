@@ -27,11 +27,9 @@ enum status bench_run(const struct bench_part *steps, const struct arguments *ar
   struct bench *bench = part;
   bench->comm = arguments->comm;
   bench->values = arguments->values;
-  enum status status = bench_check_results(bench->comm, bench->values->results);
-  if (!status)
-    status = comm_agree(bench->comm, steps->check(part));
-  if (!status)
-    status = steps->measure(part);
+  enum status status = bench_check_results(bench->comm, bench->values->results)
+      ?: comm_agree(bench->comm, steps->check(part))
+      ?: steps->measure(part);
   steps->tear_down(part);
   device_destroy(bench->job.device);
   device_destroy(bench->job.host);
@@ -74,8 +72,7 @@ static enum status time_work(struct bench *bench, enum status (*run)(void *part,
   const double start = clock_s();
   status = run(bench, work);
   *seconds = clock_s() - start;
-  status = comm_agree(bench->comm, status);
-  return status ? status : comm_max_f64(bench->comm, seconds, 1);
+  return comm_agree(bench->comm, status) ?: comm_max_f64(bench->comm, seconds, 1);
 }
 
 enum status bench_take_turns(struct bench *bench, int n, enum status (*run)(void *part, int work),

@@ -153,9 +153,8 @@ static enum status open_files(struct io *io)
   if (!path)
     return STATUS_MEMORY;
   io->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
-  enum status status = check_file(dir, path, io->file < 0 ? errno : 0);
-  if (!status)
-    status = file_reserve_open(io->file, path, io->bytes);
+  enum status status = check_file(dir, path, io->file < 0 ? errno : 0)
+                           ?: file_reserve_open(io->file, path, io->bytes);
   if (!status && ftruncate(io->file, (off_t)io->bytes) != 0)
     status = status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
   mem_free(path);
@@ -233,15 +232,11 @@ static enum status measure(void *part)
 {
   struct io *io = part;
   struct bench *bench = &io->bench;
-  enum status status = store_create(bench->comm, io->values->dir, io->bytes, &io->store);
-  if (!status)
-    status = comm_agree(bench->comm, open_files(io));
-  if (!status)
-    status = comm_agree(bench->comm, make_buffer(io));
-  if (!status)
-    status = comm_agree(bench->comm, team_create(bench->threads, NULL, &io->team));
-  if (!status)
-    status = bench_take_turns(bench, WORKS, run_work, 1, io->seconds);
+  enum status status = store_create(bench->comm, io->values->dir, io->bytes, &io->store)
+      ?: comm_agree(bench->comm, open_files(io))
+      ?: comm_agree(bench->comm, make_buffer(io))
+      ?: comm_agree(bench->comm, team_create(bench->threads, NULL, &io->team))
+      ?: bench_take_turns(bench, WORKS, run_work, 1, io->seconds);
   if (!status && comm_rank(bench->comm) == 0) {
     print(io);
     status = bench_record(io->values->shared.results, "bench_io", record, io);

@@ -223,13 +223,10 @@ static enum status drive(void *arg)
   struct lane *lane = run->rates->lane[run->lane];
   struct device *device = lane->device;
   struct mark *from = NULL, *to = NULL;
-  enum status status = device->ops->enter(device);
-  if (!status)
-    status = device->ops->mark_create(device, &from);
-  if (!status)
-    status = device->ops->mark_create(device, &to);
-  if (!status)
-    status = time_work(run, lane, from, to);
+  enum status status = device->ops->enter(device)
+      ?: device->ops->mark_create(device, &from)
+      ?: device->ops->mark_create(device, &to)
+      ?: time_work(run, lane, from, to);
   device->ops->mark_destroy(from);
   device->ops->mark_destroy(to);
   if (status && (run->work == gather || run->work == exchange)) /* others would wait forever */
@@ -529,9 +526,8 @@ static enum status allocate(struct rates *rates)
     status = ops->alloc(rates->device, MEM_ARENA_TRANSIENT, (size_t)near, &rates->near[i]);
   for (int i = 0; i < FAR && !status; i++) {
     const size_t far = (size_t)(i == COPY ? rates->bytes / 2 : rates->bytes + BENCH_BLOCK);
-    status = ops->alloc_host(rates->device, MEM_ARENA_PERSISTENT, far, &rates->far[i]);
-    if (!status)
-      status = rates->bench.host->ops->zero(rates->lane[CPU], rates->far[i], far);
+    status = ops->alloc_host(rates->device, MEM_ARENA_PERSISTENT, far, &rates->far[i])
+                 ?: rates->bench.host->ops->zero(rates->lane[CPU], rates->far[i], far);
   }
   return status;
 }
@@ -564,8 +560,8 @@ static enum status create_node(struct rates *rates)
   enum status status = comm_max_i64(comm, most, 2);
   if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
     return status;
-  status = comm_group_create(comm, COMM_SHARD, local, true, &rates->node);
-  return status ? status : comm_group_create(comm, COMM_REPLICA, local, true, &rates->across);
+  return comm_group_create(comm, COMM_SHARD, local, true, &rates->node)
+             ?: comm_group_create(comm, COMM_REPLICA, local, true, &rates->across);
 }
 
 /* Collective. */
@@ -575,13 +571,10 @@ static enum status create_groups(struct rates *rates)
   const int ranks = comm_ranks(comm);
   if (ranks == 1)
     return STATUS_OK;
-  enum status status = comm_set_transport(comm, "mpi");
-  if (!status)
-    status = comm_group_create(comm, COMM_WORLD, ranks, true, &rates->hosts);
-  if (!status)
-    status = comm_set_transport(comm, rates->bench.job.place.transport);
-  if (!status)
-    status = comm_group_create(comm, COMM_WORLD, ranks, true, &rates->link);
+  enum status status = comm_set_transport(comm, "mpi")
+      ?: comm_group_create(comm, COMM_WORLD, ranks, true, &rates->hosts)
+      ?: comm_set_transport(comm, rates->bench.job.place.transport)
+      ?: comm_group_create(comm, COMM_WORLD, ranks, true, &rates->link);
   if (!status && rates->device != rates->bench.host)
     status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
   return status ? status : create_node(rates);
@@ -598,13 +591,10 @@ static enum status set_up(struct rates *rates)
   rates->device = rates->bench.job.device;
   rates->type = rates->bench.job.place.compute;
   rates->matrix = rates->device->model.host_memory ? HOST_MATRIX : CUDA_MATRIX;
-  status = comm_agree(comm, create_lanes(rates));
-  if (!status)
-    status = comm_agree(comm, allocate(rates));
-  if (!status)
-    status = comm_agree(comm, fill_matrices(rates));
-  if (!status)
-    status = create_groups(rates);
+  status = comm_agree(comm, create_lanes(rates))
+      ?: comm_agree(comm, allocate(rates))
+      ?: comm_agree(comm, fill_matrices(rates))
+      ?: create_groups(rates);
   if (!status && *rates->values->dir)
     status = store_create(comm, rates->values->dir, rates->bytes, &rates->store);
   return status;

@@ -92,9 +92,7 @@ static enum status list_run(const struct matrix *matrix, int i)
       [RUN_NEW] = "new", [RUN_STARTED] = "started", [RUN_FINISHED] = "finished"};
   const struct matrix_run *run = &matrix->run[i];
   printf("%3d %-8s %2lld", i + 1, states[run->state], (long long)run->ranks);
-  enum status status = print_word(run->name);
-  if (!status)
-    status = print_word(run->deck);
+  enum status status = print_word(run->name) ?: print_word(run->deck);
   for (int w = 0; w < run->words && !status; w++)
     status = print_word(run->word[w]);
   printf("\n");
@@ -199,8 +197,7 @@ static enum status collect(const struct matrix *matrix, int exit_code)
   char seeds[16], code[16], *words[] = {seeds, code};
   snprintf(seeds, sizeof seeds, "%d", matrix->values.seeds.n);
   snprintf(code, sizeof code, "%d", exit_code);
-  const enum status status = give_runs(matrix);
-  return status ? status : script_become("compare", table, matrix->set, 2, words);
+  return give_runs(matrix) ?: script_become("compare", table, matrix->set, 2, words);
 }
 
 static enum status run_matrix(const struct arguments *arguments, struct matrix *matrix)

@@ -116,9 +116,7 @@ enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped
   const sigset_t set = awaited();
   struct words words = {0};
   int null = -1, log = -1;
-  enum status status = list_words(run, &words);
-  if (!status)
-    status = open_regular(run->log, OPEN_APPEND, &log);
+  enum status status = list_words(run, &words) ?: open_regular(run->log, OPEN_APPEND, &log);
   if (!status && (null = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
     status = open_failed(errno, "open", "/dev/null");
   sigprocmask(SIG_BLOCK, &set, NULL); /* from the first run on, so that none is lost between runs */

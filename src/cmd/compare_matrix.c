@@ -36,11 +36,9 @@ static enum status read_values(const struct arguments *arguments, struct matrix 
 {
   char *text = NULL;
   size_t bytes = 0;
-  enum status status = options_create(command_compare.options, &matrix->values, &matrix->set);
-  if (!status)
-    status = file_read_stream(matrix->path, MATRIX_MOST_BYTES, &text, &bytes);
-  if (!status)
-    status = options_read_text(matrix->set, matrix->path, text, bytes);
+  enum status status = options_create(command_compare.options, &matrix->values, &matrix->set)
+      ?: file_read_stream(matrix->path, MATRIX_MOST_BYTES, &text, &bytes)
+      ?: options_read_text(matrix->set, matrix->path, text, bytes);
   mem_free(text);
   return status ? status : take_typed(arguments, matrix->set);
 }
@@ -161,11 +159,9 @@ static enum status fill_runs(const struct arguments *arguments, struct matrix *m
     const char *method = v->methods.item[i / v->seeds.n % v->methods.n];
     const char *ranks = v->ranks.item[i / v->seeds.n / v->methods.n % v->ranks.n];
     run->deck = v->deck.item[i / v->seeds.n / v->methods.n / v->ranks.n];
-    status = parse_whole("ranks", ranks, 1, 1 << 20, &run->ranks);
-    if (!status)
-      status = parse_whole("seeds", seed, 0, INT64_MAX, &run->seed);
-    if (!status)
-      status = fill_run(arguments, matrix, method, run);
+    status = parse_whole("ranks", ranks, 1, 1 << 20, &run->ranks)
+        ?: parse_whole("seeds", seed, 0, INT64_MAX, &run->seed)
+        ?: fill_run(arguments, matrix, method, run);
     for (int j = 0; j < i && !status; j++)
       if (!strcmp(matrix->run[j].name, run->name))
         status = status_set(STATUS_USAGE, "%s names the run %s twice: choose other names",
@@ -182,9 +178,7 @@ static enum status list_differences(const struct deck *a, const struct deck *b, 
   *out = '\0';
   for (const struct option *o = deck_table; o->name && !status; o++) {
     char *x = NULL, *y = NULL;
-    status = options_print_named(a->set, o->name, &x);
-    if (!status)
-      status = options_print_named(b->set, o->name, &y);
+    status = options_print_named(a->set, o->name, &x) ?: options_print_named(b->set, o->name, &y);
     if (!status && strcmp(x, y) != 0 && strcmp(o->name, "run.dir") != 0)
       append_text(out, size, "%s%s", *out ? ", " : "", o->name);
     mem_free(x);
@@ -216,11 +210,9 @@ static enum status refuse_other_deck(const struct matrix_run *run, const struct 
   char *text = NULL;
   size_t bytes = 0;
   struct deck old = {0};
-  enum status status = file_read_own(path.text, MATRIX_MOST_BYTES, &text, &bytes);
-  if (!status)
-    status = deck_load_text(&old, path.text, text, bytes, 0, NULL);
-  if (!status)
-    status = compare_decks(run, deck, &old);
+  enum status status = file_read_own(path.text, MATRIX_MOST_BYTES, &text, &bytes)
+      ?: deck_load_text(&old, path.text, text, bytes, 0, NULL)
+      ?: compare_decks(run, deck, &old);
   deck_destroy(&old);
   mem_free(text);
   return status;
@@ -257,9 +249,7 @@ static enum status find_state(struct matrix_run *run, const struct deck *deck)
   enum status status = results_have_steps(path.text, &used);
   if (status || !used)
     return status;
-  status = refuse_other_deck(run, deck);
-  if (!status)
-    status = find_end(run, path.text, &finished);
+  status = refuse_other_deck(run, deck) ?: find_end(run, path.text, &finished);
   run->state = finished ? RUN_FINISHED : RUN_STARTED;
   return status;
 }
@@ -287,11 +277,9 @@ static enum status check_run(const struct arguments *arguments, struct matrix_ru
 enum status matrix_read(const struct arguments *arguments, struct matrix *out)
 {
   *out = (struct matrix){.path = arguments->word[0]};
-  enum status status = read_values(arguments, out);
-  if (!status)
-    status = check_values(out);
-  if (!status)
-    status = fill_runs(arguments, out);
+  enum status status = read_values(arguments, out)
+      ?: check_values(out)
+      ?: fill_runs(arguments, out);
   for (int i = 0; i < out->runs && !status; i++)
     status = check_run(arguments, &out->run[i]);
   if (!status && out->values.task > out->runs)

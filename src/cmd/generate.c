@@ -173,9 +173,8 @@ static enum status read_language(const struct values *values, const struct sourc
   const char *home = source->deck.train.init;
   struct tokenizer_id id = {.name = ""};
   char *folder = NULL;
-  enum status status = choose(values, source, set, &id, &folder);
-  if (!status)
-    status = tokenizer_create(id.name, folder, &out->tokenizer);
+  enum status status = choose(values, source, set, &id, &folder)
+                           ?: tokenizer_create(id.name, folder, &out->tokenizer);
   mem_free(folder);
   if (!status)
     status = check_tokenizer(values, source, learned, set, out->tokenizer);
@@ -195,9 +194,8 @@ static enum status open_language(const struct arguments *arguments, const struct
   struct data_maker learned;
   int64_t there =
       comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
-  enum status status = data_maker_find(comm, source->checkpoint, &learned);
-  if (!status)
-    status = comm_sum_i64(comm, &there, 1);
+  enum status status =
+      data_maker_find(comm, source->checkpoint, &learned) ?: comm_sum_i64(comm, &there, 1);
   if (!status && there)
     status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
   if (!status)
@@ -256,15 +254,12 @@ static enum status generate(const struct arguments *arguments, const struct sour
                                                 .top_p = values->top_p,
                                                 .seed = (uint64_t)values->seed}};
   struct job *job = NULL;
-  enum status status = has_ids(values)
+  enum status status = (has_ids(values)
                            ? comm_agree(arguments->comm, read_ids(&values->ids, &options))
-                           : open_language(arguments, source, &options);
-  if (!status)
-    status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
-  if (!status)
-    status = weights_load(job, source->checkpoint);
-  if (!status)
-    status = generate_run(job, &options);
+                           : open_language(arguments, source, &options))
+      ?: job_create(arguments->comm, &source->deck, JOB_GENERATE, &job)
+      ?: weights_load(job, source->checkpoint)
+      ?: generate_run(job, &options);
   job_destroy(job);
   tokenizer_destroy(options.tokenizer);
   mem_free(options.prompt);
@@ -294,9 +289,8 @@ static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
-  enum status status = check_values(values);
-  if (!status)
-    status = source_open(arguments, arguments->word[0], true, &source);
+  enum status status =
+      check_values(values) ?: source_open(arguments, arguments->word[0], true, &source);
   if (!status && !source.checkpoint)
     status =
         status_set(STATUS_INPUT,

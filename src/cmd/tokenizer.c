@@ -253,9 +253,8 @@ static enum status decode(const struct arguments *arguments)
   const char *name;
   char *text = NULL;
   size_t bytes = 0;
-  enum status status = open_folder(arguments->word[1], &decoder.tokenizer);
-  if (!status)
-    status = read_input(arguments, &name, &text, &bytes);
+  enum status status = open_folder(arguments->word[1], &decoder.tokenizer)
+                           ?: read_input(arguments, &name, &text, &bytes);
   if (!status)
     status =
         mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);

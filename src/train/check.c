@@ -56,9 +56,8 @@ enum status train_check_space(struct comm *comm, const struct deck *deck, int64_
 {
   struct model *model = NULL;
   struct file_system system;
-  enum status status = job_model(deck, DTYPE_F32, comm_ranks(comm), &model);
-  if (!status)
-    status = file_system_read(deck->run.dir, &system);
+  enum status status = job_model(deck, DTYPE_F32, comm_ranks(comm), &model)
+                           ?: file_system_read(deck->run.dir, &system);
   if (!status) {
     const int tensors = 1 + optim_ops((enum optimizer)deck->optim.name)->n_states;
     *need = model->parameters * (int64_t)sizeof(float) * tensors;
@@ -83,11 +82,11 @@ enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t
   const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
   struct token_set *set = NULL, *val = NULL;
   struct data_maker maker;
-  enum status status = data_maker_find(comm, deck->train.init, &maker);
-  if (!status)
-    status = data_open(
-        comm, deck,
-        &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN, sequence, &maker}, &set);
+  enum status status = data_maker_find(comm, deck->train.init, &maker)
+                           ?: data_open(comm, deck,
+                                        &(struct data_source){"data.train", deck->data.train,
+                                                              SPLIT_TRAIN, sequence, &maker},
+                                        &set);
   if (status)
     return status;
   *tokens = token_set_stream(set).tokens;

@@ -52,18 +52,15 @@ static enum status begin_save(struct train_run *run, bool behind)
   enum status status = exec_drain(job_trainer(run->job));
   if (status)
     comm_abort(run->comm, status);
-  status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
-  if (!status)
-    status = checkpoint_writer_save(run->writer, &meta, behind, run->bad == 0, start);
+  status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck))
+               ?: checkpoint_writer_save(run->writer, &meta, behind, run->bad == 0, start);
   mem_free(meta.deck);
   return status;
 }
 
 enum status train_save(struct train_run *run, bool leaving)
 {
-  enum status status = train_finish_save(run);
-  if (!status)
-    status = begin_save(run, !leaving);
+  enum status status = train_finish_save(run) ?: begin_save(run, !leaving);
   if (!status && leaving)
     status = train_finish_save(run);
   return status;
@@ -107,9 +104,8 @@ static enum status check_frozen(const struct train_run *run, const char *path,
                                 const struct deck *saved)
 {
   struct model *model = NULL;
-  enum status status = job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model);
-  if (!status)
-    status = compare_frozen(model, run->job->model, path);
+  enum status status = job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model)
+                           ?: compare_frozen(model, run->job->model, path);
   model_destroy(model);
   return status;
 }
@@ -163,9 +159,8 @@ static enum status compare_decks(const struct decks *decks, const char *refused)
     char *before = NULL, *now = NULL;
     if (option->effect == EFFECT_NONE || (refused && option->effect != EFFECT_ORDER))
       continue;
-    status = options_print_value(option, &decks->before, &before);
-    if (!status)
-      status = options_print_value(option, &decks->now, &now);
+    status = options_print_value(option, &decks->before, &before)
+                 ?: options_print_value(option, &decks->now, &now);
     const bool changed = !status && strcmp(before, now) != 0;
     if (changed && refused)
       status = status_set(
@@ -183,13 +178,10 @@ static enum status compare_decks(const struct decks *decks, const char *refused)
 static enum status check_saved(const struct train_run *run, const char *path,
                                const struct checkpoint_meta *meta, struct deck *saved)
 {
-  enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL);
-  if (!status)
-    status = model_source_check(saved, path, run->deck);
-  if (!status)
-    status = check_optimizer(run, path, saved);
-  if (!status)
-    status = check_frozen(run, path, saved);
+  enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL)
+      ?: model_source_check(saved, path, run->deck)
+      ?: check_optimizer(run, path, saved)
+      ?: check_frozen(run, path, saved);
   if (status || run->deck->data.reorder || meta->samples == 0)
     return status;
   const struct decks decks = spell_both(run, meta, saved);
@@ -284,11 +276,10 @@ enum status train_open_data(struct train_run *run)
   const struct deck *deck = run->deck;
   struct data_maker maker;
   watchdog_start(run->job->start, "opening %s", deck->data.train);
-  enum status status = data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker);
-  if (!status)
-    status = data_open(run->comm, deck,
+  return data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker)
+      ?: data_open(run->comm, deck,
                        &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN,
                                              run->job->shape.sequence, &maker},
-                       &run->order.set);
-  return status ? status : compare_stream(run);
+                       &run->order.set)
+      ?: compare_stream(run);
 }

@@ -156,9 +156,8 @@ static void drop_background(struct checkpoint_writer *writer)
 static enum status create_background(struct checkpoint_writer *writer)
 {
   struct comm *comm = writer->job->comm;
-  enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy));
-  if (!status)
-    status = comm_create_sibling(comm, &writer->comm);
+  enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy))
+                           ?: comm_create_sibling(comm, &writer->comm);
   if (status)
     drop_background(writer);
   if (status != STATUS_MEMORY)
@@ -186,12 +185,9 @@ static enum status begin_behind(struct checkpoint_writer *writer,
   writer->meta = *meta;
   writer->meta.deck = mem_strdup(meta->deck);
   writer->meta.version = mem_strdup(meta->version);
-  enum status status = writer->meta.deck && writer->meta.version ? STATUS_OK : STATUS_MEMORY;
-  if (!status)
-    status = job_state_take_snapshot(writer->copy);
-  status = comm_agree(writer->job->comm, status);
-  if (!status)
-    status = start_thread(writer);
+  enum status status = (writer->meta.deck && writer->meta.version ? STATUS_OK : STATUS_MEMORY)
+                           ?: job_state_take_snapshot(writer->copy);
+  status = comm_agree(writer->job->comm, status) ?: start_thread(writer);
   writer->report.behind = !status;
   if (status)
     (void)join_thread(writer);

@@ -196,9 +196,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, const struct d
   enum status status = token_set_open(comm, from->dir, from->split, &set);
   if (status)
     return status_prefix(status, "%s", from->key);
-  status = check_maker(comm, set, from);
-  if (!status)
-    status = check_set(set, from, deck->model.vocab);
+  status = check_maker(comm, set, from) ?: check_set(set, from, deck->model.vocab);
   status = comm_agree(comm, status);
   if (!status && !*from->maker->of && from->split == SPLIT_TRAIN && comm_rank(comm) == 0)
     hint_vocab(set, from->dir, deck);

@@ -41,9 +41,7 @@ static enum status check_place(const struct train_run *run)
 
 enum status train_folder_take(struct train_run *run)
 {
-  enum status status = check_place(run);
-  if (!status)
-    status = folder_lock(run->deck->run.dir, "run.dir", &run->lock);
+  enum status status = check_place(run) ?: folder_lock(run->deck->run.dir, "run.dir", &run->lock);
   return status || !file_is_folder(run->checkpoint_dir.text) ? status : lock_checkpoints(run);
 }
 
@@ -56,9 +54,8 @@ void train_folder_release(struct train_run *run)
 static enum status look_for_run(const struct train_run *run, bool *used)
 {
   int64_t checkpoints = 0;
-  enum status status = results_have_steps(run->results_path.text, used);
-  if (!status)
-    status = checkpoint_count(run->checkpoint_dir.text, false, &checkpoints);
+  enum status status = results_have_steps(run->results_path.text, used)
+                           ?: checkpoint_count(run->checkpoint_dir.text, false, &checkpoints);
   *used = *used || checkpoints > 0;
   return status;
 }
@@ -90,10 +87,9 @@ enum status train_folder_refuse_used(struct train_run *run)
 /* As write_deck(), log_open_file() and results_open() find it. */
 static enum status check_files(const char *dir)
 {
-  enum status status = file_check_write(file_path(dir, "deck.yaml").text, 0);
-  if (!status)
-    status = results_check(file_path(dir, "log.txt").text);
-  return status ? status : results_check(file_path(dir, "results.jsonl").text);
+  return file_check_write(file_path(dir, "deck.yaml").text, 0)
+      ?: results_check(file_path(dir, "log.txt").text)
+      ?: results_check(file_path(dir, "results.jsonl").text);
 }
 
 enum status train_folder_check(const struct train_run *run, bool *used)
@@ -102,12 +98,10 @@ enum status train_folder_check(const struct train_run *run, bool *used)
   enum status status = check_place(run);
   if (status || !file_exists(dir))
     return status;
-  status = folder_lock_check(dir, "run.dir");
-  if (!status)
-    status = folder_lock_check(run->checkpoint_dir.text, "run.dir, or remove the link");
-  if (!status)
-    status = look_for_run(run, used);
-  return status ? status : check_files(dir);
+  return folder_lock_check(dir, "run.dir")
+      ?: folder_lock_check(run->checkpoint_dir.text, "run.dir, or remove the link")
+      ?: look_for_run(run, used)
+      ?: check_files(dir);
 }
 
 enum status train_folder_recall(const struct train_run *run)
@@ -145,9 +139,9 @@ static enum status keep_learned(const struct train_run *run)
 static enum status write_deck(const struct deck *deck)
 {
   char *yaml = NULL;
-  enum status status = options_print_yaml(deck->set, &yaml);
-  if (!status)
-    status = file_write_all(file_path(deck->run.dir, "deck.yaml").text, yaml, strlen(yaml));
+  enum status status =
+      options_print_yaml(deck->set, &yaml)
+          ?: file_write_all(file_path(deck->run.dir, "deck.yaml").text, yaml, strlen(yaml));
   mem_free(yaml);
   return status;
 }
@@ -177,11 +171,9 @@ static void spread_checkpoints(const struct train_run *run)
 
 enum status train_folder_open(struct train_run *run)
 {
-  enum status status = lock_checkpoints(run);
-  if (!status)
-    status = write_deck(run->deck);
-  if (!status)
-    status = log_open_file(file_path(run->deck->run.dir, "log.txt").text);
+  enum status status = lock_checkpoints(run)
+      ?: write_deck(run->deck)
+      ?: log_open_file(file_path(run->deck->run.dir, "log.txt").text);
   if (!status)
     spread_checkpoints(run);
   if (!status)

@@ -107,9 +107,7 @@ static void feed(struct generation *g)
     struct exec_result result;
     const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
     exec_set_window(g->exec, g->past, n);
-    enum status status = exec_step(g->exec, g->step++, 0, 0.0, &result);
-    if (!status)
-      status = exec_drain(g->exec);
+    enum status status = exec_step(g->exec, g->step++, 0, 0.0, &result) ?: exec_drain(g->exec);
     if (status)
       comm_abort(g->job->comm, status);
     g->past += n;
@@ -305,9 +303,8 @@ static enum status share_line(struct generation *g)
   enum status status = comm_broadcast(comm, &g->line.n, sizeof g->line.n, 0);
   if (!status && !is_root(g))
     status = mem_resize(MEM_DATA, (size_t)g->line.n * sizeof *g->line.id, (void **)&g->line.id);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = comm_broadcast(comm, g->line.id, g->line.n * (int64_t)sizeof *g->line.id, 0);
+  status = comm_agree(comm, status)
+               ?: comm_broadcast(comm, g->line.id, g->line.n * (int64_t)sizeof *g->line.id, 0);
   if (!status)
     g->read += append(g, g->line.id, g->line.n);
   return status;
@@ -318,18 +315,15 @@ static enum status converse(struct generation *g)
   struct comm *comm = g->job->comm;
   for (;;) {
     enum turn turn = TURN_OVER;
-    enum status status = comm_agree(comm, is_root(g) ? read_turn(g, &turn) : STATUS_OK);
-    if (!status)
-      status = comm_broadcast(comm, &turn, sizeof turn, 0);
+    enum status status = comm_agree(comm, is_root(g) ? read_turn(g, &turn) : STATUS_OK)
+                             ?: comm_broadcast(comm, &turn, sizeof turn, 0);
     if (status || turn == TURN_OVER)
       return status;
     if (turn == TURN_NEW) {
       g->n = g->past = 0;
       continue;
     }
-    status = share_line(g);
-    if (!status)
-      status = answer(g);
+    status = share_line(g) ?: answer(g);
     if (status)
       return status;
   }
@@ -360,9 +354,7 @@ static enum status begin_with_prompt(struct generation *g)
   enum status status = is_root(g) ? encode(g, options->prompt, options->prompt_bytes) : STATUS_OK;
   if (status == STATUS_INPUT)
     status = status_prefix(status, "prompt");
-  status = comm_agree(g->job->comm, status);
-  if (!status)
-    status = share_line(g);
+  status = comm_agree(g->job->comm, status) ?: share_line(g);
   if (!status && is_root(g))
     printable_put(options->prompt, options->prompt_bytes, stdout);
   return status;
@@ -425,9 +417,8 @@ enum status generate_run(struct job *job, const struct generate_options *options
                          .options = options,
                          .capacity = input->capacity,
                          .chunk = input->shape.sequence};
-  enum status status = comm_agree(job->comm, prepare(&g));
-  if (!status)
-    status = job_start(job, PLAN_GENERATE, load_window, &g);
+  enum status status =
+      comm_agree(job->comm, prepare(&g)) ?: job_start(job, PLAN_GENERATE, load_window, &g);
   g.exec = job->exec[PLAN_GENERATE];
   if (!status)
     status = run(&g);

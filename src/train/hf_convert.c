@@ -80,11 +80,9 @@ static enum status describe(struct import *import)
   char *init = mem_printf("train.init=%s", import->dir);
   enum status status = init ? deck_load(&import->deck, 1, &init) : STATUS_MEMORY;
   mem_free(init);
-  status = comm_agree(import->comm, status);
-  if (!status)
-    status = model_source_resolve(import->comm, import->dir, &import->deck);
-  if (!status)
-    status = comm_agree(import->comm, options_resolve_from(import->deck.set, "sluice ckpt import",
+  status = comm_agree(import->comm, status)
+      ?: model_source_resolve(import->comm, import->dir, &import->deck)
+      ?: comm_agree(import->comm, options_resolve_from(import->deck.set, "sluice ckpt import",
                                                            "train.init", ""));
   return status;
 }
@@ -103,12 +101,10 @@ static enum status check_target(const char *path)
 
 static enum status open_import(struct import *import)
 {
-  enum status status = model_create(&import->deck.model, &import->model);
-  if (!status)
-    status = safetensors_folder_open(import->dir, &import->folder);
-  if (!status)
-    status = mem_new(MEM_META, weights_count(import->model), &import->from);
-  return status ? status : make_tensors(import->comm, import->model, read_piece, &import->tensors);
+  return model_create(&import->deck.model, &import->model)
+      ?: safetensors_folder_open(import->dir, &import->folder)
+      ?: mem_new(MEM_META, weights_count(import->model), &import->from)
+      ?: make_tensors(import->comm, import->model, read_piece, &import->tensors);
 }
 
 static enum status write_import(struct import *import)
@@ -119,9 +115,9 @@ static enum status write_import(struct import *import)
                                  .version = (char *)PACKAGE_VERSION};
   for (int t = 0; t < n; t++)
     import->tensors[t].arg = (void *)import->from[t];
-  enum status status = comm_agree(import->comm, options_print_yaml(import->deck.set, &meta.deck));
-  if (!status)
-    status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
+  enum status status =
+      comm_agree(import->comm, options_print_yaml(import->deck.set, &meta.deck))
+          ?: checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
   if (!status)
     log_info("%s: %lld tensors, %.1f M parameters of a %s; its tokenizer, token ids and "
              "generation_config.json stay in %s: export it with tokenizer=%s",
@@ -134,15 +130,11 @@ static enum status write_import(struct import *import)
 enum status hf_convert_import(struct comm *comm, const char *dir, const char *path)
 {
   struct import import = {.comm = comm, .dir = dir, .path = path};
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK);
-  if (!status)
-    status = describe(&import);
-  if (!status)
-    status = comm_agree(comm, open_import(&import));
-  if (!status)
-    status = weights_match(comm, import.model, dir, import.folder, import.from);
-  if (!status)
-    status = write_import(&import);
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK)
+      ?: describe(&import)
+      ?: comm_agree(comm, open_import(&import))
+      ?: weights_match(comm, import.model, dir, import.folder, import.from)
+      ?: write_import(&import);
   mem_free(import.tensors);
   mem_free(import.from);
   safetensors_folder_close(import.folder);
@@ -418,12 +410,10 @@ static enum status write_export(struct export *export)
                               export->options->most_bytes, &export->writer);
   if (status)
     return status;
-  status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors);
-  if (!status)
-    status = comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
-  status = safetensors_writer_close(export->writer, status);
-  if (!status)
-    status = comm_agree(comm, leads ? write_config(export) : STATUS_OK);
+  status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors)
+               ?: comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
+  status = safetensors_writer_close(export->writer, status)
+               ?: comm_agree(comm, leads ? write_config(export) : STATUS_OK);
   return status;
 }
 
@@ -436,9 +426,8 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
                           .dir = dir,
                           .options = options,
                           .lock = {.fd = -1}};
-  enum status status = data_maker_find(comm, checkpoint, &export.maker);
-  if (!status)
-    status = comm_agree(comm, open_export(&export));
+  enum status status =
+      data_maker_find(comm, checkpoint, &export.maker) ?: comm_agree(comm, open_export(&export));
   if (!status) {
     status = write_export(&export);
     for (int i = 0; i < FILES && status && export.lock.made; i++)

@@ -133,9 +133,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
 static enum status merge_tally(struct comm *comm, struct fp8_tally *tally)
 {
   int64_t largest = tally->largest, saturated = (int64_t)tally->saturated;
-  enum status status = comm_max_i64(comm, &largest, 1);
-  if (!status)
-    status = comm_sum_i64(comm, &saturated, 1);
+  enum status status = comm_max_i64(comm, &largest, 1) ?: comm_sum_i64(comm, &saturated, 1);
   if (!status)
     *tally = (struct fp8_tally){.saturated = (uint64_t)saturated, .largest = (uint32_t)largest};
   return status;
@@ -180,11 +178,9 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   char hash[17];
   int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
   struct device *device = run->job->device;
-  enum status status = comm_sum_i64(run->comm, &varying, 1);
-  if (!status)
-    status = comm_agree(run->comm, exec_drain(run->job->exec[PLAN_TRAIN]));
-  if (!status)
-    status = train_take_profile(run);
+  enum status status = comm_sum_i64(run->comm, &varying, 1)
+      ?: comm_agree(run->comm, exec_drain(run->job->exec[PLAN_TRAIN]))
+      ?: train_take_profile(run);
   if (status || !run->results)
     return status;
   status = device->ops->memory(device, &device_bytes, &device_all);

@@ -109,24 +109,19 @@ static enum status record_start(struct train_run *run, const struct place *place
   train_record_tiers(line, job->plan[PLAN_TRAIN]);
   json_write_text(line, "resumed_from", run->from ? run->from : "");
   json_write_text(line, "deck_hash", hash);
-  const enum status status = record_deck(line, run->deck);
-  return status ? status : results_end(run->results);
+  return record_deck(line, run->deck) ?: results_end(run->results);
 }
 
 enum status train_record_start(struct train_run *run)
 {
   const int ranks = comm_ranks(run->comm);
   struct place *place = NULL;
-  enum status status = comm_agree(run->comm, mem_new(MEM_META, ranks, &place));
-  if (!status)
-    status = gather_places(run, place);
-  if (!status)
-    status = comm_agree(run->comm, run->results ? record_start(run, place) : STATUS_OK);
-  if (!status)
-    status = comm_agree(run->comm, run->results ? results_identity(run->results_path.text, &run->id)
-                                                : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(run->comm, &run->id, sizeof run->id, 0);
+  enum status status = comm_agree(run->comm, mem_new(MEM_META, ranks, &place))
+      ?: gather_places(run, place)
+      ?: comm_agree(run->comm, run->results ? record_start(run, place) : STATUS_OK)
+      ?: comm_agree(run->comm, run->results ? results_identity(run->results_path.text, &run->id)
+                                                : STATUS_OK)
+      ?: comm_broadcast(run->comm, &run->id, sizeof run->id, 0);
   mem_free(place);
   return status;
 }

@@ -199,9 +199,7 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
   bool leave = false;
   *end = TRAIN_FINISHED;
   while (!leave) {
-    enum status status = one_step(run, leaving);
-    if (!status)
-      status = after_step(run, leaving, end, &leave);
+    enum status status = one_step(run, leaving) ?: after_step(run, leaving, end, &leave);
     if (status)
       return status;
   }
@@ -242,9 +240,8 @@ static enum status start_data(struct train_run *run)
   run->order.first_step = run->step;
   run->order.first_sample = run->samples;
   /* Rank 0 broadcasts its results when plans start. */
-  status = comm_agree(run->comm, train_leads(run) ? train_folder_recall(run) : STATUS_OK);
-  if (!status)
-    status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
+  status = comm_agree(run->comm, train_leads(run) ? train_folder_recall(run) : STATUS_OK)
+               ?: job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
   if (!status && next_update(run) <= deck->compress.warmup)
     status = job_start_warmup(run->job);
   if (!status)
@@ -272,9 +269,9 @@ static int64_t remembered_steps(const struct train_run *run)
 static enum status prepare_state(struct train_run *run, const char *resume)
 {
   train_folder_paths(run);
-  enum status status = comm_agree(run->comm, train_prepare_stop(run));
-  if (!status)
-    status = comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
+  enum status status =
+      comm_agree(run->comm, train_prepare_stop(run))
+          ?: comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
   if (!status && train_leads(run)) /* the lock is held, so the file is not for another run */
     stop_file_drop(&run->stop_file);
   if (!status && !strcmp(resume, "none"))
@@ -325,9 +322,7 @@ static void release(struct train_run *run)
 static enum status run_loop(struct train_run *run, enum train_end *end)
 {
   struct train_leaving leaving = {.left_s = INFINITY};
-  enum status status = prepare_loop(run);
-  if (!status)
-    status = loop(run, &leaving, end);
+  enum status status = prepare_loop(run) ?: loop(run, &leaving, end);
   if (!status && run->job->counters)
     status = comm_agree(run->comm, train_record_counters(run));
   if (!status && run->deck->train.trace.n > 0)
