@@ -145,8 +145,7 @@ enum status results_open(const char *path, struct results **out)
   results->memory = open_memstream(&results->text, &results->bytes);
   if (!results->path || !results->memory)
     status = status_set(STATUS_MEMORY, "no memory for the lines of %s", path);
-  if (!status)
-    status = open_file(path, &results->fd);
+  status = status ?: open_file(path, &results->fd);
   if (status)
     release(results);
   else

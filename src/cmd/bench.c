@@ -239,8 +239,7 @@ static enum status add_passes(const struct measurement *m)
     if (rate > 0)
       rates_append_line(rates_find(passes[i].key), rate, text, bytes + PASSES_BYTES);
   }
-  if (!status)
-    status = file_write_all(path, text, strlen(text));
+  status = status ?: file_write_all(path, text, strlen(text));
   mem_free(text);
   mem_free(old);
   return status;
@@ -401,10 +400,9 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
   measurement.by_lane = !status && deck_counts(&deck);
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     open_counters(&measurement);
-  if (!status)
-    status = job_create(arguments->comm, &deck, JOB_BENCH, &job);
-  if (!status)
-    status = comm_agree(arguments->comm, job_state_init(job));
+  status = status
+      ?: job_create(arguments->comm, &deck, JOB_BENCH, &job)
+      ?: comm_agree(arguments->comm, job_state_init(job));
   if (!status) {
     struct data_order order = {.seed = (uint64_t)deck.run.seed,
                                .vocab = deck.model.vocab,
@@ -414,14 +412,13 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
     status = job_start(job, PLAN_TRAIN, data_load_train, &order);
     if (!status)
       job_read_ahead(job, PLAN_TRAIN, 0, values->warmup + values->steps);
-    if (!status)
-      status = measure(job, &measurement);
-    if (!status)
-      status = comm_agree(arguments->comm, job_end_trace(job, &measurement.trace));
+    status = status
+        ?: measure(job, &measurement)
+        ?: comm_agree(arguments->comm, job_end_trace(job, &measurement.trace));
   }
-  if (!status)
-    status = comm_agree(arguments->comm,
-                        comm_rank(arguments->comm) == 0 ? report(&measurement) : STATUS_OK);
+  status = status
+               ?: comm_agree(arguments->comm,
+                             comm_rank(arguments->comm) == 0 ? report(&measurement) : STATUS_OK);
   job_destroy(job);
   close_counters(&measurement);
   stats_destroy(&measurement.stats);

@@ -255,10 +255,7 @@ static enum status measure(void *part)
   int64_t least = -adam->n; /* the same number on all ranks: the least that any rank can have */
   enum status status = comm_max_i64(adam->bench.comm, &least, 1);
   adam->n = -least;
-  if (!status)
-    status = bench_take_place(&adam->bench, "host", "mpi");
-  if (!status)
-    status = set_up(adam);
+  status = status ?: bench_take_place(&adam->bench, "host", "mpi") ?: set_up(adam);
   if (!status && comm_rank(adam->bench.comm) == 0)
     print_head(adam);
   if (!*name)

@@ -56,8 +56,7 @@ enum status bench_take_place(struct bench *bench, const char *device, const char
   enum status status = set_place(bench, device, backend);
   job->comm = bench->comm;
   job->deck = &bench->deck;
-  if (!status)
-    status = job_take_place(job);
+  status = status ?: job_take_place(job);
   bench->threads = job->threads;
   bench->host = job->host ? job->host : job->device;
   return status;

@@ -208,12 +208,7 @@ static enum status time_work(struct run *run, struct lane *lane, struct mark *fr
   enum status status = ops->mark_set(lane, from);
   for (int64_t i = 0; i < run->times && !run->idle && !status; i++)
     status = run->work(run->rates, lane);
-  if (!status)
-    status = ops->mark_set(lane, to);
-  if (!status)
-    status = ops->mark_wait(to);
-  if (!status)
-    status = ops->lane_check(lane);
+  status = status ?: ops->mark_set(lane, to) ?: ops->mark_wait(to) ?: ops->lane_check(lane);
   return status ? status : ops->mark_seconds(from, to, &run->seconds);
 }
 

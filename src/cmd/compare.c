@@ -223,8 +223,7 @@ static enum status run(const struct arguments *arguments)
   enum status status = matrix_read(arguments, &matrix);
   if (!status && !matrix.values.list)
     status = refuse_launcher();
-  if (!status)
-    status = run_matrix(arguments, &matrix);
+  status = status ?: run_matrix(arguments, &matrix);
   matrix_free(&matrix);
   return status;
 }

@@ -120,8 +120,7 @@ enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped
   if (!status && (null = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
     status = open_failed(errno, "open", "/dev/null");
   sigprocmask(SIG_BLOCK, &set, NULL); /* from the first run on, so that none is lost between runs */
-  if (!status)
-    status = start(words.word, null, log, code, stopped);
+  status = status ?: start(words.word, null, log, code, stopped);
   if (log >= 0)
     close(log);
   if (null >= 0)

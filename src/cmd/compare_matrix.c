@@ -139,12 +139,10 @@ static enum status fill_run(const struct arguments *arguments, const struct matr
   enum status status = name_run(matrix, method, run);
   for (int i = 0; i < matrix->values.common.n && !status; i++)
     status = add_words(run, matrix->values.common.item[i]);
-  if (!status)
-    status = add_words(run, method + strlen(run->method));
+  status = status ?: add_words(run, method + strlen(run->method));
   for (int i = 0; i < arguments->assignments && !status; i++)
     status = add_key(run, arguments->assignment[i], (int)strlen(arguments->assignment[i]));
-  if (!status)
-    status = add_word(run, mem_printf("run.dir=%s", run->dir));
+  status = status ?: add_word(run, mem_printf("run.dir=%s", run->dir));
   return status ? status : add_word(run, mem_printf("run.seed=%lld", (long long)run->seed));
 }
 

@@ -150,8 +150,7 @@ static enum status add_ends(const char *folder, const char *name, struct generat
     add_end(node, options);
   if (ends.value && !json_is_array(ends.value))
     add_end(ends, options);
-  if (!status)
-    status = file.status;
+  status = status ?: file.status;
   json_close(&file);
   return status;
 }
@@ -176,12 +175,10 @@ static enum status read_language(const struct values *values, const struct sourc
   enum status status = choose(values, source, set, &id, &folder)
                            ?: tokenizer_create(id.name, folder, &out->tokenizer);
   mem_free(folder);
-  if (!status)
-    status = check_tokenizer(values, source, learned, set, out->tokenizer);
-  if (!status)
-    status = add_ends(home, "generation_config.json", out);
-  if (!status)
-    status = add_ends(home, "config.json", out);
+  status = status
+      ?: check_tokenizer(values, source, learned, set, out->tokenizer)
+      ?: add_ends(home, "generation_config.json", out)
+      ?: add_ends(home, "config.json", out);
   return status ? status : read_prompt(values, out);
 }
 
@@ -198,10 +195,10 @@ static enum status open_language(const struct arguments *arguments, const struct
       data_maker_find(comm, source->checkpoint, &learned) ?: comm_sum_i64(comm, &there, 1);
   if (!status && there)
     status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0
-                                  ? read_language(arguments->values, source, &learned, set, out)
-                                  : STATUS_OK);
+  status = status
+               ?: comm_agree(comm, comm_rank(comm) == 0 ? read_language(arguments->values, source,
+                                                                        &learned, set, out)
+                                                        : STATUS_OK);
   token_set_close(set);
   return status;
 }
@@ -296,10 +293,7 @@ static enum status run(const struct arguments *arguments)
         status_set(STATUS_INPUT,
                    "%s/ckpt holds no checkpoint that verifies: train first, or name a checkpoint",
                    source.deck.run.dir);
-  if (!status)
-    status = set_context(values->context, &source.deck);
-  if (!status)
-    status = generate(arguments, &source);
+  status = status ?: set_context(values->context, &source.deck) ?: generate(arguments, &source);
   source_close(&source);
   return status;
 }

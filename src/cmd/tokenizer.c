@@ -258,8 +258,7 @@ static enum status decode(const struct arguments *arguments)
   if (!status)
     status =
         mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
-  if (!status)
-    status = decode_lines(&decoder, name, text, bytes);
+  status = status ?: decode_lines(&decoder, name, text, bytes);
   mem_free(text);
   mem_free(decoder.tokens);
   mem_free(decoder.text);

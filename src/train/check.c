@@ -41,8 +41,7 @@ enum status train_check_folder(struct comm *comm, const struct deck *deck, int64
   *stopped = 0;
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? check_folder(deck, &used) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &used, sizeof used, 0);
+  status = status ?: comm_broadcast(comm, &used, sizeof used, 0);
   if (!status && used)
     status = find_step(comm, deck, stopped);
   if (status || !used || (*stopped > 0 && *stopped < deck->run.steps))

@@ -212,12 +212,10 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
   struct deck saved = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
   *damaged = status != STATUS_OK;
-  if (!status)
-    status = comm_agree(run->comm, check_saved(run, path, &meta, &saved));
-  if (!status)
-    status = weights_resume(run->job, path, damaged);
-  if (!status)
-    status = comm_agree(run->comm, take_up(run, path, &meta, &saved));
+  status = status
+      ?: comm_agree(run->comm, check_saved(run, path, &meta, &saved))
+      ?: weights_resume(run->job, path, damaged)
+      ?: comm_agree(run->comm, take_up(run, path, &meta, &saved));
   deck_destroy(&saved);
   checkpoint_meta_free(&meta);
   return status;

@@ -204,8 +204,7 @@ static enum status save_now(struct checkpoint_writer *writer, const struct check
   enum status status =
       comm_agree(comm, copy ? job_state_take_snapshot(copy)
                             : job_state_open(writer->job, true, true, false, &state));
-  if (!status)
-    status = write_checkpoint(writer, comm, meta, state);
+  status = status ?: write_checkpoint(writer, comm, meta, state);
   if (!copy)
     job_state_close(state);
   return status;

@@ -176,12 +176,10 @@ enum status train_folder_open(struct train_run *run)
       ?: log_open_file(file_path(run->deck->run.dir, "log.txt").text);
   if (!status)
     spread_checkpoints(run);
-  if (!status)
-    status = keep_learned(run);
-  if (!status)
-    status = results_rewind(run->results_path.text, run->step);
-  if (!status)
-    status = results_open(run->results_path.text, &run->results);
+  status = status
+      ?: keep_learned(run)
+      ?: results_rewind(run->results_path.text, run->step)
+      ?: results_open(run->results_path.text, &run->results);
   if (!status)
     open_events(run);
   return status;

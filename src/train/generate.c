@@ -371,8 +371,7 @@ static enum status run(struct generation *g)
       log_info("the prompt has %lld tokens, but the context has room for %lld: the last %lld "
                "tokens are used",
                (long long)given, (long long)g->capacity, (long long)g->n);
-    if (!status)
-      status = answer(g);
+    status = status ?: answer(g);
   }
   if (!status && options->interactive)
     status = converse(g);
@@ -420,8 +419,7 @@ enum status generate_run(struct job *job, const struct generate_options *options
   enum status status =
       comm_agree(job->comm, prepare(&g)) ?: job_start(job, PLAN_GENERATE, load_window, &g);
   g.exec = job->exec[PLAN_GENERATE];
-  if (!status)
-    status = run(&g);
+  status = status ?: run(&g);
   if (!status && g.prompt.tokens > 0)
     say_speed(&g);
   free(g.typed);

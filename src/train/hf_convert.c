@@ -230,8 +230,7 @@ static enum status copy_file(const char *from, const char *to, const char *name)
   enum status status = file_read_all(source.text, MOST, &text, &bytes);
   if (!status && !strcmp(name, "tokenizer_config.json"))
     status = name_inputs(source.text, &text, &bytes);
-  if (!status)
-    status = file_write_all(file_path(to, name).text, text, bytes);
+  status = status ?: file_write_all(file_path(to, name).text, text, bytes);
   mem_free(text);
   return status;
 }
@@ -365,10 +364,9 @@ static enum status write_config(const struct export *export)
   if (config.eos.n && !model_source_holds(from, "config.json") &&
       !model_source_holds(from, "generation_config.json"))
     status = write_generation(export, &config);
-  if (!status)
-    status = hf_config_print(&config, &text);
-  if (!status)
-    status = file_write_all(file_path(export->dir, "config.json").text, text, strlen(text));
+  status = status
+      ?: hf_config_print(&config, &text)
+      ?: file_write_all(file_path(export->dir, "config.json").text, text, strlen(text));
   mem_free(text);
   return status;
 }
@@ -379,15 +377,12 @@ static enum status open_export(struct export *export)
   enum status status = leads ? folder_lock(export->dir, "folder", &export->lock) : STATUS_OK;
   if (!status && leads)
     status = refuse_model(export->dir);
-  if (!status)
-    status = check_tokenizer(export);
+  status = status ?: check_tokenizer(export);
   export->bytes = !status && takes_bytes(export);
-  if (!status)
-    status = model_create(&export->deck->model, &export->model);
-  if (!status)
-    status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
-  if (!status)
-    status = mem_new(MEM_META, weights_count(export->model), &export->shapes);
+  status = status
+      ?: model_create(&export->deck->model, &export->model)
+      ?: make_tensors(export->comm, export->model, write_piece, &export->tensors)
+      ?: mem_new(MEM_META, weights_count(export->model), &export->shapes);
   if (status)
     return status;
   for (int t = 0; t < weights_count(export->model); t++) {

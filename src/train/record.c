@@ -152,8 +152,7 @@ enum status train_tell_step(struct train_run *run)
   run->last.untold = false;
   enum status status =
       run->last.result.fp8 ? merge_tally(run->comm, &run->last.result.tally) : STATUS_OK;
-  if (!status)
-    status = record_step(run, &run->last);
+  status = status ?: record_step(run, &run->last);
   if (!status)
     train_say_step(run, &run->last);
   return status;

@@ -276,9 +276,9 @@ static enum status prepare_state(struct train_run *run, const char *resume)
     stop_file_drop(&run->stop_file);
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
-  if (!status)
-    status = job_create(run->comm, run->deck,
-                        run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
+  status = status
+               ?: job_create(run->comm, run->deck,
+                             run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
   return status ? status : train_start_state(run, resume);
 }
 
@@ -289,16 +289,12 @@ static enum status prepare_loop(struct train_run *run)
   /* Checkpoints of later steps belong to another history from here on. */
   if (!status && run->from)
     status = checkpoint_set_aside(run->comm, run->checkpoint_dir.text, run->step);
-  if (!status)
-    status = comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK);
-  if (!status)
-    status = train_record_start(run);
-  if (!status)
-    status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
-  if (!status)
-    status = comm_agree(run->comm, train_metrics_create(run));
-  if (!status)
-    status = checkpoint_writer_create(run->job, run->checkpoint_dir.text, &run->writer);
+  status = status
+      ?: comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK)
+      ?: train_record_start(run)
+      ?: comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats))
+      ?: comm_agree(run->comm, train_metrics_create(run))
+      ?: checkpoint_writer_create(run->job, run->checkpoint_dir.text, &run->writer);
   if (!status && train_leads(run))
     train_say_head(run);
   watchdog_started(run->job->start);
@@ -332,8 +328,7 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
     status = train_record_run(run, *end == TRAIN_FINISHED ? "finished" : "unfinished",
                               *end == TRAIN_FINISHED ? "last step" : leaving.why, leaving.left_s);
   const enum status closing = results_close(run->results);
-  if (!status)
-    status = closing;
+  status = status ?: closing;
   status = done ? comm_agree(run->comm, status) : status;
   if (!status)
     train_say_end(run, *end);
