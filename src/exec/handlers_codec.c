@@ -120,29 +120,25 @@ enum status run_magnitude(const struct call *call)
 }
 
 /* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. The residual is the
- * gradient minus its messages. */
-static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
-{
-  const struct codec *lost = &call->instr->attr.residual;
-  float *x = use(call, ENCODE_GRADS);
-  void *residual = use(call, ENCODE_RESIDUAL);
-  struct codec_pass whole = *pass;
-  whole.n *= whole.parts;
-  whole.parts = 1;
-  enum status status = STATUS_OK;
-  if (!pass->largest)
-    status = add_residual(call, x, whole.n, ENCODE_RESIDUAL, whole.work);
-  if (!status)
-    status = encode(call, pass);
-  return status ? status : lost->ops->encode(lost, &whole, x, residual);
-}
-
+ * gradient minus its messages. MAGNITUDE has added it already. */
 enum status run_encode(const struct call *call)
 {
-  const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
-  struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  const struct codec *lost = &call->instr->attr.residual;
+  const int64_t n = buffer_of(call, ENCODE_GRADS)->elements;
+  float *x = use(call, ENCODE_GRADS);
+  void *residual = use(call, ENCODE_RESIDUAL);
+  struct codec_pass pass =
+      pass_of(call, n / comm_group_size(group_of(call)), use(call, ENCODE_WORK));
   pass.largest = use(call, ENCODE_LARGEST);
-  return use(call, ENCODE_RESIDUAL) ? encode_with_feedback(call, &pass) : encode(call, &pass);
+  struct codec_pass whole = pass;
+  whole.n = n;
+  whole.parts = 1;
+  enum status status = STATUS_OK;
+  if (residual && !pass.largest)
+    status = add_residual(call, x, n, ENCODE_RESIDUAL, pass.work);
+  if (!status)
+    status = encode(call, &pass);
+  return status || !residual ? status : lost->ops->encode(lost, &whole, x, residual);
 }
 
 /* All gathers of a step send the same messages. Replicas of a shard do, too. */

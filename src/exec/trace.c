@@ -494,16 +494,6 @@ static enum status write_summary(const struct trace_run *run)
 
 /* --- life ---------------------------------------------------------------- */
 
-static void name_lanes(const struct trace_run *run)
-{
-  const int rank = run->plan->input.rank;
-  char name[32];
-  snprintf(name, sizeof name, "rank %d", rank);
-  trace_process(run->timeline, rank, name);
-  for (int lane = 0; lane < LANE_COUNT; lane++)
-    trace_lane(run->timeline, rank, lane, plan_lane_name(lane));
-}
-
 static enum status open_files(struct trace_run *run, const char *dir)
 {
   const int rank = run->plan->input.rank;
@@ -541,7 +531,12 @@ enum status trace_run_open(const char *dir, const struct plan *plan,
     release(run);
     return status;
   }
-  name_lanes(run);
+  char name[32];
+  const int rank = plan->input.rank;
+  snprintf(name, sizeof name, "rank %d", rank);
+  trace_process(run->timeline, rank, name);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    trace_lane(run->timeline, rank, lane, plan_lane_name(lane));
   *out = run;
   return STATUS_OK;
 }
