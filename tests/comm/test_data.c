@@ -1,6 +1,5 @@
-/* The data plane. Oracles: each member's data are a pure function of (member, element), so each
- * rank computes the result serially. The order of a sum is that of a pairwise tree, written here as
- * recursion. Parts that are sent in bf16 are rounded first. Everything is compared bit for bit. */
+/* The data plane of host memory. Oracles: those of rounds.h in groups of every kind. The arguments
+ * of MPI's calls, and counts of calls and bytes. */
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
 #include <mpi.h>
@@ -12,7 +11,6 @@
 #include "comm/ops.h"
 #include "comm/shm.h"
 #include "device/device.h"
-#include "reduce.h"
 #include "rounds.h"
 #include "tests/test.h"
 
@@ -48,7 +46,7 @@ int MPI_Ialltoall(const void *sent, int n, MPI_Datatype type, void *received, in
                  : PMPI_Ialltoall(sent, n, type, received, count, to, members, request);
 }
 
-enum { COUNT = 768, MOST_RANKS = DATA_MEMBERS };
+enum { MOST_RANKS = DATA_MEMBERS };
 
 struct grouping {
   enum comm_kind kind;
@@ -173,39 +171,6 @@ TEST(a_message_of_no_valid_length_is_refused)
               "the message from member 1 of a group is damaged");
   }
   comm_group_destroy(group);
-}
-
-/* Hybrid sharding must not change a bit: reducing in blocks of two and then over the replicas is
- * the tree over four. */
-TEST(two_stages_equal_one)
-{
-  if (comm_ranks(job) != 4)
-    return;
-  static float full[4 * COUNT], staging[4 * COUNT], half[2 * COUNT], piece[COUNT], once[COUNT];
-  struct comm_group *world = make_group((struct grouping){COMM_WORLD, 1});
-  struct comm_group *block = make_group((struct grouping){COMM_SHARD, 2}),
-                    *replicas = make_group((struct grouping){COMM_REPLICA, 2});
-  for (int i = 0; i < 4 * COUNT; i++)
-    full[i] = data_value(0, comm_rank(job), i);
-  must(reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half));
-  must(reduce_scatter(replicas, lane, half, COUNT, DTYPE_F32, staging, false, piece));
-  int which = 2 * comm_group_index(block) + comm_group_index(replicas);
-  for (int i = 0; i < COUNT; i++) {
-    float terms[MOST_RANKS];
-    for (int r = 0; r < 4; r++)
-      terms[r] = data_value(0, r, which * COUNT + i);
-    float expected = data_tree_sum(terms, 4);
-    assert_memory_equal(&piece[i], &expected, sizeof expected);
-  }
-  /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage
-   * piece is r. */
-  must(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once));
-  must(comm_all_gather(world, lane, once, COUNT * sizeof(float), full));
-  assert_memory_equal(piece, full + which * COUNT, sizeof piece);
-  comm_group_destroy(replicas);
-  comm_group_destroy(block);
-  comm_group_destroy(world);
-  comm_group_destroy(NULL);
 }
 
 /* A second transport and a second device, next to the first ones. They do the same, and count their

@@ -90,24 +90,6 @@ TEST(logits_are_those_by_hand)
   }
 }
 
-/* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums
- * of some hundred terms of fp32. */
-TEST(one_by_one_or_at_once)
-{
-  for (int llama = 0; llama < 2; llama++) {
-    struct job job;
-    float at_once[JOB_VOCAB];
-    job_open(&job, job_comm, "generate capacity=%d prefetch=1 llama=%d", CAPACITY, llama);
-    memcpy(at_once, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof at_once);
-    const float *last = NULL;
-    for (int64_t t = 0; t < JOB_SEQUENCE; t++)
-      last = job_generate(&job, 1 + t, t, 1);
-    for (int i = 0; i < JOB_VOCAB; i++)
-      assert_true(fabsf(last[i] - at_once[i]) <= 1e-5f);
-    job_close(&job);
-  }
-}
-
 /* Logits are fp32 whatever they were computed in. Oracle: those of fp32, which are about 1, within
  * some roundings to bf16's eight bits; and they have no more bits than those. */
 TEST(logits_in_bf16)
