@@ -46,18 +46,18 @@ static bool told(const char *words)
 
 TEST(folders)
 {
-  assert_int_equal(file_make_folders(in_dir("a/b//c/")), STATUS_OK);
-  assert_int_equal(file_make_folders(in_dir("a/b/c")), STATUS_OK);
+  must(file_make_folders(in_dir("a/b//c/")));
+  must(file_make_folders(in_dir("a/b/c")));
   assert_true(file_exists(in_dir("a/b/c")));
-  assert_int_equal(file_make_folders("/"), STATUS_OK);
+  must(file_make_folders("/"));
   assert_int_equal(file_make_folders(""), STATUS_USAGE);
-  assert_int_equal(file_write_all(in_dir("a/file"), "x", 1), STATUS_OK);
+  must(file_write_all(in_dir("a/file"), "x", 1));
   assert_int_equal(file_make_folders(in_dir("a/file/below")), STATUS_IO);
   assert_true(told("a/file") && told("in the way"));
   assert_int_equal(chdir(dir), 0);
-  assert_int_equal(file_make_folders("relative/path"), STATUS_OK);
+  must(file_make_folders("relative/path"));
   assert_true(file_exists(in_dir("relative/path")));
-  assert_int_equal(file_write_all("plain", "y", 1), STATUS_OK); /* a name without a folder */
+  must(file_write_all("plain", "y", 1)); /* a name without a folder */
   assert_int_equal(file_size(in_dir("plain")), 1);
 }
 
@@ -81,13 +81,13 @@ TEST(folders_last)
   snprintf(path[2], sizeof path[2], "%s/last/ing", dir);
   snprintf(path[3], sizeof path[3], "%s/last/ing/ly", dir);
   syncs = 0;
-  assert_int_equal(file_make_folders(path[1]), STATUS_OK);
+  must(file_make_folders(path[1]));
   assert_int_equal(syncs, 1);
-  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  must(file_make_folders(path[3]));
   assert_int_equal(syncs, 3);
   for (int i = 0; i < 3; i++)
     assert_int_equal(is_synced(path[i]), 1);
-  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  must(file_make_folders(path[3]));
   assert_int_equal(syncs, 3);
 }
 
@@ -99,9 +99,9 @@ TEST(written_and_read)
   for (size_t i = 0; i < sizeof data; i++)
     data[i] = (char)(i * 31);
   for (size_t n = 0; n <= sizeof data; n = n * 5 + 1) {
-    assert_int_equal(file_write_all(in_dir("data"), data, n), STATUS_OK);
+    must(file_write_all(in_dir("data"), data, n));
     assert_int_equal(file_size(in_dir("data")), n);
-    assert_int_equal(file_read_all(in_dir("data"), n, &back, &bytes), STATUS_OK);
+    must(file_read_all(in_dir("data"), n, &back, &bytes));
     assert_int_equal(bytes, n);
     assert_memory_equal(back, data, n);
     assert_int_equal(back[n], 0);
@@ -118,13 +118,12 @@ TEST(file_without_a_size_is_read)
 {
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes),
-                   STATUS_OK); /* says that it has 0 bytes */
+  must(file_read_all("/proc/self/status", 1 << 20, &text, &bytes)); /* says that it has 0 bytes */
   assert_true(bytes > 100 && strlen(text) == bytes);
   mem_free(text);
   assert_int_equal(file_read_stream("/dev/zero", 10000, &text, &bytes),
                    STATUS_INPUT); /* without end */
-  assert_int_equal(file_read_stream("/dev/null", 0, &text, &bytes), STATUS_OK);
+  must(file_read_stream("/dev/null", 0, &text, &bytes));
   assert_int_equal(bytes, 0);
   mem_free(text);
 }
@@ -146,7 +145,7 @@ static void expect_old_content(void)
 {
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  must(file_read_all(in_dir("kept"), 100, &text, &bytes));
   assert_string_equal(text, "old content");
   mem_free(text);
   assert_false(file_exists(in_dir("kept.tmp")));
@@ -155,7 +154,7 @@ static void expect_old_content(void)
 TEST(a_failed_write_leaves_the_old_file)
 {
   static char data[100000];
-  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  must(file_write_all(in_dir("kept"), "old content", 11));
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
   enum status status =
       file_write_all(in_dir("kept"), data, sizeof data); /* a part is written, then nothing more */
@@ -169,21 +168,21 @@ TEST(a_failed_write_leaves_the_old_file)
 
 TEST(renaming)
 {
-  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  must(file_write_all(in_dir("kept"), "old content", 11));
   assert_int_equal(file_sync_rename(in_dir("missing"), in_dir("kept")), STATUS_IO);
   expect_old_content();
   assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
-  assert_int_equal(file_write_all(in_dir("new"), "n", 1), STATUS_OK);
+  must(file_write_all(in_dir("new"), "n", 1));
   assert_int_equal(file_sync_rename(in_dir("new"), in_dir("folder")),
                    STATUS_IO); /* a file does not replace a folder */
   assert_true(told("folder"));
   assert_false(file_exists(in_dir("new")));
-  assert_int_equal(file_write_all(in_dir("new"), "new content", 11), STATUS_OK);
-  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("kept")), STATUS_OK);
+  must(file_write_all(in_dir("new"), "new content", 11));
+  must(file_sync_rename(in_dir("new"), in_dir("kept")));
   assert_false(file_exists(in_dir("new")));
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  must(file_read_all(in_dir("kept"), 100, &text, &bytes));
   assert_string_equal(text, "new content");
   mem_free(text);
 }
@@ -192,8 +191,8 @@ TEST(room)
 {
   struct stat info;
   assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_IO);
-  assert_int_equal(file_create(in_dir("room"), 0), STATUS_OK);
-  assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
+  must(file_create(in_dir("room"), 0));
+  must(file_reserve(in_dir("room"), 1 << 20));
   assert_int_equal(file_size(in_dir("room")), 0);
   assert_int_equal(stat(in_dir("room"), &info), 0);
   assert_true(info.st_blocks == 0 ||
@@ -204,7 +203,7 @@ TEST(room)
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
   enum status fits = file_create(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
-  assert_int_equal(fits, STATUS_OK);
+  must(fits);
   assert_int_equal(more, STATUS_IO);
   assert_true(told("ulimit -f"));
   assert_int_equal(file_reserve(in_dir("nowhere/file"), 1), STATUS_IO);
@@ -213,10 +212,10 @@ TEST(room)
 /* Told before there is anything to write; where it can be written, nothing is made. */
 TEST(writing_is_tried)
 {
-  assert_int_equal(file_check_write(in_dir("tried"), 4096), STATUS_OK);
+  must(file_check_write(in_dir("tried"), 4096));
   assert_false(file_exists(in_dir("tried")) || file_exists(in_dir("tried.tmp")));
-  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
-  assert_int_equal(file_check_write(in_dir("kept"), 4096), STATUS_OK);
+  must(file_write_all(in_dir("kept"), "old content", 11));
+  must(file_check_write(in_dir("kept"), 4096));
   expect_old_content();
   assert_int_equal(file_check_write(in_dir("kept"), (int64_t)1 << 60),
                    STATUS_IO); /* no disk has as much */
@@ -240,15 +239,15 @@ TEST(links_in_the_folder_are_not_followed)
 {
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  must(file_write_all(in_dir("kept"), "old content", 11));
   assert_int_equal(symlink(in_dir("kept"), in_dir("data.tmp")), 0);
-  assert_int_equal(file_write_all(in_dir("data"), "new", 3), STATUS_OK);
+  must(file_write_all(in_dir("data"), "new", 3));
   expect_old_content();
   assert_int_equal(symlink(in_dir("kept"), in_dir("link")), 0);
   assert_int_equal(file_read_own(in_dir("link"), 100, &text, &bytes), STATUS_IO);
   assert_true(told("it is a symbolic link"));
   assert_int_equal(file_reserve(in_dir("link"), 1), STATUS_IO);
-  assert_int_equal(file_create(in_dir("link"), 1), STATUS_OK); /* in place of the link */
+  must(file_create(in_dir("link"), 1)); /* in place of the link */
   expect_old_content();
 }
 

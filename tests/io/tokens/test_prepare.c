@@ -46,6 +46,14 @@ static void set(struct prepare_config *config, const char *setting)
     config->tokenizer = value;
 }
 
+/* A folder of the tests' data. */
+static const char *data_folder(const char *name)
+{
+  static char path[600];
+  snprintf(path, sizeof path, "%s/%s", data, name);
+  return path;
+}
+
 /* ---- the tokens are those of the documents */
 
 struct stream {
@@ -177,10 +185,9 @@ static void check_index(int64_t shards, const struct tokenizer *tokenizer)
   must(shard_index_read(out, &listed, &n));
   assert_int_equal(n, shards);
   for (int64_t i = 0; i < n; i++) {
-    char name[SHARD_NAME], path[1024];
-    shard_name(listed[i].split, listed[i].group, listed[i].part, name);
-    snprintf(path, sizeof path, "%s/%s", out, name);
+    char *path = shard_path(out, listed[i].split, listed[i].group, listed[i].part);
     must(shard_read(path, &own));
+    mem_free(path);
     own.tokenizer.meaning = tokenizer_id(tokenizer).meaning;
     assert_memory_equal(&listed[i], &own, sizeof own);
   }
@@ -236,17 +243,13 @@ TEST(test_bytes)
 
 TEST(test_gpt2)
 {
-  char bpe[600];
-  snprintf(bpe, sizeof bpe, "%s/bpe", data);
-  check_corpus("gpt2", bpe, 1 << 20);
+  check_corpus("gpt2", data_folder("bpe"), 1 << 20);
 }
 
 /* Texts begin with a token here. */
 TEST(test_llama3)
 {
-  char llama3[600];
-  snprintf(llama3, sizeof llama3, "%s/tokenizers/llama3", data);
-  check_corpus("json", llama3, 1 << 20);
+  check_corpus("json", data_folder("tokenizers/llama3"), 1 << 20);
 }
 
 /* ---- small corpora */
@@ -354,14 +357,12 @@ TEST(test_invalid)
 TEST(test_special)
 {
   static const char text[] = "a<|im_end|>b";
-  char qwen2[600];
-  snprintf(qwen2, sizeof qwen2, "%s/tokenizers/qwen2", data);
   for (int as_text = 0; as_text < 2; as_text++) {
     struct prepare_config config = config_for(NULL);
     struct tokenizer *tokenizer = NULL;
     struct tokenizer_tokens tokens = {0};
     config.tokenizer = "json";
-    config.tokenizer_dir = qwen2;
+    config.tokenizer_dir = data_folder("tokenizers/qwen2");
     config.val = 0;
     config.special_as_text = as_text;
     struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
@@ -449,11 +450,9 @@ TEST(test_repair)
 
 static void check_other(const char *setting, const char *says)
 {
-  char bpe[600];
   struct prepare_config other = config_for(&(char *){in});
   struct prepare_result result;
-  snprintf(bpe, sizeof bpe, "%s/bpe", data);
-  other.tokenizer_dir = bpe;
+  other.tokenizer_dir = data_folder("bpe");
   set(&other, setting);
   assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), says);
 }

@@ -38,6 +38,19 @@ static int64_t peak_resident(void)
   return kib < 0 ? -1 : kib * 1024;
 }
 
+static struct prepare_config config_for(const char *input, const char *to, int64_t shard_tokens)
+{
+  static char *inputs[1];
+  inputs[0] = (char *)input;
+  return (struct prepare_config){.inputs = 1,
+                                 .input = inputs,
+                                 .out = to,
+                                 .tokenizer = "bytes",
+                                 .val = 0.1,
+                                 .seed = 3,
+                                 .shard_tokens = shard_tokens};
+}
+
 /* One rank, without MPI: the parent has called neither MPI nor HDF5. */
 static pid_t start(const char *input, const char *to, int64_t shard_tokens, int report_to)
 {
@@ -45,13 +58,7 @@ static pid_t start(const char *input, const char *to, int64_t shard_tokens, int 
   assert_true(child >= 0);
   if (child > 0)
     return child;
-  struct prepare_config config = {.inputs = 1,
-                                  .input = &(char *){(char *)input},
-                                  .out = to,
-                                  .tokenizer = "bytes",
-                                  .val = 0.1,
-                                  .seed = 3,
-                                  .shard_tokens = shard_tokens};
+  const struct prepare_config config = config_for(input, to, shard_tokens);
   struct report report = {.resident_before = mem_resident_bytes()};
   struct comm *comm = NULL;
   log_set_level(LOG_ERROR);
@@ -167,12 +174,8 @@ TEST(test_no_space)
   pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
-    struct prepare_config config = {.inputs = 1,
-                                    .input = &(char *){part},
-                                    .out = out,
-                                    .tokenizer = "bytes",
-                                    .seed = 3,
-                                    .shard_tokens = 1 << 20};
+    struct prepare_config config = config_for(part, out, 1 << 20);
+    config.val = 0;
     struct prepare_result result;
     struct comm *comm = NULL;
     log_set_level(LOG_ERROR);
