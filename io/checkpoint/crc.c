@@ -1,133 +1,88 @@
-/* CRC-32 of whole tensors from parts on many ranks: ranks exchange CRCs, not data.
+/* CRC-32 of whole tensors from parts on many ranks: ranks add up a few numbers, and exchange no
+ * data.
  *
- * The CRC of two concatenated strings follows from their CRCs and the length of the second (zlib's
- * crc32_combine). But the order matters, and ranges need not be in the order of the ranks. So each
- * tensor has a home rank. Every rank sends it (begin, end, CRC) of its part. The home sorts and
- * combines them. Then a sum over the ranks, to which only the home contributes, brings the result
- * to all. A rank sends and receives about (its tensors) x 32 bytes. */
+ * A CRC is linear. So that of a tensor is the exclusive or, over its parts, of the part's CRC moved
+ * to the left by the bytes that follow the part. zlib's crc32_combine() does that move. The bits
+ * are counted, so that equal parts of several ranks are found, too. A part also adds
+ * mix(end) - mix(begin). Where parts cover each element once, these differences add up to that of
+ * the whole tensor. Any other parts give another sum, but for one case in 2^40. */
 #include <limits.h>
 #include <mpi.h>
-#include <stdlib.h>
 #include <zlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
-#include "base/progress.h"
 #include "io/checkpoint/private.h"
 
-enum { WORDS = sizeof(struct checkpoint_piece) / sizeof(int64_t) };
+enum { BITS = 32, WORDS = 2 + BITS }; /* elements, differences, bits of the CRCs */
 
-/* Ascending in t. */
-static int home_of(int64_t t, int64_t n, int ranks)
+/* Of 40 bits, so that sums over all ranks do not overflow. */
+static int64_t mix(int64_t element)
 {
-  return (int)((__int128)t * ranks / n);
+  return (int64_t)(hash_mix((uint64_t)element, 0) >> 24);
 }
 
-struct exchange {
-  int ranks;
-  int *send_count, *send_at, *recv_count, *recv_at; /* one allocation, at send_count */
-  struct checkpoint_piece *received;
-  int64_t n;
-};
-
-static enum status count_received(struct exchange *exchange)
+static void add_piece(const struct checkpoint_entry *entry, const struct checkpoint_piece *piece,
+                      int64_t *words)
 {
-  int64_t words = 0, sent = 0;
-  for (int r = 0; r < exchange->ranks; r++) {
-    if (words > INT_MAX || sent > INT_MAX)
-      return status_set(STATUS_UNSUPPORTED, "a checkpoint of this many tensors and ranks has more "
-                                            "than 2^31 words of checksums for one rank");
-    exchange->recv_at[r] = (int)words;
-    exchange->send_at[r] = (int)sent;
-    words += exchange->recv_count[r];
-    sent += exchange->send_count[r];
+  const int64_t size = (int64_t)dtype_size((enum dtype)entry->type);
+  const uLong crc =
+      crc32_combine((uLong)piece->crc, 0, (z_off_t)((entry->elements - piece->end) * size));
+  words[0] += piece->end - piece->begin;
+  words[1] += mix(piece->end) - mix(piece->begin);
+  for (int b = 0; b < BITS; b++)
+    words[2 + b] += crc >> b & 1;
+}
+
+static void read_words(const struct checkpoint_entry *entry, const int64_t *words, int64_t sums[2])
+{
+  const int64_t times = words[0] / entry->elements;
+  sums[0] = 0;
+  sums[1] =
+      words[0] == times * entry->elements && words[1] == times * (mix(entry->elements) - mix(0))
+          ? times
+          : 0;
+  for (int b = 0; b < BITS && sums[1] > 0; b++) {
+    sums[0] |= (words[2 + b] / times & 1) << b;
+    sums[1] = words[2 + b] % times ? 0 : times;
   }
-  exchange->n = words / WORDS;
-  return mem_alloc(MEM_IO, (size_t)words * sizeof(int64_t), (void **)&exchange->received);
-}
-
-static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n,
-                                   const struct checkpoint_piece *pieces, struct exchange *exchange)
-{
-  MPI_Comm mpi = *(MPI_Comm *)comm_mpi(comm);
-  size_t ranks = (size_t)exchange->ranks;
-  enum status status = mem_new(MEM_IO, 4 * ranks, &exchange->send_count);
-  status = comm_agree(comm, status);
-  if (status)
-    return status;
-  exchange->send_at = exchange->send_count + ranks;
-  exchange->recv_count = exchange->send_at + ranks;
-  exchange->recv_at = exchange->recv_count + ranks;
-  for (int64_t i = 0; i < n; i++)
-    exchange->send_count[home_of(pieces[i].tensor, tensors, exchange->ranks)] += WORDS;
-  status = COMM_MPI(MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT,
-                                 mpi))
-               ?: count_received(exchange);
-  return comm_agree(comm, status)
-             ?: COMM_MPI(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T,
-                                       exchange->received, exchange->recv_count, exchange->recv_at,
-                                       MPI_INT64_T, mpi));
-}
-
-static int compare_pieces(const void *left, const void *right)
-{
-  const struct checkpoint_piece *a = left, *b = right;
-  if (a->tensor != b->tensor)
-    return a->tensor < b->tensor ? -1 : 1;
-  if (a->begin != b->begin)
-    return a->begin < b->begin ? -1 : 1;
-  return (a->end > b->end) - (a->end < b->end);
-}
-
-/* The pieces of tensor t lie at [at, result) of the sorted pieces. */
-static int64_t combine_one(const struct checkpoint_table *table, int64_t t,
-                           const struct checkpoint_piece *pieces, int64_t at, int64_t n,
-                           bool repeats, int64_t *sums)
-{
-  const struct checkpoint_entry *entry = &table->entry[t];
-  int64_t size = (int64_t)dtype_size((enum dtype)entry->type), covered = 0, fault = 0;
-  uLong crc = 0;
-  for (const struct checkpoint_piece *last = NULL; at < n && pieces[at].tensor == t;
-       last = &pieces[at++]) {
-    const struct checkpoint_piece *piece = &pieces[at];
-    if (repeats && last && piece->begin == last->begin && piece->end == last->end &&
-        piece->crc == last->crc)
-      continue;
-    if (piece->begin != covered && !fault)
-      fault = 1 + (piece->begin < covered ? piece->begin : covered);
-    crc = crc32_combine(crc, (uLong)piece->crc, (z_off_t)((piece->end - piece->begin) * size));
-    covered = piece->end > covered ? piece->end : covered;
-  }
-  if (covered != entry->elements && !fault)
-    fault = 1 + covered;
-  sums[2 * t] = (int64_t)crc;
-  sums[2 * t + 1] = fault;
-  return at;
 }
 
 enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
-                                   int64_t n, const struct checkpoint_piece *pieces, bool repeats,
-                                   int64_t *sums)
+                                   int64_t n, const struct checkpoint_piece *pieces, int64_t *sums)
 {
-  if (table->n == 0)
-    return STATUS_OK;
-  if (table->n > INT_MAX / 2)
-    return status_set(STATUS_UNSUPPORTED, "a checkpoint holds at most 2^30 tensors");
-  struct exchange exchange = {.ranks = comm_ranks(comm)};
-  enum status status = exchange_pieces(comm, table->n, n, pieces, &exchange);
-  if (!status) {
-    if (exchange.n > 0)
-      qsort(exchange.received, (size_t)exchange.n, sizeof *exchange.received, compare_pieces);
-    int rank = comm_rank(comm);
-    int64_t at = 0;
-    for (int64_t t = 0; t < table->n; t++) {
-      sums[2 * t] = sums[2 * t + 1] = 0;
-      if (home_of(t, table->n, exchange.ranks) == rank)
-        at = combine_one(table, t, exchange.received, at, exchange.n, repeats, sums);
-    }
-    status = comm_sum_i64(comm, sums, (int)(2 * table->n));
+  int64_t *words = NULL;
+  if (table->n > INT_MAX / WORDS)
+    return status_set(STATUS_UNSUPPORTED, "a checkpoint holds at most %d tensors", INT_MAX / WORDS);
+  enum status status = comm_agree(comm, mem_new(MEM_IO, WORDS * (size_t)table->n, &words));
+  for (int64_t i = 0; i < n && !status; i++)
+    add_piece(&table->entry[pieces[i].tensor], &pieces[i], words + WORDS * pieces[i].tensor);
+  status = status ?: comm_sum_i64(comm, words, (int)(WORDS * table->n));
+  for (int64_t t = 0; t < table->n && !status; t++)
+    read_words(&table->entry[t], words + WORDS * t, sums + 2 * t);
+  mem_free(words);
+  return status;
+}
+
+enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct layout_range mine,
+                                 int64_t *out)
+{
+  const int ranks = comm_ranks(comm);
+  struct layout_range *all = NULL; /* and an empty one at 0 */
+  const enum status status =
+      comm_agree(comm, mem_new(MEM_IO, ranks + 1, &all))
+          ?: COMM_MPI(MPI_Allgather(&mine, 2, MPI_INT64_T, all, 2, MPI_INT64_T,
+                                    *(MPI_Comm *)comm_mpi(comm)));
+  *out = elements;
+  for (int i = 0; i < 2 * (ranks + 1) && !status; i++) {
+    const int64_t at = i % 2 ? all[i / 2].end : all[i / 2].begin;
+    int times = 0;
+    for (int r = 0; r < ranks; r++)
+      times += all[r].begin <= at && at < all[r].end;
+    if (times != 1 && at < *out)
+      *out = at;
   }
-  mem_free(exchange.received);
-  mem_free(exchange.send_count);
+  mem_free(all);
   return status;
 }
 
@@ -198,7 +153,7 @@ enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
   enum status status = mem_new(MEM_IO, table->n, &pieces)
                        ?: mem_new(MEM_IO, 2 * (size_t)table->n, &sums)
                        ?: crc_of_share(comm, file, table, wanted, pieces, &n);
-  status = comm_agree(comm, status) ?: checkpoint_crc_combine(comm, table, n, pieces, false, sums);
+  status = comm_agree(comm, status) ?: checkpoint_crc_combine(comm, table, n, pieces, sums);
   for (int64_t t = 0; t < table->n && !status; t++)
     if (is_wanted(wanted, t))
       status = checkpoint_crc_compare(table, t, sums[2 * t]);

@@ -219,17 +219,18 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
   return STATUS_OK;
 }
 
-/* The file is read again if the ranks' ranges do not cover a tensor exactly once: no rank reads
- * some part, or several ranks read one. */
+/* The file is read again if the ranks' ranges do not cover a tensor alike: no rank reads some part,
+ * or several ranks read one and not the others. */
 static enum status check_ranges(struct load *load, int64_t n)
 {
   enum status status =
-      checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, true, load->sums);
+      checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, load->sums);
   bool rest = false;
   for (int t = 0; t < load->n && !status; t++) {
-    bool whole = load->sums[2 * t + 1] == 0;
+    const int64_t crc = load->sums[2 * t], times = load->sums[2 * t + 1];
+    const bool whole = times == 1 || (times > 1 && crc == load->found.entry[load->at[t]].crc);
     if (whole)
-      status = checkpoint_crc_compare(&load->found, load->at[t], load->sums[2 * t]);
+      status = checkpoint_crc_compare(&load->found, load->at[t], crc);
     load->used[load->at[t]] = !whole;
     rest = rest || !whole;
   }

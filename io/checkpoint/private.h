@@ -67,13 +67,14 @@ enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io
 struct checkpoint_piece {
   int64_t tensor, begin, end, crc;
 };
-/* CRC-32 of whole tensors from the pieces of all ranks, which are ordered by tensor on each rank.
- * The CRC of tensor t is sums[2 t]. If the pieces cover the tensor exactly once, sums[2 t + 1] is
- * 0, otherwise 1 + the first element that they do not cover so. With `repeats`, equal pieces of
- * several ranks count once. Collective. */
+/* CRC-32 of whole tensors from the pieces of all ranks. The CRC of tensor t is sums[2 t].
+ * sums[2 t + 1]: how often the pieces cover each element, 0 if not all alike. More than once, as by
+ * replicas: the CRC is only valid if their pieces are equal. Collective. */
 enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
-                                   int64_t n, const struct checkpoint_piece *pieces, bool repeats,
-                                   int64_t *sums);
+                                   int64_t n, const struct checkpoint_piece *pieces, int64_t *sums);
+/* The first element that the ranks' ranges do not cover exactly once. Collective. */
+enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct layout_range mine,
+                                 int64_t *out);
 /* Reads the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, hid_t file,

@@ -182,6 +182,17 @@ static enum status handle_pieces(struct save *save, const struct io_tensor *tens
   return status;
 }
 
+static enum status refuse_parts(const struct save *save, int t)
+{
+  const struct io_tensor *tensor = &save->tensors[t];
+  int64_t fault;
+  return checkpoint_crc_fault(save->comm, save->table.entry[t].elements,
+                              writes(tensor) ? tensor->range : (struct layout_range){0, 0}, &fault)
+             ?: status_set(STATUS_INTERNAL,
+                           "element %lld of tensor %s is not written by exactly one rank",
+                           (long long)fault, checkpoint_table_name(&save->table, t));
+}
+
 /* CRCs of the data. Checks before anything is written whether the ranks' parts make whole
  * tensors. */
 static enum status find_checksums(struct save *save)
@@ -197,17 +208,13 @@ static enum status find_checksums(struct save *save)
     status = handle_pieces(save, tensor, NULL, &save->pieces[n++].crc);
   }
   now_at(&comparing);
-  status =
-      comm_agree(save->comm, status)
-          ?: checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
+  status = comm_agree(save->comm, status)
+               ?: checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, save->sums);
   if (status)
     return status;
   for (int t = 0; t < save->n; t++) {
-    int64_t fault = save->sums[2 * t + 1];
-    if (fault)
-      return status_set(STATUS_INTERNAL,
-                        "element %lld of tensor %s is not written by exactly one rank",
-                        (long long)(fault - 1), checkpoint_table_name(&save->table, t));
+    if (save->sums[2 * t + 1] != 1)
+      return refuse_parts(save, t);
     save->table.entry[t].crc = save->sums[2 * t];
   }
   return STATUS_OK;

@@ -78,6 +78,12 @@ static void split_tensor(struct io_tensor *tensor, int t, enum sample_split spli
     tensor->range = mine ? (struct layout_range){0, n} : (struct layout_range){7, 3};
     break;
   case SPLIT_MIDDLE: tensor->range = (struct layout_range){n / 3, n - n / 4}; break;
+  case SPLIT_TWICE:
+    if (rank > 0)
+      tensor->range = (struct layout_range){n * (rank - 1) / (ranks - 1), n * rank / (ranks - 1)};
+    else
+      tensor->range = (struct layout_range){0, n};
+    break;
   default: tensor->range = (struct layout_range){0, n}; break;
   }
 }

@@ -17,6 +17,7 @@ enum sample_split {
   SPLIT_REPLICAS, /* all ranks hold everything, one of them writes */
   SPLIT_WHOLE,    /* the same */
   SPLIT_MIDDLE,   /* all ranks hold the same inner part: for reading */
+  SPLIT_TWICE,    /* rank 0 holds everything, and so do the others together: for reading */
   SPLIT_COUNT
 };
 
