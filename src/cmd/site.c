@@ -181,38 +181,23 @@ enum status site_list_decks(FILE *to)
 
 /* ---- defaults of a site */
 
-static enum status read_defaults(const char *path, char **text)
-{
-  size_t bytes = 0;
-  enum status status = file_read_stream(path, SITE_MOST_BYTES, text, &bytes);
-  if (!status)
-    status = options_check_text(path, *text, bytes);
-  return status;
-}
-
 enum status site_read_defaults(struct comm *comm, char **label, char **text)
 {
-  const char *path = getenv("SLUICE_SITE_CONF");
-  char *mine[2] = {NULL, NULL};
-  enum status status = STATUS_OK;
-  int has = 0;
-  path = path ? path : SLUICE_SYSCONFDIR "/sluice/site.conf";
-  if (comm_rank(comm) == 0) {
-    has = *path && (file_exists(path) || getenv("SLUICE_SITE_CONF"));
-    mine[0] = has ? mem_printf(OPTIONS_SITE "%s", path) : NULL;
-    status = has && !mine[0] ? STATUS_MEMORY : has ? read_defaults(path, &mine[1]) : STATUS_OK;
+  const char *given = getenv("SLUICE_SITE_CONF");
+  const char *path = given ? given : SLUICE_SYSCONFDIR "/sluice/site.conf";
+  bool has = comm_rank(comm) == 0 && *path && (given || file_exists(path));
+  size_t bytes = 0;
+  enum status status = has ? file_read_stream(path, SITE_MOST_BYTES, text, &bytes) : STATUS_OK;
+  if (has && !status)
+    status = options_check_text(path, *text, bytes);
+  if (has && !status) {
+    *label = mem_printf(OPTIONS_SITE "%s", path);
+    status = *label ? STATUS_OK : STATUS_MEMORY;
   }
   status = comm_agree(comm, status);
   if (!status)
     status = comm_broadcast(comm, &has, sizeof has, 0);
-  for (int i = 0; i < 2 && has && !status; i++)
-    status = comm_broadcast_text(comm, &mine[i], 0);
-  if (status) {
-    mem_free(mine[0]);
-    mem_free(mine[1]);
-    return status;
-  }
-  *label = mine[0];
-  *text = mine[1];
-  return STATUS_OK;
+  if (!status && has)
+    status = comm_broadcast_text(comm, label, 0);
+  return status || !has ? status : comm_broadcast_text(comm, text, 0);
 }

@@ -27,8 +27,8 @@ enum status site_list_decks(FILE *to);
 
 /* Deck keys of all users of a site, such as comm.timeout: the file that SLUICE_SITE_CONF names, or
  * sluice/site.conf in the configuration folder of the build. Rank 0 reads it for all ranks. *label
- * and *text are mem_free()d, and NULL if there is no such file or SLUICE_SITE_CONF is empty.
- * Collective. */
+ * and *text are NULL before the call. They stay NULL if there is no such file or SLUICE_SITE_CONF
+ * is empty. The caller mem_free()s them, also after an error. Collective. */
 enum status site_read_defaults(struct comm *comm, char **label, char **text);
 
 #endif
