@@ -389,21 +389,18 @@ static enum status try_together(struct hunt *h)
   return status;
 }
 
+/* Alone, and the last one with the changes that were chosen. */
 static enum status try_lengths(struct hunt *h)
 {
-  static const char *const lengths[] = {"data.sequence=/2", "data.sequence=/8"};
+  static const char *const lengths[] = {"data.sequence=/2", "data.sequence=/8", "data.sequence=/8"};
   enum status status = STATUS_OK;
-  struct choice choice;
-  for (int i = 0; i < 2 && !status && h->out->n == 0; i++) {
-    status = search_try(h->job, lengths[i], 0, 0, &choice);
+  for (int i = 0; i < 3 && !status && h->out->n == 0; i++) {
+    struct choice choice;
+    status =
+        i < 2 ? search_try(h->job, lengths[i], 0, 0, &choice) : try_with(h, lengths[i], &choice);
     if (!status)
       advise(h, &choice);
   }
-  if (status || h->out->n > 0)
-    return status;
-  status = try_with(h, lengths[1], &choice);
-  if (!status)
-    advise(h, &choice);
   return status;
 }
 
