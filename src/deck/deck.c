@@ -724,18 +724,20 @@ static enum status check_units(const struct deck *deck, const char *key,
   return STATUS_OK;
 }
 
-static enum status check_lr_scale(const struct deck *deck)
+static enum status check_unit_values(const struct deck *deck)
 {
   enum { MOST = 1000 }; /* as optim.lr */
   const struct option_strings *units = &deck->optim.lr_scale;
-  const enum status status =
-      check_units(deck, "optim.lr_scale", units, "PATTERN=FACTOR", "root=0.5");
+  enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
+                                   "PATTERN=CODEC", "h.1*=int8");
+  if (!status)
+    status = check_units(deck, "optim.lr_scale", units, "PATTERN=FACTOR", "root=0.5");
   for (int i = 0; i < units->n && !status; i++) {
     double factor;
     if (!options_parse_real(units->item[i] + split_unit(units->item[i]) + 1, &factor) ||
         factor <= 0 || factor > MOST)
-      return status_usage("%s has '%s': a factor is a number above 0 and at most %d (train.freeze "
-                          "is for parameters that are not trained)",
+      return status_usage("%s has '%s': a factor is a number above 0 and at most %d "
+                          "(train.freeze is for parameters that are not trained)",
                           cite(deck, "optim.lr_scale").text, units->item[i], MOST);
   }
   return status;
@@ -744,12 +746,6 @@ static enum status check_lr_scale(const struct deck *deck)
 static bool encodes(const struct deck *deck)
 {
   return deck->compress.grads.codec != CHOICE_none || deck->compress.units.n > 0;
-}
-
-static enum status check_compress(const struct deck *deck)
-{
-  return check_units(deck, "compress.grads.units", &deck->compress.units, "PATTERN=CODEC",
-                     "h.1*=int8");
 }
 
 static enum status check_counters(const struct deck *deck)
@@ -907,15 +903,12 @@ static enum status check_pairs(const struct deck *deck)
 
 enum status deck_check(const struct deck *deck)
 {
-  typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_pairs, check_tiers, check_counters, check_compress,
-                                  check_lr_scale};
-  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-    enum status status = checks[i](deck);
-    if (status)
-      return status;
-  }
-  return STATUS_OK;
+  enum status status = check_pairs(deck);
+  if (!status)
+    status = check_tiers(deck);
+  if (!status)
+    status = check_counters(deck);
+  return status ? status : check_unit_values(deck);
 }
 
 /* --- what it means on P ranks -------------------------------------------- */
