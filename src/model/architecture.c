@@ -107,8 +107,3 @@ enum status architecture_find(const char *name, const struct architecture **out)
   return status_usage("model.arch: there is no architecture \"%s\"; this build knows: %s", name,
                       known);
 }
-
-unsigned model_features(const struct model *model)
-{
-  return model->architecture->features;
-}

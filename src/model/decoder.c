@@ -16,10 +16,11 @@
 #include "model/decoder.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static bool has(const struct model *model, enum feature feature)
 {
-  return model_features(model) & feature;
+  return model->architecture->features & feature;
 }
 
 int root_param(const struct model *model, enum root_row row)
@@ -53,14 +54,27 @@ static struct sizes sizes_of(const struct model *model, struct model_shape s)
                         .element = dtype_size(c->compute)};
 }
 
-static enum status create_ends(const struct unit_description *any, struct model *model)
+static enum status create_units(const struct unit_description *block, struct model *model)
 {
-  struct unit_description root = *any, head = *any;
-  root.row = model->architecture->family->root;
+  const struct family *family = model->architecture->family;
+  struct unit_description root = *block, head = *block;
+  model->blocks = (int)model->config.layers;
+  model->head = model->config.tied ? 0 : model->blocks + 1;
+  root.row = family->root;
   root.rows = model->head ? ROOT_NORM : ROOT_ROWS;
-  head.row = model->architecture->family->head;
+  head.row = family->head;
   head.rows = HEAD_ROWS;
-  enum status status = unit_create(&root, "root", "", &model->unit[0]);
+  enum status status = mem_new(MEM_META, 1 + model->blocks + !model->config.tied, &model->unit);
+  if (status)
+    return status;
+  model->units = 1 + model->blocks + !model->config.tied;
+  status = unit_create(&root, "root", "", &model->unit[0]);
+  for (int b = 0; b < model->blocks && !status; b++) {
+    char name[32], prefix[64];
+    snprintf(name, sizeof name, "h.%d", b);
+    snprintf(prefix, sizeof prefix, "%s%d.", family->block_prefix, b);
+    status = unit_create(block, name, prefix, &model->unit[1 + b]);
+  }
   if (!status && model->head)
     status = unit_create(&head, "head", "", &model->unit[model->head]);
   return status;
@@ -80,23 +94,18 @@ static enum status create_frequencies(struct model *model)
 enum status decoder_create(struct model *model)
 {
   const struct model_config *c = &model->config;
-  const struct family *family = model->architecture->family;
   const struct sizes n = sizes_of(model, (struct model_shape){0});
   const int64_t size[DIMS] = {
       [DIM_C] = n.C,           [DIM_HD] = n.heads, [DIM_KD] = n.keys,    [DIM_QKV] = n.qkv,
       [DIM_D] = c->head_width, [DIM_F] = n.F,      [DIM_T] = c->context, [DIM_V] = c->vocab};
-  const struct unit_description block = {.row = family->block,
+  const struct unit_description block = {.row = model->architecture->family->block,
                                          .rows = BLOCK_ROWS,
-                                         .features = model_features(model),
+                                         .features = model->architecture->features,
                                          .size = size,
                                          .std = (float)c->init_std,
                                          .residual_std =
                                              (float)(c->init_std / sqrt(2.0 * (double)c->layers))};
-  enum status status = units_allocate(model, !c->tied);
-  if (!status)
-    status = create_ends(&block, model);
-  if (!status)
-    status = units_create_blocks(&block, family->block_prefix, model);
+  enum status status = create_units(&block, model);
   if (!status)
     status = create_frequencies(model);
   return status;
@@ -439,7 +448,7 @@ static struct block bind_block(const struct model *model, int unit, struct model
   const struct flat flat = flat_of(model, unit, params, grads);
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
-    at[row] = unit_param(model->architecture->family->block, model_features(model), row);
+    at[row] = unit_param(model->architecture->family->block, model->architecture->features, row);
   const int parts = at[K_WEIGHT] < 0 ? 1 : 3;
   return (struct block){
       .norm_1 = norm_bind(&flat, at[NORM_1], at[NORM_1_BIAS]),

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "model/unit.h"
+#include "model/decoder.h"
 
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element)
 {
@@ -92,7 +92,7 @@ void *flat_grad(const struct flat *flat, int p)
 static bool is_transposed(const struct flat *flat)
 {
   const int unit = (int)(flat->unit - flat->model->unit);
-  return unit == flat->model->head || !(model_features(flat->model) & FEATURE_CONV1D);
+  return unit == flat->model->head || !(flat->model->architecture->features & FEATURE_CONV1D);
 }
 
 struct linear linear_bind(const struct flat *flat, int weight, int bias)

@@ -1,8 +1,6 @@
 /* Describes the parameters of units, and packs them into flat buffers. */
 #include "model/unit.h"
 
-#include <stdio.h>
-
 #include "model/parts.h"
 
 static enum status describe_param(const struct unit_description *description,
@@ -77,31 +75,6 @@ enum status unit_create(const struct unit_description *description, const char *
   if (status == STATUS_OK)
     status = layout_unit_pack_roomy(out->params, elements, room, NULL, 1, &out->layout);
   mem_free(elements);
-  return status;
-}
-
-enum status units_allocate(struct model *model, bool head)
-{
-  int64_t blocks = model->config.layers, count = 1 + blocks + head;
-  enum status status = mem_new(MEM_META, count, &model->unit);
-  if (status)
-    return status;
-  model->blocks = (int)blocks;
-  model->units = (int)count;
-  model->head = head ? (int)blocks + 1 : 0;
-  return STATUS_OK;
-}
-
-enum status units_create_blocks(const struct unit_description *description, const char *prefix,
-                                struct model *model)
-{
-  enum status status = STATUS_OK;
-  for (int block = 0; block < model->blocks && status == STATUS_OK; block++) {
-    char name[32], full[64];
-    snprintf(name, sizeof name, "h.%d", block);
-    snprintf(full, sizeof full, "%s%d.", prefix, block);
-    status = unit_create(description, name, full, &model->unit[1 + block]);
-  }
   return status;
 }
 

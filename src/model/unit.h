@@ -32,8 +32,6 @@ enum { UNIT_ROWS = 64 };
 _Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0,
                "rows of logits run over the room of the vocabulary");
 
-unsigned model_features(const struct model *model); /* of its architecture */
-
 /* Sizes of parameters. QKV: the width of queries, keys and values together. */
 enum dim { DIM_END, DIM_C, DIM_HD, DIM_KD, DIM_QKV, DIM_D, DIM_F, DIM_T, DIM_V, DIMS };
 
@@ -62,13 +60,6 @@ struct unit_description {
 enum status unit_create(const struct unit_description *description, const char *name,
                         const char *prefix, struct model_unit *out);
 void unit_free(struct model_unit *unit); /* takes a zeroed one */
-
-/* model->unit for config.layers blocks and, with `head`, a unit of the head after them. All are
- * zeroed, with sizes set. */
-enum status units_allocate(struct model *model, bool head);
-/* Units "h.N" of the blocks; prefix "model.layers." makes names like "model.layers.N.ROW". */
-enum status units_create_blocks(const struct unit_description *description, const char *prefix,
-                                struct model *model);
 
 /* The parameter that row `row` describes; -1: there is none without the features it needs. */
 int unit_param(const struct unit_row *rows, unsigned features, int row);
