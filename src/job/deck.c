@@ -44,20 +44,6 @@ struct job_cited job_cite(const struct deck *deck, const char *key, const char *
   return cited;
 }
 
-/* Refuses settings that a separate device does not support. */
-static enum status check_device(const struct deck *deck, const struct plan_input *input)
-{
-  char rate[32];
-  snprintf(rate, sizeof rate, "%g", deck->transfer.rate);
-  if (input->device->host_memory)
-    return STATUS_OK;
-  if (deck->transfer.rate > 0)
-    return status_usage(
-        "%s, which simulates slow copies on the host: leave it out, or set run.device=host",
-        job_cite(deck, "transfer.rate", rate).text);
-  return STATUS_OK;
-}
-
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
                       struct plan_input *input)
 {
@@ -69,8 +55,11 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   }
   input->strategy = deck->shard.strategy;
   enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape, &input->policy);
-  if (!status)
-    status = check_device(deck, input);
+  if (!status && deck->transfer.rate > 0 && !input->device->host_memory)
+    status =
+        status_usage("transfer.rate (%s) is %g, which simulates slow copies on the host: leave "
+                     "it out, or set run.device=host",
+                     options_where(deck->set, "transfer.rate"), deck->transfer.rate);
   if (status)
     return status;
   if (input->mode ==
