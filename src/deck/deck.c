@@ -477,23 +477,6 @@ static enum status check_texts(const struct deck *deck)
   return status;
 }
 
-static enum status assign_all(struct deck *deck, int n, char *const assignments[])
-{
-  for (int i = 0; i < n; i++) {
-    enum status status = options_assign(deck->set, assignments[i]);
-    if (status)
-      return status;
-  }
-  enum status status = options_check_required(deck->set);
-  if (!status)
-    status = check_texts(deck);
-  if (!status)
-    status = deck_apply_preset(deck, false);
-  if (!status)
-    status = drop_keep_every(deck);
-  return status || *deck->train.init ? status : deck_check(deck);
-}
-
 static enum status load(struct deck *deck, const char *site, const char *site_text,
                         const char *label, const char *text, size_t bytes, int n,
                         char *const assignments[])
@@ -506,8 +489,18 @@ static enum status load(struct deck *deck, const char *site, const char *site_te
     status = options_read_text(deck->set, site, site_text, strlen(site_text));
   if (!status && text)
     status = options_read_text(deck->set, label, text, bytes);
+  for (int i = 0; i < n && !status; i++)
+    status = options_assign(deck->set, assignments[i]);
   if (!status)
-    status = assign_all(deck, n, assignments);
+    status = options_check_required(deck->set);
+  if (!status)
+    status = check_texts(deck);
+  if (!status)
+    status = deck_apply_preset(deck, false);
+  if (!status)
+    status = drop_keep_every(deck);
+  if (!status && !*deck->train.init)
+    status = deck_check(deck);
   if (status)
     deck_destroy(deck);
   return status;

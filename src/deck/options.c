@@ -633,11 +633,6 @@ bool options_is_utf8(const char *text)
   return true;
 }
 
-static enum status set_where(struct option_set *set, int index, const char *where)
-{
-  return store_string(&set->origin[index].where, where);
-}
-
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
                                  const char *value)
 {
@@ -649,7 +644,7 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
         "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where,
         name);
   const enum status status = store_text(set, index, where, value);
-  return status ? status : set_where(set, index, where);
+  return status ? status : store_string(&set->origin[index].where, where);
 }
 
 enum status options_assign(struct option_set *set, const char *assignment)
@@ -729,7 +724,7 @@ static enum status copy_option(const struct option_set *from, struct option_set 
   const struct option *option = &from->table[index];
   const char *where = from->origin[index].where;
   char *text = NULL;
-  enum status status = where ? set_where(to, index, where) : STATUS_OK;
+  enum status status = where ? store_string(&to->origin[index].where, where) : STATUS_OK;
   if (!status && option->type == OPTION_STRINGS) { /* as text, items would be quoted */
     const struct option_strings *strings = field(from, option);
     const struct option_given given = {.list = true, .n = strings->n, .item = strings->item};
