@@ -340,69 +340,56 @@ TEST_WITH(test_texts_of_booleans, make, unmake)
 
 /* --- for people ---------------------------------------------------------- */
 
-static void capture(void (*print)(FILE *), char *text, size_t size)
+/* A stream of text, which stop() reads. */
+static char page[4096];
+static FILE *start(void)
 {
   FILE *file = tmpfile();
   assert_non_null(file);
-  print(file);
+  return file;
+}
+
+static const char *stop(FILE *file)
+{
   rewind(file);
-  text[fread(text, 1, size - 1, file)] = '\0';
+  page[fread(page, 1, sizeof page - 1, file)] = '\0';
   fclose(file);
+  return page;
 }
 
-static void print_help(FILE *file)
+static void check_help_of(const struct option *of, const char *given, const char *expected)
 {
-  assert_int_equal(options_print_help(table, NULL, 80, file), sizeof table / sizeof *table - 1);
+  char part[32];
+  int columns, options;
+  FILE *file = start();
+  assert_int_equal(sscanf(given, "%d %d %31s", &columns, &options, part), 3);
+  assert_int_equal(options_print_help(of, strcmp(part, "all") ? part : NULL, columns, file),
+                   options);
+  if (!strstr(stop(file), expected))
+    fail_msg("%s has no '%s': %s", given, expected, page);
 }
 
-static void print_section(FILE *file)
+static void check_help(const char *given, const char *expected)
 {
-  assert_int_equal(options_print_help(table, "run", 80, file), 5);
-  assert_int_equal(options_print_help(table, "ru", 80, file), 0);
-  assert_int_equal(options_print_help(table, "", 80, file), 0);
-}
-
-static void print_key(FILE *file)
-{
-  assert_int_equal(options_print_help(table, "run.colour", 40, file), 1);
-}
-
-static void print_brief(FILE *file)
-{
-  options_print_brief(table, false, file);
-}
-
-static void print_man(FILE *file)
-{
-  options_print_man(table, file);
+  check_help_of(table, given, expected);
 }
 
 TEST_WITH(test_help, make, unmake)
 {
-  char text[4096];
-  capture(print_help, text, sizeof text);
-  assert_non_null(strstr(text, "  out  (string; required)\n      a file\n\n"));
-  assert_non_null(strstr(text,
-                         "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n"
-                         "      Example: run.steps=10\n\n"));
-  assert_non_null(strstr(text, "      Example: run.fast=true\n"));
-  assert_non_null(strstr(text, "      Example: 'list.pair=[1, 2]'\n"));
-  assert_non_null(strstr(text, "  run.dir  (string; empty by default)\n"));
-  assert_non_null(strstr(text, "  list.span  (list of 2 integers, 0 to 100; empty by default)\n"));
-  assert_non_null(strstr(
-      text, "  room  (size, such as 8M or 8MiB; default 4Ki)\n")); /* no bound that is far away */
-  capture(print_section, text, sizeof text);
-  assert_null(strstr(text, "list."));
-  capture(print_key, text, sizeof text);
-  assert_string_equal(text, "  run.colour  (name; default green)\n      Which.\n        red    "
-                            "warm\n        green  the colour of a very old\n"
-                            "               tree\n      Example: run.colour=red\n\n");
+  rows_each("tests/deck/resolved.txt", "help", check_help);
+  FILE *file = start();
+  assert_int_equal(options_print_help(table, "ru", 80, file), 0);
+  assert_int_equal(options_print_help(table, "", 80, file), 0);
+  assert_string_equal(stop(file), "");
+  check_help("80 5 run", "run.steps");
+  assert_null(strstr(page, "list."));
 }
 
 TEST_WITH(test_brief, make, unmake)
 {
-  char text[4096];
-  capture(print_brief, text, sizeof text);
+  FILE *file = start();
+  options_print_brief(table, false, file);
+  const char *text = stop(file);
   assert_non_null(
       strstr(text, "  out         a file\n\n  run.steps   how many\n")); /* sections apart */
   assert_non_null(strstr(text, "\n  run.colour  Which\n"));
@@ -411,8 +398,9 @@ TEST_WITH(test_brief, make, unmake)
 
 TEST_WITH(test_man, make, unmake)
 {
-  char text[4096];
-  capture(print_man, text, sizeof text);
+  FILE *file = start();
+  options_print_man(table, file);
+  const char *text = stop(file);
   for (const struct option *option = table; option->name; option++) {
     char entry[64];
     snprintf(entry, sizeof entry, ".TP\n\\fB%s\\fR (", option->name);
@@ -439,16 +427,9 @@ FIXTURE(make_deep)
   return options_create(deep_table, &deep, &set);
 }
 
-static void print_inner(FILE *file)
-{
-  assert_int_equal(options_print_help(deep_table, "a", 80, file), 3);
-  assert_int_equal(options_print_help(deep_table, "a.b", 80, file), 2);
-  assert_int_equal(options_print_help(deep_table, "y", 80, file), 1);
-}
-
 TEST_WITH(test_nested_sections, make_deep, unmake)
 {
-  char *yaml = NULL, text[4096];
+  char *yaml = NULL;
   must(read_text("a: {b: {x: 7, y: 8}, before: 6}\n"));
   assert_true(deep.before == 6 && deep.x == 7 && deep.y == 8);
   must(options_assign(set, "a.b.y=9"));
@@ -458,8 +439,9 @@ TEST_WITH(test_nested_sections, make_deep, unmake)
   mem_free(yaml);
   must(read_text("a:\n"));
   must(read_text("a:\n  b:\n"));
-  capture(print_inner, text, sizeof text);
-  assert_non_null(strstr(text, "  a.b.x  ("));
+  check_help_of(deep_table, "80 3 a", "  a.b.x  (");
+  check_help_of(deep_table, "80 2 a.b", "  a.b.x  (");
+  check_help_of(deep_table, "80 1 y", "  a.b.y  (");
 }
 
 TEST_WITH(test_nested_mistakes, make_deep, unmake)
