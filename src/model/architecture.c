@@ -3,8 +3,9 @@
  * block_row. A row without a name is a parameter that the family does not have. */
 #include "model/decoder.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "base/append.h"
 
 /* clang-format off */
 /* GPT2LMHeadModel. Its Conv1D keeps a matrix as [in, out], and Q_WEIGHT holds q, k and v. */
@@ -100,9 +101,7 @@ enum status architecture_find(const char *name, const struct architecture **out)
       *out = &architectures[i];
       return STATUS_OK;
     }
-    const size_t length = strlen(known);
-    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
-             architectures[i].name);
+    append_text(known, sizeof known, "%s%s", i > 0 ? ", " : "", architectures[i].name);
   }
   return status_usage("model.arch: there is no architecture \"%s\"; this build knows: %s", name,
                       known);

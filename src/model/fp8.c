@@ -103,11 +103,15 @@ int64_t model_fp8_bytes(const struct model *model, int unit)
   return scales_end(model, unit) + bytes_before(model, unit, model->unit[unit].params, false);
 }
 
+static bool is_weight(const struct model *model, int unit, int p)
+{
+  return model->unit[unit].param[p].kind == PARAM_WEIGHT;
+}
+
 int64_t model_fp8_offset(const struct model *model, int unit, int p)
 {
-  return model->unit[unit].param[p].kind == PARAM_WEIGHT
-             ? bytes_before(model, unit, p, true)
-             : scales_end(model, unit) + bytes_before(model, unit, p, false);
+  return is_weight(model, unit, p) ? bytes_before(model, unit, p, true)
+                                   : scales_end(model, unit) + bytes_before(model, unit, p, false);
 }
 
 /* The elements of parameter p in the part. `from`: the first of them, in elements of the part. */
@@ -125,33 +129,21 @@ static struct fp8_part cut_param(const struct model *model, const struct model_f
                                (float *)((char *)scales + model_fp8_offset(model, part->unit, p))};
 }
 
-static bool is_weight(const struct model *model, int unit, int p)
-{
-  return model->unit[unit].param[p].kind == PARAM_WEIGHT;
-}
-
-static enum status measure_param(const struct model *model, struct lane *lane,
-                                 const struct model_fp8_part *part, int p, void *scales)
-{
-  const struct device_ops *ops = lane->device->ops;
-  const struct layout_range own = layout_param_part(part->layout, p, part->range);
-  int64_t from;
-  if (own.begin >= own.end)
-    return STATUS_OK;
-  const struct fp8_part cut = cut_param(model, part, p, scales, &from);
-  if (is_weight(model, part->unit, p))
-    return ops->fp8_largest(lane, &cut);
-  const enum dtype type = model->config.compute;
-  return ops->cast(lane, own.end - own.begin, part->type, cut.x, type,
-                   (char *)cut.scale + own.begin * (int64_t)dtype_size(type));
-}
-
 enum status model_fp8_measure(const struct model *model, struct lane *lane,
                               const struct model_fp8_part *part, void *scales)
 {
+  const struct device_ops *ops = lane->device->ops;
+  const enum dtype type = model->config.compute;
   enum status status = STATUS_OK;
-  for (int p = 0; p < model->unit[part->unit].params && !status; p++)
-    status = measure_param(model, lane, part, p, scales);
+  for (int p = 0; p < model->unit[part->unit].params && !status; p++) {
+    int64_t from;
+    const struct fp8_part cut = cut_param(model, part, p, scales, &from);
+    if (cut.begin < cut.end)
+      status = is_weight(model, part->unit, p)
+                   ? ops->fp8_largest(lane, &cut)
+                   : ops->cast(lane, cut.end - cut.begin, part->type, cut.x, type,
+                               (char *)cut.scale + cut.begin * (int64_t)dtype_size(type));
+  }
   return status;
 }
 
