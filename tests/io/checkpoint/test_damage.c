@@ -240,28 +240,16 @@ static void expect(const char *words)
   must_fail(checkpoint_verify(job, bad), STATUS_INPUT, words);
 }
 
+static void check_foreign(const char *given, const char *words)
+{
+  const struct rows_file file = rows_file(given);
+  write_bad(file.content, file.bytes);
+  expect(words);
+}
+
 TEST(foreign_files)
 {
-  static const struct {
-    const char *head;
-    size_t n;
-    const char *words;
-  } files[] = {
-      {"", 0, "it is empty (0 bytes)"},
-      {"PK\3\4abcdefgh", 12, "looks like a zip archive"},
-      {"\x1f\x8b\x08\0\0\0\0\0\0\0", 10, "looks like a file compressed by gzip"},
-      {"\x10\0\0\0\0\0\0\0{\"a\":{}}", 16, "looks like a safetensors file"},
-      {"\x93NUMPY\1\0", 8, "looks like a NumPy array"},
-      {"PAR1\x15\4", 6, "looks like a Parquet file"},
-      {"once upon a time\n", 17, "looks like text"},
-      {"\0\0\0\0\0\0\0\0\0\0", 10, "looks like zeros"},
-      {"\x89HDF", 4, "looks like binary data"},
-      {"\x89HDF\r\n\x1a\n", 8, "truncated or damaged"},
-  };
-  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-    write_bad(files[i].head, files[i].n);
-    expect(files[i].words);
-  }
+  rows_each("tests/io/checkpoint/untrue.txt", "foreign files", check_foreign);
 }
 
 TEST(not_even_a_file)

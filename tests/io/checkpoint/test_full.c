@@ -34,6 +34,14 @@ static int count_files(const char *where)
   return n;
 }
 
+static void expect_first_in(const char *where)
+{
+  char *found = NULL;
+  must(checkpoint_find(job, where, true, &found));
+  assert_non_null(strstr(found ? found : "", "step-00000010.h5"));
+  mem_free(found);
+}
+
 /* A save under `hook` or a limit fails with `words`, and does no harm. */
 static void expect_failure(const char *words, bool big)
 {
@@ -45,9 +53,7 @@ static void expect_failure(const char *words, bool big)
     fail_msg("status %d, \"%s\" is not in: %s", (int)status, words, status_text());
   must_say("step 20 was not written");
   assert_int_equal(count_files(dir), 1);
-  must(checkpoint_find(job, dir, true, &found));
-  assert_non_null(strstr(found, "step-00000010.h5"));
-  mem_free(found);
+  expect_first_in(dir);
   must(save(dir, 20, big, &found));
   must(checkpoint_verify(job, found));
   everybody_waits();
@@ -145,55 +151,47 @@ TEST(a_folder_that_cannot_be)
   mem_free(below);
 }
 
-/* A real full disk: a small tmpfs, where the job may mount one. */
-TEST(a_full_disk)
+static char disk[512];
+
+FIXTURE(unmount)
 {
-  char *disk = mem_printf("%s/disk", dir), *found = NULL, *filler = mem_printf("%s/filler", disk);
+  everybody_waits();
+  if (is_root())
+    (void)umount2(disk, MNT_DETACH);
+  return 0;
+}
+
+/* A real full disk: a small tmpfs, where the job may mount one. */
+TEST_WITH(a_full_disk, NULL, unmount)
+{
   int64_t mounted = 0;
+  snprintf(disk, sizeof disk, "%s/disk", dir);
   if (is_root()) {
     must(file_make_folders(disk));
     mounted = mount("none", disk, "tmpfs", 0, "size=1m") == 0;
   }
   must(comm_max_i64(job, &mounted, 1));
-  if (mounted) {
-    enum status small = save(disk, 10, false, NULL),
-                big = save(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
-    bool named = strstr(status_text(), "No space left on device") &&
-                 strstr(status_text(), "free some space") &&
-                 strstr(status_text(), "cannot make room for 3.") &&
-                 strstr(status_text(), "KiB are free) in") && strstr(status_text(), disk);
-    int files = count_files(disk);
-    enum status after = checkpoint_find(job, disk, true, &found);
-    bool kept = found && strstr(found, "step-00000010.h5");
-    mem_free(found);
-    if (is_root()) { /* not a byte left */
-      char block[4096] = "";
-      int fd = open(filler, O_WRONLY | O_CREAT, 0600);
-      while (write(fd, block, sizeof block) > 0)
-        ;
-      close(fd);
-    }
-    enum status none = comm_barrier(job) == STATUS_OK ? save(disk, 30, false, NULL) : STATUS_OK;
-    found = NULL;
-    enum status last = checkpoint_find(job, disk, true, &found);
-    kept = kept && found && strstr(found, "step-00000010.h5");
-    mem_free(found);
-    (void)comm_barrier(job);
-    if (is_root())
-      assert_int_equal(umount2(disk, MNT_DETACH), 0);
-    must(small);
-    assert_int_equal(big, STATUS_IO);
-    assert_true(named);
-    assert_int_equal(files, 1);
-    must(after);
-    assert_int_equal(none, STATUS_IO);
-    must(last);
-    assert_true(kept);
-  }
-  mem_free(disk);
-  mem_free(filler);
   if (!mounted)
-    skip(); /* needs the right to mount */
+    skip();                          /* needs the right to mount */
+  must(save(disk, 10, false, NULL)); /* 0.1 and 3.5 MiB */
+  must_fail(save(disk, 20, true, NULL), STATUS_IO, "No space left on device");
+  must_say("free some space");
+  must_say("cannot make room for 3.");
+  must_say("KiB are free) in");
+  must_say(disk);
+  assert_int_equal(count_files(disk), 1);
+  expect_first_in(disk);
+  if (is_root()) { /* not a byte left */
+    char block[4096] = "", filler[600];
+    snprintf(filler, sizeof filler, "%s/filler", disk);
+    int fd = open(filler, O_WRONLY | O_CREAT, 0600);
+    while (write(fd, block, sizeof block) > 0)
+      ;
+    close(fd);
+  }
+  everybody_waits();
+  assert_int_equal(save(disk, 30, false, NULL), STATUS_IO);
+  expect_first_in(disk);
 }
 
 FIXTURE(start_with_file)
