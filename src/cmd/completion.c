@@ -101,10 +101,9 @@ static void offer_commands(const struct offer *to)
 }
 
 /* A name that a shell would read as more than a word is not offered. */
-static void offer_deck(const char *folder, const char *name, void *arg)
+static void offer_deck(const char *name, void *arg)
 {
   char word[600] = "";
-  (void)folder;
   append_word(word, sizeof word, name);
   if (*word != '\'')
     offer(arg, "", word, "", "");

@@ -22,11 +22,6 @@ const char *site_data_folder(void)
   return given && *given ? given : SLUICE_PKGDATADIR;
 }
 
-static char *inputs_folder(void)
-{
-  return mem_printf("%s/inputs", site_data_folder());
-}
-
 /* ---- names */
 
 static bool is_deck(const char *name, size_t length)
@@ -43,23 +38,28 @@ static int is_deck_entry(const struct dirent *entry)
 
 /* Calls `of` with the name of each deck of the folder, and then of its folder finetune, in order.
  */
-static void for_decks(const char *folder, const char *prefix, site_visit *of, void *arg)
+static void for_decks(const char *prefix, site_visit *of, void *arg)
 {
   struct dirent **entry = NULL;
-  char *path = mem_printf("%s/%s", folder, prefix);
+  char *path = mem_printf("%s/inputs/%s", site_data_folder(), prefix);
   const int n = path ? scandir(path, &entry, is_deck_entry, alphasort) : 0;
   for (int i = 0; i < n; i++) {
     char *name = mem_printf(
         "%s%.*s", prefix, (int)(strlen(entry[i]->d_name) - sizeof extension + 1), entry[i]->d_name);
     if (name)
-      of(folder, name, arg);
+      of(name, arg);
     mem_free(name);
     free(entry[i]);
   }
   free(entry);
   mem_free(path);
   if (!*prefix)
-    for_decks(folder, "finetune/", of, arg);
+    for_decks("finetune/", of, arg);
+}
+
+void site_for_decks(site_visit *of, void *arg)
+{
+  for_decks("", of, arg);
 }
 
 enum { NEAREST = 3, NAME = 64 };
@@ -72,12 +72,11 @@ struct nearest {
   } of[NEAREST + 1]; /* the nearest first, and one that is dropped */
 };
 
-static void keep_nearest(const char *folder, const char *name, void *arg)
+static void keep_nearest(const char *name, void *arg)
 {
   struct nearest *nearest = arg;
   struct near *at = &nearest->of[nearest->n];
   struct near new = {.distance = options_distance(nearest->word, name)};
-  (void)folder;
   snprintf(new.name, NAME, "%s", name);
   for (; at > nearest->of && new.distance < at[-1].distance; at--)
     *at = at[-1];
@@ -85,17 +84,18 @@ static void keep_nearest(const char *folder, const char *name, void *arg)
   nearest->n += nearest->n < NEAREST;
 }
 
-static enum status refuse_name(const char *word, const char *folder)
+static enum status refuse_name(const char *word)
 {
   struct nearest nearest = {.word = word};
   char names[NEAREST * (NAME + 2)] = "";
-  for_decks(folder, "", keep_nearest, &nearest);
+  site_for_decks(keep_nearest, &nearest);
   for (int i = 0; i < nearest.n; i++)
     append_text(names, sizeof names, "%s%s", i ? ", " : "", nearest.of[i].name);
   if (nearest.n == 0)
     return status_set(STATUS_INPUT,
-                      "there is no file %s, and no deck of this name, because %s holds no decks",
-                      word, folder);
+                      "there is no file %s, and no deck of this name, because %s/inputs holds "
+                      "no decks",
+                      word, site_data_folder());
   return status_set(STATUS_INPUT,
                     "there is neither a file %s nor a deck of this name; the nearest decks are %s "
                     "(sluice deck lists all)",
@@ -112,32 +112,17 @@ static bool is_name(const char *word)
 
 enum status site_find_deck(const char *word, char **path)
 {
-  char *folder = NULL, *found = NULL;
-  enum status status = STATUS_OK;
-  if (file_exists(word) || !is_name(word)) {
-    *path = mem_strdup(word);
-    return *path ? STATUS_OK : STATUS_MEMORY;
-  }
-  folder = inputs_folder();
-  found = folder ? mem_printf("%s/%s%s", folder, word, extension) : NULL;
-  if (!found)
-    status = STATUS_MEMORY;
-  else if (!file_exists(found))
-    status = refuse_name(word, folder);
+  const bool is_path = file_exists(word) || !is_name(word);
+  char *found = is_path ? mem_strdup(word)
+                        : mem_printf("%s/inputs/%s%s", site_data_folder(), word, extension);
+  enum status status = found ? STATUS_OK : STATUS_MEMORY;
+  if (found && !is_path && !file_exists(found))
+    status = refuse_name(word);
   if (status)
     mem_free(found);
   else
     *path = found;
-  mem_free(folder);
   return status;
-}
-
-void site_for_decks(site_visit *of, void *arg)
-{
-  char *folder = inputs_folder();
-  if (folder)
-    for_decks(folder, "", of, arg);
-  mem_free(folder);
 }
 
 /* ---- list */
@@ -148,10 +133,11 @@ struct list {
 };
 
 /* The name as a shell takes it, which completion relies on, and the deck's first comment. */
-static void print_deck(const char *folder, const char *name, void *arg)
+static void print_deck(const char *name, void *arg)
 {
   struct list *list = arg;
-  char word[600] = "", line[160] = "", *path = mem_printf("%s/%s%s", folder, name, extension);
+  char word[600] = "", line[160] = "",
+       *path = mem_printf("%s/inputs/%s%s", site_data_folder(), name, extension);
   int fd = -1;
   append_word(word, sizeof word, name);
   if (path && !open_regular(path, OPEN_READ, &fd)) {
@@ -168,15 +154,10 @@ static void print_deck(const char *folder, const char *name, void *arg)
 enum status site_list_decks(FILE *to)
 {
   struct list list = {.to = to};
-  char *folder = inputs_folder();
-  if (!folder)
-    return STATUS_MEMORY;
-  for_decks(folder, "", print_deck, &list);
-  const enum status status =
-      list.n > 0 ? STATUS_OK
-                 : status_set(STATUS_INPUT, "%s holds no decks: name the file of a deck", folder);
-  mem_free(folder);
-  return status;
+  site_for_decks(print_deck, &list);
+  return list.n > 0 ? STATUS_OK
+                    : status_set(STATUS_INPUT, "%s/inputs holds no decks: name the file of a deck",
+                                 site_data_folder());
 }
 
 /* ---- defaults of a site */

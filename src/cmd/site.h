@@ -17,8 +17,8 @@ const char *site_data_folder(void);
  * message lists the nearest names. The reader of the deck reports a missing path. Local. */
 enum status site_find_deck(const char *word, char **path);
 
-/* Calls `of` with the folder of these decks and with each name. Local. */
-typedef void site_visit(const char *folder, const char *name, void *arg);
+/* Calls `of` with the name of each of these decks. Local. */
+typedef void site_visit(const char *name, void *arg);
 void site_for_decks(site_visit *of, void *arg);
 
 /* Print the names of these decks, with the first line of each. STATUS_INPUT: there are none.
