@@ -307,6 +307,5 @@ TEST(the_kernel_reports_the_policy)
 
 int main(void)
 {
-  const int failed = test_run(NULL, NULL);
-  return failed || mem_usage(MEM_META).bytes != 0;
+  return test_run(NULL, NULL) || mem_usage(MEM_META).bytes != 0;
 }

@@ -394,6 +394,5 @@ TEST(long_lists_are_told_whole)
 
 int main(void)
 {
-  int failed = test_run(NULL, NULL);
-  return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
+  return test_run(NULL, NULL) || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
 }
