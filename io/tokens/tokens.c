@@ -34,7 +34,10 @@ struct token_set {
   struct token_stream stream;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest is closed */
   int oldest;
-  unsigned char piece[PIECE_BYTES];
+  union { /* tokens as they are stored */
+    uint16_t narrow[PIECE_BYTES / sizeof(uint16_t)];
+    uint32_t wide[PIECE_BYTES / sizeof(uint32_t)];
+  } piece;
 };
 
 /* ---- opening: rank 0 reads the index */
@@ -267,22 +270,10 @@ static enum status read_piece(struct token_set *set, struct shard *shard, int64_
   enum status status = open_shard(set, shard);
   if (status)
     return status;
-  const int64_t got = file_read_at(shard->fd, set->piece, (size_t)bytes, at);
+  const int64_t got = file_read_at(shard->fd, &set->piece, (size_t)bytes, at);
   if (got < 0)
     return shard_fail(set, shard, STATUS_IO, "cannot be read");
   return got == bytes ? STATUS_OK : shard_fail(set, shard, STATUS_INPUT, "is truncated");
-}
-
-static uint32_t token_at(const struct token_set *set, const struct shard *shard, int64_t i)
-{
-  if (shard->info.token_bytes == 2) {
-    uint16_t token;
-    memcpy(&token, set->piece + 2 * i, sizeof token);
-    return token;
-  }
-  uint32_t token;
-  memcpy(&token, set->piece + 4 * i, sizeof token);
-  return token;
 }
 
 /* The shard that holds token `at` of the stream. */
@@ -324,7 +315,8 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
     if (status)
       return status;
     for (int64_t k = 0; k < n; k++, i++) {
-      uint32_t token = token_at(set, shard, k);
+      const uint32_t token =
+          shard->info.token_bytes == 2 ? set->piece.narrow[k] : set->piece.wide[k];
       if (token >= set->stream.tokenizer.vocab)
         return shard_fail(set, shard, STATUS_INPUT,
                           "is damaged: it holds a token that its vocabulary does not have; prepare "
