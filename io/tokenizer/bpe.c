@@ -195,11 +195,6 @@ bool bpe_find_bytes(struct bpe *bpe, int *missing)
   return true;
 }
 
-void bpe_take_whole_words(struct bpe *bpe)
-{
-  bpe->whole_words = true;
-}
-
 /* ---- merges */
 
 static uint64_t pair_key(int32_t left, int32_t right)
@@ -217,8 +212,9 @@ static struct pair *pair_slot(const struct bpe *bpe, uint64_t key)
   }
 }
 
-enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges)
+enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges, bool whole_words)
 {
+  bpe->whole_words = whole_words;
   bpe->pair_slots = slots_for(merges);
   enum status status = mem_new(MEM_DATA, bpe->pair_slots, &bpe->pairs);
   if (!status)

@@ -35,15 +35,14 @@ int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n); /* -1: non
 /* All bytes that UTF-8 has as tokens; false: *missing has none. */
 bool bpe_find_bytes(struct bpe *bpe, int *missing);
 
-/* `merges`: upper bound for the number of merges. */
-enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges);
+/* `merges`: upper bound for the number of merges. `whole_words`: a word that is a token is that
+ * token, whether merges make it or not. */
+enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges, bool whole_words);
 /* Pairs added earlier have lower ranks. False: the pair was added before, and gets a new rank. */
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined);
 /* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole
  * word. */
 bool bpe_is_made(const struct bpe *bpe, int32_t id);
-/* A word that is a token is that token, whether merges make it or not. */
-void bpe_take_whole_words(struct bpe *bpe);
 
 /* Continue a hash with everything that decides the tokens of a word: tokens by id, merges by
  * rank. */

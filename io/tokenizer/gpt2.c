@@ -122,7 +122,7 @@ static enum status read_merges(struct loader *loader, const char *text, size_t b
   int64_t lines = 1, line = 1;
   for (size_t i = 0; i < bytes; i++)
     lines += text[i] == '\n';
-  enum status status = bpe_reserve_merges(loader->t->bpe, lines);
+  enum status status = bpe_reserve_merges(loader->t->bpe, lines, false);
   for (const char *at = text, *end = text + bytes; !status && at < end; line++) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     if (!stop)

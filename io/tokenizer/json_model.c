@@ -147,11 +147,12 @@ static void load_merge(const struct json_loader *loader, struct json_node merge,
     (void)bpe_add_merge(bpe, a, b, ab);
 }
 
-static void load_merges(struct json_loader *loader, struct json_node merges)
+static void load_merges(struct json_loader *loader, struct json_node merges, bool whole_words)
 {
   static const char version[] = "#version";
   struct pieces pieces = {.left = 0};
-  json_keep(&loader->file, bpe_reserve_merges(loader->t->bpe, (int64_t)json_length(merges)));
+  json_keep(&loader->file,
+            bpe_reserve_merges(loader->t->bpe, (int64_t)json_length(merges), whole_words));
   for (struct json_node merge = json_first(merges); json_more(merge); merge = json_next(merge)) {
     const char *text = json_string_value(merge.value);
     if (!text || strncmp(text, version, sizeof version - 1) != 0)
@@ -190,7 +191,5 @@ void json_load_model(struct json_loader *loader)
   if (loader->file.status || loader->config.status)
     return;
   load_vocab(loader);
-  load_merges(loader, merges);
-  if (whole_words)
-    bpe_take_whole_words(loader->t->bpe);
+  load_merges(loader, merges, whole_words);
 }
