@@ -18,14 +18,10 @@ struct task {
   int parts;
 };
 
-DEVICE float *basis_of(const task &t, int64_t part)
+/* The basis or the coefficients of a message. */
+DEVICE float *part_of(const task &t, float *array, int64_t part)
 {
-  return (float *)((char *)t.factors.basis + part * t.factors.stride);
-}
-
-DEVICE float *coefficients_of(const task &t, int64_t part)
-{
-  return (float *)((char *)t.factors.coefficients + part * t.factors.stride);
+  return (float *)((char *)array + part * t.factors.stride);
 }
 
 DEVICE float element(const float *x, int64_t n, int64_t i)
@@ -39,7 +35,7 @@ __global__ void __launch_bounds__(THREADS) start_coefficients(const task t)
   int64_t part, at;
   split(i, each, &part, &at);
   if (part < t.parts)
-    coefficients_of(t, part)[at] = lowrank_uniform(rounding_bits(t.op.seed, i));
+    part_of(t, t.factors.coefficients, part)[at] = lowrank_uniform(rounding_bits(t.op.seed, i));
 }
 
 /* C^T M of a band: a thread has a column of M, and K rows of the result. */
@@ -54,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
   if (column >= t.op.block)
     return;
   const int64_t first = number * band, last = min(first + band, t.rows);
-  const float *c = coefficients_of(t, part), *from = x + part * t.n;
+  const float *c = part_of(t, t.factors.coefficients, part), *from = x + part * t.n;
   float sum[K] = {};
 #pragma unroll 8
   for (int64_t row = first; row < last; row++) {
@@ -135,7 +131,7 @@ __global__ void __launch_bounds__(MANY_THREADS) orthonormalise(const task t, boo
 {
   __shared__ float scales[LOWRANK_MOST_RANK];
   const int64_t block = t.op.block;
-  float *basis = basis_of(t, blockIdx.x);
+  float *basis = part_of(t, t.factors.basis, blockIdx.x);
   for (int k = 0; k < t.op.rank; k++) {
     float *v = basis + k * block;
     const float scale = lowrank_scale(largest_of(block, v));
@@ -167,8 +163,8 @@ __global__ void __launch_bounds__(THREADS) project_rows(const task t, const floa
   first *= ROWS;
   if (part >= t.parts)
     return;
-  const float *basis = basis_of(t, part), *from = x + part * t.n;
-  float *c = coefficients_of(t, part);
+  const float *basis = part_of(t, t.factors.basis, part), *from = x + part * t.n;
+  float *c = part_of(t, t.factors.coefficients, part);
   for (int k0 = 0; k0 < t.op.rank; k0 += K) {
     float sum[ROWS][K] = {};
 #pragma unroll 2
@@ -204,8 +200,8 @@ __global__ void __launch_bounds__(THREADS)
   if (column >= t.op.block)
     return;
   const auto value = [&](int part, float(&to)[ROWS]) {
-    const float *basis = basis_of(t, vector + part) + column,
-                *c = coefficients_of(t, vector + part);
+    const float *basis = part_of(t, t.factors.basis, vector + part) + column,
+                *c = part_of(t, t.factors.coefficients, vector + part);
     for (int r = 0; r < ROWS; r++)
       to[r] = 0;
 #pragma unroll 4
