@@ -497,15 +497,17 @@ GPU_TEST(test_finish)
 
 struct norm_shape {
   int64_t rows, groups, C, stride;
-  bool with_add;
+  bool with_add, layer; /* layer: a layer norm */
 };
 
-static void check_rmsnorm(const struct norm_shape *n)
+static void check_norm(const struct norm_shape *n)
 {
-  const int64_t all = n->rows * n->stride, C = n->C;
-  struct twin x = input(all), add = input(all), sum = input(all), gamma = input(C), y = input(all),
-              dy = input(all), dx = input(all), rstd = sums(n->rows * n->groups, false),
-              dgamma = sums(C, true);
+  const int64_t all = n->rows * n->stride, C = n->C, pieces = n->rows * n->groups;
+  const bool gaps = n->stride != n->groups * C; /* elements there stay as they are */
+  struct twin x = input(all), add = input(all), sum = twin_make(all, compute, gaps),
+              gamma = input(C), beta = input(C), y = twin_make(all, compute, gaps), dy = input(all),
+              dx = input(all), mean = sums(pieces, false), rstd = sums(pieces, false),
+              dgamma = sums(C, true), dbeta = sums(C, true);
   struct row_norm op = {.rows = n->rows, .groups = n->groups, .C = C, .eps = 1e-5f};
   struct row_norm_backward back = {
       .rows = n->rows, .groups = n->groups, .C = C, .tile = n->rows, .accumulate = true};
@@ -513,66 +515,45 @@ static void check_rmsnorm(const struct norm_shape *n)
   for (const struct side *s = sides; s < sides + 2; s++) {
     op.x = AT(x), op.gamma = AT(gamma), op.y = AT(y), op.rstd = AT(rstd);
     op.add = AT_IF(n->with_add, add), op.sum = AT_IF(n->with_add, sum);
+    op.beta = AT_IF(n->layer, beta), op.mean = AT_IF(n->layer, mean);
     must(s->ops->norm(s->lane, &op));
   }
-  EXPECT_SAME("a root mean square norm", &y, &rstd, n->with_add ? &sum : NULL);
+  EXPECT_SAME("a norm", &y, &rstd, n->with_add ? &sum : NULL);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     back.dx_accumulate = accumulate;
     for (const struct side *s = sides; s < sides + 2; s++) {
       const struct device_model *model = &s->device->model;
-      back.dy = AT(dy), back.x = AT(x), back.gamma = AT(gamma), back.rstd = AT(rstd);
-      back.dx = AT(dx), back.dgamma = AT(dgamma);
-      back.work =
-          scratch(s->device, model->rmsnorm_workspace(model, n->rows, n->groups, C, s->threads));
+      back.dy = AT(dy), back.x = at(s, n->layer ? &sum : &x), back.gamma = AT(gamma);
+      back.mean = AT_IF(n->layer, mean), back.rstd = AT(rstd), back.dx = AT(dx);
+      back.dgamma = AT(dgamma), back.dbeta = AT_IF(n->layer, dbeta);
+      back.work = scratch(
+          s->device, n->layer ? model->layernorm_workspace(model, n->rows, C, s->threads)
+                              : model->rmsnorm_workspace(model, n->rows, n->groups, C, s->threads));
       must(s->ops->norm_backward(s->lane, &back));
     }
-    EXPECT_SAME("a norm's gradient", &dx, &dgamma);
+    EXPECT_SAME("a norm's gradient", &dx, &dgamma, n->layer ? &dbeta : NULL);
   }
   forget();
 }
 
-GPU_TEST(test_rmsnorm)
+/* Teams of warps take several of 3001 rows, halves of warps several of 6001. */
+GPU_TEST(test_norm)
 {
-  static const struct norm_shape
-      shapes[] = {{77, 1, 40, 40, false},       {300, 1, 768, 768, true},
-                  {1000, 1, 4096, 4096, true},  {64, 1, 101, 101, true},
-                  {200, 6, 128, 1024, false},   {33, 3, 40, 200, false},
-                  {9, 1, 10000, 10000, true},   {5, 1, 10001, 10001, true},
-                  {3, 1, 32768, 32768, false},  {700, 1, 3584, 3584, true},
-                  {3001, 1, 3584, 3584, false}, /* teams of warps take several rows */
-                  {6001, 6, 128, 768, false},   /* halves of warps take several rows */
-                  {40, 1, 5120, 5120, true},    {70, 1, 500, 512, false}};
+  static const struct norm_shape shapes[] = {
+      {77, 1, 40, 40, false, false},       {300, 1, 768, 768, true, false},
+      {1000, 1, 4096, 4096, true, false},  {64, 1, 101, 101, true, false},
+      {200, 6, 128, 1024, false, false},   {33, 3, 40, 200, false, false},
+      {9, 1, 10000, 10000, true, false},   {5, 1, 10001, 10001, true, false},
+      {3, 1, 32768, 32768, false, false},  {700, 1, 3584, 3584, true, false},
+      {3001, 1, 3584, 3584, false, false}, {6001, 6, 128, 768, false, false},
+      {40, 1, 5120, 5120, true, false},    {70, 1, 500, 512, false, false},
+      {77, 1, 40, 40, true, true},         {500, 1, 768, 768, true, true},
+      {64, 1, 101, 101, true, true},       {9, 1, 6000, 6000, true, true},
+      {2000, 1, 1536, 1536, true, true},   {7001, 1, 768, 768, true, true},
+      {40, 1, 1024, 1024, true, true},     {300, 1, 4096, 4096, true, true},
+      {150, 1, 20000, 20000, true, true},  {33, 1, 2001, 2001, true, true}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    check_rmsnorm(&shapes[i]);
-}
-
-static void check_layernorm(int64_t rows, int64_t C)
-{
-  struct twin x = input(rows * C), add = input(rows * C), sum = output(rows * C), gamma = input(C),
-              beta = input(C), y = output(rows * C), dy = input(rows * C), dx = input(rows * C),
-              mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
-              dbeta = sums(C, true);
-  for (const struct side *s = sides; s < sides + 2; s++)
-    must(layernorm(s->lane, rows, C, 1e-5f, AT(x), AT(add), AT(sum), AT(gamma), AT(beta), AT(y),
-                   AT(mean), AT(rstd)));
-  EXPECT_SAME("a layer norm", &y, &sum, &rstd);
-  for (const struct side *s = sides; s < sides + 2; s++) {
-    const struct device_model *model = &s->device->model;
-    void *work = scratch(s->device, model->layernorm_workspace(model, rows, C, s->threads));
-    must(layernorm_backward(s->lane, rows, C, rows, AT(dy), AT(sum), AT(gamma), AT(mean), AT(rstd),
-                            true, AT(dx), true, AT(dgamma), AT(dbeta), work));
-  }
-  EXPECT_SAME("a layer norm's gradient", &dx, &dgamma, &dbeta);
-  forget();
-}
-
-GPU_TEST(test_layernorm)
-{
-  static const int64_t shapes[][2] = {{77, 40},     {500, 768},  {64, 101},  {9, 6000},
-                                      {2000, 1536}, {7001, 768}, {40, 1024}, {300, 4096},
-                                      {150, 20000}, {33, 2001}};
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    check_layernorm(shapes[i][0], shapes[i][1]);
+    check_norm(&shapes[i]);
 }
 
 static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const struct twin *x,
@@ -1905,16 +1886,15 @@ GPU_TEST(test_pin)
 GPU_TEST(test_marks)
 {
   enum { BYTES = 256 << 20, TURNS = 20 };
-  struct mark *begin = NULL, *written = NULL, *read = NULL, *never = NULL;
+  struct mark *mark[4];
   struct lane *other = NULL;
   char *a = scratch(gpu, BYTES), *b = scratch(gpu, BYTES), *c = scratch(gpu, BYTES);
   unsigned char got[64], want[64];
   double seconds = -1;
   must(gpu->ops->lane_create(gpu, "gather", LANE_ROLE_COMMUNICATE, 1, &other));
-  must(gpu->ops->mark_create(gpu, &begin));
-  must(gpu->ops->mark_create(gpu, &written));
-  must(gpu->ops->mark_create(gpu, &read));
-  must(gpu->ops->mark_create(gpu, &never));
+  for (int i = 0; i < 4; i++)
+    must(gpu->ops->mark_create(gpu, &mark[i]));
+  struct mark *begin = mark[0], *written = mark[1], *read = mark[2], *never = mark[3];
   memset(want, 0x5a, sizeof want);
   must_cuda(cudaMemset(a, 0x5a, BYTES));
   must_cuda(cudaDeviceSynchronize());
@@ -1937,10 +1917,8 @@ GPU_TEST(test_marks)
     fail_msg("%d passes over 256 MiB took %g s", TURNS + 2, seconds);
   assert_int_equal(gpu->ops->mark_seconds(begin, never, &seconds), STATUS_INTERNAL);
 
-  gpu->ops->mark_destroy(begin);
-  gpu->ops->mark_destroy(written);
-  gpu->ops->mark_destroy(read);
-  gpu->ops->mark_destroy(never);
+  for (int i = 0; i < 4; i++)
+    gpu->ops->mark_destroy(mark[i]);
   gpu->ops->mark_destroy(NULL);
   gpu->ops->lane_destroy(other);
 }
