@@ -223,8 +223,7 @@ static enum status open_files(struct safetensors_folder *folder, const char *dir
     return add_file(folder, dir, weights_name, &file);
   if (is_there(dir, index_name))
     return open_index(folder, dir);
-  const enum status status = safetensors_folder_refuse(dir);
-  return status ? status : refuse_absent(dir, weights_name);
+  return safetensors_folder_refuse(dir) ?: refuse_absent(dir, weights_name);
 }
 
 static enum status sort_folder(struct safetensors_folder *folder)

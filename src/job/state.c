@@ -188,8 +188,7 @@ enum status job_state_commit(struct job_state *state)
 {
   if (!state->loads)
     return status_set(STATUS_INTERNAL, "state that was opened to be saved is written back");
-  const enum status status = job_state_transfer(state, true);
-  return status ? status : job_state_run_team(state->job, publish_part, state);
+  return job_state_transfer(state, true) ?: job_state_run_team(state->job, publish_part, state);
 }
 
 void job_state_close(struct job_state *state)

@@ -20,8 +20,8 @@ static enum status share_unit(const struct job *job, int u, char *whole)
   const struct layout_unit *layout = &plan->unit[u].layout;
   const int64_t size = (int64_t)dtype_size(plan->buffer[plan->unit[u].copy].dtype),
                 trained = layout->trained * size;
-  const enum status status = share_part(job, whole, trained);
-  return status ? status : share_part(job, whole + trained, layout->flat * size - trained);
+  return share_part(job, whole, trained)
+             ?: share_part(job, whole + trained, layout->flat * size - trained);
 }
 
 struct move {
