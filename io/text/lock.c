@@ -111,14 +111,13 @@ static enum status take(const char *dir, const char *path, const char *key, bool
 enum status folder_lock(const char *dir, const char *key, struct folder_lock *out)
 {
   enum { TRIES = 10 };
-  char *path = mem_printf("%s/%s", dir, file_name);
-  enum status status = path ? STATUS_OK : STATUS_MEMORY;
+  const struct file_path path = file_path(dir, file_name);
+  enum status status = STATUS_OK;
   *out = (struct folder_lock){.fd = -1};
   for (int i = 0; i < TRIES && !status && out->fd < 0; i++) {
     const bool made = !file_exists(dir);
-    status = file_make_folders(dir) ?: take(dir, path, key, made, out);
+    status = file_make_folders(dir) ?: take(dir, path.text, key, made, out);
   }
-  mem_free(path);
   if (status || out->fd >= 0)
     return status;
   return status_set(STATUS_IO, "the folder %s disappears whenever it is made: choose another %s",
@@ -127,12 +126,11 @@ enum status folder_lock(const char *dir, const char *key, struct folder_lock *ou
 
 enum status folder_lock_check(const char *dir, const char *key)
 {
-  char *path = mem_printf("%s/%s", dir, file_name);
+  const struct file_path path = file_path(dir, file_name);
   int fd = -1;
-  enum status status = path ? STATUS_OK : STATUS_MEMORY;
-  if (!status && file_exists(path))
-    status = open_regular(path, OPEN_UPDATE, &fd);
-  mem_free(path);
+  enum status status = STATUS_OK;
+  if (file_exists(path.text))
+    status = open_regular(path.text, OPEN_UPDATE, &fd);
   if (fd >= 0 && is_taken(lock_now(fd)))
     status = refuse(fd, dir, key);
   if (fd >= 0)
@@ -142,10 +140,9 @@ enum status folder_lock_check(const char *dir, const char *key)
 
 void folder_unlock(const char *dir, struct folder_lock *lock)
 {
-  char *path = lock->fd >= 0 ? mem_printf("%s/%s", dir, file_name) : NULL;
-  if (path && is_still(lock->fd, path) && unlink(path) == 0 && lock->made)
+  const struct file_path path = file_path(dir, file_name);
+  if (lock->fd >= 0 && is_still(lock->fd, path.text) && unlink(path.text) == 0 && lock->made)
     (void)rmdir(dir); /* only if it is empty: the start failed before it wrote */
-  mem_free(path);
   if (lock->fd >= 0)
     close(lock->fd); /* its text is for messages only */
   *lock = (struct folder_lock){.fd = -1};

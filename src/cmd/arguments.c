@@ -312,12 +312,7 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
 
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
 {
-  char *dir = mem_printf("%s/ckpt", run_dir);
-  enum status status = comm_agree(arguments->comm, dir ? STATUS_OK : STATUS_MEMORY);
-  if (!status)
-    status = checkpoint_find(arguments->comm, dir, false, out);
-  mem_free(dir);
-  return status;
+  return checkpoint_find(arguments->comm, file_path(run_dir, "ckpt").text, false, out);
 }
 
 /* A run without checkpoints may start again from another source. */
@@ -355,15 +350,11 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
 
 static enum status resolve_resumed(const struct arguments *arguments, struct deck *deck)
 {
-  bool there = false, done = false;
-  char *path = mem_printf("%s/deck.yaml", deck->run.dir);
-  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
-  there = !status && comm_rank(arguments->comm) == 0 && file_exists(path);
-  if (!status)
-    status = comm_broadcast(arguments->comm, &there, sizeof there, 0);
+  const struct file_path path = file_path(deck->run.dir, "deck.yaml");
+  bool there = comm_rank(arguments->comm) == 0 && file_exists(path.text), done = false;
+  enum status status = comm_broadcast(arguments->comm, &there, sizeof there, 0);
   if (!status && there)
-    status = resolve_from_run(arguments, path, deck, &done);
-  mem_free(path);
+    status = resolve_from_run(arguments, path.text, deck, &done);
   return status || done ? status : model_source_resolve(arguments->comm, deck->train.init, deck);
 }
 
@@ -409,14 +400,8 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
 
 static enum status deck_of_run(const struct arguments *arguments, const char *dir, struct deck *out)
 {
-  char *path = mem_printf("%s/deck.yaml", dir);
-  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
-  if (!status)
-    status = read_deck(arguments, file_read_all, path, out);
-  if (!status)
-    status = comm_agree(arguments->comm, deck_check(out));
-  mem_free(path);
-  return status;
+  return read_deck(arguments, file_read_all, file_path(dir, "deck.yaml").text, out)
+             ?: comm_agree(arguments->comm, deck_check(out));
 }
 
 /* A deck of defaults with a train.init, which is the last assignment. There is room for it, because

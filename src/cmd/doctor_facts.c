@@ -12,6 +12,7 @@
 #include "base/open.h"
 #include "base/rng.h"
 #include "cmd/doctor.h"
+#include "io/text/file.h"
 
 enum { PIECE = 4 << 20, PIECES_A_SYNC = 8, PATH_SIZE = 4096 };
 
@@ -79,19 +80,10 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
     fail(out, "closing a file fails", errno, "see the file system's log, or use another folder");
 }
 
-/* The layout of the folder of checkpoints, if `dir` is a run's. */
-static enum status read_stripes(const char *dir, struct stripes *out)
-{
-  char *checkpoints = mem_printf("%s/ckpt", dir);
-  const enum status status = checkpoints ? stripes_read(checkpoints, out) : STATUS_MEMORY;
-  mem_free(checkpoints);
-  return status;
-}
-
 void doctor_disk_read(int64_t bytes, double seconds, struct doctor_disk *disk)
 {
   char *place = NULL;
-  if (read_stripes(disk->dir, &disk->stripes))
+  if (stripes_read(file_path(disk->dir, "ckpt").text, &disk->stripes))
     disk->stripes = (struct stripes){.lustre = false}; /* training goes on, too */
   if (file_system_read(disk->dir, &disk->system) || file_system_find_nearest(disk->dir, &place)) {
     snprintf(disk->failure, sizeof disk->failure, "%.180s: use a folder that you may write",

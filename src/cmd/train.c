@@ -59,9 +59,7 @@ static void log_site(const struct arguments *arguments, const struct deck *deck)
 /* `resume` may be a run folder or its ckpt/. */
 static enum status refuse_folder(const char *resume)
 {
-  char *inner = mem_printf("%s/ckpt", resume);
-  const bool run = inner && file_is_folder(inner);
-  mem_free(inner);
+  const bool run = file_is_folder(file_path(resume, "ckpt").text);
   return status_set(STATUS_INPUT,
                     "--resume is %s, a folder: use auto, which continues the run in run.dir, or "
                     "name a checkpoint, such as %s%s%sstep-00000100.h5",

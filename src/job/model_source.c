@@ -26,10 +26,7 @@ bool model_source_is_checkpoint(const char *path)
 
 bool model_source_holds(const char *folder, const char *name)
 {
-  char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
-  const bool there = path && file_exists(path);
-  mem_free(path);
-  return there;
+  return *folder && file_exists(file_path(folder, name).text);
 }
 
 /* --- one key ------------------------------------------------------------- */
@@ -167,9 +164,7 @@ static struct deck describe(const struct hf_config *config)
 
 static enum status read_config(const char *dir, struct hf_config *config, char **arch)
 {
-  char *path = mem_printf("%s/config.json", dir);
-  enum status status = path ? hf_config_read(path, config) : STATUS_MEMORY;
-  mem_free(path);
+  const enum status status = hf_config_read(file_path(dir, "config.json").text, config);
   if (!status)
     *arch = mem_strdup(config->model.arch);
   return status || *arch ? status : STATUS_MEMORY;
@@ -178,7 +173,6 @@ static enum status read_config(const char *dir, struct hf_config *config, char *
 /* Rank 0 reads the file, and sets the error. */
 static enum status resolve_from_folder(struct comm *comm, const char *dir, struct deck *deck)
 {
-  char *where = mem_printf("%s/config.json", dir);
   struct hf_config config = {0};
   char *arch = NULL;
   enum status status =
@@ -190,10 +184,9 @@ static enum status resolve_from_folder(struct comm *comm, const char *dir, struc
   if (!status) {
     config.model.arch = arch;
     const struct deck found = describe(&config);
-    status = comm_agree(comm, where ? resolve(&found, dir, where, deck) : STATUS_MEMORY);
+    status = comm_agree(comm, resolve(&found, dir, file_path(dir, "config.json").text, deck));
   }
   mem_free(arch);
-  mem_free(where);
   return status;
 }
 
