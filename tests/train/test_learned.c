@@ -92,8 +92,7 @@ static void make_data(void)
   struct shard_info info = {.split = SPLIT_TRAIN,
                             .groups = 1,
                             .last = true,
-                            .tokenizer = "bytes",
-                            .vocab = 31,
+                            .tokenizer = {.name = "bytes", .vocab = 31},
                             .part_tokens = {TOKENS, 0},
                             .documents = 1,
                             .text_bytes = TOKENS};
@@ -139,14 +138,13 @@ static enum status train(int steps, const char *resume, const char *knows, enum 
 
 static void check_file(const char *content)
 {
-  char *path = mem_printf("%s/run/device.bin", dir), *text = NULL;
+  char *text = NULL;
   size_t bytes = 0;
   must(comm_barrier(comm));
-  must(file_read_all(path, 64, &text, &bytes));
+  must(file_read_all(file_path(dir, "run/device.bin").text, 64, &text, &bytes));
   assert_string_equal(text, content);
   must(comm_barrier(comm));
   mem_free(text);
-  mem_free(path);
 }
 
 /* Rank 0 alone, which tells the others, before there is a lane. */
@@ -163,36 +161,31 @@ static void check_given(const char *content)
 
 TEST(a_run_goes_on_with_what_it_learned)
 {
+  static const struct {
+    int steps;
+    const char *knows;
+    enum status answer, end;
+    const char *given, *file; /* given NULL: nothing */
+  } runs[] = {
+      {2, "first", STATUS_OK, STATUS_OK, NULL, "first"},
+      {3, "first and second", STATUS_OK, STATUS_OK, "first", "first and second"},
+      {4, "another one", STATUS_INPUT, STATUS_OK, "first and second", "another one"}, /* warns */
+      {5, "never told", STATUS_MEMORY, STATUS_MEMORY, "another one", "another one"},
+      /* as the host answers: what is there stays for the device that comes back */
+      {5, "", STATUS_INPUT, STATUS_OK, "another one", "another one"}};
   if (comm_rank(comm) == 0)
     make_data();
   must(comm_barrier(comm));
   must(train(1, "none", "", STATUS_OK)); /* nothing to keep */
-  char *path = mem_printf("%s/run/device.bin", dir);
-  assert_false(file_exists(path));
-  mem_free(path);
-
-  must(train(2, "auto", "first", STATUS_OK));
-  assert_int_equal(memory.calls, 0);
-  assert_true(memory.lanes > 0);
-  check_file("first");
-
-  must(train(3, "auto", "first and second", STATUS_OK));
-  check_given("first");
-  check_file("first and second");
-
-  must(train(4, "auto", "another one", STATUS_INPUT)); /* a warning */
-  check_given("first and second");
-  check_file("another one");
-
-  assert_int_equal(train(5, "auto", "never told", STATUS_MEMORY), STATUS_MEMORY);
-  check_given("another one");
-  check_file("another one");
-
-  must(train(
-      5, "auto", "",
-      STATUS_INPUT)); /* as the host answers: what is there stays for the device that comes back */
-  check_given("another one");
-  check_file("another one");
+  assert_false(file_exists(file_path(dir, "run/device.bin").text));
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    assert_int_equal(train(runs[i].steps, "auto", runs[i].knows, runs[i].answer), runs[i].end);
+    if (runs[i].given)
+      check_given(runs[i].given);
+    else
+      assert_true(memory.calls == 0 && memory.lanes > 0);
+    check_file(runs[i].file);
+  }
 }
 
 TEST(gpus_that_cannot_be_counted_are_no_host)
