@@ -4,7 +4,6 @@ check_PROGRAMS += \
 	tests/train/test_learned \
 	tests/train/test_sample \
 	tests/train/test_checkpoint_writer \
-	tests/train/test_stats \
 	tests/train/test_stop
 tests_train_test_learned_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=device_create -Wl,--wrap=device_count
 tests_train_test_checkpoint_writer_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=mem_available_bytes \

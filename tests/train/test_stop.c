@@ -1,6 +1,6 @@
-/* When a run leaves before its last step. Oracles: times computed by hand. A replayed job with a
- * clock of its own must be saved before its end, and not long before it. The kernel shows the
- * files. */
+/* When a run leaves before its last step, and the times of its steps. Oracles: times computed by
+ * hand. A replayed job with a clock of its own must be saved before its end, and not long before
+ * it. The kernel shows the files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,24 +31,54 @@ TEST(a_save_that_was_not_measured)
 
 TEST(the_end)
 {
-  const double now = 1000;
-  double end = 0;
-  assert_int_equal(stop_find_end(NULL, now, &end), STATUS_OK);
-  assert_true(isinf(end));
-  assert_int_equal(stop_find_end("", now, &end), STATUS_OK);
-  assert_true(isinf(end));
-  assert_int_equal(stop_find_end("1500", now, &end), STATUS_OK);
-  assert_true(end == 1500);
-  assert_int_equal(stop_find_end("1000", now, &end), STATUS_OK); /* past */
-  assert_true(isinf(end));
-  end = 7;
-  static const char *const bad[] = {"soon", "15x", "-3", "99999999999999999999",
-                                    "2026-11-21T11:36:00"};
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(stop_find_end(bad[i], now, &end), STATUS_USAGE);
-    assert_non_null(strstr(status_text(), bad[i]));
-    assert_true(end == 7);
+  static const struct {
+    const char *text;
+    double end; /* NAN: it is refused */
+  } cases[] = {{NULL, INFINITY},
+               {"", INFINITY},
+               {"1500", 1500},
+               {"1000", INFINITY}, /* past */
+               {"soon", NAN},
+               {"15x", NAN},
+               {"-3", NAN},
+               {"99999999999999999999", NAN},
+               {"2026-11-21T11:36:00", NAN}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const bool bad = isnan(cases[i].end);
+    double end = 7;
+    assert_int_equal(stop_find_end(cases[i].text, 1000, &end), bad ? STATUS_USAGE : STATUS_OK);
+    assert_true(end == (bad ? 7 : cases[i].end));
+    assert_true(!bad || strstr(status_text(), cases[i].text));
   }
+}
+
+TEST(times_of_steps)
+{
+  struct stats stats = {0};
+  must(stats_create(100, &stats));
+  assert_true(stats_mean(&stats) == 0 && stats_percentile(&stats, 50) == 0);
+  for (int i = 20; i >= 1; i--)
+    stats_add(&stats, i);
+  assert_true(stats_mean(&stats) == 10.5);
+  assert_true(stats_recent(&stats, 2) == 1.5);
+  assert_true(stats_percentile(&stats, 50) == 10);
+  assert_true(stats_percentile(&stats, 90) == 18);
+  assert_true(stats_percentile(&stats, 95) == 19);
+  assert_true(stats_percentile(&stats, 100) == 20);
+  assert_true(stats_percentile(&stats, 0) == 1);
+  stats_destroy(&stats);
+}
+
+TEST(a_full_ring_forgets_the_oldest)
+{
+  struct stats stats = {0};
+  must(stats_create(4, &stats));
+  for (int i = 1; i <= 10; i++)
+    stats_add(&stats, i);
+  assert_true(stats_mean(&stats) == 8.5);
+  assert_true(stats_recent(&stats, 100) == 8.5);
+  assert_true(stats_percentile(&stats, 1) == 7);
+  stats_destroy(&stats);
 }
 
 TEST(steps_that_are_slow_for_once)
