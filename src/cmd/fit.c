@@ -159,11 +159,12 @@ static bool saves_work(const struct choice *choice)
 /* The next setting that uses the room that is left. The list has the best one first. */
 static void print_faster(const struct plan_facts *facts)
 {
-  const struct choice *deck = facts->setting, *end = deck + facts->n;
-  while (deck < end && *deck->changes)
-    deck++;
   const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;
-  for (const struct choice *choice = facts->setting; choice < end && deck < end; choice++) {
+  int now = 0; /* the deck itself */
+  while (now < facts->n && *facts->setting[now].changes)
+    now++;
+  for (int i = 0; i < facts->n && now < facts->n; i++) {
+    const struct choice *choice = &facts->setting[i], *deck = &facts->setting[now];
     const bool better =
         facts->rates ? choice->step_s < 0.995 * deck->step_s
                      : choice->rooms.need[room] > deck->rooms.need[room] && saves_work(choice);
