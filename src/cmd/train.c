@@ -30,22 +30,18 @@ static const struct option table[] = {
 };
 // clang-format on
 
-struct command_line {
-  char text[1024];
-};
-
 /* The log's first line: version, host, time and command line. */
 static void log_start(const struct arguments *arguments)
 {
   char host[256] = "", at[64] = "";
-  struct command_line line = {""};
+  char line[1024] = "";
   struct tm local;
   const time_t now = time(NULL);
   if (gethostname(host, sizeof host - 1) == 0 && localtime_r(&now, &local))
     strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S %z", &local);
   for (int i = 0; i < arguments->argc; i++)
-    append_word(line.text, sizeof line.text, arguments->argv[i]);
-  log_info("sluice %s (%s) on %s at %s: %s", PACKAGE_VERSION, sluice_commit, host, at, line.text);
+    append_word(line, sizeof line, arguments->argv[i]);
+  log_info("sluice %s (%s) on %s at %s: %s", PACKAGE_VERSION, sluice_commit, host, at, line);
 }
 
 static void log_site(const struct arguments *arguments, const struct deck *deck)
@@ -83,22 +79,21 @@ static enum status check_resume_file(const char *resume)
  * only argument. */
 static void say_how_to_continue(const struct arguments *arguments)
 {
-  struct command_line line = {""};
+  char line[1024] = "";
   const int ranks = comm_ranks(arguments->comm);
   const bool crowded = comm_local_ranks(arguments->comm) > sysconf(_SC_NPROCESSORS_ONLN);
   const bool open_mpi = !strncmp(SLUICE_VERSION_MPI, "Open MPI", strlen("Open MPI"));
   if (ranks > 1)
-    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none%s", ranks,
+    append_text(line, sizeof line, "mpirun -n %d --bind-to none%s", ranks,
                 open_mpi && crowded ? " --oversubscribe" : "");
-  append_word(line.text, sizeof line.text, "sluice");
-  append_word(line.text, sizeof line.text, "train");
-  append_word(line.text, sizeof line.text, arguments->word[0]);
+  append_text(line, sizeof line, "%ssluice train", ranks > 1 ? " " : "");
+  append_word(line, sizeof line, arguments->word[0]);
   for (int i = 0; i < arguments->assignments; i++)
-    append_word(line.text, sizeof line.text, arguments->assignment[i]);
-  append_text(line.text, sizeof line.text, " --resume auto");
-  const bool cut = strlen(line.text) + 1 == sizeof line.text;
+    append_word(line, sizeof line, arguments->assignment[i]);
+  append_text(line, sizeof line, " --resume auto");
+  const bool cut = strlen(line) + 1 == sizeof line;
   log_info("to continue: %s",
-           cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
+           cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line);
 }
 
 /* Each of the launcher's tasks would train alone, in the same folder. */
