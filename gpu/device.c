@@ -140,9 +140,7 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   struct cuda_device *cuda;
   if (ordinal < 0)
     return status_set(STATUS_INTERNAL, "there is no GPU %d", ordinal);
-  enum status status = device_model_find("cuda", compute, &model);
-  if (!status)
-    status = mem_new(MEM_META, 1, &cuda);
+  enum status status = device_model_find("cuda", compute, &model) ?: mem_new(MEM_META, 1, &cuda);
   if (status)
     return status;
   model.device = &cuda->device;

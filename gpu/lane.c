@@ -93,8 +93,7 @@ enum status cuda_lane_check(struct lane *lane)
                       gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault),
                       (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
   cudaError_t error = cudaPeekAtLastError();
-  if (!error)
-    error = cudaStreamQuery(cuda->stream);
+  error = error ?: cudaStreamQuery(cuda->stream);
   if (error == cudaErrorNotReady) {
     (void)cudaGetLastError(); /* it is no error, but is kept as one */
     return STATUS_OK;

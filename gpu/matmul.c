@@ -58,8 +58,7 @@ static enum status adopt(const struct device *device, const struct matmul *op,
   const struct matmul_product *p = &entry.product;
   cublasStatus_t error = cublasLtMatmulAlgoCheck(cuda_device(device)->blas, p->desc, p->a, p->b,
                                                  p->c, p->c, &record->algo, &result);
-  if (!error)
-    error = result.state;
+  error = error ?: result.state;
   if (!error && result.workspaceSize > CUDA_WORKSPACE)
     error = CUBLAS_STATUS_NOT_SUPPORTED;
   if (error) {

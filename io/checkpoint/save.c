@@ -267,8 +267,7 @@ static enum status prepare_path(const struct save *save)
   if (!save->path)
     return file_make_folders(save->dir) ?: checkpoint_count(save->dir, true, &n);
   if (file_exists(save->path))
-    return status_set(STATUS_USAGE,
-                      "there is such a file already; remove it or choose another name");
+    return status_usage("there is such a file already; remove it or choose another name");
   scratch_sweep(save->path);
   const char *slash = strrchr(save->path, '/');
   if (!slash || slash == save->path)

@@ -205,8 +205,7 @@ static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, 
   hid_t group = H5I_INVALID_HID;
   builder->group = name;
   builder->status = check_name("group", name) ?: hdf5_open_group(root, name, &group);
-  if (!builder->status)
-    builder->status = hdf5_close(group, iterate(group, visit_tensor, builder));
+  builder->status = builder->status ?: hdf5_close(group, iterate(group, visit_tensor, builder));
   return builder->status ? -1 : 0;
 }
 

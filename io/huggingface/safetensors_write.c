@@ -1,7 +1,6 @@
 /* Writing safetensors. Every rank works out the same headers, so that each knows where its elements
  * belong; rank 0 makes the files, all fill them. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -307,8 +306,7 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
     dtype_convert(writer->part, writer->type, from, DTYPE_F32, (size_t)n);
     enum status status =
         writer->type == DTYPE_F32 ? STATUS_OK : check_range(writer, place, at, from, (size_t)n);
-    if (!status)
-      status = write_at(file, writer->part, (size_t)(n * size), place->offset + at * size);
+    status = status ?: write_at(file, writer->part, (size_t)(n * size), place->offset + at * size);
     if (status)
       return status;
   }

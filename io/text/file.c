@@ -67,7 +67,7 @@ static enum status make_folder(const char *path)
 static enum status for_folders(const char *path, enum status (*act)(const char *part))
 {
   if (!path[0])
-    return status_set(STATUS_USAGE, "a folder's name is empty");
+    return status_usage("a folder's name is empty");
   char *part = mem_strdup(path);
   if (!part)
     return STATUS_MEMORY;
@@ -77,8 +77,7 @@ static enum status for_folders(const char *path, enum status (*act)(const char *
     status = act(part);
     *slash = '/';
   }
-  if (!status)
-    status = act(part);
+  status = status ?: act(part);
   mem_free(part);
   return status;
 }

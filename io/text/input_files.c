@@ -60,8 +60,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
   } else {
     status = add_range(fd, path, 0, bytes < FINGERPRINT ? bytes : FINGERPRINT, piece, &crc);
     int64_t tail = bytes - FINGERPRINT > FINGERPRINT ? bytes - FINGERPRINT : FINGERPRINT;
-    if (!status)
-      status = add_range(fd, path, tail, bytes, piece, &crc);
+    status = status ?: add_range(fd, path, tail, bytes, piece, &crc);
     close(fd); /* was only read: nothing can be lost */
   }
   mem_free(piece);
@@ -78,8 +77,7 @@ static enum status add_file(struct input_files *inputs, const char *path, const 
                             int64_t bytes)
 {
   if (!is_plain_name(path))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it",
         path);
   enum status status = mem_grow(MEM_META, (void **)&inputs->file, &inputs->room, inputs->count + 1,
@@ -98,8 +96,8 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
 static enum status walk_folder(struct walk *walk, const char *path, size_t prefix, int depth)
 {
   if (depth == FOLDERS_MOST)
-    return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?",
-                      path, FOLDERS_MOST);
+    return status_usage("%s lies more than %d folders deep; does a link lead back up?", path,
+                        FOLDERS_MOST);
   DIR *folder = opendir(path);
   if (!folder)
     return open_unreadable(errno, path);
@@ -130,10 +128,9 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
   if (S_ISREG(info.st_mode))
     return add_file(walk->inputs, path, path + prefix, (int64_t)info.st_size);
   if (!S_ISDIR(info.st_mode))
-    return status_set(STATUS_USAGE, "the input %s is neither a file nor a folder", path);
+    return status_usage("the input %s is neither a file nor a folder", path);
   if (info.st_dev == walk->out.st_dev && info.st_ino == walk->out.st_ino)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "the output folder is the input folder %s or lies below it; choose another one", path);
   return walk_folder(walk, path, prefix, depth);
 }
@@ -184,7 +181,7 @@ static enum status refuse_repeated(const struct input_files *inputs)
   qsort(sorted, (size_t)inputs->count, sizeof *sorted, compare_pointers);
   for (int64_t i = 1; i < inputs->count && !status; i++)
     if (strcmp(sorted[i - 1]->path, sorted[i]->path) == 0)
-      status = status_set(STATUS_USAGE, "the input file %s is given twice", sorted[i]->path);
+      status = status_usage("the input file %s is given twice", sorted[i]->path);
   mem_free(sorted);
   return status;
 }
@@ -250,8 +247,7 @@ static enum status share(struct comm *comm, struct input_files *inputs)
   int64_t count = inputs->count;
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &count, sizeof count, 0);
+  status = status ?: comm_broadcast(comm, &count, sizeof count, 0);
   if (!status) {
     list = text.data;
     status = comm_broadcast_text(comm, &list, 0);
@@ -270,8 +266,7 @@ enum status input_files_list(struct comm *comm, int n, char *const *path, const 
   struct input_files inputs = {0};
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? walk_all(n, path, folder, &inputs) : STATUS_OK);
-  if (!status)
-    status = share(comm, &inputs);
+  status = status ?: share(comm, &inputs);
   if (status)
     input_files_free(&inputs);
   else

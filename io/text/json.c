@@ -191,8 +191,7 @@ struct json_place json_place(struct json_node node)
 
 enum status json_keep(struct json_file *file, enum status status)
 {
-  if (!file->status)
-    file->status = status;
+  file->status = file->status ?: status;
   return file->status;
 }
 

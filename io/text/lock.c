@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/open.h"
 #include "io/text/file.h"
 
@@ -66,9 +65,8 @@ static enum status refuse(int fd, const char *dir, const char *key)
 {
   char holder[HOLDER_BYTES];
   read_holder(fd, holder);
-  return status_set(STATUS_USAGE,
-                    "%s is being written by another run%s: wait for it, or choose another %s", dir,
-                    holder, key);
+  return status_usage("%s is being written by another run%s: wait for it, or choose another %s",
+                      dir, holder, key);
 }
 
 /* The folder may have been removed between our open() and our lock, by the run that made it. */

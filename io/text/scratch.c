@@ -72,8 +72,7 @@ static enum status make_file(struct scratch *scratch)
   enum status status =
       fstat(file, &info) == 0 ? STATUS_OK : open_failed(errno, "look at", scratch->folder);
   close(file); /* nothing was written */
-  if (!status)
-    status = read_owner(scratch, &owner);
+  status = status ?: read_owner(scratch, &owner);
   return status || owner.user == info.st_uid ? status : refuse(scratch);
 }
 

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -61,43 +60,38 @@ static enum status check_special(const struct bpe_train_config *config, int i)
   char *bytes;
   size_t n = 0;
   if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
-    return status_set(STATUS_USAGE, "special token %d is empty or not UTF-8", i + 1);
+    return status_usage("special token %d is empty or not UTF-8", i + 1);
   enum status status = unspell(special, &bytes, &n);
   mem_free(bytes);
   if (!status && n == 1)
-    return status_set(STATUS_USAGE,
-                      "the special token '%s' is the name of a single byte; choose a longer "
-                      "one, such as <|%s|>",
-                      special, special);
+    return status_usage("the special token '%s' is the name of a single byte; choose a longer "
+                        "one, such as <|%s|>",
+                        special, special);
   for (int k = 0; k < i && !status; k++)
     if (strcmp(config->special[k], special) == 0)
-      return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
+      return status_usage("the special token '%s' is given twice", special);
   return status;
 }
 
 static enum status check_config(const struct bpe_train_config *config)
 {
   if (config->inputs < 1)
-    return status_set(STATUS_USAGE, "no input is given: name files or folders of text");
+    return status_usage("no input is given: name files or folders of text");
   if (!config->out || !config->out[0])
-    return status_set(STATUS_USAGE, "no output folder is given");
+    return status_usage("no output folder is given");
   if (!split_pattern(config->pattern))
-    return status_set(STATUS_USAGE,
-                      "there is no split pattern '%s': the patterns are gpt2, llama3 and qwen2",
-                      config->pattern);
+    return status_usage("there is no split pattern '%s': the patterns are gpt2, llama3 and qwen2",
+                        config->pattern);
   if (config->vocab <= BPE_BYTES || config->vocab > VOCAB_MOST)
-    return status_set(STATUS_USAGE,
-                      "a vocabulary of %" PRId64 " tokens is asked for; %d to %" PRId64
-                      " are possible",
-                      config->vocab, BPE_BYTES + 1, VOCAB_MOST);
+    return status_usage("a vocabulary of %" PRId64 " tokens is asked for; %d to %" PRId64
+                        " are possible",
+                        config->vocab, BPE_BYTES + 1, VOCAB_MOST);
   if (config->specials > config->vocab - BPE_BYTES)
-    return status_set(STATUS_USAGE,
-                      "%d special tokens and %d bytes are more than the vocabulary of %" PRId64
-                      " tokens",
-                      config->specials, BPE_BYTES, config->vocab);
+    return status_usage("%d special tokens and %d bytes are more than the vocabulary of %" PRId64
+                        " tokens",
+                        config->specials, BPE_BYTES, config->vocab);
   if (config->min_count < 1 || config->word_most < 0)
-    return status_set(STATUS_USAGE,
-                      "min_count must be at least 1, and the longest word at least 0 bytes");
+    return status_usage("min_count must be at least 1, and the longest word at least 0 bytes");
   enum status status = STATUS_OK;
   for (int i = 0; i < config->specials && !status; i++)
     status = check_special(config, i);
@@ -110,9 +104,8 @@ static enum status enter_folder(const char *folder, struct folder_lock *lock)
   char *path = mem_printf("%s/tokenizer.json", folder);
   enum status status = path ? folder_lock(folder, "out", lock) : STATUS_MEMORY;
   if (!status && file_exists(path))
-    status =
-        status_set(STATUS_USAGE,
-                   "%s is there already; choose another folder, or remove it to train again", path);
+    status = status_usage("%s is there already; choose another folder, or remove it to train again",
+                          path);
   mem_free(path);
   return status;
 }
@@ -171,8 +164,7 @@ static enum status count_document(struct counter *counter, const struct text_doc
   size_t bytes = document->bytes;
   enum status status =
       counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  if (!status)
-    status = count_words(counter, text, bytes);
+  status = status ?: count_words(counter, text, bytes);
   return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path,
                                 (long long)document->number)
                 : STATUS_OK;
@@ -188,8 +180,7 @@ static enum status count_until(struct counter *counter, double end)
     if (!counter->text)
       status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
                          &counter->config->text, &counter->text);
-    if (!status)
-      status = text_next(counter->text, &document, &found);
+    status = status ?: text_next(counter->text, &document, &found);
     if (!status && found)
       status = count_document(counter, &document);
     if (status)
@@ -288,8 +279,7 @@ static enum status make(struct counter *counter)
     log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64
              " times after %" PRId64,
              config->vocab, config->min_count, counter->result.vocab);
-  if (!status)
-    status = bpe_train_write(config, &vocabulary);
+  status = status ?: bpe_train_write(config, &vocabulary);
   bpe_vocabulary_free(&vocabulary);
   bpe_words_free(&reserved);
   return status;

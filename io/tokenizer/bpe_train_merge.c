@@ -327,8 +327,7 @@ static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_
   *id = -1;
   enum status status =
       mem_grow(MEM_DATA, (void **)&out->merge, &t->merge_room, out->merges + 1, sizeof *out->merge);
-  if (!status)
-    status = mem_new(MEM_DATA, bytes, &text);
+  status = status ?: mem_new(MEM_DATA, bytes, &text);
   if (status)
     return status;
   memcpy(text, out->tokens.pool + left->begin, left->bytes);

@@ -109,8 +109,7 @@ static enum status write_file(const char *name, const struct bpe_train_config *c
     put(to, config, vocabulary);
   if (path && (!to || (fclose(to) != 0)))
     status = status_set(STATUS_MEMORY, "cannot make %s: %s", path, strerror(errno));
-  if (!status)
-    status = file_write_all(path, data, bytes);
+  status = status ?: file_write_all(path, data, bytes);
   free(data);
   mem_free(path);
   return status;

@@ -75,8 +75,7 @@ enum status tokenizer_write_bytes(const char *folder)
   enum status status = STATUS_OK;
   for (int byte = 0; byte < BPE_BYTES && !status; byte++)
     status = bpe_words_add(&vocabulary.tokens, &(char){(char)byte}, 1, 1, NULL);
-  if (!status)
-    status = bpe_train_write(&config, &vocabulary);
+  status = status ?: bpe_train_write(&config, &vocabulary);
   bpe_vocabulary_free(&vocabulary);
   return status;
 }

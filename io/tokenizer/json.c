@@ -120,8 +120,7 @@ static enum status end_of_model(const struct json_loader *loader, const char *na
     node = json_first(node);
   if (!status && node.value)
     *end = json_get_whole(node, 0, loader->t->base.vocab - 1);
-  if (!status)
-    status = file.status;
+  status = status ?: file.status;
   json_close(&file);
   return status;
 }

@@ -305,8 +305,7 @@ static enum status translate(const char *where, const char *pattern, struct text
   enum status status = STATUS_OK;
   while (!status && *t.at)
     status = translate_next(&t);
-  if (!status)
-    status = text_buffer_append(&t.out, "", 1);
+  status = status ?: text_buffer_append(&t.out, "", 1);
   if (status)
     text_buffer_free(&t.out);
   else

@@ -28,7 +28,7 @@ enum status tokenizer_create(const char *name, const char *folder, struct tokeni
   for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
     if (strcmp(tokenizers[i]->name, name) == 0)
       return create(tokenizers[i], folder, out);
-  return status_set(STATUS_USAGE, "there is no tokenizer '%s'; use bytes, gpt2 or json", name);
+  return status_usage("there is no tokenizer '%s'; use bytes, gpt2 or json", name);
 }
 
 static bool holds(const char *folder, const char *name)
@@ -50,24 +50,21 @@ const char *tokenizer_in_folder(const char *folder)
 static enum status refuse_word(const char *word)
 {
   if (strcmp(word, tokenizer_gpt2.name) == 0)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt");
   if (file_is_hub_name(word))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "there is no folder %s. That looks like a Hugging Face name: download it first "
         "(hf download %s --local-dir DIR), and set tokenizer=DIR",
         word, word);
   if (file_is_folder(word))
-    return status_set(STATUS_USAGE,
-                      "tokenizer=%s: the folder has neither tokenizer.json nor both vocab.json and "
-                      "merges.txt",
+    return status_usage(
+        "tokenizer=%s: the folder has neither tokenizer.json nor both vocab.json and "
+        "merges.txt",
+        word);
+  return status_usage("there is no tokenizer '%s'; use bytes, or name a folder that holds "
+                      "tokenizer.json, or vocab.json and merges.txt",
                       word);
-  return status_set(STATUS_USAGE,
-                    "there is no tokenizer '%s'; use bytes, or name a folder that holds "
-                    "tokenizer.json, or vocab.json and merges.txt",
-                    word);
 }
 
 static enum status find_without_folder(const char *word, const char **name, char **folder)
@@ -97,8 +94,7 @@ enum status tokenizer_find(const char *word, const char *gpt2_folder, const char
   if (!*gpt2_folder)
     return find_without_folder(word, name, folder);
   if (strcmp(word, tokenizer_gpt2.name) != 0)
-    return status_set(STATUS_USAGE, "tokenizer_dir is for tokenizer=gpt2; use tokenizer=%s",
-                      gpt2_folder);
+    return status_usage("tokenizer_dir is for tokenizer=gpt2; use tokenizer=%s", gpt2_folder);
   *name = tokenizer_gpt2.name;
   *folder = mem_strdup(gpt2_folder);
   return *folder ? STATUS_OK : STATUS_MEMORY;

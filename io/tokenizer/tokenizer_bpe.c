@@ -16,8 +16,7 @@ enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *fo
 {
   struct tokenizer_bpe *t = NULL;
   if (!folder || !folder[0])
-    return status_set(STATUS_USAGE, "the tokenizer %s needs the folder that holds %s", ops->name,
-                      files);
+    return status_usage("the tokenizer %s needs the folder that holds %s", ops->name, files);
   enum status status = mem_new(MEM_DATA, 1, &t);
   if (status)
     return status;
@@ -119,8 +118,7 @@ static enum status encode_around(struct tokenizer_bpe *t, const struct added_tok
        from = match.after) {
     if (match.begin > taken)
       status = encode(t, text + taken, match.begin - taken, plain, out);
-    if (!status)
-      status = reserve(out, 1);
+    status = status ?: reserve(out, 1);
     if (!status)
       out->id[out->n++] = match.id;
     taken = match.end;

@@ -184,8 +184,7 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
   if (!status && (*n < 1 || *n > bytes))
     status = status_set(STATUS_INPUT,
                         "it says that it lists %" PRId64 " shards in %" PRId64 " bytes", *n, bytes);
-  if (!status)
-    status = mem_new(MEM_META, *n, &shards);
+  status = status ?: mem_new(MEM_META, *n, &shards);
   if (status)
     return status;
   shared.token_bytes = shard_token_bytes(shared.tokenizer.vocab);

@@ -32,17 +32,15 @@ static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
 static enum status check_config(const struct prepare_config *config)
 {
   if (config->inputs < 1)
-    return status_set(STATUS_USAGE, "no input is given: name files or folders of text");
+    return status_usage("no input is given: name files or folders of text");
   if (!config->out || !config->out[0])
-    return status_set(STATUS_USAGE, "no output folder is given");
+    return status_usage("no output folder is given");
   if (!(config->val >= 0 && config->val < 1))
-    return status_set(STATUS_USAGE,
-                      "the share of validation documents is %g; it must be at least 0 and below 1",
-                      config->val);
+    return status_usage(
+        "the share of validation documents is %g; it must be at least 0 and below 1", config->val);
   if (config->shard_tokens < 1 || config->shard_tokens > SHARD_TOKENS_MOST)
-    return status_set(STATUS_USAGE,
-                      "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible",
-                      config->shard_tokens, SHARD_TOKENS_MOST);
+    return status_usage("a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible",
+                        config->shard_tokens, SHARD_TOKENS_MOST);
   return STATUS_OK;
 }
 
@@ -133,8 +131,7 @@ static enum status refuse_record(const char *dir, const char *old, const char *r
   const char *before = differing_line(old, record, &old_length);
   const char *now = differing_line(record, old, &new_length);
   char *was = plain_line(before, old_length), *is = plain_line(now, new_length);
-  const enum status status = status_set(
-      STATUS_USAGE,
+  const enum status status = status_usage(
       "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
       "folder, or remove this one to make it again",
       dir, was ? was : "", is ? is : "");
@@ -166,9 +163,8 @@ static enum status enter_folder(const char *dir, const char *record)
   if (!status && contents.shards > 0 && contents.record)
     status = compare_record(dir, path, record);
   else if (!status && (contents.shards > 0 || (contents.others > 0 && !contents.record)))
-    status =
-        status_set(STATUS_USAGE,
-                   "the folder %s is not empty and holds no prepare.json; choose another one", dir);
+    status = status_usage(
+        "the folder %s is not empty and holds no prepare.json; choose another one", dir);
   else if (!status)
     status = file_write_all(path, record, strlen(record));
   /* Only a finished folder has an index, so it is removed until this call ends. */
@@ -303,8 +299,7 @@ static enum status work_until(struct worker *worker, double end)
     bool finished = false;
     enum status status =
         worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
-    if (!status)
-      status = prepare_group_advance(worker->group, &worker->done, &finished);
+    status = status ?: prepare_group_advance(worker->group, &worker->done, &finished);
     if (status)
       return status;
     if (finished) {
@@ -420,19 +415,16 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
   struct worker worker = {.job = job};
   enum status status = make_groups(job, &worker.mine);
   worker.count = job->groups;
-  if (!status)
-    status = input_files_deal(comm, worker.mine, &worker.count);
+  status = status ?: input_files_deal(comm, worker.mine, &worker.count);
   status = comm_agree(comm, status) ?: work(comm, &worker);
   prepare_group_close(worker.group);
   mem_free(worker.mine);
-  if (!status)
-    status = add_up(comm, job, &worker.done.result);
+  status = status ?: add_up(comm, job, &worker.done.result);
   if (!status) {
     status = check_result(job->config, &worker.done.result);
     *useless = status;
   }
-  if (!status)
-    status = write_index(comm, job, &worker.done);
+  status = status ?: write_index(comm, job, &worker.done);
   mem_free(worker.done.shard);
   if (!status)
     *result = worker.done.result;

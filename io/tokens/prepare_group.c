@@ -1,7 +1,6 @@
 /* Turns the documents of a group into shards, which a later run finds again. */
 #include "io/tokens/prepare_group.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -245,8 +244,7 @@ static enum status close_part(struct prepare_group *group, bool last, struct pre
 {
   enum status status =
       group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
-  if (!status)
-    status = write_draft(group, SPLIT_TRAIN, last, done);
+  status = status ?: write_draft(group, SPLIT_TRAIN, last, done);
   next_part(group);
   return status;
 }
@@ -272,8 +270,7 @@ static enum status read_document(struct prepare_group *group)
           prepare_open_text(job, group->at.file,
                             (struct text_position){group->at.byte, group->at.number}, &group->text);
     }
-    if (!status)
-      status = text_next(group->text, &group->document, &group->waiting);
+    status = status ?: text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
       continue;
     count_skipped(group);
@@ -336,8 +333,7 @@ static enum status take_document(struct prepare_group *group)
   enum status status = encode(group);
   if (!status && !group->begun)
     status = begin_document(group, draft);
-  if (!status)
-    status = append_tokens(draft, group->token_bytes, group->tokens.id, group->tokens.n);
+  status = status ?: append_tokens(draft, group->token_bytes, group->tokens.id, group->tokens.n);
   group->begun = true;
   if (!status && document->ends) {
     const int32_t end = tokenizer_end_of_text(group->job->tokenizer);

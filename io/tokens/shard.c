@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -129,8 +128,7 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
     status = hdf5_write_row(file, "tokens",
                             shard_token_bytes(info->tokenizer.vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
                             shard_tokens(info), tokens);
-  if (!status)
-    status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
+  status = status ?: hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
   return hdf5_finish_as(file, &scratch, path, status);
 }
 

@@ -2,7 +2,8 @@
  *
  * The function that first detects a failure calls status_set() with the exact cause and the cure;
  * callers only forward the code. The sentence belongs to the calling thread; a thread that reports
- * for another carries it over with status_text(). A function sets its outputs on STATUS_OK only. */
+ * for another carries it over with status_text(). A function sets its outputs on STATUS_OK only.
+ * Calls that follow one another are joined by `?:`, which ends them at the first failure. */
 #ifndef SLUICE_BASE_STATUS_H
 #define SLUICE_BASE_STATUS_H
 

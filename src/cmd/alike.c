@@ -14,12 +14,11 @@ static enum status explain(struct comm *comm, const char *what, char *mine)
   int64_t rank = status || !strcmp(first, mine) ? -comm_ranks(comm) : -comm_rank(comm);
   if (!status)
     status = comm_max_i64(comm, &rank, 1); /* the lowest rank */
+  status = status ?: comm_broadcast_text(comm, &other, (int)-rank);
   if (!status)
-    status = comm_broadcast_text(comm, &other, (int)-rank);
-  if (!status)
-    status = status_set(
-        STATUS_USAGE, "%s is %s on rank 0 and %s on rank %d: start all ranks with the same command",
-        what, first, other, (int)-rank);
+    status =
+        status_usage("%s is %s on rank 0 and %s on rank %d: start all ranks with the same command",
+                     what, first, other, (int)-rank);
   if (first != mine)
     mem_free(first);
   if (other != mine)
@@ -67,8 +66,7 @@ static enum status explain_option(struct comm *comm, const struct option_set *se
 {
   char *text = NULL;
   enum status status = comm_agree(comm, options_print_named(set, name, &text));
-  if (!status)
-    status = explain(comm, name, text);
+  status = status ?: explain(comm, name, text);
   mem_free(text);
   return status;
 }
@@ -83,11 +81,9 @@ enum status alike_check_options(struct comm *comm, const struct option *table,
   if (comm_ranks(comm) == 1)
     return STATUS_OK;
   enum status status = mem_alloc(MEM_META, 2 * (size_t)n * sizeof *hash, (void **)&hash);
-  if (!status)
-    status = hash_options(table, set, n, hash);
+  status = status ?: hash_options(table, set, n, hash);
   status = comm_agree(comm, status);
-  if (!status)
-    status = find_first(comm, n, hash, &first);
+  status = status ?: find_first(comm, n, hash, &first);
   if (!status && first < n)
     status = explain_option(comm, set, table[first].name);
   mem_free(hash);

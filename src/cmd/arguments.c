@@ -27,8 +27,7 @@ const struct command *command_find(const char *name)
     least = distance < least ? distance : least;
     append_text(known, sizeof known, "%s%s", i ? ", " : "", commands[i]->name);
   }
-  status_set(STATUS_USAGE, "there is no subcommand '%s': %sthe subcommands are %s", name, meant,
-             known);
+  status_usage("there is no subcommand '%s': %sthe subcommands are %s", name, meant, known);
   return NULL;
 }
 
@@ -54,13 +53,12 @@ enum status action_run(const struct command *command, const struct arguments *ar
     if (strcmp(action->name, arguments->word[0]) != 0)
       continue;
     if (arguments->words < action->least_words || arguments->words > action->most_words)
-      return status_set(STATUS_USAGE, "usage: sluice %s %s %s", command->name, action->name,
-                        action->usage);
+      return status_usage("usage: sluice %s %s %s", command->name, action->name, action->usage);
     const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
     return idle ? STATUS_OK : action->run(arguments);
   }
-  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command->name,
-                    arguments->word[0], known);
+  return status_usage("sluice %s cannot '%s': it knows %s", command->name, arguments->word[0],
+                      known);
 }
 
 const struct option *option_find(const struct option *table, const char *key, size_t length)
@@ -92,8 +90,8 @@ static enum status take_assignment(const struct command *command, const char *te
       (out->set && (!command->takes_deck || is_nearly_own(command, text))))
     return options_assign(out->set, text);
   if (!command->takes_deck)
-    return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help",
-                      command->name, (int)length, text, command->name);
+    return status_usage("sluice %s takes no '%.*s': see sluice %s --help", command->name,
+                        (int)length, text, command->name);
   out->assignment[out->assignments] = mem_strdup(text);
   return out->assignment[out->assignments++] ? STATUS_OK : STATUS_MEMORY;
 }
@@ -107,8 +105,8 @@ static enum status refuse_option(const struct command *command, const char *word
     options_suggest(deck_table, deck_aliases, key, meant, sizeof meant);
   else if (command->options)
     options_suggest(command->options, NULL, key, meant, sizeof meant);
-  return status_set(STATUS_USAGE, "unknown option %s%s; sluice %s --help lists all", word, meant,
-                    command->name);
+  return status_usage("unknown option %s%s; sluice %s --help lists all", word, meant,
+                      command->name);
 }
 
 /* "--key value", "--key=value", or "--flag". After a flag, a word that is not its value is a word
@@ -127,7 +125,7 @@ static enum status take_dashed(const struct command *command, int argc, char **a
   if (own && own->type == OPTION_BOOL && !(next && options_parse_bool(next, &truth)))
     value = "true";
   else if (!next)
-    return status_set(STATUS_USAGE, "--%s needs a value", key);
+    return status_usage("--%s needs a value", key);
   else
     ++*i;
   char *text = mem_printf("%s=%s", key, value);
@@ -162,8 +160,7 @@ static enum status refuse_dash(const char *word)
   const char *name = word + dash.bytes;
   while (*name == '-' || has_other_dash(name))
     name += printable_at(name, strlen(name)).bytes;
-  return status_set(STATUS_USAGE, "%s begins with the dash U+%04X: use --%s", word, dash.code,
-                    name);
+  return status_usage("%s begins with the dash U+%04X: use --%s", word, dash.code, name);
 }
 
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
@@ -185,10 +182,10 @@ static enum status take_all(const struct command *command, int argc, char **argv
       return status;
   }
   if (command->most_words >= 0 && out->words > command->most_words)
-    return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s",
-                      out->word[command->most_words], command->name, command->usage);
+    return status_usage("'%s' is one word too many; usage: sluice %s %s",
+                        out->word[command->most_words], command->name, command->usage);
   if (out->words < command->least_words)
-    return status_set(STATUS_USAGE, "usage: sluice %s %s", command->name, command->usage);
+    return status_usage("usage: sluice %s %s", command->name, command->usage);
   return out->set ? options_check_required(out->set) : STATUS_OK;
 }
 
@@ -198,8 +195,7 @@ static enum status read_alone(const struct command *command, int argc, char **ar
   enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->assignment, (void **)&out->assignment);
-  if (!status)
-    status = mem_alloc(MEM_META, command->values_size, &out->values);
+  status = status ?: mem_alloc(MEM_META, command->values_size, &out->values);
   if (!status && command->options)
     status = options_create(command->options, out->values, &out->set);
   return status ? status : take_all(command, argc, argv, first, is_file, out);
@@ -223,8 +219,7 @@ static enum status check_alike(const struct command *command, const struct argum
 {
   char *words = join_words(command, arguments);
   enum status status = comm_agree(arguments->comm, words ? STATUS_OK : STATUS_MEMORY);
-  if (!status)
-    status = alike_check_text(arguments->comm, "the command", words);
+  status = status ?: alike_check_text(arguments->comm, "the command", words);
   mem_free(words);
   if (status || !command->options)
     return status;
@@ -237,11 +232,9 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
   struct arguments a = {.comm = comm};
   bool *is_file = NULL;
   enum status status = find_files(comm, argc, argv, first, &is_file);
-  if (!status)
-    status = comm_agree(comm, read_alone(command, argc, argv, first, is_file, &a));
+  status = status ?: comm_agree(comm, read_alone(command, argc, argv, first, is_file, &a));
   mem_free(is_file);
-  if (!status)
-    status = check_alike(command, &a);
+  status = status ?: check_alike(command, &a);
   if (!status && command->takes_deck)
     status = site_read_defaults(comm, &a.site, &a.site_text);
   if (status) {
@@ -272,9 +265,7 @@ typedef enum status read_file(const char *path, size_t most, char **out, size_t 
 static enum status read_text(read_file *read, const char *word, char **path, char **text)
 {
   size_t bytes = 0;
-  enum status status = site_find_deck(word, path);
-  if (!status)
-    status = read(*path, DECK_MOST_BYTES, text, &bytes);
+  enum status status = site_find_deck(word, path) ?: read(*path, DECK_MOST_BYTES, text, &bytes);
   return status ? status : options_check_text(*path, *text, bytes);
 }
 
@@ -293,12 +284,8 @@ static enum status read_deck(const struct arguments *arguments, read_file *read,
   struct comm *comm = arguments->comm;
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? read_text(read, word, &path, &text) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast_text(comm, &path, 0);
-  if (!status)
-    status = comm_broadcast_text(comm, &text, 0);
-  if (!status)
-    status = comm_agree(comm, load_deck(arguments, path, text, out));
+  status = status ?: comm_broadcast_text(comm, &path, 0) ?: comm_broadcast_text(comm, &text, 0);
+  status = status ?: comm_agree(comm, load_deck(arguments, path, text, out));
   mem_free(path);
   mem_free(text);
   return status;
@@ -322,11 +309,10 @@ static enum status refuse_other_start(const struct arguments *arguments, const s
   char *saved = NULL;
   enum status status = newest_in(arguments, deck->run.dir, &saved);
   if (!status && saved)
-    status = status_set(STATUS_USAGE,
-                        "train.init is %s (%s), but --resume auto continues the run in %s, which "
-                        "began from %s: set train.init=%s, or choose another run.dir",
-                        deck->train.init, options_where(deck->set, "train.init"), deck->run.dir,
-                        *run->train.init ? run->train.init : "new weights", run->train.init);
+    status = status_usage("train.init is %s (%s), but --resume auto continues the run in %s, which "
+                          "began from %s: set train.init=%s, or choose another run.dir",
+                          deck->train.init, options_where(deck->set, "train.init"), deck->run.dir,
+                          *run->train.init ? run->train.init : "new weights", run->train.init);
   mem_free(saved);
   return status;
 }
@@ -424,9 +410,8 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
   static const char key[] = "train.init=";
   for (int i = 0; i < arguments->assignments; i++)
     if (!strncmp(arguments->assignment[i], key, sizeof key - 1))
-      return status_set(STATUS_USAGE,
-                        "%s is given together with the model folder %s: name one model",
-                        arguments->assignment[i], dir);
+      return status_usage("%s is given together with the model folder %s: name one model",
+                          arguments->assignment[i], dir);
   return STATUS_OK;
 }
 
@@ -435,8 +420,7 @@ static enum status deck_of_model(const struct arguments *arguments, const char *
                                  struct deck *out)
 {
   enum status status = comm_agree(arguments->comm, refuse_other_model(arguments, dir));
-  if (!status)
-    status = comm_agree(arguments->comm, load_defaults(arguments, dir, out));
+  status = status ?: comm_agree(arguments->comm, load_defaults(arguments, dir, out));
   return status ? status : model_source_resolve(arguments->comm, dir, out);
 }
 
@@ -496,14 +480,12 @@ enum status source_open(const struct arguments *arguments, const char *word, boo
   enum word_kind kind = comm_rank(comm) == 0 ? look_at(word) : A_DECK;
   *out = (struct source){0};
   enum status status = comm_broadcast(comm, &kind, sizeof kind, 0);
-  if (!status)
-    status = open_kind(arguments, kind, word, search, out);
+  status = status ?: open_kind(arguments, kind, word, search, out);
   if (!status && search && (kind == A_MODEL_FOLDER || kind == A_CHECKPOINT)) {
     out->checkpoint = mem_strdup(word);
     status = comm_agree(arguments->comm, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
   }
-  if (!status)
-    status = alike_check_options(arguments->comm, deck_table, out->deck.set);
+  status = status ?: alike_check_options(arguments->comm, deck_table, out->deck.set);
   if (status)
     source_close(out);
   return status;

@@ -138,8 +138,8 @@ static enum status check(void *part)
   adam->op.copy = types[values->copy ? values->copy - 1 : 0];
   adam->op.stochastic = values->rounding == 1;
   if (adam->op.stochastic && adam->op.master == DTYPE_F32 && adam->op.states == DTYPE_F32)
-    return status_set(STATUS_USAGE, "rounding=stochastic, but masters and moments are fp32, which "
-                                    "needs no rounding: set moments=bf16 or fp16, or leave it out");
+    return status_usage("rounding=stochastic, but masters and moments are fp32, which "
+                        "needs no rounding: set moments=bf16 or fp16, or leave it out");
   return check_kernel(values->kernel) ?: choose_elements(adam);
 }
 

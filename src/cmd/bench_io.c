@@ -166,11 +166,11 @@ static enum status check(void *part)
   struct io *io = part;
   const struct values *values = io->values;
   if (values->piece % BENCH_BLOCK != 0)
-    return status_set(STATUS_USAGE, "piece=%lld: direct I/O moves whole blocks of %d bytes",
-                      (long long)values->piece, BENCH_BLOCK);
+    return status_usage("piece=%lld: direct I/O moves whole blocks of %d bytes",
+                        (long long)values->piece, BENCH_BLOCK);
   if (values->size < values->piece)
-    return status_set(STATUS_USAGE, "size=%lld is less than piece=%lld", (long long)values->size,
-                      (long long)values->piece);
+    return status_usage("size=%lld is less than piece=%lld", (long long)values->size,
+                        (long long)values->piece);
   const int64_t threads = values->shared.threads;
   io->pieces = values->size / values->piece;
   io->bytes = io->pieces * values->piece;

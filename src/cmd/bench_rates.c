@@ -444,8 +444,7 @@ static void measure_round(struct rates *rates)
   struct plan_rates *out = &rates->rates;
   int64_t most = comm_local_ranks(comm);
   measure_both_ways(rates, false, &out->h2d_bytes, &out->d2h_bytes);
-  if (!rates->status)
-    rates->status = comm_max_i64(comm, &most, 1);
+  rates->status = rates->status ?: comm_max_i64(comm, &most, 1);
   if (most > 1)
     measure_both_ways(rates, comm_local_rank(comm) > 0, &out->h2d_alone_bytes,
                       &out->d2h_alone_bytes);
@@ -479,8 +478,8 @@ static enum status check(void *part)
     *rates_value(&rates->rates, row) = -1;
   rates->bytes = values->bytes / grain * grain;
   if (rates->bytes == 0)
-    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least",
-                      (long long)values->bytes, comm_ranks(comm), (long long)grain);
+    return status_usage("bytes=%lld: %d ranks need %lld at least", (long long)values->bytes,
+                        comm_ranks(comm), (long long)grain);
   return comm_rank(comm) == 0 && *values->out ? file_check_write(values->out, FILE_BYTES)
                                               : STATUS_OK;
 }

@@ -56,8 +56,7 @@ static enum status list(const struct arguments *arguments)
 {
   char *folder = NULL;
   enum status status = find_folder(arguments->word[1], &folder);
-  if (!status)
-    status = checkpoint_list(folder, wants_json(arguments), stdout);
+  status = status ?: checkpoint_list(folder, wants_json(arguments), stdout);
   mem_free(folder);
   return status;
 }
@@ -135,8 +134,7 @@ static enum status diff(const struct arguments *arguments)
   char *left = NULL, *right = NULL;
   bool same = true;
   enum status status = find_file(comm, arguments->word[1], NULL, &left);
-  if (!status)
-    status = find_file(comm, arguments->word[2], NULL, &right);
+  status = status ?: find_file(comm, arguments->word[2], NULL, &right);
   if (!status)
     status =
         comm_agree(comm, comm_rank(comm) == 0
@@ -192,7 +190,7 @@ static enum status run(const struct arguments *arguments)
 {
   const char *action = arguments->word[0];
   if (wants_json(arguments) && (!strcmp(action, "import") || !strcmp(action, "export")))
-    return status_set(STATUS_USAGE, "sluice ckpt %s prints nothing, so it takes no --json", action);
+    return status_usage("sluice ckpt %s prints nothing, so it takes no --json", action);
   return action_run(&command_ckpt, arguments);
 }
 

@@ -53,8 +53,7 @@ static const struct option table[] = {
 static enum status refuse_launcher(void)
 {
   if (launch_read().launched)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "sluice compare starts the ranks of each run itself: start it without mpirun");
   return STATUS_OK;
 }

@@ -37,7 +37,7 @@ static enum status list_words(const struct matrix_run *run, struct words *out)
   to = out->word;
   for (char *word = strtok_r(out->launcher, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
     if (to - out->word == LAUNCHER_WORDS)
-      return status_set(STATUS_USAGE, "MPIRUN has more than %d words", LAUNCHER_WORDS);
+      return status_usage("MPIRUN has more than %d words", LAUNCHER_WORDS);
     *to++ = word;
   }
   snprintf(out->number, sizeof out->number, "%lld", (long long)run->ranks);

@@ -53,11 +53,10 @@ static enum status check_values(const struct matrix *matrix)
       {"deck", v->deck.n}, {"ranks", v->ranks.n}, {"seeds", v->seeds.n}, {"methods", v->methods.n}};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
     if (lists[i].n == 0)
-      return status_set(STATUS_USAGE, "%s names no %s: a matrix needs deck and methods",
-                        matrix->path, lists[i].key);
+      return status_usage("%s names no %s: a matrix needs deck and methods", matrix->path,
+                          lists[i].key);
   if ((double)v->deck.n * v->ranks.n * v->seeds.n * v->methods.n > MATRIX_MOST_RUNS)
-    return status_set(STATUS_USAGE, "%s has more than %d runs: split it", matrix->path,
-                      MATRIX_MOST_RUNS);
+    return status_usage("%s has more than %d runs: split it", matrix->path, MATRIX_MOST_RUNS);
   return STATUS_OK;
 }
 
@@ -68,8 +67,8 @@ static enum status parse_whole(const char *key, const char *text, int64_t least,
   errno = 0;
   const long long value = strtoll(text, &end, 10);
   if (errno || end == text || *end || value < least || value > most)
-    return status_set(STATUS_USAGE, "%s must be integers from %lld to %lld, not '%s'", key,
-                      (long long)least, (long long)most, text);
+    return status_usage("%s must be integers from %lld to %lld, not '%s'", key, (long long)least,
+                        (long long)most, text);
   *out = value;
   return STATUS_OK;
 }
@@ -91,8 +90,8 @@ static enum status add_word(struct matrix_run *run, char *word)
 static enum status add_key(struct matrix_run *run, const char *text, int length)
 {
   if (!strncmp(text, "run.dir=", 8) || !strncmp(text, "run.seed=", 9))
-    return status_set(STATUS_USAGE, "method %s: '%.*s' is set by the matrix: use out or seeds",
-                      run->method, length, text);
+    return status_usage("method %s: '%.*s' is set by the matrix: use out or seeds", run->method,
+                        length, text);
   return add_word(run, mem_printf("%.*s", length, text));
 }
 
@@ -119,10 +118,9 @@ static enum status name_run(const struct matrix *matrix, const char *method, str
   if (!run->method)
     return STATUS_MEMORY;
   if (length == 0 || strspn(run->method, letters) != (size_t)length)
-    return status_set(STATUS_USAGE,
-                      "'%s' does not begin with the name of a method: write NAME key=value ..., "
-                      "where NAME has letters, digits and ._+-",
-                      method);
+    return status_usage("'%s' does not begin with the name of a method: write NAME key=value ..., "
+                        "where NAME has letters, digits and ._+-",
+                        method);
   run->name = mem_printf("%.*s-%lld-%s-%lld", dot ? (int)(dot - base) : (int)strlen(base), base,
                          (long long)run->ranks, run->method, (long long)run->seed);
   if (!run->name)
@@ -162,8 +160,8 @@ static enum status fill_runs(const struct arguments *arguments, struct matrix *m
         ?: fill_run(arguments, matrix, method, run);
     for (int j = 0; j < i && !status; j++)
       if (!strcmp(matrix->run[j].name, run->name))
-        status = status_set(STATUS_USAGE, "%s names the run %s twice: choose other names",
-                            matrix->path, run->name);
+        status =
+            status_usage("%s names the run %s twice: choose other names", matrix->path, run->name);
   }
   return status;
 }
@@ -195,11 +193,11 @@ static enum status compare_decks(const struct matrix_run *run, const struct deck
   if (!strcmp(hash, run->hash) && old->run.steps == run->steps)
     return STATUS_OK;
   const enum status status = list_differences(old, deck, keys, sizeof keys);
-  return status ? status
-                : status_set(STATUS_USAGE,
-                             "%s holds a run of another deck, which differs in %s: choose another "
-                             "out, or remove the folder",
-                             run->dir, keys);
+  return status
+             ? status
+             : status_usage("%s holds a run of another deck, which differs in %s: choose another "
+                            "out, or remove the folder",
+                            run->dir, keys);
 }
 
 static enum status refuse_other_deck(const struct matrix_run *run, const struct deck *deck)
@@ -281,8 +279,8 @@ enum status matrix_read(const struct arguments *arguments, struct matrix *out)
   for (int i = 0; i < out->runs && !status; i++)
     status = check_run(arguments, &out->run[i]);
   if (!status && out->values.task > out->runs)
-    status = status_set(STATUS_USAGE, "task is %lld, and %s has %d run%s",
-                        (long long)out->values.task, out->path, out->runs, plural(out->runs));
+    status = status_usage("task is %lld, and %s has %d run%s", (long long)out->values.task,
+                          out->path, out->runs, plural(out->runs));
   return status;
 }
 

@@ -185,5 +185,5 @@ enum status completion_print(int argc, char **argv)
       fputs(shells[i].script, stdout);
     return STATUS_OK;
   }
-  return status_set(STATUS_USAGE, "usage: sluice completion bash|zsh|fish");
+  return status_usage("usage: sluice completion bash|zsh|fish");
 }

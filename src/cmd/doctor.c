@@ -2,7 +2,6 @@
  * one page. */
 #include "cmd/doctor.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,12 +188,10 @@ static enum status look_across(const struct doctor *doctor, struct doctor_disk *
   const bool makes = comm_rank(doctor->comm) == 0;
   char *path = makes ? make_mark(place->dir) : NULL;
   enum status status = comm_agree(doctor->comm, makes && !path ? STATUS_MEMORY : STATUS_OK);
-  if (!status)
-    status = comm_broadcast_text(doctor->comm, &path, 0);
+  status = status ?: comm_broadcast_text(doctor->comm, &path, 0);
   if (!status && *path && leads(doctor))
     place->seen = wait_for(path);
-  if (!status)
-    status = comm_barrier(doctor->comm);
+  status = status ?: comm_barrier(doctor->comm);
   if (makes && path && *path)
     (void)unlink(path); /* an empty file that remains is harmless */
   mem_free(path);
@@ -221,8 +218,8 @@ static enum status look_at_places(struct doctor *doctor)
 static enum status add_place(struct doctor *doctor, const char *dir, bool shared)
 {
   if (doctor->places == DOCTOR_MOST_PLACES)
-    return status_set(STATUS_USAGE, "dir names more than %d folders: test them in several calls",
-                      DOCTOR_MOST_PLACES);
+    return status_usage("dir names more than %d folders: test them in several calls",
+                        DOCTOR_MOST_PLACES);
   doctor->place[doctor->places++] =
       (struct doctor_disk){.dir = dir, .shared = shared, .seen = true};
   return STATUS_OK;
@@ -236,9 +233,8 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   const bool named = arguments->words > 0;
   enum status status = STATUS_OK;
   if (!named && arguments->assignments > 0)
-    return status_set(STATUS_USAGE,
-                      "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s",
-                      arguments->assignment[0], arguments->assignment[0]);
+    return status_usage("sluice doctor takes '%s' only with a deck: sluice doctor DECK %s",
+                        arguments->assignment[0], arguments->assignment[0]);
   if (named)
     status = deck_open(arguments, arguments->word[0], &doctor->deck);
   for (int i = 0; i < dir->n && !status; i++)
@@ -266,8 +262,7 @@ static void look_at_deck(struct doctor *doctor)
   int64_t tokens = 0;
   char text[DOCTOR_TEXT];
   enum status status = train_check_folder(comm, deck, &run.stopped);
-  if (!status)
-    status = train_check_space(comm, deck, &run.need, &run.free);
+  status = status ?: train_check_space(comm, deck, &run.need, &run.free);
   run.refusal = status ? status_text() : NULL;
   doctor_judge_run(&run, finding);
   status = train_check_weights(comm, deck);
@@ -341,10 +336,8 @@ static enum status report(struct doctor *doctor, int *exit_code)
   if (!status)
     status = mem_new(MEM_META, prints ? ranks : 0, &offset);
   status = comm_agree(comm, status);
-  if (!status)
-    status = comm_collect_bytes(comm, &doctor->mine, sizeof doctor->mine, all);
-  if (!status)
-    status = comm_collect_clocks(comm, offset);
+  status = status ?: comm_collect_bytes(comm, &doctor->mine, sizeof doctor->mine, all);
+  status = status ?: comm_collect_clocks(comm, offset);
   if (!status && prints) {
     doctor_judge_start(ranks, launch_read(), all->finding);
     doctor_judge_job(ranks, all, offset, all->finding);
@@ -377,8 +370,7 @@ static enum status run(const struct arguments *arguments)
   doctor->values = arguments->values;
   status = name_places(doctor, arguments);
   nodes = leads(doctor);
-  if (!status)
-    status = comm_sum_i64(comm, &nodes, 1);
+  status = status ?: comm_sum_i64(comm, &nodes, 1);
   if (!status) {
     doctor->nodes = (int)nodes;
     look_here(doctor);

@@ -73,10 +73,8 @@ static enum status run(const struct arguments *arguments)
   struct source source = {0};
   struct job *job = NULL;
   enum status status = source_open(arguments, arguments->word[0], !values->untrained, &source);
-  if (!status)
-    status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
-  if (!status)
-    status = evaluate(job, &source, values->untrained);
+  status = status ?: job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
+  status = status ?: evaluate(job, &source, values->untrained);
   job_destroy(job);
   source_close(&source);
   return status;

@@ -56,8 +56,7 @@ enum status fit_gpu(const char *text, struct fit_room *room)
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
-    return status_set(STATUS_USAGE, "gpu=%s is neither a size such as 24GiB nor one of " FIT_GPUS,
-                      text);
+    return status_usage("gpu=%s is neither a size such as 24GiB nor one of " FIT_GPUS, text);
   return STATUS_OK;
 }
 
@@ -75,7 +74,7 @@ void fit_describe(const struct fit_room *room, struct device_gpu *gpu)
 enum status fit_size(const char *key, const char *text, int64_t *bytes)
 {
   if (*text && !parse_size(text, bytes))
-    return status_set(STATUS_USAGE, "%s=%s: it is a size with its unit, such as 512GiB", key, text);
+    return status_usage("%s=%s: it is a size with its unit, such as 512GiB", key, text);
   return STATUS_OK;
 }
 

@@ -94,8 +94,7 @@ static enum status pays_at(const struct pair *pair, double link, bool *out)
   rates.across_link_bytes *= link / rates.link_bytes;
   rates.link_bytes = rates.host_link_bytes = link;
   enum status status = search_price(pair->coded, &rates, &with);
-  if (!status)
-    status = search_price(pair->plain, &rates, &without);
+  status = status ?: search_price(pair->plain, &rates, &without);
   *out = with < without;
   return status;
 }
@@ -107,9 +106,7 @@ static enum status print_links(const struct pair *pair)
   enum { HALVINGS = 16 };
   double low = slowest_link, high = fastest_link;
   bool slow, fast;
-  enum status status = pays_at(pair, low, &slow);
-  if (!status)
-    status = pays_at(pair, high, &fast);
+  enum status status = pays_at(pair, low, &slow) ?: pays_at(pair, high, &fast);
   for (int i = 0; i < HALVINGS && !status && slow != fast; i++) {
     const double link = sqrt(low * high);
     bool here;
@@ -140,8 +137,7 @@ static enum status print_codec(const struct plan_facts *facts)
   if (status || !pair.plain)
     return status;
   status = search_price(pair.coded, facts->rates, &coded);
-  if (!status)
-    status = search_price(pair.plain, facts->rates, &plain);
+  status = status ?: search_price(pair.plain, facts->rates, &plain);
   if (!status) {
     printf("\nwithout a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
            "shorter ",

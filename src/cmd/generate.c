@@ -78,8 +78,7 @@ static enum status choose(const struct values *values, const struct source *sour
     if (status)
       return status;
   } else if (!name && !set) {
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "no tokenizer found: neither the model nor %s has one; set tokenizer=bytes or "
         "tokenizer=FOLDER",
         *data ? data : "data.train");
@@ -103,11 +102,11 @@ static enum status compare(const struct values *values, const struct tokenizer *
   const struct tokenizer_id id = tokenizer_id(tokenizer);
   if (tokenizer_compare(&id, &maker->id) != TOKENIZER_OTHER)
     return STATUS_OK;
-  const enum status status = status_set(
-      STATUS_USAGE, "this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; %s",
-      tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text,
-      *values->tokenizer ? "it is used because tokenizer= names it"
-                         : "name the tokenizer of the model by tokenizer=FOLDER");
+  const enum status status =
+      status_usage("this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; %s",
+                   tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text,
+                   *values->tokenizer ? "it is used because tokenizer= names it"
+                                      : "name the tokenizer of the model by tokenizer=FOLDER");
   if (!*values->tokenizer)
     return status;
   log_warn("%s", status_text());
@@ -214,7 +213,7 @@ static enum status read_ids(const struct option_strings *list, struct generate_o
     errno = 0;
     const long id = strtol(text, &end, 10);
     if (end == text || *end || errno || id < 0 || id > INT32_MAX)
-      status = status_set(STATUS_USAGE, "ids: '%s' is no token id", text);
+      status = status_usage("ids: '%s' is no token id", text);
     else
       out->ids[out->n_ids] = (int32_t)id;
   }
@@ -229,15 +228,14 @@ static bool has_ids(const struct values *values)
 static enum status check_values(const struct values *values)
 {
   if (*values->prompt && *values->prompt_file)
-    return status_set(STATUS_USAGE, "prompt and prompt_file are both given: give one of them");
+    return status_usage("prompt and prompt_file are both given: give one of them");
   if (values->ids.n == 0)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "ids holds no token to continue: give at least one, or prompt= for a new document");
   if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive ||
                           *values->tokenizer || *values->tokenizer_dir))
-    return status_set(STATUS_USAGE, "ids cannot be combined with prompt, prompt_file, interactive, "
-                                    "tokenizer or tokenizer_dir, which are for text");
+    return status_usage("ids cannot be combined with prompt, prompt_file, interactive, "
+                        "tokenizer or tokenizer_dir, which are for text");
   return STATUS_OK;
 }
 
@@ -268,15 +266,13 @@ static enum status generate(const struct arguments *arguments, const struct sour
 static enum status set_context(int64_t context, struct deck *deck)
 {
   if (context > deck->model.context)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "context=%lld is more than the %lld tokens that the model was made for (model.context)",
         (long long)context, (long long)deck->model.context);
   if (context > 0 && context != deck->data.sequence && options_is_typed(deck->set, "data.sequence"))
-    return status_set(STATUS_USAGE,
-                      "context=%lld and data.sequence=%lld are both given, and both set the size "
-                      "of the cache: give one of them",
-                      (long long)context, (long long)deck->data.sequence);
+    return status_usage("context=%lld and data.sequence=%lld are both given, and both set the size "
+                        "of the cache: give one of them",
+                        (long long)context, (long long)deck->data.sequence);
   if (context > 0)
     deck->data.sequence = context;
   return STATUS_OK;

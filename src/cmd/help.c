@@ -146,9 +146,8 @@ static enum status print_keys(const char *part)
     prose_wrap(note, 0, 0, prose_columns(), stdout);
     return STATUS_OK;
   }
-  return status_set(STATUS_USAGE,
-                    "there is no deck key or section '%s'%s; sluice help keys lists all of them",
-                    part, suggestion);
+  return status_usage("there is no deck key or section '%s'%s; sluice help keys lists all of them",
+                      part, suggestion);
 }
 
 static void print_all(void)
@@ -401,9 +400,8 @@ static enum status print_exit_codes(int argc, char **argv)
   const char *meaning =
       end > argv[2] && !*end && number >= 0 && number < 256 ? exit_code_meaning((int)number) : NULL;
   if (!meaning)
-    return status_set(STATUS_USAGE,
-                      "'%s' is not an exit code of Sluice: sluice --exit-codes lists them",
-                      argv[2]);
+    return status_usage("'%s' is not an exit code of Sluice: sluice --exit-codes lists them",
+                        argv[2]);
   printf("%s\n", meaning);
   return STATUS_OK;
 }

@@ -1,7 +1,6 @@
 /* sluice: trains transformer language models, sharded over MPI ranks. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -87,8 +86,7 @@ static int run(const struct command *command, int argc, char **argv, int first)
   arguments.argc = argc;
   arguments.argv = argv;
   arguments.exit_code = &exit_code;
-  if (!status)
-    status = command->run(&arguments);
+  status = status ?: command->run(&arguments);
   say_warnings(comm, status);
   if (status)
     exit_code = fail(status);

@@ -79,10 +79,10 @@ static enum status take_gpu(const struct values *values, struct deck *deck)
   if (!*values->gpu || deck->run.device == DECK_DEVICE_CUDA)
     return STATUS_OK;
   if (deck->run.device == DECK_DEVICE_HOST)
-    return status_set(STATUS_USAGE,
-                      "gpu=%s, but run.device (%s) is host: leave out one of them; host= says what "
-                      "ranks on hosts need",
-                      values->gpu, options_where(deck->set, "run.device"));
+    return status_usage(
+        "gpu=%s, but run.device (%s) is host: leave out one of them; host= says what "
+        "ranks on hosts need",
+        values->gpu, options_where(deck->set, "run.device"));
   return options_resolve_from(deck->set, "gpu=", "run.device", "cuda");
 }
 
@@ -95,8 +95,7 @@ static enum status create_target(const struct values *values, const struct deck 
     status =
         job_choose_place(deck, (int)values->ranks, 1,
                          gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
-  if (!status)
-    status = device_model_find(out->place.device, out->place.compute, &out->model);
+  status = status ?: device_model_find(out->place.device, out->place.compute, &out->model);
   if (!status)
     fit_describe(room, &out->model.gpu);
   /* gpu=NAME describes a GPU, whatever this machine has. */
@@ -292,8 +291,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
   enum status status = plan_create(input, &plan[0]);
   if (!status && trains && deck->eval.every > 0) {
     status = make_input(values, deck, PLAN_EVAL, input->model, target, &eval);
-    if (!status)
-      status = plan_create(&eval, &plan[n++]);
+    status = status ?: plan_create(&eval, &plan[n++]);
   }
   if (!status && trains && deck->compress.warmup > 0) {
     warmup.policy.warmup = true;
@@ -314,10 +312,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
                              .device = target->place.device,
                              .precision = target->place.precision,
                              .estimated = !target->device && !target->model.host_memory};
-  if (!status)
-    status = check_ranks_agree(plan[0], input);
-  if (!status)
-    status = print_facts(values, &facts, fits);
+  status = status ?: check_ranks_agree(plan[0], input) ?: print_facts(values, &facts, fits);
   for (int i = 0; i < n; i++)
     plan_destroy(plan[i]);
   return status;
@@ -327,11 +322,10 @@ static enum status check_values(const struct values *values, struct fit_room *ro
 {
   *room = (struct fit_room){0};
   if (values->rank >= values->ranks)
-    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank,
-                      (long long)values->ranks - 1);
+    return status_usage("rank=%lld: ranks are 0 to %lld", (long long)values->rank,
+                        (long long)values->ranks - 1);
   enum status status = fit_gpu(values->gpu, room);
-  if (!status)
-    status = fit_size("host", values->host, &room->host_bytes);
+  status = status ?: fit_size("host", values->host, &room->host_bytes);
   return status ? status : fit_size("nvme", values->nvme, &room->nvme_bytes);
 }
 
@@ -344,23 +338,14 @@ static enum status run(const struct arguments *arguments)
   struct plan_input input;
   struct fit_room room;
   bool fits = true;
-  enum status status = check_values(values, &room);
-  if (!status)
-    status = rates_read(&values->rates, &values->measured);
-  if (!status)
-    status = deck_open(arguments, arguments->word[0], &deck);
-  if (!status)
-    status = take_gpu(values, &deck);
-  if (!status)
-    status = create_target(values, &deck, &room, &target);
-  if (!status)
-    status = check_fp8(values, &deck, &room, &target);
-  if (!status)
-    status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
+  enum status status = check_values(values, &room) ?: rates_read(&values->rates, &values->measured);
+  status = status ?: deck_open(arguments, arguments->word[0], &deck) ?: take_gpu(values, &deck);
+  status = status ?: create_target(values, &deck, &room, &target);
+  status = status ?: check_fp8(values, &deck, &room, &target);
+  status = status ?: job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, (enum plan_mode)values->mode, model, &target, &input);
-  if (!status)
-    status = print_plan(values, &deck, &target, &input, &room, &fits);
+  status = status ?: print_plan(values, &deck, &target, &input, &room, &fits);
   *arguments->exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(target.device);

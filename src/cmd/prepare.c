@@ -93,8 +93,7 @@ static enum status run(const struct arguments *arguments)
       comm_agree(arguments->comm, tokenizer_find(values->tokenizer, values->tokenizer_dir,
                                                  &config.tokenizer, &folder));
   config.tokenizer_dir = folder;
-  if (!status)
-    status = prepare_run(arguments->comm, &config, &result);
+  status = status ?: prepare_run(arguments->comm, &config, &result);
   mem_free(folder);
   if (status)
     return status;

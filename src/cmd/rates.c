@@ -63,8 +63,7 @@ static enum status read_file(struct option_set *set, const char *path)
   char *text = NULL;
   size_t bytes = 0;
   enum status status = file_read_stream(path, RATES_MOST_BYTES, &text, &bytes);
-  if (!status)
-    status = options_read_text(set, path, text, bytes);
+  status = status ?: options_read_text(set, path, text, bytes);
   mem_free(text);
   return status;
 }

@@ -3,7 +3,6 @@
 #include "cmd/script.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,8 +63,7 @@ enum status script_become(const char *name, const struct option *table,
     options++;
   char **argv = NULL;
   enum status status = mem_new(MEM_META, PYTHON + options + words + OTHERS, &argv);
-  if (!status)
-    status = list_words(name, table, set, words, word, argv);
+  status = status ?: list_words(name, table, set, words, word, argv);
   if (!status) {
     execvp(argv[0], argv);
     status = status_set(STATUS_UNSUPPORTED,

@@ -2,7 +2,6 @@
 #include "cmd/site.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -176,8 +175,7 @@ enum status site_read_defaults(struct comm *comm, char **label, char **text)
     status = *label ? STATUS_OK : STATUS_MEMORY;
   }
   status = comm_agree(comm, status);
-  if (!status)
-    status = comm_broadcast(comm, &has, sizeof has, 0);
+  status = status ?: comm_broadcast(comm, &has, sizeof has, 0);
   if (!status && has)
     status = comm_broadcast_text(comm, label, 0);
   return status || !has ? status : comm_broadcast_text(comm, text, 0);

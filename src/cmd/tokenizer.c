@@ -61,8 +61,7 @@ static const struct option table[] = {
 
 static enum status refuse_no_input(const struct arguments *arguments)
 {
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "input= is missing: use sluice tokenizer train %s input=%s, with commas between "
       "several files or folders",
       arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
@@ -177,8 +176,8 @@ static enum status encode(const struct arguments *arguments)
   const struct values *values = arguments->values;
   struct encoder encoder = {.plain = values->plain};
   if (*values->text && arguments->words > 2)
-    return status_set(STATUS_USAGE, "both text= and the file %s are given; encode one of them",
-                      arguments->word[2]);
+    return status_usage("both text= and the file %s are given; encode one of them",
+                        arguments->word[2]);
   enum status status = open_folder(arguments->word[1], &encoder.tokenizer);
   if (status)
     return status;

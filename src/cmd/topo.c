@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "cmd/cmd.h"
 #include "io/text/json_write.h"
 #include "job/job.h"
@@ -52,11 +51,10 @@ static enum status create_scene(const struct values *values, const struct deck *
                                    .masks = values->mask.n,
                                    .mask = values->mask.item};
   if (*values->xml && *values->machine)
-    return status_set(STATUS_USAGE, "both xml= and machine= are given; show one of them");
+    return status_usage("both xml= and machine= are given; show one of them");
   if (values->ranks == 0)
-    return status_set(STATUS_USAGE,
-                      "ranks=0: a machine is shown for 1 rank or more; leave ranks= out "
-                      "for the ranks of this job, or one per GPU");
+    return status_usage("ranks=0: a machine is shown for 1 rank or more; leave ranks= out "
+                        "for the ranks of this job, or one per GPU");
   return topo_create_scene(&scene, options, out);
 }
 
@@ -125,8 +123,7 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   struct topo *topo = NULL;
   int gpus = 0;
   enum status status = described ? STATUS_OK : job_count_gpus(deck, &gpus);
-  if (!status)
-    status = job_list_buses(gpus, &buses);
+  status = status ?: job_list_buses(gpus, &buses);
   status = comm_agree(comm, status);
   if (!status)
     status = job ? job_create_topo(comm, &buses, &options, &topo)
@@ -142,8 +139,7 @@ static enum status run(const struct arguments *arguments)
   struct deck deck = {0};
   enum status status =
       deck_open(arguments, arguments->words > 0 ? arguments->word[0] : NULL, &deck);
-  if (!status)
-    status = show(arguments, &deck);
+  status = status ?: show(arguments, &deck);
   deck_destroy(&deck);
   return status;
 }

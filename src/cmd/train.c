@@ -9,7 +9,6 @@
 #include "base/append.h"
 #include "base/commit.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/doctor.h"
 #include "config.h"
@@ -102,7 +101,7 @@ static enum status refuse_separate_tasks(const struct comm *comm)
   struct finding finding[DOCTOR_LINES] = {0};
   doctor_judge_start(comm_ranks(comm), launch_read(), finding);
   const struct finding *start = &finding[DOCTOR_START];
-  return start->verdict == VERDICT_OK ? STATUS_OK : status_set(STATUS_USAGE, "%s", start->text);
+  return start->verdict == VERDICT_OK ? STATUS_OK : status_usage("%s", start->text);
 }
 
 static enum status run(const struct arguments *arguments)
@@ -114,14 +113,12 @@ static enum status run(const struct arguments *arguments)
   enum status status = refuse_separate_tasks(comm);
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
-  if (!status)
-    status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
+  status = status ?: deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status) {
     log_start(arguments);
     log_site(arguments, &deck);
   }
-  if (!status)
-    status = train_run(comm, &deck, values->resume, &end);
+  status = status ?: train_run(comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED) {
     *arguments->exit_code = EXIT_UNFINISHED;
     say_how_to_continue(arguments);

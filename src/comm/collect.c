@@ -66,8 +66,7 @@ static enum status answer(MPI_Comm world)
     int64_t time;
     status = COMM_MPI(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE));
     time = wall_ns();
-    if (!status)
-      status = COMM_MPI(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world));
+    status = status ?: COMM_MPI(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world));
   }
   return status;
 }

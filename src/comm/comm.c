@@ -187,8 +187,7 @@ static enum status say_warning(struct comm *comm, bool *said)
     return status;
   status = comm->ops->broadcast(comm, &name, sizeof name, (int)lowest);
   int64_t having = log_keeps(name);
-  if (!status)
-    status = comm->ops->fold(comm, FOLD_SUM_I64, &having, 1);
+  status = status ?: comm->ops->fold(comm, FOLD_SUM_I64, &having, 1);
   if (!status)
     log_settle(name, comm->rank == lowest, having - 1);
   return status;
@@ -227,8 +226,7 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
   bool differs;
   enum status status = compare_with_root(comm, data, bytes, &differs);
   int64_t lowest = differs ? comm->rank : comm->ranks;
-  if (!status)
-    status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  status = status ?: comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
   if (status || lowest == comm->ranks)
     return status;
   return status_set(STATUS_INPUT,
@@ -324,8 +322,7 @@ enum status comm_check_group_size(const struct comm *comm, int size)
 {
   if (size >= 1 && comm->ranks % size == 0)
     return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "%d ranks cannot be split into groups of %d: the size of a group must divide their number",
       comm->ranks, size);
 }
@@ -484,8 +481,7 @@ enum status comm_group_is_on_one_node(struct comm_group *group, bool *out)
   int first = comm->node;
   enum status status = comm_agree(comm, comm->ops->group_broadcast(group, &first, sizeof first));
   int64_t apart = first != comm->node;
-  if (!status)
-    status = comm_max_i64(comm, &apart, 1);
+  status = status ?: comm_max_i64(comm, &apart, 1);
   if (!status)
     *out = apart == 0;
   return status;

@@ -136,8 +136,7 @@ static const struct comm_ops fake_ops = {
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)
 {
   if (ranks < 1 || rank < 0 || rank >= ranks || local_ranks < 1)
-    return status_set(STATUS_USAGE, "there is no rank %d of %d with %d on a node", rank, ranks,
-                      local_ranks);
+    return status_usage("there is no rank %d of %d with %d on a node", rank, ranks, local_ranks);
   struct comm *comm;
   enum status status = mem_new(MEM_META, 1, &comm);
   if (status)

@@ -39,10 +39,7 @@ static enum status fetch(struct comm_group *group, struct comm_lengths *lengths,
   const size_t each = sizeof *lengths->sent;
   enum status status =
       ops->copy_rows(lane, group->size, each, lengths->sent, each, sent, (size_t)bytes);
-  if (!status)
-    status = ops->mark_set(lane, lengths->mark);
-  if (!status)
-    status = ops->mark_wait(lengths->mark);
+  status = status ?: ops->mark_set(lane, lengths->mark) ?: ops->mark_wait(lengths->mark);
   return status ? status : comm_check_varying(group, lengths->sent, (int64_t)each, bytes, true);
 }
 

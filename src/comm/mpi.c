@@ -110,14 +110,12 @@ static enum status derive(int64_t n, int64_t limit, MPI_Datatype *out)
     return status_set(STATUS_UNSUPPORTED, "%lld bytes are more than one MPI call can move",
                       (long long)n);
   int error = MPI_Type_contiguous((int)limit, MPI_BYTE, &chunk);
-  if (!error)
-    error = MPI_Type_contiguous((int)whole, chunk, &chunks);
+  error = error ?: MPI_Type_contiguous((int)whole, chunk, &chunks);
   if (!error)
     error =
         MPI_Type_create_struct(2, (int[]){1, (int)rest}, (MPI_Aint[]){0, (MPI_Aint)(whole * limit)},
                                (MPI_Datatype[]){chunks, MPI_BYTE}, &span);
-  if (!error)
-    error = MPI_Type_commit(&span);
+  error = error ?: MPI_Type_commit(&span);
   enum status status = comm_mpi_check(error, "making a datatype");
   MPI_Datatype *parts[] = {&chunk, &chunks};
   for (int i = 0; i < 2; i++)
@@ -352,17 +350,14 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   const char *mine = sent + target * bytes;
   struct span out = {.derived = false}, in = {.derived = false};
   MPI_Request request[2];
-  enum status status = make_span(comm_varying_length(mine), 1, &out);
-  if (!status)
-    status = make_span(bytes, 1, &in);
+  enum status status = make_span(comm_varying_length(mine), 1, &out) ?: make_span(bytes, 1, &in);
   if (!status)
     status = COMM_MPI(
         MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG, members, &request[0]));
   if (!status)
     status = COMM_MPI_WAIT(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
                            &request[1]);
-  if (!status)
-    status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &request[0]);
+  status = status ?: comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &request[0]);
   return free_span(&in, free_span(&out, status));
 }
 
@@ -480,10 +475,8 @@ static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
     return status;
   *lowest = launched;
   status = COMM_MPI(MPI_Comm_rank(node, &comm->base.local_rank));
-  if (!status)
-    status = COMM_MPI(MPI_Comm_size(node, &comm->base.local_ranks));
-  if (!status)
-    status = COMM_MPI(MPI_Bcast(lowest, 1, MPI_INT, 0, node));
+  status = status ?: COMM_MPI(MPI_Comm_size(node, &comm->base.local_ranks));
+  status = status ?: COMM_MPI(MPI_Bcast(lowest, 1, MPI_INT, 0, node));
   enum status freed = COMM_MPI(MPI_Comm_free(&node));
   return status ? status : freed;
 }
@@ -495,8 +488,7 @@ static enum status number_ranks(struct mpi_comm *comm, int *launched)
 {
   int lowest;
   enum status status = COMM_MPI(MPI_Comm_rank(MPI_COMM_WORLD, launched));
-  if (!status)
-    status = find_node(comm, *launched, &lowest);
+  status = status ?: find_node(comm, *launched, &lowest);
   /* Duplicates and splits inherit the error handler. */
   return status ? status : COMM_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, lowest, &comm->world));
 }
@@ -504,8 +496,7 @@ static enum status number_ranks(struct mpi_comm *comm, int *launched)
 static enum status find_ranks(struct mpi_comm *comm, int launched)
 {
   enum status status = COMM_MPI(MPI_Comm_rank(comm->world, &comm->base.rank));
-  if (!status)
-    status = COMM_MPI(MPI_Comm_size(comm->world, &comm->base.ranks));
+  status = status ?: COMM_MPI(MPI_Comm_size(comm->world, &comm->base.ranks));
   int renumbered = comm->base.rank != launched;
   comm->base.node = comm->base.rank - comm->base.local_rank;
   if (!status)
@@ -553,9 +544,7 @@ static enum status init_mpi(int *argc, char ***argv, int *provided)
 static enum status start_mpi(int *argc, char ***argv)
 {
   int provided;
-  enum status status = prevent_shared_pointers();
-  if (!status)
-    status = init_mpi(argc, argv, &provided);
+  enum status status = prevent_shared_pointers() ?: init_mpi(argc, argv, &provided);
   if (status)
     return status;
   if (provided < MPI_THREAD_MULTIPLE)

@@ -98,8 +98,7 @@ static enum status take_slots(struct stage *stage)
     slot->sent = stage->memory + 2 * i * bytes;
     slot->received = slot->sent + bytes;
     status = ops->mark_create(stage->device, &slot->down);
-    if (!status)
-      status = ops->mark_create(stage->device, &slot->up);
+    status = status ?: ops->mark_create(stage->device, &slot->up);
   }
   return status;
 }
@@ -120,8 +119,7 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
                                    : direct     ? direct_bytes
                                                 : stage_bytes};
   status = take_slots(stage);
-  if (!status)
-    status = comm_lengths_create(group, stage->device, &stage->lengths);
+  status = status ?: comm_lengths_create(group, stage->device, &stage->lengths);
   if (status)
     destroy(stage);
   else
@@ -192,8 +190,7 @@ static enum status finish(const struct stage *stage, struct lane *lane, struct s
                           const struct transfer *t)
 {
   enum status status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &slot->request[0]);
-  if (!status)
-    status = comm_mpi_wait(MPI_SUCCESS, "MPI_Isend", &slot->request[1]);
+  status = status ?: comm_mpi_wait(MPI_SUCCESS, "MPI_Isend", &slot->request[1]);
   if (status || stage->direct)
     return status;
   status = stage->device->ops->copy(lane, t->to, slot->received, (size_t)t->incoming);
@@ -253,10 +250,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   char *place = (char *)full + group->index * bytes;
   enum status status =
       shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
-  if (!status)
-    status = settle(stage, lane);
-  if (!status)
-    status = fetch_own(&ring, 0, &stage->slot[0]);
+  status = status ?: settle(stage, lane) ?: fetch_own(&ring, 0, &stage->slot[0]);
   int64_t turn = 0;
   for (int64_t done = 0, column = 0; !status && done < ring.part; done += stage->piece, column++) {
     status = fetch_own(&ring, done + stage->piece, &stage->slot[(column + 1) % 2]);
@@ -341,8 +335,7 @@ static enum status swap_all(struct stage *stage, struct lane *lane, const struct
                 length = s->lengths ? s->lengths->sent[stage->index] : s->part;
   enum status status =
       lane->device->ops->copy(lane, s->received + mine, s->sent + mine, (size_t)length);
-  if (!status)
-    status = settle(stage, lane);
+  status = status ?: settle(stage, lane);
   return status ? status : exchange_others(stage, lane, s);
 }
 
@@ -363,13 +356,9 @@ static enum status sum_one(const struct stage *stage, struct lane *lane, struct 
   const struct device_ops *ops = stage->device->ops;
   const struct slot *slot = &stage->slot[0];
   struct exactsum *copy = (struct exactsum *)(void *)slot->sent;
-  enum status status = ops->copy(lane, copy, sum, sizeof *copy);
-  if (!status)
-    status = ops->mark_set(lane, slot->down);
-  if (!status)
-    status = ops->mark_wait(slot->down);
-  if (!status)
-    status = comm_mpi_sum_i64(stage->members, (int64_t *)(void *)copy, EXACTSUM_WORDS);
+  enum status status = ops->copy(lane, copy, sum, sizeof *copy) ?: ops->mark_set(lane, slot->down);
+  status = status ?: ops->mark_wait(slot->down);
+  status = status ?: comm_mpi_sum_i64(stage->members, (int64_t *)(void *)copy, EXACTSUM_WORDS);
   if (status)
     return status;
   exactsum_normalize(copy);

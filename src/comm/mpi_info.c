@@ -82,9 +82,7 @@ enum status mpi_info_read(struct mpi_info *out)
   struct mpi_info library = {.cuda = comm_mpi_cuda_aware()};
   struct choice choice = {0};
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  enum status status = comm_mpi_version(version);
-  if (!status)
-    status = read_thread_level(&library.thread_level);
+  enum status status = comm_mpi_version(version) ?: read_thread_level(&library.thread_level);
   if (!status && !strncmp(version, "Open MPI", 8)) /* MPICH 4.0 crashes at MPI_T's second start */
     status = read_choice(&choice);
   if (status)

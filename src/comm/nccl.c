@@ -37,8 +37,7 @@ static enum status create(struct comm_group *group, struct carried **out)
   carried->device = device;
   if (device)
     status = comm_lengths_create(group, device, &carried->lengths);
-  if (!status)
-    status = nccl_group_create(&carried->nccl);
+  status = status ?: nccl_group_create(&carried->nccl);
   if (status)
     forget(carried);
   else
@@ -65,8 +64,7 @@ static enum status open_group(struct comm_group *group)
   enum status status = comm_agree(group->comm, prepare(group, id, &carried));
   if (!status)
     status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
-  if (!status)
-    status = comm_group_is_on_one_node(group, &one_node);
+  status = status ?: comm_group_is_on_one_node(group, &one_node);
   if (!status) {
     comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
     status = comm_end_call(group->comm, nccl_group_start(carried->nccl, names[group->kind], id,

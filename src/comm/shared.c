@@ -126,10 +126,8 @@ static enum status enter_window(struct comm_shared *shared)
   int unit;
   void *first;
   enum status status = COMM_MPI(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN));
-  if (!status)
-    status = COMM_MPI(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first));
-  if (!status)
-    status = COMM_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window));
+  status = status ?: COMM_MPI(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first));
+  status = status ?: COMM_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window));
   if (!status)
     shared->memory = next_page(first);
   return status;
@@ -162,8 +160,7 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
     return status; /* freeing is collective, so it is impossible if some members lack the window */
   shared->members = members;
   status = check_one_node(comm, shared->members, size);
-  if (!status)
-    status = check_room(comm, shared->tag, size, bytes);
+  status = status ?: check_room(comm, shared->tag, size, bytes);
   status = comm_agree(comm, status);
   if (status)
     return status;
@@ -198,7 +195,7 @@ enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size,
   enum status status = comm_check_group_size(comm, size);
   if (!status)
     status = bytes < 0 || bytes > INT64_MAX / 2
-                 ? status_set(STATUS_USAGE, "%" PRId64 " bytes cannot be shared", bytes)
+                 ? status_usage("%" PRId64 " bytes cannot be shared", bytes)
                  : STATUS_OK;
   if (status)
     return status;

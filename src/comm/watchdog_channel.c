@@ -43,8 +43,7 @@ enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct wat
                                        .bytes = (int)bytes,
                                        .question = FIRST_QUESTION - 1};
   status = mem_new(MEM_META, comm_ranks(comm), &channel->silent);
-  if (!status)
-    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late);
+  status = status ?: mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late);
   status = comm_agree(comm, status);
   if (!status && world && comm_ranks(comm) > 1)
     status = COMM_MPI(MPI_Comm_dup(*world, &channel->members));
@@ -216,8 +215,7 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
   for (int r = 0; r < 2 * ranks; r++)
     answer[r] = MPI_REQUEST_NULL;
   status = ask_all(channel, states, asked, answer);
-  if (!status)
-    status = wait_for_answers(channel, answer, seconds, answered);
+  status = status ?: wait_for_answers(channel, answer, seconds, answered);
   snprintf(first, sizeof first, "%s", status_text());
   const enum status end = give_up(ranks, asked, answer);
   mem_free(answer);

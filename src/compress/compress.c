@@ -21,8 +21,7 @@ static enum status find(const char *name, size_t length, const struct codec_ops 
     }
     append_text(known, sizeof known, "%s%s", i ? ", " : "", codecs[i]->name);
   }
-  return status_set(STATUS_USAGE, "there is no codec '%.*s': use one of %s", (int)length, name,
-                    known);
+  return status_usage("there is no codec '%.*s': use one of %s", (int)length, name, known);
 }
 
 static enum status find_values(const struct codec *codec, const char *name,
@@ -38,12 +37,11 @@ static enum status find_values(const struct codec *codec, const char *name,
               {CODEC_ALONE, "is for whole vectors, so it cannot code values of"}};
   enum status status = find(name, strlen(name), out);
   if (!status && !(codec->ops->traits & CODEC_HAS_VALUES))
-    return status_set(STATUS_USAGE, "codec %s has no values that codec %s could code",
-                      codec->ops->name, (*out)->name);
+    return status_usage("codec %s has no values that codec %s could code", codec->ops->name,
+                        (*out)->name);
   for (int i = 0; i < 3 && !status; i++)
     if ((*out)->traits & rows[i].traits)
-      status =
-          status_set(STATUS_USAGE, "codec %s %s %s", (*out)->name, rows[i].why, codec->ops->name);
+      status = status_usage("codec %s %s %s", (*out)->name, rows[i].why, codec->ops->name);
   return status;
 }
 
@@ -60,10 +58,10 @@ static void settle(enum status *status, const struct codec_ops *ops, struct sett
   if (asked == 0)
     s->value = s->usual;
   else if (!*status && s->usual == 0)
-    *status = status_set(STATUS_USAGE, "codec %s has no %s", ops->name, s->what);
+    *status = status_usage("codec %s has no %s", ops->name, s->what);
   else if (!*status && !(asked >= s->least && asked <= s->most))
-    *status = status_set(STATUS_USAGE, "%s of codec %s is %g: use %g to %g", s->what, ops->name,
-                         asked, s->least, s->most);
+    *status = status_usage("%s of codec %s is %g: use %g to %g", s->what, ops->name, asked,
+                           s->least, s->most);
 }
 
 #define SETTLE(ops_of, name)                                                                       \
@@ -82,10 +80,10 @@ static enum status check_block(const struct codec *codec)
   if (multiple ? block % least == 0 : (block & (block - 1)) == 0)
     return STATUS_OK;
   if (multiple)
-    return status_set(STATUS_USAGE, "block of codec %s is %lld: use a multiple of %lld",
-                      codec->ops->name, (long long)block, (long long)least);
-  return status_set(STATUS_USAGE, "block of codec %s is %lld: use a power of two", codec->ops->name,
-                    (long long)block);
+    return status_usage("block of codec %s is %lld: use a multiple of %lld", codec->ops->name,
+                        (long long)block, (long long)least);
+  return status_usage("block of codec %s is %lld: use a power of two", codec->ops->name,
+                      (long long)block);
 }
 
 /* A codec with coded values leaves `levels` to the codec of its values. */
@@ -115,8 +113,7 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
   enum status status = find(name, length, &codec.ops);
   if (!status && name[length])
     status = find_values(&codec, name + length + 1, &codec.values);
-  if (!status)
-    status = settle_all(&codec);
+  status = status ?: settle_all(&codec);
   if (!status)
     *out = codec;
   return status;
@@ -135,11 +132,11 @@ enum status codec_check(const struct codec *codec, int64_t n, const char *what)
   const int64_t numbers = codec->ops->numbers ? codec->ops->numbers(codec, n) : 0;
   if (n == 0 || numbers < n)
     return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "codec %s of rank %d with rows of %lld elements makes %lld numbers of the %lld "
-                    "elements of %s in a message: use a lower rank, another block or another codec",
-                    codec->ops->name, codec->set.rank, (long long)codec->set.block,
-                    (long long)numbers, (long long)n, what);
+  return status_usage(
+      "codec %s of rank %d with rows of %lld elements makes %lld numbers of the %lld "
+      "elements of %s in a message: use a lower rank, another block or another codec",
+      codec->ops->name, codec->set.rank, (long long)codec->set.block, (long long)numbers,
+      (long long)n, what);
 }
 
 void codec_print_name(const struct codec *codec, char *out, size_t size)

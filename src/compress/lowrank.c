@@ -109,8 +109,7 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   if (pass->n == 0)
     return STATUS_OK;
   enum status status = ops->zero(pass->lane, factors.basis, (size_t)(pass->parts * factors.stride));
-  if (!status)
-    status = ops->factorise(pass->lane, &f.op, pass->n, pass->parts, x, &factors, sums);
+  status = status ?: ops->factorise(pass->lane, &f.op, pass->n, pass->parts, x, &factors, sums);
   if (status || is_plain(&f))
     return status;
   const struct codec_pass values = values_pass(&f, pass);

@@ -48,78 +48,84 @@ const struct option deck_table[] = {
      .unhashed = true, .text = "Number of optimizer steps to train."},
     {REAL(run.minutes, "0", 0, 1e7), .unit = "min", .example = "55", .unhashed = true,
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
-     "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and 10 s. "
-     "SLURM_JOB_END_TIME is a limit as well."},
+             "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
+             "10 s. "
+             "SLURM_JOB_END_TIME is a limit as well."},
     {INT(run.seed, "1", 0, INFINITY), .effect = EFFECT_ORDER, .example = "7",
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
-     "and stochastic rounding."},
+             "and stochastic rounding."},
     {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8", .unhashed = true,
      .text = "Math threads per rank, 0 for all cores of the rank."},
-    {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true, .text = "Steps after each "
-     "start that timings leave out. The record of the run in results.jsonl has the timings."},
+    {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true,
+     .text =
+         "Steps after each "
+         "start that timings leave out. The record of the run in results.jsonl has the timings."},
     {CHOICE(run.device, "auto", LIST("auto", "host", "cuda")),
      .text = "Device that computes the model.\n"
-     "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
-     "  host  the CPU cores of the rank\n"
-     "  cuda  one NVIDIA GPU per rank"},
+             "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
+             "  host  the CPU cores of the rank\n"
+             "  cuda  one NVIDIA GPU per rank"},
     {CHOICE(run.compute, "auto", LIST("auto", "fp32", "bf16", "fp8")), .effect = EFFECT_MATH,
      .text = "Data type of activations and working weights.\n"
-     "  auto  bf16 on GPUs, fp32 on the host\n"
-     "  fp32  32-bit floating point\n"
-     "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not count\n"
-     "  fp8  bf16, except that products of blocks are in fp8"},
+             "  auto  bf16 on GPUs, fp32 on the host\n"
+             "  fp32  32-bit floating point\n"
+             "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
+             "count\n"
+             "  fp8  bf16, except that products of blocks are in fp8"},
     {KEY(STRINGS, run.fp8_except, "[]"), .effect = EFFECT_MATH, .example = "[h.0, h.1*]",
      .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
-     "and ? as for file names, first:K (the first K blocks) or last:K."},
+             "and ? as for file names, first:K (the first K blocks) or last:K."},
     {KEY(BOOL, run.fp8_gradients, "true"), .effect = EFFECT_MATH,
      .text = "Compute weight gradients from operands in fp8. With false the operands are in bf16. "
-     "The results are in fp32. Only with run.compute=fp8."},
+             "The results are in fp32. Only with run.compute=fp8."},
     {CHOICE(run.fp8_scales, "auto", LIST("auto", "groups", "tensor")), .effect = EFFECT_MATH,
      .text = "Scales of operands in fp8. Only with run.compute=fp8.\n"
-     "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
-     "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
-     "  tensor  one per operand; from compute capability 8.9 on"},
+             "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
+             "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
+             "  tensor  one per operand; from compute capability 8.9 on"},
     {KEY(STRINGS, run.counters, "[none]"), .example = "[auto]", .unhashed = true,
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
-     "and in the trace.\n"
-     "  none  count nothing\n"
-     "  auto  count the events that this machine offers\n"
-     "  NAME,...  count these events; PAPI names are allowed"},
+             "and in the trace.\n"
+             "  none  count nothing\n"
+             "  auto  count the events that this machine offers\n"
+             "  NAME,...  count these events; PAPI names are allowed"},
     {KEY(BOOL, run.tensorboard, "true"), .unhashed = true,
      .text = "Write event files for TensorBoard. They are in the run folder."},
     {REAL(run.peak, "0", 0, 1e9), .unit = "TFLOP/s", .example = "989", .unhashed = true,
      .text = "Matrix peak of a rank's device, 0 for unknown. With it, the run records its MFU "
-     "(model FLOP/s utilization). Give a measured or a published value."},
+             "(model FLOP/s utilization). Give a measured or a published value."},
 
     {KEY(BOOL, topo.bind, "true"), .unhashed = true,
      .text = "Bind threads to cores and memory to NUMA nodes."},
     {KEY(STRINGS, topo.cores, "[]"), .example = "[0-15, 16-31]", .unhashed = true,
      .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the rank's "
-     "GPU."},
+             "GPU."},
     {INT(topo.controller, "0", 0, 4096), .unit = "cores", .example = "2", .unhashed = true,
      .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a GPU, "
-     "none without a GPU."},
+             "none without a GPU."},
 
-    {KEY(STRING, model.arch, "gpt2"), .example = "llama", .text = "Architecture.\n"
-     "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
-     "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
-     "  qwen2  llama with biases on the query, key and value projections\n"
-     "  qwen3  llama with a norm on each query and key head\n"
-     "  mistral  llama with a sliding window"},
+    {KEY(STRING, model.arch, "gpt2"), .example = "llama",
+     .text = "Architecture.\n"
+             "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
+             "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
+             "  qwen2  llama with biases on the query, key and value projections\n"
+             "  qwen3  llama with a norm on each query and key head\n"
+             "  mistral  llama with a sliding window"},
     {INT(model.layers, "12", 1, 1 << 16), .unit = "blocks", .text = "Number of decoder blocks."},
     {INT(model.width, "768", 1, 1 << 20), .text = "Width of the residual stream (hidden size)."},
     {INT(model.heads, "12", 1, 1 << 16), .unit = "heads", .text = "Number of attention heads."},
     {INT(model.kv_heads, "0", 0, 1 << 16), .unit = "heads", .example = "4",
      .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
-     "model.heads."},
+             "model.heads."},
     {INT(model.head_width, "0", 0, MODEL_MOST_HEAD_WIDTH), .example = "128",
      .text = "Width of a head, 0 for model.width / model.heads."},
     {INT(model.ffn, "0", 0, 1 << 24), .example = "3072",
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
     {INT(model.context, "1024", 1, 1 << 26), .unit = "tokens",
      .text = "Longest sequence that the model can take."},
-    {INT(model.vocab, "50257", 2, INT32_MAX), .unit = "tokens", .text = "Vocabulary size. It must "
-     "be at least that of the tokenizer: 257 for bytes, 50257 for GPT-2's."},
+    {INT(model.vocab, "50257", 2, INT32_MAX), .unit = "tokens",
+     .text = "Vocabulary size. It must "
+             "be at least that of the tokenizer: 257 for bytes, 50257 for GPT-2's."},
     {REAL(model.norm_eps, "1e-5", 0, 1), .text = "Epsilon of the norms, added to the variance."},
     {REAL(model.init_std, "0.02", 0, 10), .text = "Standard deviation of the initial weights."},
 
@@ -132,9 +138,9 @@ const struct option deck_table[] = {
      .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
     {ROPE(CHOICE, scaling, "none"), .choices = LIST("none", "linear", "llama3"),
      .text = "Scaling of the rotary frequencies.\n"
-     "  none  no scaling\n"
-     "  linear  divide all frequencies by model.rope_factor\n"
-     "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
+             "  none  no scaling\n"
+             "  linear  divide all frequencies by model.rope_factor\n"
+             "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
     {ROPE(REAL, factor, "0"), .most = 1e6, .example = "8",
      .text = "Factor of linear and llama3 scaling."},
     {ROPE(REAL, low_freq, "0"), .most = 1e6, .example = "1",
@@ -143,24 +149,27 @@ const struct option deck_table[] = {
      .text = "The high_freq_factor of llama3 scaling."},
     {ROPE(INT, original, "0"), .most = 1 << 26, .unit = "tokens", .example = "8192",
      .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
-     "config.json."},
+             "config.json."},
     {"model.dtype", OPTION_CHOICE, AT(export), "float32",
-     .choices = LIST("float32", "bfloat16", "float16"), .text = "Data type of weights that sluice "
-     "ckpt export writes. Training always keeps fp32 master weights.\n"
-     "  float32  32-bit floating point\n"
-     "  bfloat16  8 bits of exponent, 7 of mantissa\n"
-     "  float16  5 bits of exponent, 10 of mantissa"},
+     .choices = LIST("float32", "bfloat16", "float16"),
+     .text = "Data type of weights that sluice "
+             "ckpt export writes. Training always keeps fp32 master weights.\n"
+             "  float32  32-bit floating point\n"
+             "  bfloat16  8 bits of exponent, 7 of mantissa\n"
+             "  float16  5 bits of exponent, 10 of mantissa"},
 
     {KEY(STRING, train.init, ""), .path = true, .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
-     "checkpoint. Weights and all model.* keys that are not given are taken from it."},
+             "checkpoint. Weights and all model.* keys that are not given are taken from it."},
     {KEY(STRINGS, train.freeze, "[]"), .example = "[model.embed_tokens.*, model.layers.0.*]",
      .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
-     "or a pattern with * and ?, as for file names. A deck has quotes around an item that begins "
-     "with *."},
+             "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
+             "begins "
+             "with *."},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
-     .example = "[10, 13]", .unhashed = true, .text = "Steps to trace, counted from 0. [10, 13] "
-     "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
+     .example = "[10, 13]", .unhashed = true,
+     .text = "Steps to trace, counted from 0. [10, 13] "
+             "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
 
     {KEY(STRING, data.train, ""), .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
@@ -168,75 +177,90 @@ const struct option deck_table[] = {
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
     {INT(data.batch, "8", 1, 1 << 30), .effect = EFFECT_MATH, .unit = "sequences", .example = "256",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
-     "data.batch / (ranks x data.micro_batch)."},
+             "data.batch / (ranks x data.micro_batch)."},
     {INT(data.sequence, "0", 0, 1 << 26), .effect = EFFECT_ORDER, .unit = "tokens",
      .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
-    {KEY(BOOL, data.reorder, "false"), .unhashed = true, .text = "Allow a resume that changes the "
-     "order of samples. Other training data, another data.sequence or another run.seed change it. "
-     "Some samples are then seen twice, and others not at all."},
-    {KEY(BOOL, data.verify, "false"), .text = "Check all token shards before the first step. This "
-     "reads every shard and compares its checksums. Otherwise only the length and header of a "
-     "shard are checked when it is opened."},
+    {KEY(BOOL, data.reorder, "false"), .unhashed = true,
+     .text = "Allow a resume that changes the "
+             "order of samples. Other training data, another data.sequence or another run.seed "
+             "change it. "
+             "Some samples are then seen twice, and others not at all."},
+    {KEY(BOOL, data.verify, "false"),
+     .text =
+         "Check all token shards before the first step. This "
+         "reads every shard and compares its checksums. Otherwise only the length and header of a "
+         "shard are checked when it is opened."},
 
     {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
-     .text = "The state that is sharded over the ranks.\n"
-     "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
-     "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
-     "  shard_optim  optimizer state (ZeRO-1)\n"
-     "  no_shard  nothing (DDP)\n"
-     "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over the "
-     "groups (HSDP)"},
-    {KEY(STRING, shard.group, "auto"), .example = "4", .text = "Ranks per group of hybrid_shard.\n"
-     "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
-     "  world  all ranks\n"
-     "  node  the ranks of a node\n"
-     "  N  this number of ranks; it must divide the number of ranks"},
+     .text =
+         "The state that is sharded over the ranks.\n"
+         "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
+         "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
+         "  shard_optim  optimizer state (ZeRO-1)\n"
+         "  no_shard  nothing (DDP)\n"
+         "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over the "
+         "groups (HSDP)"},
+    {KEY(STRING, shard.group, "auto"), .example = "4",
+     .text = "Ranks per group of hybrid_shard.\n"
+             "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
+             "  world  all ranks\n"
+             "  node  the ranks of a node\n"
+             "  N  this number of ranks; it must divide the number of ranks"},
     {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2",
      .text = "Units that are gathered ahead of the computed unit."},
     {INT(shard.gathered, "0", 0, 1 << 20), .unit = "units", .example = "4",
-     .text = "Number of leading units gathered once per step. The first unit is the embedding. "
-     "These units stay gathered from their first to their last use in a step. This saves traffic "
-     "on a slow link and takes device memory for their parameters. `sluice plan` with rates "
-     "compares values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
+     .text =
+         "Number of leading units gathered once per step. The first unit is the embedding. "
+         "These units stay gathered from their first to their last use in a step. This saves "
+         "traffic "
+         "on a slow link and takes device memory for their parameters. `sluice plan` with rates "
+         "compares values. Only with full_shard and hybrid_shard, and with "
+         "tiers.optimizer=device."},
     {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"
-     "  auto  micro if gradients are sharded, otherwise step\n"
-     "  micro  after each micro-batch\n"
-     "  step  once per step; whole gradients stay in memory until then"},
+             "  auto  micro if gradients are sharded, otherwise step\n"
+             "  micro  after each micro-batch\n"
+             "  step  once per step; whole gradients stay in memory until then"},
 
     {CHOICE(comm.backend, "auto", LIST("auto", "mpi", "nccl")),
      .text = "Library that moves data between ranks.\n"
-     "  auto  nccl between GPUs, mpi between hosts\n"
-     "  mpi  MPI\n"
-     "  nccl  NCCL, for GPUs only"},
+             "  auto  nccl between GPUs, mpi between hosts\n"
+             "  mpi  MPI\n"
+             "  nccl  NCCL, for GPUs only"},
     {REAL(comm.timeout, "600", 0, 1e6), .unit = "s", .example = "1800", .unhashed = true,
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
-     "step and to a checkpoint. The job ends with the state of every rank."},
+             "step and to a checkpoint. The job ends with the state of every rank."},
 
     {CHOICE(compress.across, "ranks", LIST("ranks", "node")), .effect = EFFECT_MATH,
-     .text = "Gradient messages that are encoded.\n"
-     "  ranks  all messages between ranks\n"
-     "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes must "
-     "have the same number of ranks. hybrid_shard must have shard.group=node."},
+     .text =
+         "Gradient messages that are encoded.\n"
+         "  ranks  all messages between ranks\n"
+         "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes must "
+         "have the same number of ranks. hybrid_shard must have shard.group=node."},
     {CHOICE(compress.feedback, "off", feedbacks), .effect = EFFECT_MATH,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
-     "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
-     "difference for formats with scales per block, such as int4. It may raise the loss of onebit, "
-     "countsketch and sparse codecs. Residuals take memory for each element of the gradient, see "
-     "tiers.residual.\n"
-     "  off  no residuals: errors of messages are lost\n"
-     "  fp32  4 bytes\n"
-     "  bf16  2 bytes\n"
-     "  int8  1 byte, and a scale per block"},
+             "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
+             "difference for formats with scales per block, such as int4. It may raise the loss of "
+             "onebit, "
+             "countsketch and sparse codecs. Residuals take memory for each element of the "
+             "gradient, see "
+             "tiers.residual.\n"
+             "  off  no residuals: errors of messages are lost\n"
+             "  fp32  4 bytes\n"
+             "  bf16  2 bytes\n"
+             "  int8  1 byte, and a scale per block"},
     {INT(compress.warmup, "0", 0, INT64_C(1) << 32), .effect = EFFECT_MATH, .unit = "updates",
-     .example = "100", .text = "Updates at the start that use no gradient codec. A resumed run "
-     "continues to count. Steps that are skipped because they are not finite do not count."},
+     .example = "100",
+     .text =
+         "Updates at the start that use no gradient codec. A resumed run "
+         "continues to count. Steps that are skipped because they are not finite do not count."},
     {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50", .unhashed = true,
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
-     "elements of each unit and rank with their decoded values. It does not change the training. "
-     "results.jsonl has the errors of each unit."},
+             "elements of each unit and rank with their decoded values. It does not change the "
+             "training. "
+             "results.jsonl has the errors of each unit."},
     {CHOICE(compress.grads.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {CHOICE(compress.grads.values, "none", codecs), .effect = EFFECT_MATH,
@@ -244,7 +268,7 @@ const struct option deck_table[] = {
     {INT(compress.grads.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
      .example = "256",
      .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
-     "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
+             "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
     {INT(compress.grads.levels, "0", 0, 1 << 16), .effect = EFFECT_MATH, .unit = "levels",
      .example = "15", .text = "Levels of the codec qsgd. 0: the codec's default."},
     {INT(compress.grads.rank, "0", 0, 1 << 10), .effect = EFFECT_MATH, .unit = "vectors",
@@ -254,17 +278,20 @@ const struct option deck_table[] = {
     {REAL(compress.grads.threshold, "0", 0, INFINITY), .effect = EFFECT_MATH, .example = "1e-4",
      .text = "Smallest magnitude that the codec threshold sends. 0: the codec's default."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
-     .example = "[h.1*=topk+int8]", .text = "Codecs of single units. Each item is PATTERN=CODEC, "
-     "such as h.1*=topk+int8. The pattern is for the name of a unit (sluice plan prints it), with "
-     "* and ? as for file names. The first item that matches counts. Other units have "
-     "compress.grads.codec. All of them use the settings of compress.grads."},
+     .example = "[h.1*=topk+int8]",
+     .text = "Codecs of single units. Each item is PATTERN=CODEC, "
+             "such as h.1*=topk+int8. The pattern is for the name of a unit (sluice plan prints "
+             "it), with "
+             "* and ? as for file names. The first item that matches counts. Other units have "
+             "compress.grads.codec. All of them use the settings of compress.grads."},
     {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
-     "Evaluation gathers parameters without the codec." CODEC_TEXTS},
+             "Evaluation gathers parameters without the codec." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
-     "parameters in the compute type, and adds the changes. The error of a message is part of the "
-     "next one. For shard_grad_op and shard_optim."},
+             "parameters in the compute type, and adds the changes. The error of a message is part "
+             "of the "
+             "next one. For shard_grad_op and shard_optim."},
     {CHOICE(compress.weights.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {INT(compress.weights.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
@@ -274,84 +301,97 @@ const struct option deck_table[] = {
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
 
     {CHOICE(tiers.preset, "none", deck_presets), .unhashed = true,
-     .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
-     "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. Each of "
-     "these keys may still be set next to it. On the command line it replaces these keys of the "
-     "deck. sluice plan compares the presets for a deck and a machine.\n"
-     "  none  the single keys decide\n"
-     "  device  everything in device memory: the fastest, if it fits\n"
-     "  recompute  device, with activation checkpointing\n"
-     "  offload_resident  as offload, with three units on the device, which hide the transfer "
-     "between two steps\n"
-     "  offload  masters, moments and the inputs of blocks in host memory\n"
-     "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least memory, "
-     "and slow"},
+     .text =
+         "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
+         "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. Each "
+         "of "
+         "these keys may still be set next to it. On the command line it replaces these keys of "
+         "the "
+         "deck. sluice plan compares the presets for a deck and a machine.\n"
+         "  none  the single keys decide\n"
+         "  device  everything in device memory: the fastest, if it fits\n"
+         "  recompute  device, with activation checkpointing\n"
+         "  offload_resident  as offload, with three units on the device, which hide the transfer "
+         "between two steps\n"
+         "  offload  masters, moments and the inputs of blocks in host memory\n"
+         "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
+         "memory, "
+         "and slow"},
     {CHOICE(tiers.params, "device", tiers),
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
-     "  device  device memory\n"
-     "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU offload)"},
-    {CHOICE(tiers.optimizer, "device", tiers), .text = "Memory that holds master weights and "
-     "moments. They are updated there. It must be equal to tiers.params.\n"
-     "  device  device memory\n"
-     "  host  host memory; the CPU runs the optimizer"},
+             "  device  device memory\n"
+             "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU "
+             "offload)"},
+    {CHOICE(tiers.optimizer, "device", tiers),
+     .text = "Memory that holds master weights and "
+             "moments. They are updated there. It must be equal to tiers.params.\n"
+             "  device  device memory\n"
+             "  host  host memory; the CPU runs the optimizer"},
     {KEY(STRING, tiers.activations, "keep"), .example = "recompute",
      .text = "How a block keeps activations for the backward pass.\n"
-     "  keep  in device memory\n"
-     "  keep_host  in host memory, except the block's input\n"
-     "  recompute  keep only the block's input and compute the rest again (activation "
-     "checkpointing)\n"
-     "  host  recompute, with the input in host memory\n"
-     "  nvme  recompute, with the input on NVMe\n"
-     "  WORD:K  WORD for every K-th block, keep for all others\n"
-     "  WORD,WORD  blocks take these words in turn"},
+             "  keep  in device memory\n"
+             "  keep_host  in host memory, except the block's input\n"
+             "  recompute  keep only the block's input and compute the rest again (activation "
+             "checkpointing)\n"
+             "  host  recompute, with the input in host memory\n"
+             "  nvme  recompute, with the input on NVMe\n"
+             "  WORD:K  WORD for every K-th block, keep for all others\n"
+             "  WORD,WORD  blocks take these words in turn"},
     {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch", .unhashed = true,
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
-     "allowed for jobs on one node with a local file system."},
+             "allowed for jobs on one node with a local file system."},
     {CHOICE(tiers.workspace, "fast", LIST("fast", "tight")), .unhashed = true,
      .text = "Workspace of cuDNN's attention backward pass.\n"
-     "  fast  as much memory as the fastest algorithm needs\n"
-     "  tight  less memory while activations fill the GPU, which is slower; no effect on Sluice's "
-     "own Hopper kernel"},
+             "  fast  as much memory as the fastest algorithm needs\n"
+             "  tight  less memory while activations fill the GPU, which is slower; no effect on "
+             "Sluice's "
+             "own Hopper kernel"},
     {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true,
      .text = "Whether the optimizer also writes working weights.\n"
-     "  gather  no: each gather casts the fp32 masters to the compute type\n"
-     "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. Blocks "
-     "in fp8 keep their codes within a step instead"},
+             "  gather  no: each gather casts the fp32 masters to the compute type\n"
+             "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. "
+             "Blocks "
+             "in fp8 keep their codes within a step instead"},
     {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3",
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
-     "on, are updated on the device because the next step needs them first. Only with "
-     "tiers.optimizer=host."},
+             "on, are updated on the device because the next step needs them first. Only with "
+             "tiers.optimizer=host."},
     {CHOICE(tiers.residual, "device", LIST("device", "host", "nvme")),
      .text = "Memory that holds residuals (compress.feedback).\n"
-     "  device  device memory\n"
-     "  host  host memory; the device holds those of a few units\n"
-     "  nvme  tiers.nvme; host and device memory hold those of a few units"},
+             "  device  device memory\n"
+             "  host  host memory; the device holds those of a few units\n"
+             "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
     {CHOICE(transfer.params, "shard", LIST("shard", "full")),
-     .text = "Host-to-device transfer with tiers.params=host.\n"
-     "  shard  each rank copies its shard, then the devices all-gather\n"
-     "  full  each rank copies whole parameters from memory that its group shares on a node"},
+     .text =
+         "Host-to-device transfer with tiers.params=host.\n"
+         "  shard  each rank copies its shard, then the devices all-gather\n"
+         "  full  each rank copies whole parameters from memory that its group shares on a node"},
     {CHOICE(transfer.grads, "gpu_reduce", LIST("gpu_reduce", "cpu_reduce")),
      .text = "Device-to-host transfer with tiers.optimizer=host.\n"
-     "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
-     "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
+             "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
+             "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
     {REAL(transfer.rate, "0", 0, 1e6), .unit = "GB/s", .example = "16", .unhashed = true,
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
-     "what a slower link does. 0: as fast as memory."},
+             "what a slower link does. 0: as fast as memory."},
 
     {CHOICE(optim.name, "adamw", optimizers), .effect = EFFECT_MATH,
      .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
     {REAL(optim.lr, "6e-4", 0, 1000), .effect = EFFECT_MATH, .example = "3e-4",
      .text = "Peak learning rate, after the warm-up."},
     {KEY(STRINGS, optim.lr_scale, "[]"), .effect = EFFECT_MATH, .example = "[root=0.5]",
-     .text = "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
-     "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as for "
-     "file names. The first item that matches counts. Other units have factor 1. root has the "
-     "embeddings and a tied head. h.0 is the first block. head is an untied head. The final norm "
-     "is in the unit of the head. Weight decay scales likewise."},
+     .text =
+         "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
+         "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as "
+         "for "
+         "file names. The first item that matches counts. Other units have factor 1. root has the "
+         "embeddings and a tied head. h.0 is the first block. head is an untied head. The final "
+         "norm "
+         "is in the unit of the head. Weight decay scales likewise."},
     {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
-     .count = 2, .text = "Decay rates of the moments of adamw and lion. The authors of lion use "
-     "[0.95, 0.98] for language models."},
+     .count = 2,
+     .text = "Decay rates of the moments of adamw and lion. The authors of lion use "
+             "[0.95, 0.98] for language models."},
     {REAL(optim.momentum, "0.95", 0, 1), .effect = EFFECT_MATH,
      .text = "Momentum of sgd and muon, below 1."},
     {KEY(BOOL, optim.nesterov, "true"), .effect = EFFECT_MATH,
@@ -366,42 +406,45 @@ const struct option deck_table[] = {
      .text = "Final learning rate, as a share of optim.lr."},
     {CHOICE(optim.schedule, "cosine", LIST("constant", "linear", "cosine")), .effect = EFFECT_MATH,
      .text = "Learning rate after the warm-up.\n"
-     "  constant  stays at optim.lr\n"
-     "  linear  falls linearly to optim.min_lr\n"
-     "  cosine  falls along a half cosine to optim.min_lr"},
+             "  constant  stays at optim.lr\n"
+             "  linear  falls linearly to optim.min_lr\n"
+             "  cosine  falls along a half cosine to optim.min_lr"},
     {CHOICE(optim.nonfinite, "stop", LIST("stop", "skip")),
      .text = "Action if the loss or a gradient is not finite.\n"
-     "  stop  end the run with exit code 7\n"
-     "  skip  skip the step; the tenth skipped step in a row ends the run"},
+             "  stop  end the run with exit code 7\n"
+             "  skip  skip the step; the tenth skipped step in a row ends the run"},
     {INT(optim.warmup, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps", .example = "2000",
      .text = "Steps over which the learning rate rises. The step after them has optim.lr."},
     {INT(optim.decay_steps, "0", 0, INFINITY), .effect = EFFECT_MATH, .unit = "steps",
-     .example = "10000", .text = "Steps of the whole schedule, 0 for run.steps. The step after "
-     "them is the first with optim.min_lr."},
+     .example = "10000",
+     .text = "Steps of the whole schedule, 0 for run.steps. The step after "
+             "them is the first with optim.min_lr."},
     {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH,
      .choices = LIST("norm", "bias", "embedding"), .text = "Parameters without weight decay."},
     {CHOICE(optim.moments, "fp32", LIST("fp32", "bf16", "fp16")), .effect = EFFECT_MATH,
      .text = "Data type of both moments.\n"
-     "  fp32  32-bit floating point\n"
-     "  bf16  bfloat16\n"
-     "  fp16  scaled half precision; the second moment is stored as its root"},
+             "  fp32  32-bit floating point\n"
+             "  bf16  bfloat16\n"
+             "  fp16  scaled half precision; the second moment is stored as its root"},
     {CHOICE(optim.rounding, "nearest", LIST("nearest", "stochastic")), .effect = EFFECT_MATH,
      .text = "Rounding of moments to a 16-bit type.\n"
-     "  nearest  to the nearest value\n"
-     "  stochastic  up or down at random, so that the mean is exact"},
+             "  nearest  to the nearest value\n"
+             "  stochastic  up or down at random, so that the mean is exact"},
     {CHOICE(optim.update, "auto", LIST("auto", "deferred", "immediate", "speculative")),
-     .text = "When parameters are updated.\n"
-     "  auto  immediate with tiers.optimizer=host if optim.clip=0 and optim.nonfinite=stop, "
-     "otherwise speculative with it, transfer.grads=gpu_reduce and one micro-batch per step, "
-     "otherwise deferred\n"
-     "  deferred  after the norm of all gradients is known\n"
-     "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-     "  speculative  as immediate, before it is known whether the step is clipped; a clipped step "
-     "is repaired, with the results of deferred"},
+     .text =
+         "When parameters are updated.\n"
+         "  auto  immediate with tiers.optimizer=host if optim.clip=0 and optim.nonfinite=stop, "
+         "otherwise speculative with it, transfer.grads=gpu_reduce and one micro-batch per step, "
+         "otherwise deferred\n"
+         "  deferred  after the norm of all gradients is known\n"
+         "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
+         "  speculative  as immediate, before it is known whether the step is clipped; a clipped "
+         "step "
+         "is repaired, with the results of deferred"},
     {CHOICE(optim.state, "host", LIST("host", "nvme")),
      .text = "Where moments are stored with tiers.optimizer=host.\n"
-     "  host  host memory\n"
-     "  nvme  a file in tiers.nvme"},
+             "  host  host memory\n"
+             "  nvme  a file in tiers.nvme"},
     {REAL(optim.state_share, "1", 0, 1),
      .text = "Share of units with moments on NVMe. Only with optim.state=nvme."},
 
@@ -411,11 +454,11 @@ const struct option deck_table[] = {
      .text = "Newest checkpoints to keep, 0 for all."},
     {INT(checkpoint.keep_every, "0", 0, INFINITY), .unit = "steps", .example = "10000",
      .text = "Checkpoints at multiples of this are never removed. 0: none. It becomes 0 if the "
-     "command line sets checkpoint.every=0 and not this key."},
+             "command line sets checkpoint.every=0 and not this key."},
     {KEY(BOOL, checkpoint.at_end, "true"), .text = "Save a checkpoint after the last step."},
     {KEY(BOOL, checkpoint.background, "true"), .unhashed = true,
      .text = "Write checkpoints while training goes on. The state is first copied in host memory. "
-     "If there is no room for the copy, the steps wait."},
+             "If there is no room for the copy, the steps wait."},
 
     {INT(eval.every, "0", 0, INFINITY), .unit = "steps", .example = "100",
      .text = "Steps between validations. The last step is validated too. 0: no validation."},
@@ -423,7 +466,7 @@ const struct option deck_table[] = {
      .text = "Batches per validation, 0 for the whole set."},
     {REAL(eval.target, "0", 0, INFINITY), .example = "25", .unhashed = true,
      .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and the "
-     "time at which a validation is at or below it."},
+             "time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
@@ -491,14 +534,8 @@ static enum status load(struct deck *deck, const char *site, const char *site_te
     status = options_read_text(deck->set, label, text, bytes);
   for (int i = 0; i < n && !status; i++)
     status = options_assign(deck->set, assignments[i]);
-  if (!status)
-    status = options_check_required(deck->set);
-  if (!status)
-    status = check_texts(deck);
-  if (!status)
-    status = deck_apply_preset(deck, false);
-  if (!status)
-    status = drop_keep_every(deck);
+  status = status ?: options_check_required(deck->set) ?: check_texts(deck);
+  status = status ?: deck_apply_preset(deck, false) ?: drop_keep_every(deck);
   if (!status && !*deck->train.init)
     status = deck_check(deck);
   if (status)
@@ -558,13 +595,11 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
   for (char *word = strtok_r(words, " ", &rest); word && !status;
        word = strtok_r(NULL, " ", &rest)) {
     status = options_assign(out->set, word);
-    if (!status)
-      status = note_change(from, word, changes, size);
+    status = status ?: note_change(from, word, changes, size);
   }
   if (!status && strstr(assignments, "tiers.preset="))
     status = deck_apply_preset(out, true);
-  if (!status)
-    status = deck_check(out);
+  status = status ?: deck_check(out);
   if (status)
     deck_destroy(out);
   mem_free(words);
@@ -723,8 +758,7 @@ static enum status check_unit_values(const struct deck *deck)
   const struct option_strings *units = &deck->optim.lr_scale;
   enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
                                    "PATTERN=CODEC", "h.1*=int8");
-  if (!status)
-    status = check_units(deck, "optim.lr_scale", units, "PATTERN=FACTOR", "root=0.5");
+  status = status ?: check_units(deck, "optim.lr_scale", units, "PATTERN=FACTOR", "root=0.5");
   for (int i = 0; i < units->n && !status; i++) {
     double factor;
     if (!options_parse_real(units->item[i] + split_unit(units->item[i]) + 1, &factor) ||
@@ -896,11 +930,7 @@ static enum status check_pairs(const struct deck *deck)
 
 enum status deck_check(const struct deck *deck)
 {
-  enum status status = check_pairs(deck);
-  if (!status)
-    status = check_tiers(deck);
-  if (!status)
-    status = check_counters(deck);
+  enum status status = check_pairs(deck) ?: check_tiers(deck) ?: check_counters(deck);
   return status ? status : check_unit_values(deck);
 }
 
@@ -1059,13 +1089,8 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                         ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
-  enum status status = deck_check(deck);
-  if (!status)
-    status = resolve_group(deck, ranks, local_ranks, &s.group);
-  if (!status)
-    status = resolve_batch(deck, ranks, &s);
-  if (!status)
-    status = resolve_policy(deck, &s, &p);
+  enum status status = deck_check(deck) ?: resolve_group(deck, ranks, local_ranks, &s.group);
+  status = status ?: resolve_batch(deck, ranks, &s) ?: resolve_policy(deck, &s, &p);
   if (status)
     return status;
   s.replicas = ranks / s.group;

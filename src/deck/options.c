@@ -730,10 +730,8 @@ static enum status copy_option(const struct option_set *from, struct option_set 
     const struct option_given given = {.list = true, .n = strings->n, .item = strings->item};
     return options_store(to, index, &given);
   }
-  if (!status)
-    status = options_print_value(option, from->values, &text);
-  if (!status)
-    status = store_text(to, index, options_where(from, option->name), text);
+  status = status ?: options_print_value(option, from->values, &text);
+  status = status ?: store_text(to, index, options_where(from, option->name), text);
   mem_free(text);
   return status;
 }

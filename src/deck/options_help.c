@@ -1,5 +1,4 @@
 /* The option table as short and long help, and as man page source. */
-#include <math.h>
 #include <string.h>
 
 #include "base/append.h"

@@ -83,7 +83,7 @@ enum status options_check_paths(const struct option *option, const struct option
   char cure[CURE_BYTES];
   for (int i = 0; option->path && i < given->n; i++)
     if (explain(given->item[i], cure))
-      return status_set(STATUS_USAGE, "%s: %s is the path '%s', and %s", given->where, option->name,
-                        given->item[i], cure);
+      return status_usage("%s: %s is the path '%s', and %s", given->where, option->name,
+                          given->item[i], cure);
   return STATUS_OK;
 }

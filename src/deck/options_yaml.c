@@ -156,9 +156,7 @@ static enum status store_here(struct reader *reader, int index, char *where)
 {
   struct option_given given = {.where = where};
   struct option_origin *origin = &reader->set->origin[index];
-  enum status status = collect(reader, &given);
-  if (!status)
-    status = options_store(reader->set, index, &given);
+  enum status status = collect(reader, &given) ?: options_store(reader->set, index, &given);
   if (!status) {
     mem_free(origin->where);
     origin->where = mem_strdup(where);
@@ -259,13 +257,11 @@ static enum status read_document(struct reader *reader)
 static enum status read_stream(struct reader *reader)
 {
   enum status status = next(reader); /* the start of the stream */
-  if (!status)
-    status = next(reader);
+  status = status ?: next(reader);
   if (status || reader->event.type == YAML_STREAM_END_EVENT)
     return status;
   status = read_document(reader);
-  if (!status)
-    status = next(reader);
+  status = status ?: next(reader);
   if (!status && reader->event.type != YAML_STREAM_END_EVENT)
     status = fail_here(reader, "a deck is one document; remove what follows '---' or '...'");
   return status;
@@ -322,8 +318,7 @@ enum status options_read_text(struct option_set *set, const char *label, const c
 {
   char *clean = NULL;
   enum status status = options_check_text(label, text, bytes);
-  if (!status)
-    status = mem_new(MEM_META, bytes + 1, &clean);
+  status = status ?: mem_new(MEM_META, bytes + 1, &clean);
   if (!status) {
     memcpy(clean, text, bytes);
     status = read_clean(set, label, clean, options_clean(clean, bytes, true));

@@ -3,7 +3,6 @@
 
 #include "device/device.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/append.h"

@@ -14,8 +14,7 @@ static enum status wait_for_lane(struct exec *exec, struct lane *lane)
 {
   struct mark *mark = exec->base[0][0];
   enum status status = lane->device->ops->mark_set(lane, mark);
-  if (!status)
-    status = lane->device->ops->mark_wait(mark);
+  status = status ?: lane->device->ops->mark_wait(mark);
   return status ? status : lane->device->ops->lane_check(lane);
 }
 
@@ -81,18 +80,14 @@ static enum status try_out(struct exec *exec)
 {
   struct lane *lane = exec->driver[LANE_COMPUTE].lane;
   const double start = clock_s();
-  enum status status = fill(exec, lane);
-  if (!status)
-    status = try_all(exec, lane, exec->plan->input.shape.sequence);
+  enum status status = fill(exec, lane) ?: try_all(exec, lane, exec->plan->input.shape.sequence);
   if (!status && exec->plan->input.mode == PLAN_GENERATE)
     status = try_all(exec, lane, 1);
-  if (!status)
-    status = try_matrices(exec, lane);
+  status = status ?: try_matrices(exec, lane);
   if (!status) /* operands of no step */
     status = lane->device->ops->fp8_tally(lane, exec->tally);
   const enum status waited = wait_for_lane(exec, lane);
-  if (!status)
-    status = waited;
+  status = status ?: waited;
   if (!status)
     log_debug("operations of the plan tried in %.1f s", clock_s() - start);
   return status;
@@ -108,8 +103,7 @@ static enum status share(struct exec *exec)
   int64_t bytes = 0;
   enum status status =
       comm_agree(comm, leads ? device->ops->learned(device, &data, &bytes) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &bytes, sizeof bytes, 0);
+  status = status ?: comm_broadcast(comm, &bytes, sizeof bytes, 0);
   if (!status)
     status = comm_agree(comm, leads || bytes == 0 ? STATUS_OK
                                                   : mem_alloc(MEM_META, (size_t)bytes, &data));
@@ -127,8 +121,7 @@ enum status exec_autotune(struct exec *exec)
   if (exec->config.device->model.host_memory)
     return STATUS_OK;
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? try_out(exec) : STATUS_OK);
-  if (!status)
-    status = share(exec);
+  status = status ?: share(exec);
   return status ? status
                 : comm_agree(comm,
                              comm_rank(comm) == 0
@@ -147,10 +140,7 @@ static enum status time_gather(struct exec *exec, struct lane *lane, int64_t who
   enum status status = ops->mark_set(lane, from);
   if (!status)
     status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, full);
-  if (!status)
-    status = ops->mark_set(lane, to);
-  if (!status)
-    status = ops->mark_wait(to);
+  status = status ?: ops->mark_set(lane, to) ?: ops->mark_wait(to);
   return status ? status : ops->mark_seconds(from, to, out);
 }
 

@@ -79,13 +79,11 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
     op_counters_begin(driver->counters);
   enum status status = ops->mark_set(driver->lane, span->begin[n & 1]);
   ops->label(driver->lane, span->name);
-  if (!status)
-    status = exec_run(exec, driver->lane, index, n);
+  status = status ?: exec_run(exec, driver->lane, index, n);
   if (!status && index == exec->tallied)
     status = ops->fp8_tally(driver->lane, &exec->tally[n % KEPT]);
   ops->label(driver->lane, NULL);
-  if (!status)
-    status = ops->mark_set(driver->lane, span->end[n & 1]);
+  status = status ?: ops->mark_set(driver->lane, span->end[n & 1]);
   if (!status && driver->counters)
     op_counters_read(driver->counters, exec_spent(exec, index, n));
   return status;
@@ -97,10 +95,7 @@ enum status driver_step(struct driver *driver, int64_t n)
   for (int i = 0; i < driver->n; i++) {
     int index = driver->instr[i];
     enum status status = wait_for_all(driver, &exec->plan->instr[index], n);
-    if (!status)
-      status = wait_for_turn(exec, index, n);
-    if (!status)
-      status = run_one(driver, index, n);
+    status = status ?: wait_for_turn(exec, index, n) ?: run_one(driver, index, n);
     if (status)
       return status;
     token_signal(exec->board, index, n);
@@ -123,14 +118,10 @@ enum status driver_loop(void *arg)
   struct driver *driver = arg;
   struct exec *exec = driver->exec;
   enum status status = exec->config.device->ops->enter(exec->config.device);
-  if (!status)
-    status = op_counters_start(driver->counters);
+  status = status ?: op_counters_start(driver->counters);
   for (int64_t n = 1; !status; n++) {
     status = token_wait(exec->board, exec->plan->n, n);
-    if (!status)
-      status = measure_step(driver, n);
-    if (!status)
-      status = driver_step(driver, n);
+    status = status ?: measure_step(driver, n) ?: driver_step(driver, n);
   }
   if (status != STATUS_ABORTED)
     (void)exec_fail(exec, status); /* exec_step() and exec_drain() report it */

@@ -84,8 +84,7 @@ static enum status create_results(struct exec *exec)
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
   enum status status = alloc_shared(exec, KEPT * sizeof *exec->results, &exec->results);
-  if (!status)
-    status = alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
+  status = status ?: alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
   if (!status && n > 0)
     status = alloc_shared(exec, n * sizeof *exec->samples, &exec->samples);
   for (int i = 0; !status && i < exec->plan->n; i++)
@@ -120,15 +119,9 @@ static enum status create_tables(struct exec *exec)
 static enum status prepare(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
-  enum status status = create_tables(exec);
-  if (!status)
-    status = exec_place_buffers(exec);
-  if (!status)
-    status = token_board_create(plan->n + 1, &exec->board);
-  if (!status)
-    status = exec_marks_create(exec);
-  if (!status)
-    status = create_results(exec);
+  enum status status = create_tables(exec) ?: exec_place_buffers(exec);
+  status = status ?: token_board_create(plan->n + 1, &exec->board) ?: exec_marks_create(exec);
+  status = status ?: create_results(exec);
   if (status)
     return status;
   find_windows_and_results(exec);
@@ -281,7 +274,7 @@ struct affinity {
 static enum status set_affinity(const struct affinity *affinity)
 {
   if (sched_setaffinity(0, sizeof affinity->set, affinity->set) != 0)
-    return status_set(STATUS_USAGE, "a lane cannot be bound to its cores: %s", strerror(errno));
+    return status_usage("a lane cannot be bound to its cores: %s", strerror(errno));
   return STATUS_OK;
 }
 
@@ -406,21 +399,12 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
   pthread_mutex_init(&exec->mutex, NULL); /* with default attributes it does not fail on Linux */
   uint64_t hash = plan_collective_hash(exec->plan);
   status = comm_check_same(config->comm, "the list of collectives in the plan", &hash, sizeof hash);
-  if (!status)
-    status = comm_agree(config->comm, prepare(exec));
-  if (!status)
-    status = make_groups(exec);
+  status = status ?: comm_agree(config->comm, prepare(exec)) ?: make_groups(exec);
   if (!status)
     order_collectives(exec);
-  if (!status)
-    status = register_memory(exec);
-  if (!status)
-    status = comm_agree(config->comm, start_lanes(exec));
+  status = status ?: register_memory(exec) ?: comm_agree(config->comm, start_lanes(exec));
   watchdog_start(config->start, "trying the operations of the plan");
-  if (!status)
-    status = exec_autotune(exec);
-  if (!status)
-    status = comm_agree(config->comm, start_threads(exec));
+  status = status ?: exec_autotune(exec) ?: comm_agree(config->comm, start_threads(exec));
   if (!status && config->timeout_s > 0)
     status = watchdog_create(config->comm, exec, config->timeout_s, &exec->watchdog);
   if (status)
@@ -507,9 +491,7 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
     return status_set(STATUS_INTERNAL,
                       "step %" PRId64 " was released where step %" PRId64 " comes next", args->step,
                       exec->next_step);
-  enum status status = check_generation(exec, args);
-  if (!status)
-    status = exec_wait_issued(exec, exec->released - 1);
+  enum status status = check_generation(exec, args) ?: exec_wait_issued(exec, exec->released - 1);
   if (status)
     return status;
   const int64_t n = exec->released + 1;
@@ -559,10 +541,7 @@ static enum status wait_for_results(struct exec *exec)
   const int64_t n = exec->released;
   enum status status =
       exec->metrics < 0 ? exec_wait_complete(exec, n) : wait_for_one(exec, exec->metrics, n);
-  if (!status)
-    status = wait_for_one(exec, exec->tallied, n);
-  if (!status)
-    status = check_lanes(exec);
+  status = status ?: wait_for_one(exec, exec->tallied, n) ?: check_lanes(exec);
   if (status == STATUS_ABORTED)
     return exec_failure(exec);
   return status ? exec_fail(exec, status) : STATUS_OK;
@@ -587,8 +566,7 @@ static void read_results(const struct exec *exec, struct exec_result *result)
 static enum status take_earlier_times(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released - 1);
-  if (!status)
-    status = exec_take_times(exec, exec->released - 1);
+  status = status ?: exec_take_times(exec, exec->released - 1);
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
@@ -611,9 +589,7 @@ enum status exec_end(struct exec *exec, struct exec_result *result)
   if (!exec->begun)
     return status_set(STATUS_INTERNAL, "a step was ended that was not begun");
   exec->begun = false;
-  enum status status = take_earlier_times(exec);
-  if (!status)
-    status = wait_for_results(exec);
+  enum status status = take_earlier_times(exec) ?: wait_for_results(exec);
   if (status)
     return status;
   read_results(exec, &mine);
@@ -649,10 +625,7 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
 enum status exec_drain(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released);
-  if (!status)
-    status = exec_take_times(exec, exec->released);
-  if (!status)
-    status = exec_settle(exec);
+  status = status ?: exec_take_times(exec, exec->released) ?: exec_settle(exec);
   exec->drained = exec->released;
   return status ? exec_fail(exec, status) : STATUS_OK;
 }

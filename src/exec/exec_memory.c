@@ -145,8 +145,7 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
   struct exec_memory memory = {.device = device};
   const int group = plans[0]->input.shape.group;
   enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
-  if (!status)
-    status = comm_agree(comm, alloc_arenas(&memory));
+  status = status ?: comm_agree(comm, alloc_arenas(&memory));
   if (!status)
     status = share(&memory, comm, group, 1, whole_pages(memory.persistent_bytes[TIER_SHARED]),
                    &memory.shared, &memory.persistent[TIER_SHARED]);
@@ -154,8 +153,7 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
   if (!status)
     status = share(&memory, comm, group, group, memory.region_bytes, &memory.regions,
                    &memory.transient[TIER_SHARED]);
-  if (!status)
-    status = create_store(&memory, comm, nvme);
+  status = status ?: create_store(&memory, comm, nvme);
   if (status)
     exec_memory_destroy(&memory);
   else

@@ -72,8 +72,7 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
     status = open_window(&call, window);
   else if (op_rows[instr->op].params)
     status = check_window(&call, instr->use[0].buffer);
-  if (!status)
-    status = run[instr->op](&call);
+  status = status ?: run[instr->op](&call);
   if (!status && window >= 0)
     hold_window(&call, window);
   return status;

@@ -53,14 +53,10 @@ static enum status measure_sample(const struct call *call, const struct codec_pa
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_sample *out = call->exec->span[call->index].sample;
   enum status status = ops->zero(call->lane, s->sums, sizeof *s->sums);
-  if (!status)
-    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->elements);
-  if (!status)
-    status = ops->sum_squares(call->lane, s->n, s->x, &s->sums->lost);
-  if (!status)
-    status = ops->subtract(call->lane, s->n, DTYPE_F32, s->x, s->copy);
-  if (!status)
-    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->decoded);
+  status = status ?: ops->sum_squares(call->lane, s->n, s->copy, &s->sums->elements);
+  status = status ?: ops->sum_squares(call->lane, s->n, s->x, &s->sums->lost);
+  status = status ?: ops->subtract(call->lane, s->n, DTYPE_F32, s->x, s->copy);
+  status = status ?: ops->sum_squares(call->lane, s->n, s->copy, &s->sums->decoded);
   if (!status && use(call, ENCODE_RESIDUAL))
     status = ops->sum_squares(call->lane, pass->n * pass->parts, use(call, ENCODE_GRADS),
                               &s->sums->residual);
@@ -82,8 +78,7 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
     status = call->lane->device->ops->copy(call->lane, sample.copy, sample.x,
                                            (size_t)sample.n * sizeof *sample.x);
   }
-  if (!status)
-    status = codec->ops->encode(codec, pass, x, messages);
+  status = status ?: codec->ops->encode(codec, pass, x, messages);
   if (!status && (measures || use(call, ENCODE_RESIDUAL)))
     status = codec->ops->decode(codec, pass, messages, codec->ops->bytes(codec, pass->n),
                                 QUANT_SUBTRACT, DTYPE_F32, x);
@@ -110,10 +105,8 @@ enum status run_magnitude(const struct call *call)
   enum status status = STATUS_OK;
   if (use(call, MAGNITUDE_RESIDUAL))
     status = add_residual(call, x, n, MAGNITUDE_RESIDUAL, use(call, MAGNITUDE_WORK));
-  if (!status)
-    status = ops->max_magnitude(call->lane, n, x, mine);
-  if (!status)
-    status = comm_all_gather(group, call->lane, mine, sizeof *mine, all);
+  status = status ?: ops->max_magnitude(call->lane, n, x, mine);
+  status = status ?: comm_all_gather(group, call->lane, mine, sizeof *mine, all);
   return status ? status
                 : ops->max_magnitude(call->lane, comm_group_size(group), all,
                                      use(call, MAGNITUDE_LARGEST));
@@ -136,8 +129,7 @@ enum status run_encode(const struct call *call)
   enum status status = STATUS_OK;
   if (residual && !pass.largest)
     status = add_residual(call, x, n, ENCODE_RESIDUAL, pass.work);
-  if (!status)
-    status = encode(call, &pass);
+  status = status ?: encode(call, &pass);
   return status || !residual ? status : lost->ops->encode(lost, &whole, x, residual);
 }
 

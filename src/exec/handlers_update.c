@@ -52,8 +52,7 @@ enum status run_metrics(const struct call *call)
     status = add_landed(call, metrics);
   if (!status)
     status = ops->copy(call->lane, &metrics->loss, use(call, METRICS_LOSS), sizeof metrics->loss);
-  if (!status)
-    status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
+  status = status ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
   if (!status)
     status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);

@@ -139,8 +139,7 @@ enum status run_gather_scales(const struct call *call)
   struct comm_group *group = group_of(call);
   void *const scales = use(call, SCALES_ALL);
   enum status status = group ? merge_share(call, group) : STATUS_OK;
-  if (!status)
-    status = model_fp8_scale(model, call->lane, call->instr->unit, scales);
+  status = status ?: model_fp8_scale(model, call->lane, call->instr->unit, scales);
   if (status || !use(call, SCALES_CODES))
     return status;
   const struct model_fp8_part part = part_of(call, SCALES_TRAINED, false);

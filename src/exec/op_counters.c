@@ -113,8 +113,7 @@ static enum status start_papi(void)
 static void destroy_set(int set)
 {
   enum status status = papi_check(PAPI_cleanup_eventset(set), "PAPI_cleanup_eventset");
-  if (!status)
-    status = papi_check(PAPI_destroy_eventset(&set), "PAPI_destroy_eventset");
+  status = status ?: papi_check(PAPI_destroy_eventset(&set), "PAPI_destroy_eventset");
   if (status)
     log_warn("%s", status_text());
 }
@@ -149,8 +148,7 @@ static enum status start_set(const struct op_counters *counters, int *out)
     status = let_threads_inherit(set);
   for (int i = 0; i < counters->codes && !status; i++)
     status = papi_check(PAPI_add_event(set, counters->code[i]), "PAPI_add_event");
-  if (!status)
-    status = papi_check(PAPI_start(set), "PAPI_start");
+  status = status ?: papi_check(PAPI_start(set), "PAPI_start");
   if (status)
     destroy_set(set);
   else
@@ -441,8 +439,7 @@ static void run_worker(void *arg, int worker, int workers)
   }
   if (lane->phase == START && lane->counters->codes > 0)
     status = start_meter(lane->counters, meter);
-  if (!status)
-    status = read_all(lane->counters, meter, now);
+  status = status ?: read_all(lane->counters, meter, now);
   keep_failure(meter, status);
   for (int e = 0; e < lane->counters->n && !status; e++) {
     meter->spent[e] = now[e] - meter->last[e];

@@ -40,8 +40,7 @@ enum status exec_marks_create(struct exec *exec)
     exec->span[i].comm = is_comm(exec->plan, &exec->plan->instr[i]);
     exec->span[i].turn = -1;
     status = create_marks(device, 2, exec->span[i].begin);
-    if (!status)
-      status = create_marks(device, 2, exec->span[i].end);
+    status = status ?: create_marks(device, 2, exec->span[i].end);
   }
   for (int beside = 0; !status && beside < 2; beside++)
     status = create_marks(base_device(exec, beside), BASES, exec->base[beside]);
@@ -102,8 +101,7 @@ static enum status time_instr(const struct exec *exec, int index, int64_t n, str
   double begin, busy;
   enum status status = ops->mark_seconds(exec->base[exec_is_beside(exec, lane)][n % BASES],
                                          span->begin[n & 1], &begin);
-  if (!status)
-    status = ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
+  status = status ?: ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
   if (!status)
     *out = (struct stretch){exec->release_s + begin, exec->release_s + begin + busy};
   return status;

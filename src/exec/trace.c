@@ -550,8 +550,7 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
   if (run->status)
     status = status_set(run->status, "%s", run->failure);
   sum_up(run);
-  if (!status)
-    status = write_summary(run);
+  status = status ?: write_summary(run);
   if (!status)
     *out = run->sum;
   release(run);

@@ -714,10 +714,8 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
                            .ask_in_s = INFINITY};
   make_condition(dog);
   status = comm_agree(comm, take_room(dog));
-  if (!status)
-    status = watchdog_channel_create(comm, sizeof(struct rank_state), &dog->channel);
-  if (!status)
-    status = comm_agree(comm, thread_start("watchdog", watch, dog, &dog->thread));
+  status = status ?: watchdog_channel_create(comm, sizeof(struct rank_state), &dog->channel);
+  status = status ?: comm_agree(comm, thread_start("watchdog", watch, dog, &dog->thread));
   if (status)
     watchdog_destroy(dog);
   else

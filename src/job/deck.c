@@ -76,8 +76,7 @@ enum status job_model(const struct deck *deck, enum dtype compute, int ranks, st
   struct model *model = NULL;
   config.compute = compute;
   enum status status = model_create(&config, &model);
-  if (!status)
-    status = model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
+  status = status ?: model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
   if (!status && deck->run.compute == DECK_COMPUTE_FP8)
     status = model_use_fp8(model, deck->run.fp8_gradients ? FP8_ALL : FP8_PRODUCTS,
                            deck->run.fp8_except.n, deck->run.fp8_except.item);

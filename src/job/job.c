@@ -40,8 +40,7 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
                              .threads = job->threads};
   enum status status =
       comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
-  if (!status)
-    status = check_nodes(job, &input);
+  status = status ?: check_nodes(job, &input);
   if (status)
     return status;
   input.policy.warmup = warmup;
@@ -109,11 +108,9 @@ static enum status create_parts(struct job *job, enum job_use use)
   watchdog_start(job->start, "planning");
   job->nvme = job_nvme_folder(job->deck);
   enum status status = job->nvme ? STATUS_OK : STATUS_MEMORY;
-  if (!status)
-    status = job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
+  status = status ?: job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
   status = comm_agree(job->comm, status);
-  if (!status)
-    status = create_plans(job, use);
+  status = status ?: create_plans(job, use);
   return status
              ? status
              : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
@@ -136,10 +133,7 @@ static enum status begin(struct comm *comm, const struct deck *deck, enum job_us
   if (deck->comm.timeout > 0)
     status = watchdog_create(comm, NULL, deck->comm.timeout, &job->start);
   watchdog_start(job->start, "taking its place on the node");
-  if (!status)
-    status = job_take_place(job);
-  if (!status)
-    status = create_parts(job, use);
+  status = status ?: job_take_place(job) ?: create_parts(job, use);
   return status ? status : comm_say_warnings(comm);
 }
 
@@ -155,9 +149,7 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
                        struct job **out)
 {
   struct job *job;
-  enum status status = begin(comm, deck, use, &job);
-  if (!status)
-    status = create_memory(job);
+  enum status status = begin(comm, deck, use, &job) ?: create_memory(job);
   if (status) {
     job_destroy(job);
     return status;

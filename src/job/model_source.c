@@ -2,7 +2,6 @@
 #include "job/model_source.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -141,11 +140,8 @@ static enum status check_model(const char *where, const struct deck *deck)
 static enum status resolve(const struct deck *found, const char *path, const char *where,
                            struct deck *deck)
 {
-  enum status status = take_unset(found, where, deck);
-  if (!status)
-    status = check_set(found, path, deck);
-  if (!status)
-    status = deck_check(deck);
+  enum status status = take_unset(found, where, deck) ?: check_set(found, path, deck);
+  status = status ?: deck_check(deck);
   return status ? status : check_model(where, deck);
 }
 
@@ -177,10 +173,8 @@ static enum status resolve_from_folder(struct comm *comm, const char *dir, struc
   char *arch = NULL;
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? read_config(dir, &config, &arch) : STATUS_OK);
-  if (!status)
-    status = comm_broadcast(comm, &config, sizeof config, 0);
-  if (!status)
-    status = comm_broadcast_text(comm, &arch, 0);
+  status = status ?: comm_broadcast(comm, &config, sizeof config, 0);
+  status = status ?: comm_broadcast_text(comm, &arch, 0);
   if (!status) {
     config.model.arch = arch;
     const struct deck found = describe(&config);
@@ -194,8 +188,7 @@ static enum status resolve_from_text(const char *path, const char *text, struct 
 {
   struct deck found = {0};
   enum status status = deck_load_text(&found, path, text, strlen(text), 0, NULL);
-  if (!status)
-    status = model_source_resolve_from(&found, path, deck);
+  status = status ?: model_source_resolve_from(&found, path, deck);
   deck_destroy(&found);
   return status;
 }
@@ -204,8 +197,7 @@ enum status model_source_resolve_checkpoint(struct comm *comm, const char *path,
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(comm, path, &meta);
-  if (!status)
-    status = comm_agree(comm, resolve_from_text(path, meta.deck, deck));
+  status = status ?: comm_agree(comm, resolve_from_text(path, meta.deck, deck));
   checkpoint_meta_free(&meta);
   return status;
 }

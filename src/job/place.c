@@ -119,8 +119,7 @@ static enum status choose_place(struct job *job, int *out)
 {
   int gpus = 0;
   enum status status = comm_agree(job->comm, job_count_gpus(job->deck, &gpus));
-  if (!status)
-    status = job_check_same_place(job->comm, job->deck, gpus > 0);
+  status = status ?: job_check_same_place(job->comm, job->deck, gpus > 0);
   if (!status)
     status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus,
                               &job->place);
@@ -177,22 +176,17 @@ enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
   const int ranks = comm_ranks(comm), rank = comm_rank(comm);
   struct topo_record *records = NULL;
   enum status status = mem_new(MEM_META, ranks, &records);
-  if (!status)
-    status = topo_record(buses->n, buses->bus, &records[rank]);
+  status = status ?: topo_record(buses->n, buses->bus, &records[rank]);
   status = comm_agree(comm, status);
-  if (!status)
-    status = comm_sum_i64(comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
-  if (!status)
-    status = comm_agree(comm, topo_create_job(records, ranks, rank, options, out));
+  status = status ?: comm_sum_i64(comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
+  status = status ?: comm_agree(comm, topo_create_job(records, ranks, rank, options, out));
   mem_free(records);
   return status;
 }
 
 static enum status take_cores(struct job *job)
 {
-  enum status status = check_threads(job->deck, job->topo);
-  if (!status)
-    status = topo_bind(job->topo);
+  enum status status = check_threads(job->deck, job->topo) ?: topo_bind(job->topo);
   if (status)
     return status;
   job->threads = topo_own(job->topo)->threads;
@@ -208,8 +202,7 @@ static enum status place_rank(struct job *job, int gpus)
   const struct topo_options options = job_topo_options(job->deck);
   struct job_buses buses;
   enum status status = comm_agree(job->comm, job_list_buses(gpus, &buses));
-  if (!status)
-    status = job_create_topo(job->comm, &buses, &options, &job->topo);
+  status = status ?: job_create_topo(job->comm, &buses, &options, &job->topo);
   return status ? status : comm_agree(job->comm, take_cores(job));
 }
 
@@ -239,8 +232,7 @@ static enum status choose_fp8_scales(struct job *job)
   enum status status = comm_agree(
       job->comm, job_fp8_scales(job->deck, job->device->model.fp8, job->device->product, &tensor));
   int64_t any = tensor;
-  if (!status)
-    status = comm_max_i64(job->comm, &any, 1);
+  status = status ?: comm_max_i64(job->comm, &any, 1);
   if (!status)
     job->device->fp8_tensor = any;
   return status;
@@ -255,10 +247,7 @@ static enum status create_device(struct job *job)
   if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);
-  if (!status)
-    status = choose_fp8_scales(job);
-  if (!status)
-    status = check_own_device(job);
+  status = status ?: choose_fp8_scales(job) ?: check_own_device(job);
   if (status)
     return status;
   job->device->plain_memory = strcmp(job->place.transport, "nccl") != 0;
@@ -269,8 +258,6 @@ static enum status create_device(struct job *job)
 enum status job_take_place(struct job *job)
 {
   int gpus = 0;
-  enum status status = choose_place(job, &gpus);
-  if (!status)
-    status = place_rank(job, gpus);
+  enum status status = choose_place(job, &gpus) ?: place_rank(job, gpus);
   return status ? status : create_device(job);
 }

@@ -132,8 +132,7 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
                      NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&prefetch->changed, NULL);
   status = mem_new(MEM_DATA, 2 * prefetch->micros * prefetch->count, &prefetch->room);
-  if (!status)
-    status = thread_start("prefetch", thread_loop, prefetch, &prefetch->thread);
+  status = status ?: thread_start("prefetch", thread_loop, prefetch, &prefetch->thread);
   if (status)
     prefetch_destroy(prefetch);
   else

@@ -98,8 +98,7 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out);
-  if (!status)
-    status = plan_place(*out);
+  status = status ?: plan_place(*out);
   return status || !ordered ? status : plan_order(*out);
 }
 
@@ -191,23 +190,44 @@ void search_append_changes(const struct choice *choice, char *text, size_t size)
 /* clang-format off: one row per key */
 static const char *const settings[] = {
     "",
-    "tiers.activations=keep", "tiers.activations=recompute:2", "tiers.activations=recompute",
-    "tiers.activations=keep_host:2", "tiers.activations=host",
-    "tiers.preset=device", "tiers.preset=recompute", "tiers.preset=offload_resident",
-    "tiers.preset=offload", "tiers.preset=offload_nvme",
-    "data.micro_batch=*2", "data.micro_batch=/2",
-    "tiers.working=keep", "tiers.working=gather",
-    "shard.gathered=units", "shard.gathered=4", "shard.gathered=1", "shard.gathered=0",
-    STRATEGY("no_shard", "auto"), STRATEGY("shard_optim", "auto"),
-    STRATEGY("shard_grad_op", "auto"), STRATEGY("full_shard", "auto"),
+    "tiers.activations=keep",
+    "tiers.activations=recompute:2",
+    "tiers.activations=recompute",
+    "tiers.activations=keep_host:2",
+    "tiers.activations=host",
+    "tiers.preset=device",
+    "tiers.preset=recompute",
+    "tiers.preset=offload_resident",
+    "tiers.preset=offload",
+    "tiers.preset=offload_nvme",
+    "data.micro_batch=*2",
+    "data.micro_batch=/2",
+    "tiers.working=keep",
+    "tiers.working=gather",
+    "shard.gathered=units",
+    "shard.gathered=4",
+    "shard.gathered=1",
+    "shard.gathered=0",
+    STRATEGY("no_shard", "auto"),
+    STRATEGY("shard_optim", "auto"),
+    STRATEGY("shard_grad_op", "auto"),
+    STRATEGY("full_shard", "auto"),
     STRATEGY("hybrid_shard", "node"),
-    TRANSFERS("shard", "gpu_reduce"), TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
+    TRANSFERS("shard", "gpu_reduce"),
+    TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
     TRANSFERS("full", "gpu_reduce") " tiers.resident=0",
     TRANSFERS("full", "cpu_reduce") " tiers.resident=0",
-    "tiers.resident=8", "tiers.resident=4", "tiers.resident=2", "tiers.resident=1",
+    "tiers.resident=8",
+    "tiers.resident=4",
+    "tiers.resident=2",
+    "tiers.resident=1",
     "tiers.resident=0",
-    "optim.update=deferred", "optim.update=immediate", "optim.update=speculative",
-    "tiers.residual=device", "tiers.residual=host", "tiers.residual=nvme",
+    "optim.update=deferred",
+    "optim.update=immediate",
+    "optim.update=speculative",
+    "tiers.residual=device",
+    "tiers.residual=host",
+    "tiers.residual=nvme",
 };
 /* clang-format on */
 enum { SETTINGS = sizeof settings / sizeof *settings };
@@ -541,9 +561,7 @@ enum status search_cures(const struct search *job, struct cures *out)
   struct hunt h = {.job = job, .out = out};
   out->n = 0;
   job->judge(job->arg, job->local_ranks, job->n, job->plans, &h.now);
-  enum status status = search_try(job, "", 0, 0, &h.same);
-  if (!status)
-    status = try_alone(&h);
+  enum status status = search_try(job, "", 0, 0, &h.same) ?: try_alone(&h);
   if (!status && out->n == 0)
     status = try_together(&h);
   if (!status && out->n == 0)

@@ -95,8 +95,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
   status = exec_create(&config, &job->exec[mode]);
   if (!status && mode == PLAN_TRAIN)
     job_say_where_memory_lies(job);
-  if (!status)
-    status = comm_say_warnings(job->comm);
+  status = status ?: comm_say_warnings(job->comm);
   if (!status && config.trace)
     status = measure_link(job);
   watchdog_started(job->start);
@@ -108,9 +107,7 @@ enum status job_start_warmup(struct job *job)
   struct exec_config config = config_of(job, job->plan[JOB_WARMUP]);
   config.load = prefetch_load;
   config.load_arg = job->prefetch[PLAN_TRAIN];
-  enum status status = exec_create(&config, &job->exec[JOB_WARMUP]);
-  if (!status)
-    status = comm_say_warnings(job->comm);
+  enum status status = exec_create(&config, &job->exec[JOB_WARMUP]) ?: comm_say_warnings(job->comm);
   watchdog_started(job->start);
   return status;
 }
@@ -136,8 +133,7 @@ enum status job_end_trace(struct job *job, struct trace_summary *out)
   if (!job->trace)
     return STATUS_OK;
   enum status status = exec_drain(job->exec[PLAN_TRAIN]);
-  if (!status)
-    status = exec_measured(job->exec[PLAN_TRAIN], job->traced.operations);
+  status = status ?: exec_measured(job->exec[PLAN_TRAIN], job->traced.operations);
   if (status)
     return status;
   status = trace_run_close(job->trace, out);

@@ -103,8 +103,7 @@ static enum status fill(struct job_state *state, bool moments, bool unique, bool
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++)
         state->piece[job_state_piece_index(plan, kind, u, frozen)] =
             job_state_make_piece(plan, kind, u, frozen, unique);
-  if (!status)
-    status = job_state_place_pieces(state, snapshot);
+  status = status ?: job_state_place_pieces(state, snapshot);
   return status ? status : describe_tensors(state, kinds);
 }
 

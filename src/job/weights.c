@@ -1,7 +1,6 @@
 /* Matches tensors of a file with parameters, and refuses what is missing or superfluous. */
 #include "job/weights.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

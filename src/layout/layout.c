@@ -33,9 +33,8 @@ enum status layout_mul(int64_t a, int64_t b, int64_t *out)
 {
   int64_t product;
   if (__builtin_mul_overflow(a, b, &product) || product > most_elements || product < -most_elements)
-    return status_set(STATUS_USAGE,
-                      "the size %lld x %lld exceeds 2^62: make the model or the batch smaller",
-                      (long long)a, (long long)b);
+    return status_usage("the size %lld x %lld exceeds 2^62: make the model or the batch smaller",
+                        (long long)a, (long long)b);
   *out = product;
   return STATUS_OK;
 }
@@ -44,9 +43,8 @@ enum status layout_add(int64_t a, int64_t b, int64_t *out)
 {
   int64_t sum;
   if (__builtin_add_overflow(a, b, &sum) || sum > most_elements || sum < -most_elements)
-    return status_set(STATUS_USAGE,
-                      "the size %lld + %lld exceeds 2^62: make the model or the batch smaller",
-                      (long long)a, (long long)b);
+    return status_usage("the size %lld + %lld exceeds 2^62: make the model or the batch smaller",
+                        (long long)a, (long long)b);
   *out = sum;
   return STATUS_OK;
 }
@@ -71,8 +69,7 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
     if (unit->frozen[p] != frozen)
       continue;
     enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
-    if (!status)
-      status = layout_add(unit->offset[p], unit->room[p], &end);
+    status = status ?: layout_add(unit->offset[p], unit->room[p], &end);
     if (status)
       return status;
     *used = unit->offset[p] + unit->elements[p];
@@ -97,13 +94,11 @@ enum status layout_unit_pack_roomy(int params, const int64_t *elements, const in
                                    const bool *frozen, int ranks, struct layout_unit *out)
 {
   if (params < 1 || ranks < 1)
-    return status_set(STATUS_USAGE,
-                      "a unit needs at least one parameter and one rank, not %d and %d", params,
-                      ranks);
+    return status_usage("a unit needs at least one parameter and one rank, not %d and %d", params,
+                        ranks);
   for (int p = 0; p < params; p++)
     if (elements[p] < 1)
-      return status_set(
-          STATUS_USAGE,
+      return status_usage(
           "parameter %d of a unit has %lld elements: every dimension must be at least 1", p,
           (long long)elements[p]);
 

@@ -132,15 +132,9 @@ static enum status resolve_rope(unsigned features, struct model_config *c)
 
 enum status config_resolve(unsigned features, struct model_config *config)
 {
-  enum status status = resolve_heads(features, config);
-  if (!status)
-    status = resolve_ffn(features, config);
-  if (!status)
-    status = check_sizes(config);
-  if (!status)
-    status = check_window(features, config);
-  if (!status)
-    status = resolve_rope(features, config);
+  enum status status = resolve_heads(features, config) ?: resolve_ffn(features, config);
+  status = status ?: check_sizes(config) ?: check_window(features, config);
+  status = status ?: resolve_rope(features, config);
   if (!status && !config->tied && !(features & FEATURE_UNTIED))
     status = status_usage("model.tied is false: the head of %s is its embedding", config->arch);
   return status;

@@ -105,10 +105,7 @@ enum status decoder_create(struct model *model)
                                          .std = (float)c->init_std,
                                          .residual_std =
                                              (float)(c->init_std / sqrt(2.0 * (double)c->layers))};
-  enum status status = create_units(&block, model);
-  if (!status)
-    status = create_frequencies(model);
-  return status;
+  return create_units(&block, model) ?: create_frequencies(model);
 }
 
 struct saved {

@@ -24,8 +24,8 @@ enum status embedding_forward(const struct model_call *call)
   const struct model_config *c = &call->model->config;
   const struct model_shape s = call->shape;
   if (call->past > c->context - s.T)
-    return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld",
-                      (long long)(call->past + s.T), (long long)c->context);
+    return status_usage("a sequence of %lld tokens does not fit model.context %lld",
+                        (long long)(call->past + s.T), (long long)c->context);
   return call->lane->device->ops->embedding(
       call->lane, shape_rows(s), s.T, c->width, c->vocab, call->token, e.tokens,
       element_at(e.positions, call->past * c->width, c->compute), call->x_out);

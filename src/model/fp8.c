@@ -174,8 +174,7 @@ enum status model_fp8_code(const struct model *model, struct lane *lane,
     cut.code = codes + from;
     if (from > at)
       status = ops->zero(lane, codes + at, (size_t)(from - at));
-    if (!status)
-      status = ops->fp8_code(lane, &cut);
+    status = status ?: ops->fp8_code(lane, &cut);
     at = from + cut.end - cut.begin;
   }
   return status || at == end ? status : ops->zero(lane, codes + at, (size_t)(end - at));

@@ -19,11 +19,8 @@ static enum status count_parameters(struct model *model)
 static enum status fill(struct model *model)
 {
   enum status status = config_resolve(model->architecture->features, &model->config);
-  if (!status)
-    status = decoder_create(model);
-  if (!status)
-    status = count_parameters(model);
-  return status;
+  status = status ?: decoder_create(model);
+  return status ?: count_parameters(model);
 }
 
 enum status model_create(const struct model_config *config, struct model **out)

@@ -66,8 +66,7 @@ enum status unit_create(const struct unit_description *description, const char *
     return STATUS_MEMORY;
   int64_t *elements;
   enum status status = mem_new(MEM_META, description->rows, &out->param);
-  if (!status)
-    status = mem_new(MEM_META, 2 * description->rows, &elements);
+  status = status ?: mem_new(MEM_META, 2 * description->rows, &elements);
   if (status)
     return status;
   int64_t *room = elements + description->rows;

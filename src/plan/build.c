@@ -83,8 +83,7 @@ static enum status pack_unit(struct builder *b, int u)
   int64_t bytes;
   enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room,
                                               unit->frozen, plan->input.ranks, layout);
-  if (!status)
-    status = layout_mul(layout->flat, sizeof(float), &bytes);
+  status = status ?: layout_mul(layout->flat, sizeof(float), &bytes);
   if (status)
     return status;
   if (layout->trained < layout->flat && b->model->ranks != plan->input.ranks)
@@ -138,8 +137,7 @@ static enum status pack_units(struct builder *b)
     trained |= b->plan->unit[u].layout.trained;
   }
   if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
-    return status_set(STATUS_USAGE,
-                      "train.freeze: all parameters are frozen, nothing is left to train");
+    return status_usage("train.freeze: all parameters are frozen, nothing is left to train");
   b->embeds = trains_embedding(b);
   for (b->lowest = 1;
        !b->embeds && b->lowest <= b->model->blocks && b->plan->unit[b->lowest].layout.trained == 0;)
@@ -628,18 +626,12 @@ static void alloc(struct builder *b)
   const int units = b->model->units;
   const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
   b->status = mem_new(MEM_META, units, &b->plan->unit);
-  if (!b->status)
-    b->status = mem_new(MEM_META, micros, &b->plan->tokens);
-  if (!b->status)
-    b->status = mem_new(MEM_META, micros, &b->d);
-  if (!b->status)
-    b->status = mem_new(MEM_META, units, &b->unit);
-  if (!b->status)
-    b->status = mem_new(MEM_META, units, &b->pending);
-  if (!b->status)
-    b->status = mem_new(MEM_META, visits, &b->visit);
-  if (!b->status)
-    b->status = mem_new(MEM_META, visits, &b->window);
+  b->status = b->status ?: mem_new(MEM_META, micros, &b->plan->tokens);
+  b->status = b->status ?: mem_new(MEM_META, micros, &b->d);
+  b->status = b->status ?: mem_new(MEM_META, units, &b->unit);
+  b->status = b->status ?: mem_new(MEM_META, units, &b->pending);
+  b->status = b->status ?: mem_new(MEM_META, visits, &b->visit);
+  b->status = b->status ?: mem_new(MEM_META, visits, &b->window);
   for (int u = 0; u < units && !b->status; u++) {
     b->plan->unit[u] = no_unit;
     b->unit[u] = no_buffers;
@@ -664,11 +656,8 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
 {
   struct builder b = {.model = input->model, .staging = -1, .work = -1};
   b.head_gradient = b.magnitudes = b.messages = -1;
-  enum status status = build_check_input(input);
-  if (!status)
-    status = build_measure(input, &b.size);
-  if (!status)
-    status = mem_new(MEM_META, 1, &b.plan);
+  enum status status = build_check_input(input) ?: build_measure(input, &b.size);
+  status = status ?: mem_new(MEM_META, 1, &b.plan);
   if (status)
     return status;
   b.plan->input = *input;

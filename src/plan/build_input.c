@@ -42,24 +42,22 @@ enum status build_check_input(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
-    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank,
-                      input->ranks);
+    return status_usage("rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
   if (shape->group < 1 || shape->replicas < 1 ||
       (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
-    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks",
-                      shape->replicas, shape->group, input->ranks);
+    return status_usage("shard.group: %d replicas of groups of %d are not %d ranks",
+                        shape->replicas, shape->group, input->ranks);
   if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
-    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one "
-                                    "token, and no negative prefetch");
+    return status_usage("a plan needs at least one micro-batch of one sequence of one "
+                        "token, and no negative prefetch");
   if (input->mode == PLAN_GENERATE && shape->micros != 1)
-    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld",
-                      (long long)shape->micros);
+    return status_usage("generation works on one micro-batch a step, not %lld",
+                        (long long)shape->micros);
   if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
-    return status_set(STATUS_USAGE,
-                      "a cache of %lld tokens cannot take the %lld new ones of a step",
-                      (long long)input->capacity, (long long)shape->sequence);
+    return status_usage("a cache of %lld tokens cannot take the %lld new ones of a step",
+                        (long long)input->capacity, (long long)shape->sequence);
   if (input->model->blocks < 1)
-    return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
+    return status_usage("model.layers: a plan needs at least one decoder block");
   if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) ||
       input->device->gradient != DTYPE_F32)
     return status_set(STATUS_UNSUPPORTED,
@@ -70,14 +68,12 @@ enum status build_check_input(const struct plan_input *input)
     return status_set(STATUS_INTERNAL, "the model computes in %s, but its device in %s",
                       dtype_name(input->model->config.compute), dtype_name(input->device->compute));
   if (input->model->fp8 && input->mode != PLAN_GENERATE && shape->sequence % FP8_TILE != 0)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "run.compute=fp8 needs sequences of a multiple of %d tokens, not %lld: change "
         "data.sequence, or use run.compute=bf16",
         FP8_TILE, (long long)shape->sequence);
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
         (long long)shape->micros, input->model->units);
   const enum status status = check_shapes(input);
@@ -87,8 +83,7 @@ enum status build_check_input(const struct plan_input *input)
 static enum status size_from(size_t bytes, int64_t *out)
 {
   if (bytes > (size_t)1 << 62)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
   *out = (int64_t)bytes;
   return STATUS_OK;
@@ -113,16 +108,11 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
                {WORK_DECODE, &size->work_decode}};
   const size_t n = sizeof works / sizeof *works - !generates;
   enum status status = layout_mul(s.B, s.T, &size->tokens);
-  if (!status)
-    status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
-  if (!status)
-    status = layout_mul(s.B, model->config.vocab, &size->logits);
-  if (!status)
-    status = layout_mul(size->logits, sizeof(float), &size->logits);
-  if (!status)
-    status = size_from(model_stream_bytes(model, s), &size->x);
-  if (!status)
-    status = size_from(model->ops->saved_bytes(model, s), &size->saved);
+  status = status ?: layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
+  status = status ?: layout_mul(s.B, model->config.vocab, &size->logits);
+  status = status ?: layout_mul(size->logits, sizeof(float), &size->logits);
+  status = status ?: size_from(model_stream_bytes(model, s), &size->x);
+  status = status ?: size_from(model->ops->saved_bytes(model, s), &size->saved);
   for (size_t w = 0; w < n && !status; w++)
     status =
         size_from(model->ops->work_bytes(model, input->device, s, works[w].what, input->threads),

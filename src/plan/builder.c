@@ -44,8 +44,7 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
     snprintf(buffer.name, sizeof buffer.name, "%s", name);
   else
     snprintf(buffer.name, sizeof buffer.name, "%s.%s", name, b->model->unit[unit].name);
-  if (!b->status)
-    b->status = grow_buffers(b);
+  b->status = b->status ?: grow_buffers(b);
   if (b->status)
     return 0;
   plan->buffer[plan->buffers] = buffer;
@@ -139,8 +138,7 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier,
 
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
-  if (!b->status)
-    b->status = grow_instructions(b);
+  b->status = b->status ?: grow_instructions(b);
   struct instr *instr = b->status ? &b->scrap : &b->plan->instr[b->plan->n++];
   const struct op_row *row = &op_rows[op];
   const struct optim_settings *optim = &b->plan->input.optim;

@@ -148,8 +148,7 @@ enum status free_space_create(int moments, struct free_space **out)
   for (space->leaves = 1; space->leaves < moments;)
     space->leaves *= 2;
   status = mem_new(MEM_META, 2 * space->leaves, &space->within);
-  if (!status)
-    status = mem_new(MEM_META, space->leaves, &space->through);
+  status = status ?: mem_new(MEM_META, space->leaves, &space->through);
   if (status)
     free_space_destroy(space);
   else

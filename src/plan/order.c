@@ -160,12 +160,9 @@ enum status plan_order(struct plan *plan)
   struct orderer o = {.plan = plan};
   int64_t *cut = NULL;
   enum status status = mem_new(MEM_META, 2 * plan->buffers, &cut);
-  if (!status)
-    status = mem_new(MEM_META, 2 * plan->buffers, &o.segment);
-  if (!status)
-    status = mem_new(MEM_META, plan->buffers, &o.run);
-  if (!status)
-    status = mem_new(MEM_META, 2 * plan->n + 1, &o.before);
+  status = status ?: mem_new(MEM_META, 2 * plan->buffers, &o.segment);
+  status = status ?: mem_new(MEM_META, plan->buffers, &o.run);
+  status = status ?: mem_new(MEM_META, 2 * plan->n + 1, &o.before);
   if (!status) {
     cut_arenas(plan, cut, o.run);
     for (int moment = 1; moment <= 2 * plan->n; moment++)

@@ -77,8 +77,7 @@ static enum status place_persistent(struct plan *plan)
     int64_t *end = &plan->persistent_bytes[buffer->tier], bytes;
     buffer->offset = *end;
     enum status status = round_up(buffer->tier, buffer->bytes, &bytes);
-    if (!status)
-      status = layout_add(*end, bytes, end);
+    status = status ?: layout_add(*end, bytes, end);
     if (status)
       return status;
   }
@@ -184,8 +183,7 @@ static enum status pack(struct plan *plan, struct free_space *space, struct bloc
     enum status status = layout_add(block[i].begin, block[i].bytes, &end);
     if (!status && end >= *best)
       return STATUS_OK;
-    if (!status)
-      status = free_space_take(space, block[i].first, block[i].last, block[i].begin, end);
+    status = status ?: free_space_take(space, block[i].first, block[i].last, block[i].begin, end);
     if (status)
       return status;
     if (end > bytes)
@@ -221,12 +219,9 @@ enum status plan_pack(struct plan *plan)
 {
   struct packer p = {.block = NULL};
   enum status status = mem_new(MEM_META, plan->buffers, &p.block);
-  if (!status)
-    status = mem_new(MEM_META, plan->n + 1, &p.moment);
-  if (!status)
-    status = free_space_create(plan->n, &p.space);
-  if (!status)
-    status = place_persistent(plan);
+  status = status ?: mem_new(MEM_META, plan->n + 1, &p.moment);
+  status = status ?: free_space_create(plan->n, &p.space);
+  status = status ?: place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
     status = pack_tier(plan, (enum plan_tier)tier, &p);
   free_space_destroy(p.space);

@@ -196,10 +196,7 @@ enum status plan_create(const struct plan_input *input, struct plan **out)
   if (status)
     return status;
   status = plan_place(plan);
-  if (!status)
-    status = plan_order(plan);
-  if (!status)
-    status = plan_verify(plan);
+  status = status ?: plan_order(plan) ?: plan_verify(plan);
   if (status)
     plan_destroy(plan);
   else

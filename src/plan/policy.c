@@ -164,10 +164,9 @@ static enum status check_across(const struct plan_input *input, enum across acro
   if (!input->policy.across_nodes || across == ACROSS_NOTHING)
     return STATUS_OK;
   if (ranks % local != 0)
-    return status_set(STATUS_USAGE,
-                      "compress.across is node, but %d ranks do not fill nodes of %d: start the "
-                      "same number of ranks on every node, or set compress.across=ranks",
-                      ranks, local);
+    return status_usage("compress.across is node, but %d ranks do not fill nodes of %d: start the "
+                        "same number of ranks on every node, or set compress.across=ranks",
+                        ranks, local);
   if (across == ACROSS_REPLICAS && group != local)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.across is node, but groups have %d ranks and nodes have %d: set "
@@ -233,9 +232,9 @@ static enum status check_patterns(const char *key, const struct deck_units *unit
 {
   for (int i = 0; i < units->n; i++)
     if (!names_a_unit(units->of[i].pattern, model))
-      return status_set(
-          STATUS_USAGE, "%s: no unit of this model is named \"%s\"; units are \"%s\" to \"%s\"",
-          key, units->of[i].pattern, model->unit[0].name, model->unit[model->units - 1].name);
+      return status_usage("%s: no unit of this model is named \"%s\"; units are \"%s\" to \"%s\"",
+                          key, units->of[i].pattern, model->unit[0].name,
+                          model->unit[model->units - 1].name);
   return STATUS_OK;
 }
 
@@ -247,8 +246,7 @@ static enum status check_names(const struct plan_input *input, bool *any)
   struct codec codec;
   enum status status = check_settings(asked);
   *any = false;
-  if (!status)
-    status = check_patterns("compress.grads.units", &asked->units, model);
+  status = status ?: check_patterns("compress.grads.units", &asked->units, model);
   for (int u = 0; u < model->units && !status; u++) {
     status = unit_policy_codec(asked, model->unit[u].name, &codec);
     *any |= !status && !(codec.ops->traits & CODEC_IDENTITY);
@@ -262,9 +260,7 @@ static enum status check_codecs(const struct plan_input *input)
   const bool host = asked->host_state && asked->cpu_reduce;
   struct codec residual;
   bool any;
-  enum status status = unit_policy_residual(asked->feedback, &residual);
-  if (!status)
-    status = check_names(input, &any);
+  enum status status = unit_policy_residual(asked->feedback, &residual) ?: check_names(input, &any);
   if (status || input->ranks == 1 || !any)
     return status;
   const enum across across = unit_policy_across(input);
@@ -368,8 +364,8 @@ static enum status check_gathered(const struct plan_input *input)
   const int64_t gathered = input->policy.gathered;
   if (gathered <= input->model->units)
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "shard.gathered is %lld, but the model has %d units: lower it",
-                    (long long)gathered, input->model->units);
+  return status_usage("shard.gathered is %lld, but the model has %d units: lower it",
+                      (long long)gathered, input->model->units);
 }
 
 enum status unit_policy_check(const struct plan_input *input)
@@ -377,14 +373,12 @@ enum status unit_policy_check(const struct plan_input *input)
   const struct deck_policy *asked = &input->policy;
   const struct optim_ops *ops = optim_ops(input->optim.name);
   if (asked->host_state && !deck_shards_params(input->strategy) && input->ranks > 1)
-    return status_set(STATUS_USAGE,
-                      "masters in host memory are sharded: use full_shard or hybrid_shard");
+    return status_usage("masters in host memory are sharded: use full_shard or hybrid_shard");
   if (asked->host_state && asked->resident >= input->model->units)
-    return status_set(STATUS_USAGE,
-                      "tiers.resident is %lld, but the model has %d units, of which at least one "
-                      "must be in host memory: lower it, or set tiers.params=device and "
-                      "tiers.optimizer=device",
-                      (long long)asked->resident, input->model->units);
+    return status_usage("tiers.resident is %lld, but the model has %d units, of which at least one "
+                        "must be in host memory: lower it, or set tiers.params=device and "
+                        "tiers.optimizer=device",
+                        (long long)asked->resident, input->model->units);
   if (input->mode == PLAN_TRAIN && ops->matrix &&
       (asked->host_state || asked->immediate || asked->speculative))
     return status_set(STATUS_UNSUPPORTED,
@@ -395,10 +389,7 @@ enum status unit_policy_check(const struct plan_input *input)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
   enum status status = check_patterns("optim.lr_scale", &asked->lr_scale, input->model);
-  if (!status)
-    status = check_gathered(input);
-  if (!status)
-    status = check_codecs(input);
+  status = status ?: check_gathered(input) ?: check_codecs(input);
   return status ? status : check_weights(input);
 }
 

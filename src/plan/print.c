@@ -131,10 +131,9 @@ enum status plan_print_uses(const struct plan *plan, const char *name, FILE *to)
     if (touches(plan, &plan->instr[i], name))
       print_instr(plan, i, to);
   return found > 0 ? STATUS_OK
-                   : status_set(STATUS_USAGE,
-                                "the plan has no buffer '%s'; --list prints their "
-                                "names in the lines of instructions",
-                                name);
+                   : status_usage("the plan has no buffer '%s'; --list prints their "
+                                  "names in the lines of instructions",
+                                  name);
 }
 
 static bool is_first_with_codec(const struct plan *plan, int u)

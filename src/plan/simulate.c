@@ -661,8 +661,7 @@ enum status plan_simulate(const struct plan *plan, const struct plan_rates *rate
                            [PART_UPDATE] = &f.exposed_update_s,
                            [PART_DISK] = &f.exposed_disk_s};
   enum status status = mem_new(MEM_META, plan->n, &r.turn);
-  if (!status)
-    status = mem_new(MEM_META, STEPS * plan->n, &r.end);
+  status = status ?: mem_new(MEM_META, STEPS * plan->n, &r.end);
   if (!status) {
     f.step_s = replay(&r, rates, PART_NOTHING);
     for (int i = 0; i < plan->n; i++)

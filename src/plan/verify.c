@@ -61,8 +61,7 @@ void verify_fail(struct verify *v, const char *why, ...)
 
 void verify_families(struct verify *v)
 {
-  if (!v->status)
-    v->status = mem_new(MEM_META, v->plan->buffers, &v->next);
+  v->status = v->status ?: mem_new(MEM_META, v->plan->buffers, &v->next);
   for (int b = 0; b < v->plan->buffers && !v->status; b++)
     v->next[b] = -1;
   for (int b = 0; b < v->plan->buffers && !v->status; b++) {

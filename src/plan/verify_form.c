@@ -218,10 +218,7 @@ enum status verify_form(const struct plan *plan)
 {
   struct verify v = {.plan = plan, .status = check_indices(plan)};
   verify_walk(&v, check_form);
-  if (!v.status)
-    v.status = check_buffers(plan);
-  if (!v.status)
-    v.status = check_lanes(plan);
+  v.status = v.status ?: check_buffers(plan) ?: check_lanes(plan);
   verify_walk(&v, check_uses);
   return v.status;
 }

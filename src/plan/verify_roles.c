@@ -510,8 +510,7 @@ static enum status check_states(const struct plan *plan)
 enum status verify_roles(const struct plan *plan)
 {
   struct verify v = {.plan = plan, .status = check_states(plan)};
-  if (!v.status)
-    v.status = mem_new(MEM_META, plan->buffers, &v.mark);
+  v.status = v.status ?: mem_new(MEM_META, plan->buffers, &v.mark);
   verify_walk(&v, check_roles);
   mem_free(v.mark);
   return v.status;

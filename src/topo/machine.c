@@ -108,15 +108,14 @@ static bool has_index_beyond(const char *synthetic)
 static enum status choose_synthetic(hwloc_topology_t machine, const char *synthetic)
 {
   if (is_too_large(synthetic) || has_index_beyond(synthetic))
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "'%s' has more than %d CPUs, or indexes beyond them: describe a smaller machine", synthetic,
         TOPO_CPUS);
   if (hwloc_topology_set_synthetic(machine, synthetic) != 0)
-    return status_set(STATUS_USAGE,
-                      "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 "
-                      "core:4 pu:2'",
-                      synthetic, strerror(errno));
+    return status_usage(
+        "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 "
+        "core:4 pu:2'",
+        synthetic, strerror(errno));
   return STATUS_OK;
 }
 
@@ -144,8 +143,7 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
   status = choose_source(machine, xml, synthetic);
   if (!status)
     status = HWLOC(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED));
-  if (!status)
-    status = look_at_pci_only(machine);
+  status = status ?: look_at_pci_only(machine);
   if (!status && hwloc_topology_load(machine) != 0)
     status = xml ? refuse_xml(xml) : topo_check(-1, "hwloc_topology_load");
   if (status) {
@@ -179,10 +177,10 @@ enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t
 {
   const bool spelled = *list && strspn(list, "0123456789,-") == strlen(list);
   if (spelled && has_number_beyond(list, strlen(list)))
-    return status_set(STATUS_USAGE, "'%s'%s has a CPU beyond %d, the last that a machine can have",
-                      list, what, TOPO_CPUS - 1);
+    return status_usage("'%s'%s has a CPU beyond %d, the last that a machine can have", list, what,
+                        TOPO_CPUS - 1);
   if (!spelled || hwloc_bitmap_list_sscanf(out, list) != 0)
-    return status_set(STATUS_USAGE, "'%s' is not a list of CPUs%s, such as 0-7,16", list, what);
+    return status_usage("'%s' is not a list of CPUs%s, such as 0-7,16", list, what);
   return STATUS_OK;
 }
 

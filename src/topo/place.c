@@ -233,8 +233,7 @@ static enum status choose_gpus(struct topo *topo)
   int64_t *cost = NULL;
   int *gpu = NULL;
   enum status status = mem_new(MEM_META, topo->ranks * topo->gpus, &cost);
-  if (!status)
-    status = mem_new(MEM_META, topo->ranks, &gpu);
+  status = status ?: mem_new(MEM_META, topo->ranks, &gpu);
   for (int k = 0; k < topo->ranks && !status; k++) {
     const int expected = expected_gpu(topo, k);
     for (int g = 0; g < topo->gpus; g++)
@@ -358,10 +357,10 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
   if (!topo->options.bind || share->rivals || !(gpu || asked) || (share->cores == 1 && !asked))
     return STATUS_OK;
   if (controller >= share->cores)
-    return status_set(STATUS_USAGE,
-                      "topo.controller is %d, but rank %d of its node has %d core%s, which leaves "
-                      "none for math: lower it",
-                      controller, rank, share->cores, plural(share->cores));
+    return status_usage(
+        "topo.controller is %d, but rank %d of its node has %d core%s, which leaves "
+        "none for math: lower it",
+        controller, rank, share->cores, plural(share->cores));
   const int io = gpu && share->cores >= controller + 2; /* else I/O shares the controller's cores */
   hwloc_topology_t machine = topo->machine;
   share->split = true;
@@ -415,8 +414,7 @@ static enum status list_parts(const struct topo *topo, struct share *share)
   const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
   share->threads = threads_of(topo, share);
   enum status status = mem_new(MEM_META, share->threads, &share->cpu);
-  if (!status)
-    status = mem_new(MEM_META, n, &share->io_cpu);
+  status = status ?: mem_new(MEM_META, n, &share->io_cpu);
   if (status)
     return status;
   list_cpus(topo, share);
@@ -445,15 +443,13 @@ static enum status read_list(struct topo *topo, int rank, const char *what, hwlo
   if (status)
     return status;
   if (hwloc_bitmap_iszero(list) || !hwloc_bitmap_isincluded(list, share->mask))
-    return status_set(STATUS_USAGE,
-                      "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: "
-                      "correct it, or let the launcher leave the cores alone",
-                      rank, topo->options.list[rank], list_text(share->mask).text);
+    return status_usage("topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: "
+                        "correct it, or let the launcher leave the cores alone",
+                        rank, topo->options.list[rank], list_text(share->mask).text);
   for (int k = 0; k < rank; k++)
     if (hwloc_bitmap_intersects(topo->share[k].mask, list))
-      return status_set(STATUS_USAGE,
-                        "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k,
-                        rank, topo->options.list[k], topo->options.list[rank]);
+      return status_usage("topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k,
+                          rank, topo->options.list[k], topo->options.list[rank]);
   SET(hwloc_bitmap_copy(share->mask, list));
   return STATUS_OK;
 }
@@ -464,8 +460,7 @@ static enum status take_lists(struct topo *topo)
   if (options->lists == 0)
     return STATUS_OK;
   if (options->lists < topo->ranks)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "topo.cores has %d list%s of CPUs for the %d ranks of a node: give every one its own",
         options->lists, plural(options->lists), topo->ranks);
   hwloc_bitmap_t list;
@@ -492,19 +487,11 @@ static enum status check_masks(struct topo *topo)
 
 enum status place_ranks(struct topo *topo)
 {
-  enum status status = check_masks(topo);
-  if (!status)
-    status = take_lists(topo);
-  if (!status)
-    status = choose_gpus(topo);
-  if (!status)
-    status = find_all_near(topo);
-  if (!status)
-    status = split_cores(topo);
+  enum status status = check_masks(topo) ?: take_lists(topo) ?: choose_gpus(topo);
+  status = status ?: find_all_near(topo) ?: split_cores(topo);
   for (int k = 0; k < topo->ranks && !status; k++) {
     status = split_share(topo, k, &topo->share[k]);
-    if (!status)
-      status = list_parts(topo, &topo->share[k]);
+    status = status ?: list_parts(topo, &topo->share[k]);
     find_nodes(topo, &topo->share[k]);
   }
   return status ? status : sets_status();

@@ -1,10 +1,8 @@
 /* The output of `sluice topo`. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/append.h"
-#include "base/mem.h"
 #include "topo/place.h"
 
 enum { PICTURE_WIDTH = 64 };

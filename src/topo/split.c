@@ -1,7 +1,6 @@
 /* Splits cores among ranks. Ranks that may get the same CPUs are a class. A class splits its CPUs
  * along NUMA domains if their number fits the number of ranks. Two classes never have a CPU in
  * common: masks that overlap without being equal are refused. */
-#include "base/mem.h"
 #include "topo/place.h"
 
 /* --- classes --------------------------------------------------------------------------------- */
@@ -22,12 +21,11 @@ static void widen(const struct topo *topo, hwloc_const_bitmap_t mask)
 
 static enum status refuse(const struct topo *topo, int k, int other)
 {
-  return status_set(STATUS_USAGE,
-                    "the masks of ranks %d and %d of a node overlap, but differ (CPUs %s and %s): "
-                    "give each rank its own CPUs, or all ranks the same (mpirun --bind-to none, "
-                    "srun --cpu-bind=none), or set topo.cores",
-                    k, other, list_text(topo->share[k].mask).text,
-                    list_text(topo->share[other].mask).text);
+  return status_usage(
+      "the masks of ranks %d and %d of a node overlap, but differ (CPUs %s and %s): "
+      "give each rank its own CPUs, or all ranks the same (mpirun --bind-to none, "
+      "srun --cpu-bind=none), or set topo.cores",
+      k, other, list_text(topo->share[k].mask).text, list_text(topo->share[other].mask).text);
 }
 
 /* Without binding, cores are only counted. */
@@ -130,9 +128,7 @@ static bool find_class(const struct topo *topo, int first, struct class *class)
 enum status split_cores(const struct topo *topo)
 {
   struct class class = {0};
-  enum status status = part_classes(topo);
-  if (!status)
-    status = set_create(&class.part);
+  enum status status = part_classes(topo) ?: set_create(&class.part);
   for (int k = 0; k < topo->ranks && !status; k++)
     if (find_class(topo, k, &class))
       share_out(topo, &class, k);

@@ -128,10 +128,7 @@ static enum status describe(struct topo *topo)
 /* Takes over `topo`, whose shares have their masks and GPUs if `status` is STATUS_OK. */
 static enum status finish(struct topo *topo, enum status status, struct topo **out)
 {
-  if (!status)
-    status = place_ranks(topo);
-  if (!status)
-    status = describe(topo);
+  status = status ?: place_ranks(topo) ?: describe(topo);
   if (status)
     topo_destroy(topo);
   else
@@ -209,17 +206,16 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
     int64_t bus;
     status = machine_read_bus(scene->bus[g], &bus);
-    if (!status)
-      status = machine_add_gpu(topo, bus, &index);
+    status = status ?: machine_add_gpu(topo, bus, &index);
   }
   if (!status && scene->buses == 0)
     status = machine_find_gpus(topo, wanted);
   if (status || scene->gpus < 0 || topo->gpus == wanted)
     return status;
   if (topo->gpus > 0)
-    return status_set(STATUS_USAGE,
-                      "gpus is %d, but the machine shows %d: set gpus=%d or less, or leave it out",
-                      wanted, topo->gpus, topo->gpus);
+    return status_usage(
+        "gpus is %d, but the machine shows %d: set gpus=%d or less, or leave it out", wanted,
+        topo->gpus, topo->gpus);
   return machine_assume_gpus(topo, wanted);
 }
 
@@ -259,13 +255,11 @@ static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
   enum status status = find_scene_gpus(topo, scene);
   const int ranks = scene->ranks > 0 ? scene->ranks : topo->gpus > 0 ? topo->gpus : 1;
   if (!status && scene->masks > 1 && scene->masks != ranks)
-    status = status_set(
-        STATUS_USAGE,
+    status = status_usage(
         "%d masks are given for %d rank%s: give one per rank, or one for all. A mask with "
         "commas needs quotes, as mask=[\"0-3,8-11\"]",
         scene->masks, ranks, plural(ranks));
-  if (!status)
-    status = create_shares(topo, ranks);
+  status = status ?: create_shares(topo, ranks);
   for (int k = 0; k < ranks && !status; k++) {
     struct share *share = &topo->share[k];
     status = scene_mask(topo, scene, k, share->mask);
@@ -382,9 +376,7 @@ enum status topo_bind(struct topo *topo)
   if (!share_binds(topo, share))
     return STATUS_OK;
   if (!topo->before) {
-    enum status status = set_create(&topo->before);
-    if (!status)
-      status = own_mask(topo, topo->before);
+    enum status status = set_create(&topo->before) ?: own_mask(topo, topo->before);
     if (status)
       return status;
   }

@@ -76,13 +76,13 @@ static enum status compare_frozen(const struct model *saved, const struct model 
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++)
       if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
-        return status_set(STATUS_USAGE,
-                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with "
-                          "the train.freeze of its deck (sluice ckpt show), "
-                          "or begin a run of its own with train.init=%s",
-                          path, model->unit[u].param[p].name,
-                          saved->unit[u].param[p].frozen ? "frozen" : "trained",
-                          model->unit[u].param[p].frozen ? "freezes" : "trains", path);
+        return status_usage(
+            "%s was saved with %s %s, which this deck %s (train.freeze): resume with "
+            "the train.freeze of its deck (sluice ckpt show), "
+            "or begin a run of its own with train.init=%s",
+            path, model->unit[u].param[p].name,
+            saved->unit[u].param[p].frozen ? "frozen" : "trained",
+            model->unit[u].param[p].frozen ? "freezes" : "trains", path);
   return STATUS_OK;
 }
 
@@ -93,8 +93,7 @@ static enum status check_optimizer(const struct train_run *run, const char *path
                          *now = optim_ops((enum optimizer)run->deck->optim.name);
   if (before == now)
     return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "%s has the optimizer state of %s, and this deck sets optim.name=%s: resume with "
       "optim.name=%s, or begin a run of its own with train.init=%s",
       path, before->name, now->name, before->name, path);
@@ -163,9 +162,9 @@ static enum status compare_decks(const struct decks *decks, const char *refused)
                  ?: options_print_value(option, &decks->now, &now);
     const bool changed = !status && strcmp(before, now) != 0;
     if (changed && refused)
-      status = status_set(
-          STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
-          option->name, now, refused, before, reorder, option->name, before);
+      status =
+          status_usage("%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
+                       option->name, now, refused, before, reorder, option->name, before);
     else if (changed)
       log_info("changed: %s: %s -> %s", option->name, before, now);
     mem_free(before);
@@ -260,10 +259,9 @@ static enum status compare_stream(const struct train_run *run)
   if (before->tokens == now.tokens && before->crc32 == now.crc32)
     return STATUS_OK;
   if (!run->deck->data.reorder)
-    return status_set(STATUS_USAGE,
-                      "data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
-                      "on (%lld): %s; use that data, or set data.reorder=true",
-                      dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
+    return status_usage("data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
+                        "on (%lld): %s; use that data, or set data.reorder=true",
+                        dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
   log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
            (long long)now.tokens, dir);
   return STATUS_OK;

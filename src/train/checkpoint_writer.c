@@ -2,7 +2,6 @@
 #include "train/checkpoint_writer.h"
 
 #include <pthread.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -121,21 +121,18 @@ static enum status check_set(const struct token_set *set, const struct data_sour
 {
   const long long last = (long long)token_set_stream(set).tokenizer.vocab - 1;
   if (last >= vocab && *from->maker->of)
-    return status_set(STATUS_USAGE,
-                      "%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
-                      "tokenizer made them",
-                      from->key, from->dir, last, from->maker->of, (long long)vocab);
+    return status_usage("%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
+                        "tokenizer made them",
+                        from->key, from->dir, last, from->maker->of, (long long)vocab);
   if (last >= vocab)
-    return status_set(STATUS_USAGE,
-                      "%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
-                      "model.vocab to at least %lld",
-                      from->key, from->dir, last, (long long)vocab, last + 1);
+    return status_usage("%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
+                        "model.vocab to at least %lld",
+                        from->key, from->dir, last, (long long)vocab, last + 1);
   if (token_set_windows(set, from->sequence) < 1)
-    return status_set(STATUS_USAGE,
-                      "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
-                      "use more text or a smaller data.sequence",
-                      from->key, from->dir, (long long)token_set_stream(set).tokens,
-                      (long long)from->sequence);
+    return status_usage("%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
+                        "use more text or a smaller data.sequence",
+                        from->key, from->dir, (long long)token_set_stream(set).tokens,
+                        (long long)from->sequence);
   return STATUS_OK;
 }
 
@@ -145,8 +142,7 @@ static enum status refuse_maker(const struct tokenizer_id *id, const struct data
   const struct data_maker *maker = from->maker;
   const bool bytes = !strcmp(maker->id.name, "bytes"),
              named = bytes || tokenizer_in_folder(maker->of);
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
       "prepare the text again with %s%s",
       from->key, from->dir, tokenizer_id_text(id).text, maker->of,
@@ -188,8 +184,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, const struct d
                       struct token_set **out)
 {
   if (!from->dir || !*from->dir)
-    return status_set(
-        STATUS_USAGE,
+    return status_usage(
         "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR",
         from->key, from->key);
   struct token_set *set = NULL;

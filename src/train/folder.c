@@ -35,8 +35,7 @@ static enum status check_place(const struct train_run *run)
   if (stat(dir, &named) != 0 || stat("/", &root) != 0 || named.st_dev != root.st_dev ||
       named.st_ino != root.st_ino)
     return file_check_folders(run->checkpoint_dir.text);
-  return status_set(STATUS_USAGE,
-                    "run.dir is %s, the root of all files: choose a folder for this run", dir);
+  return status_usage("run.dir is %s, the root of all files: choose a folder for this run", dir);
 }
 
 enum status train_folder_take(struct train_run *run)
@@ -62,8 +61,7 @@ static enum status look_for_run(const struct train_run *run, bool *used)
 
 enum status train_folder_refuse(const struct deck *deck)
 {
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "%s already holds a run: continue it with --resume auto, or choose another run.dir",
       deck->run.dir);
 }

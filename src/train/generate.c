@@ -337,9 +337,8 @@ static enum status begin_with_ids(struct generation *g)
   const int64_t V = g->job->model->config.vocab;
   for (int64_t i = 0; i < options->n_ids; i++)
     if (options->ids[i] < 0 || options->ids[i] >= V)
-      return status_set(STATUS_USAGE,
-                        "ids: %d is no token of the model, whose vocabulary is 0 to %lld",
-                        options->ids[i], (long long)V - 1);
+      return status_usage("ids: %d is no token of the model, whose vocabulary is 0 to %lld",
+                          options->ids[i], (long long)V - 1);
   g->read += append(g, options->ids, options->n_ids);
   for (int64_t i = 0; is_root(g) && i < options->n_ids; i++)
     printf("%s%d", i ? " " : "", options->ids[i]);
@@ -383,11 +382,10 @@ static enum status prepare(struct generation *g)
 {
   const int64_t V = g->job->model->config.vocab;
   if (g->tokenizer && tokenizer_vocab(g->tokenizer) > V)
-    return status_set(STATUS_USAGE,
-                      "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not "
-                      "the tokenizer it was trained with",
-                      tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer),
-                      (long long)V);
+    return status_usage(
+        "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not "
+        "the tokenizer it was trained with",
+        tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer), (long long)V);
   const enum status status = mem_new(MEM_DATA, g->capacity, &g->token);
   return status || !is_root(g) ? status : mem_new(MEM_DATA, V, &g->scratch);
 }

@@ -95,8 +95,7 @@ static enum status check_target(const char *path)
   const char *folder = dirname(text);
   if (file_is_folder(folder))
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name",
-                    path, folder);
+  return status_usage("%s: there is no folder %s; make it, or choose another name", path, folder);
 }
 
 static enum status open_import(struct import *import)
@@ -173,9 +172,8 @@ static enum status refuse_model(const char *dir)
                                       "model.safetensors.index.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (model_source_holds(dir, names[i]))
-      return status_set(STATUS_USAGE,
-                        "%s holds a model already (%s): remove it or choose another folder", dir,
-                        names[i]);
+      return status_usage("%s holds a model already (%s): remove it or choose another folder", dir,
+                          names[i]);
   return STATUS_OK;
 }
 
@@ -245,14 +243,12 @@ static enum status check_tokenizer(const struct export *export)
   const char *word = export->options->tokenizer;
   const long long vocab = (long long)export->deck->model.vocab;
   if (is_bytes(word) && vocab < TOKENIZER_BYTES_VOCAB)
-    return status_set(STATUS_USAGE,
-                      "tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
-                      "its tokenizer",
-                      TOKENIZER_BYTES_VOCAB, vocab);
+    return status_usage("tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
+                        "its tokenizer",
+                        TOKENIZER_BYTES_VOCAB, vocab);
   if (!*word || is_bytes(word) || has_tokenizer(word) || model_source_is_folder(word))
     return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
+  return status_usage(
       "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
       "tokenizer.model, nor a config.json; use tokenizer=bytes, or name another folder",
       word);

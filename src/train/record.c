@@ -3,7 +3,6 @@
 #include "train/private.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -33,10 +33,9 @@ enum status stop_find_end(const char *text, double now, double *out)
     errno = 0;
     const long long told = strtoll(text, &rest, 10);
     if (errno || *rest || told < 0)
-      return status_set(STATUS_USAGE,
-                        "SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: "
-                        "correct it, or unset it",
-                        text);
+      return status_usage("SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: "
+                          "correct it, or unset it",
+                          text);
     if ((double)told > now)
       end = (double)told;
     else

@@ -114,9 +114,7 @@ enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
   const int64_t n = op->transposed ? op->columns : op->rows,
                 k = op->transposed ? op->rows : op->columns, pitch = fp8_pitch(k);
-  enum status status = host_check_fp8(lane);
-  if (!status)
-    status = device_check_quantise(op);
+  enum status status = host_check_fp8(lane) ?: device_check_quantise(op);
   if (status)
     return status;
   for (int64_t i = 0; i < n / FP8_TILE && op->blocks; i++)

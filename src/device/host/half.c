@@ -322,9 +322,7 @@ enum status host_swiglu_backward_coded(struct lane *lane, const struct fp8_swigl
 {
   struct call call = {.lane = lane};
   const int64_t n = op->rows * op->count;
-  enum status status = host_check_fp8(lane);
-  if (!status)
-    status = device_check_swiglu(op);
+  enum status status = host_check_fp8(lane) ?: device_check_swiglu(op);
   if (status)
     return status;
   uint16_t *const half_gu = (uint16_t *)room(&call, vector(2 * n));

@@ -302,11 +302,8 @@ enum status host_device_create(int ordinal, enum dtype compute, struct device **
   struct device_model model;
   struct host_device *host;
   if (ordinal != 0)
-    return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0",
-                      ordinal);
-  enum status status = device_model_find("host", compute, &model);
-  if (!status)
-    status = mem_new(MEM_META, 1, &host);
+    return status_usage("there is no host device %d: a process has one, number 0", ordinal);
+  enum status status = device_model_find("host", compute, &model) ?: mem_new(MEM_META, 1, &host);
   if (status)
     return status;
   host_blas_start();

@@ -1,6 +1,4 @@
 /* The loops of kernels_body.h for AVX2 with FMA. */
-#include <math.h>
-#include <string.h>
 
 #include "device/host/kernels.h"
 

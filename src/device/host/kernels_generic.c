@@ -1,6 +1,4 @@
 /* The loops of kernels_body.h in plain C. All variants agree with them bit for bit. */
-#include <math.h>
-#include <string.h>
 
 #include "device/host/kernels.h"
 

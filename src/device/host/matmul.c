@@ -322,8 +322,7 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
   enum status status = op->a_scale ? host_check_fp8(lane) : STATUS_OK;
-  if (!status)
-    status = device_check_matmul(op);
+  status = status ?: device_check_matmul(op);
   if (status || op->m == 0 || op->n == 0)
     return status;
   status = host_lane_reserve(lane);

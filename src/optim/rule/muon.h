@@ -52,8 +52,7 @@ static enum status muon_normalize(struct lane *lane, int64_t n, const void *in, 
     status = ops->cast(lane, n, type, in, DTYPE_F32, work + at->wide);
   if (!status)
     status = ops->sum_squares(lane, n, type == DTYPE_F32 ? in : work + at->wide, squares);
-  if (!status)
-    status = ops->conclude(lane, none, squares, tiny, outcome);
+  status = status ?: ops->conclude(lane, none, squares, tiny, outcome);
   if (!status)
     status = ops->update(lane, n, &op, NULL, in, (void *[RULE_STATES]){NULL}, work + at->x);
   return status;
@@ -98,9 +97,7 @@ static enum status muon_iterate(struct lane *lane, int64_t rows, int64_t cols, c
   next.ldb = next.ldc = cols; /* d of a tall matrix */
   next.add = x;
   next.add_scale = 3.4445f;
-  enum status status = muon_square(lane, rows, cols, x, work, at);
-  if (!status)
-    status = ops->matmul(lane, &polynomial);
+  enum status status = muon_square(lane, rows, cols, x, work, at) ?: ops->matmul(lane, &polynomial);
   return status ? status : ops->matmul(lane, &next);
 }
 
