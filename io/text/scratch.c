@@ -222,13 +222,12 @@ static bool is_own(int fd)
 
 void scratch_clear(const char *dir, const char *entry)
 {
-  char *path = mem_printf("%s/%s", dir, entry);
-  const int fd = path ? open_folder(path) : -1;
+  const struct file_path path = file_path(dir, entry);
+  const int fd = open_folder(path.text);
   if (fd >= 0 && is_own(fd) && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
     empty(fd);
-    (void)rmdir(path); /* faults do not matter, because it only takes room */
+    (void)rmdir(path.text); /* faults do not matter, because it only takes room */
   }
   if (fd >= 0)
     close(fd);
-  mem_free(path);
 }

@@ -101,12 +101,11 @@ static enum status check_config(const struct bpe_train_config *config)
 /* Rank 0. */
 static enum status enter_folder(const char *folder, struct folder_lock *lock)
 {
-  char *path = mem_printf("%s/tokenizer.json", folder);
-  enum status status = path ? folder_lock(folder, "out", lock) : STATUS_MEMORY;
-  if (!status && file_exists(path))
+  const struct file_path path = file_path(folder, "tokenizer.json");
+  enum status status = folder_lock(folder, "out", lock);
+  if (!status && file_exists(path.text))
     status = status_usage("%s is there already; choose another folder, or remove it to train again",
-                          path);
-  mem_free(path);
+                          path.text);
   return status;
 }
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "io/text/file.h"
 #include "io/text/json_write.h"
 #include "io/tokenizer/split.h"
@@ -101,17 +100,17 @@ static enum status write_file(const char *name, const struct bpe_train_config *c
                               void put(FILE *, const struct bpe_train_config *,
                                        const struct bpe_vocabulary *))
 {
-  char *data = NULL, *path = mem_printf("%s/%s", config->out, name);
+  const struct file_path path = file_path(config->out, name);
+  char *data = NULL;
   size_t bytes = 0;
-  FILE *to = path ? open_memstream(&data, &bytes) : NULL;
-  enum status status = path ? STATUS_OK : STATUS_MEMORY;
+  FILE *to = open_memstream(&data, &bytes);
   if (to)
     put(to, config, vocabulary);
-  if (path && (!to || (fclose(to) != 0)))
-    status = status_set(STATUS_MEMORY, "cannot make %s: %s", path, strerror(errno));
-  status = status ?: file_write_all(path, data, bytes);
+  const enum status status =
+      !to || fclose(to) != 0
+          ? status_set(STATUS_MEMORY, "cannot make %s: %s", path.text, strerror(errno))
+          : file_write_all(path.text, data, bytes);
   free(data);
-  mem_free(path);
   return status;
 }
 

@@ -158,20 +158,17 @@ static enum status load_merges(struct loader *loader)
 
 static enum status load(struct tokenizer_bpe *t)
 {
-  char *vocab = mem_printf("%s/%s", t->folder, vocab_name),
-       *merges = mem_printf("%s/%s", t->folder, merges_name);
-  struct loader loader = {.t = t, .vocab_path = vocab, .merges_path = merges};
+  const struct file_path vocab = file_path(t->folder, vocab_name),
+                         merges = file_path(t->folder, merges_name);
+  struct loader loader = {.t = t, .vocab_path = vocab.text, .merges_path = merges.text};
   const enum status status =
-      (vocab && merges ? STATUS_OK : STATUS_MEMORY)
-      ?: tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
+      tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
       ?: load_vocab(&loader)
       ?: load_merges(&loader)
       ?: tokenizer_bpe_checksum(t, merges_name, &t->base.checksum)
-      ?: tokenizer_bpe_add_step(t, vocab, STEP_SPLIT,
+      ?: tokenizer_bpe_add_step(t, vocab.text, STEP_SPLIT,
                                 &(struct split_rule){.pattern = split_pattern("gpt2")});
   text_buffer_free(&loader.bytes);
-  mem_free(vocab);
-  mem_free(merges);
   return status;
 }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "io/text/file.h"
 #include "io/tokenizer/json_loader.h"
 
@@ -99,14 +98,12 @@ static int64_t end_of_config(const struct json_loader *loader, struct json_node 
 static enum status read_other(const struct json_loader *loader, const char *name,
                               struct json_file *out)
 {
-  char *path = mem_printf("%s/%s", loader->t->folder, name);
+  const struct file_path path = file_path(loader->t->folder, name);
   *out = (struct json_file){0};
-  enum status status = path ? STATUS_OK : STATUS_MEMORY;
-  if (!status && file_exists(path))
-    status = json_read(path, TOKENIZER_FILE_MOST, out);
+  enum status status =
+      file_exists(path.text) ? json_read(path.text, TOKENIZER_FILE_MOST, out) : STATUS_OK;
   if (!status && out->root && !json_is_object(out->root))
-    status = status_set(STATUS_INPUT, "%s: no object", path);
-  mem_free(path);
+    status = status_set(STATUS_INPUT, "%s: no object", path.text);
   return status;
 }
 
@@ -198,15 +195,14 @@ static enum status load(struct json_loader *loader)
 static enum status load_folder(struct tokenizer_bpe *t)
 {
   struct json_loader loader = {.t = t, .after = -1};
-  char *path = mem_printf("%s/%s", t->folder, main_name);
+  const struct file_path path = file_path(t->folder, main_name);
   enum status status =
-      (path ? json_read(path, TOKENIZER_FILE_MOST, &loader.file) : STATUS_MEMORY)
+      json_read(path.text, TOKENIZER_FILE_MOST, &loader.file)
       ?: read_other(&loader, config_name, &loader.config)
       ?: load(&loader);
   added_tokens_free(&loader.added);
   json_close(&loader.config);
   json_close(&loader.file);
-  mem_free(path);
   return status ?: tokenizer_bpe_checksum(t, main_name, &t->base.checksum);
 }
 
@@ -221,17 +217,12 @@ static enum status copy(const struct tokenizer *tokenizer, const char *folder)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
   char text[64];
-  enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false)
-                           ?: tokenizer_bpe_copy_file(t, config_name, folder, true);
+  const enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false)
+                                 ?: tokenizer_bpe_copy_file(t, config_name, folder, true);
   if (status || !t->says_end)
     return status;
-  char *path = mem_printf("%s/%s", folder, generation_name);
-  if (!path)
-    return STATUS_MEMORY;
   int bytes = snprintf(text, sizeof text, "{\"eos_token_id\": %d}\n", tokenizer->end_of_text);
-  status = file_write_all(path, text, (size_t)bytes);
-  mem_free(path);
-  return status;
+  return file_write_all(file_path(folder, generation_name).text, text, (size_t)bytes);
 }
 
 const struct tokenizer_ops tokenizer_json = {.name = "json",

@@ -31,20 +31,16 @@ enum status tokenizer_create(const char *name, const char *folder, struct tokeni
   return status_usage("there is no tokenizer '%s'; use bytes, gpt2 or json", name);
 }
 
-static bool holds(const char *folder, const char *name)
-{
-  char path[4096];
-  return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
-         file_exists(path);
-}
-
 const char *tokenizer_in_folder(const char *folder)
 {
   if (!*folder)
     return NULL;
-  if (holds(folder, "tokenizer.json"))
+  if (file_exists(file_path(folder, "tokenizer.json").text))
     return tokenizer_json.name;
-  return holds(folder, "vocab.json") && holds(folder, "merges.txt") ? tokenizer_gpt2.name : NULL;
+  return file_exists(file_path(folder, "vocab.json").text) &&
+                 file_exists(file_path(folder, "merges.txt").text)
+             ? tokenizer_gpt2.name
+             : NULL;
 }
 
 static enum status refuse_word(const char *word)

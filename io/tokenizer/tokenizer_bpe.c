@@ -255,29 +255,26 @@ enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *
 enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
                                    uint32_t *crc)
 {
-  char *text = NULL, *path = mem_printf("%s/%s", tokenizer->folder, name);
+  char *text = NULL;
   size_t bytes = 0;
   const enum status status =
-      path ? file_read_all(path, TOKENIZER_FILE_MOST, &text, &bytes) : STATUS_MEMORY;
+      file_read_all(file_path(tokenizer->folder, name).text, TOKENIZER_FILE_MOST, &text, &bytes);
   if (!status)
     *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
   mem_free(text);
-  mem_free(path);
   return status;
 }
 
 enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,
                                     const char *folder, bool may_miss)
 {
-  char *text = NULL, *from = mem_printf("%s/%s", tokenizer->folder, name),
-       *to = mem_printf("%s/%s", folder, name);
+  const struct file_path from = file_path(tokenizer->folder, name);
+  char *text = NULL;
   size_t bytes = 0;
-  enum status status = from && to ? STATUS_OK : STATUS_MEMORY;
-  if (!status && (!may_miss || file_exists(from)))
-    status =
-        file_read_all(from, TOKENIZER_FILE_MOST, &text, &bytes) ?: file_write_all(to, text, bytes);
+  if (may_miss && !file_exists(from.text))
+    return STATUS_OK;
+  const enum status status = file_read_all(from.text, TOKENIZER_FILE_MOST, &text, &bytes)
+                                 ?: file_write_all(file_path(folder, name).text, text, bytes);
   mem_free(text);
-  mem_free(from);
-  mem_free(to);
   return status;
 }

@@ -52,11 +52,6 @@ enum {
 _Static_assert(sizeof(enum token_split) == sizeof(uint32_t),
                "`split` is kept as it lies in memory");
 
-static char *index_path(const char *dir)
-{
-  return mem_printf("%s/" SHARD_INDEX, dir);
-}
-
 /* ---- writing */
 
 static int by_place(const void *left, const void *right)
@@ -95,17 +90,14 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
 {
   hid_t file = H5I_INVALID_HID;
   struct scratch scratch = {0};
-  char *path = index_path(dir);
-  enum status status = path ? scratch_make(path, &scratch) : STATUS_MEMORY;
+  const struct file_path path = file_path(dir, SHARD_INDEX);
   qsort(shards, (size_t)n, sizeof *shards, by_place);
-  if (!status)
-    status = hdf5_create(scratch.file, &file)
-             ?: write_shared(file, n, shards)
-             ?: write_rows(file, n, shards);
-  if (path)
-    status = hdf5_finish_as(file, &scratch, path, status);
-  mem_free(path);
-  return status;
+  const enum status status =
+      scratch_make(path.text, &scratch)
+      ?: hdf5_create(scratch.file, &file)
+      ?: write_shared(file, n, shards)
+      ?: write_rows(file, n, shards);
+  return hdf5_finish_as(file, &scratch, path.text, status);
 }
 
 /* ---- reading */
@@ -203,27 +195,14 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
 
 enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *n)
 {
-  struct shard_info *shards = NULL;
-  int64_t count = 0;
   hid_t file = H5I_INVALID_HID;
-  char *path = index_path(dir);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = hdf5_open(path, false, &file)
-                           ?: hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
+  const struct file_path path = file_path(dir, SHARD_INDEX);
+  enum status status = hdf5_open(path.text, false, &file)
+                           ?: hdf5_close(file, read_shards(file, file_size(path.text), out, n));
   if (status == STATUS_INPUT)
     status = status_set(
         STATUS_INPUT,
-        "%s: %s; remove it, and run the same `sluice prepare` again, which makes a new one", path,
-        status_text());
-  else if (status)
-    status_prefix(status, "%s", path);
-  mem_free(path);
-  if (status) {
-    mem_free(shards);
-    return status;
-  }
-  *out = shards;
-  *n = count;
-  return STATUS_OK;
+        "%s: %s; remove it, and run the same `sluice prepare` again, which makes a new one",
+        path.text, status_text());
+  return status ? status_prefix(status, "%s", path.text) : STATUS_OK;
 }

@@ -158,20 +158,18 @@ static enum status compare_record(const char *dir, const char *path, const char 
 static enum status enter_folder(const char *dir, const char *record)
 {
   struct contents contents;
-  char *path = mem_printf("%s/prepare.json", dir), *index = mem_printf("%s/" SHARD_INDEX, dir);
-  enum status status = path && index ? look_at(dir, true, false, &contents) : STATUS_MEMORY;
+  const struct file_path path = file_path(dir, "prepare.json"), index = file_path(dir, SHARD_INDEX);
+  enum status status = look_at(dir, true, false, &contents);
   if (!status && contents.shards > 0 && contents.record)
-    status = compare_record(dir, path, record);
+    status = compare_record(dir, path.text, record);
   else if (!status && (contents.shards > 0 || (contents.others > 0 && !contents.record)))
     status = status_usage(
         "the folder %s is not empty and holds no prepare.json; choose another one", dir);
   else if (!status)
-    status = file_write_all(path, record, strlen(record));
+    status = file_write_all(path.text, record, strlen(record));
   /* Only a finished folder has an index, so it is removed until this call ends. */
-  if (!status && unlink(index) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "cannot remove %s: %s", index, strerror(errno));
-  mem_free(path);
-  mem_free(index);
+  if (!status && unlink(index.text) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s: %s", index.text, strerror(errno));
   return status;
 }
 

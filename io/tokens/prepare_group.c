@@ -107,7 +107,7 @@ int64_t prepare_group_bytes(const struct prepare_group *group)
 
 /* ---- parts that an earlier call finished */
 
-static char *path_of(const struct prepare_group *group, enum token_split split)
+static struct file_path path_of(const struct prepare_group *group, enum token_split split)
 {
   return shard_path(group->job->config->out, split, group->number, group->part);
 }
@@ -116,16 +116,13 @@ static char *path_of(const struct prepare_group *group, enum token_split split)
 static enum status check_shard(const struct prepare_group *group, enum token_split split,
                                struct shard_info *out)
 {
-  char *path = path_of(group, split);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = shard_read(path, out) ?: shard_verify(path, out);
+  const struct file_path path = path_of(group, split);
+  enum status status = shard_read(path.text, out) ?: shard_verify(path.text, out);
   const struct shard_position *a = &out->begin, *b = &group->at;
   if (!status && (out->settings != group->job->settings || out->split != split ||
                   out->group != group->number || out->part != group->part || a->file != b->file ||
                   a->byte != b->byte || a->number != b->number))
-    status = status_set(STATUS_INPUT, "%s does not match its name and prepare.json", path);
-  mem_free(path);
+    status = status_set(STATUS_INPUT, "%s does not match its name and prepare.json", path.text);
   return status;
 }
 
@@ -134,11 +131,7 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
 static enum status find_finished(const struct prepare_group *group,
                                  struct shard_info info[SHARD_SPLITS], bool *found)
 {
-  char *path = path_of(group, SPLIT_TRAIN);
-  if (!path)
-    return STATUS_MEMORY;
-  *found = file_exists(path);
-  mem_free(path);
+  *found = file_exists(path_of(group, SPLIT_TRAIN).text);
   if (!*found)
     return STATUS_OK;
   enum status status = check_shard(group, SPLIT_TRAIN, &info[SPLIT_TRAIN]);
@@ -229,15 +222,11 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .documents = draft->documents,
                             .skipped = draft->skipped,
                             .text_bytes = draft->text_bytes};
-  char *path = path_of(group, split);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name,
-                                   draft->tokens, draft->first);
-  if (!status)
-    status = shard_read(path, &info); /* where in the file things lie */
-  mem_free(path);
-  return !status ? count_shard(&info, false, done) : status;
+  const struct file_path path = path_of(group, split);
+  return shard_write(path.text, &info, job->inputs.file[group->begin.file].name, draft->tokens,
+                     draft->first)
+             ?: shard_read(path.text, &info) /* where in the file things lie */
+             ?: count_shard(&info, false, done);
 }
 
 static enum status close_part(struct prepare_group *group, bool last, struct prepare_done *done)

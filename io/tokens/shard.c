@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/mem.h"
 #include "base/progress.h"
 #include "io/hdf5/hdf5.h"
 #include "io/text/file.h"
@@ -25,11 +24,11 @@ void shard_name(enum token_split split, int64_t group, int64_t part, char out[SH
   snprintf(out, SHARD_NAME, "%s-%05" PRId64 "-%05" PRId64 ".h5", split_names[split], group, part);
 }
 
-char *shard_path(const char *dir, enum token_split split, int64_t group, int64_t part)
+struct file_path shard_path(const char *dir, enum token_split split, int64_t group, int64_t part)
 {
   char name[SHARD_NAME];
   shard_name(split, group, part, name);
-  return mem_printf("%s/%s", dir, name);
+  return file_path(dir, name);
 }
 
 int shard_token_bytes(int64_t vocab)

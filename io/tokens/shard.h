@@ -4,6 +4,7 @@
 #define SLUICE_IO_TOKENS_SHARD_H
 
 #include "io/hdf5/hdf5.h"
+#include "io/text/file.h"
 #include "io/tokens/tokens.h"
 
 enum { SHARD_NAME = 64, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
@@ -57,8 +58,8 @@ enum status shard_get_fields(hid_t file, const struct shard_field *field, int n,
 
 /* "train-00003-00000.h5" */
 void shard_name(enum token_split split, int64_t group, int64_t part, char out[SHARD_NAME]);
-/* Its path in a folder of shards; mem_free. */
-char *shard_path(const char *dir, enum token_split split, int64_t group, int64_t part);
+/* Its path in a folder of shards. */
+struct file_path shard_path(const char *dir, enum token_split split, int64_t group, int64_t part);
 /* Bytes of a token in a shard: 2 up to 65,536 ids, else 4. */
 int shard_token_bytes(int64_t vocab);
 

@@ -85,22 +85,17 @@ static enum status read_folder(struct token_set *set, enum token_split split)
     return status_set(STATUS_INPUT,
                       "there is no folder %s%s: make token shards with `sluice prepare`", set->dir,
                       file_base(set->dir).text);
-  char *index = mem_printf("%s/" SHARD_INDEX, set->dir),
-       *shard = shard_path(set->dir, SPLIT_TRAIN, 0, 0);
-  enum status status = STATUS_MEMORY;
-  if (index && shard && file_exists(index))
-    status = read_index(set, split);
-  else if (index && shard && file_exists(shard))
-    status = status_set(STATUS_INPUT,
-                        "the folder %s has no " SHARD_INDEX
-                        ": its preparation was not finished; run the same `sluice prepare` again",
-                        set->dir);
-  else if (index && shard)
-    status = status_set(STATUS_INPUT,
-                        "the folder %s holds no token shards: make them with `sluice prepare`",
-                        set->dir);
-  mem_free(index);
-  mem_free(shard);
+  if (!file_exists(file_path(set->dir, SHARD_INDEX).text))
+    return file_exists(shard_path(set->dir, SPLIT_TRAIN, 0, 0).text)
+               ? status_set(STATUS_INPUT,
+                            "the folder %s has no " SHARD_INDEX
+                            ": its preparation was not finished; run the same `sluice prepare` "
+                            "again",
+                            set->dir)
+               : status_set(STATUS_INPUT,
+                            "the folder %s holds no token shards: make them with `sluice prepare`",
+                            set->dir);
+  enum status status = read_index(set, split);
   if (!status && set->stream.tokens == 0)
     status =
         status_set(STATUS_INPUT,
@@ -168,9 +163,7 @@ enum status token_set_verify(struct comm *comm, const struct token_set *set)
   enum status status = STATUS_OK;
   for (int64_t i = comm_rank(comm); i < set->count && !status; i += comm_ranks(comm)) {
     const struct shard_info *info = &set->shards[i].info;
-    char *path = shard_path(set->dir, info->split, info->group, info->part);
-    status = path ? shard_verify(path, info) : STATUS_MEMORY;
-    mem_free(path);
+    status = shard_verify(shard_path(set->dir, info->split, info->group, info->part).text, info);
   }
   return comm_agree(comm, status);
 }
@@ -197,13 +190,14 @@ static enum status shard_fail(const struct token_set *set, const struct shard *s
 static enum status shard_fail(const struct token_set *set, const struct shard *shard,
                               enum status status, const char *format, ...)
 {
-  char name[SHARD_NAME], problem[256];
+  const struct file_path path =
+      shard_path(set->dir, shard->info.split, shard->info.group, shard->info.part);
+  char problem[256];
   va_list args;
-  shard_name(shard->info.split, shard->info.group, shard->info.part, name);
   va_start(args, format);
   vsnprintf(problem, sizeof problem, format, args);
   va_end(args);
-  return status_set(status, "%s/%s %s", set->dir, name, problem);
+  return status_set(status, "%s %s", path.text, problem);
 }
 
 static enum status fail_system(const struct token_set *set, const struct shard *shard, int reason)
@@ -236,13 +230,11 @@ static enum status check_shard(const struct token_set *set, const struct shard *
 
 static enum status open_shard(struct token_set *set, struct shard *shard)
 {
-  char name[SHARD_NAME], path[4096];
   if (shard->fd >= 0)
     return STATUS_OK;
-  shard_name(shard->info.split, shard->info.group, shard->info.part, name);
-  if ((size_t)snprintf(path, sizeof path, "%s/%s", set->dir, name) >= sizeof path)
-    return shard_fail(set, shard, STATUS_USAGE, "has too long a path");
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const struct file_path path =
+      shard_path(set->dir, shard->info.split, shard->info.group, shard->info.part);
+  int fd = open(path.text, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return fail_system(set, shard, errno);
   enum status status = shard->known ? STATUS_OK : check_shard(set, shard, fd);

@@ -185,9 +185,7 @@ static void check_index(int64_t shards, const struct tokenizer *tokenizer)
   must(shard_index_read(out, &listed, &n));
   assert_int_equal(n, shards);
   for (int64_t i = 0; i < n; i++) {
-    char *path = shard_path(out, listed[i].split, listed[i].group, listed[i].part);
-    must(shard_read(path, &own));
-    mem_free(path);
+    must(shard_read(shard_path(out, listed[i].split, listed[i].group, listed[i].part).text, &own));
     own.tokenizer.meaning = tokenizer_id(tokenizer).meaning;
     assert_memory_equal(&listed[i], &own, sizeof own);
   }

@@ -59,7 +59,7 @@ static void write_folder(const struct plan *plan)
                                 .part_tokens = {plan->length[0][i], plan->length[1][i]},
                                 .documents = documents,
                                 .text_bytes = 4 * n};
-      char *path = shard_path(dir, info.split, info.group, info.part);
+      const struct file_path path = shard_path(dir, info.split, info.group, info.part);
       unsigned char *tokens = NULL;
       uint64_t *first = NULL;
       int size = shard_token_bytes(plan->vocab);
@@ -73,11 +73,10 @@ static void write_folder(const struct plan *plan)
       for (int64_t d = 0; d < documents; d++)
         first[d] = (uint64_t)(10 * d);
       if (n > 0 || split == SPLIT_TRAIN) {
-        must(shard_write(path, &info, "source", tokens, first));
-        must(shard_read(path, &shards[n_shards]));
+        must(shard_write(path.text, &info, "source", tokens, first));
+        must(shard_read(path.text, &shards[n_shards]));
         shards[n_shards++].tokenizer.meaning = 6;
       }
-      mem_free(path);
       mem_free(tokens);
       mem_free(first);
     }
