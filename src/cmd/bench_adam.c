@@ -277,8 +277,8 @@ static void tear_down(void *part)
 
 static enum status run(const struct arguments *arguments)
 {
-  static const struct bench_part steps = {check, measure, tear_down};
-  return bench_run(&steps, arguments, &(struct adam){.values = arguments->values});
+  return bench_run(arguments, &(struct adam){.values = arguments->values}, check, measure,
+                   tear_down);
 }
 
 const struct command bench_adam = {

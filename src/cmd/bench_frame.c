@@ -22,15 +22,17 @@ enum status bench_check_results(struct comm *comm, const char *path)
   return comm_agree(comm, comm_rank(comm) == 0 && *path ? results_check(path) : STATUS_OK);
 }
 
-enum status bench_run(const struct bench_part *steps, const struct arguments *arguments, void *part)
+enum status bench_run(const struct arguments *arguments, void *part,
+                      enum status (*check)(void *part), enum status (*measure)(void *part),
+                      void (*tear_down)(void *part))
 {
   struct bench *bench = part;
   bench->comm = arguments->comm;
   bench->values = arguments->values;
   enum status status = bench_check_results(bench->comm, bench->values->results)
-      ?: comm_agree(bench->comm, steps->check(part))
-      ?: steps->measure(part);
-  steps->tear_down(part);
+      ?: comm_agree(bench->comm, check(part))
+      ?: measure(part);
+  tear_down(part);
   device_destroy(bench->job.device);
   device_destroy(bench->job.host);
   topo_destroy(bench->job.topo);

@@ -42,16 +42,12 @@ struct bench {
   int threads;
 };
 
-/* The steps of a part. Each gets its struct. */
-struct bench_part {
-  enum status (*check)(void *part);   /* of the values. Local. */
-  enum status (*measure)(void *part); /* to the last line of results. Collective. */
-  void (*tear_down)(void *part);      /* also after a failure. Local. */
-};
-/* `part`: a zeroed struct of the part. An output that cannot be written is found before anything is
- * measured. Collective. */
-enum status bench_run(const struct bench_part *steps, const struct arguments *arguments,
-                      void *part);
+/* Runs a part. `part`: its zeroed struct, which each step gets. check: of the values, local.
+ * measure: to the last line of results, collective. tear_down: also after a failure, local. An
+ * output that cannot be written is found before anything is measured. Collective. */
+enum status bench_run(const struct arguments *arguments, void *part,
+                      enum status (*check)(void *part), enum status (*measure)(void *part),
+                      void (*tear_down)(void *part));
 
 /* Takes device, cores and transport, as a run with these values of run.device and comm.backend
  * does. Collective. */

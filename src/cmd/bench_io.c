@@ -131,9 +131,9 @@ static enum status make_buffer(struct io *io)
 /* `error` of open() is 0 if the file was made. */
 static enum status check_file(const char *dir, const char *path, int error)
 {
+  /* The file lives until it is closed. Linux makes it before it refuses direct I/O. */
   if (!error || error == EINVAL)
-    unlink(
-        path); /* it lives until it is closed. Linux makes the file before it refuses direct I/O */
+    unlink(path);
   if (!error)
     return STATUS_OK;
   return error == EINVAL ? status_set(STATUS_UNSUPPORTED,
@@ -183,12 +183,6 @@ static double rate(const struct io *io, int work)
   return (double)io->bytes * comm_ranks(io->bench.comm) / stats_mean(&io->seconds[work]) * 1e-9;
 }
 
-static void print_pair(const struct io *io, const char *name, int store, int direct)
-{
-  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(io, store),
-         rate(io, direct), 100 * rate(io, store) / rate(io, direct));
-}
-
 static void print(const struct io *io)
 {
   const struct values *values = io->values;
@@ -202,8 +196,10 @@ static void print(const struct io *io)
                                     : "through the page cache, which is faster than the disk: "
                                       "choose a size= larger than memory");
   printf("%-22s O_DIRECT, %d pieces in flight per rank\n", "direct I/O", io->bench.threads);
-  print_pair(io, "write", STORE_WRITE, DIRECT_WRITE);
-  print_pair(io, "read", STORE_READ, DIRECT_READ);
+  for (int w = 0; w < WORKS; w += 2)
+    printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n",
+           w == STORE_WRITE ? "write" : "read", rate(io, w), rate(io, w + 1),
+           100 * rate(io, w) / rate(io, w + 1));
   printf("%-22s in turns; the time of writing includes syncfs(); a pass before, which is not "
          "timed, lays out the files\n",
          "measured");
@@ -260,9 +256,8 @@ static void tear_down(void *part)
 
 static enum status run(const struct arguments *arguments)
 {
-  static const struct bench_part steps = {check, measure, tear_down};
-  return bench_run(&steps, arguments,
-                   &(struct io){.values = arguments->values, .disk = -1, .file = -1});
+  return bench_run(arguments, &(struct io){.values = arguments->values, .disk = -1, .file = -1},
+                   check, measure, tear_down);
 }
 
 const struct command bench_io = {

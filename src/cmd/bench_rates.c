@@ -87,7 +87,7 @@ struct rates {
   struct comm_group *group; /* gathers, with a part of so many bytes per rank */
   int64_t part;
   struct codec codec;
-  int64_t elements;        /* that it encodes */
+  struct codec_pass pass;  /* of it */
   struct plan_rates rates; /* in the units of the file; below 0: not measured */
 };
 
@@ -145,35 +145,17 @@ static enum status update(struct rates *rates, struct lane *lane)
                                    far[MASTER], far[GRAD], &far[FIRST], far[COPY]);
 }
 
-/* After the scratch memory of codecs. */
-static float *largest_of(const struct rates *rates)
-{
-  return (float *)(void *)((char *)rates->near[2] + rates->bytes / 4 * 3);
-}
-
-/* Vectors take a quarter of the memory at most, because a message may be somewhat longer, and
- * scratch memory lies after the decoded vector. */
-static struct codec_pass codec_pass(const struct rates *rates, struct lane *lane)
-{
-  return (struct codec_pass){.lane = lane,
-                             .n = rates->elements,
-                             .parts = 1,
-                             .seed = 1,
-                             .work = (char *)rates->near[2] + rates->bytes / 4,
-                             .largest = largest_of(rates)};
-}
-
 static enum status encode(struct rates *rates, struct lane *lane)
 {
-  const struct codec_pass pass = codec_pass(rates, lane);
-  return rates->codec.ops->encode(&rates->codec, &pass, rates->near[0], rates->near[1]);
+  (void)lane;
+  return rates->codec.ops->encode(&rates->codec, &rates->pass, rates->near[0], rates->near[1]);
 }
 
 static enum status decode(struct rates *rates, struct lane *lane)
 {
-  const struct codec_pass pass = codec_pass(rates, lane);
-  return rates->codec.ops->decode(&rates->codec, &pass, rates->near[1],
-                                  rates->codec.ops->bytes(&rates->codec, pass.n), QUANT_SET,
+  (void)lane;
+  return rates->codec.ops->decode(&rates->codec, &rates->pass, rates->near[1],
+                                  rates->codec.ops->bytes(&rates->codec, rates->pass.n), QUANT_SET,
                                   DTYPE_F32, rates->near[2]);
 }
 
@@ -312,27 +294,15 @@ static double product_work(const struct rates *rates)
   return 2 * n * n * n * 1e-9;
 }
 
-static void measure_device(struct rates *rates)
+/* Fills `bytes` of the device's memory with copies of a block of host memory. */
+static enum status fill(struct rates *rates, void *to, int64_t bytes, const void *from,
+                        int64_t block)
 {
-  struct run products = {.work = multiply, .lane = COMPUTE};
-  rates->left = rates->near[0];
-  measure_runs(rates, 1, &products, 1);
-  rates->rates.gemm_flops = product_work(rates) / products.seconds;
-  measure_spread(rates, &products);
-  rates->rates.memory_bytes = 2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy, COMPUTE);
-}
-
-/* Numbers like gradients, in fp32. */
-static void fill_vector(struct rates *rates)
-{
-  const struct device_ops *ops = rates->device->ops;
-  for (int64_t at = 0; at < rates->bytes / 4 && !rates->status; at += LEAST_BYTES / 4)
-    rates->status = ops->copy(rates->lane[COMPUTE], (char *)rates->near[0] + at, rates->far[MASTER],
-                              LEAST_BYTES / 4);
-  if (!rates->status)
-    rates->status = ops->max_magnitude(rates->lane[COMPUTE], rates->bytes / 16, rates->near[0],
-                                       largest_of(rates));
-  rates->status = comm_agree(rates->bench.comm, rates->status);
+  enum status status = STATUS_OK;
+  for (int64_t at = 0; at < bytes && !status; at += block)
+    status = rates->device->ops->copy(rates->lane[COMPUTE], (char *)to + at, from,
+                                      (size_t)(bytes - at < block ? bytes - at : block));
+  return status;
 }
 
 /* The line through the times of a long and a short vector: *rate in GB/s, *latency in us. */
@@ -347,18 +317,32 @@ static void fit_line(int64_t elements, double seconds, double little_s, double *
   *latency = 1e6 * fmax(0, little_s - little * per_byte);
 }
 
-/* There are many codecs, so each gets a fraction of the time of a rate. */
+/* There are many codecs, so each gets a fraction of the time of a rate. The vector has numbers like
+ * gradients, in fp32. Vectors take a quarter of the memory at most, because a message may be
+ * somewhat longer, and scratch memory lies after the decoded vector. */
 static void measure_codecs(struct rates *rates)
 {
   enum { FRACTION = 10 };
-  const int64_t sizes[] = {rates->bytes / 4 / (int64_t)sizeof(float), LITTLE_VECTOR};
+  const int64_t quarter = rates->bytes / 4,
+                sizes[] = {quarter / (int64_t)sizeof(float), LITTLE_VECTOR};
+  char *decoded = rates->near[2];
+  float *largest = (float *)(void *)(decoded + quarter * 3);
   struct plan_rates *out = &rates->rates;
   double encode_s[2] = {0}, decode_s[2] = {0};
-  fill_vector(rates);
+  rates->pass = (struct codec_pass){.lane = rates->lane[COMPUTE],
+                                    .parts = 1,
+                                    .seed = 1,
+                                    .work = decoded + quarter,
+                                    .largest = largest};
+  rates->status = rates->status
+      ?: fill(rates, rates->near[0], quarter, rates->far[MASTER], LEAST_BYTES / 4)
+      ?: rates->device->ops->max_magnitude(rates->lane[COMPUTE], sizes[0], rates->near[0],
+                                           largest);
+  rates->status = comm_agree(rates->bench.comm, rates->status);
   for (int c = 0; c < CODECS && !rates->status; c++) {
     rates->status = codec_make(codec_names[c], NULL, false, &rates->codec);
     for (int i = 0; i < 2; i++) {
-      rates->elements = sizes[i];
+      rates->pass.n = sizes[i];
       encode_s[i] = seconds_of(rates, FRACTION, encode, COMPUTE);
       decode_s[i] = seconds_of(rates, FRACTION, decode, COMPUTE);
     }
@@ -455,7 +439,12 @@ static void measure_round(struct rates *rates)
 static void measure_all(struct rates *rates)
 {
   const double gb = 1e-9 * (double)rates->bytes;
-  measure_device(rates);
+  struct run products = {.work = multiply, .lane = COMPUTE};
+  rates->left = rates->near[0];
+  measure_runs(rates, 1, &products, 1);
+  rates->rates.gemm_flops = product_work(rates) / products.seconds;
+  measure_spread(rates, &products);
+  rates->rates.memory_bytes = 2 * gb / seconds_of(rates, 1, copy, COMPUTE);
   measure_codecs(rates);
   measure_links(rates);
   for (int round = 0; round < ROUNDS; round++)
@@ -533,16 +522,10 @@ static enum status fill_matrices(struct rates *rates)
   const int64_t size = (int64_t)dtype_size(rates->type), bytes = matrix_bytes(rates),
                 block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
   char *pattern = rates->far[GRAD];
-  enum status status = STATUS_OK;
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, rates->far[MASTER]);
   dtype_convert(pattern, rates->type, rates->far[MASTER], DTYPE_F32, (size_t)block);
-  for (int i = 0; i < 2; i++)
-    for (int64_t at = 0; at < bytes && !status; at += block * size) {
-      const int64_t left = bytes - at, piece = left < block * size ? left : block * size;
-      status = rates->device->ops->copy(rates->lane[COMPUTE], (char *)rates->near[i] + at, pattern,
-                                        (size_t)piece);
-    }
-  return status;
+  return fill(rates, rates->near[0], bytes, pattern, block * size)
+             ?: fill(rates, rates->near[1], bytes, pattern, block * size);
 }
 
 /* Collective. */
@@ -614,28 +597,22 @@ static void tear_down(void *part)
 
 /* ---- results ---- */
 
-static void print(struct rates *rates, const char *about)
-{
-  printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
-                  "rates of", about);
-  for (const struct option *row = rates_table; row->name; row++) {
-    const double rate = *rates_value(&rates->rates, row);
-    if (rate >= 0)
-      printf("%-28s %.4g %s, %s\n", row->name, rate, row->unit, row->text);
-  }
-}
-
 /* Rates without a measurement are left out. */
 static enum status write_rates(struct rates *rates, const char *about)
 {
   char text[FILE_BYTES];
-  if (!*rates->values->out)
-    return STATUS_OK;
+  printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
+                  "rates of", about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
-  for (const struct option *row = rates_table; row->name; row++)
-    if (*rates_value(&rates->rates, row) >= 0)
-      rates_append_line(row, *rates_value(&rates->rates, row), text, sizeof text);
-  return file_write_all(rates->values->out, text, strlen(text));
+  for (const struct option *row = rates_table; row->name; row++) {
+    const double rate = *rates_value(&rates->rates, row);
+    if (rate < 0)
+      continue;
+    printf("%-28s %.4g %s, %s\n", row->name, rate, row->unit, row->text);
+    rates_append_line(row, rate, text, sizeof text);
+  }
+  const char *out = rates->values->out;
+  return *out ? file_write_all(out, text, strlen(text)) : STATUS_OK;
 }
 
 static void record(struct json_writer *line, void *part)
@@ -661,7 +638,6 @@ static enum status report(struct rates *rates)
            rates->device->ops->name, *product ? " (" : "", product, *product ? ")" : "",
            ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_transport_text(comm) : "");
-  print(rates, about);
   const enum status status = write_rates(rates, about);
   return status ? status
                 : bench_record(rates->values->shared.results, "bench_rates", record, rates);
@@ -681,8 +657,8 @@ static enum status measure(void *part)
 
 static enum status run(const struct arguments *arguments)
 {
-  static const struct bench_part steps = {check, measure, tear_down};
-  return bench_run(&steps, arguments, &(struct rates){.values = arguments->values});
+  return bench_run(arguments, &(struct rates){.values = arguments->values}, check, measure,
+                   tear_down);
 }
 
 const struct command bench_rates = {
