@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
@@ -19,6 +21,8 @@
 #include "io/text/input.h"
 #include "io/text/utf8.h"
 
+static const double ROUND_SECONDS = 1; /* until ranks exchange their status */
+static const double PROGRESS_SECONDS = 5;
 enum { FINGERPRINT = 1 << 20, FOLDERS_MOST = 64 };
 
 /* ---- the walk */
@@ -283,7 +287,8 @@ static int larger_first(const void *a, const void *b)
                               : (x->number > y->number) - (x->number < y->number);
 }
 
-enum status input_files_deal(struct comm *comm, struct input_piece *piece, int64_t *n)
+/* Leaves this rank's pieces. */
+static enum status deal(struct comm *comm, struct input_piece *piece, int64_t *n)
 {
   const int ranks = comm_ranks(comm);
   int64_t *dealt = NULL, mine = 0;
@@ -303,4 +308,44 @@ enum status input_files_deal(struct comm *comm, struct input_piece *piece, int64
   *n = mine;
   mem_free(dealt);
   return STATUS_OK;
+}
+
+static void show_progress(const char *name, int64_t done, int64_t total, double seconds)
+{
+  const double rate = seconds > 0 ? (double)done / seconds : 0;
+  log_progress(PROGRESS_SECONDS, "%s: %s of %s (%.0f %%), %s/s, %.0f s left", name,
+               mem_amount((double)done).text, mem_amount((double)total).text,
+               total ? 100 * (double)done / (double)total : 100, mem_amount(rate).text,
+               rate > 0 ? (double)(total - done) / rate : 0);
+}
+
+enum status input_files_work(struct comm *comm, const char *name, struct input_piece *piece,
+                             int64_t n, input_step *step, void *user)
+{
+  const double start = clock_s();
+  enum { DONE, LEFT, SUMS };
+  int64_t sums[SUMS] = {0}, total = 0, done = 0, next = 0, byte = 0;
+  for (int64_t i = 0; i < n; i++)
+    total += piece[i].bytes;
+  enum status status = comm_agree(comm, deal(comm, piece, &n));
+  if (status)
+    return status;
+  do {
+    for (const double end = clock_s() + ROUND_SECONDS; !status && next < n && clock_s() < end;) {
+      bool finished = false;
+      status = step(user, piece[next].number, &byte, &finished);
+      if (finished) {
+        done += piece[next++].bytes;
+        byte = 0;
+      }
+    }
+    const int64_t most = next < n ? piece[next].bytes : 0; /* a file may be compressed */
+    sums[DONE] = done + (byte < most ? byte : most);
+    sums[LEFT] = n - next;
+    status = comm_agree(comm, status) ?: comm_sum_i64(comm, sums, SUMS);
+    if (!status)
+      show_progress(name, sums[DONE], total, clock_s() - start);
+  } while (!status && sums[LEFT] > 0);
+  log_progress_end();
+  return status;
 }

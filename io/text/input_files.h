@@ -29,9 +29,14 @@ struct input_piece {
   int64_t bytes, number;
 };
 
-/* Leaves this rank's pieces of the *n that all ranks pass alike. The largest piece goes to the rank
- * with the least work so far, and so on. Local. */
-enum status input_files_deal(struct comm *comm, struct input_piece *piece, int64_t *n);
+/* Takes one document of a piece. *byte: of its file, where the document ends. */
+typedef enum status input_step(void *user, int64_t number, int64_t *byte, bool *finished);
+
+/* Works on n pieces that all ranks pass alike. The largest piece goes to the rank with the least
+ * work so far, and so on. All ranks learn within seconds of a rank that fails. `name` begins the
+ * progress line. Afterwards the order of the pieces is another one. Collective. */
+enum status input_files_work(struct comm *comm, const char *name, struct input_piece *piece,
+                             int64_t n, input_step *step, void *user);
 
 void input_files_free(struct input_files *inputs); /* takes a zeroed one */
 

@@ -19,27 +19,22 @@
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/split.h"
 
-static const double ROUND_SECONDS = 1; /* until ranks exchange their status */
-static const double PROGRESS_SECONDS = 5;
 static const int64_t VOCAB_MOST = 1 << 24;
 
 /* A file, or of a large one every parts-th document from `part` on. */
 struct share {
-  int64_t file, part, parts, bytes;
+  int64_t file, part, parts;
 };
 
 struct counter {
   const struct bpe_train_config *config;
   struct input_files inputs;
   struct split *split;
-  struct nfc *nfc;           /* NULL: text is taken as it is */
-  struct share *share;       /* of all ranks */
-  struct input_piece *piece; /* of this rank: numbers of shares */
-  int64_t pieces, next;
-  struct text *text; /* open on the next share, or NULL */
+  struct nfc *nfc;     /* NULL: text is taken as it is */
+  struct share *share; /* of all ranks */
+  struct text *text;   /* open on the next share, or NULL */
   struct bpe_words words;
   struct bpe_train_result result; /* of this rank, then of all */
-  int64_t bytes_done, share_done;
 };
 
 /* ---- the settings */
@@ -122,7 +117,7 @@ static enum status cut(struct counter *counter, int ranks, struct input_piece **
     int64_t bytes = inputs->file[f].bytes,
             parts = bytes / most + (bytes % most > most / 2 || bytes < most);
     for (int64_t part = 0; part < parts; part++, ++*n) {
-      counter->share[*n] = (struct share){f, part, parts, bytes / parts};
+      counter->share[*n] = (struct share){f, part, parts};
       (*piece)[*n] = (struct input_piece){bytes / parts, *n};
     }
   }
@@ -130,11 +125,6 @@ static enum status cut(struct counter *counter, int ranks, struct input_piece **
 }
 
 /* ---- counting */
-
-static const struct share *next_share(const struct counter *counter)
-{
-  return &counter->share[counter->piece[counter->next].number];
-}
 
 static enum status count_words(struct counter *counter, const char *text, size_t bytes)
 {
@@ -150,11 +140,9 @@ static enum status count_words(struct counter *counter, const char *text, size_t
   return status;
 }
 
-static enum status count_document(struct counter *counter, const struct text_document *document)
+static enum status count_document(struct counter *counter, const struct share *share,
+                                  const struct text_document *document)
 {
-  const struct share *share = next_share(counter);
-  const int64_t read = document->after.byte, most = counter->inputs.file[share->file].bytes;
-  counter->share_done = (read < most ? read : most) / share->parts; /* a file may be compressed */
   if (document->number % share->parts != share->part)
     return STATUS_OK;
   counter->result.documents += document->begins;
@@ -169,72 +157,43 @@ static enum status count_document(struct counter *counter, const struct text_doc
                 : STATUS_OK;
 }
 
-static enum status count_until(struct counter *counter, double end)
+static enum status count_next(void *user, int64_t number, int64_t *byte, bool *finished)
 {
-  while (counter->next < counter->pieces) {
-    const struct share *share = next_share(counter);
-    struct text_document document;
-    bool found = false;
-    enum status status = STATUS_OK;
-    if (!counter->text)
-      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
-                         &counter->config->text, &counter->text);
-    status = status ?: text_next(counter->text, &document, &found);
-    if (!status && found)
-      status = count_document(counter, &document);
-    if (status)
-      return status;
-    if (!found) {
-      counter->result.skipped += share->part == 0 ? text_skipped(counter->text) : 0;
-      text_close(counter->text);
-      counter->text = NULL;
-      counter->bytes_done += share->bytes;
-      counter->share_done = 0;
-      counter->next++;
-    }
-    if (clock_s() >= end)
-      break;
+  struct counter *counter = user;
+  const struct share *share = &counter->share[number];
+  struct text_document document;
+  bool found = false;
+  enum status status = STATUS_OK;
+  if (!counter->text)
+    status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
+                       &counter->config->text, &counter->text);
+  status = status ?: text_next(counter->text, &document, &found);
+  if (status)
+    return status;
+  if (found) {
+    *byte = document.after.byte / share->parts;
+    return count_document(counter, share, &document);
   }
+  counter->result.skipped += share->part == 0 ? text_skipped(counter->text) : 0;
+  text_close(counter->text);
+  counter->text = NULL;
+  *finished = true;
   return STATUS_OK;
-}
-
-/* Rounds of a second, so that all ranks learn soon of a rank that fails, and of each other's
- * progress. */
-static enum status count_all(struct comm *comm, struct counter *counter)
-{
-  double start = clock_s();
-  enum { DONE, LEFT, SUMS };
-  int64_t sums[SUMS];
-  enum status status;
-  do {
-    status = comm_agree(comm, count_until(counter, clock_s() + ROUND_SECONDS));
-    if (status)
-      break;
-    sums[DONE] = counter->bytes_done + counter->share_done;
-    sums[LEFT] = counter->pieces - counter->next;
-    status = comm_sum_i64(comm, sums, SUMS);
-    if (!status)
-      log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s",
-                   (double)sums[DONE] * 1e-6, (double)counter->inputs.bytes * 1e-6,
-                   (double)sums[DONE] * 1e-6 / (clock_s() - start + 1e-9));
-  } while (!status && sums[LEFT] > 0);
-  log_progress_end();
-  return status;
 }
 
 static enum status count_and_gather(struct comm *comm, struct counter *counter)
 {
   struct bpe_train_result *result = &counter->result;
   const struct split_rule rule = {.pattern = split_pattern(counter->config->pattern)};
+  struct input_piece *piece = NULL; /* numbers of shares */
+  int64_t n = 0;
   enum status status = split_create("the split pattern", &rule, &counter->split);
   if (!status && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
-  if (!status)
-    status = cut(counter, comm_ranks(comm), &counter->piece, &counter->pieces)
-                 ?: input_files_deal(comm, counter->piece, &counter->pieces);
-  status = comm_agree(comm, status)
-           ?: count_all(comm, counter)
+  status = comm_agree(comm, status ?: cut(counter, comm_ranks(comm), &piece, &n))
+           ?: input_files_work(comm, "tokenizer", piece, n, count_next, counter)
            ?: bpe_words_gather(comm, &counter->words);
+  mem_free(piece);
   result->distinct_words = counter->words.n;
   if (!status)
     status = comm_sum_i64(comm, (int64_t *)result,
@@ -320,7 +279,6 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   nfc_destroy(counter.nfc);
   bpe_words_free(&counter.words);
   mem_free(counter.share);
-  mem_free(counter.piece);
   input_files_free(&counter.inputs);
   return status;
 }

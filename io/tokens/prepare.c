@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -25,8 +24,6 @@
 #include "io/tokens/prepare_record.h"
 
 static const int64_t GROUP_BYTES = 8 << 20; /* small files are taken together up to this size */
-static const double ROUND_SECONDS = 1;      /* until ranks exchange their status */
-static const double PROGRESS_SECONDS = 5;
 static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
 
 static enum status check_config(const struct prepare_config *config)
@@ -283,64 +280,20 @@ static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 
 struct worker {
   const struct prepare_job *job;
-  struct input_piece *mine; /* groups of this rank */
-  int64_t count, next;
   struct prepare_group *group; /* at work, or NULL */
-  int64_t bytes_done;          /* of finished groups */
   struct prepare_done done;
 };
 
-static enum status work_until(struct worker *worker, double end)
+static enum status advance(void *user, int64_t number, int64_t *byte, bool *finished)
 {
-  while (worker->next < worker->count) {
-    const int64_t number = worker->mine[worker->next].number;
-    bool finished = false;
-    enum status status =
-        worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
-    status = status ?: prepare_group_advance(worker->group, &worker->done, &finished);
-    if (status)
-      return status;
-    if (finished) {
-      prepare_group_close(worker->group);
-      worker->group = NULL;
-      worker->bytes_done += worker->mine[worker->next++].bytes;
-    }
-    if (clock_s() >= end)
-      break;
+  struct worker *worker = user;
+  const enum status status =
+      (worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group))
+          ?: prepare_group_advance(worker->group, &worker->done, byte, finished);
+  if (!status && *finished) {
+    prepare_group_close(worker->group);
+    worker->group = NULL;
   }
-  return STATUS_OK;
-}
-
-static void show_progress(int64_t done, int64_t total, int64_t shards, double seconds)
-{
-  double rate = seconds > 0 ? (double)done / seconds : 0;
-  log_progress(PROGRESS_SECONDS,
-               "prepare: %s of %s (%.0f %%), %s/s, %" PRId64 " shard%s, %.0f s left",
-               mem_amount((double)done).text, mem_amount((double)total).text,
-               total ? 100 * (double)done / (double)total : 100, mem_amount(rate).text, shards,
-               shards == 1 ? "" : "s", rate > 0 ? (double)(total - done) / rate : 0);
-}
-
-/* Rounds of a second, so that all ranks learn soon of a rank that fails, and of each other's
- * progress. */
-static enum status work(struct comm *comm, struct worker *worker)
-{
-  double start = clock_s();
-  enum { DONE, LEFT, SHARDS, SUMS };
-  int64_t sums[SUMS];
-  enum status status;
-  do {
-    status = comm_agree(comm, work_until(worker, clock_s() + ROUND_SECONDS));
-    if (status)
-      break;
-    sums[DONE] = worker->bytes_done + (worker->group ? prepare_group_bytes(worker->group) : 0);
-    sums[LEFT] = worker->count - worker->next;
-    sums[SHARDS] = worker->done.shards;
-    status = comm_sum_i64(comm, sums, SUMS);
-    if (!status)
-      show_progress(sums[DONE], worker->job->inputs.bytes, sums[SHARDS], clock_s() - start);
-  } while (!status && sums[LEFT] > 0);
-  log_progress_end();
   return status;
 }
 
@@ -411,12 +364,12 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
                               struct prepare_result *result, bool *useless)
 {
   struct worker worker = {.job = job};
-  enum status status = make_groups(job, &worker.mine);
-  worker.count = job->groups;
-  status = status ?: input_files_deal(comm, worker.mine, &worker.count);
-  status = comm_agree(comm, status) ?: work(comm, &worker);
+  struct input_piece *piece = NULL;
+  enum status status =
+      comm_agree(comm, make_groups(job, &piece))
+          ?: input_files_work(comm, "prepare", piece, job->groups, advance, &worker);
   prepare_group_close(worker.group);
-  mem_free(worker.mine);
+  mem_free(piece);
   status = status ?: add_up(comm, job, &worker.done.result);
   if (!status) {
     status = check_result(job->config, &worker.done.result);

@@ -93,18 +93,6 @@ void prepare_group_close(struct prepare_group *group)
   mem_free(group);
 }
 
-int64_t prepare_group_bytes(const struct prepare_group *group)
-{
-  const struct prepare_job *job = group->job;
-  int64_t bytes = 0;
-  for (int64_t i = job->group_begin[group->number]; i < group->at.file; i++)
-    bytes += job->inputs.file[i].bytes;
-  if (group->at.file == job->group_begin[group->number + 1])
-    return bytes;
-  const int64_t most = job->inputs.file[group->at.file].bytes; /* of the compressed file */
-  return bytes + (group->at.byte < most ? group->at.byte : most);
-}
-
 /* ---- parts that an earlier call finished */
 
 static struct file_path path_of(const struct prepare_group *group, enum token_split split)
@@ -338,9 +326,9 @@ static enum status take_document(struct prepare_group *group)
 }
 
 enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
-                                  bool *finished)
+                                  int64_t *byte, bool *finished)
 {
-  *finished = false;
+  *byte = group->at.byte;
   if (!group->part_open)
     return begin_part(group, done, finished);
   enum status status = read_document(group);

@@ -44,10 +44,8 @@ enum status prepare_group_open(const struct prepare_job *job, int64_t group,
 void prepare_group_close(
     struct prepare_group *group); /* takes NULL; drops tokens of unfinished shards */
 /* Works on one document, or skips one part that an earlier call finished. A part that is finished
- * is added to *done. Local. */
+ * is added to *done. *byte: where in its file the group is. Local. */
 enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
-                                  bool *finished);
-/* Bytes of the group's files that it has read. */
-int64_t prepare_group_bytes(const struct prepare_group *group);
+                                  int64_t *byte, bool *finished);
 
 #endif
