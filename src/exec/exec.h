@@ -150,8 +150,7 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s);
  * step. For the compute lane, if the device counts them: GEMM time and operations. Only
  * after exec_drain(). */
 struct exec_profile {
-  double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;
-  int64_t steps;
+  double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops, steps;
   double comm_s[OP_COUNT]; /* collectives between ranks, with their waits for other ranks */
   double hidden_s;         /* part of comm_s while an instruction of the compute lane ran */
 };

@@ -43,11 +43,6 @@ enum status train_metrics_create(struct train_run *run)
   return mem_new(MEM_META, (size_t)plan->input.model->units, &run->metrics.sample);
 }
 
-void train_metrics_destroy(struct train_run *run)
-{
-  mem_free(run->metrics.sample);
-}
-
 /* ---- of each step ---- */
 
 void train_count_step(struct train_run *run, const struct train_step *step)
@@ -75,20 +70,11 @@ void train_count_evaluation(struct train_run *run, const struct evaluation *e)
   m->target_s = m->steps_s;
 }
 
+/* All fields are of type double. */
 static void add_profile(struct exec_profile *sum, const struct exec_profile *more)
 {
-  for (int lane = 0; lane < LANE_COUNT; lane++) {
-    sum->busy_s[lane] += more->busy_s[lane];
-    sum->wait_s[lane] += more->wait_s[lane];
-  }
-  for (int op = 0; op < OP_COUNT; op++) {
-    sum->op_s[op] += more->op_s[op];
-    sum->comm_s[op] += more->comm_s[op];
-  }
-  sum->matmul_s += more->matmul_s;
-  sum->matmul_flops += more->matmul_flops;
-  sum->steps += more->steps;
-  sum->hidden_s += more->hidden_s;
+  for (size_t i = 0; i < sizeof *sum / sizeof(double); i++)
+    ((double *)sum)[i] += ((const double *)more)[i];
 }
 
 /* The ranks whose compute lanes worked longest and shortest, after the sums of times in us. */
@@ -178,18 +164,13 @@ static enum status record_sample(struct train_run *run, int unit)
   return train_end(run, "compression", false);
 }
 
-static void normalize(struct plan_sample *sample)
-{
-  exactsum_normalize(&sample->elements);
-  exactsum_normalize(&sample->lost);
-  exactsum_normalize(&sample->decoded);
-  exactsum_normalize(&sample->residual);
-}
-
 /* Exact sums over the ranks are the same on all of them. */
 enum status train_measure_messages(struct train_run *run)
 {
-  enum { WORDS = sizeof(struct plan_sample) / sizeof(int64_t) };
+  enum {
+    WORDS = sizeof(struct plan_sample) / sizeof(int64_t),
+    SUMS = sizeof(struct plan_sample) / sizeof(struct exactsum)
+  };
   struct train_metrics *m = &run->metrics;
   const struct train_metrics before = *m;
   const int units = plan_of(run)->input.model->units;
@@ -203,10 +184,10 @@ enum status train_measure_messages(struct train_run *run)
   enum status status = comm_sum_i64(run->comm, (int64_t *)m->sample, units * WORDS);
   watchdog_leave(exec_of(run), TASK_MEET);
   m->residual = 0;
-  for (int u = 0; u < units && !status; u++) {
-    normalize(&m->sample[u]);
+  for (int i = 0; i < units * SUMS && !status; i++)
+    exactsum_normalize((struct exactsum *)m->sample + i);
+  for (int u = 0; u < units && !status; u++)
     status = record_sample(run, u);
-  }
   const double n = (double)(m->samples - before.samples);
   train_begin(run, NULL, true);
   train_put_known(run, NULL, "compression/grad_rel_error", (m->error - before.error) / n);
@@ -314,7 +295,7 @@ static void record_communication(struct train_run *run, const struct exec_profil
   struct json_writer *line = run->line;
   const int64_t coded = run->step - run->first - run->warmed;
   const double varying = coded > 0 ? (double)comm_sent_varying(run->comm) / (double)coded : 0,
-               sent = (double)profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
+               sent = profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
   double comm_s = 0;
   for (int op = 0; op < OP_COUNT; op++)
     comm_s += profile->comm_s[op];
@@ -359,7 +340,7 @@ static void record_extra(struct train_run *run, const struct exec_profile *profi
   for (int op = 0; op < OP_COUNT; op++)
     seconds += op_rows[op].extra ? profile->comm_s[op] : 0;
   json_write_int(run->line, "extra_collectives", n);
-  json_write_real(run->line, "extra_collective_time_ms", ms * seconds / (double)profile->steps);
+  json_write_real(run->line, "extra_collective_time_ms", ms * seconds / profile->steps);
 }
 
 static bool is_lossless(const struct plan *plan)
@@ -373,7 +354,7 @@ static bool is_lossless(const struct plan *plan)
 static void record_codec_costs(struct train_run *run, const struct exec_profile *profile)
 {
   const struct train_metrics *m = &run->metrics;
-  const double steps = (double)profile->steps, samples = (double)m->samples;
+  const double steps = profile->steps, samples = (double)m->samples;
   const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan_of(run));
   struct json_writer *line = run->line;
   const double encode_s = profile->op_s[OP_ENCODE] + profile->op_s[OP_ENCODE_PARAMS],

@@ -170,7 +170,6 @@ void train_put_known(struct train_run *run, const char *key, const char *scalar,
 
 /* Starts the counts of the metrics. The steps' executor must be there. Local. */
 enum status train_metrics_create(struct train_run *run);
-void train_metrics_destroy(struct train_run *run);
 /* Adds the work of lanes since the last call, and records it. After exec_drain() of the training
  * plan. Collective. */
 enum status train_take_profile(struct train_run *run);

@@ -310,7 +310,7 @@ static void release(struct train_run *run)
   token_set_close(run->order.set);
   events_close(run->events);
   stats_destroy(&run->stats);
-  train_metrics_destroy(run);
+  mem_free(run->metrics.sample);
   train_folder_release(run);
   mem_free(run->from);
 }
