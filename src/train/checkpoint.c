@@ -132,34 +132,23 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
   return full;
 }
 
-/* The decks of the checkpoint and of the run, resolved. The original decks own the texts. */
-struct decks {
-  struct deck before, now;
-};
-
-/* A checkpoint of another program may lack its compute type, which then counts as the current
- * one. */
-static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
-                               const struct deck *saved)
-{
-  const char *now = compute_of(run);
-  return (struct decks){.before = spell_out(saved, *meta->compute ? meta->compute : now),
-                        .now = spell_out(run->deck, now)};
-}
-
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
 /* One line per key that changes the mathematics, or the order of samples. `refused`: the checkpoint
- * whose order of samples must stay. Then nothing is logged. */
-static enum status compare_decks(const struct decks *decks, const char *refused)
+ * whose order of samples must stay. Then nothing is logged. A checkpoint of another program may
+ * lack its compute type, which then counts as the current one. */
+static enum status compare_decks(const struct train_run *run, const struct checkpoint_meta *meta,
+                                 const struct deck *saved, const char *refused)
 {
+  const char *compute = compute_of(run);
+  const struct deck old = spell_out(saved, *meta->compute ? meta->compute : compute),
+                    own = spell_out(run->deck, compute); /* the originals own the texts */
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *before = NULL, *now = NULL;
     if (option->effect == EFFECT_NONE || (refused && option->effect != EFFECT_ORDER))
       continue;
-    status = options_print_value(option, &decks->before, &before)
-                 ?: options_print_value(option, &decks->now, &now);
+    status = options_print_value(option, &old, &before) ?: options_print_value(option, &own, &now);
     const bool changed = !status && strcmp(before, now) != 0;
     if (changed && refused)
       status =
@@ -183,8 +172,7 @@ static enum status check_saved(const struct train_run *run, const char *path,
       ?: check_frozen(run, path, saved);
   if (status || run->deck->data.reorder || meta->samples == 0)
     return status;
-  const struct decks decks = spell_both(run, meta, saved);
-  return compare_decks(&decks, path);
+  return compare_decks(run, meta, saved, path);
 }
 
 static enum status take_up(struct train_run *run, const char *path,
@@ -198,8 +186,7 @@ static enum status take_up(struct train_run *run, const char *path,
   log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
            (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
            plural(meta->ranks));
-  const struct decks decks = spell_both(run, meta, saved);
-  return run->from ? compare_decks(&decks, NULL) : STATUS_MEMORY;
+  return run->from ? compare_decks(run, meta, saved, NULL) : STATUS_MEMORY;
 }
 
 /* The model, its frozen parameters and the order of samples stay as they were. Other keys may
