@@ -66,28 +66,17 @@ enum status train_folder_refuse(const struct deck *deck)
       deck->run.dir);
 }
 
-static enum status refuse_used(const struct train_run *run)
-{
-  bool used = false;
-  const enum status status = look_for_run(run, &used);
-  return status || !used ? status : train_folder_refuse(run->deck);
-}
-
 enum status train_folder_refuse_used(struct train_run *run)
 {
-  const enum status status = comm_agree(run->comm, train_leads(run) ? refuse_used(run) : STATUS_OK);
+  bool used = false;
+  enum status status = train_leads(run) ? look_for_run(run, &used) : STATUS_OK;
+  if (!status && used)
+    status = train_folder_refuse(run->deck);
+  status = comm_agree(run->comm, status);
   if (!status && train_leads(run) && file_exists(run->results_path.text))
     log_info("%s holds a run that failed before its first step: this run uses the folder",
              run->deck->run.dir);
   return status;
-}
-
-/* As write_deck(), log_open_file() and results_open() find it. */
-static enum status check_files(const char *dir)
-{
-  return file_check_write(file_path(dir, "deck.yaml").text, 0)
-      ?: results_check(file_path(dir, "log.txt").text)
-      ?: results_check(file_path(dir, "results.jsonl").text);
 }
 
 enum status train_folder_check(const struct train_run *run, bool *used)
@@ -96,10 +85,13 @@ enum status train_folder_check(const struct train_run *run, bool *used)
   enum status status = check_place(run);
   if (status || !file_exists(dir))
     return status;
+  /* The files are found as write_deck(), log_open_file() and results_open() find them. */
   return folder_lock_check(dir, "run.dir")
       ?: folder_lock_check(run->checkpoint_dir.text, "run.dir, or remove the link")
       ?: look_for_run(run, used)
-      ?: check_files(dir);
+      ?: file_check_write(file_path(dir, "deck.yaml").text, 0)
+      ?: results_check(file_path(dir, "log.txt").text)
+      ?: results_check(run->results_path.text);
 }
 
 enum status train_folder_recall(const struct train_run *run)

@@ -233,20 +233,16 @@ static enum status copy_file(const char *from, const char *to, const char *name)
   return status;
 }
 
-static bool is_bytes(const char *tokenizer)
-{
-  return !strcmp(tokenizer, "bytes");
-}
-
 static enum status check_tokenizer(const struct export *export)
 {
   const char *word = export->options->tokenizer;
   const long long vocab = (long long)export->deck->model.vocab;
-  if (is_bytes(word) && vocab < TOKENIZER_BYTES_VOCAB)
+  const bool bytes = !strcmp(word, "bytes");
+  if (bytes && vocab < TOKENIZER_BYTES_VOCAB)
     return status_usage("tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
                         "its tokenizer",
                         TOKENIZER_BYTES_VOCAB, vocab);
-  if (!*word || is_bytes(word) || has_tokenizer(word) || model_source_is_folder(word))
+  if (!*word || bytes || has_tokenizer(word) || model_source_is_folder(word))
     return STATUS_OK;
   return status_usage(
       "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
@@ -270,9 +266,10 @@ static const char *find_tokenizer(const struct export *export)
 /* The files of a tokenizer come before the checkpoint's record. */
 static bool takes_bytes(const struct export *export)
 {
-  if (*export->options->tokenizer)
-    return is_bytes(export->options->tokenizer);
-  return is_bytes(export->maker.id.name) && !has_tokenizer(find_tokenizer(export));
+  const char *word = export->options->tokenizer;
+  if (*word)
+    return !strcmp(word, "bytes");
+  return !strcmp(export->maker.id.name, "bytes") && !has_tokenizer(find_tokenizer(export));
 }
 
 static enum status pass_files(const struct export *export)
@@ -306,13 +303,12 @@ static enum status tokens_of_tokenizer(const char *name, const char *folder,
  * none, from the tokenizer itself. */
 static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
 {
-  const bool known = model_source_holds(from, "config.json");
-  enum status status = STATUS_OK;
   const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
-  if (!known && name)
-    status = tokens_of_tokenizer(name, from, config);
-  else if (known)
+  enum status status = STATUS_OK;
+  if (model_source_holds(from, "config.json"))
     status = hf_config_tokens(file_path(from, "config.json").text, &config->bos, &config->eos);
+  else if (name)
+    status = tokens_of_tokenizer(name, from, config);
   if (status)
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
 }
@@ -403,9 +399,8 @@ static enum status write_export(struct export *export)
     return status;
   status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors)
                ?: comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
-  status = safetensors_writer_close(export->writer, status)
-               ?: comm_agree(comm, leads ? write_config(export) : STATUS_OK);
-  return status;
+  return safetensors_writer_close(export->writer, status)
+             ?: comm_agree(comm, leads ? write_config(export) : STATUS_OK);
 }
 
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,

@@ -82,26 +82,15 @@ static struct stop_costs costs_of_staying(struct train_run *run, enum train_mome
       .save_s = save_s};
 }
 
-/* The reasons to stop, other than signals, that rank 0 knows. */
-static enum stop_cause look_at_file_and_clock(struct train_run *run, enum train_moment moment,
-                                              double left_s, struct train_leaving *leaving)
-{
-  leaving->costs = costs_of_staying(run, moment);
-  leaving->guessed = run->save_s == 0;
-  if (stop_file_take(&run->stop_file, clock_s()))
-    return STOP_FILE;
-  return left_s < stop_lead(&leaving->costs) ? STOP_END : STOP_NOT;
-}
-
 static void explain(const struct train_run *run, struct train_leaving *leaving)
 {
-  const char *reason = run->stop_file.reason;
-  if (leaving->cause == STOP_SIGNAL)
-    snprintf(leaving->why, sizeof leaving->why, "%s", signals_name(leaving->signal));
-  else if (leaving->cause == STOP_FILE)
-    snprintf(leaving->why, sizeof leaving->why, "file STOP%s%s", *reason ? ": " : "", reason);
-  else
-    snprintf(leaving->why, sizeof leaving->why, "time limit");
+  const bool file = leaving->cause == STOP_FILE;
+  const char *reason = file ? run->stop_file.reason : "";
+  snprintf(leaving->why, sizeof leaving->why, "%s%s%s",
+           leaving->cause == STOP_SIGNAL ? signals_name(leaving->signal)
+           : file                        ? "file STOP"
+                                         : "time limit",
+           *reason ? ": " : "", reason);
 }
 
 enum status train_look_around(struct train_run *run, enum train_moment moment,
@@ -115,7 +104,11 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   int64_t of_any[N] = {
       [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
   if (train_leads(run)) {
-    of_any[CAUSE] = look_at_file_and_clock(run, moment, left_s, leaving);
+    leaving->costs = costs_of_staying(run, moment);
+    leaving->guessed = run->save_s == 0;
+    of_any[CAUSE] = stop_file_take(&run->stop_file, clock_s()) ? STOP_FILE
+                    : left_s < stop_lead(&leaving->costs)      ? STOP_END
+                                                               : STOP_NOT;
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
   watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",

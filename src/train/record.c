@@ -231,9 +231,7 @@ static enum status record_sum(struct train_run *run, enum plan_lane lane, const 
                               const struct op_counters_sum *sum)
 {
   const struct op_counters *counters = run->job->counters;
-  run->line = results_begin(run->results, "counters");
-  results_time(run->line);
-  json_write_int(run->line, "step", run->step);
+  train_begin(run, "counters", false);
   json_write_int(run->line, "first_step", run->first);
   json_write_text(run->line, "lane", plan_lane_name(lane));
   json_write_text(run->line, "op", op);
