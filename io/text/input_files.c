@@ -4,8 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,7 +75,7 @@ static bool is_plain_name(const char *name)
   return printable_is(name) && utf8_find_invalid(name, strlen(name)) < 0;
 }
 
-static enum status add_file(struct input_files *inputs, const char *path, const char *name,
+static enum status add_file(struct input_files *inputs, const char *path, size_t name,
                             int64_t bytes)
 {
   if (!is_plain_name(path))
@@ -89,10 +87,10 @@ static enum status add_file(struct input_files *inputs, const char *path, const 
   if (status)
     return status;
   struct input_file *file = &inputs->file[inputs->count];
-  *file = (struct input_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
+  *file = (struct input_file){.path = mem_strdup(path), .name = name, .bytes = bytes};
   inputs->count++; /* freed with the others, whatever happens */
   inputs->bytes += bytes;
-  return file->path && file->name ? fingerprint(path, bytes, &file->crc32) : STATUS_MEMORY;
+  return file->path ? fingerprint(path, bytes, &file->crc32) : STATUS_MEMORY;
 }
 
 static enum status walk_entry(struct walk *walk, const char *path, size_t prefix, int depth);
@@ -130,7 +128,7 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
   if (stat(path, &info) != 0)
     return open_unreadable(errno, path);
   if (S_ISREG(info.st_mode))
-    return add_file(walk->inputs, path, path + prefix, (int64_t)info.st_size);
+    return add_file(walk->inputs, path, prefix, (int64_t)info.st_size);
   if (!S_ISDIR(info.st_mode))
     return status_usage("the input %s is neither a file nor a folder", path);
   if (info.st_dev == walk->out.st_dev && info.st_ino == walk->out.st_ino)
@@ -208,60 +206,33 @@ static enum status walk_all(int n, char *const *path, const char *out, struct in
 
 void input_files_free(struct input_files *inputs)
 {
-  for (int64_t i = 0; i < inputs->count; i++) {
+  for (int64_t i = 0; i < inputs->count; i++)
     mem_free(inputs->file[i].path);
-    mem_free(inputs->file[i].name);
-  }
   mem_free(inputs->file);
   *inputs = (struct input_files){0};
 }
 
-/* ---- the list as text, three lines a file, from rank 0 to the others */
-
-static enum status write_list(const struct input_files *inputs, struct text_buffer *out)
-{
-  for (int64_t i = 0; i < inputs->count; i++)
-    text_buffer_print(out, "%s\n%s\n%" PRId64 " %" PRIu32 "\n", inputs->file[i].path,
-                      inputs->file[i].name, inputs->file[i].bytes, inputs->file[i].crc32);
-  return out->status;
-}
-
-static enum status read_list(char *text, int64_t count, struct input_files *out)
-{
-  char *rest = NULL;
-  enum status status = mem_new(MEM_META, count, &out->file);
-  for (int64_t i = 0; i < count && !status; i++) {
-    struct input_file *file = &out->file[out->count++];
-    file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));
-    file->name = mem_strdup(strtok_r(NULL, "\n", &rest));
-    if (!file->path || !file->name)
-      return STATUS_MEMORY;
-    if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) !=
-        2)
-      return status_set(STATUS_INPUT, "the list of input files did not arrive complete");
-    out->bytes += file->bytes;
-  }
-  return status;
-}
+/* ---- the list, from rank 0 to the others */
 
 static enum status share(struct comm *comm, struct input_files *inputs)
 {
-  struct text_buffer text = {0};
-  char *list = NULL;
-  int64_t count = inputs->count;
-  enum status status =
-      comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
-  status = status ?: comm_broadcast(comm, &count, sizeof count, 0);
-  if (!status) {
-    list = text.data;
-    status = comm_broadcast_text(comm, &list, 0);
-  }
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : read_list(list, count, inputs));
-  if (comm_rank(comm) != 0)
-    mem_free(list);
-  text_buffer_free(&text);
-  return status;
+  struct text_buffer paths = {0}; /* a NUL after each */
+  for (int64_t i = 0; i < inputs->count; i++)
+    text_buffer_append(&paths, inputs->file[i].path, strlen(inputs->file[i].path) + 1);
+  int64_t size[] = {inputs->count, inputs->bytes, (int64_t)paths.bytes};
+  enum status status = comm_agree(comm, paths.status) ?: comm_broadcast(comm, size, sizeof size, 0);
+  if (!status && comm_rank(comm) != 0)
+    status = mem_new(MEM_META, size[0], &inputs->file) ?: mem_new(MEM_META, size[2], &paths.data);
+  status = comm_agree(comm, status)
+           ?: comm_broadcast(comm, inputs->file, size[0] * (int64_t)sizeof *inputs->file, 0)
+           ?: comm_broadcast(comm, paths.data, size[2], 0);
+  /* Rank 0 has them. The others' array has pointers of rank 0 up to here. */
+  for (char *path = paths.data; !status && inputs->count < size[0]; path += strlen(path) + 1)
+    if (!(inputs->file[inputs->count++].path = mem_strdup(path)))
+      status = STATUS_MEMORY;
+  inputs->bytes = size[1];
+  text_buffer_free(&paths);
+  return comm_agree(comm, status);
 }
 
 enum status input_files_list(struct comm *comm, int n, char *const *path, const char *folder,

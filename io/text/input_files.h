@@ -2,14 +2,15 @@
 #ifndef SLUICE_IO_TEXT_INPUT_FILES_H
 #define SLUICE_IO_TEXT_INPUT_FILES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
 
 struct input_file {
   char *path;
-  char *name; /* path below the input folder, or the last part of a file's path, so that it is the
-                 same wherever the data are stored */
+  size_t name; /* where in the path its name begins: the path below the input folder, or the last
+                  part of a file's path, so that it is the same wherever the data are stored */
   int64_t bytes;
   uint32_t crc32; /* of the first and the last MiB */
 };

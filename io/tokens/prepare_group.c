@@ -196,6 +196,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
 {
   const struct prepare_job *job = group->job;
   const struct draft *draft = &group->draft[split];
+  const struct input_file *source = &job->inputs.file[group->begin.file];
   struct shard_info info = {.split = split,
                             .group = group->number,
                             .groups = job->groups,
@@ -211,7 +212,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .skipped = draft->skipped,
                             .text_bytes = draft->text_bytes};
   const struct file_path path = path_of(group, split);
-  return shard_write(path.text, &info, job->inputs.file[group->begin.file].name, draft->tokens,
+  return shard_write(path.text, &info, source->path + source->name, draft->tokens,
                      draft->first)
              ?: shard_read(path.text, &info) /* where in the file things lie */
              ?: count_shard(&info, false, done);

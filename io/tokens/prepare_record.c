@@ -34,7 +34,7 @@ char *prepare_record(const struct prepare_config *config, const struct input_fil
   text_buffer_print(&out, ",\n  \"inputs\": [\n");
   for (int64_t i = 0; i < inputs->count; i++) {
     text_buffer_print(&out, "    {\"name\": ");
-    put_quoted(&out, inputs->file[i].name);
+    put_quoted(&out, inputs->file[i].path + inputs->file[i].name);
     text_buffer_print(&out, ", \"bytes\": %" PRId64 ", \"crc32\": %" PRIu32 "}%s\n",
                       inputs->file[i].bytes, inputs->file[i].crc32,
                       i + 1 < inputs->count ? "," : "");
