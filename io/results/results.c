@@ -82,39 +82,21 @@ enum status results_end(struct results *results)
 
 /* Opening. */
 
-/* Bytes of the file up to the end of the last complete line. */
-static enum status whole_lines(int fd, off_t *end)
-{
-  struct stat info;
-  if (fstat(fd, &info) != 0)
-    return status_set(STATUS_IO, "%s", strerror(errno));
-  off_t at = info.st_size;
-  while (at > 0) {
-    char part[4096];
-    off_t begin = at > (off_t)sizeof part ? at - (off_t)sizeof part : 0;
-    ssize_t n = pread(fd, part, (size_t)(at - begin), begin);
-    if (n < at - begin)
-      return status_set(STATUS_IO, "%s", n < 0 ? strerror(errno) : "it shrinks while it is read");
-    const char *newline = memrchr(part, '\n', (size_t)n);
-    if (newline) {
-      at = begin + (newline - part) + 1;
-      break;
-    }
-    at = begin;
-  }
-  *end = at;
-  return STATUS_OK;
-}
-
+/* Cuts a line that an interrupted run left unfinished. */
 static enum status open_file(const char *path, int *out)
 {
-  off_t end = 0;
+  char last;
   int fd = -1;
   enum status status = open_regular(path, OPEN_APPEND, &fd);
   if (status)
     return status;
-  status = whole_lines(fd, &end);
-  if (!status && ftruncate(fd, end) != 0)
+  off_t end = lseek(fd, 0, SEEK_END);
+  ssize_t n = 1;
+  while (end > 0 && (n = pread(fd, &last, 1, end - 1)) == 1 && last != '\n')
+    end--;
+  if (n == 0)
+    status = status_set(STATUS_IO, "it shrinks while it is read");
+  else if (end < 0 || n < 0 || ftruncate(fd, end) != 0)
     status = status_set(STATUS_IO, "%s", strerror(errno));
   if (status) {
     close(fd);
