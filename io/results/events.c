@@ -138,14 +138,6 @@ static int64_t step_of(const unsigned char *at, size_t n)
 
 /* ---- writing ---- */
 
-static void give_up(struct events *events, int error)
-{
-  log_warn("cannot write %s: %s; TensorBoard gets no more numbers of this run", events->path,
-           strerror(error));
-  close(events->fd);
-  events->fd = -1;
-}
-
 /* A part of a record would hide all later ones, so it is removed. */
 static void write_record(struct events *events, const struct bytes *data)
 {
@@ -164,26 +156,24 @@ static void write_record(struct events *events, const struct bytes *data)
   const int error = n < 0 ? errno : ENOSPC;
   if (n > 0 && ftruncate(events->fd, before) != 0)
     log_warn("a part of a record is left in %s: %s", events->path, strerror(errno));
-  give_up(events, error);
-}
-
-static void put_head(struct bytes *out, int64_t step)
-{
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-  const double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-  uint64_t bits;
-  memcpy(&bits, &seconds, sizeof bits);
-  put_field(out, EVENT_TIME, WIRE_64);
-  put_little(out, bits, 8);
-  put_field(out, EVENT_STEP, WIRE_VARINT);
-  put_varint(out, (uint64_t)step);
+  log_warn("cannot write %s: %s; TensorBoard gets no more numbers of this run", events->path,
+           strerror(error));
+  close(events->fd);
+  events->fd = -1;
 }
 
 static void write_event(struct events *events, int64_t step, int field, const void *data, size_t n)
 {
   struct bytes event = {0};
-  put_head(&event, step);
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+  const double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  uint64_t bits;
+  memcpy(&bits, &seconds, sizeof bits);
+  put_field(&event, EVENT_TIME, WIRE_64);
+  put_little(&event, bits, 8);
+  put_field(&event, EVENT_STEP, WIRE_VARINT);
+  put_varint(&event, (uint64_t)step);
   put_nested(&event, field, data, n);
   write_record(events, &event);
 }

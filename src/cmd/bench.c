@@ -293,23 +293,13 @@ static int64_t node_host_bytes(const struct job *job)
          local_ranks * plan_shared_bytes(plan) / job->shape.group;
 }
 
-/* Seconds per step. */
-static void record_lanes(struct json_writer *line, const struct measurement *m)
-{
-  for (int lane = 0; lane < LANE_COUNT; lane++) {
-    char key[64];
-    snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
-    if (m->profile.busy_s[lane] > 0)
-      json_write_real(line, key, m->profile.busy_s[lane] / (double)m->steps);
-  }
-}
-
 static void record(struct json_writer *line, void *arg)
 {
   struct measurement *m = arg;
   const struct job *job = m->job;
   const double peak = m->values->peak;
   const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
+  char key[64];
   if (m->row)
     json_write_text(line, "row", m->row);
   results_time(line);
@@ -336,11 +326,14 @@ static void record(struct json_writer *line, void *arg)
     json_write_real(line, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
   for (int i = 0; i < PASSES; i++) {
-    char key[48];
     snprintf(key, sizeof key, "%s_gflops", passes[i].key);
     json_write_real(line, key, pass_rate(m, &passes[i]));
   }
-  record_lanes(line, m);
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
+    if (m->profile.busy_s[lane] > 0) /* seconds per step */
+      json_write_real(line, key, m->profile.busy_s[lane] / (double)m->steps);
+  }
   json_write_real(line, "loss", m->loss);
   record_counters(line, m);
 }
@@ -352,20 +345,6 @@ static enum status report(struct measurement *m)
   if (!status && m->trace.steps > 0)
     status = bench_record(m->values->results, "trace", trace_record, &m->trace);
   return status ? status : bench_record(m->values->results, "bench", record, m);
-}
-
-/* Before anything is measured. Collective. */
-static enum status check_rates(struct comm *comm, const char *path)
-{
-  char *text = NULL;
-  size_t bytes = 0;
-  enum status status = STATUS_OK;
-  if (comm_rank(comm) == 0 && *path) {
-    status = file_read_all(path, RATES_MOST_BYTES, &text, &bytes)
-                 ?: file_check_write(path, RATES_MOST_BYTES + PASSES_BYTES);
-  }
-  mem_free(text);
-  return comm_agree(comm, status);
 }
 
 static void close_counters(struct measurement *m)
@@ -487,8 +466,15 @@ static enum status run_rows(const struct arguments *arguments)
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  enum status status = bench_check_results(arguments->comm, values->results)
-                           ?: check_rates(arguments->comm, values->rates);
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = STATUS_OK;
+  if (comm_rank(arguments->comm) == 0 && *values->rates) /* before anything is measured */
+    status = file_read_all(values->rates, RATES_MOST_BYTES, &text, &bytes)
+                 ?: file_check_write(values->rates, RATES_MOST_BYTES + PASSES_BYTES);
+  mem_free(text);
+  status =
+      comm_agree(arguments->comm, status) ?: bench_check_results(arguments->comm, values->results);
   if (status)
     return status;
   return *values->rows ? run_rows(arguments) : run_deck(arguments, NULL);

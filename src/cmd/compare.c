@@ -49,15 +49,6 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* Another launcher inside the ranks of a launcher would run the matrix once per rank. */
-static enum status refuse_launcher(void)
-{
-  if (launch_read().launched)
-    return status_usage(
-        "sluice compare starts the ranks of each run itself: start it without mpirun");
-  return STATUS_OK;
-}
-
 static bool is_chosen(const struct matrix *matrix, int i)
 {
   return matrix->values.task == 0 || matrix->values.task == i + 1;
@@ -85,6 +76,7 @@ static enum status print_word(const char *word)
   return STATUS_OK;
 }
 
+/* slurm/train.sbatch reads the list, so its words are quoted for bash. */
 static enum status list_run(const struct matrix *matrix, int i)
 {
   static const char *const states[] = {
@@ -95,16 +87,6 @@ static enum status list_run(const struct matrix *matrix, int i)
   for (int w = 0; w < run->words && !status; w++)
     status = print_word(run->word[w]);
   printf("\n");
-  return status;
-}
-
-/* slurm/train.sbatch reads the list, so its words are quoted for bash. */
-static enum status list_runs(const struct matrix *matrix)
-{
-  enum status status = STATUS_OK;
-  for (int i = 0; i < matrix->runs && !status; i++)
-    if (is_chosen(matrix, i))
-      status = list_run(matrix, i);
   return status;
 }
 
@@ -203,9 +185,13 @@ static enum status run_matrix(const struct arguments *arguments, struct matrix *
 {
   const struct values *values = &matrix->values;
   struct tally tally = {0};
+  enum status status = STATUS_OK;
+  for (int i = 0; i < matrix->runs && values->list && !status; i++)
+    if (is_chosen(matrix, i))
+      status = list_run(matrix, i);
   if (values->list)
-    return list_runs(matrix);
-  const enum status status = values->collect ? STATUS_OK : run_all(matrix, &tally);
+    return status;
+  status = values->collect ? STATUS_OK : run_all(matrix, &tally);
   if (tally.failed > 0)
     log_error("%d of %d runs failed", tally.failed, matrix->runs);
   *arguments->exit_code = tally.failed > 0                        ? EXIT_VERDICT
@@ -220,8 +206,10 @@ static enum status run(const struct arguments *arguments)
 {
   struct matrix matrix = {0};
   enum status status = matrix_read(arguments, &matrix);
-  if (!status && !matrix.values.list)
-    status = refuse_launcher();
+  /* Another launcher inside the ranks of a launcher would run the matrix once per rank. */
+  if (!status && !matrix.values.list && launch_read().launched)
+    status =
+        status_usage("sluice compare starts the ranks of each run itself: start it without mpirun");
   status = status ?: run_matrix(arguments, &matrix);
   matrix_free(&matrix);
   return status;

@@ -284,21 +284,17 @@ enum status matrix_read(const struct arguments *arguments, struct matrix *out)
   return status;
 }
 
-static void free_run(struct matrix_run *run)
-{
-  for (int i = 0; i < run->words; i++)
-    mem_free(run->word[i]);
-  mem_free(run->word);
-  mem_free(run->method);
-  mem_free(run->name);
-  mem_free(run->dir);
-  mem_free(run->log);
-}
-
 void matrix_free(struct matrix *matrix)
 {
-  for (int i = 0; i < matrix->runs; i++)
-    free_run(&matrix->run[i]);
+  for (struct matrix_run *run = matrix->run; run < matrix->run + matrix->runs; run++) {
+    for (int i = 0; i < run->words; i++)
+      mem_free(run->word[i]);
+    mem_free(run->word);
+    mem_free(run->method);
+    mem_free(run->name);
+    mem_free(run->dir);
+    mem_free(run->log);
+  }
   mem_free(matrix->run);
   options_destroy(matrix->set);
   *matrix = (struct matrix){0};

@@ -59,14 +59,6 @@ static const struct option table[] = {
 
 /* ---- train */
 
-static enum status refuse_no_input(const struct arguments *arguments)
-{
-  return status_usage(
-      "input= is missing: use sluice tokenizer train %s input=%s, with commas between "
-      "several files or folders",
-      arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
-}
-
 static enum status train(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
@@ -396,7 +388,10 @@ static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   if (!strcmp(arguments->word[0], "train") && values->input.n == 0)
-    return refuse_no_input(arguments);
+    return status_usage(
+        "input= is missing: use sluice tokenizer train %s input=%s, with commas between "
+        "several files or folders",
+        arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
   return action_run(&command_tokenizer, arguments);
 }
 

@@ -152,28 +152,25 @@ static void drop_background(struct checkpoint_writer *writer)
   writer->comm = NULL;
 }
 
-static enum status create_background(struct checkpoint_writer *writer)
+/* Once per job, at the first save, because the steps' memory is in use by then. */
+static enum status seek_background(struct checkpoint_writer *writer)
 {
   struct comm *comm = writer->job->comm;
-  enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy))
-                           ?: comm_create_sibling(comm, &writer->comm);
+  bool fits = false;
+  if (writer->tried || !writer->job->deck->checkpoint.background)
+    return STATUS_OK;
+  writer->tried = true;
+  enum status status = find_room(writer, &fits);
+  if (status || !fits)
+    return status;
+  status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy))
+               ?: comm_create_sibling(comm, &writer->comm);
   if (status)
     drop_background(writer);
   if (status != STATUS_MEMORY)
     return status;
   log_info("training waits for checkpoints: %s", status_text());
   return STATUS_OK;
-}
-
-/* Once per job, at the first save, because the steps' memory is in use by then. */
-static enum status seek_background(struct checkpoint_writer *writer)
-{
-  bool fits = false;
-  if (writer->tried || !writer->job->deck->checkpoint.background)
-    return STATUS_OK;
-  writer->tried = true;
-  const enum status status = find_room(writer, &fits);
-  return status || !fits ? status : create_background(writer);
 }
 
 /* ---- saving */

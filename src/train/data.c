@@ -92,25 +92,20 @@ static struct tokenizer_id identify_folder(const char *dir)
   return id;
 }
 
-static enum status identify_checkpoint(struct comm *comm, const char *path,
-                                       struct tokenizer_id *out)
-{
-  struct checkpoint_meta meta = {0};
-  enum status status = checkpoint_read_meta(comm, path, &meta);
-  *out = meta.data.tokenizer;
-  checkpoint_meta_free(&meta);
-  return status;
-}
-
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out)
 {
   int64_t folder = comm_rank(comm) == 0 && model_source_is_folder(path);
+  struct checkpoint_meta meta = {0};
   *out = (struct data_maker){.of = path};
   enum status status = comm_max_i64(comm, &folder, 1);
   if (status || !*path)
     return status;
-  if (!folder)
-    return identify_checkpoint(comm, path, &out->id);
+  if (!folder) {
+    status = checkpoint_read_meta(comm, path, &meta);
+    out->id = meta.data.tokenizer;
+    checkpoint_meta_free(&meta);
+    return status;
+  }
   if (comm_rank(comm) == 0)
     out->id = identify_folder(path);
   return comm_broadcast(comm, &out->id, sizeof out->id, 0);

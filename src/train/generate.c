@@ -172,17 +172,11 @@ static bool is_end(const struct generation *g, int32_t token)
   return token == tokenizer_end_of_text(g->tokenizer);
 }
 
-/* The number of tokens that may be picked. The model's vocabulary may be padded beyond the
- * tokenizer's. */
-static int64_t vocabulary(const struct generation *g)
-{
-  return g->tokenizer ? tokenizer_vocab(g->tokenizer) : g->job->model->config.vocab;
-}
-
+/* The model's vocabulary may be padded beyond the tokenizer's. */
 static enum status pick(struct generation *g, int32_t *out)
 {
   const float *logits = exec_pointer(g->exec, g->job->plan[PLAN_GENERATE]->logits);
-  const int64_t V = vocabulary(g);
+  const int64_t V = g->tokenizer ? tokenizer_vocab(g->tokenizer) : g->job->model->config.vocab;
   for (int64_t v = 0; v < V; v++)
     if (!isfinite(logits[v]))
       return status_set(STATUS_NONFINITE,
