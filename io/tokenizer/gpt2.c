@@ -4,9 +4,8 @@
 
 #include "base/mem.h"
 #include "io/text/file.h"
-#include "io/text/json.h"
 #include "io/text/utf8.h"
-#include "io/tokenizer/tokenizer_bpe.h"
+#include "io/tokenizer/json_loader.h"
 
 static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
                   end_of_text[] = "<|endoftext|>";
@@ -15,55 +14,27 @@ static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
 struct loader {
   struct tokenizer_bpe *t;
   const char *vocab_path, *merges_path;
-  struct text_buffer bytes; /* of a token, or of the two pieces of a merge */
+  struct text_buffer bytes; /* of the two pieces of a merge */
 };
 
 /* ---- vocab.json */
 
 /* The ids are 0 .. n - 1, each once. */
-static void load_word(struct loader *loader, struct json_node word, int64_t n)
+static enum status load_words(struct tokenizer_bpe *t, struct json_node root)
 {
-  struct bpe *bpe = loader->t->bpe;
-  const int32_t id = (int32_t)json_get_whole(word, 0, n - 1);
-  size_t taken = 0, length = strlen(word.key);
-  (void)bpe_token(bpe, id, &taken);
-  if (taken)
-    json_fail(word, "is the id %d, which another token has", id);
-  if (length == 0)
-    json_fail(word, "is a token without bytes");
-  text_buffer_clear(&loader->bytes);
-  if (json_keep(word.file, text_buffer_append(&loader->bytes, word.key, length)))
-    return;
-  if (!bpe_unspell(word.key, length, loader->bytes.data, &length))
-    json_fail(word, "has a character that stands for no byte; GPT-2's vocab.json spells bytes as "
-                    "U+0021 to U+0143");
-  else
-    json_keep(word.file, bpe_set_token(bpe, id, loader->bytes.data, length, true));
-}
-
-static enum status load_words(struct loader *loader, struct json_node root)
-{
-  const int64_t n = loader->t->base.vocab = (int64_t)json_length(json_get_object(root));
-  if (!root.file->status)
-    json_keep(root.file, bpe_create(n, &loader->t->bpe));
-  for (struct json_node word = json_first(root); json_more(word); word = json_next(word))
-    load_word(loader, word, n);
+  t->base.vocab = (int64_t)json_length(json_get_object(root));
+  if (!root.file->status && !json_keep(root.file, bpe_create(t->base.vocab, &t->bpe)))
+    json_load_vocab(t, root);
   return root.file->status;
 }
 
-static enum status find_known_tokens(struct loader *loader)
+static enum status find_end_of_text(struct loader *loader)
 {
   struct tokenizer_bpe *t = loader->t;
-  int missing;
-  if (!bpe_find_bytes(t->bpe, &missing))
-    return status_set(
-        STATUS_INPUT,
-        "%s has no token for the single byte 0x%02X; it is not a byte-level vocabulary",
-        loader->vocab_path, missing);
   t->base.end_of_text = bpe_find(t->bpe, end_of_text, sizeof end_of_text - 1);
-  if (t->base.end_of_text < 0)
-    return status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
-  return STATUS_OK;
+  return t->base.end_of_text >= 0
+             ? STATUS_OK
+             : status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
 }
 
 static enum status load_vocab(struct loader *loader)
@@ -71,8 +42,8 @@ static enum status load_vocab(struct loader *loader)
   struct json_file file = {0};
   enum status status =
       json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file)
-      ?: load_words(loader, json_root(&file))
-      ?: find_known_tokens(loader);
+      ?: load_words(loader->t, json_root(&file))
+      ?: find_end_of_text(loader);
   json_close(&file);
   return status;
 }

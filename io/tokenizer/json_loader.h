@@ -1,6 +1,6 @@
 /* The parts of the tokenizer `json`: json.c (the folder, and the end of text), json_added.c (added
  * tokens), json_model.c (vocabulary and merges) and json_parts.c (the steps before and after the
- * model). Failures stay in the files (io/text/json.h). Private to io/tokenizer/json*.c. */
+ * model). Failures stay in the files (io/text/json.h). Private to io/tokenizer. */
 #ifndef SLUICE_IO_TOKENIZER_JSON_LOADER_H
 #define SLUICE_IO_TOKENIZER_JSON_LOADER_H
 
@@ -40,6 +40,9 @@ void json_measure_added(struct json_loader *loader, int64_t *vocab, size_t *byte
 void json_load_added(struct json_loader *loader);
 
 void json_load_model(struct json_loader *loader); /* calls the two functions above */
+
+/* The names of all tokens and their ids, of tokenizer.json or of GPT-2's vocab.json. */
+void json_load_vocab(struct tokenizer_bpe *t, struct json_node vocab);
 
 void json_load_normalizer(struct json_loader *loader);
 void json_load_pre_tokenizer(struct json_loader *loader);

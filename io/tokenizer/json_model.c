@@ -37,15 +37,13 @@ static void measure_vocab(struct json_loader *loader)
 }
 
 /* A special token that stands for its own name is found before the splitting, and never made from
- * text. */
-static void load_word(const struct json_loader *loader, struct json_node word,
-                      struct text_buffer *bytes)
+ * text. GPT-2's files have no added tokens, so each of their names must spell bytes. */
+static void load_word(struct tokenizer_bpe *t, struct json_node word, struct text_buffer *bytes)
 {
-  struct bpe *bpe = loader->t->bpe;
-  const int32_t id = (int32_t)json_integer_value(word.value);
+  const int32_t id = (int32_t)json_get_whole(word, 0, t->base.vocab - 1);
   const size_t length = strlen(word.key);
   size_t n = 0, taken = 0;
-  (void)bpe_token(bpe, id, &taken);
+  (void)bpe_token(t->bpe, id, &taken);
   if (taken)
     json_fail(word, "is the id %" PRId32 ", which another token has", id);
   if (length == 0)
@@ -54,21 +52,23 @@ static void load_word(const struct json_loader *loader, struct json_node word,
   if (json_keep(word.file, text_buffer_append(bytes, word.key, length)))
     return;
   const bool spelled = bpe_unspell(word.key, length, bytes->data, &n),
-             special = loader->t->special[id] && n == length;
-  json_keep(word.file, bpe_set_token(bpe, id, spelled ? bytes->data : word.key,
+             special = t->special && t->special[id] && n == length;
+  if (!spelled && !t->special)
+    json_fail(word, "has a character that stands for no byte; GPT-2's vocab.json spells bytes as "
+                    "U+0021 to U+0143");
+  json_keep(word.file, bpe_set_token(t->bpe, id, spelled ? bytes->data : word.key,
                                      spelled ? n : length, spelled && !special));
 }
 
-static void load_vocab(struct json_loader *loader)
+void json_load_vocab(struct tokenizer_bpe *t, struct json_node vocab)
 {
   struct text_buffer bytes = {0};
   int missing;
-  for (struct json_node word = json_first(loader->vocab); json_more(word); word = json_next(word))
-    load_word(loader, word, &bytes);
+  for (struct json_node word = json_first(vocab); json_more(word); word = json_next(word))
+    load_word(t, word, &bytes);
   text_buffer_free(&bytes);
-  if (!loader->file.status && !bpe_find_bytes(loader->t->bpe, &missing))
-    json_fail(loader->vocab,
-              "has no token for the single byte 0x%02X; it is not a byte-level vocabulary",
+  if (!vocab.file->status && !bpe_find_bytes(t->bpe, &missing))
+    json_fail(vocab, "has no token for the single byte 0x%02X; it is not a byte-level vocabulary",
               missing);
 }
 
@@ -190,6 +190,6 @@ void json_load_model(struct json_loader *loader)
   json_load_added(loader);
   if (loader->file.status || loader->config.status)
     return;
-  load_vocab(loader);
+  json_load_vocab(loader->t, loader->vocab);
   load_merges(loader, merges, whole_words);
 }
