@@ -306,42 +306,40 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job,
   return status;
 }
 
-/* Appends the results of rank `root` to those that rank 0 has from earlier ranks. */
-static enum status hand_over(struct comm *comm, int root, struct prepare_done *done)
+/* Appends the results of all ranks to *all. */
+static enum status gather(struct comm *comm, const struct prepare_done *done,
+                          struct prepare_done *all)
 {
-  const bool first = comm_rank(comm) == 0, mine = comm_rank(comm) == root;
-  struct shard_info *piece = mine ? done->shard : NULL;
-  int64_t n = done->shards;
-  enum status status = comm_broadcast(comm, &n, sizeof n, root);
-  if (status)
-    return status;
-  if (first)
-    status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n,
-                      (int64_t)sizeof *done->shard);
-  else if (!mine)
-    status = mem_new(MEM_META, n, &piece);
-  status = comm_agree(comm, status);
-  if (!status && n > 0)
-    status = comm_broadcast(comm, first ? done->shard + done->shards : piece,
-                            n * (int64_t)sizeof *piece, root);
-  if (!status && first)
-    done->shards += n;
-  if (!mine)
-    mem_free(piece);
+  enum status status = STATUS_OK;
+  for (int root = 0; root < comm_ranks(comm) && !status; root++) {
+    int64_t n = done->shards;
+    status = comm_broadcast(comm, &n, sizeof n, root);
+    if (status || n == 0)
+      continue;
+    status = comm_agree(comm, mem_grow(MEM_META, (void **)&all->shard, &all->room, all->shards + n,
+                                       (int64_t)sizeof *all->shard));
+    if (status)
+      break;
+    struct shard_info *piece = all->shard + all->shards;
+    if (comm_rank(comm) == root)
+      memcpy(piece, done->shard, (size_t)n * sizeof *piece);
+    status = comm_broadcast(comm, piece, n * (int64_t)sizeof *piece, root);
+    all->shards += n;
+  }
   return status;
 }
 
 /* The last step: the folder is finished. */
 static enum status write_index(struct comm *comm, const struct prepare_job *job,
-                               struct prepare_done *done)
+                               const struct prepare_done *done)
 {
-  enum status status = STATUS_OK;
-  for (int root = 1; root < comm_ranks(comm) && !status; root++)
-    status = hand_over(comm, root, done);
-  for (int64_t i = 0; i < done->shards; i++)
-    done->shard[i].tokenizer = tokenizer_id(job->tokenizer);
+  struct prepare_done all = {.shards = 0};
+  enum status status = gather(comm, done, &all);
+  for (int64_t i = 0; i < all.shards; i++)
+    all.shard[i].tokenizer = tokenizer_id(job->tokenizer);
   if (!status && comm_rank(comm) == 0)
-    status = shard_index_write(job->config->out, done->shards, done->shard);
+    status = shard_index_write(job->config->out, all.shards, all.shard);
+  mem_free(all.shard);
   return comm_agree(comm, status);
 }
 
