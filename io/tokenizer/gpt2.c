@@ -20,32 +20,25 @@ struct loader {
 /* ---- vocab.json */
 
 /* The ids are 0 .. n - 1, each once. */
-static enum status load_words(struct tokenizer_bpe *t, struct json_node root)
-{
-  t->base.vocab = (int64_t)json_length(json_get_object(root));
-  if (!root.file->status && !json_keep(root.file, bpe_create(t->base.vocab, &t->bpe)))
-    json_load_vocab(t, root);
-  return root.file->status;
-}
-
-static enum status find_end_of_text(struct loader *loader)
+static enum status load_vocab(struct loader *loader)
 {
   struct tokenizer_bpe *t = loader->t;
+  struct json_file file = {0};
+  enum status status = json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file);
+  if (!status) {
+    const struct json_node root = json_get_object(json_root(&file));
+    t->base.vocab = (int64_t)json_length(root);
+    if (!file.status && !json_keep(&file, bpe_create(t->base.vocab, &t->bpe)))
+      json_load_vocab(t, root);
+    status = file.status;
+  }
+  json_close(&file);
+  if (status)
+    return status;
   t->base.end_of_text = bpe_find(t->bpe, end_of_text, sizeof end_of_text - 1);
   return t->base.end_of_text >= 0
              ? STATUS_OK
              : status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
-}
-
-static enum status load_vocab(struct loader *loader)
-{
-  struct json_file file = {0};
-  enum status status =
-      json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file)
-      ?: load_words(loader->t, json_root(&file))
-      ?: find_end_of_text(loader);
-  json_close(&file);
-  return status;
 }
 
 /* ---- merges.txt */
