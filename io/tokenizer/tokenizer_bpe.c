@@ -95,21 +95,23 @@ static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char 
   return status;
 }
 
-static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes, bool plain,
-                                struct tokenizer_tokens *out)
+/* Passes the text around added tokens on: around those of the first kind, it is normalized, and
+ * then the `late` ones are found in it. */
+static enum status encode_around(struct tokenizer_bpe *t, bool late, const char *text, size_t bytes,
+                                 bool plain, struct tokenizer_tokens *out);
+static enum status encode_between(struct tokenizer_bpe *t, bool late, const char *text,
+                                  size_t bytes, bool plain, struct tokenizer_tokens *out)
 {
-  (void)plain;
-  return encode_pieces(t, 0, text, bytes, out);
+  if (late)
+    return encode_pieces(t, 0, text, bytes, out);
+  return (t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK)
+             ?: encode_around(t, true, text, bytes, plain, out);
 }
 
-typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes, bool plain,
-                               struct tokenizer_tokens *out);
-
-/* Passes the text around the tokens of `added` to `encode`. */
-static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added,
-                                 encoder encode, const char *text, size_t bytes, bool plain,
-                                 struct tokenizer_tokens *out)
+static enum status encode_around(struct tokenizer_bpe *t, bool late, const char *text, size_t bytes,
+                                 bool plain, struct tokenizer_tokens *out)
 {
+  const struct added_tokens *added = late ? &t->added_late : &t->added;
   struct added_match match;
   enum status status = STATUS_OK;
   size_t taken = 0;
@@ -117,21 +119,14 @@ static enum status encode_around(struct tokenizer_bpe *t, const struct added_tok
        !status && !plain && added_tokens_find(added, text, bytes, from, taken, &match);
        from = match.after) {
     if (match.begin > taken)
-      status = encode(t, text + taken, match.begin - taken, plain, out);
+      status = encode_between(t, late, text + taken, match.begin - taken, plain, out);
     status = status ?: reserve(out, 1);
     if (!status)
       out->id[out->n++] = match.id;
     taken = match.end;
   }
-  return !status && taken < bytes ? encode(t, text + taken, bytes - taken, plain, out) : status;
-}
-
-/* Between added tokens of the first kind. */
-static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                                     bool plain, struct tokenizer_tokens *out)
-{
-  return (t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK)
-             ?: encode_around(t, &t->added_late, encode_words, text, bytes, plain, out);
+  return !status && taken < bytes ? encode_between(t, late, text + taken, bytes - taken, plain, out)
+                                  : status;
 }
 
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -143,7 +138,7 @@ enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, 
         STATUS_INPUT,
         "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d",
         bytes, TEXT_MOST);
-  return encode_around(t, &t->added, encode_normalized, text, bytes, plain, out);
+  return encode_around(t, false, text, bytes, plain, out);
 }
 
 /* ---- decoding */
