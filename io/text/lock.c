@@ -36,15 +36,6 @@ static int lock_now(int fd)
   return is_taken(errno) ? errno : reason;
 }
 
-/* The line that the holder wrote, in brackets; "" if there is none. */
-static void read_holder(int fd, char text[HOLDER_BYTES])
-{
-  char line[HOLDER_BYTES - 4] = "";
-  text[0] = '\0';
-  if (pread(fd, line, sizeof line - 1, 0) > 0)
-    snprintf(text, HOLDER_BYTES, " (%.*s)", (int)strcspn(line, "\n"), line);
-}
-
 /* The line is only for messages, so a full disk does not matter. */
 static void write_holder(int fd)
 {
@@ -61,12 +52,14 @@ static void write_holder(int fd)
     return;
 }
 
+/* Names the holder by the line that it wrote, if there is one. */
 static enum status refuse(int fd, const char *dir, const char *key)
 {
-  char holder[HOLDER_BYTES];
-  read_holder(fd, holder);
-  return status_usage("%s is being written by another run%s: wait for it, or choose another %s",
-                      dir, holder, key);
+  char line[HOLDER_BYTES] = "";
+  const bool named = pread(fd, line, sizeof line - 1, 0) > 0;
+  return status_usage(
+      "%s is being written by another run%s%.*s%s: wait for it, or choose another %s", dir,
+      named ? " (" : "", (int)strcspn(line, "\n"), line, named ? ")" : "", key);
 }
 
 /* The folder may have been removed between our open() and our lock, by the run that made it. */
