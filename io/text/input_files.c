@@ -30,18 +30,13 @@ struct walk {
   struct stat out;
 };
 
-static enum status failed(const char *doing, const char *path)
-{
-  return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
-}
-
 static enum status add_range(int fd, const char *path, int64_t begin, int64_t end,
                              unsigned char *piece, uint32_t *crc)
 {
   const int64_t bytes = begin < end ? end - begin : 0,
                 got = file_read_at(fd, piece, (size_t)bytes, begin);
   if (got < 0)
-    return failed("read", path);
+    return open_failed(errno, "read", path);
   if (got < bytes)
     return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
   *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
@@ -108,7 +103,7 @@ static enum status walk_folder(struct walk *walk, const char *path, size_t prefi
     errno = 0;
     const struct dirent *entry = readdir(folder);
     if (!entry) {
-      status = errno ? failed("read the folder", path) : STATUS_OK;
+      status = errno ? open_failed(errno, "read the folder", path) : STATUS_OK;
       break;
     }
     if (entry->d_name[0] == '.')
@@ -166,24 +161,18 @@ static enum status walk_input(struct walk *walk, const char *input)
   return status;
 }
 
-static int compare_pointers(const void *a, const void *b)
-{
-  return compare_paths(*(const void *const *)a, *(const void *const *)b);
-}
-
 /* Refuses files that are given twice, because they would have twice the weight. */
 static enum status refuse_repeated(const struct input_files *inputs)
 {
-  const struct input_file **sorted = NULL;
+  struct input_file *sorted = NULL;
   enum status status = mem_new(MEM_META, inputs->count, &sorted);
   if (status)
     return status;
-  for (int64_t i = 0; i < inputs->count; i++)
-    sorted[i] = &inputs->file[i];
-  qsort(sorted, (size_t)inputs->count, sizeof *sorted, compare_pointers);
+  memcpy(sorted, inputs->file, (size_t)inputs->count * sizeof *sorted);
+  qsort(sorted, (size_t)inputs->count, sizeof *sorted, compare_paths);
   for (int64_t i = 1; i < inputs->count && !status; i++)
-    if (strcmp(sorted[i - 1]->path, sorted[i]->path) == 0)
-      status = status_usage("the input file %s is given twice", sorted[i]->path);
+    if (strcmp(sorted[i - 1].path, sorted[i].path) == 0)
+      status = status_usage("the input file %s is given twice", sorted[i].path);
   mem_free(sorted);
   return status;
 }
@@ -192,7 +181,7 @@ static enum status walk_all(int n, char *const *path, const char *out, struct in
 {
   struct walk walk = {.inputs = inputs};
   if (stat(out, &walk.out) != 0)
-    return failed("open the folder", out);
+    return open_failed(errno, "open the folder", out);
   for (int i = 0; i < n; i++) {
     enum status status = walk_input(&walk, path[i]);
     if (status)
