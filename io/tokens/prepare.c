@@ -268,14 +268,6 @@ static enum status choose_turned(struct prepare_job *job)
   return STATUS_OK;
 }
 
-/* Rank 0 searches and broadcasts the result. */
-static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
-{
-  const enum status status =
-      comm_agree(comm, comm_rank(comm) == 0 ? choose_turned(job) : STATUS_OK);
-  return status ?: comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
-}
-
 /* ---- the work */
 
 struct worker {
@@ -294,15 +286,6 @@ static enum status advance(void *user, int64_t number, int64_t *byte, bool *fini
     prepare_group_close(worker->group);
     worker->group = NULL;
   }
-  return status;
-}
-
-static enum status add_up(struct comm *comm, const struct prepare_job *job,
-                          struct prepare_result *result)
-{
-  enum status status =
-      comm_sum_i64(comm, (int64_t *)result, (int)(sizeof *result / sizeof(int64_t)));
-  result->files = job->inputs.count;
   return status;
 }
 
@@ -368,15 +351,17 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
           ?: input_files_work(comm, "prepare", piece, job->groups, advance, &worker);
   prepare_group_close(worker.group);
   mem_free(piece);
-  status = status ?: add_up(comm, job, &worker.done.result);
+  struct prepare_result *sums = &worker.done.result;
+  status = status ?: comm_sum_i64(comm, (int64_t *)sums, (int)(sizeof *sums / sizeof(int64_t)));
+  sums->files = job->inputs.count;
   if (!status) {
-    status = check_result(job->config, &worker.done.result);
+    status = check_result(job->config, sums);
     *useless = status;
   }
   status = status ?: write_index(comm, job, &worker.done);
   mem_free(worker.done.shard);
   if (!status)
-    *result = worker.done.result;
+    *result = *sums;
   return status;
 }
 
@@ -392,15 +377,16 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
     status = comm_check_same(comm, "the settings of prepare or the tokenizer's files",
                              &job->settings, sizeof job->settings);
   }
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
+  const bool first = comm_rank(comm) == 0;
+  status = status ?: comm_agree(comm, first ? enter_folder(config->out, record) : STATUS_OK);
   mem_free(record);
   if (!status) {
-    status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out)
-                                                   : STATUS_OK)
-             ?: agree_on_split(comm, job)
+    if (first)
+      status = tokenizer_copy(job->tokenizer, config->out) ?: choose_turned(job);
+    status = comm_agree(comm, status)
+             ?: comm_broadcast(comm, &job->turned, sizeof job->turned, 0)
              ?: run_groups(comm, job, result, &useless);
-    if (status && comm_rank(comm) == 0)
+    if (status && first)
       leave_folder(config->out, useless);
   }
   return status;
