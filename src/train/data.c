@@ -46,15 +46,6 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
 }
 
 /* In the last window only the tokens that have a target exist, so they are read token by token. */
-static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens,
-                             int32_t *targets)
-{
-  enum status status = STATUS_OK;
-  for (int64_t t = 0; t < n && !status; t++)
-    status = token_set_read(set, first + t, 1, tokens + t, targets + t);
-  return status;
-}
-
 enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct data_scan *scan = arg;
@@ -63,9 +54,11 @@ enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, 
                 first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
   for (int64_t b = 0; b < scan->micro_batch; b++) {
     int32_t *token = tokens + b * T, *target = targets + b * T;
-    const int64_t left = scan->scored - (first + b) * T, n = left < 0 ? 0 : left < T ? left : T;
-    const enum status status = n == T ? token_set_read(scan->set, first + b, T, token, target)
-                                      : load_part(scan->set, (first + b) * T, n, token, target);
+    const int64_t at = (first + b) * T, left = scan->scored - at;
+    const int64_t n = left < 0 ? 0 : left < T ? left : T, each = n == T ? T : 1;
+    enum status status = STATUS_OK;
+    for (int64_t t = 0; t < n && !status; t += each)
+      status = token_set_read(scan->set, (at + t) / each, each, token + t, target + t);
     if (status)
       return status;
     for (int64_t t = n; t < T; t++) {
@@ -192,10 +185,9 @@ enum status data_open(struct comm *comm, const struct deck *deck, const struct d
     hint_vocab(set, from->dir, deck);
   if (!status && deck->data.verify)
     status = token_set_verify(comm, set);
-  if (status) {
+  if (status)
     token_set_close(set);
-    return status;
-  }
-  *out = set;
-  return STATUS_OK;
+  else
+    *out = set;
+  return status;
 }
