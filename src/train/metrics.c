@@ -60,16 +60,6 @@ void train_count_step(struct train_run *run, const struct train_step *step)
   m->clipped += step->result.finite && clip > 0 && step->result.grad_norm > clip;
 }
 
-void train_count_evaluation(struct train_run *run, const struct evaluation *e)
-{
-  struct train_metrics *m = &run->metrics;
-  const double target = run->deck->eval.target;
-  if (m->target_step > 0 || !(e->perplexity <= target))
-    return;
-  m->target_step = run->step;
-  m->target_s = m->steps_s;
-}
-
 /* All fields are of type double. */
 static void add_profile(struct exec_profile *sum, const struct exec_profile *more)
 {
@@ -329,20 +319,6 @@ static void record_bytes(struct train_run *run, int64_t varying)
   json_write_real(line, "sparsity", 1 - density);
 }
 
-/* Collectives that the plan without a codec does not have. */
-static void record_extra(struct train_run *run, const struct exec_profile *profile)
-{
-  const struct plan *plan = plan_of(run);
-  int64_t n = 0;
-  double seconds = 0;
-  for (int i = 0; i < plan->n; i++)
-    n += op_rows[plan->instr[i].op].extra && plan_instr_ranks(plan, &plan->instr[i]) > 1;
-  for (int op = 0; op < OP_COUNT; op++)
-    seconds += op_rows[op].extra ? profile->comm_s[op] : 0;
-  json_write_int(run->line, "extra_collectives", n);
-  json_write_real(run->line, "extra_collective_time_ms", ms * seconds / profile->steps);
-}
-
 static bool is_lossless(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
@@ -353,15 +329,23 @@ static bool is_lossless(const struct plan *plan)
 
 static void record_codec_costs(struct train_run *run, const struct exec_profile *profile)
 {
+  const struct plan *plan = plan_of(run);
   const struct train_metrics *m = &run->metrics;
   const double steps = profile->steps, samples = (double)m->samples;
-  const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan_of(run));
+  const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan);
   struct json_writer *line = run->line;
   const double encode_s = profile->op_s[OP_ENCODE] + profile->op_s[OP_ENCODE_PARAMS],
                decode_s = profile->op_s[OP_DECODE_SUM] + profile->op_s[OP_DECODE_PARAMS];
+  int64_t extra = 0; /* collectives that the plan without a codec does not have */
+  double extra_s = 0;
+  for (int i = 0; i < plan->n; i++)
+    extra += op_rows[plan->instr[i].op].extra && plan_instr_ranks(plan, &plan->instr[i]) > 1;
+  for (int op = 0; op < OP_COUNT; op++)
+    extra_s += op_rows[op].extra ? profile->comm_s[op] : 0;
   json_write_real(line, "compress_time_ms", ms * encode_s / steps);
   json_write_real(line, "decompress_time_ms", ms * decode_s / steps);
-  record_extra(run, profile);
+  json_write_int(line, "extra_collectives", extra);
+  json_write_real(line, "extra_collective_time_ms", ms * extra_s / steps);
   json_write_real(line, "residual_norm", feedback ? sqrt(m->residual) : NAN);
   json_write_real(line, "grad_rel_error", lossless ? 0 : m->error / samples);
   json_write_real(line, "grad_cos_sim", lossless ? 1 : m->cosine / samples);
@@ -380,16 +364,6 @@ static void record_quality(struct train_run *run)
   json_write_int(line, "clipped_steps", m->clipped);
 }
 
-/* A start that continues a run does not know earlier results. */
-static void record_target(struct train_run *run)
-{
-  const struct train_metrics *m = &run->metrics;
-  const bool known = run->first == 0 && m->target_step > 0;
-  json_write_real(run->line, "time_to_target_ppl_s", known ? m->target_s : NAN);
-  json_write_real(run->line, "steps_to_target", known ? (double)m->target_step : NAN);
-  json_write_real(run->line, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
-}
-
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
 {
   const struct exec_profile *profile = &run->metrics.profile;
@@ -405,5 +379,9 @@ void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
   record_quality(run);
   json_write_real(run->line, "mem_peak_alloc_gb", per_gb * (double)arenas);
   json_write_real(run->line, "mem_peak_reserved_gb", per_gb * (double)used);
-  record_target(run);
+  /* A start that continues a run does not know earlier results. */
+  const bool reached = run->first == 0 && run->metrics.target_step > 0;
+  json_write_real(run->line, "time_to_target_ppl_s", reached ? run->metrics.target_s : NAN);
+  json_write_real(run->line, "steps_to_target", reached ? (double)run->metrics.target_step : NAN);
+  json_write_real(run->line, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
 }

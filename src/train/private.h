@@ -156,8 +156,6 @@ enum status train_record_counters(struct train_run *run);
 /* Writes the record of the last step and the progress line, if they were not written yet. Called
  * while the next step runs, or before other work after the step. Collective. */
 enum status train_tell_step(struct train_run *run);
-/* The largest magnitude of an operand in tiles of fp8. Local. */
-double train_fp8_amax(const struct train_step *step);
 
 /* A record with time and step: begin, its numbers, end. kind NULL: no line of results.jsonl.
  * `shown`: TensorBoard shows numbers of it. On ranks other than 0 nothing is written. Local. */
@@ -175,7 +173,6 @@ enum status train_metrics_create(struct train_run *run);
 enum status train_take_profile(struct train_run *run);
 /* Counts a step, before it is added to run->step. Local. */
 void train_count_step(struct train_run *run, const struct train_step *step);
-void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures errors of messages: adds them up over ranks, and records them.
  * Collective. */
 enum status train_measure_messages(struct train_run *run);

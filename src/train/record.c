@@ -59,13 +59,6 @@ int64_t train_step_tokens(const struct train_run *run)
   return run->deck->data.batch * run->job->shape.sequence;
 }
 
-/* Share of the peak (run.peak) for a step of so many seconds. NAN: not known. */
-static double mfu(const struct train_run *run, double seconds)
-{
-  const double peak = 1e12 * run->deck->run.peak * comm_ranks(run->comm);
-  return peak > 0 ? job_step_flops(run->job) / seconds / peak : NAN;
-}
-
 /* Looks memory up every few seconds at most. */
 static void look_at_memory(struct train_run *run)
 {
@@ -107,7 +100,8 @@ static void put_memory(struct train_run *run)
 
 static enum status record_step(struct train_run *run, const struct train_step *last)
 {
-  const double samples = (double)run->samples, tokens = (double)train_step_tokens(run);
+  const double samples = (double)run->samples, tokens = (double)train_step_tokens(run),
+               peak = 1e12 * run->deck->run.peak * comm_ranks(run->comm);
   if (!run->results && !run->events)
     return STATUS_OK;
   train_begin(run, "step", true);
@@ -115,7 +109,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put(run, "train_loss", NULL, last->result.loss);
   train_put(run, "grad_norm", "optimizer/gradient_norm", last->result.grad_norm);
   if (last->result.fp8) {
-    train_put(run, "fp8_amax", "fp8/amax", train_fp8_amax(last));
+    train_put(run, "fp8_amax", "fp8/amax", quant_float(last->result.tally.largest));
     train_put(run, "fp8_saturated", "fp8/saturated", (double)last->result.tally.saturated);
   }
   train_put(run, "lr", "optimizer/learning_rate", last->lr);
@@ -123,24 +117,10 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put(run, "tokens", NULL, samples * (double)run->job->shape.sequence);
   train_put(run, "seconds", "speed/step_s", last->seconds);
   train_put(run, "tokens_per_s", "speed/tokens_per_s", tokens / last->seconds);
-  train_put_known(run, "mfu", "speed/mfu", mfu(run, last->seconds));
+  train_put_known(run, "mfu", "speed/mfu",
+                  peak > 0 ? job_step_flops(run->job) / last->seconds / peak : NAN);
   put_memory(run);
   return train_end(run, "step", true);
-}
-
-/* Over all ranks. */
-static enum status merge_tally(struct comm *comm, struct fp8_tally *tally)
-{
-  int64_t largest = tally->largest, saturated = (int64_t)tally->saturated;
-  enum status status = comm_max_i64(comm, &largest, 1) ?: comm_sum_i64(comm, &saturated, 1);
-  if (!status)
-    *tally = (struct fp8_tally){.saturated = (uint64_t)saturated, .largest = (uint32_t)largest};
-  return status;
-}
-
-double train_fp8_amax(const struct train_step *step)
-{
-  return quant_float(step->result.tally.largest);
 }
 
 /* The counts of steps and samples are still those of the step before. */
@@ -149,8 +129,12 @@ enum status train_tell_step(struct train_run *run)
   if (!run->last.untold)
     return STATUS_OK;
   run->last.untold = false;
-  enum status status =
-      run->last.result.fp8 ? merge_tally(run->comm, &run->last.result.tally) : STATUS_OK;
+  struct fp8_tally *tally = &run->last.result.tally; /* over all ranks from here on */
+  int64_t largest = tally->largest, saturated = (int64_t)tally->saturated;
+  enum status status = STATUS_OK;
+  if (run->last.result.fp8)
+    status = comm_max_i64(run->comm, &largest, 1) ?: comm_sum_i64(run->comm, &saturated, 1);
+  *tally = (struct fp8_tally){.saturated = (uint64_t)saturated, .largest = (uint32_t)largest};
   status = status ?: record_step(run, &run->last);
   if (!status)
     train_say_step(run, &run->last);

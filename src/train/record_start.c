@@ -60,16 +60,6 @@ static enum status record_key(struct json_writer *line, const struct deck *deck,
   return status;
 }
 
-static enum status record_deck(struct json_writer *line, const struct deck *deck)
-{
-  enum status status = STATUS_OK;
-  json_write_open(line, "deck", '{');
-  for (const struct option *option = deck_table; option->name && !status; option++)
-    status = record_key(line, deck, option);
-  json_write_close(line, '}');
-  return status;
-}
-
 void train_record_job(struct json_writer *line, const struct job *job)
 {
   json_write_int(line, "ranks", comm_ranks(job->comm));
@@ -109,7 +99,12 @@ static enum status record_start(struct train_run *run, const struct place *place
   train_record_tiers(line, job->plan[PLAN_TRAIN]);
   json_write_text(line, "resumed_from", run->from ? run->from : "");
   json_write_text(line, "deck_hash", hash);
-  return record_deck(line, run->deck) ?: results_end(run->results);
+  enum status status = STATUS_OK;
+  json_write_open(line, "deck", '{');
+  for (const struct option *option = deck_table; option->name && !status; option++)
+    status = record_key(line, run->deck, option);
+  json_write_close(line, '}');
+  return status ?: results_end(run->results);
 }
 
 enum status train_record_start(struct train_run *run)

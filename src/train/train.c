@@ -146,7 +146,10 @@ static enum status evaluate(struct train_run *run, struct train_leaving *leaving
   must(run, train_take_profile(run));
   if (!whole)
     return v.status;
-  train_count_evaluation(run, &e);
+  if (run->metrics.target_step == 0 && e.perplexity <= run->deck->eval.target) {
+    run->metrics.target_step = run->step;
+    run->metrics.target_s = run->metrics.steps_s;
+  }
   run->eval = e;
   run->eval_step = run->step;
   if (run->best_step == 0 || e.loss < run->best_loss) {
