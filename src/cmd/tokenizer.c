@@ -140,11 +140,10 @@ static enum status encode_documents(struct encoder *encoder, const char *path)
   struct text_document document;
   bool found = true;
   enum status status = text_open(path, (struct text_position){0, 0}, NULL, &text);
-  while (!status) {
+  while (!status && found) {
     status = text_next(text, &document, &found);
-    if (status || !found)
-      break;
-    status = encode_document(encoder, document.text, document.bytes);
+    if (!status && found)
+      status = encode_document(encoder, document.text, document.bytes);
   }
   text_close(text);
   return status;

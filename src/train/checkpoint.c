@@ -35,8 +35,11 @@ static const char *compute_of(const struct train_run *run)
   return tensor ? "fp8-tensor" : run->job->place.precision;
 }
 
-static enum status begin_save(struct train_run *run, bool behind)
+enum status train_save(struct train_run *run, bool leaving)
 {
+  enum status status = train_finish_save(run);
+  if (status)
+    return status;
   const double start = clock_s();
   struct checkpoint_meta meta = {.step = run->step,
                                  .samples = run->samples,
@@ -49,21 +52,13 @@ static enum status begin_save(struct train_run *run, bool behind)
   if (run->deck->compress.across == DECK_ACROSS_NODE)
     meta.local_ranks = run->job->shape.local_ranks;
   snprintf(meta.compute, sizeof meta.compute, "%s", compute_of(run));
-  enum status status = exec_drain(job_trainer(run->job));
+  status = exec_drain(job_trainer(run->job));
   if (status)
     comm_abort(run->comm, status);
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck))
-               ?: checkpoint_writer_save(run->writer, &meta, behind, run->bad == 0, start);
+               ?: checkpoint_writer_save(run->writer, &meta, !leaving, run->bad == 0, start);
   mem_free(meta.deck);
-  return status;
-}
-
-enum status train_save(struct train_run *run, bool leaving)
-{
-  enum status status = train_finish_save(run) ?: begin_save(run, !leaving);
-  if (!status && leaving)
-    status = train_finish_save(run);
-  return status;
+  return status || !leaving ? status : train_finish_save(run);
 }
 
 /* --- beginning ----------------------------------------------------------- */

@@ -9,21 +9,12 @@
 
 const char evaluator_cure[] = "; eval.every=0 trains without validation";
 
-static bool uses_training_folder(const struct deck *deck)
-{
-  return !*deck->data.val && *deck->data.train;
-}
-
-static const char *folder_of(const struct deck *deck)
-{
-  return uses_training_folder(deck) ? deck->data.train : deck->data.val;
-}
-
 enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
                                 const struct data_maker *maker, struct token_set **out)
 {
-  const char *key = uses_training_folder(deck) ? "data.train" : "data.val";
-  const struct data_source from = {key, folder_of(deck), SPLIT_VAL, 1, maker};
+  const bool own = *deck->data.val || !*deck->data.train;
+  const struct data_source from = {own ? "data.val" : "data.train",
+                                   own ? deck->data.val : deck->data.train, SPLIT_VAL, 1, maker};
   return data_open(comm, deck, &from, out);
 }
 
@@ -35,7 +26,8 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
-  watchdog_start(job->start, "opening %s", folder_of(job->deck));
+  watchdog_start(job->start, "opening %s",
+                 *job->deck->data.val ? job->deck->data.val : job->deck->data.train);
   enum status status = evaluator_open_data(job->comm, job->deck, maker, &out->scan.set);
   if (status)
     return status;

@@ -136,16 +136,6 @@ static enum status write_deck(const struct deck *deck)
   return status;
 }
 
-/* A failure of the event file must not end a run. */
-static void open_events(struct train_run *run)
-{
-  const struct deck *deck = run->deck;
-  if (events_rewind(deck->run.dir, run->step))
-    log_warn("TensorBoard may show steps twice: %s", status_text());
-  if (deck->run.tensorboard)
-    run->events = events_open(deck->run.dir, run->step);
-}
-
 /* A failure only makes saves slower. */
 static void spread_checkpoints(const struct train_run *run)
 {
@@ -161,16 +151,19 @@ static void spread_checkpoints(const struct train_run *run)
 
 enum status train_folder_open(struct train_run *run)
 {
+  const char *dir = run->deck->run.dir;
   enum status status = lock_checkpoints(run)
       ?: write_deck(run->deck)
-      ?: log_open_file(file_path(run->deck->run.dir, "log.txt").text);
+      ?: log_open_file(file_path(dir, "log.txt").text);
   if (!status)
     spread_checkpoints(run);
   status = status
       ?: keep_learned(run)
       ?: results_rewind(run->results_path.text, run->step)
       ?: results_open(run->results_path.text, &run->results);
-  if (!status)
-    open_events(run);
+  if (!status && events_rewind(dir, run->step)) /* a failure must not end the run */
+    log_warn("TensorBoard may show steps twice: %s", status_text());
+  if (!status && run->deck->run.tensorboard)
+    run->events = events_open(dir, run->step);
   return status;
 }
