@@ -93,48 +93,34 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
   return STATUS_OK;
 }
 
-static const char *differing_line(const char *a, const char *b, int *length)
+/* The first line of a record that another one has not, for a message:
+ * "val": 0.050000000000000003, becomes val 0.05. */
+struct difference {
+  char text[300];
+};
+
+static struct difference find_difference(const char *a, const char *b)
 {
+  struct difference out;
+  char line[200], key[64], *end;
   size_t same = 0, begin = 0;
+  int at = 0;
   for (; a[same] && a[same] == b[same]; same++)
     if (a[same] == '\n')
       begin = same + 1;
-  while (a[begin] == ' ')
-    begin++;
-  size_t most = strcspn(a + begin, "\n");
-  *length = most > 200 ? 200 : (int)most;
-  return a + begin;
-}
-
-/* A line of the record for a message: "val": 0.050000000000000003, becomes val 0.05. */
-static char *plain_line(const char *line, int length)
-{
-  char key[64], *end, *text = mem_printf("%.*s", length, line);
-  int begin = 0;
-  if (!text || sscanf(text, "\"%63[a-z0-9_]\": %n", key, &begin) != 1 || begin == 0)
-    return text;
-  char *value = text + begin + (text[begin] == '"');
+  a += begin + strspn(a + begin, " ");
+  snprintf(line, sizeof line, "%.*s", (int)strcspn(a, "\n"), a);
+  snprintf(out.text, sizeof out.text, "%s", line);
+  if (sscanf(line, "\"%63[a-z0-9_]\": %n", key, &at) != 1 || at == 0)
+    return out;
+  char *value = line + at + (line[at] == '"');
   value[strcspn(value, "\",")] = '\0';
   const double number = strtod(value, &end);
-  char *plain = end > value && strchr(value, '.') ? mem_printf("%s %g", key, number)
-                                                  : mem_printf("%s %s", key, value);
-  mem_free(text);
-  return plain;
-}
-
-static enum status refuse_record(const char *dir, const char *old, const char *record)
-{
-  int old_length, new_length;
-  const char *before = differing_line(old, record, &old_length);
-  const char *now = differing_line(record, old, &new_length);
-  char *was = plain_line(before, old_length), *is = plain_line(now, new_length);
-  const enum status status = status_usage(
-      "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
-      "folder, or remove this one to make it again",
-      dir, was ? was : "", is ? is : "");
-  mem_free(was);
-  mem_free(is);
-  return status;
+  if (end > value && strchr(value, '.'))
+    snprintf(out.text, sizeof out.text, "%s %g", key, number);
+  else
+    snprintf(out.text, sizeof out.text, "%s %s", key, value);
+  return out;
 }
 
 /* A call continues a folder with shards only if the folder records the same settings and inputs. */
@@ -146,7 +132,10 @@ static enum status compare_record(const char *dir, const char *path, const char 
   if (status)
     return status;
   if (strcmp(old, record) != 0)
-    status = refuse_record(dir, old, record);
+    status = status_usage(
+        "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
+        "folder, or remove this one to make it again",
+        dir, find_difference(old, record).text, find_difference(record, old).text);
   mem_free(old);
   return status;
 }
