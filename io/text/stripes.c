@@ -68,30 +68,30 @@ static bool ask(int folder, union answer *out)
 static bool equals_root(const char *dir, const struct layout *layout)
 {
   char *path = realpath(dir, NULL);
-  union answer *root = NULL;
+  union answer root;
   bool equal = false;
-  if (path && !mem_new(MEM_IO, 1, &root)) {
+  if (path) {
     climb(path);
     const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    equal = folder >= 0 && ask(folder, root) && !memcmp(&root->layout, layout, sizeof *layout);
+    equal = folder >= 0 && ask(folder, &root) && !memcmp(&root.layout, layout, sizeof *layout);
     if (folder >= 0)
       (void)close(folder);
   }
-  mem_free(root);
   free(path);
   return equal;
 }
 
-static enum status read_open(const char *dir, int folder, union answer *answer, struct stripes *out)
+static enum status read_open(const char *dir, int folder, struct stripes *out)
 {
+  union answer answer;
   int osts = 0; /* asks for OSTs, and not for metadata targets */
   if (ioctl(folder, LL_IOC_GETOBDCOUNT, &osts) == 0)
     out->osts = osts;
-  if (!ask(folder, answer)) {
+  if (!ask(folder, &answer)) {
     out->count = 1;
     return errno == ENODATA ? STATUS_OK : cannot("read", dir);
   }
-  const struct layout *layout = &answer->layout;
+  const struct layout *layout = &answer.layout;
   const bool pool = layout->magic == MAGIC_V3;
   if (layout->magic == MAGIC_V1 || pool)
     out->count = layout->stripe_count > 0 ? layout->stripe_count : 1; /* 0: the default, mostly 1 */
@@ -101,18 +101,11 @@ static enum status read_open(const char *dir, int folder, union answer *answer, 
 
 static enum status read_nearest(const char *dir, struct stripes *out)
 {
-  union answer *answer = NULL;
-  enum status status = mem_new(MEM_IO, 1, &answer);
-  if (status)
-    return status;
   const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) {
-    status = cannot("read", dir);
-  } else {
-    status = read_open(dir, folder, answer, out);
-    (void)close(folder);
-  }
-  mem_free(answer);
+  if (folder < 0)
+    return cannot("read", dir);
+  const enum status status = read_open(dir, folder, out);
+  (void)close(folder);
   return status;
 }
 
