@@ -284,21 +284,14 @@ static void record_counters(struct json_writer *line, const struct measurement *
     json_write_text(line, "counters_note", op_counters_note(m->counters));
 }
 
-/* Of all ranks of the node of rank 0. A shard group shares some of them. */
-static int64_t node_host_bytes(const struct job *job)
-{
-  const struct plan *plan = job->plan[PLAN_TRAIN];
-  const int64_t local_ranks = comm_local_ranks(job->comm);
-  return local_ranks * plan_tier_bytes(plan, TIER_HOST) +
-         local_ranks * plan_shared_bytes(plan) / job->shape.group;
-}
-
 static void record(struct json_writer *line, void *arg)
 {
   struct measurement *m = arg;
   const struct job *job = m->job;
   const double peak = m->values->peak;
-  const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
+  const struct plan *plan = job->plan[PLAN_TRAIN];
+  const struct gradient_bytes bytes = plan_gradient_bytes(plan);
+  const int64_t local_ranks = comm_local_ranks(job->comm);
   char key[64];
   if (m->row)
     json_write_text(line, "row", m->row);
@@ -309,11 +302,14 @@ static void record(struct json_writer *line, void *arg)
   json_write_int(line, "sequence", job->shape.sequence);
   json_write_int(line, "device_bytes", m->device_used);
   json_write_int(line, "planned_bytes", job_planned_bytes(job));
-  train_record_tiers(line, job->plan[PLAN_TRAIN]);
-  json_write_int(line, "node_host_bytes", node_host_bytes(job));
+  train_record_tiers(line, plan);
+  /* Of all ranks of the node of rank 0. A shard group shares some of them. */
+  json_write_int(line, "node_host_bytes",
+                 local_ranks * plan_tier_bytes(plan, TIER_HOST) +
+                     local_ranks * plan_shared_bytes(plan) / job->shape.group);
   json_write_real(line, "step_s", step_seconds(m));
   json_write_real(line, "step_p50", stats_percentile(&m->stats, 50));
-  json_write_int(line, "sent_bytes", plan_sent_bytes(job->plan[PLAN_TRAIN]) + m->varying);
+  json_write_int(line, "sent_bytes", plan_sent_bytes(plan) + m->varying);
   json_write_int(line, "gradient_bytes", bytes.raw);
   json_write_int(line, "message_bytes", bytes.messages + m->varying);
   json_write_real(line, "tokens_per_s", tokens_per_s(m));

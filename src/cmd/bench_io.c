@@ -79,16 +79,6 @@ static void move_direct(void *arg, int worker, int workers)
     }
 }
 
-static enum status pass_direct(struct io *io)
-{
-  team_run(io->team, move_direct, io);
-  for (int i = 0; i < io->bench.threads; i++)
-    if (io->error[i])
-      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s",
-                        io->write ? "write" : "read", io->values->dir, strerror(io->error[i]));
-  return STATUS_OK;
-}
-
 static enum status pass_store(const struct io *io)
 {
   const int64_t piece = io->values->piece;
@@ -106,8 +96,15 @@ static enum status run_work(void *part, int work)
 {
   struct io *io = part;
   io->write = work == STORE_WRITE || work == DIRECT_WRITE;
-  const bool direct = work == DIRECT_WRITE || work == DIRECT_READ;
-  const enum status status = direct ? pass_direct(io) : pass_store(io);
+  enum status status = STATUS_OK;
+  if (work == STORE_WRITE || work == STORE_READ)
+    status = pass_store(io);
+  else
+    team_run(io->team, move_direct, io);
+  for (int i = 0; i < io->bench.threads; i++)
+    if (io->error[i])
+      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s",
+                        io->write ? "write" : "read", io->values->dir, strerror(io->error[i]));
   if (!status && io->write && syncfs(io->disk) != 0)
     return status_set(STATUS_IO, "cannot flush the disk of %s: %s", io->values->dir,
                       strerror(errno));

@@ -32,17 +32,6 @@ static enum status take_typed(const struct arguments *arguments, struct option_s
   return status;
 }
 
-static enum status read_values(const struct arguments *arguments, struct matrix *matrix)
-{
-  char *text = NULL;
-  size_t bytes = 0;
-  enum status status = options_create(command_compare.options, &matrix->values, &matrix->set)
-      ?: file_read_stream(matrix->path, MATRIX_MOST_BYTES, &text, &bytes)
-      ?: options_read_text(matrix->set, matrix->path, text, bytes);
-  mem_free(text);
-  return status ? status : take_typed(arguments, matrix->set);
-}
-
 static enum status check_values(const struct matrix *matrix)
 {
   const struct values *v = &matrix->values;
@@ -273,9 +262,15 @@ static enum status check_run(const struct arguments *arguments, struct matrix_ru
 enum status matrix_read(const struct arguments *arguments, struct matrix *out)
 {
   *out = (struct matrix){.path = arguments->word[0]};
-  enum status status = read_values(arguments, out)
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = options_create(command_compare.options, &out->values, &out->set)
+      ?: file_read_stream(out->path, MATRIX_MOST_BYTES, &text, &bytes)
+      ?: options_read_text(out->set, out->path, text, bytes)
+      ?: take_typed(arguments, out->set)
       ?: check_values(out)
       ?: fill_runs(arguments, out);
+  mem_free(text);
   for (int i = 0; i < out->runs && !status; i++)
     status = check_run(arguments, &out->run[i]);
   if (!status && out->values.task > out->runs)

@@ -58,23 +58,18 @@ static double scale_of(const struct option *row)
   return strstr(row->unit, "/s") ? 1e9 : 1;
 }
 
-static enum status read_file(struct option_set *set, const char *path)
-{
-  char *text = NULL;
-  size_t bytes = 0;
-  enum status status = file_read_stream(path, RATES_MOST_BYTES, &text, &bytes);
-  status = status ?: options_read_text(set, path, text, bytes);
-  mem_free(text);
-  return status;
-}
-
 enum status rates_read(const struct option_strings *files, struct plan_rates *out)
 {
   struct plan_rates rates = {0};
   struct option_set *set = NULL;
   enum status status = options_create(rates_table, &rates, &set);
-  for (int i = 0; i < files->n && !status; i++)
-    status = read_file(set, files->item[i]);
+  for (int i = 0; i < files->n && !status; i++) {
+    char *text = NULL;
+    size_t bytes = 0;
+    status = file_read_stream(files->item[i], RATES_MOST_BYTES, &text, &bytes)
+                 ?: options_read_text(set, files->item[i], text, bytes);
+    mem_free(text);
+  }
   for (const struct option *row = rates_table; row->name; row++)
     *rates_value(&rates, row) *= scale_of(row);
   if (!status)

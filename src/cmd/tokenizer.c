@@ -149,23 +149,13 @@ static enum status encode_documents(struct encoder *encoder, const char *path)
   return status;
 }
 
-static enum status encode_input(const struct arguments *arguments, struct encoder *encoder)
-{
-  const char *name;
-  char *text = NULL;
-  size_t bytes = 0;
-  enum status status = read_input(arguments, &name, &text, &bytes);
-  if (status)
-    return status;
-  status = encode_document(encoder, text, bytes);
-  mem_free(text);
-  return status ? status_prefix(status, "%s", name) : STATUS_OK;
-}
-
 static enum status encode(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct encoder encoder = {.plain = values->plain};
+  const char *name;
+  char *text = NULL;
+  size_t bytes = 0;
   if (*values->text && arguments->words > 2)
     return status_usage("both text= and the file %s are given; encode one of them",
                         arguments->word[2]);
@@ -176,8 +166,15 @@ static enum status encode(const struct arguments *arguments)
     status = encode_document(&encoder, values->text, strlen(values->text));
   else if (arguments->words > 2 && text_is_json_name(arguments->word[2]))
     status = encode_documents(&encoder, arguments->word[2]);
-  else
-    status = encode_input(arguments, &encoder);
+  else {
+    status = read_input(arguments, &name, &text, &bytes);
+    if (!status) {
+      status = encode_document(&encoder, text, bytes);
+      if (status)
+        status_prefix(status, "%s", name);
+    }
+  }
+  mem_free(text);
   mem_free(encoder.tokens.id);
   tokenizer_destroy(encoder.tokenizer);
   return status;
