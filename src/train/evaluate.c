@@ -28,10 +28,8 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening %s",
                  *job->deck->data.val ? job->deck->data.val : job->deck->data.train);
-  enum status status = evaluator_open_data(job->comm, job->deck, maker, &out->scan.set);
-  if (status)
-    return status;
-  status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+  enum status status = evaluator_open_data(job->comm, job->deck, maker, &out->scan.set)
+                           ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
   if (status)
     evaluator_close(out);
   return status;

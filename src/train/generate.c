@@ -172,8 +172,9 @@ static bool is_end(const struct generation *g, int32_t token)
   return token == tokenizer_end_of_text(g->tokenizer);
 }
 
-/* The model's vocabulary may be padded beyond the tokenizer's. */
-static enum status pick(struct generation *g, int32_t *out)
+/* The next token: picked and written. The model's vocabulary may be padded beyond the
+ * tokenizer's. */
+static enum status say(struct generation *g, int64_t i, struct word *word)
 {
   const float *logits = exec_pointer(g->exec, g->job->plan[PLAN_GENERATE]->logits);
   const int64_t V = g->tokenizer ? tokenizer_vocab(g->tokenizer) : g->job->model->config.vocab;
@@ -183,20 +184,9 @@ static enum status pick(struct generation *g, int32_t *out)
                         "the model gives token %lld a logit that is not a finite number: its "
                         "weights are damaged, or its training diverged",
                         (long long)v);
-  *out = sample_token(logits, V, &g->options->sample, g->draw++, g->scratch);
-  return STATUS_OK;
-}
-
-/* The next token: picked and written. */
-static enum status say(struct generation *g, int64_t i, struct word *word)
-{
-  int32_t token = -1;
-  enum status status = pick(g, &token);
-  if (status)
-    return status;
+  const int32_t token = sample_token(logits, V, &g->options->sample, g->draw++, g->scratch);
   g->at_end = is_end(g, token);
-  if (!g->at_end)
-    status = print_token(g, token, i == 0);
+  const enum status status = g->at_end ? STATUS_OK : print_token(g, token, i == 0);
   if (!status)
     *word = (struct word){.token = token, .last = g->at_end};
   return status;

@@ -98,14 +98,6 @@ static enum status check_target(const char *path)
   return status_usage("%s: there is no folder %s; make it, or choose another name", path, folder);
 }
 
-static enum status open_import(struct import *import)
-{
-  return model_create(&import->deck.model, &import->model)
-      ?: safetensors_folder_open(import->dir, &import->folder)
-      ?: mem_new(MEM_META, weights_count(import->model), &import->from)
-      ?: make_tensors(import->comm, import->model, read_piece, &import->tensors);
-}
-
 static enum status write_import(struct import *import)
 {
   const int n = weights_count(import->model);
@@ -129,9 +121,14 @@ static enum status write_import(struct import *import)
 enum status hf_convert_import(struct comm *comm, const char *dir, const char *path)
 {
   struct import import = {.comm = comm, .dir = dir, .path = path};
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK)
-      ?: describe(&import)
-      ?: comm_agree(comm, open_import(&import))
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK) ?: describe(&import);
+  if (!status)
+    status = model_create(&import.deck.model, &import.model)
+        ?: safetensors_folder_open(dir, &import.folder)
+        ?: mem_new(MEM_META, weights_count(import.model), &import.from)
+        ?: make_tensors(comm, import.model, read_piece, &import.tensors);
+  status = comm_agree(comm, status)
       ?: weights_match(comm, import.model, dir, import.folder, import.from)
       ?: write_import(&import);
   mem_free(import.tensors);

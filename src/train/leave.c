@@ -160,13 +160,11 @@ static void say_tokens(const struct train_run *run)
 
 void train_say_end(const struct train_run *run, enum train_end end)
 {
+  char next[512] = "sluice report";
+  if (!train_leads(run))
+    return;
   char *path = checkpoint_folder_path(run->checkpoint_dir.text, run->saved_step);
   const bool saved = run->saved_step >= 0 && path && file_exists(path);
-  char next[512] = "sluice report";
-  if (!train_leads(run)) {
-    mem_free(path);
-    return;
-  }
   say_steps(run, end);
   say_tokens(run);
   log_info("newest checkpoint: %s", saved ? path : "none");

@@ -25,20 +25,15 @@ static const struct plan *plan_of(const struct train_run *run)
   return run->job->plan[PLAN_TRAIN];
 }
 
-static bool has_op(const struct plan *plan, enum op op)
-{
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == op)
-      return true;
-  return false;
-}
-
 enum status train_metrics_create(struct train_run *run)
 {
   const struct plan *plan = plan_of(run);
   exec_profile_from(exec_of(run), run->first + run->deck->run.warmup);
   run->metrics = (struct train_metrics){.residual = NAN};
-  if (run->deck->compress.sample == 0 || !has_op(plan, OP_ENCODE))
+  bool encodes = false;
+  for (int i = 0; i < plan->n && !encodes; i++)
+    encodes = plan->instr[i].op == OP_ENCODE;
+  if (run->deck->compress.sample == 0 || !encodes)
     return STATUS_OK;
   return mem_new(MEM_META, (size_t)plan->input.model->units, &run->metrics.sample);
 }
@@ -198,16 +193,6 @@ static void record_base(struct json_writer *line, const char *key, const char *p
   json_write_text(line, key, basename(text));
 }
 
-/* The first one that is not `none`. */
-static const struct codec *first_codec(const struct plan *plan)
-{
-  int u = 0;
-  while (u < plan->input.model->units - 1 &&
-         plan->unit[u].policy.grads.ops->traits & CODEC_IDENTITY)
-    u++;
-  return &plan->unit[u].policy.grads;
-}
-
 /* A word per setting that the codec has: PREFIXblock=256. */
 static void print_settings(const struct codec_settings *set, const char *prefix, char *out,
                            size_t size)
@@ -244,10 +229,15 @@ static void print_weights_codec(const struct plan *plan, char *out, size_t size)
 static void record_codec(struct train_run *run)
 {
   const char *feedback = deck_feedback(run->deck);
+  const struct plan *plan = plan_of(run);
   char method[256], config[200] = "";
-  plan_print_codecs(plan_of(run), method, sizeof method);
-  print_settings(&first_codec(plan_of(run))->set, "", config, sizeof config);
-  print_weights_codec(plan_of(run), config, sizeof config);
+  int u = 0; /* the first unit whose codec is not `none` */
+  while (u < plan->input.model->units - 1 &&
+         plan->unit[u].policy.grads.ops->traits & CODEC_IDENTITY)
+    u++;
+  plan_print_codecs(plan, method, sizeof method);
+  print_settings(&plan->unit[u].policy.grads.set, "", config, sizeof config);
+  print_weights_codec(plan, config, sizeof config);
   append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");
   json_write_text(run->line, "compress_method", method);
   json_write_text(run->line, "compress_config", config);

@@ -67,24 +67,18 @@ static int64_t find_likeliest(const float *logits, int64_t V)
   return best;
 }
 
-/* Probabilities as integers. The likeliest token has the largest power of two for which V of them
- * stay below 2^62: 2^44 for 150,000 tokens. */
-static double scale_of(int64_t V)
-{
-  int bits = 0;
-  while (V > (int64_t)1 << bits)
-    bits++;
-  return ldexp(1.0, 62 - bits);
-}
-
-/* Returns the sum of the masses. */
+/* Returns the sum of the masses, which are probabilities as integers. The likeliest token has the
+ * largest power of two for which V of them stay below 2^62: 2^44 for 150,000 tokens. */
 static uint64_t weigh(const float *logits, int64_t V, const struct sample_options *options,
                       uint64_t *mass)
 {
   const bool cuts = options->top_k > 0 && options->top_k < V;
   const struct cut cut =
       cuts ? find_cut(logits, V, NULL, (uint64_t)options->top_k) : (struct cut){0, 0};
-  const double most = (double)logits[find_likeliest(logits, V)], scale = scale_of(V);
+  int bits = 0;
+  while (V > (int64_t)1 << bits)
+    bits++;
+  const double most = (double)logits[find_likeliest(logits, V)], scale = ldexp(1.0, 62 - bits);
   uint64_t total = 0;
   for (int64_t v = 0; v < V; v++) {
     const bool kept = !cuts || is_kept(&cut, logits[v], v);

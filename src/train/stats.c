@@ -71,8 +71,6 @@ double stats_percentile(struct stats *stats, double p)
   if (!n)
     return 0;
   qsort(stats->seconds, (size_t)n, sizeof *stats->seconds, ascending);
-  int64_t index = (int64_t)ceil(p / 100 * (double)n) - 1;
-  if (index < 0)
-    index = 0;
-  return stats->seconds[index < n ? index : n - 1];
+  const int64_t rank = (int64_t)ceil(p / 100 * (double)n);
+  return stats->seconds[rank < 1 ? 0 : rank - 1];
 }

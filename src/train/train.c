@@ -261,14 +261,6 @@ static enum status start_data(struct train_run *run)
   return status;
 }
 
-/* The summary's percentiles are those of the last steps. */
-static int64_t remembered_steps(const struct train_run *run)
-{
-  enum { MOST = 1 << 16 };
-  const int64_t left = run->deck->run.steps - run->step;
-  return left < MOST ? left : MOST;
-}
-
 static enum status prepare_state(struct train_run *run, const char *resume)
 {
   train_folder_paths(run);
@@ -287,6 +279,8 @@ static enum status prepare_state(struct train_run *run, const char *resume)
 
 static enum status prepare_loop(struct train_run *run)
 {
+  enum { MOST_TIMES = 1 << 16 }; /* the summary's percentiles are those of the last steps */
+  const int64_t left = run->deck->run.steps - run->step;
   enum status status = start_data(run);
   watchdog_start(run->job->start, "opening %s", run->deck->run.dir);
   /* Checkpoints of later steps belong to another history from here on. */
@@ -295,7 +289,7 @@ static enum status prepare_loop(struct train_run *run)
   status = status
       ?: comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK)
       ?: train_record_start(run)
-      ?: comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats))
+      ?: comm_agree(run->comm, stats_create(left < MOST_TIMES ? left : MOST_TIMES, &run->stats))
       ?: comm_agree(run->comm, train_metrics_create(run))
       ?: checkpoint_writer_create(run->job, run->checkpoint_dir.text, &run->writer);
   if (!status && train_leads(run))
