@@ -48,8 +48,9 @@ struct events {
 
 /* ---- records ---- */
 
-/* CRC-32C (RFC 3720, appendix B.4), bit by bit: a record has a few hundred bytes. */
-static uint32_t crc32c(const void *data, size_t n)
+/* CRC-32C (RFC 3720, appendix B.4), bit by bit: a record has a few hundred bytes. Masked, as
+ * TFRecord stores it, because the CRC of a string that contains CRCs is weak. */
+static uint32_t masked_crc(const void *data, size_t n)
 {
   const unsigned char *at = data;
   uint32_t crc = UINT32_MAX;
@@ -58,13 +59,7 @@ static uint32_t crc32c(const void *data, size_t n)
     for (int bit = 0; bit < 8; bit++)
       crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0x82f63b78) : 0);
   }
-  return ~crc;
-}
-
-/* Masked, as TFRecord stores it, because the CRC of a string that contains CRCs is weak. */
-static uint32_t masked_crc(const void *data, size_t n)
-{
-  const uint32_t crc = crc32c(data, n);
+  crc = ~crc;
   return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
 }
 

@@ -146,22 +146,18 @@ enum status results_close(struct results *results)
   return status;
 }
 
-/* Removes only its own file, not one that another process makes at the same time. */
-static enum status try_to_make(const char *path)
-{
-  const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0)
-    return errno == EEXIST ? STATUS_OK : open_failed(errno, "open", path);
-  close(fd);
-  return unlink(path) == 0 ? STATUS_OK : open_failed(errno, "remove the empty file", path);
-}
-
 enum status results_check(const char *path)
 {
   struct stat info;
-  if (lstat(path, &info) != 0 && errno == ENOENT)
-    return try_to_make(path);
   int fd = -1;
+  /* Removes only its own file, not one that another process makes at the same time. */
+  if (lstat(path, &info) != 0 && errno == ENOENT) {
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+      return errno == EEXIST ? STATUS_OK : open_failed(errno, "open", path);
+    close(fd);
+    return unlink(path) == 0 ? STATUS_OK : open_failed(errno, "remove the empty file", path);
+  }
   const enum status status = open_regular(path, OPEN_UPDATE, &fd);
   if (!status)
     close(fd);

@@ -243,19 +243,6 @@ static void record_codec(struct train_run *run)
   json_write_text(run->line, "compress_config", config);
 }
 
-static void record_names(struct train_run *run)
-{
-  const struct deck *deck = run->deck;
-  struct json_writer *line = run->line;
-  record_base(line, "run_name", deck->run.dir);
-  json_write_int(line, "world_size", comm_ranks(run->comm));
-  record_base(line, "model", *deck->train.init ? deck->train.init : deck->model.arch);
-  json_write_text(line, "dataset", deck->data.train);
-  json_write_int(line, "max_length", run->job->shape.sequence);
-  json_write_int(line, "batch_size", deck->data.batch);
-  record_codec(run);
-}
-
 void train_record_times(struct train_run *run, const char *prefix, double unit)
 {
   static const int percentiles[] = {50, 90, 95};
@@ -356,11 +343,18 @@ static void record_quality(struct train_run *run)
 
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
 {
+  const struct deck *deck = run->deck;
   const struct exec_profile *profile = &run->metrics.profile;
   const struct exec_memory *memory = &run->job->memory;
   const int64_t arenas =
       memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
-  record_names(run);
+  record_base(run->line, "run_name", deck->run.dir);
+  json_write_int(run->line, "world_size", comm_ranks(run->comm));
+  record_base(run->line, "model", *deck->train.init ? deck->train.init : deck->model.arch);
+  json_write_text(run->line, "dataset", deck->data.train);
+  json_write_int(run->line, "max_length", run->job->shape.sequence);
+  json_write_int(run->line, "batch_size", deck->data.batch);
+  record_codec(run);
   json_write_int(run->line, "timed_steps", run->metrics.timed);
   train_record_times(run, "step_time_ms_", ms);
   record_communication(run, profile);
