@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
@@ -160,9 +161,7 @@ static void write_record(struct events *events, const struct bytes *data)
 static void write_event(struct events *events, int64_t step, int field, const void *data, size_t n)
 {
   struct bytes event = {0};
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-  const double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  const double seconds = 1e-9 * (double)clock_wall_ns();
   uint64_t bits;
   memcpy(&bits, &seconds, sizeof bits);
   put_field(&event, EVENT_TIME, WIRE_64);

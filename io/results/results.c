@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/commit.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -41,9 +41,8 @@ struct json_writer *results_begin(struct results *results, const char *kind)
 void results_time(struct json_writer *line)
 {
   char text[32];
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-  snprintf(text, sizeof text, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+  const long long ms = (long long)clock_wall_ns() / 1000000;
+  snprintf(text, sizeof text, "%lld.%03lld", ms / 1000, ms % 1000);
   json_write_number(line, "time", text);
 }
 

@@ -1,4 +1,4 @@
-/* Monotonic time, which no change of the wall clock moves. */
+/* Monotonic time, which no change of the wall clock moves, and the time of the wall clock. */
 #include "base/clock.h"
 
 #include <errno.h>
@@ -17,6 +17,13 @@ int64_t clock_ns(void)
 double clock_s(void)
 {
   return (double)clock_ns() * 1e-9;
+}
+
+int64_t clock_wall_ns(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 void clock_sleep_until(double seconds)

@@ -2,8 +2,8 @@
 #include "comm/collect.h"
 
 #include <mpi.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "comm/ops.h"
 
@@ -35,24 +35,17 @@ struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
       .error = (double)way / 2 * 1e-9};
 }
 
-static int64_t wall_ns(void)
-{
-  struct timespec now;
-  (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail for this clock and a valid pointer */
-  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static enum status ask(MPI_Comm world, int peer, struct comm_offset *out)
 {
   struct comm_echo echo[ECHOES];
   enum status status = STATUS_OK;
   for (int i = 0; i < ECHOES && !status; i++) {
-    echo[i].sent = wall_ns();
+    echo[i].sent = clock_wall_ns();
     status = COMM_MPI(MPI_Send(&echo[i].sent, 1, MPI_INT64_T, peer, TAG, world));
     if (!status)
       status = COMM_MPI(
           MPI_Recv(&echo[i].answered, 1, MPI_INT64_T, peer, TAG, world, MPI_STATUS_IGNORE));
-    echo[i].received = wall_ns();
+    echo[i].received = clock_wall_ns();
   }
   if (!status)
     *out = comm_clock_offset(echo, ECHOES);
@@ -65,7 +58,7 @@ static enum status answer(MPI_Comm world)
   for (int i = 0; i < ECHOES && !status; i++) {
     int64_t time;
     status = COMM_MPI(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE));
-    time = wall_ns();
+    time = clock_wall_ns();
     status = status ?: COMM_MPI(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world));
   }
   return status;

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/append.h"
 #include "base/clock.h"
@@ -17,16 +16,9 @@
 #include "job/state.h"
 #include "train/signals.h"
 
-static double unix_now(void)
-{
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 double train_seconds_left(const struct train_run *run, const char **limit)
 {
-  const double own = run->end_s - clock_s(), job = run->job_end_s - unix_now();
+  const double own = run->end_s - clock_s(), job = run->job_end_s - 1e-9 * (double)clock_wall_ns();
   *limit = job < own ? "the end of the job" : "run.minutes";
   return fmin(own, job);
 }
@@ -38,7 +30,8 @@ enum status train_prepare_stop(struct train_run *run)
   if (run->deck->run.minutes > 0)
     run->end_s = run->start_s + 60 * run->deck->run.minutes;
   if (train_leads(run))
-    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), unix_now(), &run->job_end_s);
+    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), 1e-9 * (double)clock_wall_ns(),
+                           &run->job_end_s);
   return status ? status : signals_install(train_leads(run));
 }
 
