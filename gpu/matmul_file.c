@@ -102,14 +102,6 @@ static bool replace_file(const char *path, const void *data, int64_t bytes)
   return good;
 }
 
-static int64_t count_used(const struct matmul_cache *cache)
-{
-  int64_t n = 0;
-  for (int64_t i = 0; i < cache->slots; i++)
-    n += cache->entry[i].used;
-  return n;
-}
-
 /* Writes the entries that were measured here. Returns their number. */
 static int64_t put_measured(const struct matmul_cache *cache, struct matmul_record *to)
 {
@@ -140,7 +132,7 @@ void matmul_write_file(struct matmul_cache *cache)
   int64_t n = 0;
   struct matmul_record *kept = matmul_read_file(cache, &n);
   void *data;
-  if (!mem_alloc(MEM_META, (size_t)matmul_table_bytes(n + count_used(cache)), &data)) {
+  if (!mem_alloc(MEM_META, (size_t)matmul_table_bytes(n + cache->entries), &data)) {
     struct matmul_record *record = (void *)((char *)data + sizeof(struct matmul_header));
     const int64_t others = put_others(cache, kept, n, record),
                   all = others + put_measured(cache, record + others);
