@@ -104,8 +104,5 @@ enum status cuda_lane_check(struct lane *lane)
 void cuda_label(struct lane *lane, const char *text)
 {
   (void)lane;
-  if (text)
-    (void)nvtxRangePushA(text);
-  else
-    (void)nvtxRangePop();
+  (void)(text ? nvtxRangePushA(text) : nvtxRangePop());
 }

@@ -69,23 +69,18 @@ static enum status adopt(const struct device *device, const struct matmul *op,
   return STATUS_OK;
 }
 
-/* Only if a shape is met that learn() did not bring. Thousands of ranks may have their homes on one
- * file system, so only the rank that measures for all reads the file. */
-static void ask_file(struct matmul_cache *cache)
-{
-  if (cache->asked)
-    return;
-  cache->asked = true;
-  cache->path = matmul_file_path(&cache->kind);
-  if (cache->path)
-    cache->kept = matmul_read_file(cache, &cache->n_kept);
-}
-
-/* The file's record of a shape, NULL: it has none. */
+/* The file's record of a shape, NULL: it has none. The file is read only if a shape is met that
+ * learn() did not bring. Thousands of ranks may have their homes on one file system, so only the
+ * rank that measures for all reads it. */
 static const struct matmul_record *find_kept(struct matmul_cache *cache,
                                              const struct matmul_key *key)
 {
-  ask_file(cache);
+  if (!cache->asked) {
+    cache->asked = true;
+    cache->path = matmul_file_path(&cache->kind);
+    if (cache->path)
+      cache->kept = matmul_read_file(cache, &cache->n_kept);
+  }
   for (int64_t i = 0; i < cache->n_kept; i++)
     if (memcmp(&cache->kept[i].key, key, sizeof *key) == 0)
       return &cache->kept[i];
@@ -146,14 +141,10 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
   return status ?: matmul_finish(lane, op, way, op->c);
 }
 
-static bool reads_scales(const struct device *device)
-{
-  return device->model.fp8 >= (device->fp8_tensor ? FP8_SCALES_TENSOR : FP8_SCALES_GROUPS);
-}
-
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 {
-  pthread_mutex_t *mutex = &cuda_device(lane->device)->algorithms->mutex;
+  const struct device *device = lane->device;
+  pthread_mutex_t *mutex = &cuda_device(device)->algorithms->mutex;
   enum status status = device_check_matmul(op);
   if (status)
     return status;
@@ -165,10 +156,10 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
     return status_set(STATUS_INTERNAL, "a matrix product in fp8 whose first operand is in blocks");
   if (op->gradient && !op->a_scale)
     return status_set(STATUS_INTERNAL, "a weight gradient in fp8 whose operands are not in fp8");
-  if (op->a_scale && !reads_scales(lane->device))
-    return status_set(
-        STATUS_UNSUPPORTED, "%s has no products in fp8 with %s", lane->device->product,
-        lane->device->fp8_tensor ? "one scale per operand" : "a scale per 128 elements");
+  if (op->a_scale &&
+      device->model.fp8 < (device->fp8_tensor ? FP8_SCALES_TENSOR : FP8_SCALES_GROUPS))
+    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with %s", device->product,
+                      device->fp8_tensor ? "one scale per operand" : "a scale per 128 elements");
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
   status = cuda_lane_reserve(lane);
@@ -182,15 +173,6 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 
 /* --- what was learned, as bytes ------------------------------------------ */
 
-/* The entries used here, and the entries that were learned and not used, because a run that
- * continues with other shapes for a while may return to them. */
-static void put_known(const struct matmul_cache *cache, struct matmul_record *to)
-{
-  for (int64_t i = 0; i < cache->slots; i++)
-    if (cache->entry[i].known)
-      *to++ = cache->entry[i].record;
-}
-
 static enum status take(struct matmul_cache *cache, struct matmul_record record)
 {
   enum status status = matmul_make_room(cache);
@@ -203,7 +185,9 @@ static enum status take(struct matmul_cache *cache, struct matmul_record record)
   return STATUS_OK;
 }
 
-/* The caller is the rank that measures for all ranks, so new entries go to the file. */
+/* The caller is the rank that measures for all ranks, so new entries go to the file. The table has
+ * the entries used here, and the entries that were learned and not used, because a run that
+ * continues with other shapes for a while may return to them. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;
@@ -214,7 +198,10 @@ enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
   if (need > 0)
     status = mem_alloc(MEM_META, (size_t)need, &block);
   if (!status && need > 0) {
-    put_known(cache, (void *)((char *)block + sizeof(struct matmul_header)));
+    struct matmul_record *to = (void *)((char *)block + sizeof(struct matmul_header));
+    for (int64_t i = 0; i < cache->slots; i++)
+      if (cache->entry[i].known)
+        *to++ = cache->entry[i].record;
     matmul_put_header(cache, records, block);
   }
   if (!status && cuda_device(device)->keeps_cache)

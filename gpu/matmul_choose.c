@@ -15,19 +15,14 @@ static const float FIRST_MS = 180, FINAL_MS = 120; /* time limits for the first 
 
 /* --- the candidates ------------------------------------------------------ */
 
-static bool writes_fp32(const struct matmul_key *key)
-{
-  return key->operands != OPERANDS_BF16 && key->operands != OPERANDS_FP8 &&
-         key->operands != OPERANDS_FP8_TENSOR;
-}
-
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct matmul_key *key)
 {
   const uint64_t workspace = CUDA_WORKSPACE;
   const uint32_t a = key->align[1], b = key->align[0], c = key->align[2];
   uint32_t schemes =
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
-  if (key->trans_a || writes_fp32(key))
+  if (key->trans_a || (key->operands != OPERANDS_BF16 && key->operands != OPERANDS_FP8 &&
+                       key->operands != OPERANDS_FP8_TENSOR))
     schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE; /* fp32 as well */
   const struct {
     cublasLtMatmulPreferenceAttributes_t what;
@@ -93,17 +88,6 @@ static bool elapsed(const struct trial *trial, int i, float *ms)
          !cudaEventElapsedTime(ms, trial->event[i], trial->event[i + 1]);
 }
 
-/* Milliseconds of one run after another one, which loads what it needs; negative if it does not
- * run. */
-static float look(const struct trial *trial, const cublasLtMatmulAlgo_t *algo)
-{
-  float ms = 0;
-  return try_once(trial, algo) && mark(trial, 0) && try_once(trial, algo) && mark(trial, 1) &&
-                 elapsed(trial, 0, &ms)
-             ? ms
-             : -1;
-}
-
 struct candidate {
   cublasLtMatmulAlgo_t algo;
   float ms, run[RUNS];
@@ -120,18 +104,20 @@ static int compare_candidates(const void *a, const void *b)
   return compare_floats(&((const struct candidate *)a)->ms, &((const struct candidate *)b)->ms);
 }
 
-/* Fills `out` with the candidates that run, fastest first, as far as time permits. Returns their
- * number. */
+/* Fills `out` with the candidates that run, fastest first, as far as time permits. Each is timed
+ * after one run, which loads what it needs. Returns their number. */
 static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found,
                        int n, struct candidate *out)
 {
   int good = 0;
   float spent = 0;
   for (int i = 0; i < n && (good < FEWEST || spent < FIRST_MS); i++) {
-    const float ms = look(trial, &found[i].algo);
-    if (ms < 0)
+    const cublasLtMatmulAlgo_t *algo = &found[i].algo;
+    float ms = 0;
+    if (!try_once(trial, algo) || !mark(trial, 0) || !try_once(trial, algo) || !mark(trial, 1) ||
+        !elapsed(trial, 0, &ms))
       continue;
-    out[good++] = (struct candidate){.algo = found[i].algo, .ms = ms};
+    out[good++] = (struct candidate){.algo = *algo, .ms = ms};
     spent += 2 * ms;
   }
   qsort(out, (size_t)good, sizeof *out, compare_candidates);

@@ -40,11 +40,10 @@ cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmu
     error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
   if (!error && aux)
     error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux);
-  if (!error && op->a_scale)
-    error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &op->b_scale, sizeof op->b_scale);
-  if (!error && op->a_scale)
-    error = set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &op->a_scale, sizeof op->a_scale);
-  return error;
+  if (error || !op->a_scale)
+    return error;
+  return set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &op->b_scale, sizeof op->b_scale)
+             ?: set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &op->a_scale, sizeof op->a_scale);
 }
 
 static int32_t scale_mode(const struct device *device, bool blocks)

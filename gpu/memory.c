@@ -66,19 +66,15 @@ static void forget_block(struct device *device, const void *ptr)
 }
 
 /* Streams of lanes do not wait for the default stream, in which memory is cleared. */
-static enum status clear(void *block, size_t bytes)
-{
-  return cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU")
-             ?: cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU");
-}
-
 enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
   enum status status = take_memory(device, bytes ? bytes : 1, &block);
   if (status)
     return status;
-  status = clear(block, bytes) ?: note_block(device, tag, bytes, block);
+  status = cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU")
+           ?: cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU")
+           ?: note_block(device, tag, bytes, block);
   if (status)
     give_memory(device, block);
   else

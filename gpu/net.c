@@ -74,19 +74,13 @@ static void find_choice(const char *log, struct gpu_net *out)
     (void)fclose(stream);
 }
 
-static void start_nccl(void)
-{
-  const int first = 0;
-  ncclComm_t comm = NULL;
-  if (ncclCommInitAll(&comm, 1, &first) == ncclSuccess)
-    (void)ncclCommDestroy(comm); /* its log is complete */
-}
-
 /* NCCL reads its environment once, at its first call that logs. Children of this process must not
  * log too, so each variable gets its value back. */
 static void ask(struct gpu_net *out)
 {
   enum { VARIABLES = 3 };
+  const int first = 0;
+  ncclComm_t comm = NULL;
   char log[] = "/tmp/sluice-nccl-XXXXXX", *before[VARIABLES];
   const char *const variable[VARIABLES][2] = {
       {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "INIT,NET"}, {"NCCL_DEBUG_FILE", log}};
@@ -98,8 +92,9 @@ static void ask(struct gpu_net *out)
     before[i] = value ? mem_strdup(value) : NULL;
     (void)setenv(variable[i][0], variable[i][1], 1);
   }
-  start_nccl();
-  find_choice(log, out); /* nothing if a variable was not set */
+  if (ncclCommInitAll(&comm, 1, &first) == ncclSuccess)
+    (void)ncclCommDestroy(comm); /* its log is complete */
+  find_choice(log, out);         /* nothing if a variable was not set */
   for (int i = 0; i < VARIABLES; i++) {
     (void)(before[i] ? setenv(variable[i][0], before[i], 1) : unsetenv(variable[i][0]));
     mem_free(before[i]);

@@ -58,15 +58,6 @@ static enum status read_nccl(struct gpu_versions *out)
   return STATUS_OK;
 }
 
-static void read_cudnn(struct gpu_versions *out)
-{
-#ifdef SLUICE_HAVE_CUDNN
-  out->cudnn = (int)cudnnGetVersion();
-  out->cudnn_runtime = (int)cudnnGetCudartVersion();
-#endif
-  (void)out;
-}
-
 enum status gpu_versions_read(struct gpu_versions *out)
 {
   struct gpu_versions versions = {0};
@@ -76,7 +67,10 @@ enum status gpu_versions_read(struct gpu_versions *out)
       ?: read_nccl(&versions);
   if (status)
     return status;
-  read_cudnn(&versions);
+#ifdef SLUICE_HAVE_CUDNN
+  versions.cudnn = (int)cudnnGetVersion();
+  versions.cudnn_runtime = (int)cudnnGetCudartVersion();
+#endif
   /* If a driver does not start there are no GPUs. Its version next to the runtime's shows why. */
   const int gpus = cuda_device_count();
   versions.gpus = gpus > 0 ? gpus : 0;
