@@ -102,27 +102,24 @@ static bool replace_file(const char *path, const void *data, int64_t bytes)
   return good;
 }
 
-/* Writes the entries that were measured here. Returns their number. */
-static int64_t put_measured(const struct matmul_cache *cache, struct matmul_record *to)
+static bool was_measured(const struct matmul_entry *entry)
 {
-  int64_t n = 0;
-  for (int64_t i = 0; i < cache->slots; i++)
-    if (cache->entry[i].used && cache->entry[i].record.measured)
-      to[n++] = cache->entry[i].record;
-  return n;
+  return entry->used && entry->record.measured;
 }
 
-/* Writes the entries of the file that were not measured here. Returns their number. */
-static int64_t put_others(const struct matmul_cache *cache, const struct matmul_record *kept,
-                          int64_t n, struct matmul_record *to)
+/* Writes the entries of the file that were not measured here, then the entries that were. Returns
+ * their number. */
+static int64_t put_all(const struct matmul_cache *cache, const struct matmul_record *kept,
+                       int64_t n_kept, struct matmul_record *to)
 {
-  int64_t others = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const struct matmul_entry *entry = matmul_find_entry(cache, &kept[i].key);
-    if (!entry->used || !entry->record.measured)
-      to[others++] = kept[i];
-  }
-  return others;
+  int64_t n = 0;
+  for (int64_t i = 0; i < n_kept; i++)
+    if (!was_measured(matmul_find_entry(cache, &kept[i].key)))
+      to[n++] = kept[i];
+  for (int64_t i = 0; i < cache->slots; i++)
+    if (was_measured(&cache->entry[i]))
+      to[n++] = cache->entry[i].record;
+  return n;
 }
 
 void matmul_write_file(struct matmul_cache *cache)
@@ -134,9 +131,8 @@ void matmul_write_file(struct matmul_cache *cache)
   void *data;
   if (!mem_alloc(MEM_META, (size_t)matmul_table_bytes(n + cache->entries), &data)) {
     struct matmul_record *record = (void *)((char *)data + sizeof(struct matmul_header));
-    const int64_t others = put_others(cache, kept, n, record),
-                  all = others + put_measured(cache, record + others);
-    const int64_t written = all < MOST_KEPT ? all : MOST_KEPT;
+    const int64_t all = put_all(cache, kept, n, record),
+                  written = all < MOST_KEPT ? all : MOST_KEPT;
     memmove(record, record + all - written, (size_t)written * sizeof *record);
     matmul_put_header(cache, written, data);
     if (replace_file(cache->path, data, matmul_table_bytes(written)))
