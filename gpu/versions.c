@@ -47,26 +47,19 @@ static enum status list_gpus(struct gpu_versions *out)
   return STATUS_OK;
 }
 
-static enum status read_nccl(struct gpu_versions *out)
-{
-#ifdef HAVE_NCCL
-  const ncclResult_t result = ncclGetVersion(&out->nccl);
-  if (result != ncclSuccess)
-    return status_set(STATUS_LIBRARY, "NCCL: ncclGetVersion: %s", ncclGetErrorString(result));
-#endif
-  (void)out;
-  return STATUS_OK;
-}
-
 enum status gpu_versions_read(struct gpu_versions *out)
 {
   struct gpu_versions versions = {0};
   enum status status =
       cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion")
-      ?: cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion")
-      ?: read_nccl(&versions);
+          ?: cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion");
   if (status)
     return status;
+#ifdef HAVE_NCCL
+  const ncclResult_t result = ncclGetVersion(&versions.nccl);
+  if (result != ncclSuccess)
+    return status_set(STATUS_LIBRARY, "NCCL: ncclGetVersion: %s", ncclGetErrorString(result));
+#endif
 #ifdef SLUICE_HAVE_CUDNN
   versions.cudnn = (int)cudnnGetVersion();
   versions.cudnn_runtime = (int)cudnnGetCudartVersion();
