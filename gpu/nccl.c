@@ -172,30 +172,25 @@ enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const voi
 #endif
 }
 
-static enum status swap_with(ncclComm_t comm, cudaStream_t stream, int peer, const char *sent,
-                             int64_t sent_bytes, char *received, int64_t received_bytes)
-{
-  return nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, comm, stream),
-                    "sending a message")
-             ?: nccl_check(
-                    ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm, stream),
-                    "receiving a message");
-}
-
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
                                   const int64_t *sent_bytes, int64_t bytes, void *received,
                                   const int64_t *received_bytes)
 {
+  const cudaStream_t stream = cuda_lane(lane)->stream;
   int size = 0;
   enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members")
                            ?: nccl_check(ncclGroupStart(), "beginning an exchange");
   if (status)
     return status;
   for (int peer = 0; peer < size && !status; peer++)
-    status =
-        swap_with(group->comm, cuda_lane(lane)->stream, peer, (const char *)sent + peer * bytes,
-                  sent_bytes ? sent_bytes[peer] : bytes, (char *)received + peer * bytes,
-                  received_bytes ? received_bytes[peer] : bytes);
+    status = nccl_check(ncclSend((const char *)sent + peer * bytes,
+                                 (size_t)(sent_bytes ? sent_bytes[peer] : bytes), ncclUint8, peer,
+                                 group->comm, stream),
+                        "sending a message")
+                 ?: nccl_check(ncclRecv((char *)received + peer * bytes,
+                                        (size_t)(received_bytes ? received_bytes[peer] : bytes),
+                                        ncclUint8, peer, group->comm, stream),
+                               "receiving a message");
   const ncclResult_t error = ncclGroupEnd(); /* in any case: else later calls would only queue */
   return status ?: nccl_check(error, "an exchange of messages");
 }
