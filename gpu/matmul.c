@@ -173,18 +173,6 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 
 /* --- what was learned, as bytes ------------------------------------------ */
 
-static enum status take(struct matmul_cache *cache, struct matmul_record record)
-{
-  enum status status = matmul_make_room(cache);
-  if (status)
-    return status;
-  struct matmul_entry *entry = matmul_find_entry(cache, &record.key);
-  cache->entries += !entry->known;
-  matmul_product_destroy(&entry->product);
-  *entry = (struct matmul_entry){.record = record, .known = true};
-  return STATUS_OK;
-}
-
 /* The caller is the rank that measures for all ranks, so new entries go to the file. The table has
  * the entries used here, and the entries that were learned and not used, because a run that
  * continues with other shapes for a while may return to them. */
@@ -225,8 +213,16 @@ enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
   if (status)
     return status;
   pthread_mutex_lock(&cache->mutex);
-  for (int64_t i = 0; !status && matmul_table_bytes(i) < bytes; i++)
-    status = take(cache, matmul_record_at(data, i));
+  for (int64_t i = 0; matmul_table_bytes(i) < bytes; i++) {
+    const struct matmul_record record = matmul_record_at(data, i);
+    status = matmul_make_room(cache);
+    if (status)
+      break;
+    struct matmul_entry *entry = matmul_find_entry(cache, &record.key);
+    cache->entries += !entry->known;
+    matmul_product_destroy(&entry->product);
+    *entry = (struct matmul_entry){.record = record, .known = true};
+  }
   pthread_mutex_unlock(&cache->mutex);
   return status;
 }
