@@ -129,25 +129,24 @@ template <typename T, int W> DEVICE void read_some(pack<T, W> *x, const T *row, 
       x[e] = load<T, W>(row + (int64_t)(i + e * (int)blockDim.x) * W);
 }
 
-/* Calls use() for all packs of a row, with their first elements. FIRST: the pass that waits for the
- * copies of the row. `there`: the next row of this block, or NULL. The last pass copies it. */
-template <bool FIRST, typename T, int W, typename F>
-DEVICE void walk(const rows &op, const T *row, const T *there, int4 *room, int packs, int kept,
-                 const F &use)
+/* `there`: the next row of this block, or NULL. */
+template <typename T, int W>
+DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs,
+                         int kept)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
+  online mine = {-INFINITY, 0};
   pack<T, W> x[EACH];
   read_some<T, W>(x, row, rest, packs);
   for (int stage = 0; stage < STAGES; stage++) {
-    if (FIRST)
-      wait(op.gradient ? STAGES - 1 - stage : STAGES - 1);
+    wait(op.gradient ? STAGES - 1 - stage : STAGES - 1);
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
       const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
       if (i < kept)
-        use(i * W, reinterpret_cast<pack<T, W> *>(room)[i]);
+        take_in<T, W>(&mine, reinterpret_cast<pack<T, W> *>(room)[i]);
     }
-    if (!FIRST || !op.gradient)
+    if (!op.gradient)
       fill<T, W>(room, there, stage, kept);
   }
   for (int first = rest; first < packs; first += threads * EACH) {
@@ -156,19 +155,10 @@ DEVICE void walk(const rows &op, const T *row, const T *there, int4 *room, int p
 #pragma unroll
     for (int e = 0; e < EACH; e++)
       if (first + e * threads < packs)
-        use((first + e * threads) * W, x[e]);
+        take_in<T, W>(&mine, x[e]);
   }
   if (tail < op.V)
-    use(tail, load<T, 1>(row + tail));
-}
-
-template <typename T, int W>
-DEVICE online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs,
-                         int kept)
-{
-  online mine = {-INFINITY, 0};
-  walk<true, T, W>(op, row, there, room, packs, kept,
-                   [&](int, const auto &x) { take_in(&mine, x); });
+    take_in<T, 1>(&mine, load<T, 1>(row + tail));
   return mine;
 }
 
@@ -176,10 +166,32 @@ template <typename T, int W>
 DEVICE void second_pass(const rows &op, const result &now, T *row, const T *there, int4 *room,
                         int packs, int kept)
 {
-  walk<false, T, W>(op, row, there, room, packs, kept, [&](int first, const auto &x) {
-    store(row + first, gradient_of(now, op.scale, first, x));
-  });
-  for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += blockDim.x)
+  const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
+  pack<T, W> x[EACH];
+  read_some<T, W>(x, row, rest, packs);
+  for (int stage = 0; stage < STAGES; stage++) {
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
+      if (i < kept)
+        store<T, W>(
+            row + (int64_t)i * W,
+            gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
+    }
+    fill<T, W>(room, there, stage, kept);
+  }
+  for (int first = rest; first < packs; first += threads * EACH) {
+    if (first != rest)
+      read_some<T, W>(x, row, first, packs);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+      if (first + e * threads < packs)
+        store<T, W>(row + (int64_t)(first + e * threads) * W,
+                    gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
+  }
+  if (tail < op.V)
+    store<T, 1>(row + tail, gradient_of<T, 1>(now, op.scale, tail, load<T, 1>(row + tail)));
+  for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += threads)
     row[i] = from_float<T>(0);
 }
 
