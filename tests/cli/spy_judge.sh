@@ -152,7 +152,7 @@ for cut in '{' '{"traceEvents"' '{"traceEvents":' '{"traceEvents":[' '{"traceEve
 done
 { cat $good; echo "}"; } > trace
 refuses "the trace is no JSON at: }" traced trace
-sed '/"FORWARD h.0 m0/s/,$//' $good > trace
+sed '/"FORWARD h.0 m0/s/^,//' $good > trace
 refuses "the trace is no JSON at: {\"ph\"" traced trace
 sed 's/"FORWARD h.0 m0/"FORWARD\th.0 m0/' $good > trace
 refuses "the trace is no JSON at: \"FORWARD" traced trace
