@@ -173,9 +173,8 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 
 /* --- what was learned, as bytes ------------------------------------------ */
 
-/* The caller is the rank that measures for all ranks, so new entries go to the file. The table has
- * the entries used here, and the entries that were learned and not used, because a run that
- * continues with other shapes for a while may return to them. */
+/* The caller is the rank that measures for all ranks, so new entries go to the file. The table
+ * also keeps learned entries that were not used, because a run may return to their shapes. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;

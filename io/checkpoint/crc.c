@@ -1,11 +1,11 @@
 /* CRC-32 of whole tensors from parts on many ranks: ranks add up a few numbers, and exchange no
  * data.
  *
- * A CRC is linear. So that of a tensor is the exclusive or, over its parts, of the part's CRC moved
- * to the left by the bytes that follow the part. zlib's crc32_combine() does that move. The bits
- * are counted, so that equal parts of several ranks are found, too. A part also adds
- * mix(end) - mix(begin). Where parts cover each element once, these differences add up to that of
- * the whole tensor. Any other parts give another sum, but for one case in 2^40. */
+ * A CRC is linear. The CRC of each part is moved to the left by the bytes that follow the part, by
+ * zlib's crc32_combine(). The exclusive or of these is the CRC of the tensor. The bits are counted,
+ * so that equal parts of several ranks are found, too. A part also adds mix(end) - mix(begin).
+ * Where parts cover each element once, these differences add up to that of the whole tensor. Any
+ * other parts give another sum, but for one case in 2^40. */
 #include <limits.h>
 #include <mpi.h>
 #include <zlib.h>
@@ -16,7 +16,7 @@
 
 enum { BITS = 32, WORDS = 2 + BITS }; /* elements, differences, bits of the CRCs */
 
-/* Of 40 bits, so that sums over all ranks do not overflow. */
+/* It has 40 bits, so that sums over all ranks do not overflow. */
 static int64_t mix(int64_t element)
 {
   return (int64_t)(hash_mix((uint64_t)element, 0) >> 24);

@@ -9,8 +9,9 @@
 
 struct input_file {
   char *path;
-  size_t name; /* where in the path its name begins: the path below the input folder, or the last
-                  part of a file's path, so that it is the same wherever the data are stored */
+  /* Where in the path its name begins: the path below the input folder, or the last part of a
+   * file's path. So it is the same wherever the data are stored. */
+  size_t name;
   int64_t bytes;
   uint32_t crc32; /* of the first and the last MiB */
 };

@@ -42,7 +42,8 @@ struct tokenizer_bpe {
 
 enum { TOKENIZER_FILE_MOST = 100 << 20 };
 
-/* Of the folder that holds `files`. `load` gets it zeroed except ops, folder and begin_of_text. */
+/* A tokenizer of the folder that holds `files`. `load` gets it zeroed except ops, folder and
+ * begin_of_text. */
 enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
                                  const char *files, enum status load(struct tokenizer_bpe *),
                                  struct tokenizer **out);

@@ -303,7 +303,7 @@ static void record(struct json_writer *line, void *arg)
   json_write_int(line, "device_bytes", m->device_used);
   json_write_int(line, "planned_bytes", job_planned_bytes(job));
   train_record_tiers(line, plan);
-  /* Of all ranks of the node of rank 0. A shard group shares some of them. */
+  /* The sum over all ranks of the node of rank 0. A shard group shares some of them. */
   json_write_int(line, "node_host_bytes",
                  local_ranks * plan_tier_bytes(plan, TIER_HOST) +
                      local_ranks * plan_shared_bytes(plan) / job->shape.group);

@@ -177,7 +177,7 @@ _Static_assert((int)GATHER_GRADS_WHOLE == (int)GATHER_MESSAGES_ALL &&
                    (int)GATHER_DIRECTION_WHOLE == (int)GATHER_MESSAGES_ALL,
                "the part comes first, then the whole");
 
-/* Of messages, gradients or directions. */
+/* Gathers messages, gradients or directions. */
 enum status run_all_gather(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),

@@ -42,7 +42,7 @@ struct trace_summary {
   double link_bytes_s;                      /* as measured; 0: not known */
 };
 
-/* What a trace reports besides its events. */
+/* Facts that a trace reports besides its events. */
 struct trace_facts {
   const struct op_counters *counters; /* that events carry in `spent`; NULL: none */
   double link_bytes_s;                /* measured rate of the link in bytes/s; 0: not known */

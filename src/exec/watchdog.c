@@ -81,8 +81,8 @@ struct watchdog {
   struct watchdog_channel *channel;
   struct thread *thread;
   double limit_s, tick_s;
-  /* Of each subject, counted in looks and not by the clock, because a job that was suspended as a
-   * whole has not waited. */
+  /* Time without progress of each subject. It is counted in looks, not by the clock, because a job
+   * that was suspended as a whole has not waited. */
   double quiet_s[SUBJECTS];
   int64_t released;
   struct position lane[LANE_COUNT];

@@ -34,7 +34,7 @@ static bool speculates(const struct plan *plan)
   return false;
 }
 
-/* What makes a key useless: see facts_of(). */
+/* Facts that make a key useless: see facts_of(). */
 /* clang-format off */
 enum {
   ALWAYS, TRAINS, STEPLESS, HOST, DEVICE, ALONE, GATHERS_ONCE, FP32, PLAIN, UNTESTED, WAITING,
@@ -63,17 +63,27 @@ static const struct {
     {"transfer.grads", NULL, {STEPLESS}, for_training},
     {"optim.update", NULL, {STEPLESS}, for_training},
     {"optim.state", NULL, {STEPLESS}, for_training},
-    {"shard.group", NULL, {ALONE, GROUPED},
+    {"shard.group",
+     NULL,
+     {ALONE, GROUPED},
      "one rank is a group of its own, and more ranks must be a multiple of it"},
-    {"shard.gathered", NULL, {TRAINS, HOST},
+    {"shard.gathered",
+     NULL,
+     {TRAINS, HOST},
      "masters in host memory come to the device for each use (tiers.params)"},
     {"shard.gathered", NULL, {ALONE}, nothing_gathered},
-    {"shard.gathered", NULL, {TRAINS, GATHERS_ONCE},
+    {"shard.gathered",
+     NULL,
+     {TRAINS, GATHERS_ONCE},
      "this strategy gathers no unit twice per step (shard.strategy)"},
     {"transfer.params", NULL, {DEVICE}, "parameters are on the device (tiers.params)"},
-    {"tiers.working", NULL, {TRAINS, HOST},
+    {"tiers.working",
+     NULL,
+     {TRAINS, HOST},
      "masters in host memory always have a working copy, resident ones have none (tiers.params)"},
-    {"tiers.working", NULL, {TRAINS, FP32},
+    {"tiers.working",
+     NULL,
+     {TRAINS, FP32},
      "the compute type is fp32, so the masters need no working copy (run.compute)"},
     {"compress.grads.codec", NULL, {ALONE}, nothing_sent},
     {"compress.grads.units", NULL, {ALONE}, nothing_sent},
@@ -81,14 +91,20 @@ static const struct {
     {"compress.sample", NULL, {ALONE}, nothing_encoded},
     {"compress.sample", NULL, {TRAINS, PLAIN}, nothing_encoded},
     {"eval.target", NULL, {TRAINS, UNTESTED}, "there are no validations (eval.every)"},
-    {"optim.update", "speculative", {TRAINS, WAITING},
+    {"optim.update",
+     "speculative",
+     {TRAINS, WAITING},
      "all units wait for the norm, because their moments are on NVMe (optim.state) or their "
      "parameters are encoded (compress.weights.codec)"},
     {"tiers.resident", NULL, {DEVICE}, "all masters are on the device (tiers.params)"},
     {"transfer.rate", NULL, {COPYLESS}, "no copies between tiers are simulated on the host device"},
-    {"tiers.nvme", NULL, {DISKLESS},
+    {"tiers.nvme",
+     NULL,
+     {DISKLESS},
      "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
-    {"tiers.residual", NULL, {TRAINS, EXACT},
+    {"tiers.residual",
+     NULL,
+     {TRAINS, EXACT},
      "errors of messages are not kept (compress.feedback)"},
 };
 /* clang-format on */

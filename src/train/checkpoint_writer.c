@@ -279,7 +279,7 @@ void checkpoint_writer_destroy(struct checkpoint_writer *writer)
   if (!writer)
     return;
   const enum status status = join_thread(writer);
-  /* The run ends after another failure, so nobody asked for the result. */
+  /* The run ends after another failure, so no caller has asked for the result. */
   if (writer->pending && comm_rank(writer->job->comm) == 0) {
     if (status)
       log_warn("%s", status_text());

@@ -18,7 +18,7 @@ enum { GUARD = 64, FILL = 0xa5 };
 static struct device *device;
 static struct lane *lanes[2];
 
-/* What lies before the guards of a block. */
+/* The head of a block, before its guards. */
 struct held {
   _Alignas(GUARD) struct held *next;
   int64_t bytes;
@@ -122,7 +122,7 @@ static inline enum status subtract(const struct codec *codec, const struct codec
                             QUANT_SUBTRACT, DTYPE_F32, x);
 }
 
-/* What one message of a pass decodes to. */
+/* The decoded elements of one message of a pass. */
 static inline float *decoded(const struct codec *codec, const struct codec_pass *pass,
                              const void *message)
 {

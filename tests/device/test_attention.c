@@ -181,7 +181,7 @@ static float *gather(int64_t rows, int64_t n, const float *from, int64_t stride)
   return to;
 }
 
-/* `batch` sequences of a shape; strides and arrays are to be set. */
+/* `batch` sequences of a shape; the caller sets strides and arrays. */
 static struct attention attention_of(const struct shape *s, int64_t batch)
 {
   return (struct attention){batch, queries_of(s), s->H, s->KV, s->D, s->window, s->past};

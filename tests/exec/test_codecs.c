@@ -229,7 +229,7 @@ static const char *const nodes[] = {
 };
 enum { NODES = sizeof nodes / sizeof *nodes };
 
-/* Those for this number of ranks. */
+/* The set-ups for this number of ranks. */
 static int choose_setups(const char *const **given)
 {
   const bool four = comm_ranks(job_comm) == 4;

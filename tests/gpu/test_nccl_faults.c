@@ -1,4 +1,4 @@
-/* What NCCL's failures leave behind. This program's own functions of NCCL fail, so no GPU is
+/* State after failures of NCCL. This program's own functions of NCCL fail, so no GPU is
  * needed. Oracles: counted calls, and the environment before. */
 #include <nccl.h>
 #include <string.h>
