@@ -212,6 +212,46 @@ TEST(flipped_data_names_the_dataset)
   sample_free(&sample);
 }
 
+/* Each rank checks more than it reads at a time, and more than one call of MPI-IO moves: 16 MiB and
+ * an odd rest. */
+TEST(tensors_longer_than_a_part_are_checked)
+{
+  enum { PART = 4 << 20, REST = 5 };
+  const int64_t ranks = comm_ranks(job), rank = comm_rank(job), n = ranks * PART + REST;
+  const struct layout_range range = {n * rank / ranks, n * (rank + 1) / ranks};
+  const struct checkpoint_meta meta = {
+      .step = STEP + 2, .deck = "run: {steps: 10}\n", .version = "sluice test"};
+  float *data = test_calloc((size_t)(range.end - range.begin), sizeof *data), last[REST];
+  for (int64_t i = range.begin; i < range.end; i++)
+    data[i - range.begin] = (float)(i % 1000003);
+  for (int i = 0; i < REST; i++)
+    last[i] = (float)((n - REST + i) % 1000003);
+  const struct io_tensor tensor = {.group = "model",
+                                   .name = "w",
+                                   .type = DTYPE_F32,
+                                   .ndim = 1,
+                                   .shape = {n},
+                                   .range = range,
+                                   .data = data,
+                                   .writer = true};
+  char *path = NULL, *whole = NULL;
+  size_t whole_size = 0;
+  must(checkpoint_save(job, dir, &meta, 1, &tensor, &path));
+  must(checkpoint_verify(job, path));
+  must(file_read_all(path, 1 << 27, &whole, &whole_size));
+  write_bad(whole, whole_size);
+  const char *end = memmem(whole, whole_size, last, sizeof last);
+  assert_non_null(end);
+  const size_t at = (size_t)(end - whole) + sizeof last - 1;
+  poke(at, (char)(whole[at] ^ 1));
+  must_fail(checkpoint_verify(job, bad), STATUS_INPUT, "model/w does not match its checksum");
+  poke(at, whole[at]);
+  must(checkpoint_verify(job, bad));
+  mem_free(whole);
+  mem_free(path);
+  test_free(data);
+}
+
 TEST(truncated)
 {
   for (size_t length = 0; length < size; length += length < 2048 ? 97 : 1009) {
