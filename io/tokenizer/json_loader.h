@@ -1,6 +1,6 @@
-/* The parts of the tokenizer `json`: json.c (the folder, and the end of text), json_added.c (added
- * tokens), json_model.c (vocabulary and merges) and json_parts.c (the steps before and after the
- * model). Failures stay in the files (io/text/json.h). Private to io/tokenizer. */
+/* The parts of the tokenizer `json`. json.c has the folder and the end of text, json_added.c added
+ * tokens, and json_model.c the vocabulary and the merges. json_parts.c has the steps before and
+ * after the model. Failures stay in the files (io/text/json.h). Private to io/tokenizer. */
 #ifndef SLUICE_IO_TOKENIZER_JSON_LOADER_H
 #define SLUICE_IO_TOKENIZER_JSON_LOADER_H
 

@@ -1,6 +1,6 @@
-/* AdamW on the host, in all types. Oracles: the sequence of operations of torch.optim.AdamW,
- * element by element in fp32, with the scalar conversions of dtype.h and rounding.h, bit for bit,
- * for every instruction set and every combination of types. tests/optim/test_rules.c compares all
+/* AdamW on the host, in all types. Oracle: the sequence of operations of torch.optim.AdamW, element
+ * by element in fp32, with the scalar conversions of dtype.h and rounding.h. Every instruction set
+ * and every combination of types gives its bits. tests/optim/test_rules.c compares all
  * rules with their formulas. Stochastic rounding must have its expected frequencies. Moments in
  * fp16 have a code of their own. Every code is restored. The steps are those of fp32 moments within
  * a bound, and moments that are only rounded to fp16 exceed it. */

@@ -49,7 +49,7 @@ struct point {
   enum optimizer optim;
   int local_ranks;      /* of a node, between which alone messages travel; 0: between all ranks */
   const char *lr_scale; /* factor of h.1's learning rate; NULL: 1 */
-  /* Of jobs that run alone (tests/exec/job.h). */
+  /* Words of jobs that run alone (tests/exec/job.h). */
   const char *keeps, *frozen, *lr_scales; /* the deck's lists: of what blocks keep, in turn, and of
                                          patterns of parameters, and of units with their lr_scale */
   const char *values;                     /* codec of the values that `weights` selects */

@@ -139,7 +139,7 @@ static void expect_newest(const char *name)
   expect_found(name, true);
 }
 
-/* What this rank logs between the two; mem_free. */
+/* Begin to collect the log of this rank. end_log() returns its text (mem_free). */
 static void begin_log(void)
 {
   char *log = path_of("log.txt");

@@ -327,7 +327,7 @@ static void check_start(const char *start, size_t bytes, const char *sentence)
   mem_free(path);
 }
 
-/* What stands in place of weights after a broken download, or under a wrong name. */
+/* Files that stand in place of weights after a broken download, or under a wrong name. */
 static void check_kind(const char *given, const char *sentence)
 {
   const struct rows_file file = rows_file(given);

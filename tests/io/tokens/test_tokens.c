@@ -17,7 +17,7 @@
 #include "io/text/file.h"
 #include "io/tokens/index.h"
 
-/* Of the shards, and in it: their index, and the shard that tests change. */
+/* The folder of shards; in it their index, and the shard that tests change. */
 static char dir[80], index_path[100], shard[120];
 
 /* Token `i` of the stream of a split. */
@@ -36,7 +36,7 @@ struct plan {
   int64_t vocab;
 };
 
-/* What rank 0 wrote, in the index's order. */
+/* The shards that rank 0 wrote, in the index's order. */
 static struct shard_info shards[2 * SHARDS_MOST];
 static int64_t n_shards;
 
@@ -311,7 +311,7 @@ TEST(test_flipped_bytes)
   mem_free(good);
 }
 
-/* Of the shard that tests change, when its folder is open. */
+/* Damage of the shard that tests change, when its folder is open. */
 enum damage { TOKEN, HOLE, OTHER, SHORTER, LONGER };
 
 /* Bytes that the file gains. */
@@ -340,8 +340,8 @@ static void damage_shard(enum damage damage, const struct shard_info *info)
   mem_free(first);
 }
 
-/* What a read of the shard says, unless its size is wrong, and what a check of all tokens says;
- * NULL: nothing. */
+/* `read`: the sentence of a read of the shard, unless its size is wrong. `verify`: the sentence of
+ * a check of all tokens. NULL: none. */
 static void check_damaged(enum damage damage, const char *read, const char *verify)
 {
   const int64_t more = more_of(damage);
