@@ -36,10 +36,11 @@ const char *verdict_name(enum verdict verdict)
   return names[verdict];
 }
 
+enum { SAID = 64 };
+
 /* A part of a sentence. It stays as it is until SAID later calls. */
 static const char *__attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
-  enum { SAID = 64 };
   static char text[SAID][DOCTOR_TEXT];
   static int n;
   va_list values;
@@ -87,7 +88,11 @@ static void apply(size_t n, const struct rule *rule, struct finding *finding)
     }
   }
 }
-#define APPLY(rules, finding) apply(sizeof(rules) / sizeof *(rules), rules, finding)
+#define APPLY(rules, finding)                                                                      \
+  do {                                                                                             \
+    _Static_assert(sizeof(rules) / sizeof *(rules) < SAID / 2, "say() keeps all of their texts");  \
+    apply(sizeof(rules) / sizeof *(rules), rules, finding);                                        \
+  } while (0)
 
 /* --- the page ------------------------------------------------------------ */
 
