@@ -2,6 +2,7 @@
 #include "train/checkpoint_writer.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,24 +12,28 @@
 #include "job/state.h"
 #include "topo/topo.h"
 
+enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
+
 struct checkpoint_writer {
   struct job *job;
   const char *dir;
   bool pending, prunes; /* the pending save, after the steps that it follows */
   struct checkpoint_writer_report report;
+  enum status status; /* of the pending one, once written */
   char *path;
   double begin_s;
 
-  /* Writing during the steps. The thread of a save owns `path`, `copy` and `meta` until
-   * it is joined. */
-  bool tried;                  /* memory for a copy was looked for */
-  struct job_state *copy;      /* NULL: none, so the steps wait for each save */
-  struct comm *comm;           /* of the threads */
-  struct thread *thread;       /* NULL: none writes */
-  struct checkpoint_meta meta; /* owns its texts */
-  pthread_mutex_t begin;       /* held until all ranks have a thread */
-  bool begins;                 /* they have */
-  _Atomic bool writing;
+  /* The thread that writes during the steps. */
+  bool tried;             /* it was looked for */
+  struct job_state *copy; /* NULL: none, so the steps wait for each save */
+  struct comm *comm;      /* of the thread */
+  struct thread *thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  enum stage
+      stage; /* under the mutex; the thread owns the members below while it is STAGE_WRITING */
+  struct checkpoint_meta meta; /* of the current save; owns its texts */
+  char sentence[2048];
 };
 
 /* Bytes of the file: every rank knows all tensors. */
@@ -70,42 +75,43 @@ static enum status write_checkpoint(struct checkpoint_writer *writer, struct com
   return status;
 }
 
-static enum status write_behind(void *arg)
+static enum status thread_loop(void *arg)
 {
   struct checkpoint_writer *writer = arg;
-  pthread_mutex_lock(&writer->begin);
-  const bool begins = writer->begins;
-  pthread_mutex_unlock(&writer->begin);
-  if (!begins)
-    return STATUS_OK;
   if (writer->job->topo && topo_bind_io(writer->job->topo))
     log_warn("%s", status_text());
-  const enum status status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
-  watchdog_leave(job_trainer(writer->job), TASK_SAVE);
-  writer->writing = false;
-  return status;
+  pthread_mutex_lock(&writer->mutex);
+  for (;;) {
+    while (writer->stage != STAGE_WRITING && writer->stage != STAGE_LEAVE)
+      pthread_cond_wait(&writer->changed, &writer->mutex);
+    if (writer->stage == STAGE_LEAVE)
+      break;
+    pthread_mutex_unlock(&writer->mutex);
+    writer->status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
+    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
+    snprintf(writer->sentence, sizeof writer->sentence, "%s", writer->status ? status_text() : "");
+    pthread_mutex_lock(&writer->mutex);
+    writer->stage = STAGE_WRITTEN;
+    pthread_cond_broadcast(&writer->changed);
+  }
+  pthread_mutex_unlock(&writer->mutex);
+  return STATUS_OK;
 }
 
-/* Also of a save that had no thread. */
-static enum status join_thread(struct checkpoint_writer *writer)
+static void set_stage(struct checkpoint_writer *writer, enum stage stage)
 {
-  const enum status status = thread_join(writer->thread);
-  writer->thread = NULL;
-  mem_free(writer->meta.deck);
-  mem_free(writer->meta.version);
-  writer->meta = (struct checkpoint_meta){0};
-  return status;
+  pthread_mutex_lock(&writer->mutex);
+  writer->stage = stage;
+  pthread_cond_broadcast(&writer->changed);
+  pthread_mutex_unlock(&writer->mutex);
 }
 
-/* The threads write together, so none begins before each rank has one. */
-static enum status start_thread(struct checkpoint_writer *writer)
+static void wait_until_written(struct checkpoint_writer *writer)
 {
-  pthread_mutex_lock(&writer->begin);
-  enum status status = thread_start("writer", write_behind, writer, &writer->thread);
-  status = comm_agree(writer->job->comm, status);
-  writer->writing = writer->begins = !status;
-  pthread_mutex_unlock(&writer->begin);
-  return status;
+  pthread_mutex_lock(&writer->mutex);
+  while (writer->stage == STAGE_WRITING)
+    pthread_cond_wait(&writer->changed, &writer->mutex);
+  pthread_mutex_unlock(&writer->mutex);
 }
 
 /* ---- the copy */
@@ -146,25 +152,24 @@ static enum status find_room(struct checkpoint_writer *writer, bool *fits)
 
 static void drop_background(struct checkpoint_writer *writer)
 {
+  if (writer->thread) {
+    set_stage(writer, STAGE_LEAVE);
+    if (thread_join(writer->thread))
+      log_warn("%s", status_text());
+  }
+  writer->thread = NULL;
   job_state_close(writer->copy);
   writer->copy = NULL;
   comm_destroy(writer->comm);
   writer->comm = NULL;
 }
 
-/* Once per job, at the first save, because the steps' memory is in use by then. */
-static enum status seek_background(struct checkpoint_writer *writer)
+static enum status create_background(struct checkpoint_writer *writer)
 {
   struct comm *comm = writer->job->comm;
-  bool fits = false;
-  if (writer->tried || !writer->job->deck->checkpoint.background)
-    return STATUS_OK;
-  writer->tried = true;
-  enum status status = find_room(writer, &fits);
-  if (status || !fits)
-    return status;
-  status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy))
-               ?: comm_create_sibling(comm, &writer->comm);
+  enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy));
+  status = status ?: comm_create_sibling(comm, &writer->comm);
+  status = status ?: comm_agree(comm, thread_start("writer", thread_loop, writer, &writer->thread));
   if (status)
     drop_background(writer);
   if (status != STATUS_MEMORY)
@@ -173,21 +178,46 @@ static enum status seek_background(struct checkpoint_writer *writer)
   return STATUS_OK;
 }
 
+/* Once per job, at the first save, because the steps' memory is in use by then. */
+static enum status seek_background(struct checkpoint_writer *writer)
+{
+  bool fits = false;
+  if (writer->tried || !writer->job->deck->checkpoint.background)
+    return STATUS_OK;
+  writer->tried = true;
+  const enum status status = find_room(writer, &fits);
+  return status || !fits ? status : create_background(writer);
+}
+
 /* ---- saving */
 
-static enum status begin_behind(struct checkpoint_writer *writer,
-                                const struct checkpoint_meta *meta)
+static void free_meta(struct checkpoint_writer *writer)
+{
+  mem_free(writer->meta.deck);
+  mem_free(writer->meta.version);
+  writer->meta = (struct checkpoint_meta){0};
+}
+
+static enum status take_meta(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)
 {
   writer->meta = *meta;
   writer->meta.deck = mem_strdup(meta->deck);
   writer->meta.version = mem_strdup(meta->version);
-  enum status status = (writer->meta.deck && writer->meta.version ? STATUS_OK : STATUS_MEMORY)
-                           ?: job_state_take_snapshot(writer->copy);
-  status = comm_agree(writer->job->comm, status) ?: start_thread(writer);
-  writer->report.behind = !status;
-  if (status)
-    (void)join_thread(writer);
-  return status;
+  return writer->meta.deck && writer->meta.version ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status begin_behind(struct checkpoint_writer *writer,
+                                const struct checkpoint_meta *meta)
+{
+  enum status status = take_meta(writer, meta) ?: job_state_take_snapshot(writer->copy);
+  status = comm_agree(writer->job->comm, status);
+  if (status) {
+    free_meta(writer);
+    return status;
+  }
+  writer->report.behind = true;
+  set_stage(writer, STAGE_WRITING);
+  return STATUS_OK;
 }
 
 static enum status save_now(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)
@@ -203,6 +233,7 @@ static enum status save_now(struct checkpoint_writer *writer, const struct check
   status = status ?: write_checkpoint(writer, comm, meta, state);
   if (!copy)
     job_state_close(state);
+  writer->status = status;
   return status;
 }
 
@@ -236,9 +267,12 @@ bool checkpoint_writer_is_pending(const struct checkpoint_writer *writer)
   return writer->pending;
 }
 
-bool checkpoint_writer_is_writing(const struct checkpoint_writer *writer)
+bool checkpoint_writer_is_writing(struct checkpoint_writer *writer)
 {
-  return writer->writing;
+  pthread_mutex_lock(&writer->mutex);
+  const bool writing = writer->stage == STAGE_WRITING;
+  pthread_mutex_unlock(&writer->mutex);
+  return writing;
 }
 
 enum status checkpoint_writer_finish(struct checkpoint_writer *writer,
@@ -247,11 +281,17 @@ enum status checkpoint_writer_finish(struct checkpoint_writer *writer,
   if (!writer->pending)
     return status_set(STATUS_INTERNAL, "there is no checkpoint to wait for");
   const double start = clock_s();
-  const enum status status = join_thread(writer);
-  writer->report.held_s += clock_s() - start;
+  if (writer->report.behind) {
+    wait_until_written(writer);
+    set_stage(writer, STAGE_IDLE);
+    free_meta(writer);
+    writer->report.held_s += clock_s() - start;
+    if (writer->status)
+      status_set(writer->status, "%s", writer->sentence);
+  }
   writer->pending = false;
-  if (status)
-    return status;
+  if (writer->status)
+    return writer->status;
   *out = writer->report;
   log_info("saved %s in %.2f s (training waited %.2f s, %.2f GB/s)", writer->path, out->seconds,
            out->held_s, (double)out->bytes * 1e-9 / out->seconds);
@@ -262,33 +302,44 @@ enum status checkpoint_writer_create(struct job *job, const char *dir,
                                      struct checkpoint_writer **out)
 {
   struct checkpoint_writer *writer = NULL;
-  const enum status status = comm_agree(job->comm, mem_new(MEM_IO, 1, &writer));
+  const enum status status =
+      comm_agree(job->comm, mem_alloc(MEM_IO, sizeof *writer, (void **)&writer));
   if (status) {
     mem_free(writer);
     return status;
   }
   writer->job = job;
   writer->dir = dir;
-  pthread_mutex_init(&writer->begin, NULL);
+  pthread_mutex_init(&writer->mutex, NULL);
+  pthread_cond_init(&writer->changed, NULL);
   *out = writer;
   return STATUS_OK;
+}
+
+/* Reports a save whose result is not used, because the run ends after another failure. */
+static void tell_fate(const struct checkpoint_writer *writer)
+{
+  const long long step = (long long)writer->report.step;
+  if (comm_rank(writer->job->comm) != 0)
+    return;
+  if (!writer->status)
+    log_info("the checkpoint of step %lld was written anyway: %s", step, writer->path);
+  else
+    log_warn("%s", writer->sentence);
 }
 
 void checkpoint_writer_destroy(struct checkpoint_writer *writer)
 {
   if (!writer)
     return;
-  const enum status status = join_thread(writer);
-  /* The run ends after another failure, so no caller has asked for the result. */
-  if (writer->pending && comm_rank(writer->job->comm) == 0) {
-    if (status)
-      log_warn("%s", status_text());
-    else
-      log_info("the checkpoint of step %lld was written anyway: %s", (long long)writer->report.step,
-               writer->path);
-  }
+  if (writer->pending && writer->report.behind)
+    wait_until_written(writer);
+  if (writer->pending)
+    tell_fate(writer);
   drop_background(writer);
+  free_meta(writer);
   mem_free(writer->path);
-  pthread_mutex_destroy(&writer->begin);
+  pthread_cond_destroy(&writer->changed);
+  pthread_mutex_destroy(&writer->mutex);
   mem_free(writer);
 }

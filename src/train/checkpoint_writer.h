@@ -1,5 +1,5 @@
 /* Writes checkpoints, in the background if it can: the steps wait only for a copy of the state in
- * host memory. Threads with a communicator of their own write the copy. */
+ * host memory. A thread with a communicator of its own writes the copy. */
 #ifndef SLUICE_TRAIN_CHECKPOINT_WRITER_H
 #define SLUICE_TRAIN_CHECKPOINT_WRITER_H
 
@@ -35,7 +35,7 @@ enum status checkpoint_writer_save(struct checkpoint_writer *writer,
 /* The same on all ranks. Local. */
 bool checkpoint_writer_is_pending(const struct checkpoint_writer *writer);
 /* This rank still writes. Local. */
-bool checkpoint_writer_is_writing(const struct checkpoint_writer *writer);
+bool checkpoint_writer_is_writing(struct checkpoint_writer *writer);
 /* Waits for the pending save and logs the result. The status is the same on all ranks. Without a
  * pending save: STATUS_INTERNAL. Collective. */
 enum status checkpoint_writer_finish(struct checkpoint_writer *writer,

@@ -11,9 +11,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/team.h"
 #include "io/text/file.h"
-#include "tests/job/ranks.h"
+#include "tests/job/fixture.h"
 #include "tests/test.h"
 #include "train/checkpoint_writer.h"
 
@@ -21,6 +20,8 @@ int64_t __wrap_mem_available_bytes(void);
 bool __wrap_mem_total_grows(const char *proc);
 int64_t __wrap_mem_limit_bytes(void);
 
+static struct comm *comm;
+static char *root;
 static int64_t available = -1, limit = -1;
 static bool grows;
 
@@ -50,7 +51,7 @@ struct fixture {
 static void open_fixture(struct fixture *f, const char *name, bool apart, const char *key)
 {
   *f = (struct fixture){0};
-  snprintf(f->dir, sizeof f->dir, "%s/%s", dir, name);
+  snprintf(f->dir, sizeof f->dir, "%s/%s", root, name);
   fixture_deck(&f->deck, "gpt2", "full_shard", "world", "[]");
   must(options_assign(f->deck.set, "checkpoint.keep=2"));
   must(options_assign(f->deck.set, key));
@@ -79,7 +80,7 @@ static void set_state(struct fixture *f, float value)
   job_state_close(state);
 }
 
-static enum status begin(struct fixture *f, int64_t step, bool behind, bool prune)
+static enum status begin_keeping(struct fixture *f, int64_t step, bool behind, bool prune)
 {
   struct checkpoint_meta meta = {.step = step,
                                  .samples = 12 * step,
@@ -91,12 +92,14 @@ static enum status begin(struct fixture *f, int64_t step, bool behind, bool prun
   return checkpoint_writer_save(f->writer, &meta, behind, prune, clock_s());
 }
 
-static struct checkpoint_writer_report save(struct fixture *f, int64_t step, bool prune)
+static enum status begin(struct fixture *f, int64_t step, bool behind)
 {
-  struct checkpoint_writer_report report;
-  must(begin(f, step, true, prune));
-  must(checkpoint_writer_finish(f->writer, &report));
-  return report;
+  return begin_keeping(f, step, behind, true);
+}
+
+static enum status finish(struct fixture *f, struct checkpoint_writer_report *out)
+{
+  return checkpoint_writer_finish(f->writer, out);
 }
 
 static char *path_of(const struct fixture *f, int64_t step)
@@ -165,16 +168,16 @@ TEST(a_file_behind_the_steps_is_that_of_its_step)
     open_fixture(&behind, "behind", apart, "checkpoint.background=true");
     for (int64_t step = 1; step <= LAST; step++) {
       set_state(&now, (float)step);
-      must(begin(&now, step, true, true));
+      must(begin(&now, step, true));
       assert_false(checkpoint_writer_is_writing(now.writer));
-      must(checkpoint_writer_finish(now.writer, &report));
+      must(finish(&now, &report));
       assert_false(report.behind);
 
       set_state(&behind, (float)step);
-      must(begin(&behind, step, step != LAST, true));
+      must(begin(&behind, step, step != LAST));
       assert_true(checkpoint_writer_is_pending(behind.writer));
       set_state(&behind, -1); /* the next steps */
-      must(checkpoint_writer_finish(behind.writer, &report));
+      must(finish(&behind, &report));
       assert_int_equal(report.behind, step != LAST);
       assert_true(report.step == step && report.seconds > 0 && report.held_s > 0 &&
                   report.bytes > 0);
@@ -196,13 +199,16 @@ TEST(without_pruning_older_ones_stay)
   plenty();
   for (int background = 0; background < 2; background++) {
     struct fixture f;
+    struct checkpoint_writer_report report;
     open_fixture(&f, "kept", false,
                  background ? "checkpoint.background=true" : "checkpoint.background=false");
     for (int64_t step = 1; step <= 4; step++) {
-      (void)save(&f, step, step < 3);
+      must(begin_keeping(&f, step, true, step < 3));
+      must(finish(&f, &report));
       assert_true(is_there(&f, 1) && is_there(&f, step));
     }
-    (void)save(&f, 5, true);
+    must(begin(&f, 5, true));
+    must(finish(&f, &report));
     check_and_remove(&f, 2, (const int64_t[]){4, 5});
     close_fixture(&f);
   }
@@ -210,7 +216,7 @@ TEST(without_pruning_older_ones_stay)
 
 static char *log_path(void)
 {
-  return mem_printf("%s/log.txt", dir);
+  return mem_printf("%s/log.txt", root);
 }
 
 /* The log of rank 0 from here on. */
@@ -250,8 +256,8 @@ TEST(pending_write_is_waited_for)
   struct fixture f;
   plenty();
   open_fixture(&f, "left", false, "checkpoint.background=true");
-  must(begin(&f, 7, true, true));
-  assert_int_equal(begin(&f, 8, true, true), STATUS_INTERNAL);
+  must(begin(&f, 7, true));
+  assert_int_equal(begin(&f, 8, true), STATUS_INTERNAL);
   start_log();
   checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 7 was written anyway: ", "/step-00000007.h5");
@@ -278,13 +284,16 @@ TEST(without_room_for_a_copy_it_saves_at_once)
       {0, 4096, true, false},     {-1, big, false, true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct fixture f;
+    struct checkpoint_writer_report report;
     available = cases[c].available;
     limit = cases[c].limit;
     grows = cases[c].grows;
     open_fixture(&f, "room", false, "checkpoint.background=true");
     for (int64_t step = 1; step <= 2; step++) {
       set_state(&f, (float)step);
-      assert_int_equal(save(&f, step, true).behind, cases[c].behind);
+      must(begin(&f, step, true));
+      must(finish(&f, &report));
+      assert_int_equal(report.behind, cases[c].behind);
       plenty(); /* it has made up its mind */
     }
     check_and_remove(&f, 2, (const int64_t[]){1, 2});
@@ -298,30 +307,33 @@ TEST(a_failure_is_told_on_every_rank)
 {
   struct fixture f;
   struct checkpoint_writer_report report;
-  char first[2048] = "", *moved = mem_printf("%s/moved", dir);
+  char first[2048] = "", *folder = NULL;
   plenty();
   open_fixture(&f, "failing", false, "checkpoint.background=true");
-  (void)save(&f, 1, true);
+  must(begin(&f, 1, true));
+  must(finish(&f, &report));
+  folder = mem_printf("%s/moved", root);
   must(comm_barrier(comm));
   if (comm_rank(comm) == 0) {
-    assert_int_equal(rename(f.dir, moved), 0);
+    assert_int_equal(rename(f.dir, folder), 0);
     must(file_write_all(f.dir, "x", 1));
   }
   must(comm_barrier(comm));
-  must(begin(&f, 2, true, true)); /* not known yet */
+  must(begin(&f, 2, true)); /* not known yet */
   assert_true(checkpoint_writer_is_pending(f.writer));
-  assert_int_equal(checkpoint_writer_finish(f.writer, &report), STATUS_IO);
+  assert_int_equal(finish(&f, &report), STATUS_IO);
   snprintf(first, sizeof first, "%s", status_text());
   assert_non_null(strstr(first, "the checkpoint of step 2 was not written"));
   must(comm_check_same(comm, "the sentence", first, sizeof first));
   assert_false(checkpoint_writer_is_pending(f.writer));
   must(comm_barrier(comm));
   if (comm_rank(comm) == 0)
-    assert_true(unlink(f.dir) == 0 && rename(moved, f.dir) == 0);
+    assert_true(unlink(f.dir) == 0 && rename(folder, f.dir) == 0);
   must(comm_barrier(comm));
-  (void)save(&f, 3, true); /* and the next one may succeed */
+  must(begin(&f, 3, true)); /* and the next one may succeed */
+  must(finish(&f, &report));
   check_and_remove(&f, 2, (const int64_t[]){1, 3});
-  mem_free(moved);
+  mem_free(folder);
   close_fixture(&f);
 }
 
@@ -336,7 +348,7 @@ TEST(a_failure_that_nobody_asks_for_is_told)
   if (comm_rank(comm) == 0)
     must(file_write_all(f.dir, "x", 1)); /* where the folder should be */
   must(comm_barrier(comm));
-  must(begin(&f, 4, true, true));
+  must(begin(&f, 4, true));
   start_log();
   checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 4 was not written to ", "a file of that name is in the way");
@@ -344,7 +356,7 @@ TEST(a_failure_that_nobody_asks_for_is_told)
     assert_int_equal(unlink(f.dir), 0);
   must(comm_barrier(comm));
   must(checkpoint_writer_create(&f.job, f.dir, &f.writer));
-  must(begin(&f, 5, false, true));
+  must(begin(&f, 5, false));
   start_log();
   checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 5 was written anyway: ", "/step-00000005.h5");
@@ -366,13 +378,16 @@ int __wrap_unlink(const char *path)
 TEST(failed_pruning_is_reported)
 {
   struct fixture f;
+  struct checkpoint_writer_report report;
   plenty();
   open_fixture(&f, "unpruned", false, "checkpoint.background=true");
-  for (int64_t step = 1; step <= 2; step++)
-    (void)save(&f, step, true);
+  for (int64_t step = 1; step <= 2; step++) {
+    must(begin(&f, step, true));
+    must(finish(&f, &report));
+  }
   start_log();
   unwritable = true;
-  must(begin(&f, 3, true, true));
+  must(begin(&f, 3, true));
   checkpoint_writer_destroy(f.writer);
   unwritable = false;
   end_log("/step-00000003.h5 was written, but older checkpoints were not removed: ",
@@ -382,34 +397,29 @@ TEST(failed_pruning_is_reported)
   close_fixture(&f);
 }
 
-enum status __wrap_thread_start(const char *name, thread_body *body, void *arg,
-                                struct thread **out);
-enum status __real_thread_start(const char *name, thread_body *body, void *arg,
-                                struct thread **out);
-static bool threadless; /* the last rank */
-
-enum status __wrap_thread_start(const char *name, thread_body *body, void *arg, struct thread **out)
+FIXTURE(start)
 {
-  return threadless && comm_rank(comm) == comm_ranks(comm) - 1
-             ? status_set(STATUS_LIBRARY, "no more threads")
-             : __real_thread_start(name, body, arg, out);
+  const char *tmp = getenv("TMPDIR");
+  if (comm_rank(comm) == 0) {
+    root = mem_printf("%s/sluice-writer-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    if (!root || !mkdtemp(root))
+      return -1;
+  }
+  return comm_broadcast_text(comm, &root, 0) != STATUS_OK;
 }
 
-TEST(no_rank_writes_without_the_others)
+FIXTURE(stop)
 {
-  struct fixture f;
-  plenty();
-  open_fixture(&f, "threadless", false, "checkpoint.background=true");
-  threadless = true;
-  assert_int_equal(begin(&f, 1, true, true), STATUS_LIBRARY);
-  threadless = false;
-  assert_false(checkpoint_writer_is_pending(f.writer) || is_there(&f, 1));
-  assert_true(save(&f, 2, true).behind);
-  check_and_remove(&f, 1, (const int64_t[]){2});
-  close_fixture(&f);
+  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && rmdir(root) != 0);
+  mem_free(root);
+  return failed;
 }
 
 int main(int argc, char **argv)
 {
-  return ranks_main(argc, argv);
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = test_run(start, stop);
+  comm_destroy(comm);
+  return failed;
 }
