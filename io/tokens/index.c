@@ -110,13 +110,26 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
          ?: shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
 }
 
+/* `last` is 0 or 1. */
+static enum status check_row(const struct shard_field *field, int64_t n, const unsigned char *row)
+{
+  if (field->at != offsetof(struct shard_info, last))
+    return STATUS_OK;
+  for (int64_t i = 0; i < n; i++)
+    if (row[i] > 1)
+      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible",
+                        field->name, i, row[i]);
+  return STATUS_OK;
+}
+
 static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
   for (int f = 0; f < ROW_FIELDS && !status; f++) {
     const size_t size = dtype_size(row_fields[f].type);
-    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row);
+    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row)
+                 ?: check_row(&row_fields[f], n, row);
     for (int64_t i = 0; i < n && !status; i++)
       memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
   }
@@ -133,7 +146,7 @@ static bool lies_inside(const struct shard_info *info, int64_t at, int64_t bytes
 static bool is_shard(const struct shard_info *info, enum token_split split, int64_t group,
                      int64_t part)
 {
-  return info->split == split && info->group == group && info->part == part && info->last <= 1 &&
+  return info->split == split && info->group == group && info->part == part &&
          shard_is_sane(info) &&
          lies_inside(info, info->tokens_at, shard_tokens(info) * info->token_bytes) &&
          lies_inside(info, info->documents_at, info->documents * (int64_t)sizeof(uint64_t));
