@@ -71,6 +71,6 @@ op_run run_magnitude, run_encode, run_encode_params, run_decode_params, run_exch
 op_run run_squares, run_accumulate, run_metrics, run_direction, run_update, run_repair;
 
 /* ---- handlers_move.c ---- */
-op_run run_move, run_publish, run_write, run_read, run_read_state, run_write_state;
+op_run run_move, run_move_states, run_publish;
 
 #endif

@@ -2,8 +2,7 @@
 #include "base/clock.h"
 #include "exec/handlers.h"
 
-/* A copy between tiers. */
-enum status run_move(const struct call *call)
+static enum status copy(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const double rate = config->device->model.host_memory ? config->copy_rate : 0, start = clock_s();
@@ -14,51 +13,34 @@ enum status run_move(const struct call *call)
   return status;
 }
 
-enum status run_publish(const struct call *call)
+/* One of the operands is on the disk. */
+static enum status move_disk(const struct call *call, int from, int to)
 {
-  return comm_group_barrier(group_of(call));
+  const struct exec_memory *memory = call->exec->config.memory;
+  const struct plan *plan = call->exec->plan;
+  return buffer_of(call, to)->tier == TIER_DISK
+             ? exec_memory_write(memory, plan, call->instr->use[to].buffer, 0, use_bytes(call, to),
+                                 use(call, from))
+             : exec_memory_read(memory, plan, call->instr->use[from].buffer, 0,
+                                use_bytes(call, from), use(call, to));
 }
 
-/* Operand `slot` is on the disk. */
-static enum status to_disk(const struct call *call, int from, int slot)
+enum status run_move(const struct call *call)
 {
-  return exec_memory_write(call->exec->config.memory, call->exec->plan,
-                           call->instr->use[slot].buffer, 0, use_bytes(call, slot),
-                           use(call, from));
+  return use(call, MOVE_FROM) && use(call, MOVE_TO) ? copy(call)
+                                                    : move_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-static enum status from_disk(const struct call *call, int slot, int to)
-{
-  return exec_memory_read(call->exec->config.memory, call->exec->plan,
-                          call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
-}
-
-enum status run_write(const struct call *call)
-{
-  return to_disk(call, MOVE_FROM, MOVE_TO);
-}
-
-enum status run_read(const struct call *call)
-{
-  return from_disk(call, MOVE_FROM, MOVE_TO);
-}
-
-static enum status move_states(const struct call *call, int in_memory,
-                               enum status (*move)(const struct call *call, int from, int to))
+enum status run_move_states(const struct call *call)
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < RULE_STATES && !status; s++)
-    if (use(call, in_memory + s))
-      status = move(call, STATE_FROM + s, STATE_TO + s);
+    if (call->instr->use[STATE_FROM + s].buffer >= 0)
+      status = move_disk(call, STATE_FROM + s, STATE_TO + s);
   return status;
 }
 
-enum status run_read_state(const struct call *call)
+enum status run_publish(const struct call *call)
 {
-  return move_states(call, STATE_TO, from_disk);
-}
-
-enum status run_write_state(const struct call *call)
-{
-  return move_states(call, STATE_FROM, to_disk);
+  return comm_group_barrier(group_of(call));
 }
