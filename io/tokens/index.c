@@ -10,47 +10,6 @@
 #include "io/text/file.h"
 
 static const char format_name[] = "sluice-tokens-index";
-/* clang-format off */
-static const struct shard_field shared_fields[] = {
-    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
-    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer.crc32)},
-    {"tokenizer_meaning", DTYPE_U64, offsetof(struct shard_info, tokenizer.meaning)},
-    {"vocab", DTYPE_I64, offsetof(struct shard_info, tokenizer.vocab)},
-    {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
-    {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
-};
-
-static const struct shard_field row_fields[] = {
-    {"split", DTYPE_U32, offsetof(struct shard_info, split)},
-    {"group", DTYPE_I64, offsetof(struct shard_info, group)},
-    {"part", DTYPE_I64, offsetof(struct shard_info, part)},
-    {"last", DTYPE_U8, offsetof(struct shard_info, last)},
-    {"train_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_TRAIN])},
-    {"val_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_VAL])},
-    {"documents", DTYPE_I64, offsetof(struct shard_info, documents)},
-    {"text_bytes", DTYPE_I64, offsetof(struct shard_info, text_bytes)},
-    {"skipped", DTYPE_I64, offsetof(struct shard_info, skipped)},
-    {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
-    {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
-    {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},
-    {"end_file", DTYPE_I64, offsetof(struct shard_info, end.file)},
-    {"end_byte", DTYPE_I64, offsetof(struct shard_info, end.byte)},
-    {"end_document", DTYPE_I64, offsetof(struct shard_info, end.number)},
-    {"bytes", DTYPE_I64, offsetof(struct shard_info, bytes)},
-    {"tokens_at", DTYPE_I64, offsetof(struct shard_info, tokens_at)},
-    {"documents_at", DTYPE_I64, offsetof(struct shard_info, documents_at)},
-    {"tokens_crc32", DTYPE_U32, offsetof(struct shard_info, tokens_crc32)},
-    {"documents_crc32", DTYPE_U32, offsetof(struct shard_info, documents_crc32)},
-    {"head_crc32", DTYPE_U32, offsetof(struct shard_info, head_crc32)},
-};
-/* clang-format on */
-
-enum {
-  SHARED_FIELDS = sizeof shared_fields / sizeof *shared_fields,
-  ROW_FIELDS = sizeof row_fields / sizeof *row_fields
-};
-_Static_assert(sizeof(enum token_split) == sizeof(uint32_t),
-               "`split` is kept as it lies in memory");
 
 /* ---- writing */
 
@@ -69,18 +28,20 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
   return shard_put_format(file, format_name)
          ?: hdf5_set_number(file, "shards", DTYPE_I64, &n)
          ?: hdf5_set_text(file, "tokenizer", first->tokenizer.name)
-         ?: shard_put_fields(file, shared_fields, SHARED_FIELDS, first);
+         ?: shard_put_fields(file, INDEX_HEADER, first);
 }
 
 static enum status write_rows(hid_t file, int64_t n, const struct shard_info *shards)
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
-  for (int f = 0; f < ROW_FIELDS && !status; f++) {
-    const size_t size = dtype_size(row_fields[f].type);
+  for (const struct shard_field *field = shard_fields; field->name && !status; field++) {
+    const size_t size = dtype_size(field->type);
+    if (!(field->in & INDEX_ROW))
+      continue;
     for (int64_t i = 0; i < n; i++)
-      memcpy(row + (size_t)i * size, (const char *)&shards[i] + row_fields[f].at, size);
-    status = hdf5_write_row(file, row_fields[f].name, row_fields[f].type, n, row);
+      memcpy(row + (size_t)i * size, (const char *)&shards[i] + field->at, size);
+    status = hdf5_write_row(file, field->name, field->type, n, row);
   }
   mem_free(row);
   return status;
@@ -107,7 +68,7 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
   return shard_check_format(file, format_name, "an index of token shards", "")
          ?: hdf5_get_number(file, "shards", DTYPE_I64, n)
          ?: hdf5_copy_text(file, "tokenizer", out->tokenizer.name, sizeof out->tokenizer.name)
-         ?: shard_get_fields(file, shared_fields, SHARED_FIELDS, out);
+         ?: shard_get_fields(file, INDEX_HEADER, out);
 }
 
 /* `last` is 0 or 1. */
@@ -126,12 +87,13 @@ static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
-  for (int f = 0; f < ROW_FIELDS && !status; f++) {
-    const size_t size = dtype_size(row_fields[f].type);
-    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row)
-                 ?: check_row(&row_fields[f], n, row);
+  for (const struct shard_field *field = shard_fields; field->name && !status; field++) {
+    const size_t size = dtype_size(field->type);
+    if (!(field->in & INDEX_ROW))
+      continue;
+    status = hdf5_read_row(file, field->name, field->type, n, row) ?: check_row(field, n, row);
     for (int64_t i = 0; i < n && !status; i++)
-      memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
+      memcpy((char *)&shards[i] + field->at, row + (size_t)i * size, size);
   }
   mem_free(row);
   return status;

@@ -36,48 +36,58 @@ int shard_token_bytes(int64_t vocab)
   return vocab <= 65536 ? 2 : 4;
 }
 
-/* The numbers of a header, as the file names them. The name of the source is after the first ones.
- */
+#define AT(MEMBER) offsetof(struct shard_info, MEMBER)
 /* clang-format off */
-static const struct shard_field fields[] = {
-    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer.crc32)},
-    {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
-    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
-    {"group", DTYPE_I64, offsetof(struct shard_info, group)},
-    {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
-    {"part", DTYPE_I64, offsetof(struct shard_info, part)},
-    {"last", DTYPE_I64, offsetof(struct shard_info, last)},
-    {"vocab", DTYPE_I64, offsetof(struct shard_info, tokenizer.vocab)},
-    {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
-    {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
-    {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},
-    {"end_file", DTYPE_I64, offsetof(struct shard_info, end.file)},
-    {"end_byte", DTYPE_I64, offsetof(struct shard_info, end.byte)},
-    {"end_document", DTYPE_I64, offsetof(struct shard_info, end.number)},
-    {"train_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_TRAIN])},
-    {"val_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_VAL])},
-    {"documents", DTYPE_I64, offsetof(struct shard_info, documents)},
-    {"text_bytes", DTYPE_I64, offsetof(struct shard_info, text_bytes)},
-    {"skipped", DTYPE_I64, offsetof(struct shard_info, skipped)},
+const struct shard_field shard_fields[] = {
+    {"tokenizer_crc32", DTYPE_U32, AT(tokenizer.crc32), SHARD_HEADER | INDEX_HEADER},
+    {"tokenizer_meaning", DTYPE_U64, AT(tokenizer.meaning), INDEX_HEADER},
+    {"end_of_text", DTYPE_I32, AT(end_of_text), SHARD_HEADER | INDEX_HEADER},
+    {"settings", DTYPE_U64, AT(settings), SHARD_HEADER | INDEX_HEADER},
+    {"split", DTYPE_U32, AT(split), INDEX_ROW},
+    {"group", DTYPE_I64, AT(group), SHARD_HEADER | INDEX_ROW},
+    {"groups", DTYPE_I64, AT(groups), SHARD_HEADER | INDEX_HEADER},
+    {"part", DTYPE_I64, AT(part), SHARD_HEADER | INDEX_ROW},
+    {"last", DTYPE_I64, AT(last), SHARD_HEADER},
+    {"last", DTYPE_U8, AT(last), INDEX_ROW},
+    {"vocab", DTYPE_I64, AT(tokenizer.vocab), SHARD_HEADER | INDEX_HEADER},
+    {"begin_file", DTYPE_I64, AT(begin.file), SHARD_HEADER | INDEX_ROW},
+    {"begin_byte", DTYPE_I64, AT(begin.byte), SHARD_HEADER | INDEX_ROW},
+    {"begin_document", DTYPE_I64, AT(begin.number), SHARD_HEADER | INDEX_ROW},
+    {"end_file", DTYPE_I64, AT(end.file), SHARD_HEADER | INDEX_ROW},
+    {"end_byte", DTYPE_I64, AT(end.byte), SHARD_HEADER | INDEX_ROW},
+    {"end_document", DTYPE_I64, AT(end.number), SHARD_HEADER | INDEX_ROW},
+    {"train_tokens", DTYPE_I64, AT(part_tokens[SPLIT_TRAIN]), SHARD_HEADER | INDEX_ROW},
+    {"val_tokens", DTYPE_I64, AT(part_tokens[SPLIT_VAL]), SHARD_HEADER | INDEX_ROW},
+    {"documents", DTYPE_I64, AT(documents), SHARD_HEADER | INDEX_ROW},
+    {"text_bytes", DTYPE_I64, AT(text_bytes), SHARD_HEADER | INDEX_ROW},
+    {"skipped", DTYPE_I64, AT(skipped), SHARD_HEADER | INDEX_ROW},
+    {"bytes", DTYPE_I64, AT(bytes), INDEX_ROW},
+    {"tokens_at", DTYPE_I64, AT(tokens_at), INDEX_ROW},
+    {"documents_at", DTYPE_I64, AT(documents_at), INDEX_ROW},
+    {"tokens_crc32", DTYPE_U32, AT(tokens_crc32), INDEX_ROW},
+    {"documents_crc32", DTYPE_U32, AT(documents_crc32), INDEX_ROW},
+    {"head_crc32", DTYPE_U32, AT(head_crc32), INDEX_ROW},
+    {.name = NULL},
 };
 /* clang-format on */
-enum { FIELDS = sizeof fields / sizeof *fields, BEFORE_SOURCE = 3 };
+_Static_assert(sizeof(enum token_split) == sizeof(uint32_t),
+               "`split` is kept as it lies in memory");
 
-enum status shard_put_fields(hid_t file, const struct shard_field *field, int n,
-                             const struct shard_info *info)
+enum status shard_put_fields(hid_t file, enum shard_place place, const struct shard_info *info)
 {
   enum status status = STATUS_OK;
-  for (; n > 0 && !status; n--, field++)
-    status = hdf5_set_number(file, field->name, field->type, (const char *)info + field->at);
+  for (const struct shard_field *field = shard_fields; field->name && !status; field++)
+    if (field->in & place)
+      status = hdf5_set_number(file, field->name, field->type, (const char *)info + field->at);
   return status;
 }
 
-enum status shard_get_fields(hid_t file, const struct shard_field *field, int n,
-                             struct shard_info *info)
+enum status shard_get_fields(hid_t file, enum shard_place place, struct shard_info *info)
 {
   enum status status = STATUS_OK;
-  for (; n > 0 && !status; n--, field++)
-    status = hdf5_get_number(file, field->name, field->type, (char *)info + field->at);
+  for (const struct shard_field *field = shard_fields; field->name && !status; field++)
+    if (field->in & place)
+      status = hdf5_get_number(file, field->name, field->type, (char *)info + field->at);
   return status;
 }
 
@@ -109,9 +119,8 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
   return shard_put_format(file, format_name)
          ?: hdf5_set_text(file, "split", split_names[info->split])
          ?: hdf5_set_text(file, "tokenizer", info->tokenizer.name)
-         ?: shard_put_fields(file, fields, BEFORE_SOURCE, info)
          ?: hdf5_set_text(file, "source", source)
-         ?: shard_put_fields(file, fields + BEFORE_SOURCE, FIELDS - BEFORE_SOURCE, info);
+         ?: shard_put_fields(file, SHARD_HEADER, info);
 }
 
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
@@ -151,7 +160,7 @@ static enum status read_header(hid_t file, struct shard_info *info)
                          "; prepare the data again")
       ?: hdf5_copy_text(file, "split", split, sizeof split)
       ?: hdf5_copy_text(file, "tokenizer", info->tokenizer.name, sizeof info->tokenizer.name)
-      ?: shard_get_fields(file, fields, FIELDS, info);
+      ?: shard_get_fields(file, SHARD_HEADER, info);
   if (status)
     return status;
   info->last = info->last != 0;

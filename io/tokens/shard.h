@@ -40,21 +40,25 @@ static inline int64_t shard_tokens(const struct shard_info *info)
   return info->part_tokens[info->split];
 }
 
-/* A number of a shard, as its header or the index has it. */
+/* A number of a shard, and the files that hold it. */
 struct shard_field {
   const char *name;
   enum dtype type;
   size_t at; /* in struct shard_info */
+  enum shard_place {
+    SHARD_HEADER = 1, /* an attribute of the shard */
+    INDEX_HEADER = 2, /* an attribute of the index */
+    INDEX_ROW = 4     /* a dataset of the index, with one value per shard */
+  } in;               /* a sum of them */
 };
-enum { SHARD_FORMAT_VERSION = 1 }; /* of shards, and of their index */
+extern const struct shard_field shard_fields[]; /* ends with a name NULL */
+enum { SHARD_FORMAT_VERSION = 1 };              /* of shards, and of their index */
 enum status shard_put_format(hid_t file, const char *name);
 /* STATUS_INPUT "it is not IS" for a file of another format, or with `cure` for another version. */
 enum status shard_check_format(hid_t file, const char *name, const char *is, const char *cure);
-/* Write and read `n` fields as attributes. */
-enum status shard_put_fields(hid_t file, const struct shard_field *field, int n,
-                             const struct shard_info *info);
-enum status shard_get_fields(hid_t file, const struct shard_field *field, int n,
-                             struct shard_info *info);
+/* Write and read the attributes of SHARD_HEADER or INDEX_HEADER. */
+enum status shard_put_fields(hid_t file, enum shard_place place, const struct shard_info *info);
+enum status shard_get_fields(hid_t file, enum shard_place place, struct shard_info *info);
 
 /* "train-00003-00000.h5" */
 void shard_name(enum token_split split, int64_t group, int64_t part, char out[SHARD_NAME]);
