@@ -96,36 +96,20 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
                              .bytes = CUDA_WORKSPACE};
 }
 
-/* The workspace, which the first call allocates. */
-enum status cuda_lane_reserve(struct lane *lane);
-
-/* The slots of cuda_ops, as device.h says. memory.c: */
-enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);
-void cuda_release(struct device *device, void *ptr); /* takes NULL */
-enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out);
-void cuda_release_host(struct device *device, void *ptr); /* takes NULL */
-enum status cuda_pin(struct device *device, void *ptr, size_t bytes);
-void cuda_unpin(struct device *device, void *ptr);
-enum status cuda_memory(struct device *device, int64_t *used, int64_t *all);
-enum status cuda_zero(struct lane *lane, void *dst, size_t bytes);
-enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
-enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
-                           size_t dst_stride, const void *src, size_t src_stride);
-/* lane.c, besides cuda_lane_reserve(): */
-enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
-                             int threads, struct lane **out);
-void cuda_lane_destroy(struct lane *lane); /* takes NULL; waits for the lane */
-enum status cuda_lane_check(struct lane *lane);
-void cuda_label(struct lane *lane, const char *text);
-enum status cuda_fp8_tally(struct lane *lane, struct fp8_tally *out);
-/* mark.c: */
-enum status cuda_mark_create(struct device *device, struct mark **out);
-void cuda_mark_destroy(struct mark *mark); /* takes NULL */
-enum status cuda_mark_set(struct lane *lane, struct mark *mark);
-enum status cuda_mark_follow(struct lane *lane, struct mark *mark);
-enum status cuda_mark_wait(struct mark *mark);
-bool cuda_mark_reached(struct mark *mark);
-enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
+/* The slots of cuda_ops that are no operations, as device.h says: memory.c, lane.c, mark.c,
+ * measure.c, matmul.c. */
+/* clang-format off */
+#define CUDA_SLOTS(SLOT)                                                                           \
+  SLOT(alloc) SLOT(release) SLOT(alloc_host) SLOT(release_host) SLOT(pin) SLOT(unpin)              \
+  SLOT(memory) SLOT(zero) SLOT(copy) SLOT(copy_rows)                                               \
+  SLOT(lane_create) SLOT(lane_destroy) SLOT(lane_reserve) SLOT(lane_check) SLOT(label)             \
+  SLOT(fp8_tally) SLOT(mark_create) SLOT(mark_destroy) SLOT(mark_set) SLOT(mark_follow)            \
+  SLOT(mark_wait) SLOT(mark_reached) SLOT(mark_seconds) SLOT(measure) SLOT(measured)               \
+  SLOT(learned) SLOT(learn)
+/* clang-format on */
+#define CUDA_SLOT(name) typeof(*cuda_ops.name) cuda_##name;
+CUDA_SLOTS(CUDA_SLOT)
+#undef CUDA_SLOT
 /* operations.c, attention.c, matmul.c, and around each of them measure.c: */
 #define OPERATION(name, parameters, arguments, kind, work)                                         \
   enum status cuda_##name parameters;                                                              \
@@ -138,15 +122,9 @@ size_t cuda_attention_workspace(const struct device_model *model, const struct a
 size_t cuda_cudnn_workspace(const struct device_model *model, const struct attention_backward *op,
                             bool backward);
 
-/* device_ops.measure and .measured. */
-enum status cuda_measure(struct lane *lane, bool on);
-enum status cuda_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);
 void cuda_measure_end(struct cuda_measure *measure);
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
 void matmul_cache_destroy(struct matmul_cache *cache); /* takes NULL */
-/* device_ops.learned and .learn. Any thread. */
-enum status cuda_learned(struct device *device, void **out, int64_t *bytes);
-enum status cuda_learn(struct device *device, const void *data, int64_t bytes);
 
 #endif

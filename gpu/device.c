@@ -53,19 +53,12 @@ static void destroy(struct device *device)
   mem_free(cuda);
 }
 
-/* clang-format off */
-const struct device_ops cuda_ops = {
-    .name = "cuda", .destroy = destroy, .enter = enter,
 #define SLOT(name) .name = cuda_##name,
-    SLOT(alloc) SLOT(release) SLOT(alloc_host) SLOT(release_host) SLOT(pin) SLOT(unpin) SLOT(memory)
-    SLOT(lane_create) SLOT(lane_destroy) SLOT(lane_reserve) SLOT(lane_check) SLOT(label)
-    SLOT(fp8_tally) SLOT(measure) SLOT(measured) SLOT(learned) SLOT(learn)
-    SLOT(mark_create) SLOT(mark_destroy) SLOT(mark_set) SLOT(mark_follow) SLOT(mark_wait)
-    SLOT(mark_reached) SLOT(mark_seconds) SLOT(zero) SLOT(copy) SLOT(copy_rows)
+const struct device_ops cuda_ops = {
+    .name = "cuda", .destroy = destroy, .enter = enter, CUDA_SLOTS(SLOT)
 #define OPERATION(name, parameters, arguments, kind, work) .name = cuda_timed_##name,
 #include "device/operations.h"
 };
-/* clang-format on */
 
 /* Without a driver, or if the driver sees no GPU, there is none. Any other failure is a fault of
  * the machine. */

@@ -197,7 +197,7 @@ struct device_ops {
 
   /* Memory of the device; zeroed. */
   enum status (*alloc)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
-  void (*release)(struct device *device, void *ptr);
+  void (*release)(struct device *device, void *ptr); /* takes NULL, as release_host() does */
   /* Host memory that lanes can access, zeroed. Copies between it and the device do not block the
    * caller. */
   enum status (*alloc_host)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
@@ -213,7 +213,7 @@ struct device_ops {
    * priorities. `threads` workers share the math of a host lane. */
   enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out);
-  void (*lane_destroy)(struct lane *lane);
+  void (*lane_destroy)(struct lane *lane); /* takes NULL; waits for the lane */
   /* Allocates the workspace of matrix products, which is not part of a plan's arenas. Call it
    * before the first step, only for a lane with products. Otherwise the first product allocates
    * it. */
@@ -250,7 +250,7 @@ struct device_ops {
   /* The results that the device measured, or got from learn() (the algorithm for each product), for
    * devices of the same kind. The caller frees *out with mem_free; it is NULL with 0 bytes if there
    * is nothing. learn() takes such results. STATUS_INPUT if they are from another kind of
-   * device. */
+   * device. Any thread. */
   enum status (*learned)(struct device *device, void **out, int64_t *bytes);
   enum status (*learn)(struct device *device, const void *data, int64_t bytes);
 
