@@ -16,11 +16,11 @@ int comm_node_leader(const struct comm *comm)
 
 enum status comm_collect_bytes(struct comm *comm, const void *mine, int64_t bytes, void *all)
 {
-  const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   if (bytes > (INT64_C(1) << 30) / comm->ranks)
     return status_set(STATUS_UNSUPPORTED, "%lld bytes of each of %d ranks are too much to gather",
                       (long long)bytes, comm->ranks);
-  return COMM_MPI(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world));
+  return COMM_MPI(
+      MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, comm->world));
 }
 
 struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
@@ -79,7 +79,6 @@ static enum status ask_all(MPI_Comm world, const int *leads, int ranks, struct c
 
 enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset)
 {
-  const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   const int mine = comm->node == comm->rank;
   int *leads;
   enum status status = comm_agree(comm, mem_new(MEM_META, comm->ranks, &leads));
@@ -87,9 +86,9 @@ enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset)
     return status;
   status = comm_collect_bytes(comm, &mine, sizeof mine, leads);
   if (!status && comm->rank == 0)
-    status = ask_all(world, leads, comm->ranks, offset);
+    status = ask_all(comm->world, leads, comm->ranks, offset);
   else if (!status && mine)
-    status = answer(world);
+    status = answer(comm->world);
   mem_free(leads);
   return status;
 }

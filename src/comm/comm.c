@@ -1,6 +1,8 @@
-/* Checks arguments and picks the transport. The work is in a table of operations. */
+/* The job, its groups and its control plane. The data plane is in a table of operations, the
+ * transport. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -17,15 +19,37 @@
 #include "device/device.h"
 #include "device/lane.h"
 
+static bool is_fake(const struct comm *comm)
+{
+  return comm->world == MPI_COMM_NULL;
+}
+
 void comm_destroy(struct comm *comm)
 {
-  if (comm)
-    comm->ops->destroy(comm);
+  if (comm && !is_fake(comm)) {
+    COMM_MPI_WARN(MPI_Comm_free(&comm->world));
+    if (!comm->is_sibling)
+      COMM_MPI_WARN(MPI_Finalize());
+  }
+  mem_free(comm);
 }
 
 enum status comm_create_sibling(struct comm *comm, struct comm **out)
 {
-  return comm->ops->create_sibling(comm, out);
+  struct comm *sibling;
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &sibling));
+  if (status)
+    return status;
+  *sibling = *comm;
+  sibling->is_sibling = true;
+  if (!is_fake(comm))
+    status = comm_agree(comm, COMM_MPI(MPI_Comm_dup(comm->world, &sibling->world)));
+  if (status)
+    mem_free(sibling); /* freeing is collective, so it is impossible if some ranks lack the
+                          communicator */
+  else
+    *out = sibling;
+  return status;
 }
 
 int comm_rank(const struct comm *comm)
@@ -55,7 +79,24 @@ const char *comm_description(const struct comm *comm)
 
 void *comm_mpi(struct comm *comm)
 {
-  return comm->ops->mpi(comm);
+  return is_fake(comm) ? NULL : &comm->world;
+}
+
+void comm_begin_call(struct comm *comm)
+{
+  atomic_fetch_add(&comm->begun, 1);
+}
+
+enum status comm_end_call(struct comm *comm, enum status status)
+{
+  atomic_fetch_add(&comm->ended, 1);
+  return status;
+}
+
+static enum status fold(struct comm *comm, void *values, int64_t n, MPI_Datatype type, MPI_Op op)
+{
+  comm_begin_call(comm);
+  return comm_end_call(comm, comm_mpi_fold(comm->world, values, n, type, op));
 }
 
 /* The failure of rank `from` on all ranks. */
@@ -67,7 +108,7 @@ static enum status take_failure(struct comm *comm, enum status mine, int from)
   } failure = {.code = mine};
   if (from == comm->rank)
     snprintf(failure.text, sizeof failure.text, "%s", status_text());
-  const enum status status = comm->ops->broadcast(comm, &failure, sizeof failure, from);
+  const enum status status = comm_broadcast(comm, &failure, sizeof failure, from);
   return status ? status : status_set(failure.code, "rank %d: %s", from, failure.text);
 }
 
@@ -81,7 +122,7 @@ enum status comm_agree(struct comm *comm, enum status mine)
   const uint64_t hash = hash_bytes(hash_text(status_text()), &mine, sizeof mine);
   const int64_t name = mine ? (int64_t)(hash >> 1) : -1;
   int64_t lowest[] = {mine ? comm->rank : comm->ranks, name, ~name};
-  const enum status status = comm->ops->fold(comm, FOLD_MIN_I64, lowest, 3);
+  const enum status status = fold(comm, lowest, 3, MPI_INT64_T, MPI_MIN);
   if (status || lowest[0] == comm->ranks)
     return status;
   return lowest[1] == ~lowest[2] ? mine : take_failure(comm, mine, (int)lowest[0]);
@@ -106,23 +147,17 @@ static void wait_for_reader(int fd)
     clock_sleep_until(clock_s() + 0.001);
 }
 
+/* Aborts MPI's own world, because MPICH aborts another communicator by messages, which its ranks
+ * receive only inside MPI calls. */
 void comm_quit(struct comm *comm, int exit_code)
 {
   fflush(NULL);
   wait_for_reader(STDOUT_FILENO);
   wait_for_reader(STDERR_FILENO);
-  comm->ops->abort(comm, exit_code);
-}
-
-void comm_begin_call(struct comm *comm)
-{
-  atomic_fetch_add(&comm->begun, 1);
-}
-
-enum status comm_end_call(struct comm *comm, enum status status)
-{
-  atomic_fetch_add(&comm->ended, 1);
-  return status;
+  if (is_fake(comm))
+    exit(exit_code);
+  (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _Exit(exit_code); /* at least this rank ends */
 }
 
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)
@@ -135,12 +170,14 @@ void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)
 
 enum status comm_barrier(struct comm *comm)
 {
-  return comm->ops->barrier(comm);
+  comm_begin_call(comm);
+  return comm_end_call(comm, comm_mpi_barrier(comm->world));
 }
 
 enum status comm_broadcast(struct comm *comm, void *data, int64_t bytes, int root)
 {
-  return comm->ops->broadcast(comm, data, bytes, root);
+  comm_begin_call(comm);
+  return comm_end_call(comm, comm_mpi_broadcast(comm->world, data, bytes, root));
 }
 
 enum status comm_broadcast_text(struct comm *comm, char **text, int root)
@@ -163,17 +200,17 @@ enum status comm_broadcast_text(struct comm *comm, char **text, int root)
 
 enum status comm_sum_i64(struct comm *comm, int64_t *values, int n)
 {
-  return comm->ops->fold(comm, FOLD_SUM_I64, values, n);
+  return fold(comm, values, n, MPI_INT64_T, MPI_SUM);
 }
 
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n)
 {
-  return comm->ops->fold(comm, FOLD_MAX_I64, values, n);
+  return fold(comm, values, n, MPI_INT64_T, MPI_MAX);
 }
 
 enum status comm_max_f64(struct comm *comm, double *values, int n)
 {
-  return comm->ops->fold(comm, FOLD_MAX_F64, values, n);
+  return fold(comm, values, n, MPI_DOUBLE, MPI_MAX);
 }
 
 /* The oldest warning of the lowest rank that has one. *said: there was one. */
@@ -181,13 +218,13 @@ static enum status say_warning(struct comm *comm, bool *said)
 {
   uint64_t name = log_kept();
   int64_t lowest = name ? comm->rank : comm->ranks;
-  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  enum status status = fold(comm, &lowest, 1, MPI_INT64_T, MPI_MIN);
   *said = !status && lowest < comm->ranks;
   if (!*said)
     return status;
-  status = comm->ops->broadcast(comm, &name, sizeof name, (int)lowest);
+  status = comm_broadcast(comm, &name, sizeof name, (int)lowest);
   int64_t having = log_keeps(name);
-  status = status ?: comm->ops->fold(comm, FOLD_SUM_I64, &having, 1);
+  status = status ?: comm_sum_i64(comm, &having, 1);
   if (!status)
     log_settle(name, comm->rank == lowest, having - 1);
   return status;
@@ -226,7 +263,7 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
   bool differs;
   enum status status = compare_with_root(comm, data, bytes, &differs);
   int64_t lowest = differs ? comm->rank : comm->ranks;
-  status = status ?: comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  status = status ?: fold(comm, &lowest, 1, MPI_INT64_T, MPI_MIN);
   if (status || lowest == comm->ranks)
     return status;
   return status_set(STATUS_INPUT,
@@ -254,8 +291,7 @@ static enum status set_transport(struct comm *comm, const char *name)
   char known[64] = "";
   const char *cure = "";
   for (int i = 0; i < TRANSPORTS; i++) {
-    const struct comm_transport_ops *ops =
-        comm->ops->stand_in ? comm->ops->stand_in : transports[i].ops;
+    const struct comm_transport_ops *ops = is_fake(comm) ? &comm_fake_transport : transports[i].ops;
     if (!ops && strcmp(transports[i].name, name) == 0)
       cure = ": configure it with --with-nccl, or set comm.backend=mpi";
     if (!ops)
@@ -347,6 +383,13 @@ int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind,
   return local_ranks / members * shm_bytes(members);
 }
 
+static void free_group(struct comm_group *group)
+{
+  if (group->members != MPI_COMM_NULL)
+    COMM_MPI_WARN(MPI_Comm_free(&group->members));
+  mem_free(group);
+}
+
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, bool parts,
                               struct comm_group **out)
 {
@@ -358,19 +401,27 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, 
   int block = comm->rank / size, place = comm->rank % size;
   bool replica = kind == COMM_REPLICA;
   struct comm_group *group;
-  status = comm->ops->group_create(comm, replica ? place : block, replica ? block : place, &group);
+  status = comm_agree(comm, mem_new(MEM_META, 1, &group));
   if (status)
     return status;
-  group->comm = comm;
-  group->transport = comm->transport;
-  group->kind = kind;
-  group->index = replica ? block : place;
-  group->size = members_of(comm->ranks, kind, size);
-  group->parts = parts;
+  *group = (struct comm_group){.comm = comm,
+                               .members = MPI_COMM_NULL,
+                               .transport = comm->transport,
+                               .kind = kind,
+                               .index = replica ? block : place,
+                               .size = members_of(comm->ranks, kind, size),
+                               .parts = parts};
+  if (!is_fake(comm))
+    status = comm_agree(comm, COMM_MPI(MPI_Comm_split(comm->world, replica ? place : block,
+                                                      group->index, &group->members)));
+  if (status) {
+    mem_free(group); /* and not the communicator, as for a sibling */
+    return status;
+  }
   if (group->size > 1)
     status = group->transport->open(group);
   if (status)
-    comm->ops->group_destroy(group);
+    free_group(group);
   else
     *out = group;
   return status;
@@ -382,7 +433,7 @@ void comm_group_destroy(struct comm_group *group)
     return;
   if (group->size > 1)
     group->transport->close(group);
-  group->comm->ops->group_destroy(group);
+  free_group(group);
 }
 
 int comm_group_index(const struct comm_group *group)
@@ -460,7 +511,7 @@ enum status comm_group_barrier(struct comm_group *group)
   if (group->size == 1)
     return STATUS_OK;
   __sync_synchronize();
-  enum status status = group->comm->ops->group_barrier(group);
+  enum status status = comm_mpi_barrier(group->members);
   __sync_synchronize();
   return status;
 }
@@ -475,11 +526,18 @@ enum status comm_group_register(struct comm_group *group, void *ptr, int64_t byt
   return group->size == 1 ? STATUS_OK : group->transport->register_memory(group, ptr, bytes);
 }
 
+enum status comm_group_broadcast(struct comm_group *group, void *data, int64_t bytes)
+{
+  comm_begin_call(group->comm);
+  return comm_agree(group->comm,
+                    comm_end_call(group->comm, comm_mpi_broadcast(group->members, data, bytes, 0)));
+}
+
 enum status comm_group_is_on_one_node(struct comm_group *group, bool *out)
 {
   struct comm *comm = group->comm;
   int first = comm->node;
-  enum status status = comm_agree(comm, comm->ops->group_broadcast(group, &first, sizeof first));
+  enum status status = comm_group_broadcast(group, &first, sizeof first);
   int64_t apart = first != comm->node;
   status = status ?: comm_max_i64(comm, &apart, 1);
   if (!status)

@@ -1,82 +1,10 @@
 /* Rank r of P without peers: sizes are checked, and no data move. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "comm/ops.h"
 #include "device/device.h"
 #include "device/lane.h"
-
-static void destroy(struct comm *comm)
-{
-  mem_free(comm);
-}
-
-static enum status create_sibling(struct comm *comm, struct comm **out)
-{
-  struct comm *sibling;
-  enum status status = mem_new(MEM_META, 1, &sibling);
-  if (status)
-    return status;
-  *sibling = *comm;
-  *out = sibling;
-  return STATUS_OK;
-}
-
-static void *no_mpi(struct comm *comm)
-{
-  (void)comm;
-  return NULL;
-}
-
-static void __attribute__((noreturn)) end_process(struct comm *comm, int exit_code)
-{
-  (void)comm;
-  exit(exit_code);
-}
-
-static enum status barrier(struct comm *comm)
-{
-  (void)comm;
-  return STATUS_OK;
-}
-
-/* Simulated peers pass the same values as this rank. */
-static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
-{
-  (void)comm, (void)data, (void)bytes, (void)root;
-  return STATUS_OK;
-}
-
-static enum status fold(struct comm *comm, enum comm_fold how, void *values, int64_t n)
-{
-  (void)comm, (void)how, (void)values, (void)n;
-  return STATUS_OK;
-}
-
-static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
-{
-  (void)comm, (void)color, (void)index;
-  return mem_new(MEM_META, 1, out);
-}
-
-static void group_destroy(struct comm_group *group)
-{
-  mem_free(group);
-}
-
-static enum status group_broadcast(struct comm_group *group, void *data, int64_t bytes)
-{
-  (void)group, (void)data, (void)bytes;
-  return STATUS_OK;
-}
-
-static enum status group_barrier(struct comm_group *group)
-{
-  (void)group;
-  return STATUS_OK;
-}
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
@@ -108,7 +36,7 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
   return STATUS_OK;
 }
 
-static const struct comm_transport_ops fake_transport = {
+const struct comm_transport_ops comm_fake_transport = {
     .open = comm_transport_open_nothing,
     .close = comm_transport_close_nothing,
     .all_gather = all_gather,
@@ -116,21 +44,6 @@ static const struct comm_transport_ops fake_transport = {
     .sum_exact = sum_exact,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,
-};
-
-static const struct comm_ops fake_ops = {
-    .stand_in = &fake_transport,
-    .destroy = destroy,
-    .create_sibling = create_sibling,
-    .mpi = no_mpi,
-    .abort = end_process,
-    .barrier = barrier,
-    .broadcast = broadcast,
-    .fold = fold,
-    .group_create = group_create,
-    .group_destroy = group_destroy,
-    .group_broadcast = group_broadcast,
-    .group_barrier = group_barrier,
 };
 
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)
@@ -141,8 +54,8 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
   enum status status = mem_new(MEM_META, 1, &comm);
   if (status)
     return status;
-  *comm = (struct comm){.ops = &fake_ops,
-                        .transport = &fake_transport,
+  *comm = (struct comm){.world = MPI_COMM_NULL,
+                        .transport = &comm_fake_transport,
                         .rank = rank,
                         .ranks = ranks,
                         .local_rank = rank % local_ranks,

@@ -50,7 +50,7 @@ enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths 
   enum status status = fetch(group, lengths, lane, sent, bytes);
   if (!status)
     status = COMM_MPI_WAIT(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1,
-                                         MPI_INT64_T, comm_mpi_members(group), &request),
+                                         MPI_INT64_T, group->members, &request),
                            &request);
   return status ? status
                 : comm_check_varying(group, lengths->received, (int64_t)sizeof *lengths->received,

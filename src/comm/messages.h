@@ -7,14 +7,10 @@
 
 #include "comm/ops.h"
 
-/* The members of a group of an mpi job, numbered as in it. */
-MPI_Comm comm_mpi_members(struct comm_group *group);
 /* The result of `call`, then of the completion of its request. The calling thread sleeps while it
  * waits. */
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
 #define COMM_MPI_WAIT(call, request) comm_mpi_wait(call, #call, request)
-/* Sums over the members, in place, in memory of the host. Collective. */
-enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);
 /* The name of the loaded MPI library, such as "MPICH 4.0.2". */
 enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING]);
 /* Whether the loaded MPI library accepts pointers to GPU memory: 1 yes, 0 no, -1 it does not report

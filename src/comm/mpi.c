@@ -20,17 +20,6 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-struct mpi_comm {
-  struct comm base;
-  MPI_Comm world;
-  bool is_sibling; /* MPI ends with the other one */
-};
-
-struct mpi_group {
-  struct comm_group base;
-  MPI_Comm members;
-};
-
 static int64_t count_limit = INT_MAX;
 
 void comm_mpi_set_count_limit(int64_t limit)
@@ -145,94 +134,17 @@ static enum status make_span(int64_t n, int members, struct span *out)
   return status;
 }
 
-/* Sums and maxima cannot use derived datatypes, so they are made in pieces. */
-static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Datatype type,
-                               MPI_Op op)
-{
-  enum status status = STATUS_OK;
-  for (int64_t done = 0; !status && done < n; done += count_limit) {
-    int64_t now = n - done < count_limit ? n - done : count_limit;
-    MPI_Request request;
-    status = COMM_MPI_WAIT(
-        MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request),
-        &request);
-  }
-  return status;
-}
-
-static struct mpi_comm *mpi_comm(struct comm *comm)
-{
-  return (struct mpi_comm *)comm;
-}
-
-static struct mpi_group *mpi_group(struct comm_group *group)
-{
-  return (struct mpi_group *)group;
-}
-
-MPI_Comm comm_mpi_members(struct comm_group *group)
-{
-  return mpi_group(group)->members;
-}
-
-enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n)
-{
-  return fold_pieces(members, (char *)values, n, MPI_INT64_T, MPI_SUM);
-}
-
-static void destroy(struct comm *comm)
-{
-  COMM_MPI_WARN(MPI_Comm_free(&mpi_comm(comm)->world));
-  if (!mpi_comm(comm)->is_sibling)
-    COMM_MPI_WARN(MPI_Finalize());
-  mem_free(comm);
-}
-
-static enum status create_sibling(struct comm *comm, struct comm **out)
-{
-  struct mpi_comm *sibling;
-  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &sibling));
-  if (status)
-    return status;
-  *sibling = *mpi_comm(comm);
-  sibling->is_sibling = true;
-  status = comm_agree(comm, COMM_MPI(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world)));
-  if (status)
-    mem_free(sibling); /* freeing is collective, so it is impossible if some ranks lack the
-                          communicator */
-  else
-    *out = &sibling->base;
-  return status;
-}
-
-static void *world_of(struct comm *comm)
-{
-  return &mpi_comm(comm)->world;
-}
-
-/* Aborts MPI's own world, because MPICH aborts another communicator by messages, which its ranks
- * receive only inside MPI calls. */
-static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code)
-{
-  (void)comm;
-  (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
-  _Exit(exit_code); /* at least this rank ends */
-}
-
-static enum status barrier_over(MPI_Comm members)
+enum status comm_mpi_barrier(MPI_Comm members)
 {
   MPI_Request request;
-  return COMM_MPI_WAIT(MPI_Ibarrier(members, &request), &request);
+  return members == MPI_COMM_NULL ? STATUS_OK
+                                  : COMM_MPI_WAIT(MPI_Ibarrier(members, &request), &request);
 }
 
-static enum status barrier(struct comm *comm)
+enum status comm_mpi_broadcast(MPI_Comm members, void *data, int64_t bytes, int root)
 {
-  comm_begin_call(comm);
-  return comm_end_call(comm, barrier_over(mpi_comm(comm)->world));
-}
-
-static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
-{
+  if (members == MPI_COMM_NULL)
+    return STATUS_OK;
   struct span span;
   enum status status = make_span(bytes, 1, &span);
   if (status)
@@ -243,50 +155,18 @@ static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, i
       COMM_MPI_WAIT(MPI_Ibcast(data, span.count, span.type, root, members, &request), &request));
 }
 
-static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
+/* Sums and maxima cannot use derived datatypes, so they are made in pieces. */
+enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatype type, MPI_Op op)
 {
-  comm_begin_call(comm);
-  return comm_end_call(comm, broadcast_over(mpi_comm(comm)->world, data, bytes, root));
-}
-
-static enum status fold(struct comm *comm, enum comm_fold how, void *values, int64_t n)
-{
-  MPI_Datatype type = how == FOLD_MAX_F64 ? MPI_DOUBLE : MPI_INT64_T;
-  MPI_Op op = how == FOLD_SUM_I64 ? MPI_SUM : how == FOLD_MIN_I64 ? MPI_MIN : MPI_MAX;
-  comm_begin_call(comm);
-  return comm_end_call(comm, fold_pieces(mpi_comm(comm)->world, values, n, type, op));
-}
-
-static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
-{
-  struct mpi_group *group;
-  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &group));
-  if (status)
-    return status;
-  status = comm_agree(
-      comm, COMM_MPI(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members)));
-  if (status)
-    mem_free(group); /* and not the communicator, as for a sibling */
-  else
-    *out = &group->base;
+  enum status status = STATUS_OK;
+  for (int64_t done = 0; !status && members != MPI_COMM_NULL && done < n; done += count_limit) {
+    int64_t now = n - done < count_limit ? n - done : count_limit;
+    MPI_Request request;
+    status = COMM_MPI_WAIT(MPI_Iallreduce(MPI_IN_PLACE, (char *)values + done * 8, (int)now, type,
+                                          op, members, &request),
+                           &request);
+  }
   return status;
-}
-
-static void group_destroy(struct comm_group *group)
-{
-  COMM_MPI_WARN(MPI_Comm_free(&mpi_group(group)->members));
-  mem_free(group);
-}
-
-static enum status group_broadcast(struct comm_group *group, void *data, int64_t bytes)
-{
-  comm_begin_call(group->comm);
-  return comm_end_call(group->comm, broadcast_over(mpi_group(group)->members, data, bytes, 0));
-}
-
-static enum status group_barrier(struct comm_group *group)
-{
-  return barrier_over(mpi_group(group)->members);
 }
 
 /* --- the transport: host memory, while the lane waits --- */
@@ -320,7 +200,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   MPI_Request request;
   return free_span(&span,
                    COMM_MPI_WAIT(MPI_Iallgather(sent, span.count, span.type, full, span.count,
-                                                span.type, mpi_group(group)->members, &request),
+                                                span.type, group->members, &request),
                                  &request));
 }
 
@@ -334,7 +214,7 @@ static enum status exchange_equal(struct comm_group *group, const void *sent, in
   MPI_Request request;
   return free_span(&span,
                    COMM_MPI_WAIT(MPI_Ialltoall(sent, span.count, span.type, received, span.count,
-                                               span.type, mpi_group(group)->members, &request),
+                                               span.type, group->members, &request),
                                  &request));
 }
 
@@ -344,7 +224,7 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
                                 char *received)
 {
   enum { TAG = 0 };
-  const MPI_Comm members = mpi_group(group)->members;
+  const MPI_Comm members = group->members;
   const int target = (group->index + away) % group->size,
             source = (group->index + group->size - away) % group->size;
   const char *mine = sent + target * bytes;
@@ -391,7 +271,7 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 {
   (void)lane;
   enum status status =
-      comm_mpi_sum_i64(mpi_group(group)->members, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+      comm_mpi_fold(group->members, sums, (int64_t)n * EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
   for (int i = 0; !status && i < n; i++)
     exactsum_normalize(&sums[i]);
   return status;
@@ -405,20 +285,6 @@ const struct comm_transport_ops comm_mpi_transport = {
     .sum_exact = sum_exact,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,
-};
-
-static const struct comm_ops mpi_ops = {
-    .destroy = destroy,
-    .create_sibling = create_sibling,
-    .mpi = world_of,
-    .abort = abort_job,
-    .barrier = barrier,
-    .broadcast = broadcast,
-    .fold = fold,
-    .group_create = group_create,
-    .group_destroy = group_destroy,
-    .group_broadcast = group_broadcast,
-    .group_barrier = group_barrier,
 };
 
 enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING])
@@ -466,7 +332,7 @@ static enum status describe(struct comm *comm, bool renumbered)
 }
 
 /* The node's ranks, and the lowest of them as the launcher numbers ranks. */
-static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
+static enum status find_node(struct comm *comm, int launched, int *lowest)
 {
   MPI_Comm node;
   enum status status = COMM_MPI(
@@ -474,8 +340,8 @@ static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
   if (status)
     return status;
   *lowest = launched;
-  status = COMM_MPI(MPI_Comm_rank(node, &comm->base.local_rank));
-  status = status ?: COMM_MPI(MPI_Comm_size(node, &comm->base.local_ranks));
+  status = COMM_MPI(MPI_Comm_rank(node, &comm->local_rank));
+  status = status ?: COMM_MPI(MPI_Comm_size(node, &comm->local_ranks));
   status = status ?: COMM_MPI(MPI_Bcast(lowest, 1, MPI_INT, 0, node));
   enum status freed = COMM_MPI(MPI_Comm_free(&node));
   return status ? status : freed;
@@ -484,7 +350,7 @@ static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
 /* All of the launcher's ranks, numbered node by node however the launcher placed them: groups
  * are blocks of consecutive ranks, and a group of a node must not span nodes. Rank 0 stays rank
  * 0. */
-static enum status number_ranks(struct mpi_comm *comm, int *launched)
+static enum status number_ranks(struct comm *comm, int *launched)
 {
   int lowest;
   enum status status = COMM_MPI(MPI_Comm_rank(MPI_COMM_WORLD, launched));
@@ -493,15 +359,15 @@ static enum status number_ranks(struct mpi_comm *comm, int *launched)
   return status ? status : COMM_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, lowest, &comm->world));
 }
 
-static enum status find_ranks(struct mpi_comm *comm, int launched)
+static enum status find_ranks(struct comm *comm, int launched)
 {
-  enum status status = COMM_MPI(MPI_Comm_rank(comm->world, &comm->base.rank));
-  status = status ?: COMM_MPI(MPI_Comm_size(comm->world, &comm->base.ranks));
-  int renumbered = comm->base.rank != launched;
-  comm->base.node = comm->base.rank - comm->base.local_rank;
+  enum status status = COMM_MPI(MPI_Comm_rank(comm->world, &comm->rank));
+  status = status ?: COMM_MPI(MPI_Comm_size(comm->world, &comm->ranks));
+  int renumbered = comm->rank != launched;
+  comm->node = comm->rank - comm->local_rank;
   if (!status)
     status = COMM_MPI(MPI_Allreduce(MPI_IN_PLACE, &renumbered, 1, MPI_INT, MPI_MAX, comm->world));
-  return status ? status : describe(&comm->base, renumbered);
+  return status ? status : describe(comm, renumbered);
 }
 
 static enum status set_default(const char *name, const char *value)
@@ -561,12 +427,11 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   enum status status = start_mpi(argc, argv);
   if (status)
     return status;
-  struct mpi_comm *comm;
+  struct comm *comm;
   status = mem_new(MEM_META, 1, &comm);
   if (status)
     return status;
-  comm->base.ops = &mpi_ops;
-  comm->base.transport = &comm_mpi_transport;
+  comm->transport = &comm_mpi_transport;
   int launched;
   status = number_ranks(comm, &launched);
   if (status)
@@ -574,7 +439,7 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   status = find_ranks(comm, launched);
   if (status)
     goto free_world;
-  *out = &comm->base;
+  *out = comm;
   return STATUS_OK;
 
 free_world:

@@ -111,7 +111,7 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
   if (status)
     return status;
   *stage = (struct stage){.device = group->comm->device,
-                          .members = comm_mpi_members(group),
+                          .members = group->members,
                           .size = group->size,
                           .index = group->index,
                           .direct = direct,
@@ -133,12 +133,12 @@ static enum status open_stage(struct comm_group *group)
   struct comm *comm = group->comm;
   if (!comm->device)
     return status_set(STATUS_INTERNAL, "MPI cannot move device memory, because no device is set");
-  int64_t direct = takes_memory_of(comm->device);
-  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &direct, 1);
+  int64_t staged = !takes_memory_of(comm->device);
+  enum status status = comm_max_i64(comm, &staged, 1);
   if (status)
     return status;
   struct stage *stage = NULL;
-  status = comm_agree(comm, create(group, direct != 0, &stage));
+  status = comm_agree(comm, create(group, staged == 0, &stage));
   if (!status)
     group->transport_data = stage;
   else if (stage)
@@ -358,7 +358,7 @@ static enum status sum_one(const struct stage *stage, struct lane *lane, struct 
   struct exactsum *copy = (struct exactsum *)(void *)slot->sent;
   enum status status = ops->copy(lane, copy, sum, sizeof *copy) ?: ops->mark_set(lane, slot->down);
   status = status ?: ops->mark_wait(slot->down);
-  status = status ?: comm_mpi_sum_i64(stage->members, (int64_t *)(void *)copy, EXACTSUM_WORDS);
+  status = status ?: comm_mpi_fold(stage->members, copy, EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
   if (status)
     return status;
   exactsum_normalize(copy);

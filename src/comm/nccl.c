@@ -62,8 +62,7 @@ static enum status open_group(struct comm_group *group)
   struct carried *carried = NULL;
   bool one_node = false;
   enum status status = comm_agree(group->comm, prepare(group, id, &carried));
-  if (!status)
-    status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
+  status = status ?: comm_group_broadcast(group, id, sizeof id);
   status = status ?: comm_group_is_on_one_node(group, &one_node);
   if (!status) {
     comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */

@@ -1,17 +1,19 @@
-/* Private part of comm.h: the tables that implementations fill. A job has a control plane (struct
- * comm_ops: mpi, fake). The transport of its groups' data is chosen separately (struct
- * comm_transport_ops: mpi, nccl, fake). Only for src/comm and its tests. */
+/* Private part of comm.h. The control plane is MPI's. Communicators of a fake job are
+ * MPI_COMM_NULL, and its collectives do nothing, because simulated peers pass the same values as
+ * this rank. The transport of a group's data is chosen separately (struct comm_transport_ops: mpi,
+ * nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
+#include <mpi.h>
 #include <stdatomic.h>
 
 #include "base/mem.h"
 #include "comm/comm.h"
 
-/* An implementation's own structs begin with these two. */
 struct comm {
-  const struct comm_ops *ops;
+  MPI_Comm world;
+  bool is_sibling;                            /* MPI ends with the other one */
   const struct comm_transport_ops *transport; /* of the groups that are created from now on */
   int rank, ranks, local_rank, local_ranks;   /* ranks of a node are consecutive */
   int node;                                   /* its lowest rank */
@@ -23,33 +25,12 @@ struct comm {
 
 struct comm_group {
   struct comm *comm;
+  MPI_Comm members; /* numbered as in the group */
   const struct comm_transport_ops *transport;
   void *transport_data; /* owned by the transport, from its open() to its close() */
   enum comm_kind kind;
   int index, size;
   bool parts; /* it is made for all-gathers and reduce-scatters */
-};
-
-enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
-
-struct comm_ops {
-  const struct comm_transport_ops *stand_in; /* replaces every transport; NULL: none */
-  void (*destroy)(struct comm *comm);
-  enum status (*create_sibling)(struct comm *comm, struct comm **out);
-  void *(*mpi)(struct comm *comm);
-  void (*abort)(struct comm *comm, int exit_code) __attribute__((noreturn));
-
-  enum status (*barrier)(struct comm *comm);
-  enum status (*broadcast)(struct comm *comm, void *data, int64_t bytes, int root);
-  enum status (*fold)(struct comm *comm, enum comm_fold fold, void *values,
-                      int64_t n); /* n 8-byte elements in place */
-
-  /* The ranks of one `color`, ordered by `index`. */
-  enum status (*group_create)(struct comm *comm, int color, int index, struct comm_group **out);
-  void (*group_destroy)(struct comm_group *group);
-  enum status (*group_broadcast)(struct comm_group *group, void *data,
-                                 int64_t bytes); /* from member 0 */
-  enum status (*group_barrier)(struct comm_group *group);
 };
 
 /* Groups of more than one; arguments as in comm.h. */
@@ -71,7 +52,16 @@ struct comm_transport_ops {
 };
 
 extern const struct comm_transport_ops comm_mpi_transport, comm_mpi_device_transport,
-    comm_nccl_transport; /* the last with HAVE_NCCL only */
+    comm_fake_transport, comm_nccl_transport; /* the last with HAVE_NCCL only */
+
+/* Collectives of communicators, in memory of the host. The thread sleeps while it waits. fold: of n
+ * elements of 8 bytes, in place. Collective. */
+enum status comm_mpi_barrier(MPI_Comm members);
+enum status comm_mpi_broadcast(MPI_Comm members, void *data, int64_t bytes, int root);
+enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatype type, MPI_Op op);
+
+/* From member 0, on all ranks of the job at once. Collective over the job. */
+enum status comm_group_broadcast(struct comm_group *group, void *data, int64_t bytes);
 
 /* Enclose calls that wait for other ranks, for comm_calls(). The second returns `status`. */
 void comm_begin_call(struct comm *comm);

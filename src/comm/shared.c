@@ -151,11 +151,10 @@ static void clear_part(const struct comm_shared *shared, int place, int size, in
 static enum status take_shared(struct comm *comm, struct comm_shared *shared, int size,
                                int64_t bytes)
 {
-  const MPI_Comm *world = comm_mpi(comm);
   const int place = comm->rank % size;
   MPI_Comm members;
   enum status status =
-      comm_agree(comm, COMM_MPI(MPI_Comm_split(*world, comm->rank / size, place, &members)));
+      comm_agree(comm, COMM_MPI(MPI_Comm_split(comm->world, comm->rank / size, place, &members)));
   if (status)
     return status; /* freeing is collective, so it is impossible if some members lack the window */
   shared->members = members;
@@ -182,7 +181,7 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
 
 static enum status take(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
 {
-  if (size > 1 && comm_mpi(comm))
+  if (size > 1 && comm->world != MPI_COMM_NULL)
     return take_shared(comm, shared, size, bytes);
   enum status status = check_fake_blocks(comm, size);
   return comm_agree(comm, status ? status : take_own(shared, bytes));

@@ -29,7 +29,6 @@ struct watchdog_channel {
 enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out)
 {
   struct watchdog_channel *channel;
-  MPI_Comm *world = comm_mpi(comm);
   enum status status = bytes < 1 || bytes > INT_MAX
                            ? status_set(STATUS_INTERNAL, "a state of %lld bytes cannot be reported",
                                         (long long)bytes)
@@ -45,8 +44,8 @@ enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct wat
   status = mem_new(MEM_META, comm_ranks(comm), &channel->silent);
   status = status ?: mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late);
   status = comm_agree(comm, status);
-  if (!status && world && comm_ranks(comm) > 1)
-    status = COMM_MPI(MPI_Comm_dup(*world, &channel->members));
+  if (!status && comm->world != MPI_COMM_NULL && comm->ranks > 1)
+    status = COMM_MPI(MPI_Comm_dup(comm->world, &channel->members));
   status = comm_agree(comm, status);
   if (status) { /* freeing is collective, so it is impossible if some ranks lack the communicator */
     mem_free(channel->late);
