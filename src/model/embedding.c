@@ -10,12 +10,8 @@ static struct embedding bind(const struct model *model, struct model_params root
 {
   const struct flat flat = flat_of(model, 0, root, grads);
   const int tokens = root_param(model, ROOT_TOKENS), positions = root_param(model, ROOT_POSITIONS);
-  struct embedding e = {flat_param(&flat, tokens), NULL, flat_grad(&flat, tokens), NULL};
-  if (positions >= 0) {
-    e.positions = flat_param(&flat, positions);
-    e.dpositions = flat_grad(&flat, positions);
-  }
-  return e;
+  return (struct embedding){flat_param(&flat, tokens), flat_param(&flat, positions),
+                            flat_grad(&flat, tokens), flat_grad(&flat, positions)};
 }
 
 enum status embedding_forward(const struct model_call *call)

@@ -69,21 +69,17 @@ static const void *beside_scales(const struct flat *flat, int p)
 
 const void *flat_param(const struct flat *flat, int p)
 {
-  const bool weight = flat->unit->param[p].kind == PARAM_WEIGHT;
-  if (flat->scales && !weight)
+  if (p < 0)
+    return NULL;
+  if (flat->scales && flat->unit->param[p].kind != PARAM_WEIGHT)
     return beside_scales(flat, p);
   return element_at(flat->params, flat->unit->layout.offset[p],
                     flat->scales ? DTYPE_F8_E4M3 : flat->type);
 }
 
-const float *flat_scale(const struct flat *flat, int p)
-{
-  return flat->scales ? beside_scales(flat, p) : NULL;
-}
-
 void *flat_grad(const struct flat *flat, int p)
 {
-  if (!flat->grads || flat->unit->param[p].frozen)
+  if (p < 0 || !flat->grads || flat->unit->param[p].frozen)
     return NULL;
   return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * GRADIENT_BYTES;
 }
@@ -99,20 +95,17 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias)
 {
   const bool transposed = is_transposed(flat);
   const int64_t *shape = flat->unit->param[weight].shape;
-  struct linear l = {.in = shape[transposed],
-                     .out = shape[!transposed],
-                     .y_stride = shape[!transposed],
-                     .weight_stride = shape[1],
-                     .transposed = transposed,
-                     .weight = flat_param(flat, weight),
-                     .whole = flat_param(flat, weight),
-                     .weight_scale = flat_scale(flat, weight),
-                     .dweight = flat_grad(flat, weight)};
-  if (bias >= 0) {
-    l.bias = flat_param(flat, bias);
-    l.dbias = flat_grad(flat, bias);
-  }
-  return l;
+  return (struct linear){.in = shape[transposed],
+                         .out = shape[!transposed],
+                         .y_stride = shape[!transposed],
+                         .weight_stride = shape[1],
+                         .transposed = transposed,
+                         .weight = flat_param(flat, weight),
+                         .bias = flat_param(flat, bias),
+                         .whole = flat_param(flat, weight),
+                         .weight_scale = flat->scales ? beside_scales(flat, weight) : NULL,
+                         .dweight = flat_grad(flat, weight),
+                         .dbias = flat_grad(flat, bias)};
 }
 
 /* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
@@ -565,16 +558,13 @@ struct norm norm_bind(const struct flat *flat, int weight, int bias)
 {
   if (weight < 0)
     return (struct norm){0};
-  struct norm n = {.rms = bias < 0,
-                   .width = flat->unit->param[weight].shape[0],
-                   .eps = (float)flat->model->config.norm_eps,
-                   .weight = flat_param(flat, weight),
-                   .dweight = flat_grad(flat, weight)};
-  if (bias >= 0) {
-    n.bias = flat_param(flat, bias);
-    n.dbias = flat_grad(flat, bias);
-  }
-  return n;
+  return (struct norm){.rms = bias < 0,
+                       .width = flat->unit->param[weight].shape[0],
+                       .eps = (float)flat->model->config.norm_eps,
+                       .weight = flat_param(flat, weight),
+                       .bias = flat_param(flat, bias),
+                       .dweight = flat_grad(flat, weight),
+                       .dbias = flat_grad(flat, bias)};
 }
 
 struct norm_room norm_room_carve(struct carve *from, int64_t rows)

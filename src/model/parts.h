@@ -84,10 +84,9 @@ struct flat {
   enum dtype type; /* of `params`, unless they are codes */
 };
 struct flat flat_of(const struct model *model, int unit, struct model_params params, void *grads);
+/* p -1: NULL. A gradient is NULL as well if there are none, or if the parameter is frozen. */
 const void *flat_param(const struct flat *flat, int p);
-const float *flat_scale(const struct flat *flat, int p); /* of a weight in codes, else NULL */
-void *flat_grad(const struct flat *flat,
-                int p); /* NULL if there are no gradients, or the parameter is frozen */
+void *flat_grad(const struct flat *flat, int p);
 
 /* x NULL, in passes with fp8: x is in codes in pass->fp8.a. y = x W + b. With weight_scale, weight
  * is codes in blocks. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
