@@ -420,22 +420,22 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
   return f;
 }
 
-static struct linear join(const struct fused *f)
+/* The layers as products compute them: each one, or all as one layer. */
+static struct fused products_of(const struct fused *f, bool apart)
 {
-  struct linear all = f->part[0];
-  all.out = f->out;
-  return all;
+  struct fused products = *f;
+  if (!apart) {
+    products.parts = 1;
+    products.part[0].out = f->out;
+  }
+  return products;
 }
 
 void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
 {
-  const struct linear all = join(f);
-  if (f->joined && !one_scale(pass)) {
-    linear_forward(pass, &all, x, NULL, NULL, y);
-    return;
-  }
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
-    linear_forward(pass, &f->part[i], x, NULL, NULL, (void *)element_at(y, column, pass->type));
+  const struct fused by = products_of(f, !f->joined || one_scale(pass));
+  for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out)
+    linear_forward(pass, &by.part[i], x, NULL, NULL, (void *)element_at(y, column, pass->type));
 }
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
@@ -494,10 +494,9 @@ static void code_columns(const struct pass *pass, const struct fused *f, const v
 static void code_parts(const struct pass *pass, const struct fused *f, const void *dy, bool apart,
                        struct coding what)
 {
-  if (!apart)
-    code_columns(pass, f, dy, 0, f->out, what);
-  for (int64_t i = 0, column = 0; apart && i < f->parts; column += f->part[i++].out)
-    code_columns(pass, f, dy, column, f->part[i].out, what);
+  const struct fused by = products_of(f, apart);
+  for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out)
+    code_columns(pass, f, dy, column, by.part[i].out, what);
 }
 
 void fused_code(struct pass *pass, const struct fused *f, const void *dy)
@@ -526,31 +525,23 @@ void linear_backward(const struct pass *pass, const struct linear *l, const void
 void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                            const void *dy)
 {
-  const struct linear all = join(f);
-  if (!fused_gradients_apart(pass, f)) {
-    linear_backward_params(pass, &all, x, dy);
-    return;
-  }
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+  const struct fused by = products_of(f, fused_gradients_apart(pass, f));
+  for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
-    linear_backward_params(&part, &f->part[i], x, element_at(dy, column, pass->type));
-    if (pass->fp8.use == FP8_ALL && f->part[i].dweight)
+    linear_backward_params(&part, &by.part[i], x, element_at(dy, column, pass->type));
+    if (pass->fp8.use == FP8_ALL && by.part[i].dweight)
       x = NULL; /* in codes now, for the next part */
   }
 }
 
 void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
 {
-  const struct linear all = join(f);
-  if (!fused_apart(pass, f)) {
-    linear_backward_input(pass, &all, dy, NULL, dx);
-    return;
-  }
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+  const struct fused by = products_of(f, fused_apart(pass, f));
+  for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
-    struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
+    struct matmul op = input_gradient(pass, &by.part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    product(&part, op, &f->part[i]);
+    product(&part, op, &by.part[i]);
   }
 }
 
