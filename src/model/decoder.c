@@ -390,7 +390,7 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   const struct head head = head_bind(model, (struct model_params){0}, NULL);
   const struct sizes n = sizes_of(model, s);
   const bool backward = what == WORK_BACKWARD || what == WORK_BACKWARD_TIGHT;
-  struct carve total = {0}, forward = {0};
+  struct carve total = {0};
   size_t scratch = 0;
   if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
     return head_work_bytes(&head, device, s, what, threads);
@@ -402,10 +402,8 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
     }
   else if (what != WORK_FORWARD_SAVED)
     lay_saved(&total, &n);
-  if (!backward) {
-    lay_forward(&forward, &n);
-    carve_behind(&total, &forward);
-  }
+  if (!backward)
+    lay_forward(&total, &n);
   if (total.used < SIZE_MAX)
     scratch =
         backward

@@ -23,12 +23,6 @@ void carve_beyond(struct carve *from, const struct carve *copy)
     from->used = copy->used;
 }
 
-void carve_behind(struct carve *from, const struct carve *other)
-{
-  if (__builtin_add_overflow(from->used, other->used, &from->used))
-    from->used = SIZE_MAX;
-}
-
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out)
 {
   if (bytes < 0 || (size_t)bytes <= from->used)
