@@ -485,6 +485,15 @@ static struct run start_run(const struct model_call *call, enum status *status, 
                       .saved = lay_saved(from, &n)};
 }
 
+/* The pass with a room for the unit's products in fp8. */
+static struct pass pass_of(const struct run *run, struct fp8_room room)
+{
+  struct pass pass = run->pass;
+  pass.fp8 = room;
+  pass.fp8.use = run->model->unit[run->unit].fp8;
+  return pass;
+}
+
 /* Rotates queries and keys in rows of `stride` elements. */
 static void rotate(const struct run *run, int64_t past, int64_t stride, bool inverse, void *qk)
 {
@@ -560,7 +569,6 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
 
 static enum status block_forward(const struct model_call *call)
 {
-  const struct model *model = call->model;
   const struct model_cache *cache = call->cache;
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
@@ -569,7 +577,7 @@ static enum status block_forward(const struct model_call *call)
   struct attention attention =
       attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned, w.scratch);
   if (!cache)
-    run.pass.fp8 = fp8_of(model, call->unit, w.fp8);
+    run.pass = pass_of(&run, w.fp8);
 
   const struct pass *pass = &run.pass;
   const struct block *block = &run.block;
@@ -584,14 +592,6 @@ static enum status block_forward(const struct model_call *call)
   norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
   forward_mlp(&run, &w, call->x_out);
   return status;
-}
-
-/* The pass with a room for its products in fp8. */
-static struct pass pass_of(const struct run *run, struct fp8_room room)
-{
-  struct pass pass = run->pass;
-  pass.fp8 = fp8_of(run->model, run->unit, room);
-  return pass;
 }
 
 /* dup and the gradients of the weights after it, from d, the gradient by the block's output. */

@@ -136,12 +136,6 @@ struct fp8_room fp8_carve(struct carve *from, const struct model *model,
   return room;
 }
 
-struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room)
-{
-  room.use = model->unit[unit].fp8;
-  return room;
-}
-
 /* Whether products of the pass read one scale per operand. Then layers are not joined, because each
  * has scales of its own. */
 static bool one_scale(const struct pass *pass)

@@ -48,8 +48,6 @@ struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t w
 /* Nothing if the model has no fp8. */
 struct fp8_room fp8_carve(struct carve *from, const struct model *model,
                           const struct fp8_sizes *sizes);
-/* The room, used as the unit's products are. */
-struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room);
 
 /* The arguments of one call. accumulate: gradients of parameters are += instead of =. All pieces of
  * a call share its status. After a failure they do nothing. */
