@@ -43,15 +43,13 @@ enum status checkpoint_write(struct comm *comm, const char *path,
 /* Open, check signature, format, completeness; read the meta data. Collective. */
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out);
 /* Fills the ranges of `tensors`. Name, shape and type must match. An error names a missing or
- * misshapen tensor, and an extra tensor in one of the groups that are read. With `check`, every
- * dataset's CRC is verified; data that `move` took are verified when this returns. Collective. */
-enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
-                            struct io_tensor *tensors);
-/* The same with checks, for a file that may be damaged. *damaged says whether the file itself
- * failed, the same on all ranks. Otherwise the part that was read is intact, but does not match the
- * request. On failure, ranges may already have been filled. Collective. */
-enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
-                           bool *damaged);
+ * misshapen tensor, and an extra tensor in one of the groups that are read. Every dataset's CRC is
+ * verified; data that `move` took are verified when this returns. *damaged, if not NULL, says
+ * whether the file itself failed, the same on all ranks. Otherwise the part that was read is
+ * intact, but does not match the request. On failure, ranges may already have been filled.
+ * Collective. */
+enum status checkpoint_load(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
+                            bool *damaged);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);
 

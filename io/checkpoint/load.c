@@ -199,8 +199,8 @@ enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io
   return status ? status_prefix(status, "dataset %s", name) : STATUS_OK;
 }
 
-/* This rank's ranges; with `check`, their CRCs. */
-static enum status read_ranges(struct load *load, bool check, int64_t *n)
+/* This rank's ranges, and their CRCs. */
+static enum status read_ranges(struct load *load, int64_t *n)
 {
   for (int t = 0; t < load->n; t++) {
     const struct io_tensor *tensor = &load->tensors[t];
@@ -210,11 +210,10 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
       continue;
     const enum status status =
         checkpoint_read_tensor(load->file, checkpoint_table_name(&load->wanted, t), tensor,
-                               load->buffer, check ? &piece.crc : NULL, &load->not_taken);
+                               load->buffer, &piece.crc, &load->not_taken);
     if (status)
       return status;
-    if (check)
-      load->pieces[(*n)++] = piece;
+    load->pieces[(*n)++] = piece;
   }
   return STATUS_OK;
 }
@@ -240,9 +239,9 @@ static enum status check_ranges(struct load *load, int64_t n)
 
 /* The ranges of all ranks. If a rank could not take what it read, for instance because its disk is
  * full, the file counts as good. */
-static enum status read_all_ranges(struct load *load, bool check, int64_t *n)
+static enum status read_all_ranges(struct load *load, int64_t *n)
 {
-  const enum status status = comm_agree(load->comm, read_ranges(load, check, n));
+  const enum status status = comm_agree(load->comm, read_ranges(load, n));
   int64_t elsewhere = load->not_taken;
   load->about_file =
       !status || (comm_max_i64(load->comm, &elsewhere, 1) == STATUS_OK && !elsewhere);
@@ -259,21 +258,20 @@ static enum status check_same(struct load *load)
   return comm_check_same(load->comm, "the list of tensors to load", words, sizeof words);
 }
 
-static enum status load_all(struct load *load, const char *path, bool check)
+static enum status load_all(struct load *load, const char *path)
 {
   int64_t n = 0;
   enum status status = open_structure(load->comm, path, &load->file, &load->found);
   load->about_file = status && comm_mpi(load->comm);
-  status = status ?: comm_agree(load->comm, match_structure(load)) ?: check_same(load)
-                  ?: read_all_ranges(load, check, &n);
-  return status || !check ? status : check_ranges(load, n);
+  return status ?: comm_agree(load->comm, match_structure(load)) ?: check_same(load)
+                ?: read_all_ranges(load, &n) ?: check_ranges(load, n);
 }
 
-static enum status load_file(struct comm *comm, const char *path, bool check, int n,
-                             struct io_tensor *tensors, bool *damaged)
+enum status checkpoint_load(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
+                            bool *damaged)
 {
   struct load load = {.comm = comm, .file = H5I_INVALID_HID, .n = n, .tensors = tensors};
-  enum status status = load_all(&load, path, check);
+  enum status status = load_all(&load, path);
   status = close_on_all(comm, path, load.file, status);
   mem_free(load.at);
   mem_free(load.sums);
@@ -282,21 +280,9 @@ static enum status load_file(struct comm *comm, const char *path, bool check, in
   mem_free(load.pieces);
   checkpoint_table_free(&load.wanted);
   checkpoint_table_free(&load.found);
-  *damaged = status && load.about_file;
+  if (damaged)
+    *damaged = status && load.about_file;
   return status;
-}
-
-enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
-                            struct io_tensor *tensors)
-{
-  bool damaged;
-  return load_file(comm, path, check, n, tensors, &damaged);
-}
-
-enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
-                           bool *damaged)
-{
-  return load_file(comm, path, true, n, tensors, damaged);
 }
 
 enum status checkpoint_verify(struct comm *comm, const char *path)

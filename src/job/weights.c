@@ -288,7 +288,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
     status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved))
            ?: comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                             : job_state_open(job, false, false, true, &state))
-           ?: checkpoint_try(job->comm, path, state->n, state->tensor, damaged)
+           ?: checkpoint_load(job->comm, path, state->n, state->tensor, damaged)
            ?: comm_agree(job->comm, job_state_commit(state))
            ?: job_state_share_copies(job);
   if (!status && moments)

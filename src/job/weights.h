@@ -11,7 +11,7 @@
  * Collective. */
 enum status weights_load(struct job *job, const char *path);
 /* The same with moments, from a checkpoint that may be damaged. *damaged is set as by
- * checkpoint_try(), and the job may then load another one. Collective. */
+ * checkpoint_load(), and the job may then load another one. Collective. */
 enum status weights_resume(struct job *job, const char *path, bool *damaged);
 /* The weights of a new run: from the deck's train.init, or initialised. Collective. */
 enum status weights_start(struct job *job);

@@ -394,7 +394,7 @@ static enum status write_export(struct export *export)
                               export->options->most_bytes, &export->writer);
   if (status)
     return status;
-  status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors)
+  status = checkpoint_load(comm, export->checkpoint, n, export->tensors, NULL)
                ?: comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
   return safetensors_writer_close(export->writer, status)
              ?: comm_agree(comm, leads ? write_config(export) : STATUS_OK);

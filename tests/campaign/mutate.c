@@ -149,7 +149,7 @@ static enum outcome read_checkpoint(void)
   if (status && !*status_text())
     return SILENT;
   sample_make(&sample, job, SPLIT_EVEN, 0, DATA_SEED, false, false);
-  status = checkpoint_load(job, path[CHECKPOINT], true, sample.n, sample.tensor);
+  status = checkpoint_load(job, path[CHECKPOINT], sample.n, sample.tensor, NULL);
   return judge(status, sample_wrong(&sample, DATA_SEED) == 0);
 }
 

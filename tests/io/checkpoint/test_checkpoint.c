@@ -57,11 +57,11 @@ static char *save(enum sample_split split, int64_t step, int seed, bool big)
   return path;
 }
 
-static void expect_loaded(const char *path, enum sample_split split, int seed, bool big, bool check)
+static void expect_loaded(const char *path, enum sample_split split, int seed, bool big)
 {
   struct sample sample;
   sample_make(&sample, job, split, 0, seed, big, false);
-  must(checkpoint_load(job, path, check, sample.n, sample.tensor));
+  must(checkpoint_load(job, path, sample.n, sample.tensor, NULL));
   assert_int_equal(sample_wrong(&sample, seed), 0);
   sample_free(&sample);
 }
@@ -184,8 +184,7 @@ TEST(every_split_is_read_by_every_split)
   for (int from = 0; from <= SPLIT_WHOLE; from++) {
     char *path = save((enum sample_split)from, 100 + from, 7, false);
     for (int to = 0; to < SPLIT_COUNT; to++)
-      for (int check = 0; check < 2; check++)
-        expect_loaded(path, (enum sample_split)to, 7, false, check);
+      expect_loaded(path, (enum sample_split)to, 7, false);
     mem_free(path);
   }
 }
@@ -332,10 +331,10 @@ TEST(small_transfers_change_nothing)
   struct sample sample;
   sample_make(&sample, job, SPLIT_MIDDLE, 0, 9, false, false);
   hdf5_transfer_bytes = 1; /* rounded up to an element */
-  must_fail(checkpoint_load(job, path, false, sample.n, sample.tensor), STATUS_INPUT,
+  must_fail(checkpoint_load(job, path, sample.n, sample.tensor, NULL), STATUS_INPUT,
             "model/big, which this run does not have");
   hdf5_transfer_bytes = 777;
-  expect_loaded(path, SPLIT_MIDDLE, 9, true, true);
+  expect_loaded(path, SPLIT_MIDDLE, 9, true);
   hdf5_transfer_bytes = usual;
   sample_free(&sample);
   mem_free(path);
@@ -347,7 +346,7 @@ TEST(several_calls_change_nothing)
   const int64_t usual = checkpoint_call_bytes;
   char *path = save_with(&checkpoint_call_bytes, 1000, 610);
   for (int to = 0; to < SPLIT_COUNT; to++)
-    expect_loaded(path, (enum sample_split)to, 9, true, true);
+    expect_loaded(path, (enum sample_split)to, 9, true);
   checkpoint_call_bytes = usual;
   mem_free(path);
 }
@@ -362,7 +361,7 @@ TEST(a_group_alone_can_be_loaded)
   for (int t = 0; t < sample.n; t++)
     if (strcmp(sample.tensor[t].group, "model") == 0)
       chosen[n++] = sample.tensor[t];
-  must(checkpoint_load(job, path, true, n, chosen));
+  must(checkpoint_load(job, path, n, chosen, NULL));
   for (int t = 0; t < sample.n; t++)
     if (strcmp(sample.tensor[t].group, "model") != 0)
       sample.tensor[t].range = (struct layout_range){0, 0};
@@ -375,7 +374,7 @@ TEST(overwriting_replaces)
 {
   char *big = save(SPLIT_EVEN, 800, 1, true), *path = save(SPLIT_EVEN, 800, 2, false);
   assert_string_equal(path, big);
-  expect_loaded(path, SPLIT_EVEN, 2, false, true);
+  expect_loaded(path, SPLIT_EVEN, 2, false);
   mem_free(big);
   mem_free(path);
 }
@@ -504,12 +503,12 @@ TEST(another_model_is_refused)
     tensor->name = rows[i].name;
     tensor->type = rows[i].type;
     memcpy(tensor->shape, rows[i].shape, sizeof rows[i].shape);
-    must_fail(checkpoint_load(job, path, true, rows[i].n, sample.tensor), rows[i].status,
+    must_fail(checkpoint_load(job, path, rows[i].n, sample.tensor, NULL), rows[i].status,
               rows[i].words);
     must_say(path);
     *tensor = usual;
   }
-  must(checkpoint_load(job, path, true, sample.n, sample.tensor));
+  must(checkpoint_load(job, path, sample.n, sample.tensor, NULL));
   assert_int_equal(sample_wrong(&sample, 1), 0);
   sample_free(&sample);
   mem_free(path);
@@ -521,7 +520,7 @@ TEST(an_empty_list_is_a_checkpoint)
   struct checkpoint_meta meta = {.step = 1100};
   must(checkpoint_save(job, dir, &meta, 0, NULL, &path));
   must(checkpoint_verify(job, path));
-  must(checkpoint_load(job, path, true, 0, NULL));
+  must(checkpoint_load(job, path, 0, NULL, NULL));
   must(checkpoint_read_meta(job, path, &meta));
   assert_string_equal(meta.deck, "");
   checkpoint_meta_free(&meta);
@@ -604,7 +603,7 @@ TEST(a_file_of_another_program)
     write_as_another_program(path);
   everybody_waits();
   must(checkpoint_verify(job, path));
-  must(checkpoint_load(job, path, true, 1, &w));
+  must(checkpoint_load(job, path, 1, &w, NULL));
   for (int i = 0; i < 6; i++)
     assert_true(held[i] == (float)(i + 1));
   must(checkpoint_read_meta(job, path, &meta));
@@ -621,7 +620,7 @@ TEST(a_job_without_mpi_is_told_so)
   struct checkpoint_meta meta = {.step = 1};
   must(comm_create_fake(0, 4, 4, &fake));
   assert_int_equal(checkpoint_save(fake, dir, &meta, 0, NULL, NULL), STATUS_UNSUPPORTED);
-  assert_int_equal(checkpoint_load(fake, "x", false, 0, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(checkpoint_load(fake, "x", 0, NULL, NULL), STATUS_UNSUPPORTED);
   assert_int_equal(checkpoint_verify(fake, "x"), STATUS_UNSUPPORTED);
   comm_destroy(fake);
 }
@@ -680,7 +679,7 @@ TEST(moved_by_pieces_is_the_same_file)
 
   sample_make(&sample, job, SPLIT_REVERSED, 300, 5, true, false);
   make_moved(&sample, -1, true, movers, tensors);
-  must(checkpoint_load(job, moved, true, sample.n, tensors));
+  must(checkpoint_load(job, moved, sample.n, tensors, NULL));
   assert_int_equal(sample_wrong(&sample, 5), 0);
   sample_free(&sample);
   checkpoint_piece_bytes = whole;
@@ -702,7 +701,7 @@ TEST(a_move_that_fails_leaves_nothing)
   assert_false(file_exists(moved));
   assert_int_equal(unfinished(NULL), 0);
   make_moved(&sample, is_root() ? 2 : -1, true, movers, tensors);
-  must_fail(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT, "is gone");
+  must_fail(checkpoint_load(job, path, sample.n, tensors, NULL), STATUS_INPUT, "is gone");
   sample_free(&sample);
   mem_free(moved);
   mem_free(path);
@@ -720,8 +719,8 @@ TEST(a_checkpoint_without_moments_says_so)
     if (!strcmp(sample.tensor[t].group, "model"))
       parameters[n++] = sample.tensor[t];
   must(checkpoint_write(job, path, &sample.meta, n, parameters));
-  must(checkpoint_load(job, path, true, n, parameters));
-  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  must(checkpoint_load(job, path, n, parameters, NULL));
+  assert_int_equal(checkpoint_load(job, path, sample.n, sample.tensor, NULL), STATUS_INPUT);
   assert_non_null(strstr(status_text(),
                          "it has no optimizer state to go on from; start from it with train.init"));
   sample_free(&sample);
@@ -737,9 +736,9 @@ TEST(other_moments_are_refused)
   for (int t = 0; t < 3; t++)
     sample.tensor[t].group = "exp_avg";
   must(checkpoint_write(job, path, &sample.meta, 2, sample.tensor));
-  must_fail(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT,
+  must_fail(checkpoint_load(job, path, 3, sample.tensor, NULL), STATUS_INPUT,
             " is missing: the deck describes another model, or freezes other parameters");
-  must_fail(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT,
+  must_fail(checkpoint_load(job, path, 1, sample.tensor, NULL), STATUS_INPUT,
             "which this run does not have: the deck describes another "
             "model, or freezes other parameters");
   sample_free(&sample);
@@ -789,7 +788,7 @@ TEST(skipped_tensors_are_not_damaged)
   sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
   for (int t = 0; t < sample.n && comm_rank(job) == comm_ranks(job) - 1; t++)
     sample.tensor[t].move = take_nothing;
-  assert_int_equal(checkpoint_try(job, path, sample.n, sample.tensor, &damaged), STATUS_IO);
+  assert_int_equal(checkpoint_load(job, path, sample.n, sample.tensor, &damaged), STATUS_IO);
   assert_false(damaged);
   must_say("a disk that is full");
   sample_free(&sample);

@@ -267,7 +267,7 @@ static enum status load_into(void *arg, const char *path, bool *damaged)
   snprintf(resumed->asked + strlen(resumed->asked), sizeof resumed->asked - strlen(resumed->asked),
            " %.8s", strrchr(path, '-') + 1);
   return status ? status
-                : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
+                : checkpoint_load(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
 }
 
 /* Loading itself detects damage, so a checkpoint is read once. State that was loaded in part is

@@ -85,7 +85,7 @@ static int run_check(char **argv)
   if (strcmp(path, expected) != 0)
     return failed(path);
   sample_make(&sample, job, SPLIT_EVEN, 0, SEED + (int)step, step == NEW, false);
-  if (checkpoint_load(job, path, true, sample.n, sample.tensor) != STATUS_OK)
+  if (checkpoint_load(job, path, sample.n, sample.tensor, NULL) != STATUS_OK)
     return failed("load");
   if (sample_wrong(&sample, SEED + (int)step) != 0)
     return failed("wrong bytes");
