@@ -224,17 +224,14 @@ static enum status check_ranges(struct load *load, int64_t n)
 {
   enum status status =
       checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, load->sums);
-  bool rest = false;
   for (int t = 0; t < load->n && !status; t++) {
     const int64_t crc = load->sums[2 * t], times = load->sums[2 * t + 1];
     const bool whole = times == 1 || (times > 1 && crc == load->found.entry[load->at[t]].crc);
     if (whole)
       status = checkpoint_crc_compare(&load->found, load->at[t], crc);
     load->used[load->at[t]] = !whole;
-    rest = rest || !whole;
   }
-  return status || !rest ? status
-                         : checkpoint_crc_verify(load->comm, load->file, &load->found, load->used);
+  return status ?: checkpoint_crc_verify(load->comm, load->file, &load->found, load->used);
 }
 
 /* The ranges of all ranks. If a rank could not take what it read, for instance because its disk is
