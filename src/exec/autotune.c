@@ -85,7 +85,7 @@ static enum status try_out(struct exec *exec)
     status = try_all(exec, lane, 1);
   status = status ?: try_matrices(exec, lane);
   if (!status) /* operands of no step */
-    status = lane->device->ops->fp8_tally(lane, exec->tally);
+    status = lane->device->ops->fp8_tally(lane, exec->results->tally);
   const enum status waited = wait_for_lane(exec, lane);
   status = status ?: waited;
   if (!status)

@@ -81,7 +81,7 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   ops->label(driver->lane, span->name);
   status = status ?: exec_run(exec, driver->lane, index, n);
   if (!status && index == exec->tallied)
-    status = ops->fp8_tally(driver->lane, &exec->tally[n % KEPT]);
+    status = ops->fp8_tally(driver->lane, &exec->results->tally[n % KEPT]);
   ops->label(driver->lane, NULL);
   status = status ?: ops->mark_set(driver->lane, span->end[n & 1]);
   if (!status && driver->counters)

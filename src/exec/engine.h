@@ -42,8 +42,7 @@ struct span {
   bool comm; /* a collective between ranks */
   int turn;  /* the collective that is issued before this one, turn_back steps earlier; -1: none */
   int turn_back;
-  struct plan_sample
-      *sample; /* of an ENCODE that measures: memory that host and lanes can access */
+  struct plan_sample *sample; /* of an ENCODE that measures */
 };
 
 /* A window, and the step (counted from create) whose parameters are in it. */
@@ -55,6 +54,14 @@ struct held {
 /* Steps whose arguments and results are kept: those in flight, and the step before them, by whose
  * gradient speculative units change their masters. A power of 2. */
 enum { KEPT = 4 };
+
+/* Results that lanes write and the host reads: memory that both can access. METRICS and the tally
+ * of step n are at n % KEPT. */
+struct results {
+  struct plan_metrics metrics[KEPT];
+  struct fp8_tally tally[KEPT];
+  struct plan_sample sample[]; /* of all instructions that measure */
+};
 
 /* Times of step n are read after the release of step n + 1, and count from the release of step n
  * - 1. */
@@ -76,17 +83,14 @@ struct exec {
   struct span *span;             /* of each instruction */
   int64_t (*spent)[OP_COUNTERS]; /* counts of each instruction in steps n and n - 1: exec_spent();
                                     NULL: not counted */
-  struct mark *base[2][BASES];  /* release of step n at [.][n % BASES], on the device and, for lanes
-                                   that work there, on the host */
-  struct plan_sample *samples;  /* of all instructions that measure; NULL: there are none */
-  struct plan_metrics *results; /* [KEPT] results of METRICS of step n, at n % KEPT: memory that
-                                   host and lanes can access */
-  int *order;                   /* instructions by lane */
+  struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and, for lanes
+                                  that work there, on the host */
+  struct results *results;
+  int *order; /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics; /* index of METRICS, -1: none */
   int tallied; /* index of the last instruction with products in fp8, -1: none. After it the tally
-                  of step n goes to tally[n % KEPT], memory that host and lanes can access. */
-  struct fp8_tally *tally;
+                  of the step goes to the results. */
   int64_t released, next_step;
   bool begun;                  /* exec_end() has not ended the step released last */
   double begun_s;              /* when it was released */

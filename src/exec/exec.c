@@ -67,52 +67,35 @@ static void find_windows_and_results(struct exec *exec)
     }
 }
 
-/* Memory that host and lanes can access. */
-static enum status alloc_shared(struct exec *exec, size_t bytes, void *out)
+static enum status create_results(struct exec *exec)
 {
   struct device *device = exec->config.device;
   void *block;
-  const enum status status = device->ops->alloc_host(device, MEM_META, bytes, &block);
-  if (!status)
-    *(void **)out = block;
-  return status;
-}
-
-static enum status create_results(struct exec *exec)
-{
   size_t n = 0;
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
-  enum status status = alloc_shared(exec, KEPT * sizeof *exec->results, &exec->results);
-  status = status ?: alloc_shared(exec, KEPT * sizeof *exec->tally, &exec->tally);
-  if (!status && n > 0)
-    status = alloc_shared(exec, n * sizeof *exec->samples, &exec->samples);
-  for (int i = 0; !status && i < exec->plan->n; i++)
+  const enum status status = device->ops->alloc_host(
+      device, MEM_META, sizeof(struct results) + n * sizeof(struct plan_sample), &block);
+  if (status)
+    return status;
+  exec->results = block;
+  for (int i = 0; i < exec->plan->n; i++)
     if (exec->plan->instr[i].attr.sample > 0)
-      exec->span[i].sample = &exec->samples[--n];
-  return status;
+      exec->span[i].sample = &exec->results->sample[--n];
+  return STATUS_OK;
 }
 
 static enum status create_tables(struct exec *exec)
 {
   const size_t buffers = (size_t)exec->plan->buffers, n = (size_t)exec->plan->n;
-  const bool counts = exec->config.counters != NULL;
-  const struct {
-    size_t bytes;
-    void *table; /* the pointer to it */
-  } all[] = {{buffers * sizeof *exec->pointer[0], &exec->pointer[0]},
-             {buffers * sizeof *exec->pointer[1], &exec->pointer[1]},
-             {buffers * sizeof *exec->is_window, &exec->is_window},
-             {buffers * sizeof *exec->parts, &exec->parts},
-             {buffers * sizeof *exec->held, &exec->held},
-             {n * sizeof *exec->order, &exec->order},
-             {2 * n * sizeof *exec->ran, &exec->ran},
-             {counts ? 2 * n * sizeof *exec->spent : 0, &exec->spent}};
-  enum status status = STATUS_OK;
-  for (size_t i = 0; !status && i < sizeof all / sizeof *all; i++)
-    if (all[i].bytes > 0)
-      status = mem_alloc(MEM_META, all[i].bytes, all[i].table);
-  return status;
+  enum status status = mem_new(MEM_META, buffers, &exec->pointer[0]);
+  status = status ?: mem_new(MEM_META, buffers, &exec->pointer[1]);
+  status = status ?: mem_new(MEM_META, buffers, &exec->is_window);
+  status = status ?: mem_new(MEM_META, buffers, &exec->parts);
+  status = status ?: mem_new(MEM_META, buffers, &exec->held);
+  status = status ?: mem_new(MEM_META, n, &exec->order);
+  status = status ?: mem_new(MEM_META, 2 * n, &exec->ran);
+  return status || !exec->config.counters ? status : mem_new(MEM_META, 2 * n, &exec->spent);
 }
 
 /* The part that needs no other rank. */
@@ -439,10 +422,8 @@ void exec_destroy(struct exec *exec)
   watchdog_destroy(exec->watchdog);
   stop_lanes(exec);
   exec_marks_destroy(exec);
-  void *const shared[] = {exec->results, exec->tally, exec->samples};
-  for (int i = 0; i < 3; i++)
-    if (shared[i])
-      exec->config.device->ops->release_host(exec->config.device, shared[i]);
+  if (exec->results)
+    exec->config.device->ops->release_host(exec->config.device, exec->results);
   for (int g = 0; g < GROUP_COUNT; g++)
     comm_group_destroy(exec->group[g]);
   token_board_destroy(exec->board);
@@ -549,10 +530,10 @@ static enum status wait_for_results(struct exec *exec)
 
 static void read_results(const struct exec *exec, struct exec_result *result)
 {
-  const struct plan_metrics *metrics = &exec->results[exec->released % KEPT];
+  const struct plan_metrics *metrics = &exec->results->metrics[exec->released % KEPT];
   result->fp8 = exec->tallied >= 0;
   if (result->fp8)
-    result->tally = exec->tally[exec->released % KEPT];
+    result->tally = exec->results->tally[exec->released % KEPT];
   if (exec->metrics < 0)
     return;
   result->loss_exact = &metrics->loss;

@@ -57,7 +57,8 @@ enum status run_metrics(const struct call *call)
     status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);
   return status ? status
-                : ops->copy(call->lane, &exec->results[call->n % KEPT], metrics, sizeof *metrics);
+                : ops->copy(call->lane, &exec->results->metrics[call->n % KEPT], metrics,
+                            sizeof *metrics);
 }
 
 _Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
@@ -72,7 +73,7 @@ static const struct outcome *outcome_of(const struct call *call)
 {
   const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
   if (metrics && call->exec->plan->on_host[call->instr->lane])
-    metrics = &call->exec->results[call->n % KEPT];
+    metrics = &call->exec->results->metrics[call->n % KEPT];
   return metrics ? &metrics->outcome : NULL;
 }
 
@@ -163,7 +164,7 @@ static struct update pending_update(const struct call *call)
   before.n = n;
   before.args = &exec->args[n % KEPT];
   struct update op = update_of(&before);
-  op.outcome = &exec->results[n % KEPT].outcome;
+  op.outcome = &exec->results->metrics[n % KEPT].outcome;
   return op;
 }
 
@@ -175,7 +176,7 @@ static bool is_clipped(const struct outcome *outcome)
 /* Whether UPDATE writes the working copy as if this step were not clipped. Equal on all ranks. */
 static bool guesses(const struct call *call)
 {
-  return call->n == 1 || !is_clipped(&call->exec->results[(call->n - 1) % KEPT].outcome);
+  return call->n == 1 || !is_clipped(&call->exec->results->metrics[(call->n - 1) % KEPT].outcome);
 }
 
 /* The update by the pending gradient, which leaves the working copy. */
