@@ -60,12 +60,7 @@ int exec_window_of(const struct instr *instr)
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   const struct instr *instr = &exec->plan->instr[index];
-  const struct call call = {.exec = exec,
-                            .lane = lane,
-                            .instr = instr,
-                            .index = index,
-                            .n = n,
-                            .args = &exec->args[n % KEPT]};
+  const struct call call = call_of(exec, lane, index, n);
   const int window = exec_window_of(instr);
   enum status status = STATUS_OK;
   if (window >= 0)
@@ -81,8 +76,7 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens)
 {
   const struct step_args args = {.tokens = tokens};
-  const struct instr *instr = &exec->plan->instr[index];
-  const struct call call = {
-      .exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
-  return instr->op == OP_RELEASE ? STATUS_OK : run[instr->op](&call);
+  struct call call = call_of(exec, lane, index, 0);
+  call.args = &args;
+  return call.instr->op == OP_RELEASE ? STATUS_OK : run[call.instr->op](&call);
 }

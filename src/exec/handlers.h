@@ -16,6 +16,17 @@ struct call {
   const struct step_args *args;
 };
 
+/* Of step n. */
+static inline struct call call_of(struct exec *exec, struct lane *lane, int index, int64_t n)
+{
+  return (struct call){.exec = exec,
+                       .lane = lane,
+                       .instr = &exec->plan->instr[index],
+                       .index = index,
+                       .n = n,
+                       .args = &exec->args[n % KEPT]};
+}
+
 static inline void *use(const struct call *call, int i)
 {
   return call->instr->use[i].buffer < 0

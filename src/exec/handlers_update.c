@@ -158,13 +158,10 @@ static enum status update_matrices(const struct call *call, const struct target 
 /* The same for the step before, whose gradient speculative units have not been changed by. */
 static struct update pending_update(const struct call *call)
 {
-  struct exec *exec = call->exec;
   const int64_t n = call->n - 1;
-  struct call before = *call;
-  before.n = n;
-  before.args = &exec->args[n % KEPT];
+  const struct call before = call_of(call->exec, call->lane, call->index, n);
   struct update op = update_of(&before);
-  op.outcome = &exec->results->metrics[n % KEPT].outcome;
+  op.outcome = &call->exec->results->metrics[n % KEPT].outcome;
   return op;
 }
 
@@ -228,12 +225,8 @@ enum status run_repair(const struct call *call)
 /* The gradient of the last step is the pending one of a step after it. */
 static enum status settle(struct exec *exec, int index)
 {
-  const struct instr *instr = &exec->plan->instr[index];
-  const struct call call = {.exec = exec,
-                            .lane = exec->driver[instr->lane].lane,
-                            .instr = instr,
-                            .index = index,
-                            .n = exec->released + 1};
+  struct lane *lane = exec->driver[exec->plan->instr[index].lane].lane;
+  const struct call call = call_of(exec, lane, index, exec->released + 1);
   const struct update op = pending_update(&call);
   struct target t;
   find_target(&call, &t);
@@ -254,11 +247,10 @@ enum status exec_settle(struct exec *exec)
 /* The products of an update of whole matrices, which change no parameter. */
 enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
 {
-  const struct plan *plan = exec->plan;
-  const struct instr *instr = &plan->instr[index];
-  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
-  const struct layout_range all = {0, plan->unit[instr->unit].layout.trained};
+  const struct call call = call_of(exec, lane, index, 0);
+  const struct plan_unit *unit = &exec->plan->unit[call.instr->unit];
+  const struct layout_range all = {0, unit->layout.trained};
   const enum dtype type = buffer_of(&call, UPDATE_DIRECTION)->dtype;
-  return optim_transform(lane, &plan->unit[instr->unit].segments, all, type,
-                         use(&call, UPDATE_DIRECTION), use(&call, UPDATE_WORK));
+  return optim_transform(lane, &unit->segments, all, type, use(&call, UPDATE_DIRECTION),
+                         use(&call, UPDATE_WORK));
 }
