@@ -490,8 +490,6 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
 static enum status run_io(struct exec *exec)
 {
   enum status status = driver_step(&exec->driver[LANE_IO], exec->released);
-  if (status == STATUS_ABORTED)
-    return exec_failure(exec);
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
@@ -523,8 +521,6 @@ static enum status wait_for_results(struct exec *exec)
   enum status status =
       exec->metrics < 0 ? exec_wait_complete(exec, n) : wait_for_one(exec, exec->metrics, n);
   status = status ?: wait_for_one(exec, exec->tallied, n) ?: check_lanes(exec);
-  if (status == STATUS_ABORTED)
-    return exec_failure(exec);
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
