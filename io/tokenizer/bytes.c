@@ -4,21 +4,16 @@
 #include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/ops.h"
 
-static enum status bytes_create(const char *folder, struct tokenizer **out)
+static enum status bytes_load(struct tokenizer *tokenizer)
 {
-  (void)folder;
-  enum status status = mem_new(MEM_DATA, 1, out);
-  if (!status)
-    **out = (struct tokenizer){.ops = &tokenizer_bytes,
-                               .vocab = TOKENIZER_BYTES_VOCAB,
-                               .end_of_text = TOKENIZER_BYTES_END,
-                               .begin_of_text = -1};
-  return status;
+  tokenizer->vocab = TOKENIZER_BYTES_VOCAB;
+  tokenizer->end_of_text = TOKENIZER_BYTES_END;
+  return STATUS_OK;
 }
 
-static void bytes_destroy(struct tokenizer *tokenizer)
+static void bytes_clear(struct tokenizer *tokenizer)
 {
-  mem_free(tokenizer);
+  (void)tokenizer;
 }
 
 static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -47,23 +42,11 @@ static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t
   return STATUS_OK;
 }
 
-static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
-{
-  (void)tokenizer, (void)token;
-  return false;
-}
-
 /* Each byte is its own id, so all such tokenizers are equal. */
 static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
 {
   (void)tokenizer;
   return hash_text(tokenizer_bytes.name);
-}
-
-static enum status bytes_copy(const struct tokenizer *tokenizer, const char *folder)
-{
-  (void)tokenizer, (void)folder; /* made from no file */
-  return STATUS_OK;
 }
 
 enum status tokenizer_write_bytes(const char *folder)
@@ -81,10 +64,9 @@ enum status tokenizer_write_bytes(const char *folder)
 }
 
 const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",
-                                              .create = bytes_create,
-                                              .destroy = bytes_destroy,
+                                              .bytes = sizeof(struct tokenizer),
+                                              .load = bytes_load,
+                                              .clear = bytes_clear,
                                               .encode = bytes_encode,
                                               .decode = bytes_decode,
-                                              .is_special = bytes_is_special,
-                                              .meaning = bytes_meaning,
-                                              .copy = bytes_copy};
+                                              .meaning = bytes_meaning};

@@ -10,21 +10,14 @@
 static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
                   end_of_text[] = "<|endoftext|>";
 
-/* Additional data for loading. */
-struct loader {
-  struct tokenizer_bpe *t;
-  const char *vocab_path, *merges_path;
-  struct text_buffer bytes; /* of the two pieces of a merge */
-};
-
 /* ---- vocab.json */
 
 /* The ids are 0 .. n - 1, each once. */
-static enum status load_vocab(struct loader *loader)
+static enum status load_vocab(struct tokenizer_bpe *t)
 {
-  struct tokenizer_bpe *t = loader->t;
+  const struct file_path path = file_path(t->base.folder, vocab_name);
   struct json_file file = {0};
-  enum status status = json_read(loader->vocab_path, TOKENIZER_FILE_MOST, &file);
+  enum status status = json_read(path.text, TOKENIZER_FILE_MOST, &file);
   if (!status) {
     const struct json_node root = json_get_object(json_root(&file));
     t->base.vocab = (int64_t)json_length(root);
@@ -38,55 +31,55 @@ static enum status load_vocab(struct loader *loader)
   t->base.end_of_text = bpe_find(t->bpe, end_of_text, sizeof end_of_text - 1);
   return t->base.end_of_text >= 0
              ? STATUS_OK
-             : status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
+             : status_set(STATUS_INPUT, "%s has no token %s", path.text, end_of_text);
 }
 
 /* ---- merges.txt */
 
-static enum status line_fail(const struct loader *loader, int64_t line, const char *problem)
+static enum status line_fail(const struct tokenizer_bpe *t, int64_t line, const char *problem)
 {
-  return status_set(STATUS_INPUT, "%s, line %lld: %s", loader->merges_path, (long long)line,
-                    problem);
+  return status_set(STATUS_INPUT, "%s, line %lld: %s", file_path(t->base.folder, merges_name).text,
+                    (long long)line, problem);
 }
 
 /* "LEFT RIGHT" */
-static enum status read_merge(struct loader *loader, const char *text, size_t bytes, int64_t line)
+static enum status read_merge(struct tokenizer_bpe *t, const char *text, size_t bytes, int64_t line,
+                              struct text_buffer *pieces)
 {
-  const struct bpe *bpe = loader->t->bpe;
+  const struct bpe *bpe = t->bpe;
   const char *space = memchr(text, ' ', bytes);
   size_t left = space ? (size_t)(space - text) : 0, right = 0;
   if (left == 0 || left + 1 == bytes || memchr(space + 1, ' ', bytes - left - 1))
-    return line_fail(loader, line, "not two pieces with one space between them");
-  text_buffer_clear(&loader->bytes);
-  enum status status = text_buffer_append(&loader->bytes, text, bytes);
+    return line_fail(t, line, "not two pieces with one space between them");
+  text_buffer_clear(pieces);
+  enum status status = text_buffer_append(pieces, text, bytes);
   if (status)
     return status;
-  char *joined = loader->bytes.data;
+  char *joined = pieces->data;
   if (!bpe_unspell(text, left, joined, &left) ||
       !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
-    return line_fail(loader, line, "a character that stands for no byte");
+    return line_fail(t, line, "a character that stands for no byte");
 
   int32_t a = bpe_find(bpe, joined, left), b = bpe_find(bpe, joined + left, right),
           ab = bpe_find(bpe, joined, left + right);
   if (a < 0 || b < 0 || ab < 0)
-    return line_fail(loader, line,
-                     ab < 0 ? "the joined piece is not in vocab.json"
-                            : "a piece is not in vocab.json");
+    return line_fail(
+        t, line, ab < 0 ? "the joined piece is not in vocab.json" : "a piece is not in vocab.json");
   if (!bpe_is_made(bpe, a) || !bpe_is_made(bpe, b))
-    return line_fail(loader, line, "a piece that is neither a byte nor made by an earlier line");
-  if (ab == loader->t->base.end_of_text)
-    return line_fail(loader, line, "the end of text cannot be made from text");
-  return bpe_add_merge(loader->t->bpe, a, b, ab)
-             ? STATUS_OK
-             : line_fail(loader, line, "a pair that was given before");
+    return line_fail(t, line, "a piece that is neither a byte nor made by an earlier line");
+  if (ab == t->base.end_of_text)
+    return line_fail(t, line, "the end of text cannot be made from text");
+  return bpe_add_merge(t->bpe, a, b, ab) ? STATUS_OK
+                                         : line_fail(t, line, "a pair that was given before");
 }
 
-static enum status read_merges(struct loader *loader, const char *text, size_t bytes)
+static enum status read_merges(struct tokenizer_bpe *t, const char *text, size_t bytes)
 {
+  struct text_buffer pieces = {0}; /* of the merge at hand */
   int64_t lines = 1, line = 1;
   for (size_t i = 0; i < bytes; i++)
     lines += text[i] == '\n';
-  enum status status = bpe_reserve_merges(loader->t->bpe, lines, false);
+  enum status status = bpe_reserve_merges(t->bpe, lines, false);
   for (const char *at = text, *end = text + bytes; !status && at < end; line++) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     if (!stop)
@@ -95,64 +88,47 @@ static enum status read_merges(struct loader *loader, const char *text, size_t b
     if (length && at[length - 1] == '\r')
       length--;
     if (line > 1 || length < 8 || memcmp(at, "#version", 8) != 0)
-      status = read_merge(loader, at, length, line);
+      status = read_merge(t, at, length, line, &pieces);
     at = stop + (stop < end);
   }
+  text_buffer_free(&pieces);
   return status;
 }
 
-static enum status load_merges(struct loader *loader)
+static enum status load_merges(struct tokenizer_bpe *t)
 {
+  const struct file_path path = file_path(t->base.folder, merges_name);
   char *text = NULL;
   size_t bytes = 0;
-  enum status status = file_read_all(loader->merges_path, TOKENIZER_FILE_MOST, &text, &bytes);
+  enum status status = file_read_all(path.text, TOKENIZER_FILE_MOST, &text, &bytes);
   if (status)
     return status;
   int64_t invalid = utf8_find_invalid(text, bytes);
   if (invalid >= 0)
-    status = status_set(STATUS_INPUT, "%s, byte %lld: not valid UTF-8", loader->merges_path,
-                        (long long)invalid);
+    status =
+        status_set(STATUS_INPUT, "%s, byte %lld: not valid UTF-8", path.text, (long long)invalid);
   else
-    status = read_merges(loader, text, bytes);
+    status = read_merges(t, text, bytes);
   mem_free(text);
   return status;
 }
 
 /* ---- */
 
-static enum status load(struct tokenizer_bpe *t)
+static enum status load(struct tokenizer *tokenizer)
 {
-  const struct file_path vocab = file_path(t->folder, vocab_name),
-                         merges = file_path(t->folder, merges_name);
-  struct loader loader = {.t = t, .vocab_path = vocab.text, .merges_path = merges.text};
-  const enum status status =
-      tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum)
-      ?: load_vocab(&loader)
-      ?: load_merges(&loader)
-      ?: tokenizer_bpe_checksum(t, merges_name, &t->base.checksum)
-      ?: tokenizer_bpe_add_step(t, vocab.text, STEP_SPLIT,
-                                &(struct split_rule){.pattern = split_pattern("gpt2")});
-  text_buffer_free(&loader.bytes);
-  return status;
-}
-
-static enum status gpt2_create(const char *folder, struct tokenizer **out)
-{
-  return tokenizer_bpe_create(&tokenizer_gpt2, folder, "vocab.json and merges.txt", load, out);
-}
-
-static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)
-{
-  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
-  return tokenizer_bpe_copy_file(t, vocab_name, folder, false)
-             ?: tokenizer_bpe_copy_file(t, merges_name, folder, false);
+  struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
+  return load_vocab(t)
+         ?: load_merges(t)
+         ?: tokenizer_bpe_add_step(t, vocab_name, STEP_SPLIT,
+                                   &(struct split_rule){.pattern = split_pattern("gpt2")});
 }
 
 const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",
-                                             .create = gpt2_create,
-                                             .destroy = tokenizer_bpe_destroy,
+                                             .bytes = sizeof(struct tokenizer_bpe),
+                                             .files = {vocab_name, merges_name},
+                                             .load = load,
+                                             .clear = tokenizer_bpe_clear,
                                              .encode = tokenizer_bpe_encode,
                                              .decode = tokenizer_bpe_decode,
-                                             .is_special = tokenizer_bpe_is_special,
-                                             .meaning = tokenizer_bpe_meaning,
-                                             .copy = gpt2_copy};
+                                             .meaning = tokenizer_bpe_meaning};

@@ -2,7 +2,6 @@
  * Every key that can change tokens is either followed or refused. Ids are those of the library
  * tokenizers. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -11,8 +10,7 @@
 
 enum { WARNINGS_MOST = 16 };
 
-static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json",
-                  generation_name[] = "generation_config.json";
+static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
 
 /* --- keys ---------------------------------------------------------------- */
 
@@ -98,7 +96,7 @@ static int64_t end_of_config(const struct json_loader *loader, struct json_node 
 static enum status read_other(const struct json_loader *loader, const char *name,
                               struct json_file *out)
 {
-  const struct file_path path = file_path(loader->t->folder, name);
+  const struct file_path path = file_path(loader->t->base.folder, name);
   *out = (struct json_file){0};
   enum status status =
       file_exists(path.text) ? json_read(path.text, TOKENIZER_FILE_MOST, out) : STATUS_OK;
@@ -126,7 +124,7 @@ static enum status end_of_model(const struct json_loader *loader, const char *na
 static enum status find_end_of_text(struct json_loader *loader, int64_t *end)
 {
   static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
-  static const char *const files[] = {"config.json", generation_name};
+  static const char *const files[] = {"config.json", "generation_config.json"};
   struct json_node config = json_root(&loader->config);
   if (config.value) {
     check_config(loader, config);
@@ -135,7 +133,7 @@ static enum status find_end_of_text(struct json_loader *loader, int64_t *end)
   enum status status = loader->config.status;
   for (int i = 0; i < 2 && *end < 0 && !status; i++) {
     status = end_of_model(loader, files[i], end);
-    loader->t->says_end = *end >= 0;
+    loader->t->base.says_end = *end >= 0;
   }
   for (int i = 0; i < 2 && *end < 0 && !status; i++)
     *end = json_find_token(loader, names[i]);
@@ -192,10 +190,10 @@ static enum status load(struct json_loader *loader)
   return loader->file.status ? loader->file.status : load_end_of_text(loader);
 }
 
-static enum status load_folder(struct tokenizer_bpe *t)
+static enum status load_folder(struct tokenizer *tokenizer)
 {
-  struct json_loader loader = {.t = t, .after = -1};
-  const struct file_path path = file_path(t->folder, main_name);
+  struct json_loader loader = {.t = (struct tokenizer_bpe *)tokenizer, .after = -1};
+  const struct file_path path = file_path(tokenizer->folder, main_name);
   enum status status =
       json_read(path.text, TOKENIZER_FILE_MOST, &loader.file)
       ?: read_other(&loader, config_name, &loader.config)
@@ -203,33 +201,15 @@ static enum status load_folder(struct tokenizer_bpe *t)
   added_tokens_free(&loader.added);
   json_close(&loader.config);
   json_close(&loader.file);
-  return status ?: tokenizer_bpe_checksum(t, main_name, &t->base.checksum);
-}
-
-static enum status create(const char *folder, struct tokenizer **out)
-{
-  return tokenizer_bpe_create(&tokenizer_json, folder, main_name, load_folder, out);
-}
-
-/* If the end of text is known only from the model's configuration, which is no file of the
- * tokenizer, a small config.json records it. */
-static enum status copy(const struct tokenizer *tokenizer, const char *folder)
-{
-  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
-  char text[64];
-  const enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false)
-                                 ?: tokenizer_bpe_copy_file(t, config_name, folder, true);
-  if (status || !t->says_end)
-    return status;
-  int bytes = snprintf(text, sizeof text, "{\"eos_token_id\": %d}\n", tokenizer->end_of_text);
-  return file_write_all(file_path(folder, generation_name).text, text, (size_t)bytes);
+  return status;
 }
 
 const struct tokenizer_ops tokenizer_json = {.name = "json",
-                                             .create = create,
-                                             .destroy = tokenizer_bpe_destroy,
+                                             .bytes = sizeof(struct tokenizer_bpe),
+                                             .files = {main_name},
+                                             .extra = config_name,
+                                             .load = load_folder,
+                                             .clear = tokenizer_bpe_clear,
                                              .encode = tokenizer_bpe_encode,
                                              .decode = tokenizer_bpe_decode,
-                                             .is_special = tokenizer_bpe_is_special,
-                                             .meaning = tokenizer_bpe_meaning,
-                                             .copy = copy};
+                                             .meaning = tokenizer_bpe_meaning};

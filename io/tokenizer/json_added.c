@@ -105,7 +105,7 @@ static void add_token(struct json_loader *loader, struct json_node node, int64_t
   const bool late = read_token(loader, node, id, *text, &token);
   if (node.file->status)
     return;
-  t->special[id] = json_flag(node, "special", false);
+  t->base.special[id] = json_flag(node, "special", false);
   enum status status = STATUS_OK;
   if (late && t->nfc)
     status = nfc_text(t->nfc, token.text, token.bytes, &normal, &bytes);

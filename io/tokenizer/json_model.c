@@ -52,8 +52,8 @@ static void load_word(struct tokenizer_bpe *t, struct json_node word, struct tex
   if (json_keep(word.file, text_buffer_append(bytes, word.key, length)))
     return;
   const bool spelled = bpe_unspell(word.key, length, bytes->data, &n),
-             special = t->special && t->special[id] && n == length;
-  if (!spelled && !t->special)
+             special = t->base.special && t->base.special[id] && n == length;
+  if (!spelled && !t->base.special)
     json_fail(word, "has a character that stands for no byte; GPT-2's vocab.json spells bytes as "
                     "U+0021 to U+0143");
   json_keep(word.file, bpe_set_token(t->bpe, id, spelled ? bytes->data : word.key,
@@ -173,7 +173,7 @@ static enum status create_vocab(struct json_loader *loader)
   if (t->base.vocab < loader->bound)
     t->base.vocab = loader->bound;
   return bpe_create(t->base.vocab, &t->bpe)
-         ?: mem_new(MEM_DATA, t->base.vocab, &t->special)
+         ?: mem_new(MEM_DATA, t->base.vocab, &t->base.special)
          ?: mem_new(MEM_DATA, text_bytes, &t->texts);
 }
 

@@ -4,6 +4,8 @@
 
 #include "io/tokenizer/tokenizer.h"
 
+enum { TOKENIZER_FILE_MOST = 100 << 20 };
+
 /* Every implementation's own struct begins with this. */
 struct tokenizer {
   const struct tokenizer_ops *ops;
@@ -11,21 +13,25 @@ struct tokenizer {
   int32_t end_of_text, begin_of_text; /* begin_of_text -1: none */
   uint32_t checksum;                  /* CRC-32 of its files, one after another; 0: it has none */
   uint64_t meaning;                   /* by ops->meaning, when it is loaded */
+  char *folder;                       /* of its files; NULL: it has none */
+  bool *special; /* [vocab] added tokens that are special; NULL: there are none */
+  bool says_end; /* end of text is known from another file than those of the tokenizer */
 };
 
 struct tokenizer_ops {
   const char *name;
-  enum status (*create)(const char *folder, struct tokenizer **out);
-  void (*destroy)(struct tokenizer *tokenizer);
+  size_t bytes;         /* of its own struct */
+  const char *files[2]; /* that it is made from; NULL: no more */
+  const char *extra;    /* a file that may be missing; NULL: there is none */
+  /* Gets its struct zeroed, except ops, folder and begin_of_text. */
+  enum status (*load)(struct tokenizer *tokenizer);
+  void (*clear)(struct tokenizer *tokenizer); /* frees what load() made in its own part */
   /* Text is valid UTF-8; plain: added tokens are text. */
   enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
                         struct tokenizer_tokens *out);
   enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
                         char **text, int64_t *bytes, int64_t *room); /* ids are in range */
-  bool (*is_special)(const struct tokenizer *tokenizer,
-                     int32_t token);                      /* besides beginning and end of text */
   uint64_t (*meaning)(const struct tokenizer *tokenizer); /* equal for tokenizers of one meaning */
-  enum status (*copy)(const struct tokenizer *tokenizer, const char *folder);
 };
 
 extern const struct tokenizer_ops tokenizer_bytes;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "base/mem.h"
 #include "base/printable.h"
@@ -11,15 +12,50 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/ops.h"
 
-static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2,
-                                                         &tokenizer_json};
+static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_json,
+                                                         &tokenizer_gpt2};
+
+enum { FILES = 2 };
+
+static enum status add_checksum(const char *folder, const char *name, uint32_t *crc)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  const enum status status =
+      file_read_all(file_path(folder, name).text, TOKENIZER_FILE_MOST, &text, &bytes);
+  if (!status)
+    *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
+  mem_free(text);
+  return status;
+}
+
+static enum status load(const struct tokenizer_ops *ops, const char *folder, struct tokenizer *out)
+{
+  *out = (struct tokenizer){.ops = ops, .begin_of_text = -1};
+  if (*ops->files && !(out->folder = mem_strdup(folder)))
+    return STATUS_MEMORY;
+  enum status status = ops->load(out);
+  for (int i = 0; i < FILES && ops->files[i] && !status; i++)
+    status = add_checksum(folder, ops->files[i], &out->checksum);
+  if (!status)
+    out->meaning = ops->meaning(out);
+  return status;
+}
 
 static enum status create(const struct tokenizer_ops *ops, const char *folder,
                           struct tokenizer **out)
 {
-  const enum status status = ops->create(folder, out);
-  if (!status)
-    (*out)->meaning = ops->meaning(*out);
+  const char *const *files = ops->files;
+  struct tokenizer *tokenizer = NULL;
+  if (*files && !(folder && *folder))
+    return status_usage("the tokenizer %s needs the folder that holds %s%s%s", ops->name, files[0],
+                        files[1] ? " and " : "", files[1] ?: "");
+  const enum status status =
+      mem_alloc(MEM_DATA, ops->bytes, (void **)&tokenizer) ?: load(ops, folder, tokenizer);
+  if (status)
+    tokenizer_destroy(tokenizer);
+  else
+    *out = tokenizer;
   return status;
 }
 
@@ -35,12 +71,13 @@ const char *tokenizer_in_folder(const char *folder)
 {
   if (!*folder)
     return NULL;
-  if (file_exists(file_path(folder, "tokenizer.json").text))
-    return tokenizer_json.name;
-  return file_exists(file_path(folder, "vocab.json").text) &&
-                 file_exists(file_path(folder, "merges.txt").text)
-             ? tokenizer_gpt2.name
-             : NULL;
+  for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++) {
+    const char *const *files = tokenizers[i]->files;
+    if (files[0] && file_exists(file_path(folder, files[0]).text) &&
+        (!files[1] || file_exists(file_path(folder, files[1]).text)))
+      return tokenizers[i]->name;
+  }
+  return NULL;
 }
 
 static enum status refuse_word(const char *word)
@@ -98,8 +135,12 @@ enum status tokenizer_find(const char *word, const char *gpt2_folder, const char
 
 void tokenizer_destroy(struct tokenizer *tokenizer)
 {
-  if (tokenizer)
-    tokenizer->ops->destroy(tokenizer);
+  if (!tokenizer)
+    return;
+  tokenizer->ops->clear(tokenizer);
+  mem_free(tokenizer->special);
+  mem_free(tokenizer->folder);
+  mem_free(tokenizer);
 }
 
 const char *tokenizer_name(const struct tokenizer *tokenizer)
@@ -148,13 +189,38 @@ int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token)
 {
-  return token >= 0 && (token == tokenizer->end_of_text || token == tokenizer->begin_of_text ||
-                        tokenizer->ops->is_special(tokenizer, token));
+  return token >= 0 &&
+         (token == tokenizer->end_of_text || token == tokenizer->begin_of_text ||
+          (tokenizer->special && token < tokenizer->vocab && tokenizer->special[token]));
 }
 
+static enum status copy_file(const struct tokenizer *tokenizer, const char *name,
+                             const char *folder)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  const enum status status =
+      file_read_all(file_path(tokenizer->folder, name).text, TOKENIZER_FILE_MOST, &text, &bytes)
+          ?: file_write_all(file_path(folder, name).text, text, bytes);
+  mem_free(text);
+  return status;
+}
+
+/* If the end of text is known only from the model's configuration, which is no file of the
+ * tokenizer, a small generation_config.json records it. */
 enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder)
 {
-  return tokenizer->ops->copy(tokenizer, folder);
+  const struct tokenizer_ops *ops = tokenizer->ops;
+  char text[64];
+  enum status status = STATUS_OK;
+  for (int i = 0; i < FILES && ops->files[i] && !status; i++)
+    status = copy_file(tokenizer, ops->files[i], folder);
+  if (!status && ops->extra && file_exists(file_path(tokenizer->folder, ops->extra).text))
+    status = copy_file(tokenizer, ops->extra, folder);
+  if (status || !tokenizer->says_end)
+    return status;
+  int bytes = snprintf(text, sizeof text, "{\"eos_token_id\": %d}\n", tokenizer->end_of_text);
+  return file_write_all(file_path(folder, "generation_config.json").text, text, (size_t)bytes);
 }
 
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,

@@ -2,35 +2,13 @@
 #include "io/tokenizer/tokenizer_bpe.h"
 
 #include <string.h>
-#include <zlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/text/file.h"
 
 enum { TEXT_MOST = INT32_MAX / 4 };
 
-enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
-                                 const char *files, enum status load(struct tokenizer_bpe *),
-                                 struct tokenizer **out)
-{
-  struct tokenizer_bpe *t = NULL;
-  if (!folder || !folder[0])
-    return status_usage("the tokenizer %s needs the folder that holds %s", ops->name, files);
-  enum status status = mem_new(MEM_DATA, 1, &t);
-  if (status)
-    return status;
-  t->base = (struct tokenizer){.ops = ops, .begin_of_text = -1};
-  t->folder = mem_strdup(folder);
-  status = t->folder ? load(t) : STATUS_MEMORY;
-  if (status)
-    tokenizer_bpe_destroy(&t->base);
-  else
-    *out = &t->base;
-  return status;
-}
-
-void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
+void tokenizer_bpe_clear(struct tokenizer *tokenizer)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   bpe_destroy(t->bpe);
@@ -42,9 +20,6 @@ void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
   added_tokens_free(&t->added);
   added_tokens_free(&t->added_late);
   mem_free(t->texts);
-  mem_free(t->special);
-  mem_free(t->folder);
-  mem_free(t);
 }
 
 /* ---- encoding */
@@ -143,12 +118,6 @@ enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, 
 
 /* ---- decoding */
 
-bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token)
-{
-  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
-  return t->special && token < tokenizer->vocab && t->special[token];
-}
-
 enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
                                  int64_t n, char **text, int64_t *bytes, int64_t *room)
 {
@@ -182,7 +151,7 @@ static uint64_t hash_list(const struct tokenizer_bpe *t, const struct added_toke
 {
   uint64_t sum = 0;
   for (int64_t i = 0; i < list->count; i++)
-    sum += hash_added(&list->token[i], t->special[list->token[i].id], late);
+    sum += hash_added(&list->token[i], t->base.special[list->token[i].id], late);
   return sum;
 }
 
@@ -192,7 +161,7 @@ static uint64_t hash_all_added(const struct tokenizer_bpe *t)
 {
   const bool late = t->nfc || (t->added.count > 0 && t->added_late.count > 0);
   size_t bytes = 0;
-  if (t->special)
+  if (t->base.special)
     return hash_list(t, &t->added, false) + hash_list(t, &t->added_late, late);
   const char *text = bpe_token(t->bpe, t->base.end_of_text, &bytes);
   return hash_added(&(struct added_token){.text = text, .bytes = bytes, .id = t->base.end_of_text},
@@ -242,34 +211,5 @@ enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *
   t->pattern = plain ? hash : hash_bytes(hash, words, sizeof words);
   enum status status = kind == STEP_SPLIT ? split_create(path, rule, &step->split) : STATUS_OK;
   t->steps += !status;
-  return status;
-}
-
-/* ---- files */
-
-enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
-                                   uint32_t *crc)
-{
-  char *text = NULL;
-  size_t bytes = 0;
-  const enum status status =
-      file_read_all(file_path(tokenizer->folder, name).text, TOKENIZER_FILE_MOST, &text, &bytes);
-  if (!status)
-    *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
-  mem_free(text);
-  return status;
-}
-
-enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,
-                                    const char *folder, bool may_miss)
-{
-  const struct file_path from = file_path(tokenizer->folder, name);
-  char *text = NULL;
-  size_t bytes = 0;
-  if (may_miss && !file_exists(from.text))
-    return STATUS_OK;
-  const enum status status = file_read_all(from.text, TOKENIZER_FILE_MOST, &text, &bytes)
-                                 ?: file_write_all(file_path(folder, name).text, text, bytes);
-  mem_free(text);
   return status;
 }

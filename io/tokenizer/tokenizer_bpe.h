@@ -33,40 +33,20 @@ struct tokenizer_bpe {
   struct nfc *nfc;                /* NULL: text is taken as it is */
   struct added_tokens added;      /* found in the text as it is */
   struct added_tokens added_late; /* found between those, in the normalized text */
-  bool *special;                  /* [vocab]; NULL: none */
   uint64_t pattern;               /* hash of the steps */
-  bool says_end; /* end of text is known from another file than those of the tokenizer */
-  char *folder;
-  char *texts; /* of the added tokens */
+  char *texts;                    /* of the added tokens */
 };
 
-enum { TOKENIZER_FILE_MOST = 100 << 20 };
-
-/* A tokenizer of the folder that holds `files`. `load` gets it zeroed except ops, folder and
- * begin_of_text. */
-enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
-                                 const char *files, enum status load(struct tokenizer_bpe *),
-                                 struct tokenizer **out);
-
 /* Parts of the ops table. */
-void tokenizer_bpe_destroy(struct tokenizer *tokenizer);
+void tokenizer_bpe_clear(struct tokenizer *tokenizer);
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
                                  bool plain, struct tokenizer_tokens *out);
 enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
                                  int64_t n, char **text, int64_t *bytes, int64_t *room);
-bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token);
 uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer);
 
 /* Add a step; `path` names the file in messages, `rule` is of STEP_SPLIT, else NULL. */
 enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *path,
                                    enum tokenizer_step_kind kind, const struct split_rule *rule);
-
-/* Continue a CRC-32 with a file of the folder. */
-enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
-                                   uint32_t *crc);
-/* Write a file of the folder to another folder. A missing file is no error if it `may_miss`.
- */
-enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,
-                                    const char *folder, bool may_miss);
 
 #endif
