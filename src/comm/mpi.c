@@ -75,47 +75,40 @@ enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
   return status;
 }
 
-/* Bytes as (count, datatype), because MPI counts are ints. Free with free_span(). */
+/* Bytes as (count, datatype), because MPI counts are ints. */
 struct span {
   int count;
-  MPI_Datatype type;
-  bool derived;
+  MPI_Datatype type; /* MPI_BYTE, or derived: free it with free_type() */
 };
 
-static enum status free_span(struct span *span, enum status status)
+static enum status free_type(MPI_Datatype *type, enum status status)
 {
-  if (!span->derived)
+  if (*type == MPI_BYTE)
     return status;
-  enum status freed = COMM_MPI(MPI_Type_free(&span->type));
-  return status ? status : freed;
+  const enum status freed = COMM_MPI(MPI_Type_free(type));
+  return status ?: freed;
 }
 
 /* One element of a datatype that is `whole` chunks of `limit` bytes and a rest. */
 static enum status derive(int64_t n, int64_t limit, MPI_Datatype *out)
 {
-  MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL, span = MPI_DATATYPE_NULL;
+  MPI_Datatype chunk, span = MPI_DATATYPE_NULL;
   int64_t whole = n / limit, rest = n % limit;
   if (whole > INT_MAX)
     return status_set(STATUS_UNSUPPORTED, "%lld bytes are more than one MPI call can move",
                       (long long)n);
-  int error = MPI_Type_contiguous((int)limit, MPI_BYTE, &chunk);
-  error = error ?: MPI_Type_contiguous((int)whole, chunk, &chunks);
-  if (!error)
-    error =
-        MPI_Type_create_struct(2, (int[]){1, (int)rest}, (MPI_Aint[]){0, (MPI_Aint)(whole * limit)},
-                               (MPI_Datatype[]){chunks, MPI_BYTE}, &span);
-  error = error ?: MPI_Type_commit(&span);
-  enum status status = comm_mpi_check(error, "making a datatype");
-  MPI_Datatype *parts[] = {&chunk, &chunks};
-  for (int i = 0; i < 2; i++)
-    if (*parts[i] != MPI_DATATYPE_NULL)
-      status = free_span(&(struct span){.type = *parts[i], .derived = true}, status);
+  enum status status = COMM_MPI(MPI_Type_contiguous((int)limit, MPI_BYTE, &chunk));
   if (status)
-    return span == MPI_DATATYPE_NULL
-               ? status
-               : free_span(&(struct span){.type = span, .derived = true}, status);
-  *out = span;
-  return STATUS_OK;
+    return status;
+  status = COMM_MPI(MPI_Type_create_struct(2, (int[]){(int)whole, (int)rest},
+                                           (MPI_Aint[]){0, (MPI_Aint)(whole * limit)},
+                                           (MPI_Datatype[]){chunk, MPI_BYTE}, &span));
+  status = free_type(&chunk, status) ?: COMM_MPI(MPI_Type_commit(&span));
+  if (!status)
+    *out = span;
+  else if (span != MPI_DATATYPE_NULL)
+    COMM_MPI_WARN(MPI_Type_free(&span));
+  return status;
 }
 
 /* `n` bytes, of which a call places `members` such parts one after the other. Open MPI before 4.1.4
@@ -123,15 +116,9 @@ static enum status derive(int64_t n, int64_t limit, MPI_Datatype *out)
  * datatype of extent n is used if that product is too large, and not only if n is. */
 static enum status make_span(int64_t n, int members, struct span *out)
 {
-  struct span span = {.count = 1, .type = MPI_BYTE, .derived = n > count_limit / members};
-  enum status status = STATUS_OK;
-  if (span.derived)
-    status = derive(n, n < count_limit ? n : count_limit, &span.type);
-  else
-    span.count = (int)n;
-  if (!status)
-    *out = span;
-  return status;
+  const bool derived = n > count_limit / members;
+  *out = (struct span){.count = derived ? 1 : (int)n, .type = MPI_BYTE};
+  return derived ? derive(n, comm_smaller(n, count_limit), &out->type) : STATUS_OK;
 }
 
 enum status comm_mpi_barrier(MPI_Comm members)
@@ -146,13 +133,12 @@ enum status comm_mpi_broadcast(MPI_Comm members, void *data, int64_t bytes, int 
   if (members == MPI_COMM_NULL)
     return STATUS_OK;
   struct span span;
-  enum status status = make_span(bytes, 1, &span);
-  if (status)
-    return status;
   MPI_Request request;
-  return free_span(
-      &span,
-      COMM_MPI_WAIT(MPI_Ibcast(data, span.count, span.type, root, members, &request), &request));
+  enum status status = make_span(bytes, 1, &span);
+  if (!status)
+    status =
+        COMM_MPI_WAIT(MPI_Ibcast(data, span.count, span.type, root, members, &request), &request);
+  return free_type(&span.type, status);
 }
 
 /* Sums and maxima cannot use derived datatypes, so they are made in pieces. */
@@ -160,7 +146,7 @@ enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatyp
 {
   enum status status = STATUS_OK;
   for (int64_t done = 0; !status && members != MPI_COMM_NULL && done < n; done += count_limit) {
-    int64_t now = n - done < count_limit ? n - done : count_limit;
+    int64_t now = comm_smaller(n - done, count_limit);
     MPI_Request request;
     status = COMM_MPI_WAIT(MPI_Iallreduce(MPI_IN_PLACE, (char *)values + done * 8, (int)now, type,
                                           op, members, &request),
@@ -187,35 +173,30 @@ static void close_shm(struct comm_group *group)
   shm_destroy(group->transport_data);
 }
 
+/* An all-gather of parts of `bytes` bytes, or an exchange of them. */
+static enum status move_parts(struct comm_group *group, bool exchanges, const void *sent,
+                              int64_t bytes, void *to)
+{
+  const MPI_Comm members = group->members;
+  struct span s;
+  MPI_Request request;
+  enum status status = make_span(bytes, group->size, &s);
+  if (!status && exchanges)
+    status = COMM_MPI_WAIT(
+        MPI_Ialltoall(sent, s.count, s.type, to, s.count, s.type, members, &request), &request);
+  else if (!status)
+    status = COMM_MPI_WAIT(
+        MPI_Iallgather(sent, s.count, s.type, to, s.count, s.type, members, &request), &request);
+  return free_type(&s.type, status);
+}
+
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
 {
   if (group->transport_data)
     return shm_all_gather(group->transport_data, lane, shard, bytes, full);
   const void *sent = shard == (char *)full + group->index * bytes ? MPI_IN_PLACE : shard;
-  struct span span;
-  enum status status = make_span(bytes, group->size, &span);
-  if (status)
-    return status;
-  MPI_Request request;
-  return free_span(&span,
-                   COMM_MPI_WAIT(MPI_Iallgather(sent, span.count, span.type, full, span.count,
-                                                span.type, group->members, &request),
-                                 &request));
-}
-
-static enum status exchange_equal(struct comm_group *group, const void *sent, int64_t bytes,
-                                  void *received)
-{
-  struct span span;
-  enum status status = make_span(bytes, group->size, &span);
-  if (status)
-    return status;
-  MPI_Request request;
-  return free_span(&span,
-                   COMM_MPI_WAIT(MPI_Ialltoall(sent, span.count, span.type, received, span.count,
-                                               span.type, group->members, &request),
-                                 &request));
+  return move_parts(group, false, sent, bytes, full);
 }
 
 /* Sends to the member `away` places further, receives from the member as far back. The receiver has
@@ -228,7 +209,7 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   const int target = (group->index + away) % group->size,
             source = (group->index + group->size - away) % group->size;
   const char *mine = sent + target * bytes;
-  struct span out = {.derived = false}, in = {.derived = false};
+  struct span out = {.type = MPI_BYTE}, in = {.type = MPI_BYTE};
   MPI_Request request[2];
   enum status status = make_span(comm_varying_length(mine), 1, &out) ?: make_span(bytes, 1, &in);
   if (!status)
@@ -238,7 +219,7 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
     status = COMM_MPI_WAIT(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
                            &request[1]);
   status = status ?: comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &request[0]);
-  return free_span(&in, free_span(&out, status));
+  return free_type(&in.type, free_type(&out.type, status));
 }
 
 static enum status exchange_varying(struct comm_group *group, struct lane *lane, const char *sent,
@@ -262,7 +243,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
     status = shm_exchange(group->transport_data, lane, sent, bytes, varying, received);
   else
     status = varying ? exchange_varying(group, lane, sent, bytes, received)
-                     : exchange_equal(group, sent, bytes, received);
+                     : move_parts(group, true, sent, bytes, received);
   return status || !varying ? status : comm_check_varying(group, received, bytes, bytes, false);
 }
 
