@@ -308,45 +308,37 @@ static enum status post_turn(const struct stage *stage, struct slot *slot, const
  * later turns fill the other slots. */
 static enum status exchange_others(struct stage *stage, struct lane *lane, const struct swap *s)
 {
+  enum { FETCH, POST, FINISH, STEPS };
+  static const int behind[STEPS] = {[POST] = 1, [FINISH] = SLOTS - 1};
   const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
   enum status status = STATUS_OK;
-  for (int64_t turn = 0; !status && turn < turns + SLOTS - 1; turn++) {
-    const int64_t then[] = {turn, turn - 1, turn - (SLOTS - 1)};
-    struct transfer t[3];
-    bool real[3];
-    for (int i = 0; i < 3; i++) {
-      real[i] = then[i] >= 0 && then[i] < turns;
-      if (real[i])
-        t[i] = find_transfer(stage, then[i], s);
+  for (int64_t last = 0; !status && last < turns + SLOTS - 1; last++)
+    for (int step = FETCH; !status && step < STEPS; step++) {
+      const int64_t turn = last - behind[step];
+      if (turn < 0 || turn >= turns)
+        continue;
+      struct slot *slot = &stage->slot[turn % SLOTS];
+      const struct transfer t = find_transfer(stage, turn, s);
+      status = step == FETCH  ? fetch(stage, lane, slot, t.from, t.bytes)
+               : step == POST ? post_turn(stage, slot, &t)
+                              : finish(stage, lane, slot, &t);
     }
-    if (real[0])
-      status = fetch(stage, lane, &stage->slot[then[0] % SLOTS], t[0].from, t[0].bytes);
-    if (!status && real[1])
-      status = post_turn(stage, &stage->slot[then[1] % SLOTS], &t[1]);
-    if (!status && real[2])
-      status = finish(stage, lane, &stage->slot[then[2] % SLOTS], &t[2]);
-  }
   return status;
-}
-
-static enum status swap_all(struct stage *stage, struct lane *lane, const struct swap *s)
-{
-  const int64_t mine = stage->index * s->part,
-                length = s->lengths ? s->lengths->sent[stage->index] : s->part;
-  enum status status =
-      lane->device->ops->copy(lane, s->received + mine, s->sent + mine, (size_t)length);
-  status = status ?: settle(stage, lane);
-  return status ? status : exchange_others(stage, lane, s);
 }
 
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, bool varying, void *received)
 {
   struct stage *stage = group->transport_data;
-  const struct comm_lengths *lengths = varying ? &stage->lengths : NULL;
+  const struct swap s = {sent, received, bytes, varying ? &stage->lengths : NULL};
+  const int64_t own = stage->index * bytes;
   enum status status =
       varying ? comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes) : STATUS_OK;
-  return status ? status : swap_all(stage, lane, &(struct swap){sent, received, bytes, lengths});
+  if (!status)
+    status = lane->device->ops->copy(lane, s.received + own, s.sent + own,
+                                     (size_t)(varying ? stage->lengths.sent[stage->index] : bytes));
+  status = status ?: settle(stage, lane);
+  return status ? status : exchange_others(stage, lane, &s);
 }
 
 /* --- sums: on the host, as Open MPI would do too -------------------------- */
