@@ -1,10 +1,9 @@
 /* Reads Open MPI's variables through MPI_T, and the fabrics from /sys. */
 #include "comm/mpi_info.h"
 
-#include <dirent.h>
+#include <glob.h>
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -109,73 +108,55 @@ static void read_line(const char *folder, const char *name, char *line, size_t s
   line[strcspn(line, "\n")] = '\0';
 }
 
-static void add_port(const char *ports, const char *device, const char *port,
-                     struct comm_fabric *out)
+/* folder: DEVICE/ports/PORT. */
+static void add_port(const char *folder, const char *device, struct comm_fabric *out)
 {
-  char folder[1024], state[32], rate[48];
-  snprintf(folder, sizeof folder, "%s/%s", ports, port);
+  char state[32], rate[48];
   read_line(folder, "state", state, sizeof state); /* "4: ACTIVE" */
   read_line(folder, "rate", rate, sizeof rate);
   const char *colon = strchr(state, ':');
   const char *name = colon ? colon + 1 + strspn(colon + 1, " ") : state;
-  append_text(out->text, sizeof out->text, "%s%s:%s %s %s", *out->text ? ", " : "", device, port,
-              name, rate);
+  append_text(out->text, sizeof out->text, "%s%.*s:%s %s %s", *out->text ? ", " : "",
+              (int)strcspn(device, "/"), device, strrchr(folder, '/') + 1, name, rate);
   out->ports++;
   out->active += !strcmp(name, "ACTIVE");
 }
 
-static int is_entry(const struct dirent *entry)
+/* The driver of the first generation writes port/link and port/speed, that of
+ * the second one port/0/link/state and port/0/link/speed (cxi_stat of HPE's libcxi). */
+static void add_slingshot(const char *folder, const char *device, struct comm_fabric *out)
 {
-  return entry->d_name[0] != '.';
-}
-
-/* Calls add(folder, what, name) for each entry of `folder`, in alphabetical order. */
-static void each(const char *folder, const char *what,
-                 void (*add)(const char *, const char *, const char *, struct comm_fabric *),
-                 struct comm_fabric *out)
-{
-  struct dirent **entry = NULL;
-  const int n = scandir(folder, &entry, is_entry, alphasort);
-  for (int i = 0; i < n; i++) {
-    add(folder, what, entry[i]->d_name, out);
-    free(entry[i]);
-  }
-  free(entry);
-}
-
-static void add_device(const char *root, const char *what, const char *device,
-                       struct comm_fabric *out)
-{
-  char folder[640];
-  (void)what;
-  snprintf(folder, sizeof folder, "%s/%s/ports", root, device);
-  each(folder, device, add_port, out);
-}
-
-/* The driver of the first generation writes port/link and port/speed, that of the second one
- * port/0/link/state and port/0/link/speed (cxi_stat of HPE's libcxi). */
-static void add_slingshot(const char *root, const char *what, const char *device,
-                          struct comm_fabric *out)
-{
-  char port[640], state[32], speed[48];
-  (void)what;
-  snprintf(port, sizeof port, "%s/%s/device/port", root, device);
-  read_line(port, "link", state, sizeof state);
-  read_line(port, *state ? "speed" : "0/link/speed", speed, sizeof speed);
+  char state[32], speed[48];
+  read_line(folder, "device/port/link", state, sizeof state);
+  read_line(folder, *state ? "device/port/speed" : "device/port/0/link/speed", speed, sizeof speed);
   if (!*state)
-    read_line(port, "0/link/state", state, sizeof state);
+    read_line(folder, "device/port/0/link/state", state, sizeof state);
   append_text(out->text, sizeof out->text, "%s%s %s %s", *out->text ? ", " : "", device, state,
               speed);
   out->slingshot++;
   out->slingshot_up += !strcmp(state, "up");
 }
 
+/* Calls add(folder, device, out) for each folder that matches ROOT/PATTERN, in alphabetical order.
+ * The pattern's first '*' stands for the device. */
+static void each(const char *root, const char *pattern,
+                 void (*add)(const char *folder, const char *device, struct comm_fabric *out),
+                 struct comm_fabric *out)
+{
+  char path[256];
+  glob_t found;
+  const size_t device = strlen(root) + 1 + strcspn(pattern, "*");
+  snprintf(path, sizeof path, "%s/%s", root, pattern);
+  if (glob(path, 0, NULL, &found) != 0)
+    return;
+  for (size_t i = 0; i < found.gl_pathc; i++)
+    add(found.gl_pathv[i], found.gl_pathv[i] + device, out);
+  globfree(&found);
+}
+
 void comm_fabric_read(const char *root, struct comm_fabric *out)
 {
-  char folder[256];
   *out = (struct comm_fabric){0};
-  snprintf(folder, sizeof folder, "%s/infiniband", root);
-  each(folder, "", add_device, out);
-  snprintf(folder, sizeof folder, "%s/cxi", root);
-  each(folder, "", add_slingshot, out);
+  each(root, "infiniband/*/ports/*", add_port, out);
+  each(root, "cxi/*", add_slingshot, out);
 }
