@@ -111,9 +111,9 @@ enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *want
   return status;
 }
 
-/* Waits until all of n requests are done or the time is over. done[i] says whether request i is
- * done. */
-static enum status wait_for(int n, MPI_Request *request, bool *done, double seconds)
+/* Waits until all of n requests are done or the time is over. A request that is done becomes
+ * MPI_REQUEST_NULL. */
+static enum status wait_for(int n, MPI_Request *request, double seconds)
 {
   const struct timespec pause = {.tv_nsec = 2000000};
   const double end_s = clock_s() + seconds;
@@ -121,11 +121,9 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
   for (int left = n; !status && left > 0 && clock_s() < end_s;) {
     left = 0;
     for (int i = 0; !status && i < n; i++) {
-      int now = done[i];
-      if (!now)
-        status = COMM_MPI(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE));
-      done[i] = now;
-      left += !now;
+      int done;
+      status = COMM_MPI(MPI_Test(&request[i], &done, MPI_STATUS_IGNORE));
+      left += !status && !done;
     }
     if (left > 0)
       (void)nanosleep(&pause, NULL); /* waking early only means polling early */
@@ -133,25 +131,18 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
   return status;
 }
 
-/* Waits until the current answer is sent, if there is one. */
-static enum status wait_for_answer(struct watchdog_channel *channel, double seconds)
-{
-  bool done = channel->answer == MPI_REQUEST_NULL;
-  return wait_for(1, &channel->answer, &done, seconds);
-}
-
 enum status watchdog_channel_answer(struct watchdog_channel *channel, const void *state,
                                     double seconds)
 {
   if (channel->members == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = wait_for_answer(channel, seconds);
+  enum status status = wait_for(1, &channel->answer, seconds); /* the one before */
   if (status || channel->answer != MPI_REQUEST_NULL)
     return status;
   memcpy(channel->late, state, (size_t)channel->bytes);
   status = COMM_MPI(MPI_Isend(channel->late, channel->bytes, MPI_BYTE, 0, channel->question,
                               channel->members, &channel->answer));
-  return status ? status : wait_for_answer(channel, seconds);
+  return status ? status : wait_for(1, &channel->answer, seconds);
 }
 
 /* Sends an empty message to each other rank, and posts a receive for each answer. */
@@ -191,22 +182,28 @@ static enum status wait_for_answers(struct watchdog_channel *channel, MPI_Reques
 {
   const int ranks = comm_ranks(channel->comm);
   bool more = false;
-  enum status status = wait_for(ranks - 1, answer + 1, answered + 1, seconds / 2);
+  enum status status = wait_for(ranks - 1, answer + 1, seconds / 2);
   for (int r = 1; r < ranks; r++)
-    more = more || (!answered[r] && !channel->silent[r]);
+    more = more || (answer[r] != MPI_REQUEST_NULL && !channel->silent[r]);
   if (!status && more)
-    status = wait_for(ranks - 1, answer + 1, answered + 1, seconds / 2);
-  for (int r = 1; r < ranks; r++)
+    status = wait_for(ranks - 1, answer + 1, seconds / 2);
+  for (int r = 1; r < ranks; r++) {
+    answered[r] = answer[r] == MPI_REQUEST_NULL;
     channel->silent[r] = !answered[r];
+  }
   return status;
 }
 
-static enum status collect(struct watchdog_channel *channel, double seconds, char *states,
-                           bool *answered)
+enum status watchdog_channel_collect(struct watchdog_channel *channel, double seconds, void *states,
+                                     bool *answered)
 {
   const int ranks = comm_ranks(channel->comm);
   MPI_Request *answer;
   char first[2048]; /* the first error, which give_up() must not overwrite */
+  for (int r = 0; r < ranks; r++)
+    answered[r] = r == comm_rank(channel->comm);
+  if (channel->members == MPI_COMM_NULL)
+    return STATUS_OK;
   enum status status = mem_new(MEM_META, 2 * ranks, &answer);
   if (status)
     return status;
@@ -219,13 +216,4 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
   const enum status end = give_up(ranks, asked, answer);
   mem_free(answer);
   return status ? status_set(status, "%s", first) : end;
-}
-
-enum status watchdog_channel_collect(struct watchdog_channel *channel, double seconds, void *states,
-                                     bool *answered)
-{
-  for (int r = 0; r < comm_ranks(channel->comm); r++)
-    answered[r] = r == comm_rank(channel->comm);
-  return channel->members == MPI_COMM_NULL ? STATUS_OK
-                                           : collect(channel, seconds, states, answered);
 }
