@@ -6,11 +6,6 @@
 
 static const char *const mode_names[] = {
     [PLAN_TRAIN] = "train", [PLAN_EVAL] = "eval", [PLAN_GENERATE] = "generate"};
-static const char *const strategy_names[] = {
-    [STRATEGY_FULL_SHARD] = "full_shard",     [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op",
-    [STRATEGY_SHARD_OPTIM] = "shard_optim",   [STRATEGY_NO_SHARD] = "no_shard",
-    [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
-};
 static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device memory",
                                                    [TIER_HOST] = "host memory",
                                                    [TIER_SHARED] = "shared host memory",
@@ -90,7 +85,7 @@ void plan_print(const struct plan *plan, FILE *to)
   fprintf(to,
           "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens%s, "
           "prefetch %d: %d instructions\n",
-          mode_names[input->mode], strategy_names[input->strategy], input->rank, input->ranks,
+          mode_names[input->mode], deck_strategy_name(input->strategy), input->rank, input->ranks,
           input->shape.group, (long long)input->shape.micros, input->shape.micros == 1 ? "" : "es",
           (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache,
           input->prefetch, plan->n);
