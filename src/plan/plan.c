@@ -2,8 +2,6 @@
  * compare. It decides nothing. */
 #include "plan/plan.h"
 
-#include <string.h>
-
 #include "base/hash.h"
 #include "base/mem.h"
 #include "plan/internal.h"
@@ -42,17 +40,6 @@ const char *plan_lane_name(enum plan_lane lane)
 const char *plan_purpose_name(enum plan_purpose purpose)
 {
   return purpose_names[purpose];
-}
-
-void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
-{
-  const struct instr *instr = &plan->instr[index];
-  char micro[16] = "";
-  if (instr->micro >= 0)
-    snprintf(micro, sizeof micro, " m%d", instr->micro);
-  snprintf(out, size, "%s%s%s%s (#%d, %s)", op_rows[instr->op].name, instr->unit >= 0 ? " " : "",
-           instr->unit >= 0 ? plan->input.model->unit[instr->unit].name : "", micro, index,
-           lane_names[instr->lane]);
 }
 
 int plan_root(const struct plan *plan, int buffer, int64_t *offset)

@@ -16,6 +16,23 @@ static const char *unit_name(const struct plan *plan, int unit)
   return unit >= 0 ? plan->input.model->unit[unit].name : "";
 }
 
+/* "FORWARD h.3 m0" into out. */
+static void name_instr(const struct plan *plan, const struct instr *instr, char *out, size_t size)
+{
+  snprintf(out, size, "%s", plan_op_name(instr->op));
+  if (instr->unit >= 0)
+    append_text(out, size, " %s", unit_name(plan, instr->unit));
+  if (instr->micro >= 0)
+    append_text(out, size, " m%d", instr->micro);
+}
+
+void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
+{
+  const struct instr *instr = &plan->instr[index];
+  name_instr(plan, instr, out, size);
+  append_text(out, size, " (#%d, %s)", index, plan_lane_name(instr->lane));
+}
+
 static void print_uses(const struct plan *plan, const struct instr *instr, FILE *to)
 {
   static const char *const sign[] = {[ACCESS_READ] = "", [ACCESS_WRITE] = "=", [ACCESS_ADD] = "+"};
@@ -53,13 +70,10 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)
 {
   for (int w = 0; w < instr->n_wait; w++) {
-    const struct instr *other = &plan->instr[instr->wait[w].instr];
-    fprintf(to, "%s #%d %s%s%s", w > 0 ? "," : "  <-", instr->wait[w].instr,
-            plan_op_name(other->op), other->unit >= 0 ? " " : "", unit_name(plan, other->unit));
-    if (other->micro >= 0)
-      fprintf(to, " m%d", other->micro);
-    if (instr->wait[w].back > 0)
-      fprintf(to, " (step before)");
+    char name[64];
+    name_instr(plan, &plan->instr[instr->wait[w].instr], name, sizeof name);
+    fprintf(to, "%s #%d %s%s", w > 0 ? "," : "  <-", instr->wait[w].instr, name,
+            instr->wait[w].back > 0 ? " (step before)" : "");
   }
 }
 

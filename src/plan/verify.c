@@ -4,8 +4,8 @@
 #include "plan/verify.h"
 
 #include <stdarg.h>
-#include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 
 void verify_at(struct verify *v, int time)
@@ -28,9 +28,8 @@ struct verify_label verify_name(const struct verify *v, int time)
 {
   struct verify_label label;
   plan_instr_name(v->plan, time % v->plan->n, label.text, sizeof label.text);
-  size_t length = strlen(label.text);
   if (time / v->plan->n != v->now / v->plan->n)
-    snprintf(label.text + length, sizeof label.text - length, " of the step before");
+    append_text(label.text, sizeof label.text, " of the step before");
   return label;
 }
 
