@@ -51,21 +51,15 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
   return plan->buffers++;
 }
 
-/* A buffer that is no part of another one. */
-static int add_whole(struct builder *b, const char *name, int of, struct plan_buffer buffer)
-{
-  buffer.parent = -1;
-  return add_buffer(b, name, of, buffer);
-}
-
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
   struct plan_buffer buffer = {.tier = tier, .purpose = purpose, .dtype = dtype, .unit = unit};
   buffer.elements = elements;
+  buffer.parent = -1;
   buffer.persistent = true;
   buffer.last = INT_MAX;
-  return add_whole(b, name, unit, buffer);
+  return add_buffer(b, name, unit, buffer);
 }
 
 int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements)
@@ -91,10 +85,11 @@ int build_piece(struct builder *b, int u, int shard)
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
 {
   const struct layout_unit *layout = &b->plan->unit[u].layout;
-  const int64_t begin = frozen ? layout->trained : 0, end = frozen ? layout->flat : layout->trained;
-  if (begin == end)
+  const struct layout_range part = layout_part(layout, frozen);
+  const int64_t elements = build_length(part);
+  if (elements == 0)
     return -1;
-  return end - begin == layout->flat ? whole : build_view(b, name, whole, begin, end - begin);
+  return elements == layout->flat ? whole : build_view(b, name, whole, part.begin, elements);
 }
 
 static bool is_of_unit(enum plan_purpose purpose)
@@ -109,9 +104,10 @@ int build_transient(struct builder *b, const char *name, int of, enum plan_tier 
   struct plan_buffer buffer = {.tier = tier, .purpose = purpose, .dtype = dtype};
   buffer.elements = elements;
   buffer.unit = is_of_unit(purpose) ? of : -1;
+  buffer.parent = -1;
   buffer.first = INT_MAX;
   buffer.last = -1;
-  return add_whole(b, name, of, buffer);
+  return add_buffer(b, name, of, buffer);
 }
 
 int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
