@@ -38,7 +38,7 @@ void job_state_merge_destroy(struct job_state_merge *merge)
 static enum status pack(const struct job_state *state, int u, int ranks, struct layout_unit *out)
 {
   const struct layout_unit *unit = &state->plan->input.model->unit[u].layout;
-  return layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, ranks, out);
+  return layout_unit_pack(unit->params, unit->elements, unit->room, unit->frozen, ranks, out);
 }
 
 /* The flat element that is element `e` of a rank's residual. */

@@ -84,14 +84,8 @@ static enum status pack(struct layout_unit *unit)
   return status ? status : pack_part(unit, true, unit->trained, &unit->frozen_used, &unit->flat);
 }
 
-enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks,
-                             struct layout_unit *out)
-{
-  return layout_unit_pack_roomy(params, elements, NULL, frozen, ranks, out);
-}
-
-enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room,
-                                   const bool *frozen, int ranks, struct layout_unit *out)
+enum status layout_unit_pack(int params, const int64_t *elements, const int64_t *room,
+                             const bool *frozen, int ranks, struct layout_unit *out)
 {
   if (params < 1 || ranks < 1)
     return status_usage("a unit needs at least one parameter and one rank, not %d and %d", params,
@@ -134,20 +128,17 @@ void layout_unit_free(struct layout_unit *unit)
   *unit = (struct layout_unit){0};
 }
 
-static struct layout_range shard(int64_t begin, int64_t end, int group, int index)
+struct layout_range layout_part(const struct layout_unit *unit, bool frozen)
 {
-  int64_t size = (end - begin) / group;
-  return (struct layout_range){begin + index * size, begin + (index + 1) * size};
+  return frozen ? (struct layout_range){unit->trained, unit->flat}
+                : (struct layout_range){0, unit->trained};
 }
 
-struct layout_range layout_shard(const struct layout_unit *unit, int group, int index)
+struct layout_range layout_shard(const struct layout_unit *unit, bool frozen, int group, int index)
 {
-  return shard(0, unit->trained, group, index);
-}
-
-struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group, int index)
-{
-  return shard(unit->trained, unit->flat, group, index);
+  const struct layout_range part = layout_part(unit, frozen);
+  const int64_t size = (part.end - part.begin) / group;
+  return (struct layout_range){part.begin + index * size, part.begin + (index + 1) * size};
 }
 
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r)

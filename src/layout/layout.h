@@ -43,21 +43,18 @@ struct layout_unit {
 };
 
 /* Pack `params` parameters of the given sizes for `ranks` ranks; `frozen` [params], or NULL: none
- * is. Overflow of 2^62 elements is STATUS_USAGE. Free with layout_unit_free. */
-enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks,
-                             struct layout_unit *out);
-/* The same, with room[p] elements for parameter p (NULL: as many as it has). So a matrix can be
- * processed as if it had some more rows. */
-enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room,
-                                   const bool *frozen, int ranks, struct layout_unit *out);
+ * is. Parameter p has room for room[p] elements (NULL: as many as it has), so that a matrix can be
+ * processed as if it had some more rows. Overflow of 2^62 elements is STATUS_USAGE. Free with
+ * layout_unit_free. */
+enum status layout_unit_pack(int params, const int64_t *elements, const int64_t *room,
+                             const bool *frozen, int ranks, struct layout_unit *out);
 void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
 
+/* The trained or the frozen part. */
+struct layout_range layout_part(const struct layout_unit *unit, bool frozen);
 /* The flat range of member `index` when a part of the unit is split over `group` ranks (group
  * divides unit->ranks). Empty if the part is. */
-struct layout_range layout_shard(const struct layout_unit *unit, int group,
-                                 int index); /* of the trained part */
-struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group,
-                                        int index); /* of the frozen part */
+struct layout_range layout_shard(const struct layout_unit *unit, bool frozen, int group, int index);
 
 /* The part of parameter p that lies in flat range r, in elements of the parameter (row-major,
  * flattened). Empty if none. */

@@ -72,7 +72,7 @@ enum status unit_create(const struct unit_description *description, const char *
   int64_t *room = elements + description->rows;
   status = describe_params(description, prefix, out, elements, room);
   if (status == STATUS_OK)
-    status = layout_unit_pack_roomy(out->params, elements, room, NULL, 1, &out->layout);
+    status = layout_unit_pack(out->params, elements, room, NULL, 1, &out->layout);
   mem_free(elements);
   return status;
 }
@@ -86,8 +86,8 @@ enum status unit_pack(struct model_unit *unit, int ranks)
     return status;
   for (int p = 0; p < unit->params; p++)
     frozen[p] = unit->param[p].frozen;
-  status = layout_unit_pack_roomy(unit->params, unit->layout.elements, unit->layout.room, frozen,
-                                  ranks, &packed);
+  status = layout_unit_pack(unit->params, unit->layout.elements, unit->layout.room, frozen, ranks,
+                            &packed);
   mem_free(frozen);
   if (status)
     return status;

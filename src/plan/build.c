@@ -81,8 +81,8 @@ static enum status pack_unit(struct builder *b, int u)
   struct plan *plan = b->plan;
   struct layout_unit *layout = &plan->unit[u].layout;
   int64_t bytes;
-  enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room,
-                                              unit->frozen, plan->input.ranks, layout);
+  enum status status = layout_unit_pack(unit->params, unit->elements, unit->room, unit->frozen,
+                                        plan->input.ranks, layout);
   status = status ?: layout_mul(layout->flat, sizeof(float), &bytes);
   if (status)
     return status;
@@ -90,11 +90,10 @@ static enum status pack_unit(struct builder *b, int u)
     return status_set(STATUS_INTERNAL,
                       "%s has frozen parameters and was packed for %d ranks, the plan is for %d",
                       b->model->unit[u].name, b->model->ranks, plan->input.ranks);
-  bool whole = !b->shards, frozen_whole = whole || stays_in_place(b, u);
-  plan->unit[u].owned = whole ? (struct layout_range){0, layout->trained}
-                              : layout_shard(layout, b->group, b->shard_index);
-  plan->unit[u].frozen_owned = frozen_whole ? (struct layout_range){layout->trained, layout->flat}
-                                            : layout_frozen_shard(layout, b->group, b->shard_index);
+  const int group = b->shards ? b->group : 1, index = b->shard_index % group;
+  plan->unit[u].owned = layout_shard(layout, false, group, index);
+  plan->unit[u].frozen_owned =
+      stays_in_place(b, u) ? layout_part(layout, true) : layout_shard(layout, true, group, index);
   return optim_segments_create(optim_ops(plan->input.optim.name), b->model, u,
                                plan->input.optim.exempt_kinds, &plan->unit[u].segments);
 }

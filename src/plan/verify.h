@@ -79,8 +79,6 @@ void verify_families(struct verify *v);
 enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */
 bool verify_is_place(const struct verify *v, int buffer, struct layout_range range);
-/* The elements of the unit's trained or frozen part. */
-struct layout_range verify_part(const struct plan_unit *unit, bool frozen);
 
 /* ---- requirements of the input ---- */
 

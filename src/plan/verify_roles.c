@@ -268,7 +268,7 @@ static void check_pending(struct verify *v)
 void check_update(struct verify *v)
 {
   const struct plan_input *input = &v->plan->input;
-  const struct layout_range all = verify_part(v->unit, false);
+  const struct layout_range all = layout_part(&v->unit->layout, false);
   const int64_t mine = owned_elements(v),
                 begin = mine < all.end ? input->rank % input->shape.group * mine : 0;
   if (v->unit->owned.begin != begin || v->unit->owned.end != begin + mine)
@@ -390,7 +390,7 @@ void check_publish(struct verify *v)
 {
   const int whole = v->instr->use[MOVE_TO].buffer;
   if (plan_root(v->plan, whole, NULL) != v->unit->shared ||
-      !verify_is_place(v, whole, verify_part(v->unit, false)))
+      !verify_is_place(v, whole, layout_part(&v->unit->layout, false)))
     verify_fail(v, "writes %s, which is not what its group updates of the copy that it shares",
                 v->plan->buffer[whole].name);
 }
@@ -438,7 +438,7 @@ void check_gather(struct verify *v)
     return;
   const bool frozen = shard == v->unit->frozen, coded = verify_keeps_codes(plan, unit),
              copied = !frozen && (coded || verify_has_working(plan, unit));
-  const struct layout_range part = verify_part(v->unit, frozen);
+  const struct layout_range part = layout_part(&v->unit->layout, frozen);
   const enum dtype window = verify_window_type(plan, unit);
   int64_t offset;
   check_buffer(v, GATHER_SHARD,

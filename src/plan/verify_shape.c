@@ -185,12 +185,6 @@ bool verify_is_place(const struct verify *v, int buffer, struct layout_range ran
          part->elements == range.end - range.begin;
 }
 
-struct layout_range verify_part(const struct plan_unit *unit, bool frozen)
-{
-  return frozen ? (struct layout_range){unit->layout.trained, unit->layout.flat}
-                : (struct layout_range){0, unit->layout.trained};
-}
-
 /* ---- optional operands ---- */
 
 /* DIRECTION changes the state of matrices, UPDATE all others, and moves of state all. */

@@ -26,7 +26,7 @@ static bool part_is_there(const struct verify *v, int buffer, bool frozen)
   const struct plan_unit *unit = v->unit;
   const int mine = frozen ? unit->frozen : unit->master;
   const int64_t size = (int64_t)dtype_size(plan->buffer[buffer].dtype);
-  const struct layout_range part = verify_part(unit, frozen);
+  const struct layout_range part = layout_part(&unit->layout, frozen);
   const int64_t begin = part.begin * size, end = part.end * size;
   int64_t offset;
   if (begin == end || (frozen && buffer == unit->copy))
@@ -97,7 +97,7 @@ static void fetch(struct verify *v)
   const int64_t elements = range.end - range.begin;
   const bool frozen = range.begin >= v->unit->layout.trained,
              placed = verify_is_place(v, v->instr->use[MOVE_TO].buffer, range);
-  const struct layout_range part = verify_part(v->unit, frozen);
+  const struct layout_range part = layout_part(&v->unit->layout, frozen);
   if (elements == 0)
     verify_fail(v, "reads %s in the place of the unit's parameters", from->name);
   if (!placed && !waits_outside(v, to, elements))
@@ -122,7 +122,7 @@ static void check_fetched(struct verify *v)
                     plan_root(v->plan, from, NULL) == plan_root(v->plan, to, NULL);
   if (held(v, GATHER_SHARD) != HELD_SHARD && !frozen)
     verify_fail(v, "gathers from %s, which nothing has fetched", v->plan->buffer[from].name);
-  if (!same || !verify_is_place(v, to, verify_part(v->unit, frozen)))
+  if (!same || !verify_is_place(v, to, layout_part(&v->unit->layout, frozen)))
     verify_fail(v, "gathers %s to the wrong place in the unit", v->plan->buffer[to].name);
 }
 
@@ -181,7 +181,7 @@ static void decode(struct verify *v)
   if (held(v, DECODE_PARAMS_WHOLE) != HELD_NOT)
     verify_fail(v, "decodes into %s, which has not been released", to->name);
   if (!verify_is_place(v, v->instr->use[DECODE_PARAMS_WHOLE].buffer,
-                       verify_part(v->unit, from == HELD_FROZEN_MESSAGES)))
+                       layout_part(&v->unit->layout, from == HELD_FROZEN_MESSAGES)))
     verify_fail(v, "decodes %s to the wrong place in the unit", to->name);
   pass_on(v, DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, HELD_WHOLE);
 }

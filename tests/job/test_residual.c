@@ -75,8 +75,8 @@ static int64_t make_row(const struct job *job, int u, const struct place *place,
   char *all = NULL;
   const struct layout_unit *unit = &job->model->unit[u].layout;
   struct layout_unit layout;
-  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, place->ranks,
-                              &layout));
+  must(layout_unit_pack(unit->params, unit->elements, unit->room, unit->frozen, place->ranks,
+                        &layout));
   must(mem_new(MEM_IO, (size_t)(layout.trained * size), &all));
   memset(all, 0x3f, (size_t)(layout.trained * size));
   for (int p = 0; p < layout.params; p++)
@@ -160,8 +160,8 @@ static float expected(const struct job *job, int u, int p, int64_t e, const stru
   float sum = 0;
   if (memcmp(now, saved, sizeof *now) == 0)
     return value_of(job_state_plan(job)->input.rank, u, p, e);
-  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, saved->ranks,
-                              &layout));
+  must(layout_unit_pack(unit->params, unit->elements, unit->room, unit->frozen, saved->ranks,
+                        &layout));
   for (int row = 0; row < saved->ranks; row++)
     if (encodes(&before, layout.trained, row, layout.offset[p] + e))
       sum += value_of(row, u, p, e);

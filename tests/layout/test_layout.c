@@ -12,7 +12,7 @@ TEST(pack_keeps_parameters_apart_aligned_and_padded)
 {
   for (int ranks = 1; ranks <= 7; ranks++) {
     struct layout_unit unit;
-    must(layout_unit_pack(SIZES, sizes, NULL, ranks, &unit));
+    must(layout_unit_pack(SIZES, sizes, NULL, NULL, ranks, &unit));
     int64_t end = 0;
     for (int p = 0; p < SIZES; p++) {
       assert_int_equal(unit.elements[p], sizes[p]);
@@ -35,8 +35,8 @@ TEST(pack_keeps_parameters_apart_aligned_and_padded)
 TEST(offsets_do_not_depend_on_ranks)
 {
   struct layout_unit one, many;
-  must(layout_unit_pack(SIZES, sizes, NULL, 1, &one));
-  must(layout_unit_pack(SIZES, sizes, NULL, 4096, &many));
+  must(layout_unit_pack(SIZES, sizes, NULL, NULL, 1, &one));
+  must(layout_unit_pack(SIZES, sizes, NULL, NULL, 4096, &many));
   assert_memory_equal(one.offset, many.offset, SIZES * sizeof(int64_t));
   assert_int_equal(one.used, many.used);
   layout_unit_free(&one);
@@ -50,10 +50,10 @@ TEST(room_is_kept_free)
   struct layout_unit roomy, large;
   for (int p = 0; p < SIZES; p++)
     room[p] = p % 2 ? sizes[p] + 1000 : 0; /* less than its elements is as many */
-  must(layout_unit_pack_roomy(SIZES, sizes, room, NULL, 3, &roomy));
+  must(layout_unit_pack(SIZES, sizes, room, NULL, 3, &roomy));
   for (int p = 0; p < SIZES; p++)
     room[p] = p % 2 ? room[p] : sizes[p];
-  must(layout_unit_pack(SIZES, room, NULL, 3, &large));
+  must(layout_unit_pack(SIZES, room, NULL, NULL, 3, &large));
   assert_memory_equal(roomy.offset, large.offset, SIZES * sizeof(int64_t));
   assert_memory_equal(roomy.room, room, SIZES * sizeof(int64_t));
   assert_memory_equal(roomy.elements, sizes, SIZES * sizeof(int64_t));
@@ -69,7 +69,7 @@ static void expect_parts(const bool *frozen, int ranks)
 {
   struct layout_unit unit, part[2] = {0};
   int64_t begin[2];
-  must(layout_unit_pack(SIZES, sizes, frozen, ranks, &unit));
+  must(layout_unit_pack(SIZES, sizes, NULL, frozen, ranks, &unit));
   assert_memory_equal(unit.frozen, frozen, SIZES * sizeof *frozen);
   for (int f = 0; f < 2; f++) {
     int64_t alone[SIZES];
@@ -78,7 +78,7 @@ static void expect_parts(const bool *frozen, int ranks)
       if (frozen[p] == f)
         alone[n++] = sizes[p];
     if (n > 0)
-      must(layout_unit_pack(n, alone, NULL, ranks, &part[f]));
+      must(layout_unit_pack(n, alone, NULL, NULL, ranks, &part[f]));
     begin[f] = f ? part[0].flat : 0;
     for (int p = 0; p < SIZES; p++)
       if (frozen[p] == f)
@@ -108,15 +108,15 @@ TEST(pack_refuses_what_cannot_be)
 {
   struct layout_unit unit = {0};
   int64_t huge[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, none[] = {4, 0};
-  assert_int_equal(layout_unit_pack(3, huge, NULL, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(3, huge, NULL, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "2^62"));
-  assert_int_equal(layout_unit_pack(2, huge, NULL, 3, &unit),
+  assert_int_equal(layout_unit_pack(2, huge, NULL, NULL, 3, &unit),
                    STATUS_USAGE); /* only the padding overflows */
-  assert_int_equal(layout_unit_pack(2, huge, (bool[]){false, true}, 3, &unit),
+  assert_int_equal(layout_unit_pack(2, huge, NULL, (bool[]){false, true}, 3, &unit),
                    STATUS_USAGE); /* of the frozen part */
-  assert_int_equal(layout_unit_pack(2, none, NULL, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(2, none, NULL, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "parameter 1"));
-  assert_int_equal(layout_unit_pack(0, none, NULL, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(0, none, NULL, NULL, 1, &unit), STATUS_USAGE);
   assert_null(unit.offset); /* outputs are set on success only */
 }
 
@@ -140,8 +140,7 @@ static void expect_tiling(const struct layout_unit *unit, int group, bool frozen
   int64_t at = frozen ? unit->trained : 0, end = frozen ? unit->flat : unit->trained,
           size = (end - at) / group;
   for (int index = 0; index < group; index++) {
-    struct layout_range r =
-        frozen ? layout_frozen_shard(unit, group, index) : layout_shard(unit, group, index);
+    struct layout_range r = layout_shard(unit, frozen, group, index);
     assert_int_equal(r.begin, at);
     assert_int_equal((r.end - r.begin) % LAYOUT_BLOCK, 0);
     assert_int_equal(r.end - r.begin, size);
@@ -156,7 +155,7 @@ TEST(shards_tile_each_part)
       {false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
   for (size_t c = 0; c < sizeof choices / sizeof choices[0]; c++) {
     struct layout_unit unit;
-    must(layout_unit_pack(SIZES, sizes, choices[c], 6, &unit));
+    must(layout_unit_pack(SIZES, sizes, NULL, choices[c], 6, &unit));
     for (int group = 1; group <= 6; group++)
       for (int frozen = 0; frozen < 2 && 6 % group == 0; frozen++)
         expect_tiling(&unit, group, frozen);
@@ -167,7 +166,7 @@ TEST(shards_tile_each_part)
 TEST(param_parts_are_the_brute_force_intersection)
 {
   struct layout_unit unit;
-  must(layout_unit_pack(SIZES, sizes, (bool[SIZES]){false, true, false, true, true, false}, 5,
+  must(layout_unit_pack(SIZES, sizes, NULL, (bool[SIZES]){false, true, false, true, true, false}, 5,
                         &unit));
   for (int64_t begin = 0; begin <= unit.flat; begin += 37)
     for (int64_t end = begin; end <= unit.flat; end += 101)

@@ -96,7 +96,7 @@ static void make_unit(struct model *model, const struct point *point, int u)
                                           .shape = {matrix ? 24 : elements[p], elements[p] / 24}};
     model->frozen += frozen[p] ? elements[p] : 0;
   }
-  must(layout_unit_pack(unit->params, elements, frozen, point->ranks, &unit->layout));
+  must(layout_unit_pack(unit->params, elements, NULL, frozen, point->ranks, &unit->layout));
 }
 
 void fixture_model_of(struct model *model, int blocks, const struct point *point)

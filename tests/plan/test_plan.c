@@ -327,7 +327,8 @@ TEST(frozen_models_are_packed_for_their_ranks)
   for (int u = 0; u < mine.units; u++) {
     bool all[6] = {true, true, true, true, true, true};
     struct layout_unit frozen;
-    must(layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen));
+    must(
+        layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, NULL, all, 4, &frozen));
     layout_unit_free(&mine.unit[u].layout);
     mine.unit[u].layout = frozen;
   }

@@ -40,8 +40,8 @@ static double head_s(double rate)
 static int64_t flat_bytes(int unit, int ranks)
 {
   struct layout_unit packed;
-  must(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL, ranks,
-                        &packed));
+  must(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL, NULL,
+                        ranks, &packed));
   int64_t bytes = packed.flat * 4;
   layout_unit_free(&packed);
   return bytes;
