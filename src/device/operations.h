@@ -1,6 +1,10 @@
 /* The operations of a lane: slot in device_ops, parameters, arguments, class, work as device.h
  * defines it. A file defines OPERATION, then includes this file, which ends the definition. So the
- * prototypes, the table and the timed versions come from one row per operation. */
+ * prototypes, the table and the timed versions come from one row per operation. A file that also
+ * defines TYPED gets there the operations that the host has in fp32 and in bf16. */
+#ifndef TYPED
+#define TYPED OPERATION
+#endif
 
 /* clang-format off */
 
@@ -10,8 +14,8 @@ OPERATION(cast, (struct lane *lane, int64_t n, enum dtype from, const void *src,
                  void *dst),
           (lane, n, from, src, to, dst),
           CLASS_SUMS, (double)n * (dtype_size(from) + dtype_size(to)))
-OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
-          CLASS_PRODUCTS, 2.0 * op->m * op->n * op->k)
+TYPED(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
+      CLASS_PRODUCTS, 2.0 * op->m * op->n * op->k)
 
 /* An operand of products in fp8. Only for devices of model.fp8. */
 OPERATION(fp8_quantise, (struct lane *lane, const struct fp8_quantise *op), (lane, op),
@@ -44,23 +48,23 @@ OPERATION(fp8_turn, (struct lane *lane, const struct fp8_turn *op), (lane, op),
           CLASS_ACTIVATIONS, 2.0 * op->rows * op->columns)
 
 /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
-OPERATION(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
-                          const void *d, bool accumulate, void *db),
-          (lane, rows, n, tile, ld, d, accumulate, db),
-          CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * rows * n))
-OPERATION(norm, (struct lane *lane, const struct row_norm *op), (lane, op),
-          CLASS_NORMS, bytes_of(lane, (op->add ? 4.0 : 2.0) * op->rows * op->groups * op->C))
-OPERATION(norm_backward, (struct lane *lane, const struct row_norm_backward *op), (lane, op),
-          CLASS_NORMS,
-          bytes_of(lane, (op->dx_accumulate ? 4.0 : 3.0) * op->rows * op->groups * op->C))
-OPERATION(rope, (struct lane *lane, const struct rope *op), (lane, op),
-          CLASS_ACTIVATIONS, bytes_of(lane, 2.0 * op->rows * op->heads * op->D))
+TYPED(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                      const void *d, bool accumulate, void *db),
+      (lane, rows, n, tile, ld, d, accumulate, db),
+      CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * rows * n))
+TYPED(norm, (struct lane *lane, const struct row_norm *op), (lane, op),
+      CLASS_NORMS, bytes_of(lane, (op->add ? 4.0 : 2.0) * op->rows * op->groups * op->C))
+TYPED(norm_backward, (struct lane *lane, const struct row_norm_backward *op), (lane, op),
+      CLASS_NORMS,
+      bytes_of(lane, (op->dx_accumulate ? 4.0 : 3.0) * op->rows * op->groups * op->C))
+TYPED(rope, (struct lane *lane, const struct rope *op), (lane, op),
+      CLASS_ACTIVATIONS, bytes_of(lane, 2.0 * op->rows * op->heads * op->D))
 
 /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g
  * [F], then u [F]. */
-OPERATION(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
-          (lane, rows, F, gu, y),
-          CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * rows * F))
+TYPED(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
+      (lane, rows, F, gu, y),
+      CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * rows * F))
 
 /* The same with y in fp8, in tiles along F, if the device has model.fp8. */
 OPERATION(swiglu_coded, (struct lane *lane, int64_t rows, int64_t F, const void *gu, uint8_t *code,
@@ -70,49 +74,49 @@ OPERATION(swiglu_coded, (struct lane *lane, int64_t rows, int64_t F, const void 
 
 /* dgu = gradients with respect to g and u from dy. y (NULL: not wanted) = the activation again,
  * for the gradient of the next weights. The output y may be dy, and dgu may be gu. */
-OPERATION(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                            const void *dy, void *dgu, void *y),
-          (lane, rows, F, gu, dy, dgu, y),
-          CLASS_ACTIVATIONS, bytes_of(lane, (y ? 6.0 : 5.0) * rows * F))
+TYPED(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                        const void *dy, void *dgu, void *y),
+      (lane, rows, F, gu, dy, dgu, y),
+      CLASS_ACTIVATIONS, bytes_of(lane, (y ? 6.0 : 5.0) * rows * F))
 
 /* The same for a range of columns, with all outputs in fp8, if the device has model.fp8. */
 OPERATION(swiglu_backward_coded, (struct lane *lane, const struct fp8_swiglu *op), (lane, op),
           CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * op->rows * op->F) +
             (op->turned ? 4.0 : 2.0) * op->rows * op->F)
-OPERATION(attention, (struct lane *lane, const struct attention *op), (lane, op),
-          CLASS_ATTENTION, attention_flops(op, 2))
-OPERATION(attention_backward, (struct lane *lane, const struct attention_backward *op), (lane, op),
-          CLASS_ATTENTION, attention_flops(&op->forward, 5))
+TYPED(attention, (struct lane *lane, const struct attention *op), (lane, op),
+      CLASS_ATTENTION, attention_flops(op, 2))
+TYPED(attention_backward, (struct lane *lane, const struct attention_backward *op), (lane, op),
+      CLASS_ATTENTION, attention_flops(&op->forward, 5))
 
 /* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT
  * names the bad one. */
-OPERATION(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                      const int32_t *token, const void *wte, const void *wpe, void *x),
-          (lane, rows, T, C, V, token, wte, wpe, x),
-          CLASS_EMBEDDING, bytes_of(lane, 2.0 * rows * C + (wpe ? 1.0 * T * C : 0)))
+TYPED(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                  const int32_t *token, const void *wte, const void *wpe, void *x),
+      (lane, rows, T, C, V, token, wte, wpe, x),
+      CLASS_EMBEDDING, bytes_of(lane, 2.0 * rows * C + (wpe ? 1.0 * T * C : 0)))
 
 /* dwte += (never =, so zero it or let the classifier write it first; NULL: not wanted). dwpe = or
  * += (NULL: not wanted). Tokens are added in order, without atomics. */
-OPERATION(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                               const int32_t *token, const void *dx, void *dwte,
-                               bool wpe_accumulate, void *dwpe),
-          (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
-          CLASS_EMBEDDING, bytes_of(lane, 1.0 * rows * C) +
-            4.0 * ((dwte ? 2.0 * (rows < V ? rows : V) : 0) +
-                   (dwpe ? (wpe_accumulate ? 2.0 : 1.0) * T : 0)) * C)
+TYPED(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                           const int32_t *token, const void *dx, void *dwte,
+                           bool wpe_accumulate, void *dwpe),
+      (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
+      CLASS_EMBEDDING, bytes_of(lane, 1.0 * rows * C) +
+        4.0 * ((dwte ? 2.0 * (rows < V ? rows : V) : 0) +
+               (dwpe ? (wpe_accumulate ? 2.0 : 1.0) * T : 0)) * C)
 
 /* For each row, loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out). With
  * `gradient`, logits[r] = scale * (softmax - onehot) in place. target -1: the row is ignored
  * (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
-OPERATION(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
-                          const int32_t *target, float scale, bool gradient, double *loss),
-          (lane, rows, V, ld, logits, target, scale, gradient, loss),
-          CLASS_CLASSIFIER, bytes_of(lane, 1.0 * rows * (gradient ? V + ld : V)))
+TYPED(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                      const int32_t *target, float scale, bool gradient, double *loss),
+      (lane, rows, V, ld, logits, target, scale, gradient, loss),
+      CLASS_CLASSIFIER, bytes_of(lane, 1.0 * rows * (gradient ? V + ld : V)))
 
 /* out = a + b; out may be a or b */
-OPERATION(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
-          (lane, n, a, b, out),
-          CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * n))
+TYPED(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
+      (lane, n, a, b, out),
+      CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * n))
 
 /* dst (fp32; = or +=) is the sum of `parts` arrays of n elements of `type`, with parts[i] = base
  * + i * stride (elements). Adjacent pairs are added first, then pairs of pairs (an odd one is
@@ -254,3 +258,4 @@ OPERATION(speculate, (struct lane *lane, int64_t n, const struct update *known,
           CLASS_UPDATE, (double)n * (double)update_bytes(next, master, state, copy))
 /* clang-format on */
 #undef OPERATION
+#undef TYPED

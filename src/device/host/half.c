@@ -95,24 +95,6 @@ static enum status narrow(const struct call *call, enum status status)
   return status;
 }
 
-/* The operation `name` in fp32 on widened operands. */
-#define WIDENED(name, parameters, arguments, ...)                                                  \
-  enum status half_##name parameters                                                               \
-  {                                                                                                \
-    struct call call = {.lane = lane};                                                             \
-    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
-    return narrow(&call, call.status ? call.status : host_##name arguments);                       \
-  }
-/* The same for an operation of one struct, of which `op` is a copy. */
-#define WIDENED_OP(name, type, ...)                                                                \
-  enum status half_##name(struct lane *lane, const struct type *given)                             \
-  {                                                                                                \
-    struct type copy = *given, *const op = &copy;                                                  \
-    struct call call = {.lane = lane};                                                             \
-    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
-    return narrow(&call, call.status ? call.status : host_##name(lane, op));                       \
-  }
-
 /* The layout [batch, tokens, heads, head width] of queries, of new keys, and of all keys, which
  * include the cache. */
 static struct extent queries(const struct attention *op, int64_t stride)
@@ -134,65 +116,69 @@ static struct extent keys(const struct attention *op, int64_t stride)
   return e;
 }
 
+/* A row per operation: WIDENED, and its operands; WIDENED_OP for an operation of one struct, the
+ * struct, and the operands in its copy; or OWN, a function below. */
 /* clang-format off */
-WIDENED(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
-                        const void *d, bool accumulate, void *db),
-        (lane, rows, n, tile, ld, d, accumulate, db),
-        {IN, &d, matrix(rows, n, ld)})
-WIDENED(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
-        (lane, rows, F, gu, y),
-        {IN, &gu, vector(rows * 2 * F)},
-        {OUT, &y, vector(rows * F)})
-WIDENED(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
-                          const void *dy, void *dgu, void *y),
-        (lane, rows, F, gu, dy, dgu, y),
-        {IN, &gu, vector(rows * 2 * F)},
-        {IN, &dy, vector(rows * F)},
-        {OUT, &dgu, vector(rows * 2 * F)},
-        {OUT, &y, vector(rows * F)})
-WIDENED(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                    const int32_t *token, const void *wte, const void *wpe, void *x),
-        (lane, rows, T, C, V, token, wte, wpe, x),
-        {IN, &wte, vector(V * C)},
-        {IN, &wpe, vector((rows < T ? rows : T) * C)},
-        {OUT, &x, vector(rows * C)})
-WIDENED(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                             const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
-                             void *dwpe),
-        (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
-        {IN, &dx, vector(rows * C)})
-WIDENED(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
-                        const int32_t *target, float scale, bool gradient, double *loss),
-        (lane, rows, V, ld, logits, target, scale, gradient, loss),
-        {gradient ? BOTH : IN, &logits, matrix(rows, ld, ld)})
-WIDENED(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
-        (lane, n, a, b, out),
-        {IN, &a, vector(n)},
-        {IN, &b, vector(n)},
-        {OUT, &out, vector(n)})
-WIDENED_OP(rope, rope,
-           {BOTH, &op->x, matrix(op->rows, op->heads * op->D, op->stride)})
-WIDENED_OP(norm_backward, row_norm_backward,
-           {IN, &op->dy, matrix(op->rows, op->groups * op->C, op->dy_stride)},
-           {IN, &op->x, matrix(op->rows, op->groups * op->C, op->x_stride)},
-           {IN, &op->gamma, vector(op->C)},
-           {op->dx_accumulate ? BOTH : OUT, &op->dx,
-            matrix(op->rows, op->groups * op->C, op->dx_stride)})
-WIDENED_OP(attention, attention,
-           {IN, &op->q, queries(op, op->q_stride)},
-           {IN, &op->k, keys(op, op->k_stride)},
-           {IN, &op->v, keys(op, op->v_stride)},
-           {OUT, &op->out, queries(op, op->out_stride)})
-WIDENED_OP(attention_backward, attention_backward,
-           {IN, &op->forward.q, queries(&op->forward, op->forward.q_stride)},
-           {IN, &op->forward.k, keys(&op->forward, op->forward.k_stride)},
-           {IN, &op->forward.v, keys(&op->forward, op->forward.v_stride)},
-           {IN, &op->forward.out, queries(&op->forward, op->forward.out_stride)},
-           {IN, &op->dout, queries(&op->forward, op->forward.out_stride)},
-           {OUT, &op->dq, queries(&op->forward, op->dq_stride)},
-           {OUT, &op->dk, new_keys(&op->forward, op->dk_stride)},
-           {OUT, &op->dv, new_keys(&op->forward, op->dv_stride)})
+#define HALF_matmul OWN,
+#define HALF_bias_gradient WIDENED, {IN, &d, matrix(rows, n, ld)}
+#define HALF_norm OWN,
+#define HALF_norm_backward WIDENED_OP, struct row_norm_backward,                                   \
+  {IN, &copy.dy, matrix(op->rows, op->groups * op->C, op->dy_stride)},                             \
+  {IN, &copy.x, matrix(op->rows, op->groups * op->C, op->x_stride)},                               \
+  {IN, &copy.gamma, vector(op->C)},                                                                \
+  {op->dx_accumulate ? BOTH : OUT, &copy.dx,                                                       \
+   matrix(op->rows, op->groups * op->C, op->dx_stride)}
+#define HALF_rope WIDENED_OP, struct rope,                                                         \
+  {BOTH, &copy.x, matrix(op->rows, op->heads * op->D, op->stride)}
+#define HALF_swiglu WIDENED, {IN, &gu, vector(rows * 2 * F)}, {OUT, &y, vector(rows * F)}
+#define HALF_swiglu_backward WIDENED,                                                              \
+  {IN, &gu, vector(rows * 2 * F)}, {IN, &dy, vector(rows * F)},                                    \
+  {OUT, &dgu, vector(rows * 2 * F)}, {OUT, &y, vector(rows * F)}
+#define HALF_attention WIDENED_OP, struct attention,                                               \
+  {IN, &copy.q, queries(op, op->q_stride)},                                                        \
+  {IN, &copy.k, keys(op, op->k_stride)},                                                           \
+  {IN, &copy.v, keys(op, op->v_stride)},                                                           \
+  {OUT, &copy.out, queries(op, op->out_stride)}
+#define HALF_attention_backward WIDENED_OP, struct attention_backward,                             \
+  {IN, &copy.forward.q, queries(&op->forward, op->forward.q_stride)},                              \
+  {IN, &copy.forward.k, keys(&op->forward, op->forward.k_stride)},                                 \
+  {IN, &copy.forward.v, keys(&op->forward, op->forward.v_stride)},                                 \
+  {IN, &copy.forward.out, queries(&op->forward, op->forward.out_stride)},                          \
+  {IN, &copy.dout, queries(&op->forward, op->forward.out_stride)},                                 \
+  {OUT, &copy.dq, queries(&op->forward, op->dq_stride)},                                           \
+  {OUT, &copy.dk, new_keys(&op->forward, op->dk_stride)},                                          \
+  {OUT, &copy.dv, new_keys(&op->forward, op->dv_stride)}
+#define HALF_embedding WIDENED,                                                                    \
+  {IN, &wte, vector(V * C)}, {IN, &wpe, vector((rows < T ? rows : T) * C)},                        \
+  {OUT, &x, vector(rows * C)}
+#define HALF_embedding_backward WIDENED, {IN, &dx, vector(rows * C)}
+#define HALF_cross_entropy WIDENED, {gradient ? BOTH : IN, &logits, matrix(rows, ld, ld)}
+#define HALF_add WIDENED, {IN, &a, vector(n)}, {IN, &b, vector(n)}, {OUT, &out, vector(n)}
 /* clang-format on */
+
+#define OWN(name, parameters, arguments, ...)
+#define WIDENED(name, parameters, arguments, ...)                                                  \
+  enum status half_##name parameters                                                               \
+  {                                                                                                \
+    struct call call = {.lane = lane};                                                             \
+    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
+    return narrow(&call, call.status ?: host_##name arguments);                                    \
+  }
+#define WIDENED_OP(name, parameters, arguments, type, ...)                                         \
+  enum status half_##name parameters                                                               \
+  {                                                                                                \
+    struct call call = {.lane = lane};                                                             \
+    type copy = *op;                                                                               \
+    widen(&call, (struct operand[]){__VA_ARGS__, {0}});                                            \
+    return narrow(&call, call.status ?: host_##name(lane, &copy));                                 \
+  }
+#define DEFINE(name, parameters, arguments, half) DEFINE_AS(name, parameters, arguments, half)
+#define DEFINE_AS(name, parameters, arguments, how, ...)                                           \
+  how(name, parameters, arguments, __VA_ARGS__)
+#define OPERATION(name, parameters, arguments, kind, work)
+#define TYPED(name, parameters, arguments, kind, work)                                             \
+  DEFINE(name, parameters, arguments, HALF_##name)
+#include "device/operations.h"
 
 static const float *decode(struct call *call, int64_t n, int64_t k, bool blocks, const void *code,
                            const float *scale)

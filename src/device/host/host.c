@@ -272,18 +272,18 @@ static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
   .measure = measure, .measured = measured, .learned = learned, .learn = learn, .zero = host_zero, \
   .copy = host_copy, .copy_rows = host_copy_rows, .fp8_tally = host_fp8_tally
 
-#pragma GCC diagnostic ignored "-Woverride-init" /* some operations differ in bf16 */
 const struct device_ops host_ops = {
     SLOTS,
 #define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
 #include "device/operations.h"
 };
 
-#define HALF(name) .name = half_##name,
-const struct device_ops host_half_ops = {SLOTS,
+const struct device_ops host_half_ops = {
+    SLOTS,
 #define OPERATION(name, parameters, arguments, kind, work) .name = host_##name,
+#define TYPED(name, parameters, arguments, kind, work) .name = half_##name,
 #include "device/operations.h"
-                                         HOST_HALF_OPERATIONS(HALF)};
+};
 
 int host_device_count(void)
 {

@@ -120,25 +120,10 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
                                 const void *grad, void *const *state, void *copy);
 
 #define OPERATION(name, parameters, arguments, kind, work) enum status host_##name parameters;
+/* half_ is for a device that computes in bf16 (half.c). */
+#define TYPED(name, parameters, arguments, kind, work)                                             \
+  enum status host_##name parameters;                                                              \
+  enum status half_##name parameters;
 #include "device/operations.h"
-
-/* Operations that read or write bf16 on a device that computes in it (half.c). */
-#define HOST_HALF_OPERATIONS(ROW)                                                                  \
-  ROW(matmul)                                                                                      \
-  ROW(bias_gradient)                                                                               \
-  ROW(norm)                                                                                        \
-  ROW(norm_backward)                                                                               \
-  ROW(rope)                                                                                        \
-  ROW(swiglu)                                                                                      \
-  ROW(swiglu_backward)                                                                             \
-  ROW(attention)                                                                                   \
-  ROW(attention_backward)                                                                          \
-  ROW(embedding)                                                                                   \
-  ROW(embedding_backward)                                                                          \
-  ROW(cross_entropy)                                                                               \
-  ROW(add)
-#define HOST_HALF(name) typeof(host_##name) half_##name;
-HOST_HALF_OPERATIONS(HOST_HALF)
-#undef HOST_HALF
 
 #endif
