@@ -26,29 +26,6 @@ struct cut {
   uint32_t key, ties;
 };
 
-DEVICE uint16_t *indices_of(const selection &op, const slots &slots, int64_t part, int64_t block)
-{
-  return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
-}
-
-/* NULL: messages have indices. */
-DEVICE uint32_t *bits_of(const selection &op, const slots &slots, int64_t part, int64_t block)
-{
-  char *base = (char *)slots.bits;
-  return base ? (uint32_t *)(base + part * slots.index_stride) + block * select_words(&op) : NULL;
-}
-
-DEVICE float *values_of(const selection &op, const slots &slots, int64_t part, int64_t block)
-{
-  return (float *)((char *)slots.values + part * slots.value_stride) + block * op.keep;
-}
-
-DEVICE int64_t length_of(const selection &op, int64_t n, int64_t block)
-{
-  const int64_t rest = n - block * op.block;
-  return rest < op.block ? rest : op.block;
-}
-
 /* Threads read every OWN-th bin. The gaps avoid bank conflicts. */
 constexpr int SLOTS = SELECT_BINS + SELECT_BINS / 32;
 DEVICE int slot_of(int bin)
@@ -276,13 +253,13 @@ __global__ void __launch_bounds__(THREADS)
     select_keyed(const selection op, int64_t n, int first, const float *x, const slots slots)
 {
   const int64_t part = first + blockIdx.y, block = blockIdx.x;
-  const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block,
+  const share<R, EACH> mine(op, (int)select_length(&op, n, block), x + part * n + block * op.block,
                             NULL);
   constexpr int words = (EACH > 0 ? EACH * THREADS : SELECT_MOST_BLOCK) / 32;
   __shared__ uint32_t chosen[words];
-  uint32_t *bits = bits_of(op, slots, part, block);
-  const sink to = {indices_of(op, slots, part, block), bits ? chosen : NULL,
-                   values_of(op, slots, part, block)};
+  uint32_t *bits = select_bits(&op, &slots, part, block);
+  const sink to = {select_indices(&op, &slots, part, block), bits ? chosen : NULL,
+                   select_values(&op, &slots, part, block)};
   for (int w = threadIdx.x; bits && w < select_words(&op); w += THREADS)
     chosen[w] = 0; /* store_chosen() lets all threads meet before it sets bits */
   const uint32_t least = R::ranked ? least_key(mine) : 0;
@@ -323,7 +300,8 @@ __global__ void __launch_bounds__(THREADS)
   split(row, blocks, &part, &block);
   const int64_t i = randomk_index(&op, rounding_bits(op.seed, block), slot);
   const float *from = x + part * n + block * op.block;
-  values_of(op, slots, part, block)[slot] = i < length_of(op, n, block) ? from[i] * op.scale : 0;
+  select_values(&op, &slots, part, block)[slot] =
+      i < select_length(&op, n, block) ? from[i] * op.scale : 0;
 }
 
 /* `parts` messages are added to one vector, one after the other. */
@@ -333,14 +311,14 @@ __global__ void __launch_bounds__(THREADS)
                   enum scatter_mode mode, T *out)
 {
   first += blockIdx.y;
-  const int64_t block = blockIdx.x, length = length_of(op, n, block);
+  const int64_t block = blockIdx.x, length = select_length(&op, n, block);
   const uint32_t bits = RANDOM ? rounding_bits(op.seed, block) : 0;
   T *to = out + first * n + block * op.block;
   for (int64_t i = threadIdx.x; mode == SCATTER_SET && i < length; i += THREADS)
     to[i] = from_float<T>(0);
   for (int64_t part = first; part < first + parts; part++) {
-    const uint16_t *indices = RANDOM ? NULL : indices_of(op, slots, part, block);
-    const float *values = values_of(op, slots, part, block);
+    const uint16_t *indices = RANDOM ? NULL : select_indices(&op, &slots, part, block);
+    const float *values = select_values(&op, &slots, part, block);
     __syncthreads();
     for (int64_t slot = threadIdx.x; slot < op.keep; slot += THREADS) {
       const int64_t i = RANDOM ? randomk_index(&op, bits, slot) : indices[slot];
@@ -377,11 +355,11 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ uint32_t before[SELECT_MOST_BLOCK / 32];
   first += blockIdx.y;
   const int64_t block = blockIdx.x;
-  const int length = (int)length_of(op, n, block), lane = threadIdx.x % 32;
+  const int length = (int)select_length(&op, n, block), lane = threadIdx.x % 32;
   T *to = out + first * n + block * op.block;
   for (int64_t part = first; part < first + parts; part++) {
-    const uint32_t *bits = bits_of(op, slots, part, block);
-    const float *values = values_of(op, slots, part, block);
+    const uint32_t *bits = select_bits(&op, &slots, part, block);
+    const float *values = select_values(&op, &slots, part, block);
     const bool sets = mode == SCATTER_SET && part == first;
     count_before((int)select_words(&op), bits, before);
     for (int i = threadIdx.x; i < length; i += THREADS) {

@@ -68,6 +68,31 @@ CODEC_FN int64_t select_words(const struct selection *op)
   return op->block / 32;
 }
 
+/* Elements of a block of a vector of n elements. */
+CODEC_FN int64_t select_length(const struct selection *op, int64_t n, int64_t block)
+{
+  const int64_t rest = n - block * op->block;
+  return rest < op->block ? rest : op->block;
+}
+
+/* The slots of a block of message `part`. */
+CODEC_FN uint16_t *select_indices(const struct selection *op, const struct slots *slots,
+                                  int64_t part, int64_t block)
+{
+  return (uint16_t *)((char *)slots->indices + part * slots->index_stride) + block * op->keep;
+}
+CODEC_FN uint32_t *select_bits(const struct selection *op, const struct slots *slots, int64_t part,
+                               int64_t block)
+{
+  char *base = (char *)slots->bits;
+  return base ? (uint32_t *)(base + part * slots->index_stride) + block * select_words(op) : NULL;
+}
+CODEC_FN float *select_values(const struct selection *op, const struct slots *slots, int64_t part,
+                              int64_t block)
+{
+  return (float *)((char *)slots->values + part * slots->value_stride) + block * op->keep;
+}
+
 CODEC_FN bool select_is_valid(const struct selection *op)
 {
   return op->block >= SELECT_LEAST_BLOCK && op->block <= SELECT_MOST_BLOCK &&

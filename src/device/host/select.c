@@ -112,46 +112,20 @@ struct job {
   char *out;
 };
 
-static uint16_t *indices_of(const struct job *job, int64_t part, int64_t block)
-{
-  char *base = (char *)job->slots->indices;
-  return job->slots->bits
-             ? NULL
-             : (uint16_t *)(base + part * job->slots->index_stride) + block * job->op->keep;
-}
-
-static uint32_t *bits_of(const struct job *job, int64_t part, int64_t block)
-{
-  char *base = (char *)job->slots->bits;
-  return job->slots->bits ? (uint32_t *)(void *)(base + part * job->slots->index_stride) +
-                                block * select_words(job->op)
-                          : NULL;
-}
-
-static float *values_of(const struct job *job, int64_t part, int64_t block)
-{
-  char *base = (char *)job->slots->values;
-  return (float *)(base + part * job->slots->value_stride) + block * job->op->keep;
-}
-
-static int64_t length_of(const struct job *job, int64_t block)
-{
-  const int64_t rest = job->n - block * job->op->block;
-  return rest < job->op->block ? rest : job->op->block;
-}
-
 static void select_block(void *arg, int64_t part, int64_t block)
 {
   const struct job *job = arg;
-  const int64_t n = length_of(job, block);
-  const float *x = job->x + part * job->n + block * job->op->block;
-  const struct slot to = {indices_of(job, part, block), bits_of(job, part, block),
-                          values_of(job, part, block)};
+  const struct selection *op = job->op;
+  const int64_t n = select_length(op, job->n, block);
+  const float *x = job->x + part * job->n + block * op->block;
+  uint32_t *bits = select_bits(op, job->slots, part, block);
+  const struct slot to = {bits ? NULL : select_indices(op, job->slots, part, block), bits,
+                          select_values(op, job->slots, part, block)};
 #define SELECT_CASE(name, ...)                                                                     \
-  case SELECT_##name: choose_##name(job->op, n, x, to); break;
-  switch (job->op->rule) {
+  case SELECT_##name: choose_##name(op, n, x, to); break;
+  switch (op->rule) {
     CODEC_KEYED(SELECT_CASE)
-  case SELECT_randomk: choose_randomk(job->op, block, n, x, to.values); break;
+  case SELECT_randomk: choose_randomk(op, block, n, x, to.values); break;
   }
 }
 
@@ -181,14 +155,14 @@ static void scatter_bits(const struct job *job, int64_t n, const uint32_t *bits,
 static void scatter_block(const struct job *job, int64_t part, int64_t block, char *out)
 {
   const struct selection *op = job->op;
-  const int64_t n = length_of(job, block);
+  const int64_t n = select_length(op, job->n, block);
   const bool random = op->rule == SELECT_randomk;
-  const uint16_t *indices = random ? NULL : indices_of(job, part, block);
-  const float *values = values_of(job, part, block);
+  const float *values = select_values(op, job->slots, part, block);
   if (job->slots->bits && !random) {
-    scatter_bits(job, n, bits_of(job, part, block), values, out);
+    scatter_bits(job, n, select_bits(op, job->slots, part, block), values, out);
     return;
   }
+  const uint16_t *indices = random ? NULL : select_indices(op, job->slots, part, block);
   const uint32_t bits = random ? rounding_bits(op->seed, block) : 0;
   for (int64_t j = 0; j < op->keep; j++) {
     const int64_t i = random ? randomk_index(op, bits, j) : indices[j];
@@ -203,7 +177,7 @@ static void scatter_all(void *arg, int64_t part, int64_t block)
   const int64_t size = (int64_t)dtype_size(job->type);
   char *out = job->out + (part * job->n + block * job->op->block) * size;
   if (job->mode == SCATTER_SET)
-    memset(out, 0, (size_t)(length_of(job, block) * size));
+    memset(out, 0, (size_t)(select_length(job->op, job->n, block) * size));
   for (int i = 0; i < job->parts; i++)
     scatter_block(job, part + i, block, out);
 }
