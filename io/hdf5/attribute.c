@@ -25,14 +25,14 @@ static enum status set_attribute(hid_t object, const char *name, hid_t type, con
 
 enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, const void *value)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t id __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   return hdf5_type(type, &id) ?: set_attribute(object, name, id, value);
 }
 
 enum status hdf5_set_text(hid_t object, const char *name, const char *text)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   size_t bytes = strlen(text);
   if (bytes > MOST_ATTRIBUTE)
     return status_set(STATUS_INTERNAL, "the attribute %s has %zu bytes of text; %d are possible",
@@ -43,7 +43,7 @@ enum status hdf5_set_text(hid_t object, const char *name, const char *text)
 
 bool hdf5_has_attribute(hid_t object, const char *name)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   return H5Aexists(object, name) != 0; /* a failure is reported by the get that follows */
 }
 
@@ -68,7 +68,7 @@ static enum status open_attribute(hid_t object, const char *name, hid_t *attribu
 
 enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, void *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t attribute __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
                   stored __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   enum status status = open_attribute(object, name, &attribute, &stored);
@@ -81,7 +81,7 @@ enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, voi
 
 enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t attribute __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
                   stored __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   char *text = NULL;
@@ -102,9 +102,8 @@ enum status hdf5_copy_text(hid_t object, const char *name, char *out, size_t siz
 {
   char *text = NULL;
   const enum status status = hdf5_get_text(object, name, size - 1, &text);
-  if (status)
-    return status;
-  snprintf(out, size, "%s", text);
+  if (!status)
+    snprintf(out, size, "%s", text);
   mem_free(text);
-  return STATUS_OK;
+  return status;
 }

@@ -45,7 +45,7 @@ enum status hdf5_count(const char *name, enum dtype type, int ndim, const int64_
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,
                                 const int64_t *shape, struct hdf5_dataset *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
   hid_t file_type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
                   space __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
@@ -101,7 +101,7 @@ static enum status describe(const char *name, struct hdf5_dataset *dataset)
 
 enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset.id)
                            ?: describe(name, &dataset);
@@ -116,9 +116,8 @@ enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_datase
 
 enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
 {
-  hdf5_lock();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   const haddr_t offset = H5Dget_offset(dataset->id);
-  hdf5_unlock();
   if (offset == HADDR_UNDEF || offset > INT64_MAX)
     return status_set(STATUS_INPUT, "a dataset's bytes are not in it");
   *out = (int64_t)offset;
@@ -131,7 +130,7 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
                                 const struct layout_box *box, void *read_to, const void *write_from,
                                 int64_t *moved)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
   for (int d = 0; d < dataset->ndim; d++) {
     start[d] = (hsize_t)box->start[d];
@@ -153,7 +152,7 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
 static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type,
                                        hid_t *space)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   *type = H5Dget_type(dataset->id);
   *space = H5Dget_space(dataset->id);
   return hdf5_check(*type < *space ? *type : *space, STATUS_IO, "read type and shape");
@@ -257,7 +256,7 @@ enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64
 
 enum status hdf5_write_text(hid_t parent, const char *name, const char *text)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   size_t bytes = strlen(text);
   uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)text, bytes);
   hid_t type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
@@ -291,7 +290,7 @@ static enum status read_text(hid_t dataset, const char *name, size_t most, char 
 
 enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t dataset = H5I_INVALID_HID;
   uint32_t crc = 0;
   char *text = NULL;

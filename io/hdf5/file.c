@@ -28,13 +28,13 @@ static bool broken;
 
 bool hdf5_is_broken(void)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   return broken;
 }
 
 void hdf5_abandon(void)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   broken = true;
 }
 
@@ -66,7 +66,7 @@ enum status hdf5_finish(hid_t file, enum status so_far)
 {
   if (file < 0)
     return so_far;
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   int *fd = NULL;
   const enum status found = hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd),
                                        STATUS_IO, "find its descriptor"),
@@ -118,7 +118,7 @@ static enum status access_list(int64_t alignment, void *mpi_comm, hid_t *out)
 
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
                creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_FILE_CREATE);
   /* The root's attributes stay in its header. */
@@ -195,13 +195,13 @@ enum status hdf5_open(const char *path, bool write, hid_t *out)
 {
   hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   enum status status = check_is_hdf5(path, write);
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   return status ?: access_list(ALIGN_BYTES, NULL, &access) ?: open_with(path, write, access, out);
 }
 
 enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
   return access_list(ALIGN_BYTES, mpi_comm, &access)
              /* one rank reads and broadcasts */

@@ -20,7 +20,7 @@ static struct {
   int depth;
 } lock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
 
-void hdf5_lock(void)
+int hdf5_lock(void)
 {
   pthread_mutex_lock(&lock.mutex);
   if (lock.depth == 0 || !pthread_equal(lock.owner, pthread_self())) {
@@ -31,6 +31,7 @@ void hdf5_lock(void)
   }
   lock.depth++;
   pthread_mutex_unlock(&lock.mutex);
+  return 1;
 }
 
 void hdf5_unlock(void)
@@ -41,12 +42,6 @@ void hdf5_unlock(void)
     pthread_cond_broadcast(&lock.turn);
   }
   pthread_mutex_unlock(&lock.mutex);
-}
-
-int hdf5_take(void)
-{
-  hdf5_lock();
-  return 1;
 }
 
 void hdf5_release(int *held)
@@ -113,7 +108,7 @@ enum status hdf5_close(hid_t id, enum status so_far)
 {
   if (id < 0)
     return so_far;
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   bool file = H5Iget_type(id) == H5I_FILE;
   int left = file ? H5Fclose(id) : H5Idec_ref(id);
   if (file && left < 0)
@@ -155,7 +150,7 @@ static enum status copy_type(hid_t standard, hid_t *out)
 
 enum status hdf5_type(enum dtype type, hid_t *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   switch (type) {
   case DTYPE_F64: return copy_type(H5T_IEEE_F64LE, out);
   case DTYPE_F32: return copy_type(H5T_IEEE_F32LE, out);
@@ -176,7 +171,7 @@ enum status hdf5_type(enum dtype type, hid_t *out)
 
 int hdf5_type_find(hid_t type)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   for (int i = 0; i < DTYPE_COUNT; i++) {
     hid_t candidate = H5I_INVALID_HID;
     if (hdf5_type((enum dtype)i, &candidate) != STATUS_OK)
@@ -236,7 +231,7 @@ enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, co
 
 enum status hdf5_enter_group(hid_t parent, const char *name, hid_t *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   const htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
   if (there > 0)
     return hdf5_open_group(parent, name, out);
@@ -252,6 +247,6 @@ enum status hdf5_enter_group(hid_t parent, const char *name, hid_t *out)
 
 enum status hdf5_open_group(hid_t parent, const char *name, hid_t *out)
 {
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   return hdf5_open_object(parent, name, H5I_GROUP, "group", out);
 }

@@ -27,7 +27,7 @@
  * other ranks (a collective call). One thread of a process at a time makes such calls. Code that
  * moves raw data holds it for one call of HDF5 at a time. The holder of the lock owns HDF5's error
  * stack, so check return codes before the unlock. */
-void hdf5_lock(void);
+int hdf5_lock(void); /* 1: held */
 void hdf5_unlock(void);
 
 /* STATUS_OK if `result`, the return value of an HDF5 call, is not negative. Otherwise `code` with

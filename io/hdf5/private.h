@@ -5,9 +5,8 @@
 #include "io/hdf5/hdf5.h"
 
 /* A function that begins with
- *   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+ *   int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
  * holds the lock until it returns. */
-int hdf5_take(void);
 void hdf5_release(int *held);
 /* Cleanup of an identifier whose closing loses nothing: of a type, a space, a list, an attribute.
  */
