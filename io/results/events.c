@@ -70,17 +70,16 @@ static void put_bytes(struct bytes *out, const void *data, size_t n)
   out->n += n;
 }
 
-static void put_little(struct bytes *out, uint64_t value, int n)
+/* `n` bytes of a number, of which memory has the lowest first, as the file does. */
+static void put_number(struct bytes *out, uint64_t value, size_t n)
 {
-  for (int i = 0; i < n; i++)
-    out->at[out->n++] = (unsigned char)(value >> 8 * i);
+  put_bytes(out, &value, n);
 }
 
-static uint64_t get_little(const unsigned char *at, int n)
+static uint64_t get_number(const unsigned char *at, size_t n)
 {
   uint64_t value = 0;
-  for (int i = 0; i < n; i++)
-    value |= (uint64_t)at[i] << 8 * i;
+  memcpy(&value, at, n);
   return value;
 }
 
@@ -89,8 +88,8 @@ static uint64_t get_little(const unsigned char *at, int n)
 static void put_varint(struct bytes *out, uint64_t value)
 {
   for (; value >= 128; value >>= 7)
-    put_little(out, value | 128, 1);
-  put_little(out, value, 1);
+    put_number(out, value | 128, 1);
+  put_number(out, value, 1);
 }
 
 static void put_field(struct bytes *out, int field, int wire)
@@ -138,10 +137,10 @@ static int64_t step_of(const unsigned char *at, size_t n)
 static void write_record(struct events *events, const struct bytes *data)
 {
   struct bytes record = {0};
-  put_little(&record, data->n, 8);
-  put_little(&record, masked_crc(record.at, 8), 4);
+  put_number(&record, data->n, 8);
+  put_number(&record, masked_crc(record.at, 8), 4);
   put_bytes(&record, data->at, data->n);
-  put_little(&record, masked_crc(data->at, data->n), TAIL_BYTES);
+  put_number(&record, masked_crc(data->at, data->n), TAIL_BYTES);
   const off_t before = lseek(events->fd, 0, SEEK_CUR);
   ssize_t n;
   do
@@ -162,10 +161,8 @@ static void write_event(struct events *events, int64_t step, int field, const vo
 {
   struct bytes event = {0};
   const double seconds = 1e-9 * (double)clock_wall_ns();
-  uint64_t bits;
-  memcpy(&bits, &seconds, sizeof bits);
   put_field(&event, EVENT_TIME, WIRE_64);
-  put_little(&event, bits, 8);
+  put_bytes(&event, &seconds, sizeof seconds);
   put_field(&event, EVENT_STEP, WIRE_VARINT);
   put_varint(&event, (uint64_t)step);
   put_nested(&event, field, data, n);
@@ -196,12 +193,10 @@ void events_add(struct events *events, const char *name, double value)
   if (events->summary.n + ROOM > SUMMARY_BYTES)
     events_end(events);
   const float real = (float)value;
-  uint32_t bits;
-  memcpy(&bits, &real, sizeof bits);
   struct bytes one = {0};
   put_nested(&one, 1, name, strnlen(name, NAME_BYTES));
   put_field(&one, 2, WIRE_32);
-  put_little(&one, bits, 4);
+  put_bytes(&one, &real, sizeof real);
   put_nested(&events->summary, 1, one.at, one.n);
 }
 
@@ -268,13 +263,13 @@ void events_close(struct events *events)
  * its power may leave a record of the right length whose data was never written. */
 static size_t record_bytes(const unsigned char *at, size_t bytes)
 {
-  if (bytes < HEAD_BYTES || get_little(at + 8, 4) != masked_crc(at, 8))
+  if (bytes < HEAD_BYTES || get_number(at + 8, 4) != masked_crc(at, 8))
     return 0;
-  const uint64_t n = get_little(at, 8);
+  const uint64_t n = get_number(at, 8);
   if (n > bytes - HEAD_BYTES || bytes - HEAD_BYTES - n < TAIL_BYTES)
     return 0;
   const unsigned char *data = at + HEAD_BYTES;
-  if (get_little(data + n, TAIL_BYTES) != masked_crc(data, (size_t)n))
+  if (get_number(data + n, TAIL_BYTES) != masked_crc(data, (size_t)n))
     return 0;
   return HEAD_BYTES + (size_t)n + TAIL_BYTES;
 }
