@@ -98,13 +98,6 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
       (unsigned long long)crc);
 }
 
-/* Takes what was read, whose CRC is all that is wanted. */
-static enum status drop(const struct io_tensor *tensor, struct layout_range piece, void *data)
-{
-  (void)tensor, (void)piece, (void)data;
-  return STATUS_OK;
-}
-
 static bool is_wanted(const bool *wanted, int64_t t)
 {
   return !wanted || wanted[t];
@@ -121,7 +114,6 @@ static enum status crc_of_share(struct comm *comm, hid_t file, const struct chec
   int64_t first = (int64_t)((__int128)total * rank / ranks),
           last = (int64_t)((__int128)total * (rank + 1) / ranks);
   void *buffer = NULL;
-  bool not_taken;
   enum status status = mem_alloc(MEM_IO, (size_t)checkpoint_piece_bytes, &buffer);
   for (int64_t t = 0; t < table->n && !status; t++) {
     const struct checkpoint_entry *entry = &table->entry[t];
@@ -131,14 +123,13 @@ static enum status crc_of_share(struct comm *comm, hid_t file, const struct chec
     int64_t begin = first > before ? (first - before + size - 1) / size : 0,
             end = last > before ? (last - before + size - 1) / size : 0;
     struct io_tensor part = {.type = (enum dtype)entry->type,
-                             .range = {begin, end < entry->elements ? end : entry->elements},
-                             .move = drop};
+                             .range = {begin, end < entry->elements ? end : entry->elements}};
     struct checkpoint_piece piece = {.tensor = t, .begin = part.range.begin, .end = part.range.end};
     before += entry->elements * size;
     if (piece.begin >= piece.end)
       continue;
     status = checkpoint_read_tensor(file, checkpoint_table_name(table, t), &part, buffer,
-                                    &piece.crc, &not_taken);
+                                    &piece.crc, NULL);
     pieces[(*n)++] = piece;
   }
   mem_free(buffer);

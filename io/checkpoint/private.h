@@ -45,12 +45,13 @@ enum status checkpoint_meta_write(hid_t file, const struct checkpoint_meta *meta
 /* Metadata from an open file, which must be a complete checkpoint of this format. Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 
-/* Room for a piece, if any tensor is moved by pieces; else *out stays NULL (mem_free). Local. */
+/* Room for a piece, if any tensor is not in memory as a whole; else *out stays NULL (mem_free).
+ * Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
 /* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
  * memory, as large as one call of HDF5 should be, because other threads wait for it. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
-/* Memory of a piece: the buffer if the tensor is moved, otherwise part of the tensor's data. */
+/* Memory of a piece: part of the tensor's data, or the buffer if it has none. */
 void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
                               void *buffer);
 extern int64_t checkpoint_piece_bytes,
@@ -58,8 +59,9 @@ extern int64_t checkpoint_piece_bytes,
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
 
-/* The tensor's range from an open file, through `buffer` if the tensor is moved. *crc, if not NULL:
- * of what was read. *not_taken: the failure is that of tensor->move. Local. */
+/* The tensor's range from an open file, through `buffer` if the tensor has no data. *crc, if not
+ * NULL: of what was read. *not_taken: the failure is that of tensor->move. NULL without `move`.
+ * Local. */
 enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io_tensor *tensor,
                                    void *buffer, int64_t *crc, bool *not_taken);
 

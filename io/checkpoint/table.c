@@ -101,14 +101,14 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out)
 {
   for (int t = 0; t < n; t++)
-    if (tensors[t].move)
+    if (!tensors[t].data)
       return mem_alloc(MEM_IO, (size_t)checkpoint_piece_bytes, out);
   return STATUS_OK;
 }
 
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
 {
-  const int64_t bytes = tensor->move ? checkpoint_piece_bytes : checkpoint_call_bytes,
+  const int64_t bytes = tensor->data ? checkpoint_call_bytes : checkpoint_piece_bytes,
                 most = bytes / (int64_t)dtype_size(tensor->type);
   return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
 }
@@ -117,7 +117,7 @@ void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_rang
                               void *buffer)
 {
   const int64_t before = piece.begin - tensor->range.begin;
-  return tensor->move ? buffer : (char *)tensor->data + before * (int64_t)dtype_size(tensor->type);
+  return tensor->data ? (char *)tensor->data + before * (int64_t)dtype_size(tensor->type) : buffer;
 }
 
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
