@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "io/checkpoint/state.h"
+#include "io/text/file.h"
 #include "io/tokens/tokens.h"
 
 struct checkpoint_meta {
@@ -56,8 +57,8 @@ enum status checkpoint_verify(struct comm *comm, const char *path);
 /* The caller's way of using the checkpoint at `path`. *damaged: it failed because the file is
  * damaged; the same on all ranks. Collective. */
 typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
-/* DIR/step-%08lld.h5 (mem_free), whether it exists or not. NULL if memory is out. Local. */
-char *checkpoint_folder_path(const char *dir, int64_t step);
+/* DIR/step-%08lld.h5, whether it exists or not. Local. */
+struct file_path checkpoint_folder_path(const char *dir, int64_t step);
 
 /* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
  * says why. Any other failure is returned. *path_out is NULL if the folder has no step-*.h5. If all

@@ -18,9 +18,11 @@
 #define NAME_FORMAT "step-%08lld.h5"
 enum { NAME_BYTES = 64 };
 
-char *checkpoint_folder_path(const char *dir, int64_t step)
+struct file_path checkpoint_folder_path(const char *dir, int64_t step)
 {
-  return mem_printf("%s/" NAME_FORMAT, dir, (long long)step);
+  char name[NAME_BYTES];
+  snprintf(name, sizeof name, NAME_FORMAT, (long long)step);
+  return file_path(dir, name);
 }
 
 /* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not
@@ -122,7 +124,7 @@ static enum status try_step(struct comm *comm, const char *dir, int64_t step, ch
                             void *arg, char **path_out)
 {
   bool damaged = false;
-  char *path = checkpoint_folder_path(dir, step);
+  char *path = mem_strdup(checkpoint_folder_path(dir, step).text);
   const enum status status =
       comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY) ?: use(arg, path, &damaged);
   if (!status) {
@@ -180,13 +182,13 @@ static char *stale_name(const char *path)
 
 static enum status rename_stale(const char *dir, int64_t step)
 {
-  char *path = checkpoint_folder_path(dir, step), *stale = path ? stale_name(path) : NULL;
+  const struct file_path path = checkpoint_folder_path(dir, step);
+  char *stale = stale_name(path.text);
   enum status status = stale ? STATUS_OK : STATUS_MEMORY;
-  if (!status && rename(path, stale) != 0)
-    status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
+  if (!status && rename(path.text, stale) != 0)
+    status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path.text, stale, strerror(errno));
   status = status ?: file_sync_folder_of(stale);
   mem_free(stale);
-  mem_free(path);
   return status;
 }
 
@@ -228,12 +230,10 @@ static enum status keep_or_remove(const char *dir, int64_t step, bool always, ui
 {
   if (*left <= 0 && always)
     return STATUS_OK;
-  char *path = checkpoint_folder_path(dir, step);
-  enum status status = path ? STATUS_OK : STATUS_MEMORY;
-  if (!status && is_of_run(path, run) && --*left < 0 && unlink(path) != 0 && errno != ENOENT)
-    status = open_failed(errno, "remove the old checkpoint", path);
-  mem_free(path);
-  return status;
+  const struct file_path path = checkpoint_folder_path(dir, step);
+  if (is_of_run(path.text, run) && --*left < 0 && unlink(path.text) != 0 && errno != ENOENT)
+    return open_failed(errno, "remove the old checkpoint", path.text);
+  return STATUS_OK;
 }
 
 static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved,

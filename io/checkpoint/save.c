@@ -100,8 +100,8 @@ static enum status prepare(struct save *save)
                              ?: checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status)
     return status;
-  save->final =
-      save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
+  save->final = mem_strdup(save->path ? save->path
+                                      : checkpoint_folder_path(save->dir, save->meta->step).text);
   return save->final ? STATUS_OK : STATUS_MEMORY;
 }
 

@@ -31,8 +31,9 @@ static enum status open_checkpoint(const char *path, hid_t *file, struct checkpo
 }
 
 /* json NULL: a line of text. */
-static void list_one(const char *path, const char *name, struct json_writer *json, FILE *to)
+static void list_one(const char *path, struct json_writer *json, FILE *to)
 {
+  const char *name = strrchr(path, '/') + 1;
   hid_t file = H5I_INVALID_HID;
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
@@ -79,22 +80,16 @@ enum status checkpoint_list(const char *dir, bool json, FILE *to)
   int64_t *steps = NULL, n = 0;
   if (!file_exists(dir))
     return status_set(STATUS_INPUT, "there is no folder %s", dir);
-  enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
+  const enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
   if (status)
     return status;
   begin_list(dir, n, writer, to);
-  for (int64_t i = 0; i < n && !status; i++) {
-    char *path = checkpoint_folder_path(dir, steps[i]);
-    if (path)
-      list_one(path, strrchr(path, '/') + 1, writer, to);
-    else
-      status = STATUS_MEMORY;
-    mem_free(path);
-  }
+  for (int64_t i = 0; i < n; i++)
+    list_one(checkpoint_folder_path(dir, steps[i]).text, writer, to);
   if (json)
     json_write_close(&all, ']');
   mem_free(steps);
-  return status ?: check_stream(to);
+  return check_stream(to);
 }
 
 /* A file with the list of its tensors. */

@@ -9,7 +9,6 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "exec/watchdog.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
@@ -156,12 +155,11 @@ void train_say_end(const struct train_run *run, enum train_end end)
   char next[512] = "sluice report";
   if (!train_leads(run))
     return;
-  char *path = checkpoint_folder_path(run->checkpoint_dir.text, run->saved_step);
-  const bool saved = run->saved_step >= 0 && path && file_exists(path);
+  const struct file_path path = checkpoint_folder_path(run->checkpoint_dir.text, run->saved_step);
+  const bool saved = run->saved_step >= 0 && file_exists(path.text);
   say_steps(run, end);
   say_tokens(run);
-  log_info("newest checkpoint: %s", saved ? path : "none");
-  mem_free(path);
+  log_info("newest checkpoint: %s", saved ? path.text : "none");
   append_word(next, sizeof next, run->deck->run.dir);
   if (saved) {
     append_text(next, sizeof next, "; sluice generate");

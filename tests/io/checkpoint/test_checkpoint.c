@@ -382,12 +382,11 @@ TEST(overwriting_replaces)
 /* Errors of a caller are reported before a file exists. */
 static void expect_refusal(struct sample *sample, enum status code, const char *words)
 {
-  char *path = checkpoint_folder_path(dir, 900);
+  const struct file_path path = checkpoint_folder_path(dir, 900);
   sample->meta.step = 900;
   must_fail(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), code, words);
-  assert_false(file_exists(path));
+  assert_false(file_exists(path.text));
   assert_int_equal(unfinished(NULL), 0);
-  mem_free(path);
 }
 
 TEST(parts_that_do_not_make_a_whole_are_refused)
@@ -598,7 +597,7 @@ TEST(a_file_of_another_program)
                         .shape = {2, 3},
                         .range = {0, 6},
                         .data = held};
-  char *path = checkpoint_folder_path(dir, 1200);
+  char *path = mem_strdup(checkpoint_folder_path(dir, 1200).text);
   if (is_root())
     write_as_another_program(path);
   everybody_waits();

@@ -81,8 +81,7 @@ static int run_check(char **argv)
   int64_t step = strtol(argv[1], NULL, 10);
   if (checkpoint_find(job, argv[0], true, &path) != STATUS_OK || !path)
     return failed("nothing found");
-  char *expected = checkpoint_folder_path(argv[0], step);
-  if (strcmp(path, expected) != 0)
+  if (strcmp(path, checkpoint_folder_path(argv[0], step).text) != 0)
     return failed(path);
   sample_make(&sample, job, SPLIT_EVEN, 0, SEED + (int)step, step == NEW, false);
   if (checkpoint_load(job, path, sample.n, sample.tensor, NULL) != STATUS_OK)
@@ -97,7 +96,6 @@ static int run_check(char **argv)
   closedir(folder);
   if (save(argv[0], AFTER, false) != STATUS_OK)
     return failed("the next save");
-  mem_free(expected);
   mem_free(path);
   comm_destroy(job);
   return 0;
