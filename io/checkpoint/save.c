@@ -34,41 +34,27 @@ static void reached(enum checkpoint_phase phase)
     checkpoint_test_hook(phase);
 }
 
-/* The current work of a process in a save, and whether it can continue by itself. There is one save
+/* The current work of a process in a save, and whether it waits for other ranks. There is one save
  * at a time. */
-struct work {
-  const char *doing;
-  bool waits;
-};
-static const struct work preparing = {"preparing it", false},
-                         comparing = {"waiting for the tensor lists of the other ranks", true},
-                         adding = {"making checksums of its data", false},
-                         laying_out = {"laying out the file", false},
-                         waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
-                         opening = {"opening the file", false},
-                         waiting_for_opening = {"waiting for other ranks to open the file", true},
-                         writing = {"writing its data", false},
-                         waiting_for_data = {"waiting for the data of the other ranks", true},
-                         flushing = {"flushing its data to the disk", false},
-                         closing = {"closing the file", false},
-                         waiting_for_closing = {"waiting for other ranks to close the file", true},
-                         completing = {"completing the file", false},
-                         waiting_for_end = {"waiting for rank 0, which completes the file", true};
-static _Atomic(const struct work *) under_way;
+static const char comparing[] = "waiting for the tensor lists of the other ranks",
+                  writing[] = "writing its data",
+                  waiting_for_data[] = "waiting for the data of the other ranks";
+static _Atomic(const char *) under_way;
+static atomic_bool waiting;
 static _Atomic int64_t moves;
 
-static void now_at(const struct work *work)
+static void now_at(const char *doing, bool waits)
 {
-  atomic_store(&under_way, work);
+  atomic_store(&under_way, doing);
+  atomic_store(&waiting, waits);
   atomic_fetch_add(&moves, 1);
 }
 
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits)
 {
-  const struct work *work = atomic_load(&under_way);
   *moved = atomic_load(&moves);
-  *doing = work ? work->doing : NULL;
-  *waits = work && work->waits;
+  *doing = atomic_load(&under_way);
+  *waits = atomic_load(&waiting);
 }
 
 struct save {
@@ -142,7 +128,7 @@ static enum status check_same(struct save *save)
 /* Every rank's bytes reach the disk from the node that holds them. */
 static enum status bring_to_disk(struct save *save)
 {
-  now_at(&flushing);
+  now_at("flushing its data to the disk", false);
   save->written = 0;
   return file_sync(save->scratch.file);
 }
@@ -155,7 +141,7 @@ static enum status count_written(struct save *save, int64_t bytes)
   if (save->written < checkpoint_flush_bytes)
     return STATUS_OK;
   const enum status status = bring_to_disk(save);
-  now_at(&writing);
+  now_at(writing, false);
   return status;
 }
 
@@ -207,7 +193,7 @@ static enum status find_checksums(struct save *save)
         .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
     status = handle_pieces(save, tensor, NULL, &save->pieces[n++].crc);
   }
-  now_at(&comparing);
+  now_at(comparing, true);
   status = comm_agree(save->comm, status)
                ?: checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, save->sums);
   if (status)
@@ -314,7 +300,7 @@ static enum status write_tensor(hid_t file, struct save *save, int t)
 static enum status write_tensors(hid_t file, struct save *save)
 {
   enum status status = STATUS_OK;
-  now_at(&writing);
+  now_at(writing, false);
   for (int t = 0; t < save->n && !status; t++) {
     if (!writes(&save->tensors[t]))
       continue;
@@ -372,7 +358,7 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
     return status_set(status, "%s", sentence); /* the cause */
   }
   status = hdf5_close(file, STATUS_OK);
-  now_at(&waiting_for_closing);
+  now_at("waiting for other ranks to close the file", true);
   return comm_agree(save->comm, status); /* then no other rank writes to the file */
 }
 
@@ -384,7 +370,7 @@ static enum status flush_on_all(struct save *save, hid_t file)
     status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
     hdf5_unlock();
   }
-  now_at(&waiting_for_data);
+  now_at(waiting_for_data, true);
   return comm_agree(save->comm, status);
 }
 
@@ -394,15 +380,15 @@ static enum status write_data(struct save *save)
   /* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
   MPI_Comm alone = MPI_COMM_SELF;
   enum status status = hdf5_open_parallel(save->scratch.file, &alone, &file);
-  now_at(&waiting_for_opening);
+  now_at("waiting for other ranks to open the file", true);
   status = comm_agree(save->comm, status);
   if (status)
     return close_on_all(save, file, status);
   reached(CHECKPOINT_OPENED);
   status = write_tensors(file, save);
-  now_at(&waiting_for_data);
+  now_at(waiting_for_data, true);
   status = comm_agree(save->comm, status) ?: flush_on_all(save, file);
-  now_at(&closing);
+  now_at("closing the file", false);
   status = close_on_all(save, file, status);
   if (!status)
     reached(CHECKPOINT_CLOSED);
@@ -433,19 +419,19 @@ static enum status complete(struct save *save)
 static enum status save_all(struct save *save)
 {
   bool first = comm_rank(save->comm) == 0;
-  now_at(&preparing);
+  now_at("preparing it", false);
   enum status status = prepare(save);
-  now_at(&comparing);
+  now_at(comparing, true);
   status = comm_agree(save->comm, status) ?: check_same(save);
-  now_at(&adding);
+  now_at("making checksums of its data", false);
   status = status ?: find_checksums(save);
   if (status)
     return status;
-  now_at(first ? &laying_out : &waiting_for_layout);
+  now_at(first ? "laying out the file" : "waiting for rank 0, which lays out the file", !first);
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
-  now_at(&opening);
+  now_at("opening the file", false);
   status = status ?: scratch_share(save->comm, &save->scratch) ?: write_data(save);
-  now_at(first ? &completing : &waiting_for_end);
+  now_at(first ? "completing the file" : "waiting for rank 0, which completes the file", !first);
   status = status ?: comm_agree(save->comm, first ? complete(save) : STATUS_OK);
   return drop_scratch(save, status);
 }
@@ -457,7 +443,7 @@ static enum status save_or_explain(struct save *save, char **path_out)
     return status_set(STATUS_UNSUPPORTED,
                       "checkpoints are written through MPI-IO; this job runs without MPI");
   const enum status status = save_all(save);
-  now_at(NULL);
+  now_at(NULL, false);
   mem_free(save->pieces);
   mem_free(save->sums);
   mem_free(save->buffer);
