@@ -234,10 +234,9 @@ enum status checkpoint_show(const char *path, bool json, FILE *to)
 /* diff */
 
 struct difference {
-  int64_t elements; /* whose bits differ */
-  double largest;   /* absolute; NaN where one of the two is not a number */
-  double left_norm, right_norm;
-  double cosine; /* of the angle between the two, as vectors; NaN: undefined, or of integers */
+  int64_t elements;         /* whose bits differ */
+  double largest;           /* absolute; NaN where one of the two is not a number */
+  double left, right, both; /* squares of each, and products; NaN: unknown, or of integers */
 };
 
 static double value_at(const void *data, enum dtype type, int64_t i)
@@ -265,8 +264,11 @@ static double distance(const void *a, const void *b, enum dtype type, int64_t i)
   return fabs(value_at(a, type, i) - value_at(b, type, i));
 }
 
-static void compare_part(const char *a, const char *b, enum dtype type, int64_t n,
-                         struct difference *difference)
+typedef void compare_part(const char *a, const char *b, enum dtype type, int64_t n,
+                          struct difference *out);
+
+static void count_different(const char *a, const char *b, enum dtype type, int64_t n,
+                            struct difference *out)
 {
   size_t size = dtype_size(type);
   if (memcmp(a, b, (size_t)n * size) == 0)
@@ -274,30 +276,22 @@ static void compare_part(const char *a, const char *b, enum dtype type, int64_t 
   for (int64_t i = 0; i < n; i++) {
     if (memcmp(a + (size_t)i * size, b + (size_t)i * size, size) == 0)
       continue;
-    difference->elements++;
+    out->elements++;
     double apart = distance(a, b, type, i);
-    if (isnan(apart) || apart > difference->largest) /* a NaN stays: no number is larger */
-      difference->largest = apart;
+    if (isnan(apart) || apart > out->largest) /* a NaN stays: no number is larger */
+      out->largest = apart;
   }
 }
 
-static enum status read_part(struct side *side, const char *name, struct layout_range part)
+static void multiply(const char *a, const char *b, enum dtype type, int64_t n,
+                     struct difference *out)
 {
-  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status =
-      hdf5_open_dataset(side->file, name, &dataset) ?: hdf5_read(&dataset, part, side->part);
-  status = hdf5_close(dataset.id, status);
-  return status ? status_prefix(status, "%s: dataset %s", side->path, name) : STATUS_OK;
-}
-
-static enum status read_parts(struct side *a, struct side *b, int64_t t, int64_t at,
-                              int64_t *elements)
-{
-  const int64_t all = a->table.entry[t].elements;
-  const char *name = checkpoint_table_name(&a->table, t);
-  const struct layout_range part = {at, all - at > PART_ELEMENTS ? at + PART_ELEMENTS : all};
-  *elements = part.end - part.begin;
-  return read_part(a, name, part) ?: read_part(b, name, part);
+  for (int64_t i = 0; i < n; i++) {
+    const double x = value_at(a, type, i), y = value_at(b, type, i);
+    out->left += x * x;
+    out->right += y * y;
+    out->both += x * y;
+  }
 }
 
 static bool is_real(enum dtype type)
@@ -305,46 +299,38 @@ static bool is_real(enum dtype type)
   return type == DTYPE_F64 || type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-struct products {
-  double left, right, both;
-};
-
-static void multiply_part(const void *a, const void *b, enum dtype type, int64_t n,
-                          struct products *sum)
+static enum status read_part(struct side *side, const char *name, enum dtype type,
+                             struct layout_range part)
 {
-  for (int64_t i = 0; i < n; i++) {
-    const double x = value_at(a, type, i), y = value_at(b, type, i);
-    sum->left += x * x;
-    sum->right += y * y;
-    sum->both += x * y;
+  const struct io_tensor tensor = {.type = type, .range = part, .data = side->part};
+  const enum status status = checkpoint_read_tensor(side->file, name, &tensor, NULL, NULL, NULL);
+  return status ? status_prefix(status, "%s", side->path) : STATUS_OK;
+}
+
+static enum status compare_parts(struct side *a, struct side *b, int64_t t, compare_part *compare,
+                                 struct difference *out)
+{
+  const int64_t all = a->table.entry[t].elements;
+  const enum dtype type = (enum dtype)a->table.entry[t].type;
+  const char *name = checkpoint_table_name(&a->table, t);
+  enum status status = STATUS_OK;
+  for (struct layout_range part = {0, 0}; part.end < all && !status;) {
+    part.begin = part.end;
+    part.end = all - part.begin > PART_ELEMENTS ? part.begin + PART_ELEMENTS : all;
+    status = read_part(a, name, type, part) ?: read_part(b, name, type, part);
+    if (!status)
+      compare(a->part, b->part, type, part.end - part.begin, out);
   }
+  return status;
 }
 
 /* Two passes, because files that are alike need no cosine. */
-static enum status compare_values(struct side *a, struct side *b, int64_t t,
-                                  struct difference *difference)
+static enum status compare_values(struct side *a, struct side *b, int64_t t, struct difference *out)
 {
-  const int64_t elements = a->table.entry[t].elements;
-  const enum dtype type = (enum dtype)a->table.entry[t].type;
-  struct products sum = {0};
-  enum status status = STATUS_OK;
-  for (int64_t at = 0, n; at < elements && !status; at += n) {
-    status = read_parts(a, b, t, at, &n);
-    if (!status)
-      compare_part(a->part, b->part, type, n, difference);
-  }
-  difference->left_norm = difference->right_norm = difference->cosine = NAN;
-  if (difference->elements == 0 || !is_real(type))
-    return status;
-  for (int64_t at = 0, n; at < elements && !status; at += n) {
-    status = read_parts(a, b, t, at, &n);
-    if (!status)
-      multiply_part(a->part, b->part, type, n, &sum);
-  }
-  difference->left_norm = sqrt(sum.left);
-  difference->right_norm = sqrt(sum.right);
-  difference->cosine = sum.both / (difference->left_norm * difference->right_norm);
-  return status;
+  const enum status status = compare_parts(a, b, t, count_different, out);
+  const bool measures = !status && out->elements > 0 && is_real((enum dtype)a->table.entry[t].type);
+  out->left = out->right = out->both = measures ? 0 : NAN;
+  return measures ? compare_parts(a, b, t, multiply, out) : status;
 }
 
 /* Destination of differences: lines of text, or members of an array. */
@@ -382,14 +368,16 @@ static void say_kind(struct report *report, const char *name, const struct check
 static void say_values(struct report *report, const char *name, int64_t elements,
                        const struct difference *difference)
 {
+  const double left = sqrt(difference->left), right = sqrt(difference->right),
+               cosine = difference->both / (left * right); /* of the angle between the two */
   if (report->json) {
     begin_json(report, name);
     json_write_int(report->json, "elements", elements);
     json_write_int(report->json, "differ", difference->elements);
     json_write_real(report->json, "largest", difference->largest);
-    json_write_real(report->json, "left_norm", difference->left_norm);
-    json_write_real(report->json, "right_norm", difference->right_norm);
-    json_write_real(report->json, "cosine", difference->cosine);
+    json_write_real(report->json, "left_norm", left);
+    json_write_real(report->json, "right_norm", right);
+    json_write_real(report->json, "cosine", cosine);
     json_write_close(report->json, '}');
     return;
   }
@@ -397,10 +385,10 @@ static void say_values(struct report *report, const char *name, int64_t elements
                   difference->elements, elements);
   if (isnan(difference->largest))
     fprintf(report->to, "some are not numbers\n");
-  else if (isnan(difference->cosine))
+  else if (isnan(cosine))
     fprintf(report->to, "by at most %.6g\n", difference->largest);
   else
-    fprintf(report->to, "by at most %.6g, cosine %.6f\n", difference->largest, difference->cosine);
+    fprintf(report->to, "by at most %.6g, cosine %.6f\n", difference->largest, cosine);
 }
 
 static void say_alone(struct report *report, const char *name, const char *path)
