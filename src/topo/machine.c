@@ -194,10 +194,7 @@ static hwloc_obj_type_t core_type(hwloc_topology_t machine)
 
 hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core)
 {
-  do
-    core = hwloc_get_next_obj_by_type(machine, core_type(machine), core);
-  while (core && !hwloc_bitmap_intersects(core->cpuset, mask));
-  return core;
+  return hwloc_get_next_obj_covering_cpuset_by_type(machine, mask, core_type(machine), core);
 }
 
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
@@ -260,18 +257,13 @@ static hwloc_obj_t node_of(hwloc_topology_t machine, hwloc_obj_t core)
   return node;
 }
 
-static hwloc_obj_t package_of(hwloc_obj_t core)
-{
-  while (core && core->type != HWLOC_OBJ_PACKAGE)
-    core = core->parent;
-  return core;
-}
-
 /* Cores without local memory form a domain per package, because nothing else shows how near they
  * are. */
 static enum status add_to_domain(struct topo *topo, hwloc_obj_t core)
 {
-  const struct domain wanted = {.node = node_of(topo->machine, core), .package = package_of(core)};
+  const struct domain wanted = {
+      .node = node_of(topo->machine, core),
+      .package = hwloc_get_ancestor_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, core)};
   int d = 0;
   while (d < topo->domains && (topo->domain[d].node != wanted.node ||
                                (!wanted.node && topo->domain[d].package != wanted.package)))
@@ -359,9 +351,7 @@ enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index)
   for (*index = 0; *index < topo->gpus; ++*index)
     if (topo->gpu[*index].bus == bus)
       return STATUS_OK;
-  hwloc_obj_t device = hwloc_get_next_pcidev(topo->machine, NULL);
-  while (device && bus_of(device) != bus)
-    device = hwloc_get_next_pcidev(topo->machine, device);
+  hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topo->machine, machine_bus_text(bus).text);
   hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
   const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
   return append_gpu(topo, bus, found ? around->cpuset : machine_cpus(topo->machine));
@@ -444,19 +434,16 @@ enum status topo_summary_read(struct topo_summary *out)
   if (status)
     return status;
   status = HWLOC(hwloc_topology_load(machine));
-  if (status) {
-    hwloc_topology_destroy(machine);
-    return status;
-  }
-  struct topo_summary summary = {.packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE),
+  if (!status) {
+    *out = (struct topo_summary){.packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE),
                                  .nodes = count_nodes(machine),
                                  .cores = hwloc_get_nbobjs_by_type(machine, core_type(machine)),
                                  .cpus = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU),
                                  .own_cores = count_own(machine),
                                  .quota = cgroup_limits().cpus};
-  snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);
-  machine_is_described(machine, summary.described, sizeof summary.described);
+    snprintf(out->version, sizeof out->version, "%u.%u", version >> 16, version >> 8 & 255);
+    machine_is_described(machine, out->described, sizeof out->described);
+  }
   hwloc_topology_destroy(machine);
-  *out = summary;
-  return STATUS_OK;
+  return status;
 }

@@ -153,10 +153,8 @@ static void match(int rows, int columns, const int64_t *cost, int *column_of)
 hwloc_obj_t topo_next_package(const struct topo *topo, hwloc_const_bitmap_t cpus,
                               hwloc_obj_t package)
 {
-  do
-    package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package);
-  while (package && !hwloc_bitmap_intersects(package->cpuset, cpus));
-  return package;
+  return hwloc_get_next_obj_covering_cpuset_by_type(topo->machine, cpus, HWLOC_OBJ_PACKAGE,
+                                                    package);
 }
 
 /* 0: on the mask's CPUs; 1: on some of them; 2: in the same package; 3: elsewhere. */
@@ -373,12 +371,9 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
 /* The CPU of hardware thread `sibling` of a core, of those in the set; -1: it has fewer. */
 static int cpu_of(hwloc_const_bitmap_t set, hwloc_obj_t core, int sibling)
 {
-  int cpu = -1;
-  do
-    do
-      cpu = hwloc_bitmap_next(core->cpuset, cpu);
-    while (cpu >= 0 && !hwloc_bitmap_isset(set, cpu));
-  while (cpu >= 0 && sibling-- > 0);
+  int cpu = hwloc_bitmap_first(core->cpuset);
+  while (cpu >= 0 && (!hwloc_bitmap_isset(set, (unsigned)cpu) || sibling-- > 0))
+    cpu = hwloc_bitmap_next(core->cpuset, cpu);
   return cpu;
 }
 

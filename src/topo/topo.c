@@ -149,10 +149,8 @@ static enum status read_record(struct topo *topo, struct share *share,
                                const struct topo_record *record)
 {
   enum status status = STATUS_OK;
-  const unsigned char *mask = (const unsigned char *)record->mask;
-  for (int cpu = 0; cpu < (int)sizeof record->mask * 8; cpu++)
-    if (mask[cpu / 8] >> cpu % 8 & 1)
-      SET(hwloc_bitmap_set(share->mask, (unsigned)cpu));
+  for (unsigned word = 0; word < TOPO_MASK_WORDS; word++)
+    SET(hwloc_bitmap_set_ith_ulong(share->mask, word, (unsigned long)record->mask[word]));
   keep_existing(topo, share->mask);
   if (!hwloc_topology_is_thissystem(topo->machine) && hwloc_bitmap_iszero(share->mask))
     SET(hwloc_bitmap_copy(share->mask, machine_cpus(topo->machine)));
