@@ -11,8 +11,6 @@
 #include "comm/messages.h"
 #include "comm/ops.h"
 
-enum { NAME_SIZE = 256 };
-
 /* --- MPI ----------------------------------------------------------------- */
 
 static enum status read_thread_level(int *out)
@@ -27,30 +25,22 @@ static enum status read_thread_level(int *out)
   return status;
 }
 
-/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes). False if the variable has another
- * form. */
-static bool component_of(const char *variable, const char *kind, const char *suffix, char *out)
-{
-  const size_t length = strlen(variable), before = strlen(kind), after = strlen(suffix);
-  if (length <= before + after || strncmp(variable, kind, before) != 0 ||
-      strcmp(variable + length - after, suffix) != 0)
-    return false;
-  snprintf(out, NAME_SIZE, "%.*s", (int)(length - before - after), variable + before);
-  return strchr(out, '_') == NULL;
-}
-
 struct choice {
   char pml[32], btl[96], mtl[96];
 };
 
+/* A variable of a component is KIND_COMPONENT_SUFFIX. */
 static void take_variable(const char *variable, struct choice *out)
 {
-  char name[NAME_SIZE];
-  if (component_of(variable, "pml_", "_priority", name) && !out->pml[0])
+  char kind[4], name[64], suffix[16];
+  if (sscanf(variable, "%3[a-z]_%63[^_]_%15s", kind, name, suffix) != 3)
+    return;
+  const bool has_priority = !strcmp(suffix, "priority");
+  if (!strcmp(kind, "pml") && has_priority && !out->pml[0])
     append_text(out->pml, sizeof out->pml, "%s", name);
-  else if (component_of(variable, "btl_", "_exclusivity", name))
+  else if (!strcmp(kind, "btl") && !strcmp(suffix, "exclusivity"))
     append_text(out->btl, sizeof out->btl, "%s%s", out->btl[0] ? " " : "", name);
-  else if (component_of(variable, "mtl_", "_priority", name))
+  else if (!strcmp(kind, "mtl") && has_priority)
     append_text(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
 }
 
@@ -64,7 +54,7 @@ static enum status read_choice(struct choice *out)
     return status;
   status = COMM_MPI(MPI_T_cvar_get_num(&variables));
   for (int i = 0; !status && i < variables; i++) {
-    char name[NAME_SIZE];
+    char name[256];
     int length = sizeof name, verbosity, binding, scope;
     MPI_Datatype type;
     MPI_T_enum choices;
