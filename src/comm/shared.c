@@ -12,9 +12,8 @@
 
 struct comm_shared {
   MPI_Comm members; /* of the block; MPI_COMM_NULL for a block of one and for a fake job */
-  MPI_Win window;
-  bool opened;
-  void *own; /* of those blocks */
+  MPI_Win window;   /* MPI_WIN_NULL: not of all members */
+  void *own;        /* of those blocks */
   void *memory;
   enum mem_tag tag;
   int64_t
@@ -115,7 +114,8 @@ static enum status open_window(struct comm *comm, struct comm_shared *shared, in
   enum status status = COMM_MPI(
       MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window));
   status = comm_agree(comm, status);
-  shared->opened = !status; /* as for the members */
+  if (status)
+    shared->window = MPI_WIN_NULL; /* as for the members */
   return status;
 }
 
@@ -160,21 +160,16 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
   shared->members = members;
   status = check_one_node(comm, shared->members, size);
   status = status ?: check_room(comm, shared->tag, size, bytes);
-  status = comm_agree(comm, status);
-  if (status)
-    return status;
-  status = open_window(comm, shared, place, bytes);
+  status = comm_agree(comm, status) ?: open_window(comm, shared, place, bytes);
   if (status)
     return status;
   status = enter_window(shared);
   if (!status)
     clear_part(shared, place, size, bytes);
   status = comm_agree(comm, status); /* and all parts are cleared */
-  if (status)
-    return status;
-  shared->counted = place == 0 ? bytes : 0;
+  shared->counted = !status && place == 0 ? bytes : 0;
   mem_note(shared->tag, shared->counted);
-  return STATUS_OK;
+  return status;
 }
 
 /* ------------------------------------------------------------------------- */
@@ -224,12 +219,11 @@ void comm_shared_destroy(struct comm_shared *shared)
 {
   if (!shared)
     return;
-  if (shared->opened)
+  if (shared->window != MPI_WIN_NULL)
     close_window(shared);
   if (shared->members != MPI_COMM_NULL)
     COMM_MPI_WARN(MPI_Comm_free(&shared->members));
-  if (shared->counted)
-    mem_note(shared->tag, -shared->counted);
+  mem_note(shared->tag, -shared->counted);
   mem_free(shared->own);
   mem_free(shared);
 }
