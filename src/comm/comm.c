@@ -248,8 +248,7 @@ static enum status compare_with_root(struct comm *comm, const char *data, int64_
   enum status status = comm_broadcast(comm, &root_bytes, sizeof root_bytes, 0);
   *differs = root_bytes != bytes;
   for (int64_t done = 0; !status && done < root_bytes; done += (int64_t)sizeof piece) {
-    int64_t now =
-        root_bytes - done < (int64_t)sizeof piece ? root_bytes - done : (int64_t)sizeof piece;
+    const int64_t now = comm_smaller(root_bytes - done, (int64_t)sizeof piece);
     if (comm->rank == 0)
       memcpy(piece, data + done, (size_t)now);
     status = comm_broadcast(comm, piece, now, 0);
@@ -292,15 +291,15 @@ static enum status set_transport(struct comm *comm, const char *name)
   const char *cure = "";
   for (int i = 0; i < TRANSPORTS; i++) {
     const struct comm_transport_ops *ops = is_fake(comm) ? &comm_fake_transport : transports[i].ops;
-    if (!ops && strcmp(transports[i].name, name) == 0)
-      cure = ": configure it with --with-nccl, or set comm.backend=mpi";
-    if (!ops)
-      continue;
-    if (strcmp(transports[i].name, name) == 0) {
+    const bool asked = strcmp(transports[i].name, name) == 0;
+    if (ops && asked) {
       comm->transport = ops;
       return STATUS_OK;
     }
-    append_text(known, sizeof known, "%s%s", *known ? ", " : "", transports[i].name);
+    if (ops)
+      append_text(known, sizeof known, "%s%s", *known ? ", " : "", transports[i].name);
+    else if (asked)
+      cure = ": configure it with --with-nccl, or set comm.backend=mpi";
   }
   return status_set(STATUS_UNSUPPORTED, "this build has no transport '%s'; it has: %s%s", name,
                     known, cure);
