@@ -27,11 +27,13 @@ static void forget(struct carried *carried)
   mem_free(carried);
 }
 
-static enum status create(struct comm_group *group, struct carried **out)
+/* The part that is local to a member. */
+static enum status create(struct comm_group *group, void *id, struct carried **out)
 {
   struct carried *carried;
   struct device *device = group->comm->device;
-  enum status status = mem_new(MEM_META, 1, &carried);
+  enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
+  status = status ?: mem_new(MEM_META, 1, &carried);
   if (status)
     return status;
   carried->device = device;
@@ -45,13 +47,6 @@ static enum status create(struct comm_group *group, struct carried **out)
   return status;
 }
 
-/* The part that is local to a member. */
-static enum status prepare(struct comm_group *group, void *id, struct carried **out)
-{
-  enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
-  return status ? status : create(group, out);
-}
-
 /* NCCL would wait forever for a missing member, so all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
@@ -61,7 +56,7 @@ static enum status open_group(struct comm_group *group)
   char id[NCCL_ID_BYTES] = "";
   struct carried *carried = NULL;
   bool one_node = false;
-  enum status status = comm_agree(group->comm, prepare(group, id, &carried));
+  enum status status = comm_agree(group->comm, create(group, id, &carried));
   status = status ?: comm_group_broadcast(group, id, sizeof id);
   status = status ?: comm_group_is_on_one_node(group, &one_node);
   if (!status) {
