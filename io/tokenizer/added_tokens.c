@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/text/utf8.h"
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token)
 {
@@ -86,40 +87,30 @@ static size_t next_candidate(const struct added_tokens *set, const char *text, s
   return at;
 }
 
-/* Bytes of the White_Space character at text[0], 0 if it is none. */
-static size_t space_length(const char *text, size_t bytes)
+/* Unicode's White_Space. */
+static bool is_space(uint32_t code)
 {
-  static const char *const wide[] = {"\xC2\x85", "\u00a0", "\u1680", "\u2028",
-                                     "\u2029",   "\u202f", "\u205f", "\u3000"};
-  if (bytes == 0)
-    return 0;
-  if (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r'))
-    return 1;
-  if (bytes >= 3 && memcmp(text, "\xE2\x80", 2) == 0 && (unsigned char)text[2] >= 0x80 &&
-      (unsigned char)text[2] <= 0x8A) /* U+2000 .. U+200A */
-    return 3;
-  for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
-    if (bytes >= strlen(wide[i]) && memcmp(text, wide[i], strlen(wide[i])) == 0)
-      return strlen(wide[i]);
-  return 0;
+  return code == ' ' || (code >= '\t' && code <= '\r') || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
 static size_t spaces_begin(const char *text, size_t least, size_t end)
 {
-  while (end > least) {
-    size_t length = end - least < 3 ? end - least : 3;
-    while (length > 0 && space_length(text + end - length, length) != length)
-      length--;
-    if (length == 0)
+  for (size_t at = end, length; at > least;) {
+    do
+      at--;
+    while (((unsigned char)text[at] & 0xC0) == 0x80);
+    if (!is_space(utf8_decode(text + at, &length)))
       break;
-    end -= length;
+    end = at;
   }
   return end;
 }
 
 static size_t spaces_end(const char *text, size_t bytes, size_t at)
 {
-  for (size_t length; (length = space_length(text + at, bytes - at)) > 0; at += length)
+  for (size_t length; at < bytes && is_space(utf8_decode(text + at, &length)); at += length)
     ;
   return at;
 }
