@@ -181,6 +181,18 @@ int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n)
   return *token_slot(bpe, bytes, n);
 }
 
+bool bpe_find_merge(const struct bpe *bpe, const char *left, size_t left_bytes, const char *right,
+                    size_t right_bytes, char *room, int32_t id[3])
+{
+  size_t a, b;
+  if (!bpe_unspell(left, left_bytes, room, &a) || !bpe_unspell(right, right_bytes, room + a, &b))
+    return false;
+  id[0] = bpe_find(bpe, room, a);
+  id[1] = bpe_find(bpe, room + a, b);
+  id[2] = bpe_find(bpe, room, a + b);
+  return true;
+}
+
 bool bpe_find_bytes(struct bpe *bpe, int *missing)
 {
   for (int byte = 0; byte < 256; byte++) {

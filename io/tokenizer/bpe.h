@@ -32,6 +32,10 @@ bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n);
 enum status bpe_set_token(struct bpe *bpe, int32_t id, const char *bytes, size_t n, bool of_text);
 const char *bpe_token(const struct bpe *bpe, int32_t id, size_t *n);  /* *n 0: not given yet */
 int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n); /* -1: none */
+/* The ids of two pieces that are spelled as characters, and of both joined; -1: none. `room` has
+ * room for the bytes of both, and may be `left`. False: a character stands for no byte. */
+bool bpe_find_merge(const struct bpe *bpe, const char *left, size_t left_bytes, const char *right,
+                    size_t right_bytes, char *room, int32_t id[3]);
 /* All bytes that UTF-8 has as tokens; false: *missing has none. */
 bool bpe_find_bytes(struct bpe *bpe, int *missing);
 

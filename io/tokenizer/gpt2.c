@@ -42,56 +42,47 @@ static enum status line_fail(const struct tokenizer_bpe *t, int64_t line, const 
                     (long long)line, problem);
 }
 
-/* "LEFT RIGHT" */
-static enum status read_merge(struct tokenizer_bpe *t, const char *text, size_t bytes, int64_t line,
-                              struct text_buffer *pieces)
+/* "LEFT RIGHT", which is overwritten. */
+static enum status read_merge(struct tokenizer_bpe *t, char *text, size_t bytes, int64_t line)
 {
-  const struct bpe *bpe = t->bpe;
+  struct bpe *bpe = t->bpe;
   const char *space = memchr(text, ' ', bytes);
-  size_t left = space ? (size_t)(space - text) : 0, right = 0;
+  const size_t left = space ? (size_t)(space - text) : 0;
+  int32_t id[3];
   if (left == 0 || left + 1 == bytes || memchr(space + 1, ' ', bytes - left - 1))
     return line_fail(t, line, "not two pieces with one space between them");
-  text_buffer_clear(pieces);
-  enum status status = text_buffer_append(pieces, text, bytes);
-  if (status)
-    return status;
-  char *joined = pieces->data;
-  if (!bpe_unspell(text, left, joined, &left) ||
-      !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
+  if (!bpe_find_merge(bpe, text, left, space + 1, bytes - left - 1, text, id))
     return line_fail(t, line, "a character that stands for no byte");
-
-  int32_t a = bpe_find(bpe, joined, left), b = bpe_find(bpe, joined + left, right),
-          ab = bpe_find(bpe, joined, left + right);
-  if (a < 0 || b < 0 || ab < 0)
-    return line_fail(
-        t, line, ab < 0 ? "the joined piece is not in vocab.json" : "a piece is not in vocab.json");
-  if (!bpe_is_made(bpe, a) || !bpe_is_made(bpe, b))
+  if (id[2] < 0)
+    return line_fail(t, line, "the joined piece is not in vocab.json");
+  if (id[0] < 0 || id[1] < 0)
+    return line_fail(t, line, "a piece is not in vocab.json");
+  if (!bpe_is_made(bpe, id[0]) || !bpe_is_made(bpe, id[1]))
     return line_fail(t, line, "a piece that is neither a byte nor made by an earlier line");
-  if (ab == t->base.end_of_text)
+  if (id[2] == t->base.end_of_text)
     return line_fail(t, line, "the end of text cannot be made from text");
-  return bpe_add_merge(t->bpe, a, b, ab) ? STATUS_OK
-                                         : line_fail(t, line, "a pair that was given before");
+  return bpe_add_merge(bpe, id[0], id[1], id[2])
+             ? STATUS_OK
+             : line_fail(t, line, "a pair that was given before");
 }
 
-static enum status read_merges(struct tokenizer_bpe *t, const char *text, size_t bytes)
+static enum status read_merges(struct tokenizer_bpe *t, char *text, size_t bytes)
 {
-  struct text_buffer pieces = {0}; /* of the merge at hand */
   int64_t lines = 1, line = 1;
   for (size_t i = 0; i < bytes; i++)
     lines += text[i] == '\n';
   enum status status = bpe_reserve_merges(t->bpe, lines, false);
-  for (const char *at = text, *end = text + bytes; !status && at < end; line++) {
-    const char *stop = memchr(at, '\n', (size_t)(end - at));
+  for (char *at = text, *end = text + bytes; !status && at < end; line++) {
+    char *stop = memchr(at, '\n', (size_t)(end - at));
     if (!stop)
       stop = end;
     size_t length = (size_t)(stop - at);
     if (length && at[length - 1] == '\r')
       length--;
     if (line > 1 || length < 8 || memcmp(at, "#version", 8) != 0)
-      status = read_merge(t, at, length, line, &pieces);
+      status = read_merge(t, at, length, line);
     at = stop + (stop < end);
   }
-  text_buffer_free(&pieces);
   return status;
 }
 

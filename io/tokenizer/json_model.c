@@ -127,24 +127,16 @@ static void load_merge(const struct json_loader *loader, struct json_node merge,
                        struct pieces *pieces)
 {
   struct bpe *bpe = loader->t->bpe;
-  size_t left = 0, right = 0;
+  int32_t id[3];
   get_pieces(merge, pieces);
   if (merge.file->status)
     return;
-  char *joined = pieces->text.data, *second = joined + pieces->left + 1;
-  const bool spelled = bpe_unspell(joined, pieces->left, joined, &left) &&
-                       bpe_unspell(second, pieces->right, second, &right);
-  int32_t a = -1, b = -1, ab = -1;
-  if (spelled) {
-    memmove(joined + left, second, right);
-    a = bpe_find(bpe, joined, left);
-    b = bpe_find(bpe, joined + left, right);
-    ab = bpe_find(bpe, joined, left + right);
-  }
-  if (a < 0 || b < 0 || ab < 0)
+  char *left = pieces->text.data, *right = left + pieces->left + 1;
+  if (!bpe_find_merge(bpe, left, pieces->left, right, pieces->right, left, id) || id[0] < 0 ||
+      id[1] < 0 || id[2] < 0)
     check_unused_merge(loader, merge, pieces);
   else
-    (void)bpe_add_merge(bpe, a, b, ab);
+    (void)bpe_add_merge(bpe, id[0], id[1], id[2]);
 }
 
 static void load_merges(struct json_loader *loader, struct json_node merges, bool whole_words)
