@@ -18,16 +18,19 @@ static enum status failed(const char *doing, const char *path)
   return open_failed(errno, doing, path);
 }
 
+char *file_folder_of(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash ? mem_printf("%.*s", (int)(slash - path) + (slash == path), path) : mem_strdup(".");
+}
+
 enum status file_sync_folder_of(const char *path)
 {
-  char *folder = mem_strdup(path);
+  char *folder = file_folder_of(path);
   if (!folder)
     return STATUS_MEMORY;
-  char *slash = strrchr(folder, '/');
-  if (slash)
-    slash[slash == folder] = '\0';
   enum status status = STATUS_OK;
-  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     status = failed("open the folder", folder);
   } else {
@@ -91,10 +94,9 @@ enum status file_make_folders(const char *path)
 static enum status check_folder(const char *path)
 {
   struct stat info;
-  const char *slash = strrchr(path, '/');
   if (lstat(path, &info) == 0)
     return is_folder_or(path, EEXIST);
-  char *parent = !slash ? mem_strdup(".") : mem_printf("%.*s", (int)(slash - path) + 1, path);
+  char *parent = file_folder_of(path);
   const int reason = parent && access(parent, W_OK | X_OK) != 0 && errno != ENOENT ? errno : 0;
   const enum status status = parent ? STATUS_OK : STATUS_MEMORY;
   mem_free(parent);

@@ -46,6 +46,9 @@ enum status file_reserve_open(int fd, const char *name,
 struct file_path {
   char text[PATH_MAX + 1];
 } file_path(const char *folder, const char *name);
+/* The folder of a path: "." if the path names none. mem_free; NULL if memory is out, with the
+ * status set. Local. */
+char *file_folder_of(const char *path);
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 /* For messages about a missing `path`: " in FOLDER", in which a relative path begins, or "" for an

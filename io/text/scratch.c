@@ -76,17 +76,10 @@ static enum status make_file(struct scratch *scratch)
   return status || owner.user == info.st_uid ? status : refuse(scratch);
 }
 
-/* Slash included; "" if there is none. */
-static char *folder_of(const char *path)
-{
-  return mem_printf("%.*s", (int)(name_of(path) - path), path);
-}
-
 static enum status make_folder(const char *final, struct scratch *scratch)
 {
-  char *dir = folder_of(final);
-  char *folder = dir ? mem_printf("%s.%s%s%s", dir, name_of(final), mark, unique) : NULL;
-  mem_free(dir);
+  const char *name = name_of(final);
+  char *folder = mem_printf("%.*s.%s%s%s", (int)(name - final), final, name, mark, unique);
   if (!folder)
     return STATUS_MEMORY;
   if (!mkdtemp(folder)) {
@@ -104,7 +97,7 @@ static enum status make_folder(const char *final, struct scratch *scratch)
 
 void scratch_sweep(const char *final)
 {
-  char *path = folder_of(final), *dir = path && !*path ? mem_strdup(".") : path;
+  char *dir = file_folder_of(final);
   DIR *folder = dir ? opendir(dir) : NULL;
   const size_t bytes = strlen(name_of(final));
   int length;
@@ -114,9 +107,7 @@ void scratch_sweep(const char *final)
       scratch_clear(dir, entry->d_name);
   if (folder)
     closedir(folder);
-  if (dir != path)
-    mem_free(dir);
-  mem_free(path);
+  mem_free(dir);
 }
 
 enum status scratch_make(const char *final, struct scratch *out)

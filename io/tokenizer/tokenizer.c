@@ -113,8 +113,7 @@ static enum status find_without_folder(const char *word, const char **name, char
     *folder = mem_strdup(word);
   } else if (strcmp(last, file) == 0 && file_exists(word)) {
     *name = tokenizer_json.name;
-    *folder =
-        slash ? mem_printf("%.*s", (int)(slash == word ? 1 : slash - word), word) : mem_strdup(".");
+    *folder = file_folder_of(word);
   } else {
     return refuse_word(word);
   }
