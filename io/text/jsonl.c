@@ -1,6 +1,7 @@
 /* JSON value by value. Only the string being read is in memory, and nesting is bounded. */
 #include "io/text/jsonl.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -77,46 +78,36 @@ static void append(struct text_input *input, int64_t begin, struct text_buffer *
     text_input_keep(input, begin, text_buffer_append(out, data, bytes));
 }
 
-static int hex_digit(int byte)
-{
-  if (byte >= '0' && byte <= '9')
-    return byte - '0';
-  byte |= 0x20;
-  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
+static const char hex_digits[] = "0123456789abcdefABCDEF";
 
 /* The four digits of \uXXXX. */
 static unsigned hex4(struct text_input *input)
 {
-  unsigned value = 0;
+  char digits[5] = "";
   for (int i = 0; i < 4; i++) {
-    const int digit = hex_digit(look(input));
-    if (digit < 0) {
+    const int byte = look(input);
+    if (byte <= 0 || !strchr(hex_digits, byte)) {
       jsonl_unexpected(input, "a hexadecimal digit of \\uXXXX");
       return 0;
     }
-    value = value << 4 | (unsigned)digit;
+    digits[i] = (char)byte;
     input->at++;
   }
-  return value;
+  return (unsigned)strtoul(digits, NULL, 16);
 }
 
 /* The second half of a pair, \uDC00 .. \uDFFF, is taken if it is the next escape. Else 0. */
 static unsigned take_low_half(struct text_input *input)
 {
   enum { ESCAPE = 6 };
-  unsigned value = 0;
+  char digits[5] = "";
   (void)text_input_fill(input, ESCAPE);
   const char *next = input->buffer + input->at;
   if (input->status || input->end - input->at < ESCAPE || next[0] != '\\' || next[1] != 'u')
     return 0;
-  for (int i = 2; i < ESCAPE; i++) {
-    const int digit = hex_digit((unsigned char)next[i]);
-    if (digit < 0)
-      return 0;
-    value = value << 4 | (unsigned)digit;
-  }
-  if (value < 0xDC00 || value > 0xDFFF)
+  memcpy(digits, next + 2, 4);
+  const unsigned value = (unsigned)strtoul(digits, NULL, 16);
+  if (strspn(digits, hex_digits) != 4 || value < 0xDC00 || value > 0xDFFF)
     return 0;
   input->at += ESCAPE;
   return value;
