@@ -13,45 +13,31 @@
 /* From linux/magic.h, and from file systems outside the kernel's tree. */
 static const struct {
   unsigned magic;
-  const char *name;
-  enum file_system_reach reach;
-  bool in_memory, one_writer;
+  struct file_system is;
 } types[] = {
-    {0xef53, "ext4", REACH_NODE, false, false},
-    {0x58465342, "xfs", REACH_NODE, false, false},
-    {0x9123683e, "btrfs", REACH_NODE, false, false},
-    {0x2fc12fc1, "zfs", REACH_NODE, false, false},
-    {0xf2f52010, "f2fs", REACH_NODE, false, false},
-    {0x794c7630, "overlay", REACH_NODE, false, false},
-    {0x01021994, "tmpfs", REACH_NODE, true, false},
-    {0x858458f6, "ramfs", REACH_NODE, true, false},
-    {0x6969, "nfs", REACH_SHARED, false, true},
-    {0x0bd00bd0, "lustre", REACH_SHARED, false, false},
-    {0x47504653, "gpfs", REACH_SHARED, false, false},
-    {0x19830326, "beegfs", REACH_SHARED, false, false},
-    {0x00c36400, "ceph", REACH_SHARED, false, false},
-    {0xaad7aaea, "panfs", REACH_SHARED, false, false},
-    {0xff534d42, "cifs", REACH_SHARED, false, true},
-    {0xfe534d42, "smb2", REACH_SHARED, false, true},
-    {0x517b, "smb", REACH_SHARED, false, true},
-    {0x5346414f, "afs", REACH_SHARED, false, true},
-    {0x6b414653, "afs", REACH_SHARED, false, true},
-    {0x7461636f, "ocfs2", REACH_SHARED, false, false},
-    {0x65735546, "fuse", REACH_UNKNOWN, false, false},
-    {0x01021997, "9p", REACH_UNKNOWN, false, true},
+    {0xef53, {"ext4", REACH_NODE}},
+    {0x58465342, {"xfs", REACH_NODE}},
+    {0x9123683e, {"btrfs", REACH_NODE}},
+    {0x2fc12fc1, {"zfs", REACH_NODE}},
+    {0xf2f52010, {"f2fs", REACH_NODE}},
+    {0x794c7630, {"overlay", REACH_NODE}},
+    {0x01021994, {"tmpfs", REACH_NODE, .in_memory = true}},
+    {0x858458f6, {"ramfs", REACH_NODE, .in_memory = true}},
+    {0x6969, {"nfs", REACH_SHARED, .one_writer = true}},
+    {0x0bd00bd0, {"lustre", REACH_SHARED}},
+    {0x47504653, {"gpfs", REACH_SHARED}},
+    {0x19830326, {"beegfs", REACH_SHARED}},
+    {0x00c36400, {"ceph", REACH_SHARED}},
+    {0xaad7aaea, {"panfs", REACH_SHARED}},
+    {0xff534d42, {"cifs", REACH_SHARED, .one_writer = true}},
+    {0xfe534d42, {"smb2", REACH_SHARED, .one_writer = true}},
+    {0x517b, {"smb", REACH_SHARED, .one_writer = true}},
+    {0x5346414f, {"afs", REACH_SHARED, .one_writer = true}},
+    {0x6b414653, {"afs", REACH_SHARED, .one_writer = true}},
+    {0x7461636f, {"ocfs2", REACH_SHARED}},
+    {0x65735546, {"fuse", REACH_UNKNOWN}},
+    {0x01021997, {"9p", REACH_UNKNOWN, .one_writer = true}},
 };
-
-static void name_type(unsigned magic, struct file_system *out)
-{
-  snprintf(out->type, sizeof out->type, "type %x", magic);
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (types[i].magic == magic) {
-      snprintf(out->type, sizeof out->type, "%s", types[i].name);
-      out->reach = types[i].reach;
-      out->in_memory = types[i].in_memory;
-      out->one_writer = types[i].one_writer;
-    }
-}
 
 enum status file_system_find_nearest(const char *dir, char **out)
 {
@@ -77,9 +63,13 @@ static enum status read_nearest(const char *dir, const char *nearest, struct fil
   struct statvfs room;
   if (statfs(nearest, &type) != 0 || statvfs(nearest, &room) != 0)
     return status_set(STATUS_IO, "cannot ask for the file system of %s: %s", dir, strerror(errno));
-  *out = (struct file_system){.size = (int64_t)room.f_blocks * (int64_t)room.f_frsize,
-                              .free = (int64_t)room.f_bavail * (int64_t)room.f_frsize};
-  name_type((unsigned)type.f_type, out);
+  *out = (struct file_system){.reach = REACH_UNKNOWN};
+  snprintf(out->type, sizeof out->type, "type %x", (unsigned)type.f_type);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (types[i].magic == (unsigned)type.f_type)
+      *out = types[i].is;
+  out->size = (int64_t)room.f_blocks * (int64_t)room.f_frsize;
+  out->free = (int64_t)room.f_bavail * (int64_t)room.f_frsize;
   return STATUS_OK;
 }
 
