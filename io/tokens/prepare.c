@@ -227,7 +227,8 @@ static enum status look_at_file(const struct prepare_job *job, int64_t file, str
   struct text *text = NULL;
   struct text_document document;
   bool found = true;
-  enum status status = prepare_open_text(job, file, (struct text_position){0, 0}, &text);
+  enum status status = text_open(job->inputs.file[file].path, (struct text_position){0, 0},
+                                 &job->config->text, &text);
   while (!status && !(search->val && search->train)) {
     status = text_next(text, &document, &found);
     if (status || !found)

@@ -34,18 +34,11 @@ struct prepare_group {
   struct tokenizer_tokens tokens; /* of a document */
 };
 
-bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number)
+static bool is_validation(const struct prepare_job *job, int64_t file, int64_t number)
 {
   bool below = rng_uniform(rng_key_make(job->config->seed, "split"), (uint64_t)file,
                            (uint64_t)number) < job->config->val;
   return below != (file == job->turned.file && number == job->turned.number);
-}
-
-enum status prepare_open_text(const struct prepare_job *job, int64_t file,
-                              struct text_position from, struct text **out)
-{
-  const char *path = job->inputs.file[file].path;
-  return text_open(path, from, &job->config->text, out);
 }
 
 /* Room for a whole train shard, so that it never moves. Pages take memory only as it fills. */
@@ -244,9 +237,9 @@ static enum status read_document(struct prepare_group *group)
   while (!status && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
     if (!group->text) {
       group->skipped = 0;
-      status =
-          prepare_open_text(job, group->at.file,
-                            (struct text_position){group->at.byte, group->at.number}, &group->text);
+      status = text_open(job->inputs.file[group->at.file].path,
+                         (struct text_position){group->at.byte, group->at.number},
+                         &job->config->text, &group->text);
     }
     status = status ?: text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
@@ -302,9 +295,8 @@ static enum status encode(struct prepare_group *group)
 static enum status take_document(struct prepare_group *group)
 {
   const struct text_document *document = &group->document;
-  enum token_split split = prepare_is_validation(group->job, group->at.file, document->document)
-                               ? SPLIT_VAL
-                               : SPLIT_TRAIN;
+  enum token_split split =
+      is_validation(group->job, group->at.file, document->document) ? SPLIT_VAL : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
   if (document->begins)
     group->begun = false;

@@ -24,13 +24,6 @@ struct prepare_job {
   } turned; /* the document that is moved to the other side of the split; file -1: none */
 };
 
-/* Whether a document of an input file goes to validation. */
-bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number);
-
-/* Opens an input file at a position, as the settings require. */
-enum status prepare_open_text(const struct prepare_job *job, int64_t file,
-                              struct text_position from, struct text **out);
-
 /* Finished parts of a rank's groups, in the order in which they were finished. */
 struct prepare_done {
   struct prepare_result result;
