@@ -146,14 +146,9 @@ static enum status write_to(int fd, const char *path, const char *data, size_t b
   return STATUS_OK;
 }
 
-static char *temporary_of(const char *path)
-{
-  return mem_printf("%s.tmp", path);
-}
-
 enum status file_write_all(const char *path, const void *data, size_t bytes)
 {
-  char *temporary = temporary_of(path);
+  char *temporary = mem_printf("%s.tmp", path);
   if (!temporary)
     return STATUS_MEMORY;
   int fd = -1;
@@ -336,7 +331,7 @@ enum status file_check_write(const char *path, int64_t bytes)
   struct stat info;
   if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
     return status_set(STATUS_IO, "cannot write %s: it is a folder; name a file in it", path);
-  char *temporary = temporary_of(path);
+  char *temporary = mem_printf("%s.tmp", path);
   if (!temporary)
     return STATUS_MEMORY;
   const enum status status = file_create(temporary, bytes);

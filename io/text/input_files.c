@@ -65,15 +65,10 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
   return status;
 }
 
-static bool is_plain_name(const char *name)
-{
-  return printable_is(name) && utf8_find_invalid(name, strlen(name)) < 0;
-}
-
 static enum status add_file(struct input_files *inputs, const char *path, size_t name,
                             int64_t bytes)
 {
-  if (!is_plain_name(path))
+  if (!printable_is(path) || utf8_find_invalid(path, strlen(path)) >= 0)
     return status_usage(
         "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it",
         path);

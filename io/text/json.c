@@ -118,11 +118,11 @@ static struct json_node member_at(struct json_node member, void *iterator)
 
 struct json_node json_first(struct json_node node)
 {
-  const struct json_node member = {.in = node.value, .file = node.file};
+  struct json_node member = {.in = node.value, .file = node.file};
   if (json_is_object(node.value))
     return member_at(member, json_object_iter(node.value));
-  return (struct json_node){
-      .in = node.value, .file = node.file, .value = json_array_get(node.value, 0)};
+  member.value = json_array_get(node.value, 0);
+  return member;
 }
 
 struct json_node json_next(struct json_node member)

@@ -110,6 +110,5 @@ void json_write_number(struct json_writer *writer, const char *key, const char *
 
 void json_write_bool(struct json_writer *writer, const char *key, bool value)
 {
-  begin_value(writer, key);
-  fputs(value ? "true" : "false", writer->to);
+  json_write_number(writer, key, value ? "true" : "false");
 }

@@ -62,11 +62,6 @@ static enum status refuse_kind(const struct text_source *source, const unsigned 
 
 /* ---- reading */
 
-static enum status failed(const struct text_source *source, const char *doing)
-{
-  return open_failed(errno, doing, source->path);
-}
-
 static enum status read_file(const struct text_source *source, void *to, size_t bytes, size_t *got)
 {
   ssize_t n;
@@ -74,7 +69,7 @@ static enum status read_file(const struct text_source *source, void *to, size_t 
     n = read(source->fd, to, bytes);
   while (n < 0 && errno == EINTR);
   if (n < 0)
-    return failed(source, "read");
+    return open_failed(errno, "read", source->path);
   *got = (size_t)n;
   return STATUS_OK;
 }
@@ -183,7 +178,7 @@ enum status text_source_read(struct text_source *source, void *to, size_t bytes,
 static enum status rewind_to(struct text_source *source, int64_t offset)
 {
   if (lseek(source->fd, (off_t)offset, SEEK_SET) != (off_t)offset)
-    return failed(source, "seek in");
+    return open_failed(errno, "seek in", source->path);
   source->offset = offset;
   source->packed_at = source->packed_n = 0;
   source->inside = source->begun = false;

@@ -29,12 +29,6 @@ static enum status reserve(struct tokenizer_tokens *out, size_t more)
   return mem_grow(MEM_DATA, (void **)&out->id, &out->room, out->n + (int64_t)more, sizeof *out->id);
 }
 
-static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t bytes,
-                               struct tokenizer_tokens *out)
-{
-  return reserve(out, bytes) ?: bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
-}
-
 static enum status rewrite(struct tokenizer_step *step, const char *text, size_t bytes)
 {
   struct text_buffer *out = &step->text;
@@ -58,7 +52,7 @@ static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char 
   struct tokenizer_step *step = &t->step[first];
   enum status status = STATUS_OK;
   if (first == t->steps)
-    return encode_word(t, text, bytes, out);
+    return reserve(out, bytes) ?: bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
   if (step->kind != STEP_SPLIT)
     return rewrite(step, text, bytes)
                ?: encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
