@@ -3,58 +3,35 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/append.h"
 #include "base/mem.h"
-#include "model/hf.h"
+#include "io/text/json_write.h"
 #include "model/hf_private.h"
 
-enum { TEXT_MOST = 4096 };
-
-#define put(text, ...) append_text(text, TEXT_MOST, __VA_ARGS__)
-
-/* Every member except the first, "model_type", follows a comma. */
-static void put_text(char *text, const char *key, const char *value)
-{
-  put(text, ",\n  \"%s\": \"%s\"", key, value);
-}
-
-static void put_whole(char *text, const char *key, int64_t value)
-{
-  put(text, ",\n  \"%s\": %lld", key, (long long)value);
-}
-
-static void put_bool(char *text, const char *key, bool value)
-{
-  put(text, ",\n  \"%s\": %s", key, value ? "true" : "false");
-}
-
-/* 0: null */
-static void put_or_null(char *text, const char *key, int64_t value)
+static void put_or_null(struct json_writer *to, const char *key, int64_t value)
 {
   if (value)
-    put_whole(text, key, value);
+    json_write_int(to, key, value);
   else
-    put(text, ",\n  \"%s\": null", key);
+    json_write_text(to, key, NULL);
 }
 
-static void put_tokens(char *text, const char *key, const struct hf_tokens *tokens)
+static void put_tokens(struct json_writer *to, const char *key, const struct hf_tokens *tokens)
 {
   if (tokens->n == HF_TOKENS_NONE)
-    put_or_null(text, key, 0);
+    json_write_text(to, key, NULL);
   if (tokens->n == 1)
-    put_whole(text, key, tokens->id[0]);
+    json_write_int(to, key, tokens->id[0]);
   if (tokens->n <= 1)
     return;
-  put(text, ",\n  \"%s\": [", key);
+  json_write_open(to, key, '[');
   for (int i = 0; i < tokens->n; i++)
-    put(text, i ? ", %lld" : "%lld", (long long)tokens->id[i]);
-  put(text, "]");
+    json_write_int(to, NULL, tokens->id[i]);
+  json_write_close(to, ']');
 }
 
 /* The shortest that reads back, written as Python writes it: 1000000.0, 1e-06. */
-static void put_number(char *text, double value)
+static void put_real(struct json_writer *to, const char *key, double value)
 {
   char digits[40];
   int precision = 1;
@@ -67,84 +44,76 @@ static void put_number(char *text, double value)
   const bool plain = exponent >= -4 && exponent < 16;
   snprintf(digits, sizeof digits, plain ? "%.*f" : "%.*g",
            plain ? (precision - 1 > exponent ? precision - 1 - exponent : 1) : precision, value);
-  put(text, "%s", digits);
+  json_write_number(to, key, digits);
 }
 
-static void put_real(char *text, const char *key, double value)
+static void put_gpt2(struct json_writer *to, const struct model_config *model)
 {
-  put(text, ",\n  \"%s\": ", key);
-  put_number(text, value);
+  json_write_int(to, "n_positions", model->context);
+  json_write_int(to, "n_ctx", model->context);
+  json_write_int(to, "n_embd", model->width);
+  json_write_int(to, "n_layer", model->layers);
+  json_write_int(to, "n_head", model->heads);
+  put_or_null(to, "n_inner", model->ffn != 4 * model->width ? model->ffn : 0);
+  json_write_text(to, "activation_function", "gelu_new");
+  put_real(to, "layer_norm_epsilon", model->norm_eps);
+  put_real(to, "resid_pdrop", 0); /* as it was trained here */
+  put_real(to, "embd_pdrop", 0);
+  put_real(to, "attn_pdrop", 0);
 }
 
-static void put_gpt2(char *text, const struct model_config *model)
+static void put_rope(struct json_writer *to, const struct rope_config *rope)
 {
-  put_whole(text, "n_positions", model->context);
-  put_whole(text, "n_ctx", model->context);
-  put_whole(text, "n_embd", model->width);
-  put_whole(text, "n_layer", model->layers);
-  put_whole(text, "n_head", model->heads);
-  put_or_null(text, "n_inner", model->ffn != 4 * model->width ? model->ffn : 0);
-  put_text(text, "activation_function", "gelu_new");
-  put_real(text, "layer_norm_epsilon", model->norm_eps);
-  put_real(text, "resid_pdrop", 0); /* as it was trained here */
-  put_real(text, "embd_pdrop", 0);
-  put_real(text, "attn_pdrop", 0);
-}
-
-static void put_rope(char *text, const struct rope_config *rope)
-{
-  put_real(text, "rope_theta", rope->theta != 0 ? rope->theta : 10000);
+  put_real(to, "rope_theta", rope->theta != 0 ? rope->theta : 10000);
   if (rope->scaling == ROPE_PLAIN) {
-    put_or_null(text, "rope_scaling", 0);
+    put_or_null(to, "rope_scaling", 0);
     return;
   }
-  put(text, ",\n  \"rope_scaling\": {\n    \"factor\": ");
-  put_number(text, rope->factor);
+  json_write_open(to, "rope_scaling", '{');
+  put_real(to, "factor", rope->factor);
   if (rope->scaling == ROPE_LLAMA3) {
-    put(text, ",\n    \"high_freq_factor\": ");
-    put_number(text, rope->high_freq);
-    put(text, ",\n    \"low_freq_factor\": ");
-    put_number(text, rope->low_freq);
-    put(text, ",\n    \"original_max_position_embeddings\": %lld", (long long)rope->original);
+    put_real(to, "high_freq_factor", rope->high_freq);
+    put_real(to, "low_freq_factor", rope->low_freq);
+    json_write_int(to, "original_max_position_embeddings", rope->original);
   }
-  put(text, ",\n    \"rope_type\": \"%s\"\n  }",
-      rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
+  json_write_text(to, "rope_type", rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
+  json_write_close(to, '}');
 }
 
-static void put_windows(char *text, const struct hf_family *family,
+static void put_windows(struct json_writer *to, const struct hf_family *family,
                         const struct model_config *model)
 {
   if (!family->window)
     return;
-  put_or_null(text, "sliding_window", model->window);
+  put_or_null(to, "sliding_window", model->window);
   if (family->bit == OF_MISTRAL)
     return;
-  put_bool(text, "use_sliding_window", model->window > 0);
-  put_whole(text, "max_window_layers", model->window ? model->window_from : model->layers);
+  json_write_bool(to, "use_sliding_window", model->window > 0);
+  json_write_int(to, "max_window_layers", model->window ? model->window_from : model->layers);
 }
 
-static void put_decoder(char *text, const struct hf_family *family,
+static void put_decoder(struct json_writer *to, const struct hf_family *family,
                         const struct model_config *model)
 {
   const int64_t head_width = model->head_width ? model->head_width : model->width / model->heads;
-  put_whole(text, "hidden_size", model->width);
-  put_whole(text, "intermediate_size", model->ffn);
-  put_whole(text, "num_hidden_layers", model->layers);
-  put_whole(text, "num_attention_heads", model->heads);
-  put_whole(text, "num_key_value_heads", model->kv_heads ? model->kv_heads : model->heads);
+  json_write_int(to, "hidden_size", model->width);
+  json_write_int(to, "intermediate_size", model->ffn);
+  json_write_int(to, "num_hidden_layers", model->layers);
+  json_write_int(to, "num_attention_heads", model->heads);
+  json_write_int(to, "num_key_value_heads", model->kv_heads ? model->kv_heads : model->heads);
   if (family->bit != OF_QWEN2 ||
       head_width * model->heads != model->width) /* because some versions do not have this key */
-    put_whole(text, "head_dim", head_width);
-  put_text(text, "hidden_act", family->activation);
-  put_whole(text, "max_position_embeddings", model->context);
-  put_real(text, "rms_norm_eps", model->norm_eps);
-  put_rope(text, &model->rope);
-  put_windows(text, family, model);
+    json_write_int(to, "head_dim", head_width);
+  json_write_text(to, "hidden_act", family->activation);
+  json_write_int(to, "max_position_embeddings", model->context);
+  put_real(to, "rms_norm_eps", model->norm_eps);
+  put_rope(to, &model->rope);
+  put_windows(to, family, model);
   if (family->bit & (OF_LLAMA | OF_QWEN3))
-    put_bool(text, "attention_bias", false);
+    json_write_bool(to, "attention_bias", false);
   if (family->bit == OF_LLAMA)
-    put_bool(text, "mlp_bias", false);
-  put_real(text, "attention_dropout", 0);
+    json_write_bool(to, "mlp_bias", false);
+  put_real(to, "attention_dropout", 0);
 }
 
 static const char *dtype_text(enum dtype type)
@@ -152,30 +121,44 @@ static const char *dtype_text(enum dtype type)
   return type == DTYPE_BF16 ? "bfloat16" : type == DTYPE_F16 ? "float16" : "float32";
 }
 
-enum status hf_config_print(const struct hf_config *config, char **out)
+static void put_config(struct json_writer *to, const struct hf_family *family,
+                       const struct hf_config *config)
 {
   const struct model_config *model = &config->model;
-  const struct hf_family *family = hf_family_find(model->arch);
-  char text[TEXT_MOST] = "";
+  json_write_open(to, NULL, '{');
+  json_write_text(to, "model_type", family->arch);
+  json_write_open(to, "architectures", '[');
+  json_write_text(to, NULL, family->causal);
+  json_write_close(to, ']');
+  json_write_int(to, "vocab_size", model->vocab);
+  if (family->bit == OF_GPT2)
+    put_gpt2(to, model);
+  else
+    put_decoder(to, family, model);
+  put_real(to, "initializer_range", model->init_std);
+  json_write_bool(to, "tie_word_embeddings", model->tied);
+  put_tokens(to, "bos_token_id", &config->bos);
+  put_tokens(to, "eos_token_id", &config->eos);
+  json_write_bool(to, "use_cache", true);
+  json_write_text(to, "torch_dtype", dtype_text(config->dtype));
+  json_write_close(to, '}');
+}
+
+enum status hf_config_print(const struct hf_config *config, char **out)
+{
+  const struct hf_family *family = hf_family_find(config->model.arch);
+  char *text = NULL;
+  size_t bytes;
   if (!family)
     return status_set(STATUS_UNSUPPORTED,
-                      "there is no Hugging Face configuration of the architecture %s", model->arch);
-  put(text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch,
-      family->causal);
-  put_whole(text, "vocab_size", model->vocab);
-  if (family->bit == OF_GPT2)
-    put_gpt2(text, model);
-  else
-    put_decoder(text, family, model);
-  put_real(text, "initializer_range", model->init_std);
-  put_bool(text, "tie_word_embeddings", model->tied);
-  put_tokens(text, "bos_token_id", &config->bos);
-  put_tokens(text, "eos_token_id", &config->eos);
-  put_bool(text, "use_cache", true);
-  put_text(text, "torch_dtype", dtype_text(config->dtype));
-  put(text, "\n}\n");
-  if (strlen(text) == TEXT_MOST - 1)
-    return status_set(STATUS_INTERNAL, "a config.json of more than %d bytes", TEXT_MOST);
+                      "there is no Hugging Face configuration of the architecture %s",
+                      config->model.arch);
+  struct json_writer json = {.to = open_memstream(&text, &bytes)};
+  if (json.to)
+    put_config(&json, family, config);
+  if (!json.to || fclose(json.to) != 0)
+    return status_set(STATUS_MEMORY, "no memory for the text of config.json");
   *out = mem_strdup(text);
+  free(text);
   return *out ? STATUS_OK : STATUS_MEMORY;
 }
