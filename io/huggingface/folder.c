@@ -16,24 +16,13 @@ static const char index_name[] = "model.safetensors.index.json",
                   weights_name[] = "model.safetensors";
 enum { INDEX_MOST = 64 << 20 };
 
-struct path {
-  char text[4096]; /* what does not fit is no path of a file */
-};
-
-static struct path path_of(const char *dir, const char *name)
-{
-  struct path path;
-  snprintf(path.text, sizeof path.text, "%s/%s", dir, name);
-  return path;
-}
-
 static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
                             struct safetensors **out)
 {
   const enum status status =
       mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
                  (void **)&folder->file)
-          ?: safetensors_open(path_of(dir, name).text, &folder->file[folder->files]);
+          ?: safetensors_open(file_path(dir, name).text, &folder->file[folder->files]);
   if (!status) {
     *out = folder->file[folder->files++];
     folder->n += (*out)->n;
@@ -49,7 +38,7 @@ static bool find_name(const char *dir, const char *pattern, char *out, size_t si
   DIR *folder = opendir(dir);
   *out = '\0';
   for (const struct dirent *entry; folder && (entry = readdir(folder));)
-    if (!fnmatch(pattern, entry->d_name, 0) && (!*out || strcmp(entry->d_name, out) < 0))
+    if (!fnmatch(pattern, entry->d_name, FNM_EXTMATCH) && (!*out || strcmp(entry->d_name, out) < 0))
       snprintf(out, size, "%s", entry->d_name);
   if (folder)
     closedir(folder);
@@ -59,16 +48,13 @@ static bool find_name(const char *dir, const char *pattern, char *out, size_t si
 /* An unfinished download leaves a file next to its target or, with `hf download`, in a folder. */
 static bool find_unfinished(const char *dir, char *out, size_t size)
 {
-  static const char *const ends[] = {"incomplete", "part",     "partial", "crdownload",
-                                     "aria2",      "download", "tmp",     "opdownload"};
-  static const char hidden[] = ".cache/huggingface/download";
-  char pattern[64], name[256];
-  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-    snprintf(pattern, sizeof pattern, "*.%s", ends[i]);
-    if (find_name(dir, pattern, out, size))
-      return true;
-  }
-  const bool found = find_name(path_of(dir, hidden).text, "*.incomplete", name, sizeof name);
+  static const char ends[] =
+      "*.@(incomplete|part|partial|crdownload|aria2|download|tmp|opdownload)",
+                    hidden[] = ".cache/huggingface/download";
+  char name[256];
+  if (find_name(dir, ends, out, size))
+    return true;
+  const bool found = find_name(file_path(dir, hidden).text, "*.incomplete", name, sizeof name);
   if (found)
     snprintf(out, size, "%s/%s", hidden, name);
   return found;
@@ -76,13 +62,13 @@ static bool find_unfinished(const char *dir, char *out, size_t size)
 
 static bool is_there(const char *dir, const char *name)
 {
-  return file_exists(path_of(dir, name).text);
+  return file_exists(file_path(dir, name).text);
 }
 
 static bool is_link(const char *dir, const char *name)
 {
   char to[1];
-  return readlink(path_of(dir, name).text, to, sizeof to) >= 0;
+  return readlink(file_path(dir, name).text, to, sizeof to) >= 0;
 }
 
 /* The error of a file that belongs to the model and is not there. */
@@ -209,7 +195,7 @@ static enum status read_index(struct safetensors_folder *folder, const char *dir
 static enum status open_index(struct safetensors_folder *folder, const char *dir)
 {
   struct json_file index = {0};
-  const enum status status = json_read(path_of(dir, index_name).text, INDEX_MOST, &index)
+  const enum status status = json_read(file_path(dir, index_name).text, INDEX_MOST, &index)
                                  ?: read_index(folder, dir, json_root(&index));
   json_close(&index);
   return status;
