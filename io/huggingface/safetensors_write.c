@@ -24,7 +24,7 @@ struct place {
 };
 
 struct output {
-  char *name, *temporary, *final;
+  char *name, *temporary;
   struct text_buffer header; /* with its length in front */
   int64_t data_bytes;
   int fd; /* -1: not open here */
@@ -145,8 +145,7 @@ static enum status name_file(const struct safetensors_writer *writer, int f)
   file->name = writer->files == 1
                    ? mem_strdup("model.safetensors")
                    : mem_printf("model-%05d-of-%05d.safetensors", f + 1, writer->files);
-  file->final = file->name ? mem_printf("%s/%s", writer->dir, file->name) : NULL;
-  file->temporary = file->final ? mem_printf("%s.tmp", file->final) : NULL;
+  file->temporary = file->name ? mem_printf("%s/%s.tmp", writer->dir, file->name) : NULL;
   return file->temporary ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -233,7 +232,6 @@ static void free_writer(struct safetensors_writer *writer)
     text_buffer_free(&file->header);
     mem_free(file->name);
     mem_free(file->temporary);
-    mem_free(file->final);
   }
   mem_free(writer->file);
   mem_free(writer->by_name);
@@ -345,7 +343,6 @@ static enum status check_written(struct safetensors_writer *writer)
 static enum status write_index(const struct safetensors_writer *writer)
 {
   struct text_buffer text = {0};
-  char *path = mem_printf("%s/model.safetensors.index.json", writer->dir);
   text_buffer_print(&text,
                     "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
                     "\"total_size\": %lld\n  },\n  \"weight_map\": {",
@@ -355,9 +352,10 @@ static enum status write_index(const struct safetensors_writer *writer)
     text_buffer_print(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "",
                       writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
   text_buffer_print(&text, "\n  }\n}\n");
-  enum status status =
-      (path ? text.status : STATUS_MEMORY) ?: file_write_all(path, text.data, text.bytes);
-  mem_free(path);
+  const enum status status =
+      text.status
+          ?: file_write_all(file_path(writer->dir, "model.safetensors.index.json").text, text.data,
+                            text.bytes);
   text_buffer_free(&text);
   return status;
 }
@@ -367,7 +365,8 @@ static enum status rename_files(const struct safetensors_writer *writer)
 {
   enum status status = STATUS_OK;
   for (int f = 0; f < writer->files && !status; f++)
-    status = file_sync_rename(writer->file[f].temporary, writer->file[f].final);
+    status = file_sync_rename(writer->file[f].temporary,
+                              file_path(writer->dir, writer->file[f].name).text);
   return status || writer->files < 2 ? status : write_index(writer);
 }
 
