@@ -110,22 +110,6 @@ static int name_distance(const char *given, const char *known)
   return key == INT_MAX || whole < key + 2 ? whole : key + 2;
 }
 
-/* A name may also be that of a section. Finds the nearest section of `known`, and its length. */
-static int section_distance(const char *given, const char *known, int *length)
-{
-  int least = INT_MAX;
-  for (const char *dot = strchr(known, '.'); dot; dot = strchr(dot + 1, '.')) {
-    char section[64];
-    snprintf(section, sizeof section, "%.*s", (int)(dot - known), known);
-    const int distance = typing_distance(given, section);
-    if (distance < least) {
-      least = distance;
-      *length = (int)strlen(section);
-    }
-  }
-  return least;
-}
-
 /* Whether `word` is one of the blank-separated `names`, whatever its case and with - or _. */
 static bool has_word(const char *names, const char *word)
 {
@@ -149,27 +133,27 @@ static const struct option_alias *find_alias(const struct option_alias *aliases,
   return NULL;
 }
 
-/* Suggests a key, or a section. Writes nothing if no name is near. */
+/* Suggests a key, or a section, which is a key's name up to one of its dots. Writes nothing if no
+ * name is near. */
 static void suggest_nearest(const struct option *table, const char *name, char *out, size_t size)
 {
   const char *nearest = "";
   int least = INT_MAX, length = 0;
   *out = '\0';
-  for (const struct option *option = table; option->name; option++) {
-    int section_length = 0;
-    const int distance = name_distance(name, option->name),
-              section = section_distance(name, option->name, &section_length);
-    if (distance < least) {
-      nearest = option->name;
-      length = (int)strlen(nearest);
-      least = distance;
+  for (const struct option *option = table; option->name; option++)
+    for (int end = (int)strlen(option->name); end > 0; end--) {
+      char known[64];
+      if (option->name[end] && option->name[end] != '.')
+        continue;
+      snprintf(known, sizeof known, "%.*s", end, option->name);
+      const int distance =
+          option->name[end] ? typing_distance(name, known) : name_distance(name, known);
+      if (distance < least) {
+        nearest = option->name;
+        length = end;
+        least = distance;
+      }
     }
-    if (section < least) {
-      nearest = option->name;
-      length = section_length;
-      least = section;
-    }
-  }
   if (least == 0)
     snprintf(out, size, "; it is a section: name one of its keys, such as '%s'", nearest);
   else if (least < INT_MAX)
