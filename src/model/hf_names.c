@@ -49,8 +49,7 @@ const char *hf_base_name(const struct model *model, const char *name)
 
 const char *hf_embedding_name(const struct model *model)
 {
-  return !strcmp(model->config.arch, "gpt2") ? "transformer.wte.weight"
-                                             : "model.embed_tokens.weight";
+  return model->unit[0].param[0].name;
 }
 
 /* The part of a name after "BLOCKS.7.", or NULL. */
