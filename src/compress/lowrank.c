@@ -21,12 +21,15 @@
 enum { ALIGNMENT = 64 }; /* numbers, in a message and in scratch memory */
 enum { ROUNDS = 2 };
 
-/* Messages of n elements. */
+/* Messages of n elements. Scratch memory of a pass: the numbers of all messages in fp32 if they are
+ * coded, then the memory of factorise() and of the codec of the values. */
 struct format {
   struct lowrank op;
   struct codec values;
+  bool plain;                       /* numbers are sent as they are */
   int64_t coefficients_at, numbers; /* of all numbers of a message; zeros fill the gaps */
   int64_t bytes;
+  int64_t numbers_bytes, sums_bytes; /* scratch memory */
 };
 
 static int64_t rounded_up(int64_t n, int64_t to)
@@ -35,49 +38,34 @@ static int64_t rounded_up(int64_t n, int64_t to)
 }
 
 /* No block of the values' codec holds numbers of both matrices, because their magnitudes differ. */
-static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
+static struct format format_of(const struct codec *codec, int64_t n, int parts, uint64_t seed)
 {
   struct format f = {.op = {codec->set.block, codec->set.rank, ROUNDS, seed},
-                     .values = codec_of_values(codec)};
+                     .values = codec_of_values(codec),
+                     .plain = codec->values->traits & CODEC_IDENTITY};
   const int64_t block = f.values.set.block > ALIGNMENT ? f.values.set.block : ALIGNMENT;
   f.coefficients_at = rounded_up(f.op.rank * f.op.block, block);
   f.numbers = f.coefficients_at + rounded_up(lowrank_rows(&f.op, n) * f.op.rank, ALIGNMENT);
   f.bytes = n > 0 ? f.values.ops->bytes(&f.values, f.numbers) : 0;
+  f.numbers_bytes = f.plain ? 0 : parts * f.numbers * (int64_t)sizeof(float);
+  f.sums_bytes = lowrank_work(&f.op, n, parts) * (int64_t)sizeof(float);
   return f;
-}
-
-static bool is_plain(const struct format *f)
-{
-  return f->values.ops->traits & CODEC_IDENTITY;
 }
 
 static int64_t bytes(const struct codec *codec, int64_t n)
 {
-  return format_of(codec, n, 0).bytes;
+  return format_of(codec, n, 1, 0).bytes;
 }
 
 static int64_t numbers(const struct codec *codec, int64_t n)
 {
-  return format_of(codec, n, 0).numbers;
-}
-
-/* Scratch memory: the numbers of all messages in fp32 if they are coded, then the memory of
- * factorise() and of the codec of the values. */
-static int64_t numbers_bytes(const struct format *f, int parts)
-{
-  return is_plain(f) ? 0 : parts * f->numbers * (int64_t)sizeof(float);
-}
-
-static int64_t sums_bytes(const struct format *f, int64_t n, int parts)
-{
-  return lowrank_work(&f->op, n, parts) * (int64_t)sizeof(float);
+  return format_of(codec, n, 1, 0).numbers;
 }
 
 static int64_t work(const struct codec *codec, int64_t n, int parts)
 {
-  const struct format f = format_of(codec, n, 0);
-  return numbers_bytes(&f, parts) + sums_bytes(&f, n, parts) +
-         codec_work(&f.values, f.numbers, parts);
+  const struct format f = format_of(codec, n, parts, 0);
+  return f.numbers_bytes + f.sums_bytes + codec_work(&f.values, f.numbers, parts);
 }
 
 /* A pass over the values of messages. */
@@ -85,8 +73,7 @@ static struct codec_pass values_pass(const struct format *f, const struct codec_
 {
   struct codec_pass values = *pass;
   values.n = f->numbers;
-  values.work =
-      (char *)pass->work + numbers_bytes(f, pass->parts) + sums_bytes(f, pass->n, pass->parts);
+  values.work = (char *)pass->work + f->numbers_bytes + f->sums_bytes;
   return values;
 }
 
@@ -94,23 +81,23 @@ static struct codec_pass values_pass(const struct format *f, const struct codec_
 static struct factors factors_of(const struct format *f, const struct codec_pass *pass,
                                  const void *messages, int64_t stride)
 {
-  float *first = is_plain(f) ? (float *)messages : pass->work;
+  float *first = f->plain ? (float *)messages : pass->work;
   return (struct factors){first, first + f->coefficients_at,
-                          is_plain(f) ? stride : f->numbers * (int64_t)sizeof(float)};
+                          f->plain ? stride : f->numbers * (int64_t)sizeof(float)};
 }
 
 static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
                           void *messages)
 {
   const struct device_ops *ops = pass->lane->device->ops;
-  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct format f = format_of(codec, pass->n, pass->parts, pass->seed);
   const struct factors factors = factors_of(&f, pass, messages, f.bytes);
-  float *sums = (float *)((char *)pass->work + numbers_bytes(&f, pass->parts));
+  float *sums = (float *)((char *)pass->work + f.numbers_bytes);
   if (pass->n == 0)
     return STATUS_OK;
   enum status status = ops->zero(pass->lane, factors.basis, (size_t)(pass->parts * factors.stride));
   status = status ?: ops->factorise(pass->lane, &f.op, pass->n, pass->parts, x, &factors, sums);
-  if (status || is_plain(&f))
+  if (status || f.plain)
     return status;
   const struct codec_pass values = values_pass(&f, pass);
   return f.values.ops->encode(&f.values, &values, factors.basis, messages);
@@ -120,12 +107,12 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                           const void *messages, int64_t stride, enum quant_mode mode,
                           enum dtype type, void *out)
 {
-  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct format f = format_of(codec, pass->n, pass->parts, pass->seed);
   const struct factors factors = factors_of(&f, pass, messages, stride);
   const struct codec_pass values = values_pass(&f, pass);
   enum status status = STATUS_OK;
   (void)type;
-  if (pass->n > 0 && !is_plain(&f))
+  if (pass->n > 0 && !f.plain)
     status = codec_decode_values(&f.values, &values, messages, stride, factors.basis);
   if (status)
     return status;

@@ -14,12 +14,15 @@ static int64_t aligned(int64_t bytes)
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Messages of n elements. */
+/* Messages of n elements. Scratch memory of a pass: values of all messages in fp32, their codes,
+ * and what the codec of the values needs. */
 struct format {
   struct selection op;
   struct codec values;
   int64_t slots, index_bytes, values_at, values_bytes, bytes;
-  bool bits; /* instead of indices */
+  int64_t floats_bytes, codes_bytes; /* of all messages */
+  bool plain;                        /* values are sent as they are, without scratch memory */
+  bool bits;                         /* instead of indices */
 };
 
 static struct selection selection_of(const struct codec *codec, uint64_t seed)
@@ -33,9 +36,11 @@ static struct selection selection_of(const struct codec *codec, uint64_t seed)
                             .seed = seed};
 }
 
-static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
+static struct format format_of(const struct codec *codec, int64_t n, int parts, uint64_t seed)
 {
-  struct format f = {.op = selection_of(codec, seed), .values = codec_of_values(codec)};
+  struct format f = {.op = selection_of(codec, seed),
+                     .values = codec_of_values(codec),
+                     .plain = codec->values->traits & CODEC_IDENTITY};
   const int64_t blocks = select_blocks(&f.op, n), indices = f.op.keep * (int64_t)sizeof(uint16_t),
                 bits = select_words(&f.op) * (int64_t)sizeof(uint32_t);
   f.slots = blocks * f.op.keep;
@@ -44,42 +49,25 @@ static struct format format_of(const struct codec *codec, int64_t n, uint64_t se
   f.values_at = aligned(f.index_bytes);
   f.values_bytes = f.values.ops->bytes(&f.values, f.slots);
   f.bytes = f.values_at + aligned(f.values_bytes);
+  f.floats_bytes = aligned(parts * f.slots * (int64_t)sizeof(float));
+  f.codes_bytes = aligned(parts * f.values_bytes);
   return f;
-}
-
-static bool is_plain(const struct format *f)
-{
-  return f->values.ops->traits & CODEC_IDENTITY;
-}
-
-/* Scratch memory: values of all messages in fp32, their codes, and what the codec of the values
- * needs. */
-static int64_t floats_bytes(const struct format *f, int parts)
-{
-  return aligned(parts * f->slots * (int64_t)sizeof(float));
-}
-
-static int64_t codes_bytes(const struct format *f, int parts)
-{
-  return aligned(parts * f->values_bytes);
 }
 
 static int64_t work(const struct codec *codec, int64_t n, int parts)
 {
-  const struct format f = format_of(codec, n, 0);
-  return is_plain(&f) ? 0
-                      : floats_bytes(&f, parts) + codes_bytes(&f, parts) +
-                            codec_work(&f.values, f.slots, parts);
+  const struct format f = format_of(codec, n, parts, 0);
+  return f.plain ? 0 : f.floats_bytes + f.codes_bytes + codec_work(&f.values, f.slots, parts);
 }
 
 static int64_t bytes(const struct codec *codec, int64_t n)
 {
-  return format_of(codec, n, 0).bytes;
+  return format_of(codec, n, 1, 0).bytes;
 }
 
 static int64_t chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
 {
-  const struct format f = format_of(codec, n, 0);
+  const struct format f = format_of(codec, n, 1, 0);
   *index_bytes = f.index_bytes;
   return f.slots < n ? f.slots : n;
 }
@@ -89,7 +77,7 @@ static struct codec_pass values_pass(const struct format *f, const struct codec_
 {
   struct codec_pass values = *pass;
   values.n = f->slots;
-  values.work = (char *)pass->work + floats_bytes(f, pass->parts) + codes_bytes(f, pass->parts);
+  values.work = (char *)pass->work + f->floats_bytes + f->codes_bytes;
   return values;
 }
 
@@ -99,7 +87,7 @@ static struct slots slots_of(const struct format *f, const struct codec_pass *pa
 {
   struct slots slots = {(void *)messages, pass->work, stride, f->slots * (int64_t)sizeof(float),
                         f->bits ? (void *)messages : NULL};
-  if (is_plain(f)) {
+  if (f->plain) {
     slots.values = (float *)((char *)messages + f->values_at);
     slots.value_stride = stride;
   }
@@ -110,13 +98,13 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
                           void *messages)
 {
   const struct device_ops *ops = pass->lane->device->ops;
-  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct format f = format_of(codec, pass->n, pass->parts, pass->seed);
   const struct slots slots = slots_of(&f, pass, messages, f.bytes);
   enum status status = ops->select(pass->lane, &f.op, pass->n, pass->parts, x, &slots);
-  if (status || is_plain(&f))
+  if (status || f.plain)
     return status;
   const struct codec_pass values = values_pass(&f, pass);
-  char *codes = (char *)pass->work + floats_bytes(&f, pass->parts);
+  char *codes = (char *)pass->work + f.floats_bytes;
   status = f.values.ops->encode(&f.values, &values, slots.values, codes);
   if (status)
     return status;
@@ -132,7 +120,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                           enum dtype type, void *out)
 {
   const struct device_ops *ops = pass->lane->device->ops;
-  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct format f = format_of(codec, pass->n, pass->parts, pass->seed);
   const struct slots slots = slots_of(&f, pass, messages, stride);
   const struct codec_pass values = values_pass(&f, pass);
   static const enum scatter_mode modes[] = {[QUANT_SET] = SCATTER_SET,
@@ -143,7 +131,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
   enum status status = STATUS_OK;
   if (mode == QUANT_SET_EACH)
     status = ops->zero(pass->lane, out, (size_t)(pass->parts * pass->n) * dtype_size(type));
-  if (!status && !is_plain(&f))
+  if (!status && !f.plain)
     status = codec_decode_values(&f.values, &values, (const char *)messages + f.values_at, stride,
                                  slots.values);
   return status ? status
