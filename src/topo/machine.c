@@ -1,6 +1,7 @@
 /* Opens this machine or a file of hwloc, and refuses files that hwloc would misread. */
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,21 +69,15 @@ static enum status refuse_xml(const char *xml)
  * and brackets hold attributes and memory of a level. */
 static bool is_too_large(const char *synthetic)
 {
-  unsigned long long cpus = 1;
+  double cpus = 1;
   int depth = 0;
   for (const char *at = synthetic; *at; at++) {
     const bool begins = at == synthetic || at[-1] == ':' || isspace((unsigned char)at[-1]);
     depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
-    if (depth == 0 && begins && (*at == '-' || isdigit((unsigned char)*at))) {
-      const unsigned long long n = strtoull(at, NULL, 0);
-      if (n > TOPO_CPUS)
-        return true;
-      cpus *= n > 0 ? n : 1;
-    }
-    if (cpus > TOPO_CPUS)
-      return true;
+    if (depth == 0 && begins && (*at == '-' || isdigit((unsigned char)*at)))
+      cpus *= fmax(1, (double)strtoull(at, NULL, 0));
   }
-  return false;
+  return cpus > TOPO_CPUS;
 }
 
 /* A set reaches to its largest number, however few CPUs it has. */
@@ -200,8 +195,7 @@ hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mas
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
 {
   int n = 0;
-  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core;
-       core = machine_next_core(machine, mask, core))
+  for (hwloc_obj_t core = NULL; (core = machine_next_core(machine, mask, core));)
     n++;
   return n;
 }
@@ -211,8 +205,7 @@ void machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int
 {
   int n = 0;
   hwloc_bitmap_zero(out);
-  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core;
-       core = machine_next_core(machine, mask, core), n++)
+  for (hwloc_obj_t core = NULL; (core = machine_next_core(machine, mask, core)); n++)
     if (n >= begin && n < end)
       SET(hwloc_bitmap_or(out, out, core->cpuset));
   SET(hwloc_bitmap_and(out, out, mask));
@@ -285,8 +278,7 @@ enum status machine_find_domains(struct topo *topo)
   hwloc_const_bitmap_t whole = machine_cpus(topo->machine);
   const size_t most = (size_t)machine_count_cores(topo->machine, whole);
   enum status status = mem_new(MEM_META, most, &topo->domain);
-  for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core && !status;
-       core = machine_next_core(topo->machine, whole, core))
+  for (hwloc_obj_t core = NULL; !status && (core = machine_next_core(topo->machine, whole, core));)
     status = add_to_domain(topo, core);
   return status;
 }
@@ -366,8 +358,7 @@ static bool is_gpu(hwloc_obj_t device)
 static int64_t next_bus(hwloc_topology_t machine, int64_t after)
 {
   int64_t least = -1;
-  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device;
-       device = hwloc_get_next_pcidev(machine, device))
+  for (hwloc_obj_t device = NULL; (device = hwloc_get_next_pcidev(machine, device));)
     if (is_gpu(device) && bus_of(device) > after && (least < 0 || bus_of(device) < least))
       least = bus_of(device);
   return least;
@@ -377,8 +368,7 @@ enum status machine_find_gpus(struct topo *topo, int most)
 {
   enum status status = STATUS_OK;
   int index = 0;
-  for (int64_t bus = next_bus(topo->machine, -1); bus >= 0 && topo->gpus < most && !status;
-       bus = next_bus(topo->machine, bus))
+  for (int64_t bus = -1; !status && topo->gpus < most && (bus = next_bus(topo->machine, bus)) >= 0;)
     status = machine_add_gpu(topo, bus, &index);
   return status;
 }
@@ -420,8 +410,8 @@ static int count_own(hwloc_topology_t machine)
 static int count_nodes(hwloc_topology_t machine)
 {
   int n = 0;
-  for (hwloc_obj_t node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, NULL); node;
-       node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node))
+  for (hwloc_obj_t node = NULL;
+       (node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node));)
     n += node->attr->numanode.local_memory > 0;
   return n;
 }

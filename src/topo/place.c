@@ -162,10 +162,10 @@ static int distance(const struct topo *topo, hwloc_const_bitmap_t mask, hwloc_co
 {
   if (hwloc_bitmap_intersects(mask, near))
     return hwloc_bitmap_isincluded(mask, near) || hwloc_bitmap_isincluded(near, mask) ? 0 : 1;
-  hwloc_obj_t package = topo_next_package(topo, near, NULL);
-  while (package && !hwloc_bitmap_intersects(package->cpuset, mask))
-    package = topo_next_package(topo, near, package);
-  return package ? 2 : 3;
+  for (hwloc_obj_t package = NULL; (package = topo_next_package(topo, near, package));)
+    if (hwloc_bitmap_intersects(package->cpuset, mask))
+      return 2;
+  return 3;
 }
 
 static int ordinal_of(const struct share *share, int gpu)
@@ -264,8 +264,7 @@ static int count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t set,
                        hwloc_const_bitmap_t within, hwloc_const_bitmap_t outside)
 {
   int n = 0;
-  for (hwloc_obj_t core = machine_next_core(machine, set, NULL); core;
-       core = machine_next_core(machine, set, core))
+  for (hwloc_obj_t core = NULL; (core = machine_next_core(machine, set, core));)
     n += hwloc_bitmap_intersects(core->cpuset, within) &&
          !(outside && hwloc_bitmap_intersects(core->cpuset, outside));
   return n;
@@ -383,8 +382,8 @@ static void list_cpus(const struct topo *topo, struct share *share)
   hwloc_topology_t machine = topo->machine;
   int n = 0, cpus = hwloc_bitmap_weight(share->math);
   for (int sibling = 0; n < share->threads && n < cpus; sibling++)
-    for (hwloc_obj_t core = machine_next_core(machine, share->math, NULL);
-         core && n < share->threads; core = machine_next_core(machine, share->math, core)) {
+    for (hwloc_obj_t core = NULL;
+         n < share->threads && (core = machine_next_core(machine, share->math, core));) {
       int cpu = cpu_of(share->math, core, sibling);
       if (cpu >= 0)
         share->cpu[n++] = cpu;

@@ -145,8 +145,7 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
 static void find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus, hwloc_bitmap_t out)
 {
   hwloc_bitmap_zero(out);
-  for (hwloc_obj_t package = topo_next_package(topo, cpus, NULL); package;
-       package = topo_next_package(topo, cpus, package))
+  for (hwloc_obj_t package = NULL; (package = topo_next_package(topo, cpus, package));)
     SET(hwloc_bitmap_set(out, package->logical_index));
 }
 
@@ -177,8 +176,8 @@ static bool has_cores(const struct topo *topo, hwloc_obj_t node)
 
 static void print_memory_alone(const struct topo *topo, FILE *to)
 {
-  for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, NULL); node;
-       node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, node))
+  for (hwloc_obj_t node = NULL;
+       (node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, node));)
     if (!has_cores(topo, node) && machine_has_memory(topo->machine, node))
       fprintf(to, "  NUMA node %u: memory alone%s%s, %.1f GiB, for no rank\n", node->os_index,
               node->subtype ? ", " : "", node->subtype ? node->subtype : "",
