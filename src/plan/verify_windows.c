@@ -4,19 +4,15 @@
 #include "base/mem.h"
 #include "plan/verify.h"
 
-/* The part of a unit that a buffer holds: nothing; this rank's shard of the trained or the frozen
- * part, which the group must still gather; or the whole. Messages of shards are still to be
- * gathered, and then to be decoded. */
-enum held {
-  HELD_NOT,
-  HELD_SHARD,
-  HELD_FROZEN_SHARD,
-  HELD_MESSAGE,
-  HELD_FROZEN_MESSAGE,
-  HELD_MESSAGES,
-  HELD_FROZEN_MESSAGES,
-  HELD_WHOLE
-};
+/* What a buffer holds of one part of a unit: nothing; this rank's shard, which the group must still
+ * gather; a message of that shard, or the messages of all members, which must still be decoded; or
+ * the whole. FROZEN is added if the part is the frozen one. */
+enum held { HELD_NOT, HELD_SHARD, HELD_MESSAGE, HELD_MESSAGES, HELD_WHOLE, FROZEN = 8 };
+
+static enum held held_in(const struct verify *v, int buffer)
+{
+  return (enum held)(v->mark[buffer] & ~FROZEN);
+}
 
 /* Whether one of the two parts of a whole unit is present. It may always be on this rank, if the
  * compute type is fp32, or be gathered into the buffer or a part of it. */
@@ -36,7 +32,7 @@ static bool part_is_there(const struct verify *v, int buffer, bool frozen)
       plan->buffer[mine].bytes == end - begin)
     return true;
   for (int b = buffer; b >= 0; b = v->next[b])
-    if (v->mark[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin &&
+    if (held_in(v, b) == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin &&
         offset + plan->buffer[b].bytes >= end)
       return true;
   return false;
@@ -54,32 +50,41 @@ static void check_params(struct verify *v)
     verify_fail(v, "reads %s, which is not gathered", params->name);
 }
 
-/* What operand k holds. */
-static enum held held(const struct verify *v, int k)
+/* `fault` names the operand. */
+static void expect(struct verify *v, int k, enum held what, const char *fault)
 {
-  return (enum held)v->mark[v->instr->use[k].buffer];
+  if (held_in(v, v->instr->use[k].buffer) != what)
+    verify_fail(v, fault, verify_used(v, k)->name);
+}
+
+static bool is_frozen(const struct verify *v, int k)
+{
+  return v->mark[v->instr->use[k].buffer] & FROZEN;
+}
+
+/* Operand k gets something of a part. */
+static void hold(struct verify *v, int k, enum held what, bool frozen)
+{
+  v->mark[v->instr->use[k].buffer] = what | (frozen ? FROZEN : 0);
 }
 
 /* Operand `to` gets something, and `from` no longer has it. */
-static void pass_on(struct verify *v, int from, int to, enum held what)
+static void pass_on(struct verify *v, int from, int to, enum held what, bool frozen)
 {
-  v->mark[v->instr->use[from].buffer] = HELD_NOT;
-  v->mark[v->instr->use[to].buffer] = what;
+  hold(v, from, HELD_NOT, false);
+  hold(v, to, what, frozen);
 }
 
 /* The elements of the unit that a FETCH brings; none if its source holds no parameters. */
 static struct layout_range range_of_source(const struct verify *v, int buffer)
 {
   const struct plan_unit *unit = v->unit;
-  const bool shared = unit->policy.working == WORKING_SHARED;
-  const int source = shared                                        ? unit->shared
-                     : verify_has_working(v->plan, v->instr->unit) ? unit->working
-                                                                   : unit->master;
-  if (!shared && buffer == unit->frozen)
+  const int source = verify_has_working(v->plan, v->instr->unit) ? unit->working : unit->master;
+  if (unit->policy.working == WORKING_SHARED)
+    return (struct layout_range){0, buffer == unit->shared ? unit->layout.flat : 0};
+  if (buffer == unit->frozen)
     return unit->frozen_owned;
-  return buffer != source ? (struct layout_range){0, 0}
-         : shared         ? (struct layout_range){0, unit->layout.flat}
-                          : unit->owned;
+  return buffer == source ? unit->owned : (struct layout_range){0, 0};
 }
 
 /* Shards that are cast or coded on their way wait outside of windows. */
@@ -105,11 +110,8 @@ static void fetch(struct verify *v)
   if (from->bytes != to->bytes || from->dtype != to->dtype)
     verify_fail(v, "copies the %lld bytes of %s into the %lld of %s", (long long)from->bytes,
                 from->name, (long long)to->bytes, to->name);
-  if (held(v, MOVE_TO) != HELD_NOT)
-    verify_fail(v, "fetches %s, which has not been released", to->name);
-  v->mark[v->instr->use[MOVE_TO].buffer] = placed && elements >= part.end - part.begin ? HELD_WHOLE
-                                           : frozen ? HELD_FROZEN_SHARD
-                                                    : HELD_SHARD;
+  expect(v, MOVE_TO, HELD_NOT, "fetches %s, which has not been released");
+  hold(v, MOVE_TO, placed && elements >= part.end - part.begin ? HELD_WHOLE : HELD_SHARD, frozen);
 }
 
 /* With masters in host memory a FETCH has copied the shard to its place in the window, or next to
@@ -117,73 +119,59 @@ static void fetch(struct verify *v)
 static void check_fetched(struct verify *v)
 {
   const int from = v->instr->use[GATHER_SHARD].buffer, to = v->instr->use[GATHER_WHOLE].buffer;
-  const bool frozen = held(v, GATHER_SHARD) == HELD_FROZEN_SHARD,
-             same = v->plan->buffer[from].parent < 0 ||
+  const bool same = v->plan->buffer[from].parent < 0 ||
                     plan_root(v->plan, from, NULL) == plan_root(v->plan, to, NULL);
-  if (held(v, GATHER_SHARD) != HELD_SHARD && !frozen)
-    verify_fail(v, "gathers from %s, which nothing has fetched", v->plan->buffer[from].name);
-  if (!same || !verify_is_place(v, to, layout_part(&v->unit->layout, frozen)))
+  expect(v, GATHER_SHARD, HELD_SHARD, "gathers from %s, which nothing has fetched");
+  if (!same || !verify_is_place(v, to, layout_part(&v->unit->layout, is_frozen(v, GATHER_SHARD))))
     verify_fail(v, "gathers %s to the wrong place in the unit", v->plan->buffer[to].name);
 }
 
 static void gather(struct verify *v)
 {
-  if (held(v, GATHER_WHOLE) != HELD_NOT)
-    verify_fail(v, "gathers %s, which has not been released", verify_used(v, GATHER_WHOLE)->name);
+  expect(v, GATHER_WHOLE, HELD_NOT, "gathers %s, which has not been released");
   if (verify_on_host(v->plan, v->instr->unit))
     check_fetched(v);
-  pass_on(v, GATHER_SHARD, GATHER_WHOLE, HELD_WHOLE);
+  pass_on(v, GATHER_SHARD, GATHER_WHOLE, HELD_WHOLE, false);
 }
 
-static void check_here(struct verify *v, int k, enum held what)
+static void check_here(struct verify *v, int k, bool frozen)
 {
-  if (verify_has(v, k) && verify_on_host(v->plan, v->instr->unit) && held(v, k) != what)
+  const int shard = HELD_SHARD | (frozen ? FROZEN : 0);
+  if (verify_has(v, k) && verify_on_host(v->plan, v->instr->unit) &&
+      v->mark[v->instr->use[k].buffer] != shard)
     verify_fail(v, "reads %s, which nothing has fetched", verify_used(v, k)->name);
-}
-
-static void measure(struct verify *v)
-{
-  check_here(v, MEASURE_TRAINED, HELD_SHARD);
-  check_here(v, MEASURE_FROZEN, HELD_FROZEN_SHARD);
 }
 
 static void encode(struct verify *v)
 {
   const int from = v->instr->use[ENCODE_PARAMS_SHARD].buffer;
   const bool host = verify_on_host(v->plan, v->instr->unit),
-             frozen =
-                 host ? held(v, ENCODE_PARAMS_SHARD) == HELD_FROZEN_SHARD : from == v->unit->frozen;
-  if (host && !frozen && held(v, ENCODE_PARAMS_SHARD) != HELD_SHARD)
-    verify_fail(v, "encodes %s, which nothing has fetched", v->plan->buffer[from].name);
-  if (!host && !frozen && from != v->unit->master)
+             frozen = host ? is_frozen(v, ENCODE_PARAMS_SHARD) : from == v->unit->frozen;
+  if (host)
+    expect(v, ENCODE_PARAMS_SHARD, HELD_SHARD, "encodes %s, which nothing has fetched");
+  else if (!frozen && from != v->unit->master)
     verify_fail(v, "reads %s in the place of the unit's parameters", v->plan->buffer[from].name);
-  pass_on(v, ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE,
-          frozen ? HELD_FROZEN_MESSAGE : HELD_MESSAGE);
+  pass_on(v, ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, HELD_MESSAGE, frozen);
 }
 
 static void gather_messages(struct verify *v)
 {
-  const enum held from = held(v, GATHER_MESSAGES_MINE);
-  if (from != HELD_MESSAGE && from != HELD_FROZEN_MESSAGE)
-    verify_fail(v, "gathers %s, which is no message of the unit's parameters",
-                verify_used(v, GATHER_MESSAGES_MINE)->name);
-  pass_on(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL,
-          from == HELD_MESSAGE ? HELD_MESSAGES : HELD_FROZEN_MESSAGES);
+  expect(v, GATHER_MESSAGES_MINE, HELD_MESSAGE,
+         "gathers %s, which is no message of the unit's parameters");
+  pass_on(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, HELD_MESSAGES,
+          is_frozen(v, GATHER_MESSAGES_MINE));
 }
 
 static void decode(struct verify *v)
 {
-  const struct plan_buffer *to = verify_used(v, DECODE_PARAMS_WHOLE);
-  const enum held from = held(v, DECODE_PARAMS_MESSAGES);
-  if (from != HELD_MESSAGES && from != HELD_FROZEN_MESSAGES)
-    verify_fail(v, "decodes %s, which does not hold the messages of all members",
-                verify_used(v, DECODE_PARAMS_MESSAGES)->name);
-  if (held(v, DECODE_PARAMS_WHOLE) != HELD_NOT)
-    verify_fail(v, "decodes into %s, which has not been released", to->name);
-  if (!verify_is_place(v, v->instr->use[DECODE_PARAMS_WHOLE].buffer,
-                       layout_part(&v->unit->layout, from == HELD_FROZEN_MESSAGES)))
-    verify_fail(v, "decodes %s to the wrong place in the unit", to->name);
-  pass_on(v, DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, HELD_WHOLE);
+  const int to = v->instr->use[DECODE_PARAMS_WHOLE].buffer;
+  const bool frozen = is_frozen(v, DECODE_PARAMS_MESSAGES);
+  expect(v, DECODE_PARAMS_MESSAGES, HELD_MESSAGES,
+         "decodes %s, which does not hold the messages of all members");
+  expect(v, DECODE_PARAMS_WHOLE, HELD_NOT, "decodes into %s, which has not been released");
+  if (!verify_is_place(v, to, layout_part(&v->unit->layout, frozen)))
+    verify_fail(v, "decodes %s to the wrong place in the unit", v->plan->buffer[to].name);
+  pass_on(v, DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, HELD_WHOLE, frozen);
 }
 
 /* A window is closed as a whole. */
@@ -192,7 +180,7 @@ static void close_window(struct verify *v)
   const int buffer = v->instr->use[RELEASE_PARAMS].buffer;
   int closed = 0;
   for (int b = buffer; b >= 0; b = v->next[b])
-    if (v->mark[b] == HELD_WHOLE && plan_root(v->plan, b, NULL) == buffer) {
+    if (held_in(v, b) == HELD_WHOLE && plan_root(v->plan, b, NULL) == buffer) {
       v->mark[b] = HELD_NOT;
       closed++;
     }
@@ -205,8 +193,11 @@ static void check_window(struct verify *v)
   switch (v->instr->op) {
   case OP_FETCH: fetch(v); break;
   case OP_GATHER: gather(v); break;
-  case OP_MEASURE: measure(v); break;
-  case OP_GATHER_SCALES: check_here(v, SCALES_TRAINED, HELD_SHARD); break;
+  case OP_MEASURE:
+    check_here(v, MEASURE_TRAINED, false);
+    check_here(v, MEASURE_FROZEN, true);
+    break;
+  case OP_GATHER_SCALES: check_here(v, SCALES_TRAINED, false); break;
   case OP_ENCODE_PARAMS: encode(v); break;
   case OP_GATHER_MESSAGES: gather_messages(v); break;
   case OP_DECODE_PARAMS: decode(v); break;
@@ -217,25 +208,20 @@ static void check_window(struct verify *v)
   }
 }
 
-static const char *left_open(enum held held)
-{
-  switch (held) {
-  case HELD_WHOLE: return "%s is gathered and never released";
-  case HELD_SHARD:
-  case HELD_FROZEN_SHARD: return "%s is fetched and never gathered";
-  default: return "%s has messages that are never decoded";
-  }
-}
-
 enum status verify_windows(const struct plan *plan)
 {
+  static const char *const left_open[] = {[HELD_SHARD] = "%s is fetched and never gathered",
+                                          [HELD_MESSAGE] = "%s has messages that are never decoded",
+                                          [HELD_MESSAGES] =
+                                              "%s has messages that are never decoded",
+                                          [HELD_WHOLE] = "%s is gathered and never released"};
   struct verify v = {.plan = plan};
   v.status = mem_new(MEM_META, plan->buffers, &v.mark);
   verify_families(&v);
   verify_walk(&v, check_window);
   for (int b = 0; b < plan->buffers && !v.status; b++)
-    if (v.mark[b] != HELD_NOT)
-      v.status = status_set(STATUS_PLAN, left_open((enum held)v.mark[b]), plan->buffer[b].name);
+    if (held_in(&v, b) != HELD_NOT)
+      v.status = status_set(STATUS_PLAN, left_open[held_in(&v, b)], plan->buffer[b].name);
   mem_free(v.next);
   mem_free(v.mark);
   return v.status;
