@@ -521,7 +521,7 @@ static void emit_visit(struct builder *b, int v)
   emit_gathers(b, v, b->plan->input.prefetch);
   const int after = b->plan->buffers;
   build_fetch_acts(b, v);
-  build_save_input(b, v);
+  build_save_act(b, v, true);
   int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
   switch (visit->op) {
   case OP_EMBED: emit_embed(b, visit, params); break;
@@ -533,7 +533,7 @@ static void emit_visit(struct builder *b, int v)
   }
   if (after > before)
     keep_buffers(b, before, after);
-  build_save_activations(b, v);
+  build_save_act(b, v, false);
   if (visit->window >= 0 && b->window[visit->window].last == v)
     BUILD(b, OP_RELEASE, visit->unit, micro_of(b, visit), params);
 }

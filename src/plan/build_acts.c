@@ -36,31 +36,28 @@ static bool leaves(const struct builder *b, int u)
   }
 }
 
-void build_save_input(struct builder *b, int v)
+/* Memory for what a block keeps: its input, or its activations. */
+static int kept_in(struct builder *b, const char *name, int u, enum plan_tier tier,
+                   enum plan_purpose purpose)
 {
-  const struct visit *visit = &b->visit[v];
-  const int u = visit->unit;
-  if (visit->op != OP_FORWARD || !leaves(b, u) || !build_recomputes(b, u))
-    return;
-  struct unit_buffers *unit = &b->unit[u];
-  unit->act = build_stream(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
-  BUILD(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
-  if (b->plan->unit[u].policy.keep != KEEP_INPUT_NVME)
-    return;
-  const int slot = build_stream(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
-  BUILD(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
-  unit->act = slot;
+  return build_recomputes(b, u) ? build_stream(b, name, u, tier, purpose, b->size.x)
+                                : build_bytes(b, name, u, tier, purpose, b->size.saved);
 }
 
-void build_save_activations(struct builder *b, int v)
+void build_save_act(struct builder *b, int v, bool input)
 {
   const struct visit *visit = &b->visit[v];
   const int u = visit->unit;
-  if (visit->op != OP_FORWARD || !leaves(b, u) || build_recomputes(b, u))
+  if (visit->op != OP_FORWARD || !leaves(b, u) || build_recomputes(b, u) != input)
     return;
   struct unit_buffers *unit = &b->unit[u];
-  unit->act = build_bytes(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.saved);
-  BUILD(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
+  unit->act = kept_in(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS);
+  BUILD(b, OP_SAVE_ACT, u, visit->micro, input ? b->unit[u - 1].x : unit->saved, unit->act);
+  if (b->plan->unit[u].policy.keep != KEEP_INPUT_NVME)
+    return;
+  const int slot = kept_in(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS);
+  BUILD(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
+  unit->act = slot;
 }
 
 /* Keeps the buffers of a few visits ago in place until now. */
@@ -84,7 +81,7 @@ static void read_back(struct builder *b, const struct visit *visit)
   struct unit_buffers *unit = &b->unit[visit->unit];
   if (b->plan->unit[visit->unit].policy.keep != KEEP_INPUT_NVME)
     return;
-  const int act = build_stream(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  const int act = kept_in(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS);
   BUILD(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
   unit->act = act;
 }
@@ -92,14 +89,11 @@ static void read_back(struct builder *b, const struct visit *visit)
 static void fetch_back(struct builder *b, const struct visit *visit)
 {
   const int u = visit->unit;
-  struct unit_buffers *unit = &b->unit[u];
-  int back;
-  if (build_recomputes(b, u))
-    back = unit->x_in = build_stream(b, "x_in", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  else
-    back = unit->saved =
-        build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  BUILD(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
+  const bool input = build_recomputes(b, u);
+  const int back = kept_in(b, input ? "x_in" : "saved", u, TIER_DEVICE,
+                           input ? PURPOSE_STREAM : PURPOSE_ACTIVATIONS);
+  *(input ? &b->unit[u].x_in : &b->unit[u].saved) = back;
+  BUILD(b, OP_FETCH_ACT, u, visit->micro, b->unit[u].act, back);
 }
 
 /* Data are fetched from host memory as far ahead as parameters, and from the disk twice as far, but

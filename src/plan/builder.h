@@ -214,8 +214,7 @@ bool build_recomputes(const struct builder *b,
                       int u); /* the block's activations are computed again from its input */
 /* Before visit v: saves its block's input to the tier that keeps it. After visit v: saves its
  * block's activations. */
-void build_save_input(struct builder *b, int v);
-void build_save_activations(struct builder *b, int v);
+void build_save_act(struct builder *b, int v, bool input);
 /* Before visit v: fetches the data that later visits will need. */
 void build_fetch_acts(struct builder *b, int v);
 
