@@ -105,14 +105,14 @@ void build_save_residual(struct builder *b, int u, int micro)
   if (!leaves_device(b, u))
     return;
   const int home = b->plan->unit[u].residual, here = b->unit[u].residual;
+  int back = home;
   b->unit[u].residual_until = b->visit_now + copy_visits(b, u);
-  if (!is_on_disk(b, u)) {
-    BUILD(b, OP_SAVE_RESIDUAL, u, micro, here, home);
-    return;
+  if (is_on_disk(b, u)) {
+    back = add_copy(b, u, "residual_back", TIER_HOST);
+    b->plan->buffer[back].first =
+        b->end_of_visit[1]; /* not the memory of a residual that is still being fetched */
   }
-  const int back = add_copy(b, u, "residual_back", TIER_HOST);
-  b->plan->buffer[back].first =
-      b->end_of_visit[1]; /* not the memory of a residual that is still being fetched */
   BUILD(b, OP_SAVE_RESIDUAL, u, micro, here, back);
-  BUILD(b, OP_WRITE_RESIDUAL, u, micro, back, home);
+  if (back != home)
+    BUILD(b, OP_WRITE_RESIDUAL, u, micro, back, home);
 }
