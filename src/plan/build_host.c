@@ -202,33 +202,27 @@ static void reduce_on_device(struct builder *b, int u, int m)
 
 /* ---- updates ---- */
 
-static void read_state(struct builder *b, int u)
+/* From the disk to copies in host memory, or back. */
+static void move_state(struct builder *b, enum op op, int u)
 {
-  struct unit_buffers *unit = &b->unit[u];
-  if (b->plan->unit[u].master < 0 || !b->plan->unit[u].policy.disk)
+  const struct plan_unit *own = &b->plan->unit[u];
+  const bool reads = op == OP_READ_STATE;
+  if (own->master < 0 || !own->policy.disk)
     return;
-  struct instr *read = build_emit(b, OP_READ_STATE, u, -1);
+  struct instr *move = build_emit(b, op, u, -1);
   for (int s = 0; s < b->plan->states; s++) {
-    const int stored = b->plan->unit[u].state[s];
+    const int stored = own->state[s];
+    int *here = &b->unit[u].state[s];
     char name[32];
     if (stored < 0)
       continue;
     snprintf(name, sizeof name, "%s_here", b->plan->state[s].row->name);
-    unit->state[s] = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING,
-                                     b->plan->state[s].dtype, b->plan->buffer[stored].elements);
-    build_use(read, STATE_FROM + s, stored);
-    build_use(read, STATE_TO + s, unit->state[s]);
+    if (reads)
+      *here = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->state[s].dtype,
+                              b->plan->buffer[stored].elements);
+    build_use(move, STATE_FROM + s, reads ? stored : *here);
+    build_use(move, STATE_TO + s, reads ? *here : stored);
   }
-}
-
-static void write_state(struct builder *b, int u)
-{
-  struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
-  for (int s = 0; s < b->plan->states; s++)
-    if (b->plan->unit[u].state[s] >= 0) {
-      build_use(write, STATE_FROM + s, b->unit[u].state[s]);
-      build_use(write, STATE_TO + s, b->plan->unit[u].state[s]);
-    }
 }
 
 /* The working copy of a speculative unit is right from here on. */
@@ -253,9 +247,8 @@ static void update(struct builder *b, int u)
 {
   const struct unit_policy *policy = &b->plan->unit[u].policy;
   build_update(b, u);
-  if (policy->disk)
-    write_state(b, u);
-  if (policy->timing != TIMING_SPECULATIVE)
+  move_state(b, OP_WRITE_STATE, u);
+  if (b->plan->unit[u].policy.timing != TIMING_SPECULATIVE)
     publish(b, u);
 }
 
@@ -271,7 +264,7 @@ void build_host_pending(struct builder *b, int u, int m)
   if (grads->first > b->end_of_visit[1])
     grads->first = b->end_of_visit[1];
   if (m == b->micros - 1 && !b->plan->unit[u].policy.waits)
-    read_state(b, u);
+    move_state(b, OP_READ_STATE, u);
 }
 
 void build_host_reduce(struct builder *b, int u, int m)
@@ -291,7 +284,7 @@ void build_host_updates(struct builder *b)
     for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1;
          b->next_state++)
       if (plan->unit[b->next_state].policy.waits)
-        read_state(b, b->next_state);
+        move_state(b, OP_READ_STATE, b->next_state);
     if (plan->unit[u].master < 0 || !plan_is_on_host(plan, u))
       continue;
     if (plan->unit[u].policy.waits) {
