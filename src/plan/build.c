@@ -365,35 +365,25 @@ static int micro_of(const struct builder *b, const struct visit *visit)
   return b->plan->unit[visit->unit].policy.gather_once ? -1 : visit->micro;
 }
 
-static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
-{
-  const int micro = micro_of(b, &b->visit[window->first]);
-  if (build_encodes_params(b, window->unit))
-    build_coded_gather(b, window->unit, micro, shard, part);
-  else
-    build_gather(b, window->unit, micro, shard, part);
-}
-
 static void open_window(struct builder *b, struct window *window)
 {
-  int u = window->unit, master = b->plan->unit[u].master, frozen = b->plan->unit[u].frozen,
-      working = b->plan->unit[u].working;
+  const int u = window->unit, micro = micro_of(b, &b->visit[window->first]),
+            master = b->plan->unit[u].master, frozen = b->plan->unit[u].frozen,
+            working = b->plan->unit[u].working;
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
-    emit_gather(b, window, master, b->unit[u].trained);
+    build_gather(b, u, micro, master, b->unit[u].trained);
     return;
   }
   window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW,
                                    b->plan->unit[u].policy.window, b->plan->unit[u].layout.flat);
   if (plan_is_on_host(b->plan, u)) {
-    build_host_window(b, window, b->visit[window->first].micro);
+    build_host_window(b, window, micro);
     return;
   }
   const int trained = build_scales(b, u, working >= 0 ? working : master, frozen);
-  if (master >= 0)
-    emit_gather(b, window, trained, build_part(b, "trained_window", u, window->buffer, false));
-  if (frozen >= 0)
-    emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
+  build_gather(b, u, micro, trained, build_part(b, "trained_window", u, window->buffer, false));
+  build_gather(b, u, micro, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
 
 /* Gathers of windows whose first visit is at most `ahead` visits after v. */

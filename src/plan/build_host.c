@@ -48,12 +48,14 @@ struct fetched {
   int part, place;
 };
 
-/* From this rank's `source` to its place in the part. Data that are encoded, or not in the type of
- * the window, are put outside the part. */
+/* From this rank's `source` (-1: there is no such part) to its place in the part. Data that are
+ * encoded, or not in the type of the window, are put outside the part. */
 static struct fetched fetch_part(struct builder *b, const struct window *window, int micro,
                                  bool frozen, int source)
 {
   struct plan *plan = b->plan;
+  if (source < 0)
+    return (struct fetched){-1, -1};
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u,
                                                 window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
@@ -67,37 +69,25 @@ static struct fetched fetch_part(struct builder *b, const struct window *window,
   return (struct fetched){part, place};
 }
 
-/* From all ranks to everywhere. */
-static void gather_part(struct builder *b, int u, int micro, struct fetched from)
+void build_host_window(struct builder *b, const struct window *window, int micro)
 {
-  if (from.place >= 0 && build_encodes_params(b, u))
-    build_coded_gather(b, u, micro, from.place, from.part);
-  else if (from.place != from.part)
-    build_gather(b, u, micro, from.place, from.part);
-}
-
-void build_host_window(struct builder *b, struct window *window, int micro)
-{
-  const struct plan *plan = b->plan;
   const int u = window->unit;
-  const bool codes = plan_gathers_codes(plan, u);
-  struct fetched trained = {-1, -1}, frozen = {-1, -1};
-  if (plan->unit[u].shared >= 0) {
-    BUILD(b, OP_FETCH, u, micro, plan->unit[u].shared, window->buffer);
+  const struct plan_unit *own = &b->plan->unit[u];
+  const bool codes = plan_gathers_codes(b->plan, u);
+  if (own->shared >= 0) {
+    BUILD(b, OP_FETCH, u, micro, own->shared, window->buffer);
     return;
   }
-  if (plan->unit[u].master >= 0)
-    trained = fetch_part(b, window, micro, false,
-                         plan->unit[u].working >= 0 ? plan->unit[u].working : plan->unit[u].master);
+  const struct fetched trained =
+      fetch_part(b, window, micro, false, own->working >= 0 ? own->working : own->master);
   if (!codes)
-    gather_part(b, u, micro, trained);
-  if (plan->unit[u].frozen >= 0)
-    frozen = fetch_part(b, window, micro, true, plan->unit[u].frozen);
+    build_gather(b, u, micro, trained.place, trained.part);
+  const struct fetched frozen = fetch_part(b, window, micro, true, own->frozen);
   if (codes) { /* scales are of both parts */
     build_scales(b, u, trained.place, frozen.place);
-    gather_part(b, u, micro, trained);
+    build_gather(b, u, micro, trained.place, trained.part);
   }
-  gather_part(b, u, micro, frozen);
+  build_gather(b, u, micro, frozen.place, frozen.part);
 }
 
 /* ---- gradients ---- */
@@ -245,7 +235,6 @@ static void publish(struct builder *b, int u)
 
 static void update(struct builder *b, int u)
 {
-  const struct unit_policy *policy = &b->plan->unit[u].policy;
   build_update(b, u);
   move_state(b, OP_WRITE_STATE, u);
   if (b->plan->unit[u].policy.timing != TIMING_SPECULATIVE)

@@ -200,7 +200,12 @@ static void gather_from(const struct builder *b, struct instr *gather)
 
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
 {
-  gather_from(b, BUILD(b, OP_GATHER, unit, micro, shard, whole, b->plan->unit[unit].scales));
+  if (shard == whole)
+    return;
+  if (build_encodes_params(b, unit))
+    build_coded_gather(b, unit, micro, shard, whole);
+  else
+    gather_from(b, BUILD(b, OP_GATHER, unit, micro, shard, whole, b->plan->unit[unit].scales));
 }
 
 /* Members share the words evenly. */

@@ -95,7 +95,6 @@ enum status build_begin(struct builder *b);
 int64_t build_length(struct layout_range range);
 int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
-
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);
 /* `elements` of `parent` from its element `from` on. */
@@ -133,7 +132,8 @@ void build_use(struct instr *instr, int k, int buffer);
 /* The same for an operand that may begin or continue a sum. */
 void build_sum(struct instr *instr, int k, int buffer, bool adds);
 
-/* All-gather of a part of a unit, or a cast if this rank has all of it. */
+/* All-gather of a part of a unit, also by a codec, or a cast if this rank has all of it. Nothing if
+ * the part is at its place, or if there is no such part. */
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole);
 /* Before the first GATHER of a step: the scales of a unit that is gathered in fp8, from this rank's
  * shards (-1: none). The buffer that the trained part is gathered from. */
@@ -191,7 +191,7 @@ void build_updates(struct builder *b);
 void build_shared_copy(struct builder *b, int u);
 void build_host_grads(struct builder *b, int u);
 /* FETCH, and GATHER if each rank fetches its part only. */
-void build_host_window(struct builder *b, struct window *window, int micro);
+void build_host_window(struct builder *b, const struct window *window, int micro);
 /* The first function records that the gradient of a unit for micro-batch m is ready. The second one
  * moves it to the gradient that UPDATE reads, and adds the square and an immediate update. */
 void build_host_pending(struct builder *b, int u, int m);
