@@ -7,7 +7,7 @@
 
 #include "base/printable.h"
 
-enum { TEXT_SIZE = 2048 };
+enum { TEXT_SIZE = sizeof((struct status_record *)NULL)->text };
 
 static _Thread_local char text[TEXT_SIZE];
 
@@ -65,6 +65,21 @@ enum status status_prefix(enum status code, const char *format, ...)
 const char *status_text(void)
 {
   return text;
+}
+
+void status_keep(struct status_record *record, enum status code)
+{
+  if (record->code || !code)
+    return;
+  record->code = code;
+  snprintf(record->text, sizeof record->text, "%s", text);
+}
+
+enum status status_restore(const struct status_record *record)
+{
+  if (record->code)
+    memcpy(text, record->text, sizeof text);
+  return record->code;
 }
 
 static int known(enum status code)

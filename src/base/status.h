@@ -2,7 +2,7 @@
  *
  * The function that first detects a failure calls status_set() with the exact cause and the cure;
  * callers only forward the code. The sentence belongs to the calling thread; a thread that reports
- * for another carries it over with status_text(). A function sets its outputs on STATUS_OK only.
+ * for another carries it over with status_keep(). A function sets its outputs on STATUS_OK only.
  * Calls that follow one another are joined by `?:`, which ends them at the first failure. */
 #ifndef SLUICE_BASE_STATUS_H
 #define SLUICE_BASE_STATUS_H
@@ -37,6 +37,18 @@ enum status status_prefix(enum status code, const char *format, ...)
 /* The sentence last recorded by this thread, "" if none. Valid until the next status_set() of this
  * thread. */
 const char *status_text(void);
+
+/* A failure and its sentence, to report it later or on another thread. Zeroed: none. */
+struct status_record {
+  enum status code;
+  char text[2048];
+};
+
+/* Keep `code` and the sentence of this thread. Only the first failure is kept. Local. */
+void status_keep(struct status_record *record, enum status code);
+
+/* Return what is kept. The sentence of a failure becomes that of this thread. Local. */
+enum status status_restore(const struct status_record *record);
 
 /* "usage", "input", ... */
 const char *status_name(enum status code);

@@ -228,17 +228,14 @@ struct thread {
   char name[16];
   thread_body *body;
   void *arg;
-  enum status status;
-  char text[2048];
+  struct status_record result;
 };
 
 static void *run_body(void *arg)
 {
   struct thread *thread = arg;
   (void)pthread_setname_np(pthread_self(), thread->name); /* a name is a convenience */
-  thread->status = thread->body(thread->arg);
-  if (thread->status)
-    strncpy(thread->text, status_text(), sizeof thread->text - 1);
+  status_keep(&thread->result, thread->body(thread->arg));
   return NULL;
 }
 
@@ -269,9 +266,7 @@ enum status thread_join(struct thread *thread)
   if (error)
     return status_set(STATUS_INTERNAL, "cannot join the thread '%s': %s", thread->name,
                       strerror(error));
-  enum status status = thread->status;
-  if (status)
-    status_set(status, "%s", thread->text);
+  const enum status status = status_restore(&thread->result);
   mem_free(thread);
   return status;
 }

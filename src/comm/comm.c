@@ -102,12 +102,8 @@ static enum status fold(struct comm *comm, void *values, int64_t n, MPI_Datatype
 /* The failure of rank `from` on all ranks. */
 static enum status take_failure(struct comm *comm, enum status mine, int from)
 {
-  struct {
-    enum status code;
-    char text[2048];
-  } failure = {.code = mine};
-  if (from == comm->rank)
-    snprintf(failure.text, sizeof failure.text, "%s", status_text());
+  struct status_record failure = {0};
+  status_keep(&failure, mine);
   const enum status status = comm_broadcast(comm, &failure, sizeof failure, from);
   return status ? status : status_set(failure.code, "rank %d: %s", from, failure.text);
 }

@@ -1,15 +1,11 @@
 /* The thread of a lane: issues each instruction after the tokens that it waits for, in the plan's
  * order. After a failure it issues nothing more. */
-#include <stdio.h>
-
 #include "exec/engine.h"
 
 enum status exec_failure(struct exec *exec)
 {
   pthread_mutex_lock(&exec->mutex);
-  enum status status = exec->failed;
-  if (status)
-    status_set(status, "%s", exec->failure);
+  const enum status status = status_restore(&exec->failure);
   pthread_mutex_unlock(&exec->mutex);
   return status;
 }
@@ -17,10 +13,7 @@ enum status exec_failure(struct exec *exec)
 enum status exec_fail(struct exec *exec, enum status status)
 {
   pthread_mutex_lock(&exec->mutex);
-  if (!exec->failed) {
-    exec->failed = status;
-    snprintf(exec->failure, sizeof exec->failure, "%s", status_text());
-  }
+  status_keep(&exec->failure, status);
   pthread_mutex_unlock(&exec->mutex);
   token_abort(exec->board);
   return exec_failure(exec);

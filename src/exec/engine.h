@@ -108,8 +108,7 @@ struct exec {
   struct step_args args[KEPT]; /* of step n (since create) at n % KEPT */
   double step_tokens;          /* over all ranks */
   pthread_mutex_t mutex;       /* of the first failure, and of the windows that are held */
-  enum status failed;
-  char failure[2048];
+  struct status_record failure;
 };
 
 /* The device that a lane works on. */

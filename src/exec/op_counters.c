@@ -42,8 +42,7 @@ struct meter {
   int set; /* PAPI's, if `counts` */
   bool counts;
   int64_t last[OP_COUNTERS], spent[OP_COUNTERS];
-  enum status status;
-  char failure[512];
+  struct status_record failure;
 };
 
 struct op_counters_lane {
@@ -417,13 +416,6 @@ static enum status read_all(const struct op_counters *counters, const struct met
   return status;
 }
 
-static void keep_failure(struct meter *meter, enum status status)
-{
-  meter->status = status;
-  if (status)
-    snprintf(meter->failure, sizeof meter->failure, "%s", status_text());
-}
-
 static void run_worker(void *arg, int worker, int workers)
 {
   struct op_counters_lane *lane = arg;
@@ -440,7 +432,7 @@ static void run_worker(void *arg, int worker, int workers)
   if (lane->phase == START && lane->counters->codes > 0)
     status = start_meter(lane->counters, meter);
   status = status ?: read_all(lane->counters, meter, now);
-  keep_failure(meter, status);
+  status_keep(&meter->failure, status);
   for (int e = 0; e < lane->counters->n && !status; e++) {
     meter->spent[e] = now[e] - meter->last[e];
     meter->last[e] = now[e];
@@ -474,10 +466,10 @@ static enum status run_all(struct op_counters_lane *lane, int phase)
 {
   lane->phase = phase;
   team_run(lane->team, run_worker, lane);
-  for (int w = 0; w < team_size(lane->team); w++)
-    if (lane->meter[w].status)
-      return status_set(lane->meter[w].status, "%s", lane->meter[w].failure);
-  return STATUS_OK;
+  enum status status = STATUS_OK;
+  for (int w = 0; w < team_size(lane->team) && !status; w++)
+    status = status_restore(&lane->meter[w].failure);
+  return status;
 }
 
 enum status op_counters_start(struct op_counters_lane *lane)

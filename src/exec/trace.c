@@ -40,8 +40,7 @@ struct trace_run {
   struct intervals steady; /* from the beginning of a step between traced steps to the beginning of
                               the next one */
   struct trace_summary sum;
-  enum status status; /* the first failure, with its error text */
-  char failure[2048];
+  struct status_record failure;
 };
 
 /* --- intervals ----------------------------------------------------------- */
@@ -108,14 +107,6 @@ static double common_length(int n, const struct intervals *const set[])
 }
 
 /* --- events -------------------------------------------------------------- */
-
-static void keep_failure(struct trace_run *run, enum status status)
-{
-  if (!status || run->status)
-    return;
-  run->status = status;
-  snprintf(run->failure, sizeof run->failure, "%s", status_text());
-}
 
 static bool between_ranks(const struct plan *plan, const struct instr *instr)
 {
@@ -254,10 +245,10 @@ void trace_run_event(void *arg, const struct exec_event *event)
   count_step(run, event);
   count_instr(run, event);
   if (instr->lane == LANE_COMPUTE) {
-    keep_failure(run, note_beginning(run, event));
-    keep_failure(run, add_interval(&run->compute, event->begin_s, event->end_s));
+    status_keep(&run->failure, note_beginning(run, event));
+    status_keep(&run->failure, add_interval(&run->compute, event->begin_s, event->end_s));
   } else if (part != PART_NOTHING && (part != PART_COMM || between_ranks(run->plan, instr))) {
-    keep_failure(run, add_interval(&run->beside[part], event->begin_s, event->end_s));
+    status_keep(&run->failure, add_interval(&run->beside[part], event->begin_s, event->end_s));
   }
 }
 
@@ -294,7 +285,7 @@ static void sum_up(struct trace_run *run)
   sum->seconds = run->end_s - run->begin_s;
   sum->link_bytes_s = run->facts->link_bytes_s;
   if (sum->steady_steps == 0)
-    keep_failure(run, add_interval(&run->steady, run->begin_s, run->end_s));
+    status_keep(&run->failure, add_interval(&run->steady, run->begin_s, run->end_s));
   sum_up_besides(run, sum->steady_steps > 0 ? sum->steady_steps : sum->steps);
 }
 
@@ -546,11 +537,9 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
   *out = (struct trace_summary){0};
   if (!run)
     return STATUS_OK;
-  enum status status = trace_close(run->timeline);
-  if (run->status)
-    status = status_set(run->status, "%s", run->failure);
+  status_keep(&run->failure, trace_close(run->timeline));
   sum_up(run);
-  status = status ?: write_summary(run);
+  const enum status status = status_restore(&run->failure) ?: write_summary(run);
   if (!status)
     *out = run->sum;
   release(run);

@@ -90,8 +90,7 @@ struct watchdog {
   pthread_mutex_t mutex;
   pthread_cond_t stopped;
   bool stop;
-  enum status failed; /* of the transport */
-  char failure[512];
+  struct status_record failure; /* of the transport */
   enum watchdog_level level;
   /* Rank 0: time until it asks all ranks; INFINITY: no alarm. Other ranks: time for which rank 0
    * has been silent since this rank was at ease. */
@@ -340,9 +339,10 @@ static void describe_task(const struct watchdog *dog, enum watchdog_task which,
 
 static void describe(struct watchdog *dog, struct rank_state *state)
 {
-  *state = (struct rank_state){
-      .rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "after its start"};
-  snprintf(state->failure, sizeof state->failure, "%s", dog->failure);
+  *state = (struct rank_state){.rank = comm_rank(dog->comm),
+                               .failed = dog->failure.code,
+                               .place[STEPS].text = "after its start"};
+  snprintf(state->failure, sizeof state->failure, "%.511s", dog->failure.text);
   if (dog->exec)
     describe_steps(dog, state);
   pthread_mutex_lock(&dog->mutex);
@@ -548,8 +548,9 @@ static void __attribute__((noreturn)) end_alone(struct watchdog *dog)
   const struct rank_place *mine = &dog->mine->place[subject];
   fprintf(stderr, "sluice: rank %d: no progress for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s,
           mine->text, dog->mine->lanes);
-  if (dog->failed)
-    comm_abort(dog->comm, status_set(dog->failed, "%s; rank 0 does not answer", dog->failure));
+  if (dog->failure.code)
+    comm_abort(dog->comm,
+               status_set(dog->failure.code, "%.1900s; rank 0 does not answer", dog->failure.text));
   comm_abort(
       dog->comm,
       status_set(STATUS_TIMEOUT,
@@ -563,12 +564,9 @@ static void __attribute__((noreturn)) end_alone(struct watchdog *dog)
 static void check_groups(struct watchdog *dog)
 {
   const struct exec *exec = dog->exec;
-  for (int g = 0; exec && !dog->failed && g < GROUP_COUNT; g++) {
+  for (int g = 0; exec && !dog->failure.code && g < GROUP_COUNT; g++)
     if (exec->group[g])
-      dog->failed = comm_group_check(exec->group[g]);
-    if (dog->failed)
-      snprintf(dog->failure, sizeof dog->failure, "%s", status_text());
-  }
+      status_keep(&dog->failure, comm_group_check(exec->group[g]));
 }
 
 /* false: the watchdog ends. */
@@ -593,7 +591,7 @@ static bool sleep_a_tick(struct watchdog *dog)
 static enum watchdog_level find_level(const struct watchdog *dog)
 {
   const double early_s = dog->limit_s - fmin(MOST_DOUBT_S + collect_s(dog), dog->limit_s / 2);
-  double quiet_s = dog->failed ? INFINITY : 0;
+  double quiet_s = dog->failure.code ? INFINITY : 0;
   for (int subject = 0; subject < SUBJECTS; subject++)
     quiet_s = fmax(quiet_s, dog->quiet_s[subject]);
   return quiet_s >= dog->limit_s ? ALARMED : quiet_s >= early_s ? UNEASY : AT_EASE;

@@ -21,8 +21,7 @@ struct prefetch {
   pthread_cond_t changed;
   int64_t first, announced, read, taken; /* the step that was announced first; micro-batches since
                                             then, each number below those before it */
-  enum status failed;                    /* micro-batch `read` */
-  char sentence[2048];
+  struct status_record failure;          /* of micro-batch `read` */
   bool leave;
 };
 
@@ -33,7 +32,7 @@ static int32_t *place_of(const struct prefetch *prefetch, int64_t at)
 
 static bool has_work(const struct prefetch *prefetch)
 {
-  return !prefetch->failed && prefetch->read < prefetch->announced &&
+  return !prefetch->failure.code && prefetch->read < prefetch->announced &&
          prefetch->read - prefetch->taken < prefetch->micros;
 }
 
@@ -60,11 +59,8 @@ static enum status thread_loop(void *arg)
     pthread_mutex_unlock(&prefetch->mutex);
     const enum status status = read_one(prefetch, first, at);
     pthread_mutex_lock(&prefetch->mutex);
-    prefetch->failed = status;
-    if (status)
-      snprintf(prefetch->sentence, sizeof prefetch->sentence, "%s", status_text());
-    else
-      prefetch->read++;
+    status_keep(&prefetch->failure, status);
+    prefetch->read += !status;
     pthread_cond_broadcast(&prefetch->changed);
   }
   pthread_mutex_unlock(&prefetch->mutex);
@@ -84,12 +80,12 @@ void prefetch_begin(struct prefetch *prefetch, int64_t first, int64_t steps)
 static enum status wait_for_read(struct prefetch *prefetch, int64_t at)
 {
   pthread_mutex_lock(&prefetch->mutex);
-  while (prefetch->read == at && !prefetch->failed)
+  while (prefetch->read == at && !prefetch->failure.code)
     pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
   const bool failed = prefetch->read == at;
   pthread_mutex_unlock(&prefetch->mutex);
-  return failed ? status_set(prefetch->failed, "%s", prefetch->sentence)
-                : STATUS_OK; /* the thread no longer changes these */
+  return failed ? status_restore(&prefetch->failure)
+                : STATUS_OK; /* the thread no longer changes it */
 }
 
 enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)

@@ -24,6 +24,20 @@ TEST(test_prefix)
   assert_string_equal(status_text(), "rank 3: disk full: rank 3: disk full");
 }
 
+TEST(test_keep)
+{
+  struct status_record record = {0};
+  status_set(STATUS_IO, "before");
+  status_keep(&record, STATUS_OK);
+  assert_int_equal(status_restore(&record), STATUS_OK);
+  assert_string_equal(status_text(), "before");
+  status_keep(&record, status_set(STATUS_INPUT, "first"));
+  status_keep(&record, status_set(STATUS_IO, "second"));
+  assert_string_equal(status_text(), "second");
+  assert_int_equal(status_restore(&record), STATUS_INPUT);
+  assert_string_equal(status_text(), "first");
+}
+
 TEST(test_length)
 {
   char letters[5000];
