@@ -14,8 +14,7 @@
 static enum status close_on_all(struct comm *comm, const char *path, hid_t file, enum status status)
 {
   const enum status closed = hdf5_close(file, status);
-  status = status ?: comm_agree(comm, closed);
-  return status ? status_prefix(status, "%s", path) : STATUS_OK;
+  return status_prefix(status ?: comm_agree(comm, closed), "%s", path);
 }
 
 /* A row of residuals per rank. */
@@ -195,8 +194,7 @@ enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io
   if (!status && dataset.type != tensor->type)
     status = status_set(STATUS_INPUT, "its type changed while it was read");
   status = status ?: read_pieces(&dataset, tensor, buffer, crc, not_taken);
-  status = hdf5_close(dataset.id, status);
-  return status ? status_prefix(status, "dataset %s", name) : STATUS_OK;
+  return status_prefix(hdf5_close(dataset.id, status), "dataset %s", name);
 }
 
 /* This rank's ranges, and their CRCs. */

@@ -293,8 +293,7 @@ static enum status write_tensor(hid_t file, struct save *save, int t)
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = hdf5_open_dataset(file, name, &dataset)
                            ?: handle_pieces(save, &save->tensors[t], &dataset, NULL);
-  status = hdf5_close(dataset.id, status);
-  return status ? status_prefix(status, "dataset %s", name) : STATUS_OK;
+  return status_prefix(hdf5_close(dataset.id, status), "dataset %s", name);
 }
 
 static enum status write_tensors(hid_t file, struct save *save)
@@ -452,7 +451,7 @@ static enum status save_or_explain(struct save *save, char **path_out)
     *path_out = save->final;
   else
     mem_free(save->final);
-  return status ? explain(save, status) : STATUS_OK;
+  return explain(save, status);
 }
 
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,

@@ -25,9 +25,8 @@ static enum status check_stream(FILE *to)
 static enum status open_checkpoint(const char *path, hid_t *file, struct checkpoint_meta *meta,
                                    int64_t *tensors)
 {
-  const enum status status =
-      hdf5_open(path, false, file) ?: checkpoint_meta_read(*file, meta, tensors);
-  return status ? status_prefix(status, "%s", path) : STATUS_OK;
+  return status_prefix(hdf5_open(path, false, file) ?: checkpoint_meta_read(*file, meta, tensors),
+                       "%s", path);
 }
 
 /* json NULL: a line of text. */
@@ -110,7 +109,7 @@ static enum status open_side(const char *path, struct side *side)
     return status;
   status = checkpoint_table_read(side->file, &side->table)
                ?: mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
-  return status ? status_prefix(status, "%s", path) : STATUS_OK;
+  return status_prefix(status, "%s", path);
 }
 
 static enum status close_side(struct side *side, enum status status)
@@ -303,8 +302,8 @@ static enum status read_part(struct side *side, const char *name, enum dtype typ
                              struct layout_range part)
 {
   const struct io_tensor tensor = {.type = type, .range = part, .data = side->part};
-  const enum status status = checkpoint_read_tensor(side->file, name, &tensor, NULL, NULL, NULL);
-  return status ? status_prefix(status, "%s", side->path) : STATUS_OK;
+  return status_prefix(checkpoint_read_tensor(side->file, name, &tensor, NULL, NULL, NULL), "%s",
+                       side->path);
 }
 
 static enum status compare_parts(struct side *a, struct side *b, int64_t t, compare_part *compare,

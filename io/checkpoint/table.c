@@ -156,11 +156,10 @@ static enum status read_entry(hid_t group, const char *name, struct builder *bui
   enum status status = check_name("dataset", name) ?: hdf5_open_dataset(group, name, &dataset);
   if (status)
     return status;
-  status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc)
-               ?: hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements);
-  if (status)
-    status_prefix(status, "dataset %s", name);
-  else if (elements != dataset.elements)
+  status = status_prefix(hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc)
+                             ?: hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements),
+                         "dataset %s", name);
+  if (!status && elements != dataset.elements)
     status = status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld",
                         name, (long long)dataset.elements, (long long)elements);
   status = hdf5_close(dataset.id, status);
@@ -179,9 +178,7 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
 {
   (void)link; /* hdf5_open_dataset() looks at it */
   struct builder *builder = arg;
-  builder->status = read_entry(group, name, builder);
-  if (builder->status)
-    status_prefix(builder->status, "group %s", builder->group);
+  builder->status = status_prefix(read_entry(group, name, builder), "group %s", builder->group);
   return builder->status ? -1 : 0;
 }
 

@@ -36,10 +36,9 @@ enum status hdf5_count(const char *name, enum dtype type, int ndim, const int64_
     status = layout_mul(elements, shape[d], &elements);
   }
   status = status ?: layout_mul(elements, (int64_t)dtype_size(type), &bytes);
-  if (status)
-    return status_prefix(status, "%s", name);
-  *out = elements;
-  return STATUS_OK;
+  if (!status)
+    *out = elements;
+  return status_prefix(status, "%s", name);
 }
 
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,

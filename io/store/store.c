@@ -168,15 +168,11 @@ static enum status make_empty(struct making *making)
   enum status status = store_check_folder(making->store->dir);
   if (!status)
     remove_abandoned(making->store->dir, host);
-  status = status ?: check_room(making);
-  if (status)
-    return status;
-  status = file_make_folders(making->store->dir);
-  if (status)
-    return status_prefix(status, "tiers.nvme");
-  return make_named(making, host)
-             /* space for opening and closing, if reserve() fails */
-             ?: file_reserve_open(making->lock, making->path, REST_BYTES);
+  status = status ?: check_room(making)
+                  ?: status_prefix(file_make_folders(making->store->dir), "tiers.nvme")
+                  ?: make_named(making, host);
+  /* space for opening and closing, if reserve() fails */
+  return status ?: file_reserve_open(making->lock, making->path, REST_BYTES);
 }
 
 /* Collective, with the same result on all ranks. */
@@ -251,8 +247,7 @@ static enum status open_on_all(struct making *making)
       hdf5_create_aligned(making->path, making->node == MPI_COMM_NULL ? NULL : &making->node,
                           ALIGN_BYTES, &making->file);
   int64_t opened = !mine;
-  const enum status status =
-      comm_agree(making->comm, mine ? status_prefix(mine, "%s", making->path) : STATUS_OK);
+  const enum status status = comm_agree(making->comm, status_prefix(mine, "%s", making->path));
   if (status && (comm_max_i64(making->comm, &opened, 1) || opened))
     give_up(making, status);
   return status;
@@ -287,7 +282,7 @@ static enum status make_datasets(struct making *making)
     else
       status = hdf5_close(dataset.id, status);
   }
-  return status ? status_prefix(status, "%s", making->path) : STATUS_OK;
+  return status_prefix(status, "%s", making->path);
 }
 
 /* Collective, with the same result on all ranks. */
@@ -308,7 +303,7 @@ static enum status close_file(struct making *making, enum status so_far)
   const bool alone = making->node == MPI_COMM_NULL;
   enum status status = hdf5_close(making->dataset.id, STATUS_OK);
   status = alone ? hdf5_finish(making->file, status) : hdf5_close(making->file, status);
-  status = comm_agree(making->comm, status ? status_prefix(status, "%s", making->path) : STATUS_OK);
+  status = comm_agree(making->comm, status_prefix(status, "%s", making->path));
   if (status && !so_far)
     give_up(making, status);
   return so_far;

@@ -55,6 +55,8 @@ enum status status_set(enum status code, const char *format, ...)
 
 enum status status_prefix(enum status code, const char *format, ...)
 {
+  if (!code)
+    return code;
   va_list args;
   va_start(args, format);
   format_text(text, format, args);

@@ -29,8 +29,8 @@ enum status status_set(enum status code, const char *format, ...)
 
 #define status_usage(...) status_set(STATUS_USAGE, __VA_ARGS__)
 
-/* Put "PREFIX: " in front of the recorded sentence (a file's name, a rank). Returns `code`
- * unchanged. Local. */
+/* Put "PREFIX: " in front of the recorded sentence (a file's name, a rank), unless `code` is
+ * STATUS_OK. Returns `code`. Local. */
 enum status status_prefix(enum status code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

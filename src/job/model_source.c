@@ -133,7 +133,7 @@ static enum status check_model(const char *where, const struct deck *deck)
   struct model *model = NULL;
   const enum status status = model_create(&deck->model, &model);
   model_destroy(model);
-  return status ? status_prefix(status, "%s", where) : STATUS_OK;
+  return status_prefix(status, "%s", where);
 }
 
 /* `where`: the file in `path` that has the values. */
