@@ -4,61 +4,51 @@
 #include "base/mem.h"
 #include "job/job.h"
 
-struct look {
-  const struct job *job;
-  int64_t bytes;
-  struct topo_pages pages;
-};
-
-static enum status look_at(struct look *look, const void *arena, int64_t bytes)
-{
-  if (!arena || bytes == 0)
-    return STATUS_OK;
-  look->bytes += bytes;
-  return topo_find_pages(look->job->topo, arena, bytes, &look->pages);
-}
-
 /* In TIER_SHARED it looks only at the part that this rank writes to. */
-static enum status look_at_arenas(struct look *look)
+static enum status look_at_arenas(const struct job *job, int64_t *bytes, struct topo_pages *pages)
 {
-  const struct exec_memory *memory = &look->job->memory;
-  const bool in_host[TIER_COUNT] = {
-      [TIER_DEVICE] = look->job->device->model.host_memory, [TIER_HOST] = true};
-  enum status status = look_at(look, memory->transient[TIER_SHARED], memory->region_bytes);
-  for (int tier = 0; tier < TIER_COUNT && !status; tier++) {
-    if (in_host[tier])
-      status = look_at(look, memory->persistent[tier], memory->persistent_bytes[tier]);
-    if (in_host[tier] && !status)
-      status = look_at(look, memory->transient[tier], memory->transient_bytes[tier]);
-  }
+  const struct exec_memory *memory = &job->memory;
+  const bool one = job->device->model.host_memory; /* the device's memory is the host's */
+  const struct {
+    const void *at;
+    int64_t bytes;
+  } arenas[] = {
+      {memory->transient[TIER_SHARED], memory->region_bytes},
+      {memory->persistent[TIER_DEVICE], one ? memory->persistent_bytes[TIER_DEVICE] : 0},
+      {memory->transient[TIER_DEVICE], one ? memory->transient_bytes[TIER_DEVICE] : 0},
+      {memory->persistent[TIER_HOST], memory->persistent_bytes[TIER_HOST]},
+      {memory->transient[TIER_HOST], memory->transient_bytes[TIER_HOST]},
+  };
+  enum status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof arenas / sizeof *arenas && !status; i++)
+    if (arenas[i].at && arenas[i].bytes > 0) {
+      *bytes += arenas[i].bytes;
+      status = topo_find_pages(job->topo, arenas[i].at, arenas[i].bytes, pages);
+    }
   return status;
 }
 
 /* A few remote pages are normal, because libraries touch some before threads are bound. Untouched
  * pages have no node yet. */
-static void say_where(const struct look *look)
+void job_say_where_memory_lies(const struct job *job)
 {
-  const double found = (double)(look->pages.near + look->pages.far),
-               far = 100 * (double)look->pages.far / found;
-  const struct mem_amount all = mem_amount((double)look->bytes);
+  const bool first = comm_rank(job->comm) == 0;
+  int64_t bytes = 0;
+  struct topo_pages pages = {0};
+  if (!topo_own(job->topo)->bound)
+    return;
+  const enum status status = look_at_arenas(job, &bytes, &pages);
+  const struct mem_amount all = mem_amount((double)bytes);
+  const int64_t found = pages.near + pages.far;
+  const double far = found > 0 ? 100 * (double)pages.far / (double)found : 0;
   if (far > 1)
     log_warn_alike("host memory: %.0f %% of the %s of this rank are on other NUMA nodes than its "
                    "cores (%s), which makes access slower: the rank's own "
                    "node had too little free memory (numactl -H), or memory could not be bound",
-                   far, all.text, topo_own(look->job->topo)->description);
-  else if (comm_rank(look->job->comm) == 0)
+                   far, all.text, topo_own(job->topo)->description);
+  else if (first && found > 0)
     log_note("host memory: %s on rank 0, NUMA-local", all.text);
-}
-
-void job_say_where_memory_lies(const struct job *job)
-{
-  struct look look = {.job = job};
-  if (!topo_own(job->topo)->bound)
-    return;
-  const enum status status = look_at_arenas(&look);
-  if (look.pages.near + look.pages.far > 0)
-    say_where(&look);
-  else if (look.bytes > 0 && comm_rank(job->comm) == 0)
-    log_note("host memory: %s on rank 0, NUMA node not known%s%s",
-             mem_amount((double)look.bytes).text, status ? ": " : "", status ? status_text() : "");
+  else if (first && bytes > 0)
+    log_note("host memory: %s on rank 0, NUMA node not known%s%s", all.text, status ? ": " : "",
+             status ? status_text() : "");
 }
