@@ -173,8 +173,8 @@ static void publish_part(void *arg, int worker, int workers)
   for (int u = 0; u < plan->input.model->units; u++)
     for (int i = 0, n = job_state_list_casts(state, u, cast); i < n; i++) {
       const struct layout_range range = cast[i].range;
-      char *copy = job_state_host_pointer(state->job, plan, cast[i].copy);
-      const float *from = (const float *)job_state_host_pointer(state->job, plan, cast[i].master);
+      char *copy = job_state_host_pointer(state->job, cast[i].copy);
+      const float *from = (const float *)job_state_host_pointer(state->job, cast[i].master);
       int64_t begin, end;
       team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
       if (copy && begin < end)

@@ -69,7 +69,7 @@ static enum status narrow_there(struct lane *lane, const void *arg)
   enum status status = STATUS_OK;
   for (int u = 0; u < state->plan->input.model->units; u++)
     for (int i = 0, n = job_state_list_casts(state, u, cast); i < n && !status; i++)
-      if (!job_state_host_pointer(state->job, state->plan, cast[i].copy))
+      if (!job_state_host_pointer(state->job, cast[i].copy))
         status = lane->device->ops->cast(lane, cast[i].range.end - cast[i].range.begin, DTYPE_F32,
                                          job_state_pointer(state->job, cast[i].master), compute,
                                          job_state_pointer(state->job, cast[i].copy) +

@@ -52,32 +52,27 @@ static struct job_state_piece residual_of(const struct plan *plan, int u, bool f
       .buffer = buffer, .range = {0, bytes}, .elements = bytes, .type = DTYPE_U8};
 }
 
-/* This rank's part of a copy, which it writes alone: the shard group is all ranks. */
-static struct job_state_piece copy_of(const struct plan *plan, int u, bool frozen)
-{
-  const int buffer = frozen ? -1 : plan->unit[u].copy_mine;
-  struct job_state_piece piece = {
-      .buffer = buffer, .range = plan->unit[u].owned, .code = STATE_LINEAR};
-  if (buffer >= 0) {
-    piece.elements = plan->buffer[buffer].elements;
-    piece.type = plan->buffer[buffer].dtype;
-  }
-  return piece;
-}
-
-/* kind 0: the parameters; from 1 on: the optimizer's state, which frozen ones do not have. */
+/* kind 0: the parameters; from 1 on: the optimizer's state and the copy, which frozen ones do not
+ * have. */
 static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
 {
-  if (frozen)
-    return (struct job_state_piece){.buffer = kind == 0 ? plan->unit[u].frozen : -1,
-                                    .range = plan->unit[u].frozen_owned,
-                                    .type = DTYPE_F32};
-  const int buffer = kind == 0 ? plan->unit[u].master : plan->unit[u].state[kind - 1];
-  return (struct job_state_piece){.buffer = buffer,
-                                  .range = plan->unit[u].owned,
-                                  .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
-                                  .code =
-                                      kind == 0 ? STATE_LINEAR : plan->state[kind - 1].row->code};
+  const struct plan_unit *unit = &plan->unit[u];
+  struct job_state_piece piece = {.buffer = unit->master,
+                                  .range = frozen ? unit->frozen_owned : unit->owned,
+                                  .type = DTYPE_F32,
+                                  .code = STATE_LINEAR};
+  if (frozen) {
+    piece.buffer = kind == 0 ? unit->frozen : -1;
+  } else if (job_state_is_copy(plan, kind)) {
+    piece.buffer = unit->copy_mine;
+    if (piece.buffer >= 0)
+      piece.type = plan->buffer[piece.buffer].dtype;
+  } else if (kind > 0) {
+    piece.buffer = unit->state[kind - 1];
+    piece.type = plan->state[kind - 1].dtype;
+    piece.code = plan->state[kind - 1].row->code;
+  }
+  return piece;
 }
 
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen,
@@ -85,8 +80,6 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
 {
   if (job_state_is_residual(plan, kind))
     return residual_of(plan, u, frozen);
-  if (job_state_is_copy(plan, kind))
-    return copy_of(plan, u, frozen);
   struct job_state_piece piece = holding_of(plan, kind, u, frozen);
   const struct layout_range held = piece.range;
   const struct layout_unit *layout = &plan->unit[u].layout;
@@ -149,18 +142,16 @@ int64_t job_state_snapshot_bytes(const struct job *job)
   return count_bytes(job_state_plan(job), true, true, false);
 }
 
-char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer)
+char *job_state_host_pointer(const struct job *job, int buffer)
 {
-  const struct plan_buffer *b = &plan->buffer[buffer];
-  if (b->tier == TIER_DISK || (b->tier == TIER_DEVICE && !job->device->model.host_memory))
-    return NULL;
-  return (char *)job->memory.persistent[b->tier] + b->offset;
+  const enum plan_tier tier = job_state_plan(job)->buffer[buffer].tier;
+  const bool there = tier == TIER_DEVICE && !job->device->model.host_memory;
+  return there || tier == TIER_DISK ? NULL : job_state_pointer(job, buffer);
 }
 
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece)
 {
-  char *buffer =
-      piece->buffer >= 0 ? job_state_host_pointer(state->job, state->plan, piece->buffer) : NULL;
+  char *buffer = piece->buffer >= 0 ? job_state_host_pointer(state->job, piece->buffer) : NULL;
   return buffer ? buffer + piece->offset : NULL;
 }
 

@@ -48,7 +48,7 @@ int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t eleme
 int64_t job_state_piece_bytes(const struct job_state_piece *piece);
 
 /* NULL: the host cannot reach it. */
-char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer);
+char *job_state_host_pointer(const struct job *job, int buffer);
 /* The memory of the job that the host reads and writes directly. */
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece);
 /* In the block, and on a separate device. */
