@@ -27,17 +27,12 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows)
   return grows || limit < available ? limit : available;
 }
 
-static bool trains(enum job_use use)
-{
-  return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
-}
-
 /* Whether the job will move the state through the host, because it loads parameters or saves
  * checkpoints. */
 static bool moves_state(const struct job *job, enum job_use use)
 {
   const struct deck *deck = job->deck;
-  if (!trains(use))
+  if (!job_trains(use))
     return use != JOB_BENCH;
   return deck->checkpoint.every > 0 || deck->checkpoint.at_end || *deck->train.init;
 }

@@ -51,19 +51,11 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
 
 static enum status create_plans(struct job *job, enum job_use use)
 {
-  static const struct {
-    int n;
-    enum plan_mode mode[2];
-  } plans_of[] = {
-      [JOB_TRAIN] = {1, {PLAN_TRAIN}}, [JOB_TRAIN_AND_EVAL] = {2, {PLAN_TRAIN, PLAN_EVAL}},
-      [JOB_EVAL] = {1, {PLAN_EVAL}},   [JOB_GENERATE] = {1, {PLAN_GENERATE}},
-      [JOB_BENCH] = {1, {PLAN_TRAIN}},
-  };
-  const bool warms_up = use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
-  enum status status = STATUS_OK;
-  for (int i = 0; i < plans_of[use].n && !status; i++)
-    status = create_plan(job, use, plans_of[use].mode[i]);
-  if (!status && warms_up && job->deck->compress.warmup > 0)
+  const int first = use == JOB_EVAL ? PLAN_EVAL : use == JOB_GENERATE ? PLAN_GENERATE : PLAN_TRAIN;
+  enum status status = create_plan(job, use, first);
+  if (!status && use == JOB_TRAIN_AND_EVAL)
+    status = create_plan(job, use, PLAN_EVAL);
+  if (!status && job_trains(use) && job->deck->compress.warmup > 0)
     status = create_plan(job, use, JOB_WARMUP);
   return status;
 }
@@ -187,8 +179,7 @@ void job_destroy(struct job *job)
 
 const struct plan *job_state_plan(const struct job *job)
 {
-  for (int mode = 0; mode < JOB_PLANS; mode++)
-    if (job->plan[mode])
-      return job->plan[mode];
-  return NULL;
+  const struct plan *plans[JOB_PLANS] = {NULL};
+  (void)job_list_plans(job, plans);
+  return plans[0];
 }

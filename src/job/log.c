@@ -11,8 +11,7 @@
 
 static void warn_warmup(const struct deck *deck, enum job_use use)
 {
-  if ((use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL) && deck->optim.decay_steps == 0 &&
-      deck->optim.warmup > deck->run.steps)
+  if (job_trains(use) && deck->optim.decay_steps == 0 && deck->optim.warmup > deck->run.steps)
     log_warn("optim.warmup is %lld steps, but the run has %lld: the learning rate does not reach "
              "optim.lr",
              (long long)deck->optim.warmup, (long long)deck->run.steps);
@@ -244,7 +243,7 @@ static void log_job(const struct job *job, enum job_use use)
 {
   const struct plan *plan = job_state_plan(job);
   const int ranks = comm_ranks(job->comm);
-  const bool trains = use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
+  const bool trains = job_trains(use);
   char frozen[48] = "";
   if (job->model->frozen > 0)
     snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);

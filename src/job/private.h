@@ -10,6 +10,11 @@ struct job_cited {
 /* "run.device (quickstart.yaml:12) is cuda" */
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value);
 
+static inline bool job_trains(enum job_use use)
+{
+  return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
+}
+
 /* Lists the plans that exist. Returns their number. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 
