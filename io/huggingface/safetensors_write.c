@@ -54,18 +54,15 @@ static bool is_good_name(const char *name)
 
 static enum status count_elements(const struct st_shape *shape, int64_t *out)
 {
-  int64_t elements = 1;
+  enum status status = STATUS_OK;
   if (!is_good_name(shape->name) || shape->ndim < 0 || shape->ndim > LAYOUT_MAX_DIMS)
     return status_set(STATUS_INTERNAL,
                       "the tensor '%s' of %d dimensions cannot be written to a safetensors file",
                       shape->name, shape->ndim);
-  for (int d = 0; d < shape->ndim; d++) {
-    enum status status = layout_mul(elements, shape->shape[d], &elements);
-    if (status)
-      return status;
-  }
-  *out = elements;
-  return STATUS_OK;
+  *out = 1;
+  for (int d = 0; d < shape->ndim && !status; d++)
+    status = layout_mul(*out, shape->shape[d], out);
+  return status;
 }
 
 /* A file gets tensors in order, until the next one would make it too large. */

@@ -6,31 +6,19 @@
 
 static enum status count_parameters(struct model *model)
 {
+  enum status status = STATUS_OK;
   for (int u = 0; u < model->units; u++)
-    for (int p = 0; p < model->unit[u].params; p++) {
-      enum status status =
-          layout_add(model->parameters, model->unit[u].layout.elements[p], &model->parameters);
-      if (status)
-        return status;
-    }
-  return STATUS_OK;
-}
-
-static enum status fill(struct model *model)
-{
-  enum status status = config_resolve(model->architecture->features, &model->config);
-  status = status ?: decoder_create(model);
-  return status ?: count_parameters(model);
+    for (int p = 0; p < model->unit[u].params && !status; p++)
+      status = layout_add(model->parameters, model->unit[u].layout.elements[p], &model->parameters);
+  return status;
 }
 
 enum status model_create(const struct model_config *config, struct model **out)
 {
   const struct architecture *architecture;
-  enum status status = architecture_find(config->arch, &architecture);
-  if (status)
-    return status;
   struct model *model;
-  status = mem_new(MEM_META, 1, &model);
+  enum status status =
+      architecture_find(config->arch, &architecture) ?: mem_new(MEM_META, 1, &model);
   if (status)
     return status;
   model->ops = &decoder_ops;
@@ -38,7 +26,8 @@ enum status model_create(const struct model_config *config, struct model **out)
   model->config = *config;
   model->config.arch = architecture->name;
   model->ranks = 1;
-  status = fill(model);
+  status = config_resolve(architecture->features, &model->config);
+  status = status ?: decoder_create(model) ?: count_parameters(model);
   if (status)
     model_destroy(model);
   else

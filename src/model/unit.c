@@ -45,17 +45,14 @@ int unit_param(const struct unit_row *rows, unsigned features, int row)
 static enum status describe_params(const struct unit_description *description, const char *prefix,
                                    struct model_unit *unit, int64_t *elements, int64_t *room)
 {
-  for (int r = 0; r < description->rows; r++) {
-    const struct unit_row *row = &description->row[r];
-    if (!is_present(row, description->features))
-      continue;
-    int p = unit->params++;
-    enum status status =
-        describe_param(description, row, prefix, &unit->param[p], &elements[p], &room[p]);
-    if (status)
-      return status;
-  }
-  return STATUS_OK;
+  enum status status = STATUS_OK;
+  for (int r = 0; r < description->rows && !status; r++)
+    if (is_present(&description->row[r], description->features)) {
+      const int p = unit->params++;
+      status = describe_param(description, &description->row[r], prefix, &unit->param[p],
+                              &elements[p], &room[p]);
+    }
+  return status;
 }
 
 enum status unit_create(const struct unit_description *description, const char *name,
@@ -109,17 +106,15 @@ void unit_free(struct model_unit *unit)
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads)
 {
   int64_t end = 0;
-  for (int p = 0; grads && p < unit->params; p++) {
+  enum status status = STATUS_OK;
+  for (int p = 0; grads && p < unit->params && !status; p++) {
     if (unit->param[p].frozen)
       continue;
-    int64_t gap = unit->layout.offset[p] - end;
-    if (gap > 0) {
-      enum status status = lane->device->ops->zero(
-          lane, (char *)grads + (size_t)end * GRADIENT_BYTES, (size_t)gap * GRADIENT_BYTES);
-      if (status)
-        return status;
-    }
+    const int64_t gap = unit->layout.offset[p] - end;
+    if (gap > 0)
+      status = lane->device->ops->zero(lane, (char *)grads + (size_t)end * GRADIENT_BYTES,
+                                       (size_t)gap * GRADIENT_BYTES);
     end = unit->layout.offset[p] + unit->layout.elements[p];
   }
-  return STATUS_OK;
+  return status;
 }
