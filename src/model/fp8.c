@@ -72,35 +72,18 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
 
 enum { FP8_ALIGN = 128 }; /* bytes, of parameters next to scales */
 
+static int64_t aligned(int64_t bytes)
+{
+  return (bytes + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
+}
+
 static int64_t bytes_at(const struct model *model, const struct model_param *param,
                         int64_t elements)
 {
   const int64_t size = (int64_t)dtype_size(model->config.compute);
   if (param->kind == PARAM_WEIGHT)
     return param->shape[0] / FP8_TILE * fp8_pitch(param->shape[1]) * (int64_t)sizeof(float);
-  return (elements * size + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
-}
-
-/* Bytes of the weights, or of the other parameters, before p. */
-static int64_t bytes_before(const struct model *model, int unit, int p, bool weights)
-{
-  const struct model_unit *u = &model->unit[unit];
-  int64_t bytes = 0;
-  for (int i = 0; i < p; i++)
-    if ((u->param[i].kind == PARAM_WEIGHT) == weights)
-      bytes += bytes_at(model, &u->param[i], u->layout.elements[i]);
-  return bytes;
-}
-
-static int64_t scales_end(const struct model *model, int unit)
-{
-  const int64_t bytes = bytes_before(model, unit, model->unit[unit].params, true);
-  return (bytes + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
-}
-
-int64_t model_fp8_bytes(const struct model *model, int unit)
-{
-  return scales_end(model, unit) + bytes_before(model, unit, model->unit[unit].params, false);
+  return aligned(elements * size);
 }
 
 static bool is_weight(const struct model *model, int unit, int p)
@@ -110,8 +93,24 @@ static bool is_weight(const struct model *model, int unit, int p)
 
 int64_t model_fp8_offset(const struct model *model, int unit, int p)
 {
-  return is_weight(model, unit, p) ? bytes_before(model, unit, p, true)
-                                   : scales_end(model, unit) + bytes_before(model, unit, p, false);
+  const struct model_unit *u = &model->unit[unit];
+  int64_t at = 0;
+  for (int others = 0; others < 2; others++) {
+    for (int i = 0; i < u->params; i++) {
+      if (is_weight(model, unit, i) == others)
+        continue;
+      if (i == p)
+        return at;
+      at += bytes_at(model, &u->param[i], u->layout.elements[i]);
+    }
+    at = aligned(at);
+  }
+  return at;
+}
+
+int64_t model_fp8_bytes(const struct model *model, int unit)
+{
+  return model_fp8_offset(model, unit, model->unit[unit].params);
 }
 
 /* The elements of parameter p in the part. `from`: the first of them, in elements of the part. */
