@@ -432,16 +432,12 @@ static enum status store_strings(const struct option *option, const struct optio
   for (int i = 0; option->choices && i < given->n; i++)
     if (find_choice(option, given->item[i]) < 0)
       return reject(option, given, given->item[i]);
-  const enum status status =
-      mem_alloc(MEM_META, (size_t)given->n * sizeof(char *), (void **)&fresh.item);
-  if (status)
+  enum status status = mem_new(MEM_META, given->n, &fresh.item);
+  for (; fresh.n < given->n && !status; fresh.n++)
+    status = store_string(&fresh.item[fresh.n], given->item[fresh.n]);
+  if (status) {
+    free_strings(&fresh);
     return status;
-  for (; fresh.n < given->n; fresh.n++) {
-    fresh.item[fresh.n] = mem_strdup(given->item[fresh.n]);
-    if (!fresh.item[fresh.n]) {
-      free_strings(&fresh);
-      return STATUS_MEMORY;
-    }
   }
   free_strings(to);
   *to = fresh;
@@ -476,14 +472,16 @@ enum status options_store(struct option_set *set, int index, const struct option
 {
   const struct option *option = &set->table[index];
   void *to = field(set, option);
-  const enum status status = options_check_paths(option, given);
+  enum status status = options_check_paths(option, given);
   if (status)
     return status;
   if (option->type == OPTION_REALS || option->type == OPTION_INTS)
-    return store_numbers(option, given, to);
-  if (option->type == OPTION_STRINGS)
-    return store_strings(option, given, to);
-  return given->list ? reject(option, given, "") : store_scalar(option, given, to);
+    status = store_numbers(option, given, to);
+  else if (option->type == OPTION_STRINGS)
+    status = store_strings(option, given, to);
+  else
+    status = given->list ? reject(option, given, "") : store_scalar(option, given, to);
+  return status ?: store_string(&set->origin[index].where, given->where);
 }
 
 /* --- "key=value" --------------------------------------------------------- */
@@ -587,12 +585,11 @@ static char *clean(char *copy, const char *text, bool list)
 static enum status store_text(struct option_set *set, int index, const char *where,
                               const char *text)
 {
-  const size_t most = 1 + strlen(text);
   struct option_given given = {.where = where, .n = 1, .list = is_list(set->table[index].type)};
   char *copy = mem_strdup(text);
   if (!copy)
     return STATUS_MEMORY;
-  enum status status = mem_alloc(MEM_META, most * sizeof(char *), (void **)&given.item);
+  enum status status = mem_new(MEM_META, 1 + strlen(text), &given.item);
   if (!status) {
     given.item[0] = copy;
     if (set->table[index].type != OPTION_STRING)
@@ -627,8 +624,7 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
     return status_usage(
         "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where,
         name);
-  const enum status status = store_text(set, index, where, value);
-  return status ? status : store_string(&set->origin[index].where, where);
+  return store_text(set, index, where, value);
 }
 
 enum status options_assign(struct option_set *set, const char *assignment)
@@ -671,15 +667,13 @@ enum status options_create(const struct option *table, void *values, struct opti
   set->table = table;
   set->values = values;
   set->n = n;
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n && !status; i++)
     status = set_default(set, i);
-    if (status) {
-      options_destroy(set);
-      return status;
-    }
-  }
-  *out = set;
-  return STATUS_OK;
+  if (status)
+    options_destroy(set);
+  else
+    *out = set;
+  return status;
 }
 
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases)
@@ -706,16 +700,16 @@ void options_destroy(struct option_set *set)
 static enum status copy_option(const struct option_set *from, struct option_set *to, int index)
 {
   const struct option *option = &from->table[index];
-  const char *where = from->origin[index].where;
+  const char *where = options_where(from, option->name);
   char *text = NULL;
-  enum status status = where ? store_string(&to->origin[index].where, where) : STATUS_OK;
-  if (!status && option->type == OPTION_STRINGS) { /* as text, items would be quoted */
+  if (option->type == OPTION_STRINGS) { /* as text, items would be quoted */
     const struct option_strings *strings = field(from, option);
-    const struct option_given given = {.list = true, .n = strings->n, .item = strings->item};
-    return options_store(to, index, &given);
+    return options_store(to, index,
+                         &(struct option_given){
+                             .where = where, .list = true, .n = strings->n, .item = strings->item});
   }
-  status = status ?: options_print_value(option, from->values, &text);
-  status = status ?: store_text(to, index, options_where(from, option->name), text);
+  const enum status status =
+      options_print_value(option, from->values, &text) ?: store_text(to, index, where, text);
   mem_free(text);
   return status;
 }
@@ -739,7 +733,7 @@ enum status options_check_required(const struct option_set *set)
 {
   for (int i = 0; i < set->n; i++) {
     const struct option *option = &set->table[i];
-    if (option->value || set->origin[i].where)
+    if (option->value || options_is_set(set, option->name))
       continue;
     char expected[600];
     options_expected(option, expected, sizeof expected);
@@ -756,8 +750,7 @@ bool options_has(const struct option *table, const char *name)
 
 bool options_is_set(const struct option_set *set, const char *name)
 {
-  int index = options_find(set->table, name);
-  return index >= 0 && set->origin[index].where;
+  return strcmp(options_where(set, name), "default") != 0;
 }
 
 const char *options_where(const struct option_set *set, const char *name)

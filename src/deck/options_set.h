@@ -7,7 +7,7 @@
 enum { OPTIONS_DEPTH = 2 }; /* of sections: section.section.key */
 
 struct option_origin {
-  char *where; /* "quickstart.yaml:12" or "command line"; NULL: default */
+  char *where; /* "quickstart.yaml:12", "command line" or "default"; NULL: not set */
   int read;    /* the reading that set it, to find duplicates */
   /* Likewise for sections. The first option of a section keeps it, at the number of dots in the
    * section's name. */
@@ -34,7 +34,7 @@ struct option_given {
 /* Refuses what only a shell would read as meant, if the option is a path. Local. */
 enum status options_check_paths(const struct option *option, const struct option_given *given);
 
-/* Parse and store. On failure the old value stands. */
+/* Parse, and store with the origin. On failure the old value stands. */
 enum status options_store(struct option_set *set, int index, const struct option_given *given);
 
 /* Index of a name in the table, or of the first option of a section; -1. */

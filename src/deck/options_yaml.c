@@ -123,10 +123,9 @@ static enum status check_scalar(const struct reader *reader)
 
 static enum status append(const struct reader *reader, struct option_given *given)
 {
-  enum status status = check_scalar(reader);
-  if (!status)
-    status = mem_grow(MEM_META, (void **)&given->item, &given->room, (int64_t)given->n + 1,
-                      sizeof *given->item);
+  const enum status status = check_scalar(reader)
+                                 ?: mem_grow(MEM_META, (void **)&given->item, &given->room,
+                                             (int64_t)given->n + 1, sizeof *given->item);
   if (status)
     return status;
   given->item[given->n] = mem_strdup(scalar(reader));
@@ -142,27 +141,18 @@ static enum status collect(struct reader *reader, struct option_given *given)
   given->list = reader->event.type == YAML_SEQUENCE_START_EVENT;
   if (!given->list)
     return append(reader, given);
-  for (;;) {
-    enum status status = next(reader);
-    if (status || reader->event.type == YAML_SEQUENCE_END_EVENT)
-      return status;
-    status = append(reader, given);
-    if (status)
-      return status;
-  }
+  enum status status = next(reader);
+  while (!status && reader->event.type != YAML_SEQUENCE_END_EVENT)
+    status = append(reader, given) ?: next(reader);
+  return status;
 }
 
 static enum status store_here(struct reader *reader, int index, char *where)
 {
   struct option_given given = {.where = where};
-  struct option_origin *origin = &reader->set->origin[index];
-  enum status status = collect(reader, &given) ?: options_store(reader->set, index, &given);
-  if (!status) {
-    mem_free(origin->where);
-    origin->where = mem_strdup(where);
-    origin->read = reader->set->reads;
-    status = origin->where ? STATUS_OK : STATUS_MEMORY;
-  }
+  const enum status status = collect(reader, &given) ?: options_store(reader->set, index, &given);
+  if (!status)
+    reader->set->origin[index].read = reader->set->reads;
   for (int i = 0; i < given.n; i++)
     mem_free(given.item[i]);
   mem_free(given.item);
@@ -231,14 +221,10 @@ static enum status read_entry(struct reader *reader, const char *section)
 /* The current event opened the mapping. `section` NULL: the whole deck. */
 static enum status read_mapping(struct reader *reader, const char *section)
 {
-  for (;;) {
-    enum status status = next(reader);
-    if (status || reader->event.type == YAML_MAPPING_END_EVENT)
-      return status;
-    status = read_entry(reader, section);
-    if (status)
-      return status;
-  }
+  enum status status = next(reader);
+  while (!status && reader->event.type != YAML_MAPPING_END_EVENT)
+    status = read_entry(reader, section) ?: next(reader);
+  return status;
 }
 
 /* The current event starts the only document. */
