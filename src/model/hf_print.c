@@ -116,11 +116,6 @@ static void put_decoder(struct json_writer *to, const struct hf_family *family,
   put_real(to, "attention_dropout", 0);
 }
 
-static const char *dtype_text(enum dtype type)
-{
-  return type == DTYPE_BF16 ? "bfloat16" : type == DTYPE_F16 ? "float16" : "float32";
-}
-
 static void put_config(struct json_writer *to, const struct hf_family *family,
                        const struct hf_config *config)
 {
@@ -140,7 +135,7 @@ static void put_config(struct json_writer *to, const struct hf_family *family,
   put_tokens(to, "bos_token_id", &config->bos);
   put_tokens(to, "eos_token_id", &config->eos);
   json_write_bool(to, "use_cache", true);
-  json_write_text(to, "torch_dtype", dtype_text(config->dtype));
+  json_write_text(to, "torch_dtype", hf_dtypes[config->dtype]);
   json_write_close(to, '}');
 }
 

@@ -37,6 +37,7 @@ struct hf_names {
 };
 struct hf_names hf_family_names(void);
 
+extern const char *const hf_dtypes[]; /* names of F32, BF16 and F16 */
 double hf_read_real(struct json_node node, double least, double most);
 struct hf_tokens hf_read_tokens(struct json_node node); /* an id, or a list of them */
 void hf_check_one(struct json_node node);               /* the number 1 */

@@ -32,21 +32,20 @@ static void check_classes(struct json_node root, const struct hf_family *family)
   }
 }
 
+const char *const hf_dtypes[] = {
+    [DTYPE_F32] = "float32", [DTYPE_BF16] = "bfloat16", [DTYPE_F16] = "float16"};
+
 static enum dtype read_dtype(struct json_node root)
 {
-  static const struct {
-    const char *name;
-    enum dtype type;
-  } names[] = {{"float32", DTYPE_F32}, {"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16}};
   struct json_node node = json_find_set(root, "dtype");
   if (!node.value)
     node = json_find_set(root, "torch_dtype");
   if (!node.value)
     return DTYPE_F32;
   const char *name = json_get_text(node), *bare = !strncmp(name, "torch.", 6) ? name + 6 : name;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(bare, names[i].name))
-      return names[i].type;
+  for (int type = 0; type < (int)(sizeof hf_dtypes / sizeof *hf_dtypes); type++)
+    if (!strcmp(bare, hf_dtypes[type]))
+      return type;
   json_fail(node, "is \"%.40s\"; Sluice reads float32, bfloat16 and float16", name);
   return DTYPE_F32;
 }
