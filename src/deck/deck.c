@@ -626,13 +626,14 @@ static struct cited cite(const struct deck *deck, const char *key)
   return cited;
 }
 
-/* "96 or 108": the multiples of `of` on both sides of x, the lower one only if there is one. */
+/* "96 or 108": the multiples of `of` on both sides of x, the lower one only if there is one. of 0:
+ * x. */
 static struct cited multiples_around(int64_t x, int64_t of)
 {
   struct cited cited;
-  int64_t below = x / of * of, above;
+  int64_t below = of ? x / of * of : x, above;
   bool none_above = __builtin_add_overflow(below, of, &above);
-  if (below > 0 && !none_above)
+  if (of && below > 0 && !none_above)
     snprintf(cited.text, sizeof cited.text, "%lld or %lld", (long long)below, (long long)above);
   else
     snprintf(cited.text, sizeof cited.text, "%lld", (long long)(none_above ? below : above));
@@ -674,10 +675,15 @@ bool deck_keeps(const struct deck_pattern *pattern, enum deck_keep what)
   return found;
 }
 
+static int64_t most_words(int64_t layers)
+{
+  return layers < DECK_PATTERN ? layers : DECK_PATTERN;
+}
+
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out)
 {
   struct deck_pattern pattern = {0};
-  const int64_t most = layers < DECK_PATTERN ? layers : DECK_PATTERN;
+  const int64_t most = most_words(layers);
   const char *colon = strchr(text, ':');
   if (colon) {
     const int keep = find_keep(text, (size_t)(colon - text));
@@ -709,19 +715,6 @@ static int parse_group(const char *text)
   if (strcmp(text, "auto") == 0)
     return GROUP_AUTO;
   return parse_count(text, INT32_MAX, &ranks) ? ranks : GROUP_BAD;
-}
-
-static enum status check_tiers(const struct deck *deck)
-{
-  struct deck_pattern pattern;
-  const long long most =
-      deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
-  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
-    return status_usage("%s must be keep, keep_host, recompute, host or nvme, not '%s'. All but "
-                        "keep may end in :K, for every K-th block (K is 1 to %lld). Or give up to "
-                        "%lld words, which blocks take in turn, such as recompute,host",
-                        cite(deck, "tiers.activations").text, deck->tiers.activations, most, most);
-  return STATUS_OK;
 }
 
 bool deck_shards_params(enum deck_strategy strategy)
@@ -778,10 +771,6 @@ static bool encodes(const struct deck *deck)
 static enum status check_counters(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
-  if (counters->n > DECK_COUNTERS)
-    return status_usage(
-        "%s names %d events, and at most %d are counted at a time: count the rest in another run",
-        cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
   for (int i = 0; i < counters->n; i++)
     if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") ||
                                                     !strcmp(counters->item[i], "auto"))))
@@ -828,13 +817,14 @@ static enum status check_pairs(const struct deck *deck)
                 kv_heads = deck->model.kv_heads, every = deck->checkpoint.every,
                 keep_every = deck->checkpoint.keep_every, warmup = deck->compress.warmup;
   const bool divides = deck->model.head_width == 0; /* heads the width */
+  struct deck_pattern pattern;
 #define FOR_HOST                                                                                   \
   ", which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or "     \
   "leave it out"
   const struct {
     bool wrong;
     const char *text;
-    int64_t of, by; /* the sentence names the multiples of `by` on both sides of `of`; 0: none */
+    int64_t of, by; /* the sentence names the multiples of `by` on both sides of `of`; 0: `of` */
   } rows[] = {
       {!*deck->run.dir, "{run.dir} must name a folder, such as runs/first"},
       {divides && width / heads > MODEL_MOST_HEAD_WIDTH,
@@ -919,19 +909,26 @@ static enum status check_pairs(const struct deck *deck)
       {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,
        "{compress.weights.delta} is true, but {compress.weights.codec} is none, so whole "
        "parameters are sent: choose a codec, or leave it out"},
+      {!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern),
+       "{tiers.activations} must be keep, keep_host, recompute, host or nvme, not "
+       "'{tiers.activations=}'. All but keep may end in :K, for every K-th block (K is 1 to {}). "
+       "Or give up to {} words, which blocks take in turn, such as recompute,host",
+       most_words(deck->model.layers)},
+      {deck->run.counters.n > DECK_COUNTERS,
+       "{run.counters} names {} events, and at most 8 are counted at a time: count the rest in "
+       "another run",
+       deck->run.counters.n},
   };
 #undef FOR_HOST
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].wrong)
-      return refuse(deck, rows[i].text,
-                    rows[i].by ? multiples_around(rows[i].of, rows[i].by).text : "");
+      return refuse(deck, rows[i].text, multiples_around(rows[i].of, rows[i].by).text);
   return STATUS_OK;
 }
 
 enum status deck_check(const struct deck *deck)
 {
-  enum status status = check_pairs(deck) ?: check_tiers(deck) ?: check_counters(deck);
-  return status ? status : check_unit_values(deck);
+  return check_pairs(deck) ?: check_counters(deck) ?: check_unit_values(deck);
 }
 
 /* --- what it means on P ranks -------------------------------------------- */
