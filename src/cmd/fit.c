@@ -14,12 +14,7 @@
 /* Memory that the driver shows to programs (cudaMemGetInfo), in MiB and rounded down. It is less
  * than on the label, because the driver and error correction take a part. */
 #define MIB INT64_C(1048576)
-static const struct {
-  const char *name, *title;
-  int64_t bytes;
-  int major, minor; /* compute capability */
-  int multiprocessors;
-} gpus[] = {
+static const struct fit_gpu gpus[] = {
     {"a100-40", "A100 40GB", 40300 * MIB, 8, 0, 108},
     {"a100-80", "A100 80GB", 80900 * MIB, 8, 0, 108},
     {"h100", "H100 80GB", 80900 * MIB, 9, 0, 132},
@@ -48,11 +43,8 @@ enum status fit_gpu(const char *text, struct fit_room *room)
     return STATUS_OK;
   for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
     if (strcasecmp(text, gpus[i].name) == 0) {
-      room->gpu = gpus[i].title;
+      room->gpu = &gpus[i];
       room->gpu_bytes = gpus[i].bytes;
-      room->fp8 = device_cuda_fp8(gpus[i].major, gpus[i].minor);
-      room->multiprocessors = gpus[i].multiprocessors;
-      room->hopper = gpus[i].major == 9 && gpus[i].minor == 0;
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
@@ -66,8 +58,8 @@ void fit_describe(const struct fit_room *room, struct device_gpu *gpu)
   if (room->gpu_bytes > 0)
     gpu->memory = room->gpu_bytes + room->gpu_bytes / 64;
   if (room->gpu) {
-    gpu->multiprocessors = room->multiprocessors;
-    gpu->hopper = room->hopper;
+    gpu->multiprocessors = room->gpu->multiprocessors;
+    gpu->hopper = room->gpu->major == 9 && room->gpu->minor == 0;
   }
 }
 
@@ -211,7 +203,7 @@ static void print_verdict(const struct rooms *rooms, const struct plan_facts *fa
   for (int t = 0; t < TIERS; t++)
     print_tier(t, rooms, facts);
   if (sizes->gpu_bytes > 0)
-    printf("  %s has %s, %s of it for %s\n", sizes->gpu ? sizes->gpu : "a GPU",
+    printf("  %s has %s, %s of it for %s\n", sizes->gpu ? sizes->gpu->title : "a GPU",
            fit_gib((double)sizes->gpu_bytes).text, fit_gib(fit_reserve(plan)).text,
            device_model_reserve_name(plan->input.ranks));
 }

@@ -114,10 +114,11 @@ static enum status check_fp8(const struct values *values, const struct deck *dec
   bool tensor;
   if (deck->run.compute != DECK_COMPUTE_FP8)
     return STATUS_OK;
-  return room->gpu ? job_fp8_scales(deck, room->fp8, values->gpu, &tensor)
-                   : job_fp8_scales(deck, target->model.fp8,
-                                    target->device ? target->device->product : target->place.device,
-                                    &tensor);
+  if (room->gpu)
+    return job_fp8_scales(deck, device_cuda_fp8(room->gpu->major, room->gpu->minor), values->gpu,
+                          &tensor);
+  return job_fp8_scales(deck, target->model.fp8,
+                        target->device ? target->device->product : target->place.device, &tensor);
 }
 
 /* The purposes of a plan. */

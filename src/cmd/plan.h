@@ -7,15 +7,19 @@
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
+struct fit_gpu {
+  const char *name, *title;
+  int64_t bytes;
+  int major, minor; /* compute capability */
+  int multiprocessors;
+};
+
 /* Available memory; 0 bytes: unknown. */
 struct fit_room {
-  const char *gpu;     /* its name; NULL: only its size is known */
-  int64_t gpu_bytes;   /* of one, which is one rank's */
-  enum fp8_scales fp8; /* if its name is known */
-  int multiprocessors; /* if its name is known */
-  bool hopper;         /* compute capability 9.0 */
-  int64_t host_bytes;  /* of a node */
-  int64_t nvme_bytes;  /* of a node */
+  const struct fit_gpu *gpu; /* NULL: only its size is known */
+  int64_t gpu_bytes;         /* of one, which is one rank's */
+  int64_t host_bytes;        /* of a node */
+  int64_t nvme_bytes;        /* of a node */
 };
 
 /* A plan, what it is for, and what other settings would do. */
