@@ -4,12 +4,7 @@
 
 #include "base/append.h"
 #include "cmd/plan.h"
-
-static double tokens_of(const struct plan *plan)
-{
-  const struct deck_shape *shape = &plan->input.shape;
-  return (double)(shape->rank_batch * shape->sequence * plan->input.ranks);
-}
+#include "cmd/rates.h"
 
 /* Whether any data are moved between tiers. */
 static bool has_tiers(const struct plan_forecast *forecast, const struct plan *plan)
@@ -22,18 +17,12 @@ static bool has_tiers(const struct plan_forecast *forecast, const struct plan *p
  * best. */
 static void print_unknown(const struct plan_rates *rates)
 {
-  const struct {
-    const char *name;
-    double rate;
-  } known[] = {{"link", rates->link_bytes},
-               {"h2d", rates->h2d_bytes},
-               {"d2h", rates->d2h_bytes},
-               {"host_memory", rates->host_bytes},
-               {"host_link", rates->host_link_bytes}};
+  static const char *const keys[] = {"link", "h2d", "d2h", "host_memory", "host_link"};
+  struct plan_rates known = *rates;
   const char *before = "without a rate, so that their work takes no time: ";
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (known[i].rate <= 0) {
-      printf("%s%s", before, known[i].name);
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (*rates_value(&known, rates_find(keys[i])) <= 0) {
+      printf("%s%s", before, keys[i]);
       before = ", ";
     }
   if (*before == ',')
@@ -55,12 +44,14 @@ static enum status print_clipped(const struct plan *plan, const struct plan_rate
 enum status forecast_print_step(const struct plan_facts *facts)
 {
   const struct plan *plan = facts->job.plans[0];
+  const struct deck_shape *shape = &plan->input.shape;
+  const double tokens = (double)(shape->rank_batch * shape->sequence * plan->input.ranks);
   struct plan_forecast forecast;
   const enum status status = plan_simulate(plan, facts->rates, &forecast);
   if (status)
     return status;
   printf("\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s",
-         forecast.step_s, tokens_of(plan) / forecast.step_s, forecast.exposed_comm_s);
+         forecast.step_s, tokens / forecast.step_s, forecast.exposed_comm_s);
   if (has_tiers(&forecast, plan))
     printf(", copies %.4f s, updates %.4f s, disk %.4f s", forecast.exposed_copy_s,
            forecast.exposed_update_s, forecast.exposed_disk_s);
@@ -93,8 +84,8 @@ static enum status pays_at(const struct pair *pair, double link, bool *out)
   double with = 0, without = 0;
   rates.across_link_bytes *= link / rates.link_bytes;
   rates.link_bytes = rates.host_link_bytes = link;
-  enum status status = search_price(pair->coded, &rates, &with);
-  status = status ?: search_price(pair->plain, &rates, &without);
+  const enum status status =
+      search_price(pair->coded, &rates, &with) ?: search_price(pair->plain, &rates, &without);
   *out = with < without;
   return status;
 }
@@ -136,8 +127,8 @@ static enum status print_codec(const struct plan_facts *facts)
                                    &pair.plain);
   if (status || !pair.plain)
     return status;
-  status = search_price(pair.coded, facts->rates, &coded);
-  status = status ?: search_price(pair.plain, facts->rates, &plain);
+  status = search_price(pair.coded, facts->rates, &coded)
+               ?: search_price(pair.plain, facts->rates, &plain);
   if (!status) {
     printf("\nwithout a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
            "shorter ",
