@@ -192,10 +192,9 @@ static enum status take_all(const struct command *command, int argc, char **argv
 static enum status read_alone(const struct command *command, int argc, char **argv, int first,
                               const bool *is_file, struct arguments *out)
 {
-  enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
-  if (!status)
-    status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->assignment, (void **)&out->assignment);
-  status = status ?: mem_alloc(MEM_META, command->values_size, &out->values);
+  enum status status = mem_new(MEM_META, argc, &out->word)
+      ?: mem_new(MEM_META, argc, &out->assignment)
+      ?: mem_alloc(MEM_META, command->values_size, &out->values);
   if (!status && command->options)
     status = options_create(command->options, out->values, &out->set);
   return status ? status : take_all(command, argc, argv, first, is_file, out);
@@ -472,10 +471,11 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
 }
 
 /* The deck must not move after it is filled, because its option set points into it. */
-enum status source_open(const struct arguments *arguments, const char *word, bool search,
+enum status source_open(const struct arguments *arguments, const char *word, const char *cure,
                         struct source *out)
 {
   struct comm *comm = arguments->comm;
+  const bool search = cure;
   /* Rank 0 decides for all ranks, because each kind begins with other collectives. */
   enum word_kind kind = comm_rank(comm) == 0 ? look_at(word) : A_DECK;
   *out = (struct source){0};
@@ -486,6 +486,9 @@ enum status source_open(const struct arguments *arguments, const char *word, boo
     status = comm_agree(arguments->comm, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
   }
   status = status ?: alike_check_options(arguments->comm, deck_table, out->deck.set);
+  if (!status && search && !out->checkpoint)
+    status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies%s",
+                        out->deck.run.dir, cure);
   if (status)
     source_close(out);
   return status;

@@ -158,10 +158,7 @@ static enum status export_model(const struct arguments *arguments)
                                      DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
-  enum status status = source_open(arguments, arguments->word[1], true, &source);
-  if (!status && !source.checkpoint)
-    status =
-        status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
+  enum status status = source_open(arguments, arguments->word[1], "", &source);
   if (!status) {
     const struct hf_convert_options options = {
         .type = types[values->dtype > 0 ? values->dtype - 1 : (int)source.deck.export],

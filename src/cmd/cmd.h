@@ -91,11 +91,11 @@ void arguments_free(struct arguments *arguments); /* takes a zeroed one */
  * train.init. */
 struct source {
   struct deck deck;
-  char *checkpoint; /* or model folder; NULL: none found */
+  char *checkpoint; /* or model folder */
 };
-/* search: for a checkpoint of a deck or a run folder. Without it `checkpoint` stays NULL.
- * Collective. */
-enum status source_open(const struct arguments *arguments, const char *word, bool search,
+/* Also looks for a checkpoint of a deck or a run folder. `cure` ends the message if there is none.
+ * NULL: does not look, and `checkpoint` stays NULL. Collective. */
+enum status source_open(const struct arguments *arguments, const char *word, const char *cure,
                         struct source *out);
 void source_close(struct source *source); /* takes a zeroed one */
 

@@ -19,18 +19,6 @@ static const struct option table[] = {
 };
 // clang-format on
 
-static enum status load_parameters(struct job *job, const struct source *source, bool untrained)
-{
-  if (untrained)
-    return weights_start(job);
-  if (!source->checkpoint)
-    return status_set(STATUS_INPUT,
-                      "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, "
-                      "or use --untrained",
-                      source->deck.run.dir);
-  return weights_load(job, source->checkpoint);
-}
-
 /* The tokens that were scored. A deck may limit them without the user's notice. */
 static void print_count(const struct evaluation *e, int64_t batches)
 {
@@ -47,19 +35,15 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   struct evaluator evaluator = {0};
   struct evaluation e;
   struct data_maker maker;
-  const char *init = *source->deck.train.init ? source->deck.train.init : "untrained model";
-  enum status status = load_parameters(job, source, untrained);
-  if (!status)
-    status = data_maker_find(job->comm, untrained ? source->deck.train.init : source->checkpoint,
-                             &maker);
-  if (status)
-    return status;
-  status = evaluator_open(job, &maker, &evaluator);
+  const char *model = untrained ? source->deck.train.init : source->checkpoint;
+  enum status status = (untrained ? weights_start(job) : weights_load(job, model))
+      ?: data_maker_find(job->comm, model, &maker)
+      ?: evaluator_open(job, &maker, &evaluator);
   if (!status)
     (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
   if (!status && comm_rank(job->comm) == 0) {
     printable_print(stdout, "%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
-                    untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte);
+                    *model ? model : "untrained model", e.loss, e.perplexity, e.bits_per_byte);
     print_count(&e, source->deck.eval.batches);
     printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
   }
@@ -70,11 +54,13 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
+  const char *cure =
+      values->untrained ? NULL : ": train first, name a checkpoint, or use --untrained";
   struct source source = {0};
   struct job *job = NULL;
-  enum status status = source_open(arguments, arguments->word[0], !values->untrained, &source);
-  status = status ?: job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
-  status = status ?: evaluate(job, &source, values->untrained);
+  enum status status = source_open(arguments, arguments->word[0], cure, &source)
+      ?: job_create(arguments->comm, &source.deck, JOB_EVAL, &job)
+      ?: evaluate(job, &source, values->untrained);
   job_destroy(job);
   source_close(&source);
   return status;

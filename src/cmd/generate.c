@@ -282,14 +282,10 @@ static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
-  enum status status =
-      check_values(values) ?: source_open(arguments, arguments->word[0], true, &source);
-  if (!status && !source.checkpoint)
-    status =
-        status_set(STATUS_INPUT,
-                   "%s/ckpt holds no checkpoint that verifies: train first, or name a checkpoint",
-                   source.deck.run.dir);
-  status = status ?: set_context(values->context, &source.deck) ?: generate(arguments, &source);
+  const enum status status = check_values(values)
+      ?: source_open(arguments, arguments->word[0], ": train first, or name a checkpoint", &source)
+      ?: set_context(values->context, &source.deck)
+      ?: generate(arguments, &source);
   source_close(&source);
   return status;
 }
