@@ -46,14 +46,6 @@ static void print_usage(const struct command *command)
   printf("\nsluice %s: %s\n", command->name, command->summary);
 }
 
-static int rare_options(const struct option *option)
-{
-  int n = 0;
-  for (; option && option->name; option++)
-    n += option->rare;
-  return n;
-}
-
 /* Bytes of the first `lines` lines. */
 static int head_of(const char *text, int lines)
 {
@@ -78,14 +70,13 @@ static void print_pointers(const struct command *command, bool shorter)
 
 void help_print_short(const struct command *command)
 {
-  const int rare = rare_options(command->options);
   print_usage(command);
   if (command->options) {
     printf("\nOptions (key=value or --key value):\n");
-    options_print_brief(command->options, false, stdout);
+    const int rare = options_print_brief(command->options, false, stdout);
+    if (rare > 0)
+      printf("  and %d rare options\n", rare);
   }
-  if (rare > 0)
-    printf("  and %d rare options\n", rare);
   putchar('\n');
   print_pointers(command, true);
 }
@@ -103,7 +94,7 @@ void help_print(const struct command *command)
   }
   if (command->lists_keys) {
     printf("Deck keys (in the deck, or key=value on the command line):\n");
-    options_print_brief(deck_table, true, stdout);
+    (void)options_print_brief(deck_table, true, stdout);
     putchar('\n');
   }
   print_pointers(command, false);

@@ -142,11 +142,12 @@ enum status options_print_yaml(const struct option_set *set, char **out);
 enum status options_print_value(const struct option *option, const void *values, char **out);
 /* Likewise by name. STATUS_USAGE: no such key. Local. */
 enum status options_print_named(const struct option_set *set, const char *name, char **out);
-/* The table for help. The short form is one line per option: name and first sentence. The long form
+/* The table for help. The short form is one line per option: name and first sentence. It returns
+ * the number of rare options that it left out. The long form
  * has type, default, unit and the whole text of the options of section `part`, or of the option of
  * this name; NULL: all. If there is none, it takes the options whose names end in `part`. It
  * returns the number of options that it printed. Local. */
-void options_print_brief(const struct option *table, bool with_rare, FILE *to);
+int options_print_brief(const struct option *table, bool with_rare, FILE *to);
 /* A value to show, as on a command line: option->example, the other value of OPTION_BOOL, the first
  * choice that is not the default, or else the default. Local. */
 void options_print_example(const struct option *option, char *out, size_t size);

@@ -119,19 +119,22 @@ static bool is_key(const struct option *option, const char *key)
   return dot && !strcmp(dot + 1, key);
 }
 
-void options_print_brief(const struct option *table, bool with_rare, FILE *to)
+int options_print_brief(const struct option *table, bool with_rare, FILE *to)
 {
-  int width = 0;
+  int width = 0, left_out = 0;
   for (const struct option *option = table; option->name; option++)
     if (with_rare || !option->rare)
       width = (int)strlen(option->name) > width ? (int)strlen(option->name) : width;
   for (const struct option *option = table; option->name; option++) {
-    if (option->rare && !with_rare)
+    if (option->rare && !with_rare) {
+      left_out++;
       continue;
+    }
     if (option > table && options_begins_section(table, option))
       fputc('\n', to);
     fprintf(to, "  %-*s  %.*s\n", width, option->name, prose_sentence(option->text), option->text);
   }
+  return left_out;
 }
 
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to)
