@@ -6,6 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+static const struct {
+  int number;
+  const char *name;
+} caught[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},
+              {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
+enum { CAUGHT = sizeof caught / sizeof *caught };
+
 static volatile sig_atomic_t pending;
 static bool speaking; /* set before the handler is */
 
@@ -49,21 +56,19 @@ bool signals_ignore_hangup(void)
 
 enum status signals_install(bool speaks)
 {
-  static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};
   pending = 0;
   speaking = speaks;
   if (sigaction(SIGPIPE, &ignore, NULL))
     return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
-  for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+  for (int i = 0; i < CAUGHT; i++) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (caught[i] == SIGHUP && signals_ignore_hangup())
+    if (caught[i].number == SIGHUP && signals_ignore_hangup())
       continue;
-    if (caught[i] == SIGINT)
+    if (caught[i].number == SIGINT)
       action.sa_flags |= (int)SA_RESETHAND;
-    if (sigaction(caught[i], &action, NULL))
-      return status_set(STATUS_INTERNAL, "cannot catch %s: %s", signals_name(caught[i]),
-                        strerror(errno));
+    if (sigaction(caught[i].number, &action, NULL))
+      return status_set(STATUS_INTERNAL, "cannot catch %s: %s", caught[i].name, strerror(errno));
   }
   return STATUS_OK;
 }
@@ -75,13 +80,8 @@ int signals_pending(void)
 
 const char *signals_name(int signal_number)
 {
-  switch (signal_number) {
-  case SIGTERM: return "SIGTERM";
-  case SIGINT: return "SIGINT";
-  case SIGHUP: return "SIGHUP";
-  case SIGUSR1: return "SIGUSR1";
-  case SIGUSR2: return "SIGUSR2";
-  case SIGXCPU: return "SIGXCPU";
-  default: return "a signal";
-  }
+  for (int i = 0; i < CAUGHT; i++)
+    if (caught[i].number == signal_number)
+      return caught[i].name;
+  return "a signal";
 }
