@@ -54,6 +54,16 @@ static int ascending(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
+/* Sorts them. */
+static double percentile(double *seconds, int64_t n, double p)
+{
+  if (n == 0)
+    return 0;
+  qsort(seconds, (size_t)n, sizeof *seconds, ascending);
+  const int64_t rank = (int64_t)ceil(p / 100 * (double)n);
+  return seconds[rank < 1 ? 0 : rank - 1];
+}
+
 double stats_high(const struct stats *stats)
 {
   enum { LAST = 32 };
@@ -61,16 +71,10 @@ double stats_high(const struct stats *stats)
   const int64_t n = stored(stats) < LAST ? stored(stats) : LAST;
   for (int64_t i = 0; i < n; i++)
     last[i] = stats->seconds[(stats->n - 1 - i) % stats->room];
-  qsort(last, (size_t)n, sizeof *last, ascending);
-  return n ? last[n - 1 - n / 20] : 0;
+  return percentile(last, n, 95);
 }
 
 double stats_percentile(struct stats *stats, double p)
 {
-  const int64_t n = stored(stats);
-  if (!n)
-    return 0;
-  qsort(stats->seconds, (size_t)n, sizeof *stats->seconds, ascending);
-  const int64_t rank = (int64_t)ceil(p / 100 * (double)n);
-  return stats->seconds[rank < 1 ? 0 : rank - 1];
+  return percentile(stats->seconds, stored(stats), p);
 }
