@@ -53,13 +53,6 @@ static const struct option table[] = {
 };
 // clang-format on
 
-static int threads_of(const struct values *values, const struct deck *deck)
-{
-  if (values->threads > 0)
-    return (int)values->threads;
-  return deck->run.threads > 0 ? (int)deck->run.threads : 1;
-}
-
 static int ranks_on_node(const struct values *values)
 {
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
@@ -134,7 +127,7 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .ranks = (int)values->ranks,
                              .model = model,
                              .device = &target->model,
-                             .threads = threads_of(values, deck)};
+                             .threads = (int)(values->threads ?: deck->run.threads ?: 1)};
   return job_shape(deck, uses[mode], ranks_on_node(values), out);
 }
 
@@ -156,16 +149,6 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
              ? status
              : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives",
                           input->rank, other.rank);
-}
-
-static void print_memory(const struct plan *plan)
-{
-  putchar('\n');
-  plan_print_memory(plan, stdout);
-  printf(
-      "\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks "
-      "agree on %016llx\n",
-      plan->n, (unsigned long long)plan_collective_hash(plan));
 }
 
 static void print_warmup(const struct deck *deck, const struct plan *plan)
@@ -243,7 +226,12 @@ static enum status print_text(const struct values *values, const struct plan_fac
   if (status)
     return status;
   print_head(facts);
-  print_memory(plan);
+  putchar('\n');
+  plan_print_memory(plan, stdout);
+  printf(
+      "\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks "
+      "agree on %016llx\n",
+      plan->n, (unsigned long long)plan_collective_hash(plan));
   if (job->plans[job->n - 1]->input.policy.warmup)
     print_warmup(job->deck, job->plans[job->n - 1]);
   if (job->links)
@@ -325,9 +313,9 @@ static enum status check_values(const struct values *values, struct fit_room *ro
   if (values->rank >= values->ranks)
     return status_usage("rank=%lld: ranks are 0 to %lld", (long long)values->rank,
                         (long long)values->ranks - 1);
-  enum status status = fit_gpu(values->gpu, room);
-  status = status ?: fit_size("host", values->host, &room->host_bytes);
-  return status ? status : fit_size("nvme", values->nvme, &room->nvme_bytes);
+  return fit_gpu(values->gpu, room)
+             ?: fit_size("host", values->host, &room->host_bytes)
+             ?: fit_size("nvme", values->nvme, &room->nvme_bytes);
 }
 
 static enum status run(const struct arguments *arguments)
@@ -339,14 +327,15 @@ static enum status run(const struct arguments *arguments)
   struct plan_input input;
   struct fit_room room;
   bool fits = true;
-  enum status status = check_values(values, &room) ?: rates_read(&values->rates, &values->measured);
-  status = status ?: deck_open(arguments, arguments->word[0], &deck) ?: take_gpu(values, &deck);
-  status = status ?: create_target(values, &deck, &room, &target);
-  status = status ?: check_fp8(values, &deck, &room, &target);
-  status = status ?: job_model(&deck, target.place.compute, (int)values->ranks, &model);
-  if (!status)
-    status = make_input(values, &deck, (enum plan_mode)values->mode, model, &target, &input);
-  status = status ?: print_plan(values, &deck, &target, &input, &room, &fits);
+  enum status status = check_values(values, &room)
+      ?: rates_read(&values->rates, &values->measured)
+      ?: deck_open(arguments, arguments->word[0], &deck)
+      ?: take_gpu(values, &deck)
+      ?: create_target(values, &deck, &room, &target)
+      ?: check_fp8(values, &deck, &room, &target)
+      ?: job_model(&deck, target.place.compute, (int)values->ranks, &model)
+      ?: make_input(values, &deck, (enum plan_mode)values->mode, model, &target, &input)
+      ?: print_plan(values, &deck, &target, &input, &room, &fits);
   *arguments->exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(target.device);

@@ -83,7 +83,7 @@ static void write_rank(struct json_writer *json, const struct topo *topo, int ra
   json_write_close(json, '}');
 }
 
-static void print_json(const struct topo *topo)
+static enum status print_json(const struct topo *topo)
 {
   struct json_writer json = {.to = stdout};
   struct topo_machine machine;
@@ -101,13 +101,6 @@ static void print_json(const struct topo *topo)
     write_rank(&json, topo, rank);
   json_write_close(&json, ']');
   json_write_close(&json, '}');
-}
-
-static enum status print(const struct values *values, const struct topo *topo)
-{
-  if (!values->json)
-    return topo_print(topo, stdout);
-  print_json(topo);
   return STATUS_OK;
 }
 
@@ -128,8 +121,9 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   if (!status)
     status = job ? job_create_topo(comm, &buses, &options, &topo)
                  : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? print(values, topo) : STATUS_OK);
+  if (!status && comm_rank(comm) == 0)
+    status = values->json ? print_json(topo) : topo_print(topo, stdout);
+  status = comm_agree(comm, status);
   topo_destroy(topo);
   return status;
 }
