@@ -52,7 +52,7 @@ enum status action_run(const struct command *command, const struct arguments *ar
                 action->name);
     if (strcmp(action->name, arguments->word[0]) != 0)
       continue;
-    if (arguments->words < action->least_words || arguments->words > action->most_words)
+    if (arguments->words < action->words.least || arguments->words > action->words.most)
       return status_usage("usage: sluice %s %s %s", command->name, action->name, action->usage);
     const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
     return idle ? STATUS_OK : action->run(arguments);
@@ -181,10 +181,10 @@ static enum status take_all(const struct command *command, int argc, char **argv
     if (status)
       return status;
   }
-  if (command->most_words >= 0 && out->words > command->most_words)
+  if (command->words.most >= 0 && out->words > command->words.most)
     return status_usage("'%s' is one word too many; usage: sluice %s %s",
-                        out->word[command->most_words], command->name, command->usage);
-  if (out->words < command->least_words)
+                        out->word[command->words.most], command->name, command->usage);
+  if (out->words < command->words.least)
     return status_usage("usage: sluice %s %s", command->name, command->usage);
   return out->set ? options_check_required(out->set) : STATUS_OK;
 }

@@ -172,14 +172,16 @@ static enum status export_model(const struct arguments *arguments)
 }
 
 static const struct action actions[] = {
-    {"ls", "FOLDER", 2, 2, false, list},
-    {"show", "FILE|RUN_FOLDER", 2, 2, true, show},
-    {"verify", "FILE|RUN_FOLDER", 2, 2, true, verify},
-    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, 3, true, diff},
-    {"import", "MODEL_FOLDER FILE", 3, 3, true, import_model},
+    {"ls", "FOLDER", {2, 2}, false, list},
+    {"show", "FILE|RUN_FOLDER", {2, 2}, true, show},
+    {"verify", "FILE|RUN_FOLDER", {2, 2}, true, verify},
+    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", {3, 3}, true, diff},
+    {"import", "MODEL_FOLDER FILE", {3, 3}, true, import_model},
     {"export",
      "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]",
-     3, 3, true, export_model},
+     {3, 3},
+     true,
+     export_model},
     {.name = NULL},
 };
 
@@ -233,7 +235,6 @@ const struct command command_ckpt = {
     .exits = "0 done, 1 the files differ, 2 usage error",
     .values_size = sizeof(struct values),
     .uses_mpi = true,
-    .least_words = 1,
-    .most_words = 3,
+    .words = {1, 3},
     .run = run,
 };

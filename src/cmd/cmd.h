@@ -23,10 +23,15 @@ struct arguments {
   char **argv;
 };
 
+/* Of words on the command line; most -1: any number. */
+struct word_count {
+  int least, most;
+};
+
 /* The first word after some commands, such as show after ckpt. */
 struct action {
   const char *name, *usage;
-  int least_words, most_words;
+  struct word_count words;
   bool parallel; /* otherwise only rank 0 runs it */
   enum status (*run)(const struct arguments *arguments);
 };
@@ -42,8 +47,8 @@ struct command {
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
   bool uses_mpi;
-  const char *exits;           /* usual exit codes, for --help; NULL: 0 and 2 */
-  int least_words, most_words; /* most -1: any */
+  const char *exits; /* usual exit codes, for --help; NULL: 0 and 2 */
+  struct word_count words;
   enum status (*run)(const struct arguments *arguments);
 };
 

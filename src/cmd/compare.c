@@ -248,7 +248,6 @@ const struct command command_compare = {
     .exits = "0 done, 1 a run failed, 2 usage error",
     .values_size = sizeof(struct values),
     .takes_deck = true,
-    .least_words = 1,
-    .most_words = 1,
+    .words = {1, 1},
     .run = run,
 };

@@ -75,6 +75,6 @@ const struct command command_deck = {
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
-    .most_words = 1,
+    .words = {0, 1},
     .run = run,
 };

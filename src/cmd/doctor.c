@@ -417,6 +417,6 @@ const struct command command_doctor = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,
-    .most_words = 1,
+    .words = {0, 1},
     .run = run,
 };

@@ -307,7 +307,6 @@ const struct command command_generate = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,
-    .least_words = 1,
-    .most_words = 1,
+    .words = {1, 1},
     .run = run,
 };

@@ -423,7 +423,6 @@ const struct command command_plan = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .lists_keys = true,
-    .least_words = 1,
-    .most_words = 1,
+    .words = {1, 1},
     .run = run,
 };

@@ -121,7 +121,6 @@ const struct command command_prepare = {
     .options = table,
     .values_size = sizeof(struct values),
     .uses_mpi = true,
-    .least_words = 1,
-    .most_words = -1,
+    .words = {1, -1},
     .run = run,
 };

@@ -136,8 +136,7 @@ const struct command command_report = {
                 "  sluice report runs/compare out=compare.html\n",
     .options = report_table,
     .values_size = sizeof(struct values),
-    .least_words = 1,
-    .most_words = -1,
+    .words = {1, -1},
     .run = run_report,
 };
 
@@ -159,7 +158,6 @@ const struct command command_top = {
                 "  sluice top runs/quickstart interval=10\n",
     .options = top_table,
     .values_size = sizeof(struct values),
-    .least_words = 1,
-    .most_words = 1,
+    .words = {1, 1},
     .run = run_top,
 };

@@ -372,11 +372,13 @@ static enum status show(const struct arguments *arguments)
 
 static const struct action actions[] = {
     {"train",
-     "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]", 2, 2,
-     true, train},
-    {"encode", "FOLDER [text=... | FILE]", 2, 3, false, encode},
-    {"decode", "FOLDER [FILE]", 2, 3, false, decode},
-    {"show", "FOLDER", 2, 2, false, show},
+     "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]",
+     {2, 2},
+     true,
+     train},
+    {"encode", "FOLDER [text=... | FILE]", {2, 3}, false, encode},
+    {"decode", "FOLDER [FILE]", {2, 3}, false, decode},
+    {"show", "FOLDER", {2, 2}, false, show},
     {.name = NULL},
 };
 
@@ -415,7 +417,6 @@ const struct command command_tokenizer = {
     .actions = actions,
     .values_size = sizeof(struct values),
     .uses_mpi = true,
-    .least_words = 2,
-    .most_words = 3,
+    .words = {2, 3},
     .run = run,
 };

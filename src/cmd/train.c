@@ -184,7 +184,6 @@ const struct command command_train = {
     .takes_deck = true,
     .lists_keys = true,
     .uses_mpi = true,
-    .least_words = 1,
-    .most_words = 1,
+    .words = {1, 1},
     .run = run,
 };
