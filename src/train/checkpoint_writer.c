@@ -12,7 +12,7 @@
 #include "job/state.h"
 #include "topo/topo.h"
 
-enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
+enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_LEAVE };
 
 struct checkpoint_writer {
   struct job *job;
@@ -75,29 +75,6 @@ static enum status write_checkpoint(struct checkpoint_writer *writer, struct com
   return status;
 }
 
-static enum status thread_loop(void *arg)
-{
-  struct checkpoint_writer *writer = arg;
-  if (writer->job->topo && topo_bind_io(writer->job->topo))
-    log_warn("%s", status_text());
-  pthread_mutex_lock(&writer->mutex);
-  for (;;) {
-    while (writer->stage != STAGE_WRITING && writer->stage != STAGE_LEAVE)
-      pthread_cond_wait(&writer->changed, &writer->mutex);
-    if (writer->stage == STAGE_LEAVE)
-      break;
-    pthread_mutex_unlock(&writer->mutex);
-    writer->status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
-    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
-    snprintf(writer->sentence, sizeof writer->sentence, "%s", writer->status ? status_text() : "");
-    pthread_mutex_lock(&writer->mutex);
-    writer->stage = STAGE_WRITTEN;
-    pthread_cond_broadcast(&writer->changed);
-  }
-  pthread_mutex_unlock(&writer->mutex);
-  return STATUS_OK;
-}
-
 static void set_stage(struct checkpoint_writer *writer, enum stage stage)
 {
   pthread_mutex_lock(&writer->mutex);
@@ -106,12 +83,29 @@ static void set_stage(struct checkpoint_writer *writer, enum stage stage)
   pthread_mutex_unlock(&writer->mutex);
 }
 
-static void wait_until_written(struct checkpoint_writer *writer)
+/* Returns the stage after it. */
+static enum stage wait_while(struct checkpoint_writer *writer, enum stage stage)
 {
   pthread_mutex_lock(&writer->mutex);
-  while (writer->stage == STAGE_WRITING)
+  while (writer->stage == stage)
     pthread_cond_wait(&writer->changed, &writer->mutex);
+  const enum stage next = writer->stage;
   pthread_mutex_unlock(&writer->mutex);
+  return next;
+}
+
+static enum status thread_loop(void *arg)
+{
+  struct checkpoint_writer *writer = arg;
+  if (writer->job->topo && topo_bind_io(writer->job->topo))
+    log_warn("%s", status_text());
+  while (wait_while(writer, STAGE_IDLE) == STAGE_WRITING) {
+    writer->status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
+    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
+    snprintf(writer->sentence, sizeof writer->sentence, "%s", writer->status ? status_text() : "");
+    set_stage(writer, STAGE_IDLE);
+  }
+  return STATUS_OK;
 }
 
 /* ---- the copy */
@@ -167,9 +161,9 @@ static void drop_background(struct checkpoint_writer *writer)
 static enum status create_background(struct checkpoint_writer *writer)
 {
   struct comm *comm = writer->job->comm;
-  enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy));
-  status = status ?: comm_create_sibling(comm, &writer->comm);
-  status = status ?: comm_agree(comm, thread_start("writer", thread_loop, writer, &writer->thread));
+  const enum status status = comm_agree(comm, job_state_create_snapshot(writer->job, &writer->copy))
+      ?: comm_create_sibling(comm, &writer->comm)
+      ?: comm_agree(comm, thread_start("writer", thread_loop, writer, &writer->thread));
   if (status)
     drop_background(writer);
   if (status != STATUS_MEMORY)
@@ -282,8 +276,7 @@ enum status checkpoint_writer_finish(struct checkpoint_writer *writer,
     return status_set(STATUS_INTERNAL, "there is no checkpoint to wait for");
   const double start = clock_s();
   if (writer->report.behind) {
-    wait_until_written(writer);
-    set_stage(writer, STAGE_IDLE);
+    (void)wait_while(writer, STAGE_WRITING);
     free_meta(writer);
     writer->report.held_s += clock_s() - start;
     if (writer->status)
@@ -302,8 +295,7 @@ enum status checkpoint_writer_create(struct job *job, const char *dir,
                                      struct checkpoint_writer **out)
 {
   struct checkpoint_writer *writer = NULL;
-  const enum status status =
-      comm_agree(job->comm, mem_alloc(MEM_IO, sizeof *writer, (void **)&writer));
+  const enum status status = comm_agree(job->comm, mem_new(MEM_IO, 1, &writer));
   if (status) {
     mem_free(writer);
     return status;
@@ -333,7 +325,7 @@ void checkpoint_writer_destroy(struct checkpoint_writer *writer)
   if (!writer)
     return;
   if (writer->pending && writer->report.behind)
-    wait_until_written(writer);
+    (void)wait_while(writer, STAGE_WRITING);
   if (writer->pending)
     tell_fate(writer);
   drop_background(writer);
