@@ -70,9 +70,7 @@ static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *s
   for (int64_t i = first; i < first + n; i++) {
     const double start = clock_s();
     struct exec_result result;
-    const enum status status = exec_step(exec, i, i + 1, job->deck->optim.lr, &result);
-    if (status)
-      comm_abort(job->comm, status);
+    comm_must(job->comm, exec_step(exec, i, i + 1, job->deck->optim.lr, &result));
     if (stats)
       stats_add(stats, clock_s() - start);
     *loss = result.loss;
@@ -80,13 +78,6 @@ static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *s
                  clock_s() - start);
   }
   log_progress_end();
-}
-
-static void come_to_rest(struct job *job)
-{
-  const enum status status = exec_drain(job->exec[PLAN_TRAIN]);
-  if (status)
-    comm_abort(job->comm, status);
 }
 
 /* The last step of the warm-up begins at rest. The clock runs from its end to the end of the last
@@ -100,7 +91,7 @@ static enum status measure(struct job *job, struct measurement *out)
     return status;
   const int64_t before = values->warmup > 0;
   run_steps(job, 0, values->warmup - before, NULL, &out->loss);
-  come_to_rest(job);
+  comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
   const int64_t varying = comm_sent_varying(job->comm);
   if (out->process)
@@ -109,7 +100,7 @@ static enum status measure(struct job *job, struct measurement *out)
   const double start = clock_s();
   run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
   out->seconds = clock_s() - start;
-  come_to_rest(job);
+  comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   out->steps = before + values->steps;
   out->varying = (comm_sent_varying(job->comm) - varying) / out->steps;
   if (out->process)

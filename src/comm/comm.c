@@ -131,6 +131,12 @@ void comm_abort(struct comm *comm, enum status status)
   comm_quit(comm, status_exit_code(status));
 }
 
+void comm_must(struct comm *comm, enum status status)
+{
+  if (status)
+    comm_abort(comm, status);
+}
+
 /* mpirun of Open MPI 5 drops all output that it has not read from a rank's pipes when the rank ends
  * the job. */
 static void wait_for_reader(int fd)

@@ -53,6 +53,8 @@ enum status comm_agree(struct comm *comm, enum status mine);
 /* Print the recorded error and end the job on all ranks at once. For failures that only one rank
  * may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
+/* The same if `status` is a failure. Local. */
+void comm_must(struct comm *comm, enum status status);
 /* End the job as comm_abort() does, after its error was printed. Local; does not return. */
 void comm_quit(struct comm *comm, int exit_code) __attribute__((noreturn));
 

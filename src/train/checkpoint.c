@@ -52,9 +52,7 @@ enum status train_save(struct train_run *run, bool leaving)
   if (run->deck->compress.across == DECK_ACROSS_NODE)
     meta.local_ranks = run->job->shape.local_ranks;
   snprintf(meta.compute, sizeof meta.compute, "%s", compute_of(run));
-  status = exec_drain(job_trainer(run->job));
-  if (status)
-    comm_abort(run->comm, status);
+  comm_must(run->comm, exec_drain(job_trainer(run->job)));
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck))
                ?: checkpoint_writer_save(run->writer, &meta, !leaving, run->bad == 0, start);
   mem_free(meta.deck);

@@ -55,9 +55,7 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
   job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
   for (int64_t i = 0; i < steps && whole; i++) {
     struct exec_result result;
-    enum status status = exec_step(exec, evaluator->next_step++, 0, 0.0, &result);
-    if (status)
-      comm_abort(job->comm, status);
+    comm_must(job->comm, exec_step(exec, evaluator->next_step++, 0, 0.0, &result));
     exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);
     if (interrupts)
@@ -69,9 +67,7 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
   }
   if (!interrupts)
     log_progress_end();
-  const enum status status = exec_drain(exec);
-  if (status)
-    comm_abort(job->comm, status);
+  comm_must(job->comm, exec_drain(exec));
   return whole;
 }
 

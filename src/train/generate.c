@@ -107,9 +107,7 @@ static void feed(struct generation *g)
     struct exec_result result;
     const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
     exec_set_window(g->exec, g->past, n);
-    enum status status = exec_step(g->exec, g->step++, 0, 0.0, &result) ?: exec_drain(g->exec);
-    if (status)
-      comm_abort(g->job->comm, status);
+    comm_must(g->job->comm, exec_step(g->exec, g->step++, 0, 0.0, &result) ?: exec_drain(g->exec));
     g->past += n;
     speed->tokens += n;
   }

@@ -105,9 +105,7 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   }
   watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",
                  when[moment], (long long)(run->step + (moment == DURING_STEP)));
-  const enum status status = comm_max_i64(run->comm, of_any, N);
-  if (status)
-    comm_abort(run->comm, status);
+  comm_must(run->comm, comm_max_i64(run->comm, of_any, N));
   watchdog_leave(job_trainer(run->job), TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
   const bool by_file =

@@ -11,20 +11,13 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
-/* For failures that only this rank may know. */
-static void must(const struct train_run *run, enum status status)
-{
-  if (status)
-    comm_abort(run->comm, status);
-}
-
 /* --- a step -------------------------------------------------------------- */
 
 static enum status lost(struct train_run *run, const struct exec_result *result, const char *what,
                         const char *cure)
 {
   char newest[64] = "no checkpoint was written yet";
-  must(run, train_tell_step(run));
+  comm_must(run->comm, train_tell_step(run));
   if (train_finish_save(run) && train_leads(run))
     log_warn("%s", status_text());
   if (train_record_run(run, "lost", "not finite", INFINITY))
@@ -81,11 +74,11 @@ static enum status end_warmup(struct train_run *run)
 {
   if (!run->job->exec[JOB_WARMUP] || next_update(run) <= run->deck->compress.warmup)
     return STATUS_OK;
-  must(run, train_tell_step(run));
+  comm_must(run->comm, train_tell_step(run));
   const enum status status = train_finish_save(run);
   if (status)
     return status;
-  must(run, job_end_warmup(run->job));
+  comm_must(run->comm, job_end_warmup(run->job));
   log_info("step %lld: the warm-up of compress.warmup=%lld updates is over", (long long)run->step,
            (long long)run->deck->compress.warmup);
   return STATUS_OK;
@@ -104,16 +97,16 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   const double start = clock_s();
   struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
   const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
-  must(run, train_tell_step(run)); /* also if this step ends the run */
-  must(run, begun);
+  comm_must(run->comm, train_tell_step(run)); /* also if this step ends the run */
+  comm_must(run->comm, begun);
   status = first ? STATUS_OK : train_look_around(run, DURING_STEP, leaving);
   if (status)
     return status;
-  must(run, exec_end(exec, &step.result));
+  comm_must(run->comm, exec_end(exec, &step.result));
   run->warmed += exec == run->job->exec[JOB_WARMUP];
   step.seconds = clock_s() - start;
   take_step(run, &step);
-  must(run, train_measure_messages(run));
+  comm_must(run->comm, train_measure_messages(run));
   if (step.result.finite)
     run->bad = 0;
   else
@@ -141,9 +134,9 @@ static enum status evaluate(struct train_run *run, struct train_leaving *leaving
 {
   struct evaluation e;
   struct validation v = {.run = run, .leaving = leaving};
-  must(run, exec_drain(job_trainer(run->job)));
+  comm_must(run->comm, exec_drain(job_trainer(run->job)));
   const bool whole = evaluator_run(&run->evaluator, run->deck->eval.batches, interrupts, &v, &e);
-  must(run, train_take_profile(run));
+  comm_must(run->comm, train_take_profile(run));
   if (!whole)
     return v.status;
   if (run->metrics.target_step == 0 && e.perplexity <= run->deck->eval.target) {
@@ -169,7 +162,7 @@ static enum status after_step(struct train_run *run, struct train_leaving *leavi
   const struct deck *deck = run->deck;
   const bool last = run->step == deck->run.steps, evaluates = train_validates(run, run->step);
   if (last || leaving->cause || evaluates || train_is_due(run->step, deck->checkpoint.every))
-    must(run, train_tell_step(run));
+    comm_must(run->comm, train_tell_step(run));
   const enum status status = evaluates && !leaving->cause ? evaluate(run, leaving) : STATUS_OK;
   if (status)
     return status;
