@@ -85,8 +85,7 @@ static void explain(const struct train_run *run, struct train_leaving *leaving)
            *reason ? ": " : "", reason);
 }
 
-enum status train_look_around(struct train_run *run, enum train_moment moment,
-                              struct train_leaving *leaving)
+enum status train_look_around(struct train_run *run, enum train_moment moment)
 {
   static const char *const when[] = {
       [AFTER_STEP] = "after", [DURING_STEP] = "during", [DURING_VALIDATION] = "validating"};
@@ -95,6 +94,7 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   const double left_s = fmax(train_seconds_left(run, &limit), 0); /* rank 0's counts */
   int64_t of_any[N] = {
       [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
+  struct train_leaving *leaving = &run->leaving;
   if (train_leads(run)) {
     leaving->costs = costs_of_staying(run, moment);
     leaving->guessed = run->save_s == 0;
@@ -113,7 +113,8 @@ enum status train_look_around(struct train_run *run, enum train_moment moment,
   leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
   leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
   explain(run, leaving);
-  return of_any[WRITING] ? STATUS_OK : train_finish_save(run);
+  leaving->status = of_any[WRITING] ? STATUS_OK : train_finish_save(run);
+  return leaving->status;
 }
 
 static void say_steps(const struct train_run *run, enum train_end end)
@@ -167,8 +168,9 @@ void train_say_end(const struct train_run *run, enum train_end end)
     log_info("next: %s", next);
 }
 
-void train_say_why(const struct train_run *run, const struct train_leaving *leaving)
+void train_say_why(const struct train_run *run)
 {
+  const struct train_leaving *leaving = &run->leaving;
   const struct stop_costs *costs = &leaving->costs;
   char left[48] = "", due[64] = "", kept[224] = "";
   if (isfinite(leaving->left_s))

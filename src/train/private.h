@@ -42,6 +42,18 @@ struct train_memory {
   int64_t host_peak, device_peak; /* largest of these looks */
 };
 
+/* The reason to leave, as of the last look, the same on all ranks except `why`. */
+struct train_leaving {
+  enum stop_cause cause;
+  int signal;
+  double left_s;           /* seconds of the job that were left, INFINITY: unknown */
+  struct stop_costs costs; /* cost of staying; rank 0's */
+  bool guessed;  /* the cost of saving is an estimate, because no checkpoint was written yet; rank
+                    0's */
+  char why[224]; /* text for the log */
+  enum status status; /* of the look */
+};
+
 /* A run in progress. */
 struct train_run {
   struct comm *comm;
@@ -77,6 +89,7 @@ struct train_run {
   double end_s, job_end_s;
   struct folder_lock lock, checkpoint_lock; /* rank 0: of the run folder and its ckpt/ */
   int64_t saved_step;                       /* of the newest checkpoint of this run, -1: none */
+  struct train_leaving leaving;
 };
 
 static inline bool train_leads(const struct train_run *run)
@@ -183,16 +196,6 @@ void train_record_times(struct train_run *run, const char *prefix, double unit);
  * ranks have sent. On rank 0. */
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying);
 
-/* The reason to leave, the same on all ranks except `why`. */
-struct train_leaving {
-  enum stop_cause cause;
-  int signal;
-  double left_s;           /* seconds of the job that were left, INFINITY: unknown */
-  struct stop_costs costs; /* cost of staying; rank 0's */
-  bool guessed;  /* the cost of saving is an estimate, because no checkpoint was written yet; rank
-                    0's */
-  char why[224]; /* text for the log */
-};
 /* Finds when this run must end, and installs the signals that can stop it. This happens first,
  * because a job may be asked to stop while it starts. Local. */
 enum status train_prepare_stop(struct train_run *run);
@@ -202,11 +205,10 @@ enum train_moment { AFTER_STEP, DURING_STEP, DURING_VALIDATION };
 /* Checks whether any rank was asked to stop, and whether there is a reason to stop. If a checkpoint
  * that was written during the steps is complete, it is finished. The answers are the same on all
  * ranks. Collective. */
-enum status train_look_around(struct train_run *run, enum train_moment moment,
-                              struct train_leaving *leaving);
+enum status train_look_around(struct train_run *run, enum train_moment moment);
 /* Logs the summary of a run, after its last save. Local. */
 void train_say_end(const struct train_run *run, enum train_end end);
 /* Logs the reason. Local. */
-void train_say_why(const struct train_run *run, const struct train_leaving *leaving);
+void train_say_why(const struct train_run *run);
 
 #endif

@@ -87,7 +87,7 @@ static enum status end_warmup(struct train_run *run)
 /* Ranks exchange messages during a step, because this delays no lane. Rank 0 also reports the step
  * before at that time. The duration of the first step is unknown, so ranks exchange messages after
  * it. */
-static enum status one_step(struct train_run *run, struct train_leaving *leaving)
+static enum status one_step(struct train_run *run)
 {
   enum status status = end_warmup(run);
   if (status)
@@ -99,7 +99,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
   comm_must(run->comm, train_tell_step(run)); /* also if this step ends the run */
   comm_must(run->comm, begun);
-  status = first ? STATUS_OK : train_look_around(run, DURING_STEP, leaving);
+  status = first ? STATUS_OK : train_look_around(run, DURING_STEP);
   if (status)
     return status;
   comm_must(run->comm, exec_end(exec, &step.result));
@@ -111,34 +111,26 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
     run->bad = 0;
   else
     status = nonfinite(run, &step.result);
-  return status || !first ? status : train_look_around(run, AFTER_STEP, leaving);
+  return status || !first ? status : train_look_around(run, AFTER_STEP);
 }
 
 /* --- work after a step --------------------------------------------------- */
 
-struct validation {
-  struct train_run *run;
-  struct train_leaving *leaving;
-  enum status status;
-};
-
 static bool interrupts(void *arg)
 {
-  struct validation *v = arg;
-  v->status = train_look_around(v->run, DURING_VALIDATION, v->leaving);
-  return v->status || v->leaving->cause;
+  struct train_run *run = arg;
+  return train_look_around(run, DURING_VALIDATION) || run->leaving.cause;
 }
 
 /* A validation that is interrupted has no result. */
-static enum status evaluate(struct train_run *run, struct train_leaving *leaving)
+static enum status evaluate(struct train_run *run)
 {
   struct evaluation e;
-  struct validation v = {.run = run, .leaving = leaving};
   comm_must(run->comm, exec_drain(job_trainer(run->job)));
-  const bool whole = evaluator_run(&run->evaluator, run->deck->eval.batches, interrupts, &v, &e);
+  const bool whole = evaluator_run(&run->evaluator, run->deck->eval.batches, interrupts, run, &e);
   comm_must(run->comm, train_take_profile(run));
   if (!whole)
-    return v.status;
+    return run->leaving.status;
   if (run->metrics.target_step == 0 && e.perplexity <= run->deck->eval.target) {
     run->metrics.target_step = run->step;
     run->metrics.target_s = run->metrics.steps_s;
@@ -156,29 +148,25 @@ static enum status evaluate(struct train_run *run, struct train_leaving *leaving
 
 /* The work after a step. Stopping comes first, because a job that must end may have seconds
  * left. */
-static enum status after_step(struct train_run *run, struct train_leaving *leaving,
-                              enum train_end *end, bool *leave)
+static enum status after_step(struct train_run *run)
 {
   const struct deck *deck = run->deck;
   const bool last = run->step == deck->run.steps, evaluates = train_validates(run, run->step);
-  if (last || leaving->cause || evaluates || train_is_due(run->step, deck->checkpoint.every))
+  if (last || run->leaving.cause || evaluates || train_is_due(run->step, deck->checkpoint.every))
     comm_must(run->comm, train_tell_step(run));
-  const enum status status = evaluates && !leaving->cause ? evaluate(run, leaving) : STATUS_OK;
+  const enum status status = evaluates && !run->leaving.cause ? evaluate(run) : STATUS_OK;
   if (status)
     return status;
-  if (evaluates && leaving->cause)
-    log_info("step %lld: no validation, because of %s", (long long)run->step, leaving->why);
-  const bool stops = leaving->cause && !last;
-  if (stops) {
-    train_say_why(run, leaving);
-    *end = TRAIN_UNFINISHED;
-  }
-  *leave = stops || last;
+  if (evaluates && run->leaving.cause)
+    log_info("step %lld: no validation, because of %s", (long long)run->step, run->leaving.why);
+  const bool stops = run->leaving.cause && !last, leaves = stops || last;
+  if (stops)
+    train_say_why(run);
   if (!stops && !train_is_due(run->step, deck->checkpoint.every) &&
       !(last && deck->checkpoint.at_end))
     return STATUS_OK;
   log_progress_end();
-  if (run->bad && !*leave) {
+  if (run->bad && !leaves) {
     if (train_leads(run))
       log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
     return STATUS_OK;
@@ -187,18 +175,16 @@ static enum status after_step(struct train_run *run, struct train_leaving *leavi
     log_warn("step %lld was not finite and has changed nothing: the state before it is saved, and "
              "older checkpoints are kept",
              (long long)run->step);
-  return train_save(run, *leave);
+  return train_save(run, leaves);
 }
 
-static enum status loop(struct train_run *run, struct train_leaving *leaving, enum train_end *end)
+static enum status loop(struct train_run *run)
 {
-  bool leave = false;
-  *end = TRAIN_FINISHED;
-  while (!leave) {
-    enum status status = one_step(run, leaving) ?: after_step(run, leaving, end, &leave);
-    if (status)
-      return status;
-  }
+  enum status status = STATUS_OK;
+  while (!status && !run->leaving.cause && run->step < run->deck->run.steps)
+    status = one_step(run) ?: after_step(run);
+  if (status)
+    return status;
   log_progress_end();
   return train_finish_save(run);
 }
@@ -307,8 +293,8 @@ static void release(struct train_run *run)
 
 static enum status run_loop(struct train_run *run, enum train_end *end)
 {
-  struct train_leaving leaving = {.left_s = INFINITY};
-  enum status status = prepare_loop(run) ?: loop(run, &leaving, end);
+  enum status status = prepare_loop(run) ?: loop(run);
+  *end = run->step < run->deck->run.steps ? TRAIN_UNFINISHED : TRAIN_FINISHED;
   if (!status && run->job->counters)
     status = comm_agree(run->comm, train_record_counters(run));
   if (!status && run->deck->train.trace.n > 0)
@@ -316,7 +302,8 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   const bool done = !status;
   if (done)
     status = train_record_run(run, *end == TRAIN_FINISHED ? "finished" : "unfinished",
-                              *end == TRAIN_FINISHED ? "last step" : leaving.why, leaving.left_s);
+                              *end == TRAIN_FINISHED ? "last step" : run->leaving.why,
+                              run->leaving.left_s);
   const enum status closing = results_close(run->results);
   status = status ?: closing;
   status = done ? comm_agree(run->comm, status) : status;
@@ -331,6 +318,7 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
   struct train_run run = {.comm = comm,
                           .deck = deck,
                           .saved_step = -1,
+                          .leaving = {.left_s = INFINITY},
                           .lock = {.fd = -1},
                           .checkpoint_lock = {.fd = -1},
                           .start_s = clock_s(),
