@@ -1,6 +1,4 @@
 /* Reads a matrix of runs: methods, seeds, and the words of each run. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -52,14 +50,10 @@ static enum status check_values(const struct matrix *matrix)
 static enum status parse_whole(const char *key, const char *text, int64_t least, int64_t most,
                                int64_t *out)
 {
-  char *end;
-  errno = 0;
-  const long long value = strtoll(text, &end, 10);
-  if (errno || end == text || *end || value < least || value > most)
-    return status_usage("%s must be integers from %lld to %lld, not '%s'", key, (long long)least,
-                        (long long)most, text);
-  *out = value;
-  return STATUS_OK;
+  return options_parse_whole(text, least, most, out)
+             ? STATUS_OK
+             : status_usage("%s must be integers from %lld to %lld, not '%s'", key,
+                            (long long)least, (long long)most, text);
 }
 
 /* `word` is the run's from here on. */

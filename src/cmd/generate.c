@@ -2,9 +2,7 @@
  * generates. */
 #include "train/generate.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -209,10 +207,8 @@ static enum status read_ids(const struct option_strings *list, struct generate_o
   enum status status = mem_new(MEM_DATA, list->n, &out->ids);
   for (; out->n_ids < list->n && !status; out->n_ids++) {
     const char *text = list->item[out->n_ids];
-    char *end;
-    errno = 0;
-    const long id = strtol(text, &end, 10);
-    if (end == text || *end || errno || id < 0 || id > INT32_MAX)
+    int64_t id;
+    if (!options_parse_whole(text, 0, INT32_MAX, &id))
       status = status_usage("ids: '%s' is no token id", text);
     else
       out->ids[out->n_ids] = (int32_t)id;

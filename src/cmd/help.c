@@ -2,7 +2,6 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -386,10 +385,9 @@ static enum status print_exit_codes(int argc, char **argv)
     printf("%-5s  %s\n", exit_label(exit_codes[i].code).text, exit_codes[i].meaning);
   if (argc < 3)
     return STATUS_OK;
-  char *end;
-  const long number = strtol(argv[2], &end, 10);
+  int64_t code;
   const char *meaning =
-      end > argv[2] && !*end && number >= 0 && number < 256 ? exit_code_meaning((int)number) : NULL;
+      options_parse_whole(argv[2], 0, 255, &code) ? exit_code_meaning((int)code) : NULL;
   if (!meaning)
     return status_usage("'%s' is not an exit code of Sluice: sluice --exit-codes lists them",
                         argv[2]);

@@ -1,10 +1,8 @@
 /* sluice tokenizer: trains, tries and shows a tokenizer. */
 #include "io/tokenizer/tokenizer.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -194,10 +192,8 @@ static enum status decode_line(struct decoder *decoder, char *line)
   int64_t n = 0, bytes = 0;
   for (char *rest = NULL, *word = strtok_r(line, " \t\r", &rest); word;
        word = strtok_r(NULL, " \t\r", &rest)) {
-    char *end;
-    errno = 0;
-    const long long id = strtoll(word, &end, 10);
-    if (*end || errno || id < 0 || id > INT32_MAX)
+    int64_t id;
+    if (!options_parse_whole(word, 0, INT32_MAX, &id))
       return status_set(STATUS_INPUT, "'%.40s' is not the id of a token", word);
     decoder->tokens[n++] = (int32_t)id;
   }

@@ -347,6 +347,17 @@ bool options_parse_real(const char *text, double *out)
   return true;
 }
 
+bool options_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out)
+{
+  char *end;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < least || value > most)
+    return false;
+  *out = value;
+  return true;
+}
+
 static bool parse_real(const struct option *option, const char *text, double *out)
 {
   double value;

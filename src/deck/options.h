@@ -91,6 +91,8 @@ enum status options_assign(struct option_set *set, const char *assignment);
 
 /* A finite decimal number. false: anything else. */
 bool options_parse_real(const char *text, double *out);
+/* A decimal integer from `least` to `most`, without a suffix. false: anything else. */
+bool options_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out);
 
 /* The suffix of a number: empty, a letter of kMGT (powers of 1000), or the letter and an i (powers
  * of 1024). With `bytes`, a B may follow. False: any other text. */

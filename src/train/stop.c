@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/open.h"
 #include "base/printable.h"
+#include "deck/options.h"
 
 /* --- the end of the job -------------------------------------------------- */
 
@@ -29,10 +29,8 @@ enum status stop_find_end(const char *text, double now, double *out)
 {
   double end = INFINITY;
   if (text && *text) {
-    char *rest;
-    errno = 0;
-    const long long told = strtoll(text, &rest, 10);
-    if (errno || *rest || told < 0)
+    int64_t told;
+    if (!options_parse_whole(text, 0, INT64_MAX, &told))
       return status_usage("SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: "
                           "correct it, or unset it",
                           text);
