@@ -148,15 +148,13 @@ static char *find_part(char *text, const char *what)
 
 static void replace(char *text, size_t size, const char *what, const char *by)
 {
-  const size_t length = strlen(what), put = strlen(by);
-  for (char *at = find_part(text, what); at; at = find_part(at + put, what)) {
-    const size_t rest = strlen(at + length), room = size - (size_t)(at - text) - 1;
-    if (put > room)
+  char rest[DOCTOR_TEXT];
+  for (char *at = find_part(text, what); at; at = find_part(at + strlen(by), what)) {
+    const size_t room = size - (size_t)(at - text);
+    if (strlen(by) >= room)
       return;
-    const size_t kept = rest < room - put ? rest : room - put;
-    memmove(at + put, at + length, kept);
-    memcpy(at, by, put);
-    at[put + kept] = '\0';
+    snprintf(rest, sizeof rest, "%s", at + strlen(what));
+    snprintf(at, room, "%s%s", by, rest);
   }
 }
 
@@ -340,15 +338,12 @@ bool doctor_uses_gpus(const struct doctor_facts *f)
 /* Compares versions of the form x.y.z. The first character of another kind ends a version. */
 static int compare_versions(const char *a, const char *b)
 {
-  for (int i = 0; i < 3; i++) {
-    char *a_end, *b_end;
-    const long x = strtol(a, &a_end, 10), y = strtol(b, &b_end, 10);
-    if (x != y)
-      return x < y ? -1 : 1;
-    a = *a_end == '.' ? a_end + 1 : a_end;
-    b = *b_end == '.' ? b_end + 1 : b_end;
-  }
-  return 0;
+  int x[3] = {0}, y[3] = {0}, i = 0;
+  (void)sscanf(a, "%d.%d.%d", x, x + 1, x + 2);
+  (void)sscanf(b, "%d.%d.%d", y, y + 1, y + 2);
+  while (i < 2 && x[i] == y[i])
+    i++;
+  return x[i] - y[i];
 }
 
 /* "2.27.3" of 22703; "" of 0. */
