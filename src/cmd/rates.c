@@ -25,11 +25,6 @@ const struct option rates_table[] = {
     CODEC_ROWS(DECODE_LATENCY)
     {.name = NULL},
 };
-#undef DECODE_LATENCY
-#undef ENCODE_LATENCY
-#undef DECODE
-#undef ENCODE
-#undef OPTION
 /* clang-format on */
 
 const struct option *rates_find(const char *key)
@@ -50,14 +45,6 @@ void rates_append_line(const struct option *row, double value, char *text, size_
   append_text(text, size, "%s: %.6g  # %s, %s\n", row->name, value, row->unit, row->text);
 }
 
-/* Converts the unit of a row to seconds, bytes and operations. */
-static double scale_of(const struct option *row)
-{
-  if (!strcmp(row->unit, "us"))
-    return 1e-6;
-  return strstr(row->unit, "/s") ? 1e9 : 1;
-}
-
 enum status rates_read(const struct option_strings *files, struct plan_rates *out)
 {
   struct plan_rates rates = {0};
@@ -70,8 +57,11 @@ enum status rates_read(const struct option_strings *files, struct plan_rates *ou
                  ?: options_read_text(set, files->item[i], text, bytes);
     mem_free(text);
   }
+  /* Units become seconds, bytes and operations. */
   for (const struct option *row = rates_table; row->name; row++)
-    *rates_value(&rates, row) *= scale_of(row);
+    *rates_value(&rates, row) *= !strcmp(row->unit, "us")  ? 1e-6
+                                 : strstr(row->unit, "/s") ? 1e9
+                                                           : 1;
   if (!status)
     *out = rates;
   options_destroy(set);
