@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -212,19 +213,14 @@ static enum status add_passes(const struct measurement *m)
 {
   const char *path = m->values->rates;
   char *old = NULL, *text = NULL;
-  size_t bytes = 0, used = 0;
+  size_t bytes = 0;
   enum status status = file_read_all(path, RATES_MOST_BYTES, &old, &bytes)
                            ?: mem_new(MEM_META, (int64_t)bytes + PASSES_BYTES, &text);
-  for (char *line = old, *end; !status && *line; line = end) {
-    end = strchrnul(line, '\n');
-    end += *end == '\n';
-    if (names_pass(line))
-      continue;
-    memcpy(text + used, line, (size_t)(end - line));
-    used += (size_t)(end - line);
+  for (char *line = old, *end; !status && *line; line = end + (*end == '\n')) {
+    end = strchrnul(line, '\n'); /* the last line may have none */
+    if (!names_pass(line))
+      append_text(text, bytes + PASSES_BYTES, "%.*s\n", (int)(end - line), line);
   }
-  if (used > 0 && text[used - 1] != '\n')
-    text[used] = '\n';
   for (int i = 0; i < PASSES && !status; i++) {
     const double rate = pass_rate(m, &passes[i]);
     if (rate > 0)
@@ -435,11 +431,10 @@ static enum status run_rows(const struct arguments *arguments)
   const struct values *values = arguments->values;
   char *text = NULL;
   size_t bytes = 0;
-  const enum status reading = comm_rank(arguments->comm) == 0
-                                  ? file_read_all(values->rows, ROWS_MOST_BYTES, &text, &bytes)
-                                  : STATUS_OK;
-  enum status status =
-      comm_agree(arguments->comm, reading) ?: comm_broadcast_text(arguments->comm, &text, 0);
+  enum status status = STATUS_OK;
+  if (comm_rank(arguments->comm) == 0)
+    status = file_read_all(values->rows, ROWS_MOST_BYTES, &text, &bytes);
+  status = comm_agree(arguments->comm, status) ?: comm_broadcast_text(arguments->comm, &text, 0);
   char *rest = NULL;
   for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line && !status;
        line = strtok_r(NULL, "\n", &rest)) {
