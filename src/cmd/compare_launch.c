@@ -51,17 +51,19 @@ static enum status list_words(const struct matrix_run *run, struct words *out)
   return STATUS_OK;
 }
 
-/* Signals of a user or of Slurm, and SIGCHLD. */
+/* Signals of a user or of Slurm, with SIGHUP except after nohup. */
+static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
+/* These, and SIGCHLD. */
 static sigset_t awaited(void)
 {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  for (int i = 0; i < SIGNALS; i++)
+    sigaddset(&set, signals[i]);
   if (!signals_ignore_hangup())
     sigaddset(&set, SIGHUP);
-  sigaddset(&set, SIGUSR1);
-  sigaddset(&set, SIGUSR2);
   sigaddset(&set, SIGCHLD);
   return set;
 }
@@ -70,11 +72,10 @@ static sigset_t awaited(void)
  * would kill its ranks. A shell may have had the signals ignored. */
 static void become(char *const argv[], int null, int log)
 {
-  static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
   const sigset_t set = awaited();
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGUSR1); /* if the parent is killed, ranks save and leave */
-  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+  for (int i = 0; i < SIGNALS; i++)
     signal(signals[i], SIG_DFL);
   sigprocmask(SIG_UNBLOCK, &set, NULL);
   if (dup2(null, STDIN_FILENO) >= 0 && dup2(log, STDOUT_FILENO) >= 0 &&

@@ -40,19 +40,18 @@ static void print_site(const struct arguments *arguments, const struct deck *dec
 
 static enum status run(const struct arguments *arguments)
 {
-  const struct values *values = arguments->values;
+  const char *key = ((const struct values *)arguments->values)->print;
   struct deck deck = {0};
   char *text = NULL;
   if (arguments->words == 0)
     return site_list_decks(stdout);
-  enum status status = open_deck(arguments, values->print, &deck);
-  if (!status)
-    status = *values->print ? options_print_named(deck.set, values->print, &text)
-                            : options_print_yaml(deck.set, &text);
-  if (!status && !*values->print)
+  const enum status status = open_deck(arguments, key, &deck)
+                                 ?: (*key ? options_print_named(deck.set, key, &text)
+                                          : options_print_yaml(deck.set, &text));
+  if (!status && !*key)
     print_site(arguments, &deck);
   if (!status)
-    printf("%s%s", text, *values->print ? "\n" : "");
+    printf("%s%s", text, *key ? "\n" : "");
   mem_free(text);
   deck_destroy(&deck);
   return status;

@@ -23,18 +23,6 @@ static const char deck_text[] =
     "A path is taken as it is written, because no shell reads a deck. So ~, $NAME, patterns, "
     "quotes and blanks at an end are refused, unless a file has that name.";
 
-struct exit_label {
-  char text[16];
-};
-
-/* "75", or "128+N" */
-static struct exit_label exit_label(int code)
-{
-  struct exit_label label;
-  snprintf(label.text, sizeof label.text, code == EXIT_SIGNAL ? "%d+N" : "%d", code);
-  return label;
-}
-
 /* --- the terminal -------------------------------------------------------- */
 
 static void print_usage(const struct command *command)
@@ -176,15 +164,6 @@ static void print_man_title(const char *name, int section)
          section == 1 ? "User Commands" : "File Formats");
 }
 
-static void print_exit_status(void)
-{
-  printf(".SH EXIT STATUS\n");
-  for (int i = 0; i < exit_codes_count; i++) {
-    printf(".TP\n%s\n", exit_label(exit_codes[i].code).text);
-    put_line(exit_codes[i].meaning);
-  }
-}
-
 /* tests/cli/help.sh compares the names with those that the source reads. */
 static const char environment_text[] =
     "  COLUMNS  width of help; otherwise that of the terminal\n"
@@ -242,7 +221,12 @@ static void print_common(void)
   prose_print_man(files_text, stdout);
   printf(".SH ENVIRONMENT\n");
   prose_print_man(environment_text, stdout);
-  print_exit_status();
+  printf(".SH EXIT STATUS\n");
+  for (int i = 0; i < exit_codes_count; i++) {
+    const int code = exit_codes[i].code;
+    printf(code == EXIT_SIGNAL ? ".TP\n%d+N\n" : ".TP\n%d\n", code);
+    put_line(exit_codes[i].meaning);
+  }
 }
 
 static void print_synopsis(const struct command *command)
@@ -382,7 +366,8 @@ static enum status man(int argc, char **argv)
 static enum status print_exit_codes(int argc, char **argv)
 {
   for (int i = 0; i < exit_codes_count && argc < 3; i++)
-    printf("%-5s  %s\n", exit_label(exit_codes[i].code).text, exit_codes[i].meaning);
+    printf(exit_codes[i].code == EXIT_SIGNAL ? "%d+N  %s\n" : "%-5d  %s\n", exit_codes[i].code,
+           exit_codes[i].meaning);
   if (argc < 3)
     return STATUS_OK;
   int64_t code;

@@ -84,11 +84,10 @@ static enum status create_target(const struct values *values, const struct deck 
 {
   int gpus = 0;
   enum status status = job_count_gpus(deck, &gpus);
-  if (!status)
-    status =
-        job_choose_place(deck, (int)values->ranks, 1,
-                         gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
-  status = status ?: device_model_find(out->place.device, out->place.compute, &out->model);
+  const int seen = gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus;
+  status = status
+      ?: job_choose_place(deck, (int)values->ranks, 1, seen, &out->place)
+      ?: device_model_find(out->place.device, out->place.compute, &out->model);
   if (!status)
     fit_describe(room, &out->model.gpu);
   /* gpu=NAME describes a GPU, whatever this machine has. */
@@ -166,16 +165,10 @@ struct count {
 };
 static struct count with_commas(int64_t n)
 {
-  struct count count;
-  char digits[24];
-  const size_t length = (size_t)snprintf(digits, sizeof digits, "%lld", (long long)n);
-  char *to = count.text;
-  for (size_t i = 0; i < length; i++) {
-    if (i > 0 && (length - i) % 3 == 0)
-      *to++ = ',';
-    *to++ = digits[i];
-  }
-  *to = '\0';
+  struct count count = {""};
+  if (n >= 1000)
+    count = with_commas(n / 1000);
+  append_text(count.text, sizeof count.text, n < 1000 ? "%lld" : ",%03lld", (long long)(n % 1000));
   return count;
 }
 

@@ -32,12 +32,6 @@ static void write_range(struct json_writer *json, const struct option *option)
     json_write_real(json, "maximum", option->most);
 }
 
-static void write_scalars(struct json_writer *json)
-{
-  static const char *const types[] = {"string", "number", "boolean", "null", NULL};
-  write_texts(json, "type", types);
-}
-
 /* A number, or a text such as 8M. */
 static void write_number(struct json_writer *json, const struct option *option, bool whole)
 {
@@ -76,10 +70,11 @@ static void write_bool(struct json_writer *json)
 /* A value that is not a list, or an item of a list. */
 static void write_item(struct json_writer *json, const struct option *option)
 {
+  static const char *const scalars[] = {"string", "number", "boolean", "null", NULL};
   if (option->choices)
     write_choices(json, option->choices);
   else if (option->type == OPTION_STRING || option->type == OPTION_STRINGS)
-    write_scalars(json);
+    write_texts(json, "type", scalars);
   else
     write_number(json, option, option->type == OPTION_INT || option->type == OPTION_INTS);
 }

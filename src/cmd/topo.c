@@ -60,25 +60,20 @@ static enum status create_scene(const struct values *values, const struct deck *
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* A cell that may be a number, a text, or nothing. */
-static void write_cell(struct json_writer *json, const char *key, const struct topo *topo, int rank,
-                       enum topo_column column)
-{
-  char cell[TOPO_CELL];
-  topo_print_cell(topo, rank, column, cell, sizeof cell);
-  if (column == TOPO_RANK || column == TOPO_CORES || column == TOPO_THREADS)
-    json_write_int(json, key, strtol(cell, NULL, 10));
-  else
-    json_write_text(json, key, strcmp(cell, "-") != 0 ? cell : NULL);
-}
-
+/* A cell may be a number, a text, or nothing. */
 static void write_rank(struct json_writer *json, const struct topo *topo, int rank)
 {
   static const char *const keys[TOPO_COLUMNS] = {"rank",       "gpu", "memory", "cores",
                                                  "controller", "io",  "math",   "threads"};
   json_write_open(json, NULL, '{');
-  for (int column = 0; column < TOPO_COLUMNS; column++)
-    write_cell(json, keys[column], topo, rank, (enum topo_column)column);
+  for (int column = 0; column < TOPO_COLUMNS; column++) {
+    char cell[TOPO_CELL];
+    topo_print_cell(topo, rank, (enum topo_column)column, cell, sizeof cell);
+    if (column == TOPO_RANK || column == TOPO_CORES || column == TOPO_THREADS)
+      json_write_int(json, keys[column], strtol(cell, NULL, 10));
+    else
+      json_write_text(json, keys[column], strcmp(cell, "-") != 0 ? cell : NULL);
+  }
   json_write_text(json, "warning", topo_rank_warning(topo, rank));
   json_write_close(json, '}');
 }
@@ -115,9 +110,8 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   struct job_buses buses = {0};
   struct topo *topo = NULL;
   int gpus = 0;
-  enum status status = described ? STATUS_OK : job_count_gpus(deck, &gpus);
-  status = status ?: job_list_buses(gpus, &buses);
-  status = comm_agree(comm, status);
+  enum status status = comm_agree(comm, (described ? STATUS_OK : job_count_gpus(deck, &gpus))
+                                            ?: job_list_buses(gpus, &buses));
   if (!status)
     status = job ? job_create_topo(comm, &buses, &options, &topo)
                  : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));

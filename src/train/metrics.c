@@ -55,13 +55,6 @@ void train_count_step(struct train_run *run, const struct train_step *step)
   m->clipped += step->result.finite && clip > 0 && step->result.grad_norm > clip;
 }
 
-/* All fields are of type double. */
-static void add_profile(struct exec_profile *sum, const struct exec_profile *more)
-{
-  for (size_t i = 0; i < sizeof *sum / sizeof(double); i++)
-    ((double *)sum)[i] += ((const double *)more)[i];
-}
-
 /* The ranks whose compute lanes worked longest and shortest, after the sums of times in us. */
 static void put_paces(struct train_run *run, const int64_t *us)
 {
@@ -118,7 +111,8 @@ enum status train_take_profile(struct train_run *run)
   if (run->job->exec[JOB_WARMUP])
     return STATUS_OK;
   exec_profile(exec_of(run), &profile);
-  add_profile(&m->profile, &profile);
+  for (size_t i = 0; i < sizeof profile / sizeof(double); i++) /* all fields are of type double */
+    ((double *)&m->profile)[i] += ((const double *)&profile)[i];
   m->profiled_s = m->timed_s;
   m->profiled = m->timed;
   return steps == 0 ? STATUS_OK : record_lanes(run, steps, seconds, profile.busy_s);
@@ -296,25 +290,20 @@ static void record_bytes(struct train_run *run, int64_t varying)
   json_write_real(line, "sparsity", 1 - density);
 }
 
-static bool is_lossless(const struct plan *plan)
-{
-  for (int u = 0; u < plan->input.model->units; u++)
-    if (!(plan->unit[u].policy.grads.ops->traits & CODEC_LOSSLESS))
-      return false;
-  return true;
-}
-
 static void record_codec_costs(struct train_run *run, const struct exec_profile *profile)
 {
   const struct plan *plan = plan_of(run);
   const struct train_metrics *m = &run->metrics;
   const double steps = profile->steps, samples = (double)m->samples;
-  const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan);
+  const bool feedback = deck_feedback(run->deck);
+  bool lossless = true;
   struct json_writer *line = run->line;
   const double encode_s = profile->op_s[OP_ENCODE] + profile->op_s[OP_ENCODE_PARAMS],
                decode_s = profile->op_s[OP_DECODE_SUM] + profile->op_s[OP_DECODE_PARAMS];
   int64_t extra = 0; /* collectives that the plan without a codec does not have */
   double extra_s = 0;
+  for (int u = 0; u < plan->input.model->units; u++)
+    lossless &= (plan->unit[u].policy.grads.ops->traits & CODEC_LOSSLESS) != 0;
   for (int i = 0; i < plan->n; i++)
     extra += op_rows[plan->instr[i].op].extra && plan_instr_ranks(plan, &plan->instr[i]) > 1;
   for (int op = 0; op < OP_COUNT; op++)
