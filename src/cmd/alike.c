@@ -65,8 +65,8 @@ static enum status hash_options(const struct option *table, const struct option_
 static enum status explain_option(struct comm *comm, const struct option_set *set, const char *name)
 {
   char *text = NULL;
-  enum status status = comm_agree(comm, options_print_named(set, name, &text));
-  status = status ?: explain(comm, name, text);
+  const enum status status =
+      comm_agree(comm, options_print_named(set, name, &text)) ?: explain(comm, name, text);
   mem_free(text);
   return status;
 }
@@ -80,10 +80,9 @@ enum status alike_check_options(struct comm *comm, const struct option *table,
     n++;
   if (comm_ranks(comm) == 1)
     return STATUS_OK;
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)n * sizeof *hash, (void **)&hash);
-  status = status ?: hash_options(table, set, n, hash);
-  status = comm_agree(comm, status);
-  status = status ?: find_first(comm, n, hash, &first);
+  enum status status =
+      comm_agree(comm, mem_new(MEM_META, 2 * n, &hash) ?: hash_options(table, set, n, hash))
+          ?: find_first(comm, n, hash, &first);
   if (!status && first < n)
     status = explain_option(comm, set, table[first].name);
   mem_free(hash);

@@ -264,8 +264,9 @@ typedef enum status read_file(const char *path, size_t most, char **out, size_t 
 static enum status read_text(read_file *read, const char *word, char **path, char **text)
 {
   size_t bytes = 0;
-  enum status status = site_find_deck(word, path) ?: read(*path, DECK_MOST_BYTES, text, &bytes);
-  return status ? status : options_check_text(*path, *text, bytes);
+  return site_find_deck(word, path)
+             ?: read(*path, DECK_MOST_BYTES, text, &bytes)
+             ?: options_check_text(*path, *text, bytes);
 }
 
 static enum status load_deck(const struct arguments *arguments, const char *path, const char *text,
@@ -394,12 +395,10 @@ static enum status deck_of_run(const struct arguments *arguments, const char *di
 static enum status load_defaults(const struct arguments *arguments, const char *dir,
                                  struct deck *out)
 {
-  const int n = arguments->assignments;
+  struct arguments own = *arguments;
   char *init = mem_printf("train.init=%s", dir);
-  arguments->assignment[n] = init;
-  const enum status status = init ? deck_load_site(out, arguments->site, arguments->site_text, NULL,
-                                                   NULL, n + 1, arguments->assignment)
-                                  : STATUS_MEMORY;
+  own.assignment[own.assignments++] = init;
+  const enum status status = init ? load_deck(&own, NULL, NULL, out) : STATUS_MEMORY;
   mem_free(init);
   return status;
 }
@@ -418,9 +417,9 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
 static enum status deck_of_model(const struct arguments *arguments, const char *dir,
                                  struct deck *out)
 {
-  enum status status = comm_agree(arguments->comm, refuse_other_model(arguments, dir));
-  status = status ?: comm_agree(arguments->comm, load_defaults(arguments, dir, out));
-  return status ? status : model_source_resolve(arguments->comm, dir, out);
+  return comm_agree(arguments->comm,
+                    refuse_other_model(arguments, dir) ?: load_defaults(arguments, dir, out))
+             ?: model_source_resolve(arguments->comm, dir, out);
 }
 
 /* A deck stands for the newest checkpoint of its run, or else for the start of the run. */

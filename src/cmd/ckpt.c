@@ -55,8 +55,8 @@ static enum status find_folder(const char *word, char **out)
 static enum status list(const struct arguments *arguments)
 {
   char *folder = NULL;
-  enum status status = find_folder(arguments->word[1], &folder);
-  status = status ?: checkpoint_list(folder, wants_json(arguments), stdout);
+  const enum status status = find_folder(arguments->word[1], &folder)
+                                 ?: checkpoint_list(folder, wants_json(arguments), stdout);
   mem_free(folder);
   return status;
 }
@@ -89,10 +89,9 @@ static enum status show(const struct arguments *arguments)
   struct comm *comm = arguments->comm;
   char *file = NULL;
   enum status status = find_file(comm, arguments->word[1], NULL, &file);
-  if (!status)
-    status =
-        comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, wants_json(arguments), stdout)
-                                              : STATUS_OK);
+  if (!status && comm_rank(comm) == 0)
+    status = checkpoint_show(file, wants_json(arguments), stdout);
+  status = comm_agree(comm, status);
   mem_free(file);
   return status;
 }
@@ -133,13 +132,11 @@ static enum status diff(const struct arguments *arguments)
   struct comm *comm = arguments->comm;
   char *left = NULL, *right = NULL;
   bool same = true;
-  enum status status = find_file(comm, arguments->word[1], NULL, &left);
-  status = status ?: find_file(comm, arguments->word[2], NULL, &right);
-  if (!status)
-    status =
-        comm_agree(comm, comm_rank(comm) == 0
-                             ? checkpoint_diff(left, right, wants_json(arguments), stdout, &same)
-                             : STATUS_OK);
+  enum status status = find_file(comm, arguments->word[1], NULL, &left)
+                           ?: find_file(comm, arguments->word[2], NULL, &right);
+  if (!status && comm_rank(comm) == 0)
+    status = checkpoint_diff(left, right, wants_json(arguments), stdout, &same);
+  status = comm_agree(comm, status);
   if (!status && !same)
     *arguments->exit_code = 1;
   mem_free(left);

@@ -261,8 +261,8 @@ static void look_at_deck(struct doctor *doctor)
   struct doctor_run run = {.dir = deck->run.dir};
   int64_t tokens = 0;
   char text[DOCTOR_TEXT];
-  enum status status = train_check_folder(comm, deck, &run.stopped);
-  status = status ?: train_check_space(comm, deck, &run.need, &run.free);
+  enum status status = train_check_folder(comm, deck, &run.stopped)
+                           ?: train_check_space(comm, deck, &run.need, &run.free);
   run.refusal = status ? status_text() : NULL;
   doctor_judge_run(&run, finding);
   status = train_check_weights(comm, deck);
@@ -332,12 +332,11 @@ static enum status report(struct doctor *doctor, int *exit_code)
   const int ranks = comm_ranks(comm);
   struct doctor_report *all = NULL;
   struct comm_offset *offset = NULL;
-  enum status status = mem_new(MEM_META, prints ? ranks : 0, &all);
-  if (!status)
-    status = mem_new(MEM_META, prints ? ranks : 0, &offset);
-  status = comm_agree(comm, status);
-  status = status ?: comm_collect_bytes(comm, &doctor->mine, sizeof doctor->mine, all);
-  status = status ?: comm_collect_clocks(comm, offset);
+  const int n = prints ? ranks : 0;
+  const enum status status =
+      comm_agree(comm, mem_new(MEM_META, n, &all) ?: mem_new(MEM_META, n, &offset))
+          ?: comm_collect_bytes(comm, &doctor->mine, sizeof doctor->mine, all)
+          ?: comm_collect_clocks(comm, offset);
   if (!status && prints) {
     doctor_judge_start(ranks, launch_read(), all->finding);
     doctor_judge_job(ranks, all, offset, all->finding);

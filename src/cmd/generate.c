@@ -169,14 +169,14 @@ static enum status read_language(const struct values *values, const struct sourc
   const char *home = source->deck.train.init;
   struct tokenizer_id id = {.name = ""};
   char *folder = NULL;
-  enum status status = choose(values, source, set, &id, &folder)
-                           ?: tokenizer_create(id.name, folder, &out->tokenizer);
+  const enum status status = choose(values, source, set, &id, &folder)
+                                 ?: tokenizer_create(id.name, folder, &out->tokenizer);
   mem_free(folder);
-  status = status
+  return status
       ?: check_tokenizer(values, source, learned, set, out->tokenizer)
       ?: add_ends(home, "generation_config.json", out)
-      ?: add_ends(home, "config.json", out);
-  return status ? status : read_prompt(values, out);
+      ?: add_ends(home, "config.json", out)
+      ?: read_prompt(values, out);
 }
 
 /* The data of the deck may have been moved. Then they are not compared. Collective. */
@@ -192,10 +192,9 @@ static enum status open_language(const struct arguments *arguments, const struct
       data_maker_find(comm, source->checkpoint, &learned) ?: comm_sum_i64(comm, &there, 1);
   if (!status && there)
     status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
-  status = status
-               ?: comm_agree(comm, comm_rank(comm) == 0 ? read_language(arguments->values, source,
-                                                                        &learned, set, out)
-                                                        : STATUS_OK);
+  if (!status && comm_rank(comm) == 0)
+    status = read_language(arguments->values, source, &learned, set, out);
+  status = comm_agree(comm, status);
   token_set_close(set);
   return status;
 }

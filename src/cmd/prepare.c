@@ -95,11 +95,9 @@ static enum status run(const struct arguments *arguments)
   config.tokenizer_dir = folder;
   status = status ?: prepare_run(arguments->comm, &config, &result);
   mem_free(folder);
-  if (status)
-    return status;
-  if (comm_rank(arguments->comm) == 0)
+  if (!status && comm_rank(arguments->comm) == 0)
     print_result(values->out, &result);
-  return STATUS_OK;
+  return status;
 }
 
 const struct command command_prepare = {

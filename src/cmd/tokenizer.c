@@ -236,12 +236,10 @@ static enum status decode(const struct arguments *arguments)
   const char *name;
   char *text = NULL;
   size_t bytes = 0;
-  enum status status = open_folder(arguments->word[1], &decoder.tokenizer)
-                           ?: read_input(arguments, &name, &text, &bytes);
-  if (!status)
-    status =
-        mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
-  status = status ?: decode_lines(&decoder, name, text, bytes);
+  const enum status status = open_folder(arguments->word[1], &decoder.tokenizer)
+      ?: read_input(arguments, &name, &text, &bytes)
+      ?: mem_new(MEM_DATA, bytes / 2 + 1, &decoder.tokens)
+      ?: decode_lines(&decoder, name, text, bytes);
   mem_free(text);
   mem_free(decoder.tokens);
   mem_free(decoder.text);

@@ -110,10 +110,9 @@ static enum status run(const struct arguments *arguments)
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
   struct comm *comm = arguments->comm;
-  enum status status = refuse_separate_tasks(comm);
-  if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
-  status = status ?: deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
+  enum status status = refuse_separate_tasks(comm)
+      ?: comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK)
+      ?: deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status) {
     log_start(arguments);
     log_site(arguments, &deck);

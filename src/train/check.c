@@ -18,9 +18,8 @@ static enum status check_folder(const struct deck *deck, bool *used)
   struct train_run run = {.deck = deck};
   double end_s;
   train_folder_paths(&run);
-  const enum status status =
-      stop_find_end(getenv("SLURM_JOB_END_TIME"), (double)time(NULL), &end_s);
-  return status ? status : train_folder_check(&run, used);
+  return stop_find_end(getenv("SLURM_JOB_END_TIME"), (double)time(NULL), &end_s)
+             ?: train_folder_check(&run, used);
 }
 
 /* The step of the newest checkpoint of the run folder, 0: there is none. Collective. */
