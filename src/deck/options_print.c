@@ -1,5 +1,6 @@
 /* Prints options as help, and values so that the parser reads them back exactly. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,6 @@ struct text {
   size_t size;
   enum status status;
 };
-
-static void add(struct text *text, const char *piece)
-{
-  fputs(piece, text->to);
-}
 
 /* "6e+02" becomes 600, and "1e-05" becomes 1e-5. A number with many zeros keeps its exponent:
  * "2e+12" becomes 2e12.
@@ -46,7 +42,7 @@ static void add_real(struct text *text, double x)
       break;
   }
   write_plainly(digits, sizeof digits, x);
-  add(text, digits);
+  fputs(digits, text->to);
 }
 
 static bool is_plain(const char *string)
@@ -69,13 +65,13 @@ static bool needs_code(uint32_t code)
 static void add_string(struct text *text, const char *string)
 {
   if (is_plain(string)) {
-    add(text, string);
+    fputs(string, text->to);
     return;
   }
   if (!options_is_utf8(string))
     text->status =
         status_set(STATUS_INTERNAL, "a text that is not UTF-8 got into the options: '%s'", string);
-  add(text, "\"");
+  fputs("\"", text->to);
   for (struct character c; *string; string += c.bytes) {
     c = printable_at(string, strlen(string));
     if (needs_code(c.code))
@@ -84,12 +80,7 @@ static void add_string(struct text *text, const char *string)
       fprintf(text->to, "%s%.*s", c.code == '"' || c.code == '\\' ? "\\" : "", (int)c.bytes,
               string);
   }
-  add(text, "\"");
-}
-
-static void add_int(struct text *text, int64_t x)
-{
-  fprintf(text->to, "%lld", (long long)x);
+  fputs("\"", text->to);
 }
 
 static void add_list(struct text *text, const struct option *option, const void *from)
@@ -99,27 +90,27 @@ static void add_list(struct text *text, const struct option *option, const void 
   const int64_t n = option->type == OPTION_REALS  ? option->count
                     : option->type == OPTION_INTS ? ints->n
                                                   : strings->n;
-  add(text, "[");
+  fputs("[", text->to);
   for (int i = 0; i < n; i++) {
-    add(text, i ? ", " : "");
+    fputs(i ? ", " : "", text->to);
     if (option->type == OPTION_REALS)
       add_real(text, ((const double *)from)[i]);
     else if (option->type == OPTION_INTS)
-      add_int(text, ints->item[i]);
+      fprintf(text->to, "%" PRId64, ints->item[i]);
     else
       add_string(text, strings->item[i]);
   }
-  add(text, "]");
+  fputs("]", text->to);
 }
 
 static void add_value(struct text *text, const struct option *option, const void *from)
 {
   switch (option->type) {
-  case OPTION_INT: add_int(text, *(const int64_t *)from); return;
+  case OPTION_INT: fprintf(text->to, "%" PRId64, *(const int64_t *)from); return;
   case OPTION_REAL: add_real(text, *(const double *)from); return;
-  case OPTION_BOOL: add(text, *(const bool *)from ? "true" : "false"); return;
+  case OPTION_BOOL: fputs(*(const bool *)from ? "true" : "false", text->to); return;
   case OPTION_STRING: add_string(text, *(char *const *)from); return;
-  case OPTION_CHOICE: add(text, option->choices[*(const int *)from]); return;
+  case OPTION_CHOICE: fputs(option->choices[*(const int *)from], text->to); return;
   case OPTION_REALS:
   case OPTION_INTS:
   case OPTION_STRINGS: add_list(text, option, from); return;
@@ -152,7 +143,7 @@ enum status options_print_value(const struct option *option, const void *values,
   if (start(&text))
     return STATUS_MEMORY;
   if (option->type == OPTION_STRING)
-    add(&text, *(char *const *)from);
+    fputs(*(char *const *)from, text.to);
   else
     add_value(&text, option, from);
   return finish(&text, out);
@@ -179,7 +170,7 @@ enum status options_print_yaml(const struct option_set *set, char **out)
   for (const struct option *option = set->table; option->name; option++) {
     add_key(&text, option->name, option == set->table ? "" : option[-1].name);
     add_value(&text, option, (const char *)set->values + option->offset);
-    add(&text, "\n");
+    fputs("\n", text.to);
   }
   return finish(&text, out);
 }
