@@ -42,19 +42,13 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
   return STATUS_OK;
 }
 
-static enum status resolve_ffn(unsigned features, struct model_config *c)
-{
-  if (c->ffn)
-    return STATUS_OK;
-  if (!(features & FEATURE_FFN_4C))
-    return status_usage("model.ffn is 0: %s needs the width of its feed-forward part", c->arch);
-  c->ffn = 4 * c->width;
-  return STATUS_OK;
-}
-
-static enum status check_sizes(const struct model_config *c)
+static enum status resolve_sizes(unsigned features, struct model_config *c)
 {
   const long long row = (c->heads + 2 * c->kv_heads) * c->head_width;
+  if (c->ffn == 0 && !(features & FEATURE_FFN_4C))
+    return status_usage("model.ffn is 0: %s needs the width of its feed-forward part", c->arch);
+  if (c->ffn == 0)
+    c->ffn = 4 * c->width;
   if (!(c->norm_eps > 0 && c->norm_eps < 1))
     return status_usage("model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
                         c->norm_eps);
@@ -132,9 +126,8 @@ static enum status resolve_rope(unsigned features, struct model_config *c)
 
 enum status config_resolve(unsigned features, struct model_config *config)
 {
-  enum status status = resolve_heads(features, config) ?: resolve_ffn(features, config);
-  status = status ?: check_sizes(config) ?: check_window(features, config);
-  status = status ?: resolve_rope(features, config);
+  enum status status = resolve_heads(features, config) ?: resolve_sizes(features, config);
+  status = status ?: check_window(features, config) ?: resolve_rope(features, config);
   if (!status && !config->tied && !(features & FEATURE_UNTIED))
     status = status_usage("model.tied is false: the head of %s is its embedding", config->arch);
   return status;
