@@ -66,15 +66,11 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
 struct head head_bind(const struct model *model, struct model_params params, void *grads)
 {
   const struct flat flat = flat_of(model, model->head, params, grads);
-  struct head head = {.type = model->config.compute};
-  if (model->head) {
-    head.norm = norm_bind(&flat, HEAD_NORM, -1);
-    head.linear = linear_bind(&flat, HEAD_WEIGHT, -1);
-  } else {
-    head.norm = norm_bind(&flat, root_param(model, ROOT_NORM), root_param(model, ROOT_NORM_BIAS));
-    head.linear = linear_bind(&flat, root_param(model, ROOT_TOKENS), -1);
-  }
-  return head;
+  const int norm = model->head ? HEAD_NORM : root_param(model, ROOT_NORM),
+            weight = model->head ? HEAD_WEIGHT : root_param(model, ROOT_TOKENS);
+  return (struct head){.norm = norm_bind(&flat, norm, root_param(model, ROOT_NORM_BIAS)),
+                       .linear = linear_bind(&flat, weight, -1),
+                       .type = model->config.compute};
 }
 
 double head_flops(const struct model *model, struct model_shape s)
