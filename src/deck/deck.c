@@ -49,17 +49,15 @@ const struct option deck_table[] = {
     {REAL(run.minutes, "0", 0, 1e7), .unit = "min", .example = "55", .unhashed = true,
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
              "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
-             "10 s. "
-             "SLURM_JOB_END_TIME is a limit as well."},
+             "10 s. SLURM_JOB_END_TIME is a limit as well."},
     {INT(run.seed, "1", 0, INFINITY), .effect = EFFECT_ORDER, .example = "7",
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
              "and stochastic rounding."},
     {INT(run.threads, "0", 0, 4096), .unit = "threads", .example = "8", .unhashed = true,
      .text = "Math threads per rank, 0 for all cores of the rank."},
     {INT(run.warmup, "2", 0, 1e6), .unit = "steps", .unhashed = true,
-     .text =
-         "Steps after each "
-         "start that timings leave out. The record of the run in results.jsonl has the timings."},
+     .text = "Steps after each start that timings leave out. The record of the run in "
+             "results.jsonl has the timings."},
     {CHOICE(run.device, "auto", LIST("auto", "host", "cuda")),
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -164,8 +162,7 @@ const struct option deck_table[] = {
     {KEY(STRINGS, train.freeze, "[]"), .example = "[model.embed_tokens.*, model.layers.0.*]",
      .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
              "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
-             "begins "
-             "with *."},
+             "begins with *."},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
      .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] "
@@ -183,25 +180,22 @@ const struct option deck_table[] = {
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {KEY(BOOL, data.reorder, "false"), .unhashed = true,
-     .text = "Allow a resume that changes the "
-             "order of samples. Other training data, another data.sequence or another run.seed "
-             "change it. "
-             "Some samples are then seen twice, and others not at all."},
+     .text = "Allow a resume that changes the order of samples. Other training data, another "
+             "data.sequence or another run.seed change it. Some samples are then seen twice, and "
+             "others not at all."},
     {KEY(BOOL, data.verify, "false"),
-     .text =
-         "Check all token shards before the first step. This "
-         "reads every shard and compares its checksums. Otherwise only the length and header of a "
-         "shard are checked when it is opened."},
+     .text = "Check all token shards before the first step. This reads every shard and compares "
+             "its checksums. Otherwise only the length and header of a shard are checked when it "
+             "is opened."},
 
     {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
-     .text =
-         "The state that is sharded over the ranks.\n"
-         "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
-         "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
-         "  shard_optim  optimizer state (ZeRO-1)\n"
-         "  no_shard  nothing (DDP)\n"
-         "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over the "
-         "groups (HSDP)"},
+     .text = "The state that is sharded over the ranks.\n"
+             "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
+             "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
+             "  shard_optim  optimizer state (ZeRO-1)\n"
+             "  no_shard  nothing (DDP)\n"
+             "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over "
+             "the groups (HSDP)"},
     {KEY(STRING, shard.group, "auto"), .example = "4",
      .text = "Ranks per group of hybrid_shard.\n"
              "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
@@ -211,13 +205,11 @@ const struct option deck_table[] = {
     {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2",
      .text = "Units that are gathered ahead of the computed unit."},
     {INT(shard.gathered, "0", 0, 1 << 20), .unit = "units", .example = "4",
-     .text =
-         "Number of leading units gathered once per step. The first unit is the embedding. "
-         "These units stay gathered from their first to their last use in a step. This saves "
-         "traffic "
-         "on a slow link and takes device memory for their parameters. `sluice plan` with rates "
-         "compares values. Only with full_shard and hybrid_shard, and with "
-         "tiers.optimizer=device."},
+     .text = "Number of leading units gathered once per step. The first unit is the embedding. "
+             "These units stay gathered from their first to their last use in a step. This saves "
+             "traffic on a slow link and takes device memory for their parameters. `sluice plan` "
+             "with rates compares values. Only with full_shard and hybrid_shard, and with "
+             "tiers.optimizer=device."},
     {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"
              "  auto  micro if gradients are sharded, otherwise step\n"
@@ -234,33 +226,28 @@ const struct option deck_table[] = {
              "step and to a checkpoint. The job ends with the state of every rank."},
 
     {CHOICE(compress.across, "ranks", LIST("ranks", "node")), .effect = EFFECT_MATH,
-     .text =
-         "Gradient messages that are encoded.\n"
-         "  ranks  all messages between ranks\n"
-         "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes must "
-         "have the same number of ranks. hybrid_shard must have shard.group=node."},
+     .text = "Gradient messages that are encoded.\n"
+             "  ranks  all messages between ranks\n"
+             "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes "
+             "must have the same number of ranks. hybrid_shard must have shard.group=node."},
     {CHOICE(compress.feedback, "off", feedbacks), .effect = EFFECT_MATH,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
              "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
              "difference for formats with scales per block, such as int4. It may raise the loss of "
-             "onebit, "
-             "countsketch and sparse codecs. Residuals take memory for each element of the "
-             "gradient, see "
-             "tiers.residual.\n"
+             "onebit, countsketch and sparse codecs. Residuals take memory for each element of the "
+             "gradient, see tiers.residual.\n"
              "  off  no residuals: errors of messages are lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
     {INT(compress.warmup, "0", 0, INT64_C(1) << 32), .effect = EFFECT_MATH, .unit = "updates",
      .example = "100",
-     .text =
-         "Updates at the start that use no gradient codec. A resumed run "
-         "continues to count. Steps that are skipped because they are not finite do not count."},
+     .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
+             "Steps that are skipped because they are not finite do not count."},
     {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50", .unhashed = true,
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
-             "training. "
-             "results.jsonl has the errors of each unit."},
+             "training. results.jsonl has the errors of each unit."},
     {CHOICE(compress.grads.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {CHOICE(compress.grads.values, "none", codecs), .effect = EFFECT_MATH,
@@ -279,19 +266,17 @@ const struct option deck_table[] = {
      .text = "Smallest magnitude that the codec threshold sends. 0: the codec's default."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
      .example = "[h.1*=topk+int8]",
-     .text = "Codecs of single units. Each item is PATTERN=CODEC, "
-             "such as h.1*=topk+int8. The pattern is for the name of a unit (sluice plan prints "
-             "it), with "
-             "* and ? as for file names. The first item that matches counts. Other units have "
-             "compress.grads.codec. All of them use the settings of compress.grads."},
+     .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
+             "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
+             "names. The first item that matches counts. Other units have compress.grads.codec. "
+             "All of them use the settings of compress.grads."},
     {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
              "Evaluation gathers parameters without the codec." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
              "parameters in the compute type, and adds the changes. The error of a message is part "
-             "of the "
-             "next one. For shard_grad_op and shard_optim."},
+             "of the next one. For shard_grad_op and shard_optim."},
     {CHOICE(compress.weights.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {INT(compress.weights.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",
@@ -301,22 +286,18 @@ const struct option deck_table[] = {
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
 
     {CHOICE(tiers.preset, "none", deck_presets), .unhashed = true,
-     .text =
-         "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
-         "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. Each "
-         "of "
-         "these keys may still be set next to it. On the command line it replaces these keys of "
-         "the "
-         "deck. sluice plan compares the presets for a deck and a machine.\n"
-         "  none  the single keys decide\n"
-         "  device  everything in device memory: the fastest, if it fits\n"
-         "  recompute  device, with activation checkpointing\n"
-         "  offload_resident  as offload, with three units on the device, which hide the transfer "
-         "between two steps\n"
-         "  offload  masters, moments and the inputs of blocks in host memory\n"
-         "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
-         "memory, "
-         "and slow"},
+     .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
+             "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. "
+             "Each of these keys may still be set next to it. On the command line it replaces "
+             "these keys of the deck. sluice plan compares the presets for a deck and a machine.\n"
+             "  none  the single keys decide\n"
+             "  device  everything in device memory: the fastest, if it fits\n"
+             "  recompute  device, with activation checkpointing\n"
+             "  offload_resident  as offload, with three units on the device, which hide the "
+             "transfer between two steps\n"
+             "  offload  masters, moments and the inputs of blocks in host memory\n"
+             "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
+             "memory, and slow"},
     {CHOICE(tiers.params, "device", tiers),
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
              "  device  device memory\n"
@@ -344,14 +325,12 @@ const struct option deck_table[] = {
      .text = "Workspace of cuDNN's attention backward pass.\n"
              "  fast  as much memory as the fastest algorithm needs\n"
              "  tight  less memory while activations fill the GPU, which is slower; no effect on "
-             "Sluice's "
-             "own Hopper kernel"},
+             "Sluice's own Hopper kernel"},
     {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true,
      .text = "Whether the optimizer also writes working weights.\n"
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
              "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. "
-             "Blocks "
-             "in fp8 keep their codes within a step instead"},
+             "Blocks in fp8 keep their codes within a step instead"},
     {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3",
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
@@ -380,14 +359,11 @@ const struct option deck_table[] = {
     {REAL(optim.lr, "6e-4", 0, 1000), .effect = EFFECT_MATH, .example = "3e-4",
      .text = "Peak learning rate, after the warm-up."},
     {KEY(STRINGS, optim.lr_scale, "[]"), .effect = EFFECT_MATH, .example = "[root=0.5]",
-     .text =
-         "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
-         "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and ? as "
-         "for "
-         "file names. The first item that matches counts. Other units have factor 1. root has the "
-         "embeddings and a tied head. h.0 is the first block. head is an untied head. The final "
-         "norm "
-         "is in the unit of the head. Weight decay scales likewise."},
+     .text = "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
+             "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and "
+             "? as for file names. The first item that matches counts. Other units have factor 1. "
+             "root has the embeddings and a tied head. h.0 is the first block. head is an untied "
+             "head. The final norm is in the unit of the head. Weight decay scales likewise."},
     {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
      .count = 2,
      .text = "Decay rates of the moments of adamw and lion. The authors of lion use "
@@ -431,16 +407,14 @@ const struct option deck_table[] = {
              "  nearest  to the nearest value\n"
              "  stochastic  up or down at random, so that the mean is exact"},
     {CHOICE(optim.update, "auto", LIST("auto", "deferred", "immediate", "speculative")),
-     .text =
-         "When parameters are updated.\n"
-         "  auto  immediate with tiers.optimizer=host if optim.clip=0 and optim.nonfinite=stop, "
-         "otherwise speculative with it, transfer.grads=gpu_reduce and one micro-batch per step, "
-         "otherwise deferred\n"
-         "  deferred  after the norm of all gradients is known\n"
-         "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-         "  speculative  as immediate, before it is known whether the step is clipped; a clipped "
-         "step "
-         "is repaired, with the results of deferred"},
+     .text = "When parameters are updated.\n"
+             "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
+             "optim.nonfinite=stop, otherwise speculative with it, transfer.grads=gpu_reduce and "
+             "one micro-batch per step, otherwise deferred\n"
+             "  deferred  after the norm of all gradients is known\n"
+             "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
+             "  speculative  as immediate, before it is known whether the step is clipped; a "
+             "clipped step is repaired, with the results of deferred"},
     {CHOICE(optim.state, "host", LIST("host", "nvme")),
      .text = "Where moments are stored with tiers.optimizer=host.\n"
              "  host  host memory\n"
