@@ -9,6 +9,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "io/text/input.h"
 #include "io/text/utf8.h"
 
 enum {
@@ -24,9 +25,7 @@ struct nfc {
   int64_t codes_room;
   uint64_t *keys; /* of a row of marks */
   int64_t keys_room;
-  char *out;
-  size_t bytes;
-  int64_t room;
+  struct text_buffer out;
 };
 
 /* One check for all calls of utf8proc. */
@@ -90,7 +89,7 @@ void nfc_destroy(struct nfc *nfc)
     return;
   mem_free(nfc->codes);
   mem_free(nfc->keys);
-  mem_free(nfc->out);
+  text_buffer_free(&nfc->out);
   mem_free(nfc);
 }
 
@@ -119,27 +118,6 @@ static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes,
     at += length;
   }
   return bytes;
-}
-
-static size_t find_inert(const struct nfc *nfc, const char *text, size_t bytes, size_t at)
-{
-  for (size_t length; at < bytes && !is_inert(nfc, (int32_t)utf8_decode(text + at, &length));
-       at += length)
-    ;
-  return at;
-}
-
-static enum status append(struct nfc *nfc, const char *text, size_t bytes)
-{
-  if (bytes == 0)
-    return STATUS_OK;
-  enum status status =
-      mem_grow(MEM_DATA, (void **)&nfc->out, &nfc->room, (int64_t)(nfc->bytes + bytes), 1);
-  if (status)
-    return status;
-  memcpy(nfc->out + nfc->bytes, text, bytes);
-  nfc->bytes += bytes;
-  return STATUS_OK;
 }
 
 static int by_key(const void *a, const void *b)
@@ -205,8 +183,9 @@ static enum status append_segment(struct nfc *nfc, const char *text, size_t byte
   status = check(n);
   for (int64_t i = 0; i < n && !status; i++) {
     char spelled[4];
-    status = append(nfc, spelled,
-                    (size_t)utf8proc_encode_char(nfc->codes[i], (utf8proc_uint8_t *)spelled));
+    status = text_buffer_append(
+        &nfc->out, spelled,
+        (size_t)utf8proc_encode_char(nfc->codes[i], (utf8proc_uint8_t *)spelled));
   }
   return status;
 }
@@ -215,11 +194,13 @@ enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char
                      size_t *out_bytes)
 {
   size_t before, active = find_active(nfc, text, bytes, 0, &before), done = 0;
-  nfc->bytes = 0;
+  text_buffer_clear(&nfc->out);
   while (active < bytes) {
-    size_t end = find_inert(nfc, text, bytes, active);
-    enum status status =
-        append(nfc, text + done, before - done) ?: append_segment(nfc, text + before, end - before);
+    size_t end = active, length;
+    while (end < bytes && !is_inert(nfc, (int32_t)utf8_decode(text + end, &length)))
+      end += length;
+    enum status status = text_buffer_append(&nfc->out, text + done, before - done)
+                             ?: append_segment(nfc, text + before, end - before);
     if (status)
       return status;
     done = end;
@@ -229,8 +210,8 @@ enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char
   *out_bytes = bytes;
   if (done == 0)
     return STATUS_OK;
-  enum status status = append(nfc, text + done, bytes - done);
-  *out = nfc->out;
-  *out_bytes = nfc->bytes;
+  enum status status = text_buffer_append(&nfc->out, text + done, bytes - done);
+  *out = nfc->out.data;
+  *out_bytes = nfc->out.bytes;
   return status;
 }
