@@ -13,9 +13,7 @@
 #include "io/tokenizer/split_classes.h"
 
 struct split {
-  size_t (*scan)(const struct split *split, const char *text, size_t bytes,
-                 size_t at); /* of a known pattern; NULL: PCRE2 */
-  int digits;                /* longest word of numbers; 0: any */
+  const struct known *known; /* NULL: PCRE2 */
   enum split_behavior behavior;
   bool invert;
   struct split_classes classes;
@@ -36,7 +34,7 @@ static size_t scan_digits(const struct split *split, const char *text, size_t by
 static const struct known {
   const char *name, *pattern;
   size_t (*scan)(const struct split *split, const char *text, size_t bytes, size_t at);
-  int digits;
+  int digits; /* longest word of numbers; 0: any */
 } known[] = {
     {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
      scan_gpt2, 0},
@@ -155,8 +153,8 @@ static size_t scan_llama3(const struct split *split, const char *text, size_t by
   if (class == SPLIT_LETTER)
     return run_end(split, text, bytes, next, SPLIT_LETTER);
   if (class == SPLIT_NUMBER) {
-    for (int n = 1;
-         n < split->digits && next < bytes && class_at(split, text, next, &after) == SPLIT_NUMBER;
+    for (int n = 1; n < split->known->digits && next < bytes &&
+                    class_at(split, text, next, &after) == SPLIT_NUMBER;
          n++)
       next = after;
     return next;
@@ -177,7 +175,7 @@ static size_t scan_digits(const struct split *split, const char *text, size_t by
 {
   size_t next, after;
   bool number = class_at(split, text, at, &next) == SPLIT_NUMBER;
-  while (!(number && split->digits) && next < bytes &&
+  while (!(number && split->known->digits) && next < bytes &&
          (class_at(split, text, next, &after) == SPLIT_NUMBER) == number)
     next = after;
   return next;
@@ -401,11 +399,9 @@ enum status split_create(const char *where, const struct split_rule *rule, struc
   split->behavior = rule->behavior;
   split->invert = rule->invert;
   for (size_t i = 0; i < sizeof known / sizeof *known && !rule->literal; i++)
-    if (strcmp(rule->pattern, known[i].pattern) == 0) {
-      split->scan = known[i].scan;
-      split->digits = known[i].digits;
-    }
-  if (split->scan)
+    if (strcmp(rule->pattern, known[i].pattern) == 0)
+      split->known = &known[i];
+  if (split->known)
     split_classes_fill(&split->classes);
   else
     status = compile(split, where, rule);
@@ -432,9 +428,10 @@ static enum status find_segment(struct split *split, const char *text, size_t by
 {
   enum status status = STATUS_OK;
   size_t next;
-  *matches = split->scan != scan_digits || class_at(split, text, at, &next) == SPLIT_NUMBER;
-  if (split->scan)
-    *end = split->scan(split, text, bytes, at);
+  *matches = !split->known || split->known->scan != scan_digits ||
+             class_at(split, text, at, &next) == SPLIT_NUMBER;
+  if (split->known)
+    *end = split->known->scan(split, text, bytes, at);
   else
     status = match_next(split, text, bytes, at, end, matches);
   *matches = *matches != split->invert;
