@@ -221,9 +221,8 @@ static bool next_block(struct text *text, struct text_document *out)
 }
 
 /* The first problem of an object counts. The object is still read to its end. */
-static void set_problem(struct text *text, int64_t at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void set_problem(struct text *text, int64_t at, const char *format, ...)
+static void __attribute__((format(printf, 3, 4)))
+set_problem(struct text *text, int64_t at, const char *format, ...)
 {
   va_list args;
   if (*text->problem)

@@ -114,15 +114,6 @@ static enum status pass(MPI_Comm mpi, int peer, bool send, void *data, int64_t b
   return status;
 }
 
-static enum status add_all(struct bpe_words *words, const struct bpe_words *more)
-{
-  enum status status = STATUS_OK;
-  for (int64_t i = 0; i < more->n && !status; i++)
-    status = bpe_words_add(words, more->pool + more->word[i].begin, more->word[i].bytes,
-                           more->word[i].count, NULL);
-  return status;
-}
-
 /* One step of the tree. peer < 0: this rank has none. The sender starts after the receiver has
  * room. */
 static enum status pass_words(struct comm *comm, int peer, bool send, struct bpe_words *words)
@@ -138,8 +129,9 @@ static enum status pass_words(struct comm *comm, int peer, bool send, struct bpe
   if (!status && peer >= 0) {
     status = pass(mpi, peer, send, passed->word, size[0] * (int64_t)sizeof *passed->word)
                  ?: pass(mpi, peer, send, passed->pool, size[1]);
-    if (!status && !send)
-      status = add_all(words, &other);
+    for (int64_t i = 0; i < other.n && !send && !status; i++)
+      status = bpe_words_add(words, other.pool + other.word[i].begin, other.word[i].bytes,
+                             other.word[i].count, NULL);
   }
   bpe_words_free(passed);
   return comm_agree(comm, status);

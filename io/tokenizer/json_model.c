@@ -100,24 +100,20 @@ static void get_pieces(struct json_node merge, struct pieces *out)
   json_keep(merge.file, text_buffer_append(&out->text, b, out->right + 1));
 }
 
-static bool is_word(const struct json_loader *loader, const char *name)
-{
-  return json_object_get(loader->vocab.value, name);
-}
-
 /* No text comes to a merge of a special token, or of a name that spells no bytes. The vocabulary
  * must have all three names nevertheless. */
 static void check_unused_merge(const struct json_loader *loader, struct json_node merge,
                                struct pieces *pieces)
 {
   get_pieces(merge, pieces);
+  const json_t *vocab = loader->vocab.value;
   const char *a = pieces->text.data, *b = a + pieces->left + 1;
   char *joined = mem_printf("%s%s", a, b);
   if (!joined)
     json_keep(merge.file, STATUS_MEMORY);
-  else if (!is_word(loader, joined))
+  else if (!json_object_get(vocab, joined))
     json_fail(merge, "makes a piece that is not in model.vocab");
-  else if (!is_word(loader, a) || !is_word(loader, b))
+  else if (!json_object_get(vocab, a) || !json_object_get(vocab, b))
     json_fail(merge, "has a piece that is not in model.vocab");
   mem_free(joined);
 }

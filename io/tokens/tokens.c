@@ -184,11 +184,9 @@ static const char remake[] =
     "run the same `sluice prepare` again, and leave the folder alone while it is in use";
 
 /* Paths are built on the stack, because a step allocates nothing. */
-static enum status shard_fail(const struct token_set *set, const struct shard *shard,
-                              enum status status, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static enum status shard_fail(const struct token_set *set, const struct shard *shard,
-                              enum status status, const char *format, ...)
+static enum status __attribute__((format(printf, 4, 5)))
+shard_fail(const struct token_set *set, const struct shard *shard, enum status status,
+           const char *format, ...)
 {
   const struct file_path path =
       shard_path(set->dir, shard->info.split, shard->info.group, shard->info.part);
