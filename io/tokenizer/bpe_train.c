@@ -39,33 +39,22 @@ struct counter {
 
 /* ---- the settings */
 
-/* The bytes that a special token stands for, if its spelling is that of bytes in the files, else
- * none. The caller frees them. */
-static enum status unspell(const char *special, char **out, size_t *n)
-{
-  *out = mem_strdup(special);
-  if (*out && !bpe_unspell(special, strlen(special), *out, n))
-    *n = 0;
-  return *out ? STATUS_OK : STATUS_MEMORY;
-}
-
 static enum status check_special(const struct bpe_train_config *config, int i)
 {
   const char *special = config->special[i];
-  char *bytes;
-  size_t n = 0;
-  if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
+  const size_t bytes = strlen(special);
+  char byte[BPE_SPELLED_MOST];
+  size_t n;
+  if (!bytes || utf8_find_invalid(special, bytes) >= 0)
     return status_usage("special token %d is empty or not UTF-8", i + 1);
-  enum status status = unspell(special, &bytes, &n);
-  mem_free(bytes);
-  if (!status && n == 1)
+  if (bytes <= sizeof byte && bpe_unspell(special, bytes, byte, &n) && n == 1)
     return status_usage("the special token '%s' is the name of a single byte; choose a longer "
                         "one, such as <|%s|>",
                         special, special);
-  for (int k = 0; k < i && !status; k++)
+  for (int k = 0; k < i; k++)
     if (strcmp(config->special[k], special) == 0)
       return status_usage("the special token '%s' is given twice", special);
-  return status;
+  return STATUS_OK;
 }
 
 static enum status check_config(const struct bpe_train_config *config)
@@ -209,15 +198,15 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter)
 
 /* ---- rank 0 */
 
-/* Merges must not make a special token from text. */
+/* Merges must not make a special token from text, if its spelling is that of bytes in the files. */
 static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
 {
   enum status status = STATUS_OK;
   for (int i = 0; i < config->specials && !status; i++) {
-    char *bytes;
-    size_t n = 0;
-    status = unspell(config->special[i], &bytes, &n);
-    if (!status && n > 0)
+    char *bytes = mem_strdup(config->special[i]);
+    size_t n;
+    status = bytes ? STATUS_OK : STATUS_MEMORY;
+    if (!status && bpe_unspell(bytes, strlen(bytes), bytes, &n))
       status = bpe_words_add(out, bytes, n, 0, NULL);
     mem_free(bytes);
   }
