@@ -100,35 +100,25 @@ static enum status refuse_word(const char *word)
                       word);
 }
 
-static enum status find_without_folder(const char *word, const char **name, char **folder)
+enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
+                           char **folder)
 {
-  static const char file[] = "tokenizer.json";
-  const char *slash = strrchr(word, '/'), *last = slash ? slash + 1 : word;
+  const char *slash = strrchr(word, '/');
+  if (*gpt2_folder && strcmp(word, tokenizer_gpt2.name) != 0)
+    return status_usage("tokenizer_dir is for tokenizer=gpt2; use tokenizer=%s", gpt2_folder);
   *folder = NULL;
   *name = tokenizer_bytes.name;
   if (strcmp(word, tokenizer_bytes.name) == 0)
     return STATUS_OK;
-  *name = tokenizer_in_folder(word);
+  *name = *gpt2_folder ? tokenizer_gpt2.name : tokenizer_in_folder(word);
   if (*name) {
-    *folder = mem_strdup(word);
-  } else if (strcmp(last, file) == 0 && file_exists(word)) {
+    *folder = mem_strdup(*gpt2_folder ? gpt2_folder : word);
+  } else if (strcmp(slash ? slash + 1 : word, *tokenizer_json.files) == 0 && file_exists(word)) {
     *name = tokenizer_json.name;
     *folder = file_folder_of(word);
   } else {
     return refuse_word(word);
   }
-  return *folder ? STATUS_OK : STATUS_MEMORY;
-}
-
-enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
-                           char **folder)
-{
-  if (!*gpt2_folder)
-    return find_without_folder(word, name, folder);
-  if (strcmp(word, tokenizer_gpt2.name) != 0)
-    return status_usage("tokenizer_dir is for tokenizer=gpt2; use tokenizer=%s", gpt2_folder);
-  *name = tokenizer_gpt2.name;
-  *folder = mem_strdup(gpt2_folder);
   return *folder ? STATUS_OK : STATUS_MEMORY;
 }
 
