@@ -201,7 +201,7 @@ struct search {
   double least, most;
   struct prepare_choice nearest_val, nearest_train;
   int64_t documents;
-  bool val, train;
+  bool both; /* sides have a document */
 };
 
 static void look_at_document(const struct prepare_job *job, int64_t file, int64_t number,
@@ -209,17 +209,16 @@ static void look_at_document(const struct prepare_job *job, int64_t file, int64_
 {
   double u = rng_uniform(search->key, (uint64_t)file, (uint64_t)number);
   const struct prepare_choice here = {file, number};
-  if (search->documents == 0 || u < search->least) {
+  if (u < search->least) {
     search->least = u;
     search->nearest_val = here;
   }
-  if (search->documents == 0 || u > search->most) {
+  if (u > search->most) {
     search->most = u;
     search->nearest_train = here;
   }
   search->documents++;
-  search->val = search->val || u < job->config->val;
-  search->train = search->train || u >= job->config->val;
+  search->both = search->least < job->config->val && search->most >= job->config->val;
 }
 
 static enum status look_at_file(const struct prepare_job *job, int64_t file, struct search *search)
@@ -229,7 +228,7 @@ static enum status look_at_file(const struct prepare_job *job, int64_t file, str
   bool found = true;
   enum status status = text_open(job->inputs.file[file].path, (struct text_position){0, 0},
                                  &job->config->text, &text);
-  while (!status && !(search->val && search->train)) {
+  while (!status && !search->both) {
     status = text_next(text, &document, &found);
     if (status || !found)
       break;
@@ -242,10 +241,10 @@ static enum status look_at_file(const struct prepare_job *job, int64_t file, str
 
 static enum status choose_turned(struct prepare_job *job)
 {
-  struct search search = {.key = rng_key_make(job->config->seed, "split")};
+  struct search search = {.key = rng_key_make(job->config->seed, "split"), .least = 1, .most = -1};
   if (job->config->val == 0)
     return STATUS_OK;
-  for (int64_t f = 0; f < job->inputs.count && !(search.val && search.train); f++)
+  for (int64_t f = 0; f < job->inputs.count && !search.both; f++)
     if (look_at_file(job, f, &search) != STATUS_OK)
       return STATUS_OK;
   if (search.documents == 1)
@@ -253,8 +252,8 @@ static enum status choose_turned(struct prepare_job *job)
                       "the corpus is one document, and a document is never split between training "
                       "and validation: use val=0, or cut the text into several files (split -C 64k "
                       "--additional-suffix=.txt FILE)");
-  if (search.documents > 1 && !(search.val && search.train))
-    job->turned = search.val ? search.nearest_train : search.nearest_val;
+  if (search.documents > 1 && !search.both)
+    job->turned = search.least < job->config->val ? search.nearest_train : search.nearest_val;
   return STATUS_OK;
 }
 
