@@ -10,23 +10,20 @@
 
 #include "base/log.h"
 
-int64_t json_find_token(const struct json_loader *loader, const char *text)
-{
-  const json_t *word = json_object_get(loader->vocab.value, text);
-  const struct added_token key = {.text = text, .bytes = strlen(text)}, *found = NULL;
-  if (word)
-    return json_integer_value(word);
-  if (loader->sorted > 0)
-    found = bsearch(&key, loader->added.token, (size_t)loader->sorted, sizeof key,
-                    added_tokens_by_text);
-  return found ? found->id : -1;
-}
-
 /* The id that this token has in the vocabulary, or `otherwise`. */
 static int64_t id_of_word(const struct json_loader *loader, const char *text, int64_t otherwise)
 {
   const json_t *word = text ? json_object_get(loader->vocab.value, text) : NULL;
   return word ? json_integer_value(word) : otherwise;
+}
+
+int64_t json_find_token(const struct json_loader *loader, const char *text)
+{
+  const struct added_token key = {.text = text, .bytes = strlen(text)}, *found = NULL;
+  if (loader->sorted > 0)
+    found = bsearch(&key, loader->added.token, (size_t)loader->sorted, sizeof key,
+                    added_tokens_by_text);
+  return id_of_word(loader, text, found ? found->id : -1);
 }
 
 /* "id" of added_tokens, or the key of added_tokens_decoder. */
