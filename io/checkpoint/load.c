@@ -4,6 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "io/checkpoint/private.h"
@@ -246,10 +247,8 @@ static enum status read_all_ranges(struct load *load, int64_t *n)
 static enum status check_same(struct load *load)
 {
   const struct checkpoint_table *wanted = &load->wanted;
-  const int64_t words[] = {wanted->n,
-                           wanted->n > 0 ? (int64_t)crc32_z(0, (const unsigned char *)wanted->names,
-                                                            (size_t)wanted->names_bytes)
-                                         : 0};
+  const uint64_t words[] = {(uint64_t)wanted->n,
+                            hash_bytes(HASH_START, wanted->names, (size_t)wanted->names_bytes)};
   return comm_check_same(load->comm, "the list of tensors to load", words, sizeof words);
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/checkpoint/private.h"
@@ -91,36 +92,27 @@ static enum status prepare(struct save *save)
   return save->final ? STATUS_OK : STATUS_MEMORY;
 }
 
-static int64_t hash(const void *data, int64_t bytes)
-{
-  return bytes > 0 ? (int64_t)crc32_z(0, data, (size_t)bytes) : 0;
-}
-
-static int64_t hash_text(const char *text)
-{
-  return text ? hash(text, (int64_t)strlen(text)) : 0;
-}
-
 static enum status check_same(struct save *save)
 {
   const struct checkpoint_table *table = &save->table;
   const struct checkpoint_meta *meta = save->meta;
-  const int64_t words[] = {meta->step,
-                           meta->samples,
-                           meta->skipped,
-                           meta->local_ranks,
-                           (int64_t)meta->seed,
-                           (int64_t)meta->run,
-                           hash_text(meta->deck),
-                           hash_text(meta->version),
-                           (int64_t)meta->data.tokenizer.meaning,
-                           meta->data.tokens,
-                           meta->data.crc32,
-                           hash_text(meta->compute),
-                           table->n,
-                           hash(table->entry, table->n * (int64_t)sizeof *table->entry),
-                           hash(table->names, table->names_bytes),
-                           hash_text(save->final)};
+  const uint64_t words[] = {
+      (uint64_t)meta->step,
+      (uint64_t)meta->samples,
+      (uint64_t)meta->skipped,
+      (uint64_t)meta->local_ranks,
+      meta->seed,
+      meta->run,
+      hash_text(meta->deck ?: ""),
+      hash_text(meta->version ?: ""),
+      meta->data.tokenizer.meaning,
+      (uint64_t)meta->data.tokens,
+      meta->data.crc32,
+      hash_text(meta->compute),
+      (uint64_t)table->n,
+      hash_bytes(HASH_START, table->entry, (size_t)table->n * sizeof *table->entry),
+      hash_bytes(HASH_START, table->names, (size_t)table->names_bytes),
+      hash_text(save->final)};
   return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words,
                          sizeof words);
 }
