@@ -195,12 +195,11 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
   return STATUS_OK;
 }
 
-static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
+enum status checkpoint_meta_from(const char *path, struct checkpoint_meta *out, int64_t *tensors)
 {
   hid_t file = H5I_INVALID_HID;
-  int64_t tensors;
   const enum status status =
-      hdf5_open(path, false, &file) ?: checkpoint_meta_read(file, out, &tensors);
+      hdf5_open(path, false, &file) ?: checkpoint_meta_read(file, out, tensors);
   return hdf5_close(file, status);
 }
 
@@ -218,8 +217,10 @@ static enum status share(struct comm *comm, struct checkpoint_meta *meta)
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out)
 {
   struct checkpoint_meta meta = {0};
+  int64_t tensors;
+  const bool reads = comm_rank(comm) == 0;
   const enum status status =
-      comm_agree(comm, comm_rank(comm) == 0 ? meta_from_path(path, &meta) : STATUS_OK)
+      comm_agree(comm, reads ? checkpoint_meta_from(path, &meta, &tensors) : STATUS_OK)
           ?: share(comm, &meta);
   if (status) {
     checkpoint_meta_free(&meta);

@@ -44,6 +44,7 @@ enum status checkpoint_meta_write(hid_t file, const struct checkpoint_meta *meta
                                   int64_t tensors);
 /* Metadata from an open file, which must be a complete checkpoint of this format. Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
+enum status checkpoint_meta_from(const char *path, struct checkpoint_meta *out, int64_t *tensors);
 
 /* Room for a piece, if any tensor is not in memory as a whole; else *out stays NULL (mem_free).
  * Local. */

@@ -22,22 +22,13 @@ static enum status check_stream(FILE *to)
 
 /* ls */
 
-static enum status open_checkpoint(const char *path, hid_t *file, struct checkpoint_meta *meta,
-                                   int64_t *tensors)
-{
-  return status_prefix(hdf5_open(path, false, file) ?: checkpoint_meta_read(*file, meta, tensors),
-                       "%s", path);
-}
-
 /* json NULL: a line of text. */
 static void list_one(const char *path, struct json_writer *json, FILE *to)
 {
   const char *name = strrchr(path, '/') + 1;
-  hid_t file = H5I_INVALID_HID;
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
-  enum status status = open_checkpoint(path, &file, &meta, &tensors);
-  status = hdf5_close(file, status);
+  const enum status status = status_prefix(checkpoint_meta_from(path, &meta, &tensors), "%s", path);
   if (!json && status) {
     printable_print(to, "%-20s %s\n", name, status_text());
   } else if (!json) {
@@ -104,10 +95,9 @@ static enum status open_side(const char *path, struct side *side)
 {
   int64_t tensors;
   *side = (struct side){.path = path, .file = H5I_INVALID_HID};
-  enum status status = open_checkpoint(path, &side->file, &side->meta, &tensors);
-  if (status)
-    return status;
-  status = checkpoint_table_read(side->file, &side->table)
+  const enum status status =
+      hdf5_open(path, false, &side->file) ?: checkpoint_meta_read(side->file, &side->meta, &tensors)
+               ?: checkpoint_table_read(side->file, &side->table)
                ?: mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
   return status_prefix(status, "%s", path);
 }
