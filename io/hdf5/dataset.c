@@ -208,26 +208,22 @@ enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range ra
 enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n,
                            const void *data)
 {
-  struct hdf5_dataset dataset;
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   if (n == 0)
     return STATUS_OK;
   const uint32_t crc = (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type));
-  enum status status = hdf5_create_dataset(parent, name, type, 1, &n, &dataset);
-  if (status)
-    return status;
-  status = hdf5_write(&dataset, (struct layout_range){0, n}, data)
-               ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  const enum status status = hdf5_create_dataset(parent, name, type, 1, &n, &dataset)
+                             ?: hdf5_write(&dataset, (struct layout_range){0, n}, data)
+                             ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
   return hdf5_close(dataset.id, status);
 }
 
 enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n,
                           struct hdf5_dataset *out, uint32_t *crc)
 {
-  struct hdf5_dataset dataset;
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = hdf5_open_dataset(parent, name, &dataset);
-  if (status)
-    return status;
-  if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
+  if (!status && (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n))
     status = status_set(STATUS_INPUT, "'%s' is not a row of %lld numbers of type %s", name,
                         (long long)n, dtype_name(type));
   status = status ?: hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
@@ -239,12 +235,10 @@ enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64
 
 enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64_t n, void *data)
 {
-  struct hdf5_dataset dataset;
-  uint32_t crc;
-  enum status status = hdf5_open_row(parent, name, type, n, &dataset, &crc);
-  if (status)
-    return status;
-  status = hdf5_read(&dataset, (struct layout_range){0, n}, data);
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  uint32_t crc = 0;
+  enum status status = hdf5_open_row(parent, name, type, n, &dataset, &crc)
+                           ?: hdf5_read(&dataset, (struct layout_range){0, n}, data);
   if (!status && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
     status =
         status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);
