@@ -52,19 +52,6 @@ void results_origin(struct json_writer *line)
   json_write_text(line, "commit", sluice_commit);
 }
 
-static enum status write_line(struct results *results)
-{
-  for (size_t done = 0; done < results->bytes;) {
-    ssize_t n = write(results->fd, results->text + done, results->bytes - done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      return open_failed(errno, "write to", results->path);
-    done += (size_t)n;
-  }
-  return STATUS_OK;
-}
-
 enum status results_end(struct results *results)
 {
   json_write_close(&results->line, '}');
@@ -72,7 +59,8 @@ enum status results_end(struct results *results)
     return status_set(STATUS_MEMORY, "no memory for a line of %s", results->path);
   off_t before = lseek(results->fd, 0, SEEK_END);
   enum status status =
-      before < 0 ? open_failed(errno, "find the end of", results->path) : write_line(results);
+      before < 0 ? open_failed(errno, "find the end of", results->path)
+                 : file_write_open(results->fd, results->path, results->text, results->bytes);
   if (status && before >= 0 && ftruncate(results->fd, before) != 0)
     return status_prefix(status, "a part of a line is left in %s (%s)", results->path,
                          strerror(errno));

@@ -132,14 +132,14 @@ enum status file_sync_rename(const char *temporary, const char *final)
   return file_sync_folder_of(final);
 }
 
-static enum status write_to(int fd, const char *path, const char *data, size_t bytes)
+enum status file_write_open(int fd, const char *name, const char *data, size_t bytes)
 {
   while (bytes > 0) {
     ssize_t done = write(fd, data, bytes);
     if (done < 0 && errno == EINTR)
       continue;
     if (done < 0)
-      return failed("write", path);
+      return failed("write", name);
     data += done;
     bytes -= (size_t)done;
   }
@@ -154,7 +154,7 @@ enum status file_write_all(const char *path, const void *data, size_t bytes)
   int fd = -1;
   enum status status = open_regular(temporary, OPEN_NEW, &fd);
   if (!status) {
-    status = write_to(fd, temporary, data, bytes);
+    status = file_write_open(fd, temporary, data, bytes);
     if (close(fd) != 0 && !status)
       status = failed("close", temporary);
     if (!status)

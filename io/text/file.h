@@ -15,6 +15,8 @@ enum status file_make_folders(const char *path); /* mkdir -p */
  * nothing. */
 enum status file_check_folders(const char *path);
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
+/* At the position of an open file, called `name` in sentences. */
+enum status file_write_open(int fd, const char *name, const char *data, size_t bytes);
 /* Whether file_write_all() can write so many bytes there, for a check before long work. An existing
  * file stays as it is, and no new file remains. */
 enum status file_check_write(const char *path, int64_t bytes);
