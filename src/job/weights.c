@@ -44,14 +44,21 @@ static enum status refuse_missing(const char *name, const char *dir,
                     dir, name, (long long)n, safetensors_folder_at(folder, 0)->name);
 }
 
+/* Names may lack the prefix of base models. NULL: it is missing. */
+static const struct st_tensor *find_tensor(const struct model *model,
+                                           const struct safetensors_folder *folder,
+                                           const char *name)
+{
+  const char *base = hf_base_name(model, name);
+  const struct st_tensor *tensor = safetensors_folder_find(folder, name);
+  return tensor || !base ? tensor : safetensors_folder_find(folder, base);
+}
+
 static enum status match_param(const struct model *model, const struct model_param *param,
                                const char *dir, const struct safetensors_folder *folder,
                                const struct st_tensor **out)
 {
-  const char *base = hf_base_name(model, param->name);
-  const struct st_tensor *tensor = safetensors_folder_find(folder, param->name);
-  if (!tensor && base)
-    tensor = safetensors_folder_find(folder, base);
+  const struct st_tensor *tensor = find_tensor(model, folder, param->name);
   if (!tensor)
     return refuse_missing(param->name, dir, folder);
   if (tensor->ndim != param->ndim ||
@@ -97,10 +104,7 @@ static enum status check_tied_head(struct comm *comm, const struct model *model,
                                    const struct safetensors_folder *folder,
                                    const struct st_tensor *head)
 {
-  const char *name = hf_embedding_name(model), *base = hf_base_name(model, name);
-  const struct st_tensor *embedding = safetensors_folder_find(folder, name);
-  if (!embedding)
-    embedding = safetensors_folder_find(folder, base);
+  const struct st_tensor *embedding = find_tensor(model, folder, hf_embedding_name(model));
   if (head->ndim != embedding->ndim ||
       memcmp(head->shape, embedding->shape, sizeof head->shape) != 0)
     return status_set(STATUS_INPUT, "%s: %s has shape %s, but is tied to %s of %s", head->file,
