@@ -22,8 +22,6 @@ struct job_place {
  * each other, or a missing part. Local, pure. */
 enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus,
                              struct job_place *out);
-/* Name of the transport between GPUs, for comm_set_transport(). Local, pure. */
-const char *job_device_transport(enum deck_backend backend);
 /* Whether a rank on a device with such products in fp8 uses one scale per operand, by
  * run.fp8_scales. `product` names the device in the text of STATUS_UNSUPPORTED. Local, pure. */
 enum status job_fp8_scales(const struct deck *deck, enum fp8_scales has, const char *product,

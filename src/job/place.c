@@ -27,12 +27,6 @@ static const bool has_nccl = true;
 static const bool has_nccl = false;
 #endif
 
-const char *job_device_transport(enum deck_backend backend)
-{
-  return backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl) ? "nccl"
-                                                                                    : "mpi_device";
-}
-
 static enum status choose_transport(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
   const enum deck_backend backend = deck->comm.backend;
@@ -40,10 +34,11 @@ static enum status choose_transport(const struct deck *deck, int ranks, bool cud
     return status_usage("%s, which moves data between GPUs, but the model is computed on the host: "
                         "set comm.backend=mpi, or run.device=cuda",
                         job_cite(deck, "comm.backend", "nccl").text);
+  const bool nccl = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl);
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
   else
-    *out = job_device_transport(backend);
+    *out = nccl ? "nccl" : "mpi_device";
   return STATUS_OK;
 }
 
