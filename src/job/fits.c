@@ -238,21 +238,18 @@ static enum status say_cures(const struct site *site, const struct need *need, i
 static enum status refuse(const struct site *site, const struct need *need, int n,
                           const struct plan *const plans[], bool cures, const char *what)
 {
-  struct words words = {""};
+  struct words words = {""}, others = {""};
   for (int room = 0; room < ROOMS; room++)
     if (rooms_is_short(&need->rooms, (enum room)room)) {
       say(&words, "%s", *words.text ? "; " : "");
       describe(need, (enum room)room, &words);
+    } else if (need->rooms.need[room] > 0 && need->rooms.have[room] >= 0) {
+      say(&others, "; ");
+      describe(need, (enum room)room, &others);
+      say(&others, " (enough)");
     }
-  const enum status status = cures ? say_cures(site, need, n, plans, &words) : STATUS_OK;
-  for (int room = 0; room < ROOMS; room++)
-    if (!rooms_is_short(&need->rooms, (enum room)room) && need->rooms.need[room] > 0 &&
-        need->rooms.have[room] >= 0) {
-      say(&words, "; ");
-      describe(need, (enum room)room, &words);
-      say(&words, " (enough)");
-    }
-  return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
+  return (cures ? say_cures(site, need, n, plans, &words) : STATUS_OK)
+             ?: status_set(STATUS_MEMORY, "%s: %s%s", what, words.text, others.text);
 }
 
 /* RLIMIT_MEMLOCK may or may not apply. The kernel applies it to memory that is registered for RDMA,
