@@ -4,13 +4,6 @@
 #include "base/exactsum.h"
 #include "plan/ops.h"
 
-/* The groups of a kind: `groups` of them, each of `size` ranks from `first` + group *
- * between_groups on, `between` apart. */
-struct groups {
-  int groups, size;
-  int64_t between, between_groups;
-};
-
 /* Crossings of node boundaries over all groups of a kind: if each member sends to each other one,
  * and if each member sends to the next one. */
 struct crossings {
@@ -22,35 +15,26 @@ int traffic_nodes(int ranks, int local_ranks)
   return (ranks + local_ranks - 1) / local_ranks;
 }
 
-static struct crossings count_group(const struct groups *kind, int group, int local_ranks)
+/* All ranks are in groups of `size`, whose members are `apart`. */
+static struct crossings count(int ranks, int size, int apart, int local_ranks)
 {
-  struct crossings count = {.pairs = (int64_t)kind->size * kind->size};
-  const int64_t first = group * kind->between_groups;
-  const int64_t last_node = (first + (kind->size - 1) * kind->between) / local_ranks;
-  int64_t here = 0;
-  for (int i = 0; i < kind->size; i++) {
-    const int64_t node = (first + i * kind->between) / local_ranks;
-    const int64_t next = i + 1 < kind->size ? (first + (i + 1) * kind->between) / local_ranks : -1;
-    here++;
-    if (next == node)
-      continue;
-    count.pairs -= here * here;
-    here = 0;
-    count.links +=
-        next >= 0 || last_node != first / local_ranks; /* the last one is followed by the first */
+  struct crossings count = {0};
+  for (int group = 0; size > 0 && group < ranks / size; group++) {
+    const int first = group / apart * apart * size + group % apart;
+    int64_t here = 0;
+    count.pairs += (int64_t)size * size;
+    for (int i = 0; i < size; i++) {
+      const int node = (first + i * apart) / local_ranks,
+                next = (first + (i + 1) % size * apart) / local_ranks;
+      count.links += next != node;
+      here++;
+      if (next == node && i + 1 < size)
+        continue;
+      count.pairs -= here * here;
+      here = 0;
+    }
   }
   return count;
-}
-
-static struct crossings count(const struct groups *kind, int local_ranks)
-{
-  struct crossings all = {0};
-  for (int group = 0; group < kind->groups; group++) {
-    const struct crossings one = count_group(kind, group, local_ranks);
-    all.pairs += one.pairs;
-    all.links += one.links;
-  }
-  return all;
 }
 
 /* A sum goes up a binomial tree in which a parent is the rank without its lowest bit. It comes down
@@ -69,7 +53,7 @@ static int64_t count_tree(int ranks, int local_ranks)
 struct job {
   const struct plan *plan;
   const struct traffic_model *model;
-  struct crossings shard, replica, across;
+  struct crossings group[GROUP_COUNT]; /* none inside a node */
   int64_t tree;
 };
 
@@ -82,30 +66,9 @@ static int64_t *kind_of(const struct job *job, const struct instr *instr, struct
   return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
 }
 
-static const struct crossings *crossings_of(const struct job *job, enum plan_group group)
-{
-  switch (group) {
-  case GROUP_REPLICAS: return &job->replica;
-  case GROUP_ACROSS: return &job->across;
-  default: return &job->shard;
-  }
-}
-
-/* Ranks of one index on all nodes, none if the plan does not know its nodes. */
-static struct groups groups_across(const struct plan_input *input)
-{
-  const int local = input->shape.local_ranks;
-  return (struct groups){.groups = local,
-                         .size = local > 0 ? input->ranks / local : 0,
-                         .between = local,
-                         .between_groups = 1};
-}
-
 static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
-  const struct crossings *crossings = crossings_of(job, instr->attr.group);
-  if (instr->attr.group == GROUP_NONE || instr->attr.group == GROUP_NODE)
-    return;
+  const struct crossings *crossings = &job->group[instr->attr.group];
   /* A group of one sends nothing. */
   const int64_t ranks = plan_instr_ranks(job->plan, instr),
                 part = plan_instr_bytes(job->plan, instr) / ranks;
@@ -120,18 +83,18 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
 
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
 {
-  const int ranks = plan->input.ranks, group = plan->input.shape.group;
-  const struct groups shards = {
-      .groups = ranks / group, .size = group, .between = 1, .between_groups = group};
-  const struct groups replicas = {
-      .groups = group, .size = ranks / group, .between = group, .between_groups = 1};
-  const struct groups across = groups_across(&plan->input);
-  const struct job job = {.plan = plan,
-                          .model = model,
-                          .shard = count(&shards, model->local_ranks),
-                          .replica = count(&replicas, model->local_ranks),
-                          .across = count(&across, model->local_ranks),
-                          .tree = count_tree(ranks, model->local_ranks)};
+  const int ranks = plan->input.ranks, group = plan->input.shape.group,
+            node = plan->input.shape.local_ranks, /* 0: the plan does not know its nodes */
+      across = node > 0 ? ranks / node : 0;
+  const struct crossings shards = count(ranks, group, 1, model->local_ranks);
+  const struct job job = {
+      .plan = plan,
+      .model = model,
+      .group = {[GROUP_GATHER] = shards,
+                [GROUP_REDUCE] = shards,
+                [GROUP_REPLICAS] = count(ranks, ranks / group, group, model->local_ranks),
+                [GROUP_ACROSS] = count(ranks, across, node, model->local_ranks)},
+      .tree = count_tree(ranks, model->local_ranks)};
   struct traffic_bytes out = {0};
   for (int i = 0; i < plan->n; i++)
     add(&job, &plan->instr[i], &out);
