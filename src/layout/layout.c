@@ -6,18 +6,9 @@
 
 static const int64_t most_elements = INT64_C(1) << 62;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b)
-{
-  return a > b ? a : b;
-}
-
 static struct layout_range intersect(struct layout_range a, struct layout_range b)
 {
-  struct layout_range both = {max64(a.begin, b.begin), min64(a.end, b.end)};
+  struct layout_range both = {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
   return both.begin < both.end ? both : (struct layout_range){0, 0};
 }
 
@@ -49,7 +40,7 @@ enum status layout_add(int64_t a, int64_t b, int64_t *out)
   return STATUS_OK;
 }
 
-static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
+enum status layout_round_up(int64_t n, int64_t multiple, int64_t *out)
 {
   enum status status = layout_add(n, multiple - 1, &n);
   if (status)
@@ -68,20 +59,14 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
   for (int p = 0; p < unit->params; p++) {
     if (unit->frozen[p] != frozen)
       continue;
-    enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
+    enum status status = layout_round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
     status = status ?: layout_add(unit->offset[p], unit->room[p], &end);
     if (status)
       return status;
     *used = unit->offset[p] + unit->elements[p];
   }
-  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK,
-                  padded); /* `begin` is such a multiple, so the part's length is one too */
-}
-
-static enum status pack(struct layout_unit *unit)
-{
-  enum status status = pack_part(unit, false, 0, &unit->used, &unit->trained);
-  return status ? status : pack_part(unit, true, unit->trained, &unit->frozen_used, &unit->flat);
+  return layout_round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK,
+                         padded); /* `begin` is such a multiple, so the part's length is one too */
 }
 
 enum status layout_unit_pack(int params, const int64_t *elements, const int64_t *room,
@@ -113,7 +98,8 @@ enum status layout_unit_pack(int params, const int64_t *elements, const int64_t 
     unit.frozen[p] = frozen && frozen[p];
   }
 
-  status = pack(&unit);
+  status = pack_part(&unit, false, 0, &unit.used, &unit.trained);
+  status = status ?: pack_part(&unit, true, unit.trained, &unit.frozen_used, &unit.flat);
   if (status) {
     layout_unit_free(&unit);
     return status;
@@ -168,7 +154,8 @@ static int64_t largest_box(int ndim, const int64_t *shape, int64_t at, int64_t e
     box->start[d] = d <= top ? at / stride[d] % shape[d] : 0;
     box->count[d] = d < top ? 1 : shape[d];
   }
-  box->count[top] = min64(shape[top] - box->start[top], (end - at) / stride[top]);
+  const int64_t left = shape[top] - box->start[top], wanted = (end - at) / stride[top];
+  box->count[top] = left < wanted ? left : wanted;
   return box->count[top] * stride[top];
 }
 

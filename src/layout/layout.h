@@ -73,8 +73,9 @@ struct layout_text {
   char text[96];
 } layout_shape_text(int ndim, const int64_t *shape);
 
-/* a * b and a + b, or STATUS_USAGE when they overflow 2^62. */
+/* a * b, a + b and the next multiple from n on, or STATUS_USAGE when they overflow 2^62. */
 enum status layout_mul(int64_t a, int64_t b, int64_t *out);
 enum status layout_add(int64_t a, int64_t b, int64_t *out);
+enum status layout_round_up(int64_t n, int64_t multiple, int64_t *out);
 
 #endif

@@ -25,11 +25,7 @@ struct packer {
 
 static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
 {
-  const int64_t to = tier == TIER_DEVICE ? PLAN_ALIGN : PLAN_PAGE;
-  enum status status = layout_add(bytes, to - 1, &bytes);
-  if (!status)
-    *out = bytes / to * to;
-  return status;
+  return layout_round_up(bytes, tier == TIER_DEVICE ? PLAN_ALIGN : PLAN_PAGE, out);
 }
 
 /* From the uses, or longer if the builder requested it. A buffer that nothing uses gets an empty
