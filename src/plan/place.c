@@ -15,6 +15,7 @@
 struct block {
   int64_t bytes, begin;
   int first, last, buffer;
+  double key, size; /* by which it is sorted */
 };
 
 struct packer {
@@ -80,48 +81,30 @@ static enum status place_persistent(struct plan *plan)
   return STATUS_OK;
 }
 
-static int compare(int64_t a, int64_t b)
+enum order { LONGEST, LARGEST, LARGEST_PRODUCT, EARLIEST, LATEST, ORDERS };
+
+/* The block with the larger key is first. Of equal ones it is the larger block, except in order of
+ * use. */
+static void set_keys(struct block *block, int n, enum order order)
 {
-  return (a > b) - (a < b);
-}
-static int64_t duration_of(const struct block *block)
-{
-  return block->last - block->first;
+  for (int i = 0; i < n; i++) {
+    const double bytes = (double)block[i].bytes, duration = block[i].last - block[i].first,
+                 key[ORDERS] = {[LONGEST] = duration,
+                                [LARGEST_PRODUCT] = bytes * (1 + duration),
+                                [LATEST] = block[i].last};
+    block[i].key = key[order];
+    block[i].size = order == EARLIEST ? 0 : bytes;
+  }
 }
 
-static int earlier_first(const void *left, const void *right)
+static int by_key(const void *left, const void *right)
 {
   const struct block *a = left, *b = right;
-  int order = compare(a->first, b->first);
-  return order != 0 ? order : compare(a->buffer, b->buffer);
-}
-
-static int larger_first(const void *left, const void *right)
-{
-  const struct block *a = left, *b = right;
-  int order = compare(b->bytes, a->bytes);
-  return order != 0 ? order : earlier_first(a, b);
-}
-
-static int longer_first(const void *left, const void *right)
-{
-  int order = compare(duration_of(right), duration_of(left));
-  return order != 0 ? order : larger_first(left, right);
-}
-
-static int more_first(const void *left, const void *right)
-{
-  const struct block *l = left, *r = right;
-  const double a = (double)l->bytes * (double)(1 + duration_of(l)),
-               b = (double)r->bytes * (double)(1 + duration_of(r));
-  return a != b ? (a < b) - (a > b) : larger_first(left, right);
-}
-
-static int latest_first(const void *left, const void *right)
-{
-  const struct block *a = left, *b = right;
-  int order = compare(b->last, a->last);
-  return order != 0 ? order : larger_first(left, right);
+  if (a->key != b->key)
+    return a->key > b->key ? -1 : 1;
+  if (a->size != b->size)
+    return a->size > b->size ? -1 : 1;
+  return a->first != b->first ? a->first - b->first : a->buffer - b->buffer;
 }
 
 static enum status list_transient(const struct plan *plan, enum plan_tier tier, struct block *block,
@@ -193,17 +176,15 @@ static enum status pack(struct plan *plan, struct free_space *space, struct bloc
 
 static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct packer *p)
 {
-  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first,
-                                                       earlier_first, latest_first};
   int n, when;
   int64_t bytes = INT64_MAX;
   enum status status = list_transient(plan, tier, p->block, &n);
   if (!status)
     peak_of(plan, p, n, false, &plan->fullest[tier]);
   const uint64_t peak = status ? 0 : peak_of(plan, p, n, true, &when);
-  for (size_t o = 0; !status && (uint64_t)bytes != peak && o < sizeof orders / sizeof *orders;
-       o++) {
-    qsort(p->block, (size_t)n, sizeof *p->block, orders[o]);
+  for (int o = 0; !status && (uint64_t)bytes != peak && o < ORDERS; o++) {
+    set_keys(p->block, n, (enum order)o);
+    qsort(p->block, (size_t)n, sizeof *p->block, by_key);
     status = pack(plan, p->space, p->block, n, &bytes);
   }
   if (!status)
