@@ -11,6 +11,13 @@
 #define CHANGES(...) OPERAND(ADD, __VA_ARGS__, )
 #define SPENDS(...) OPERAND(SPEND, __VA_ARGS__, )
 #define SUMS(...) OPERAND(SUM, __VA_ARGS__, )
+/* Operands of a move between two tiers. */
+#define MOVES_RESIDUAL(from, to) { \
+  [MOVE_FROM] = READS("from", from, BYTES, RESIDUAL, RESIDUAL), \
+  [MOVE_TO] = WRITES("to", to, BYTES, RESIDUAL, RESIDUAL)}
+#define MOVES_ACT(from, to) { \
+  [MOVE_FROM] = READS("from", from, ANY, ANY, ANY), \
+  [MOVE_TO] = WRITES("to", to, FIRST, FIRST, ANY)}
 
 const struct op_row op_rows[OP_COUNT] = {
     /* Tokens and targets of a micro-batch. */
@@ -218,31 +225,19 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_READ_RESIDUAL] = {
         ROW("READ_RESIDUAL", DISK, DISK, "what its messages have lost would not come back"),
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
-        .cost = cost_disk, .operand = {
-        [MOVE_FROM] = READS("from", DISK, BYTES, RESIDUAL, RESIDUAL),
-        [MOVE_TO] = WRITES("to", HOST, BYTES, RESIDUAL, RESIDUAL),
-    }},
+        .cost = cost_disk, .operand = MOVES_RESIDUAL(DISK, HOST)},
     [OP_FETCH_RESIDUAL] = {
         ROW("FETCH_RESIDUAL", H2D, COPY, "what its messages have lost would not come back"),
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
-        .cost = cost_copy, .operand = {
-        [MOVE_FROM] = READS("from", HOST, BYTES, RESIDUAL, RESIDUAL),
-        [MOVE_TO] = WRITES("to", DEVICE, BYTES, RESIDUAL, RESIDUAL),
-    }},
+        .cost = cost_copy, .operand = MOVES_RESIDUAL(HOST, DEVICE)},
     [OP_SAVE_RESIDUAL] = {
         ROW("SAVE_RESIDUAL", D2H, COPY, "what its messages lose would be gone"),
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
-        .cost = cost_copy, .operand = {
-        [MOVE_FROM] = READS("from", DEVICE, BYTES, RESIDUAL, RESIDUAL),
-        [MOVE_TO] = WRITES("to", HOST, BYTES, RESIDUAL, RESIDUAL),
-    }},
+        .cost = cost_copy, .operand = MOVES_RESIDUAL(DEVICE, HOST)},
     [OP_WRITE_RESIDUAL] = {
         ROW("WRITE_RESIDUAL", DISK, DISK, "what its messages lose would be gone"),
         .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
-        .cost = cost_disk, .operand = {
-        [MOVE_FROM] = READS("from", HOST, BYTES, RESIDUAL, RESIDUAL),
-        [MOVE_TO] = WRITES("to", DISK, BYTES, RESIDUAL, RESIDUAL),
-    }},
+        .cost = cost_disk, .operand = MOVES_RESIDUAL(HOST, DISK)},
     /* Messages between the members of the group. */
     [OP_EXCHANGE] = {
         ROW("EXCHANGE", REDUCE, COMM, "its gradient would lack the other ranks' part"),
@@ -375,28 +370,20 @@ const struct op_row op_rows[OP_COUNT] = {
      * activations. */
     [OP_SAVE_ACT] = {
         ROW("SAVE_ACT", D2H, COPY, "what its backward pass reads would be gone"),
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .operand = {
-        [MOVE_FROM] = READS("from", DEVICE, ANY, ANY, ANY),
-        [MOVE_TO] = WRITES("to", HOST, FIRST, FIRST, ANY),
-    }},
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
+        .operand = MOVES_ACT(DEVICE, HOST)},
     [OP_WRITE_ACT] = {
         ROW("WRITE_ACT", DISK, DISK, "what its backward pass reads would be gone"),
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .operand = {
-        [MOVE_FROM] = READS("from", HOST, ANY, ANY, ANY),
-        [MOVE_TO] = WRITES("to", DISK, FIRST, FIRST, ANY),
-    }},
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
+        .operand = MOVES_ACT(HOST, DISK)},
     [OP_READ_ACT] = {
         ROW("READ_ACT", DISK, DISK, "what its backward pass reads would not come back"),
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .operand = {
-        [MOVE_FROM] = READS("from", DISK, ANY, ANY, ANY),
-        [MOVE_TO] = WRITES("to", HOST, FIRST, FIRST, ANY),
-    }},
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
+        .operand = MOVES_ACT(DISK, HOST)},
     [OP_FETCH_ACT] = {
         ROW("FETCH_ACT", H2D, COPY, "what its backward pass reads would not come back"),
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .operand = {
-        [MOVE_FROM] = READS("from", HOST, ANY, ANY, ANY),
-        [MOVE_TO] = WRITES("to", DEVICE, FIRST, FIRST, ANY),
-    }},
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
+        .operand = MOVES_ACT(HOST, DEVICE)},
     /* A gradient to the host: the reduced shard, or the whole unit. */
     [OP_FETCH_GRAD] = {
         ROW("FETCH_GRAD", D2H, COPY, "its gradient would not come to the host"),
