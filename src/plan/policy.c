@@ -149,13 +149,10 @@ enum across unit_policy_across(const struct plan_input *input)
 struct encoded unit_policy_encoded(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
-  switch (unit_policy_across(input)) {
-  case ACROSS_REPLICAS: return (struct encoded){.parts = shape->group, .blocks = 1};
-  case ACROSS_NODES:
-    return (struct encoded){.parts = shape->local_ranks,
-                            .blocks = input->ranks / shape->local_ranks};
-  default: return (struct encoded){.parts = 1, .blocks = 1};
-  }
+  const enum across across = unit_policy_across(input);
+  if (across == ACROSS_NODES)
+    return (struct encoded){shape->local_ranks, input->ranks / shape->local_ranks};
+  return (struct encoded){across == ACROSS_REPLICAS ? shape->group : 1, 1};
 }
 
 static enum status check_across(const struct plan_input *input, enum across across)
@@ -359,15 +356,6 @@ static enum status check_weights(const struct plan_input *input)
   return STATUS_OK;
 }
 
-static enum status check_gathered(const struct plan_input *input)
-{
-  const int64_t gathered = input->policy.gathered;
-  if (gathered <= input->model->units)
-    return STATUS_OK;
-  return status_usage("shard.gathered is %lld, but the model has %d units: lower it",
-                      (long long)gathered, input->model->units);
-}
-
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -389,8 +377,10 @@ enum status unit_policy_check(const struct plan_input *input)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
   enum status status = check_patterns("optim.lr_scale", &asked->lr_scale, input->model);
-  status = status ?: check_gathered(input) ?: check_codecs(input);
-  return status ? status : check_weights(input);
+  if (!status && asked->gathered > input->model->units)
+    return status_usage("shard.gathered is %lld, but the model has %d units: lower it",
+                        (long long)asked->gathered, input->model->units);
+  return status ?: check_codecs(input) ?: check_weights(input);
 }
 
 /* Masters in host memory come to the device for each use. */
@@ -416,111 +406,90 @@ static bool waits_for_forward(const struct plan_input *input, int unit)
   return unit > 0 && unit <= blocks && (blocks - unit) % EVERY == 0;
 }
 
-/* full: the shard group shares whole parameters in host memory. */
-struct place {
-  bool host, disk, full;
-  enum sums sums;
-};
-
-static struct place place_of(const struct plan_input *input, int unit)
+static void set_place(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
-  const bool meets = asked->host_state && group_of(input) > 1;
-  struct place place = {.full = meets && asked->params_full};
+  const bool meets = asked->host_state && group_of(input) > 1, full = meets && asked->params_full;
+  if (full)
+    policy->working = WORKING_SHARED;
   if (meets && asked->cpu_reduce)
-    place.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
-  place.host = is_on_host(asked, place.full || place.sums != SUMS_DEVICE, unit);
-  place.disk = place.host && is_on_disk(asked, unit);
-  return place;
+    policy->sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
+  policy->host = is_on_host(asked, full || policy->sums != SUMS_DEVICE, unit);
+  policy->disk = policy->host && is_on_disk(asked, unit);
 }
-
-struct codecs {
-  enum across across;
-  struct codec grads, residual, weights;
-  bool apart, difference;
-};
 
 /* unit_policy_check() has made the same codecs. */
-static struct codecs codecs_of(const struct plan_input *input, int unit)
+static void set_codecs(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
-  const bool coded = asked->weights.codec && gathers(input);
-  struct codecs codecs = {.apart = coded, .difference = coded && asked->difference};
-  (void)unit_policy_codec(asked, input->model->unit[unit].name, &codecs.grads);
-  const bool encodes = !(codecs.grads.ops->traits & CODEC_IDENTITY);
+  policy->apart = asked->weights.codec && gathers(input);
+  policy->difference = policy->apart && asked->difference;
+  (void)unit_policy_codec(asked, input->model->unit[unit].name, &policy->grads);
+  const bool encodes = !(policy->grads.ops->traits & CODEC_IDENTITY);
   if (encodes)
-    codecs.across = unit_policy_across(input);
-  if (codecs.across == ACROSS_NOTHING)
-    codecs.grads = codec_as_it_is;
+    policy->across = unit_policy_across(input);
+  if (policy->across == ACROSS_NOTHING)
+    policy->grads = codec_as_it_is;
   else if (encodes)
-    (void)unit_policy_residual(asked->feedback, &codecs.residual);
-  if (coded && input->mode == PLAN_TRAIN)
-    (void)make_codec(&asked->weights, asked->difference, &codecs.weights);
-  return codecs;
+    (void)unit_policy_residual(asked->feedback, &policy->residual);
+  if (policy->apart && input->mode == PLAN_TRAIN)
+    (void)make_codec(&asked->weights, asked->difference, &policy->weights);
 }
-
-struct moment {
-  enum timing timing;
-  bool waits;
-};
 
 /* State on NVMe would have to be read again for a repair. Parameters that are sent as messages of a
  * codec have no working copy. */
-static struct moment moment_of(const struct plan_input *input, int unit, const struct place *place,
-                               const struct codecs *codecs)
+static void set_timing(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
-  const bool waits = waits_for_forward(input, unit);
+  policy->waits = waits_for_forward(input, unit);
   if (input->policy.immediate)
-    return (struct moment){TIMING_IMMEDIATE, waits};
-  if (input->policy.speculative && place->host && !place->disk && !codecs->apart && !waits)
-    return (struct moment){TIMING_SPECULATIVE, false};
-  return (struct moment){TIMING_DEFERRED, true};
+    policy->timing = TIMING_IMMEDIATE;
+  else if (input->policy.speculative && policy->host && !policy->disk && !policy->apart &&
+           !policy->waits)
+    policy->timing = TIMING_SPECULATIVE;
+  else
+    policy->waits = true;
 }
 
-static enum working working_of(const struct plan_input *input, const struct place *place,
-                               const struct codecs *codecs, enum timing timing)
+static void set_working(const struct plan_input *input, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
   const bool narrow = input->device->compute != DTYPE_F32,
-             copied = place->host || (!asked->host_state && asked->keep_working);
-  if (place->full)
-    return WORKING_SHARED;
-  return (narrow && !codecs->apart && copied) || timing == TIMING_SPECULATIVE ? WORKING_OWN
-                                                                              : WORKING_NONE;
+             copied = policy->host || (!asked->host_state && asked->keep_working);
+  if (policy->working == WORKING_NONE &&
+      ((narrow && !policy->apart && copied) || policy->timing == TIMING_SPECULATIVE))
+    policy->working = WORKING_OWN;
 }
 
 /* Units in fp8 are gathered as codes of the weights, and keep them instead of a working copy on the
  * device. Products of other units code the weights that they read. Generation has too few rows for
  * fp8. */
-static bool gathers_codes(const struct plan_input *input, int unit, const struct place *place,
-                          const struct codecs *codecs)
+static void set_window(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
-  return input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE && !codecs->apart &&
-         !place->full;
+  const bool codes = input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE &&
+                     !policy->apart && policy->working != WORKING_SHARED,
+             device = codes && !policy->host;
+  policy->window = codes ? DTYPE_F8_E4M3 : policy->compute;
+  policy->keeps_codes = device && policy->working == WORKING_OWN && !policy->gather_once;
+  if (device)
+    policy->working = WORKING_NONE;
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
-  const struct place place = place_of(input, unit);
-  const struct codecs codecs = codecs_of(input, unit);
-  const struct moment moment = moment_of(input, unit, &place, &codecs);
-  const enum working working = working_of(input, &place, &codecs, moment.timing);
-  const bool once = gathers_once(input, unit), codes = gathers_codes(input, unit, &place, &codecs);
   /* clang-format off */
-  return (struct unit_policy){
-      .host = place.host, .disk = place.disk, .sums = place.sums,
+  struct unit_policy policy = {
       .compute = input->device->compute,
-      .window = codes ? DTYPE_F8_E4M3 : input->device->compute,
-      .keeps_codes = codes && working == WORKING_OWN && !place.host && !once,
       .state = asked->moments, .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
-      .across = codecs.across, .grads = codecs.grads, .residual = codecs.residual,
-      .weights = codecs.weights, .difference = codecs.difference, .apart = codecs.apart,
       .residual_tier = asked->residual, .sample = asked->sample,
-      .working = codes && !place.host ? WORKING_NONE : working,
-      .gather_once = once,
+      .gather_once = gathers_once(input, unit),
       .each_micro = asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro),
-      .timing = moment.timing, .waits = moment.waits,
       .tight = asked->tight, .keep = keep_of(input, unit)};
   /* clang-format on */
+  set_place(input, unit, &policy);
+  set_codecs(input, unit, &policy);
+  set_timing(input, unit, &policy);
+  set_working(input, &policy);
+  set_window(input, unit, &policy);
+  return policy;
 }
