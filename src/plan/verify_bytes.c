@@ -313,14 +313,12 @@ static void start(struct verifier *v)
     write_span(v, &place, -1);
   }
   /* Carrying over ends with the buffer, so a span must be inside or outside of it. */
-  for (int u = 0; u < plan->input.model->units && !v->at.status; u++)
-    for (int frozen = 0; frozen <= 1; frozen++) {
-      const int buffer = frozen ? plan->unit[u].frozen : plan->unit[u].master;
-      if (buffer < 0)
-        continue;
-      const struct place place = place_of(v, buffer);
-      split(v, &place);
-    }
+  for (int b = 0; b < plan->buffers && !v->at.status; b++) {
+    if (!plan->buffer[b].persistent || plan->buffer[b].parent < 0)
+      continue;
+    const struct place place = place_of(v, b);
+    split(v, &place);
+  }
 }
 
 /* All ranks of the shard group have reached this collective. */
