@@ -168,11 +168,6 @@ void plan_print_codecs(const struct plan *plan, char *out, size_t size)
 
 /* ---- memory ---- */
 
-static bool counts(const struct plan_buffer *b, enum plan_tier tier)
-{
-  return b->tier == tier && b->parent < 0;
-}
-
 static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier,
                                 enum plan_purpose purpose, bool persistent, int instr)
 {
@@ -180,7 +175,8 @@ static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier,
   for (int i = 0; i < plan->buffers; i++) {
     const struct plan_buffer *b = &plan->buffer[i];
     bool live = b->persistent || (b->first <= instr && instr <= b->last);
-    if (counts(b, tier) && b->purpose == purpose && b->persistent == persistent && live)
+    if (b->tier == tier && b->parent < 0 && b->purpose == purpose && b->persistent == persistent &&
+        live)
       bytes += b->bytes;
   }
   return bytes;
