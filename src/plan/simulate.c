@@ -273,12 +273,10 @@ struct cost cost_copy(const struct pricing *p)
   const double bytes = bytes_of(p, MOVE_TO), together = p->rates->h2d_bytes + p->rates->d2h_bytes;
   const double alone = up ? p->rates->h2d_alone_bytes : p->rates->d2h_alone_bytes,
                rate = up ? p->rates->h2d_bytes : p->rates->d2h_bytes;
-  const double through = ratio(bytes, p->rates->host_bytes);
-  if (alone <= rate)
-    return (struct cost){.seconds = ratio(bytes, rate), .use[HOST_MEMORY] = through};
-  return (struct cost){.seconds = bytes / alone,
-                       .use[HOST_MEMORY] =
-                           through * fmax(1, ratio(p->rates->host_bytes, together))};
+  const double through = ratio(bytes, p->rates->host_bytes),
+               more = alone > rate ? fmax(1, ratio(p->rates->host_bytes, together)) : 1;
+  return (struct cost){.seconds = ratio(bytes, fmax(alone, rate)),
+                       .use[HOST_MEMORY] = through * more};
 }
 
 struct cost cost_disk(const struct pricing *p)
