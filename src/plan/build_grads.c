@@ -1,7 +1,5 @@
 /* Gradients: where backward passes write them, their transfer to the rank that owns them, the norm,
  * the metrics and the update. */
-#include <stdio.h>
-
 #include "plan/builder.h"
 
 /* Messages within a node, or within a shard group that is a node, are not encoded. */
@@ -173,22 +171,18 @@ int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int 
 static int messages_in(struct builder *b, const char *name, int u, int staging, int64_t from,
                        int64_t bytes, int *known)
 {
-  char full[32];
   if (b->plan->buffer[staging].bytes == bytes)
     return staging;
   if (*known >= 0 && b->plan->buffer[*known].parent == staging)
     return *known;
-  snprintf(full, sizeof full, "%s.%s", name, b->model->unit[u].name);
-  return *known = build_view(b, full, staging, from, bytes);
+  return *known = build_view(b, name, u, staging, from, bytes);
 }
 
 /* `elements` fp32 elements from byte `at` of a staging buffer on. */
 static int floats_in(struct builder *b, const char *name, int u, int staging, int64_t at,
                      int64_t elements)
 {
-  char full[32];
-  snprintf(full, sizeof full, "%s.%s", name, b->model->unit[u].name);
-  const int view = build_view(b, full, staging, at, elements * (int64_t)sizeof(float));
+  const int view = build_view(b, name, u, staging, at, elements * (int64_t)sizeof(float));
   b->plan->buffer[view].dtype = DTYPE_F32;
   b->plan->buffer[view].elements = elements;
   return view;

@@ -1,7 +1,5 @@
 /* Parameters that a codec gathers: messages instead of shards, into a window, or as differences
  * into a copy of the unit that each rank keeps. */
-#include <stdio.h>
-
 #include "plan/builder.h"
 
 bool build_encodes_params(const struct builder *b, int u)
@@ -27,14 +25,12 @@ void build_copy(struct builder *b, int u)
  * travel while the window that it is decoded into is still in use. */
 static int messages_of(struct builder *b, int u, int64_t bytes)
 {
-  char full[32];
   const bool block = u > 0 && u <= b->model->blocks;
   if (block && b->messages < 0)
     b->messages = build_bytes(b, "messages", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
   if (!block || b->plan->buffer[b->messages].bytes != bytes)
     return build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  snprintf(full, sizeof full, "messages.%s", b->model->unit[u].name);
-  return build_view(b, full, b->messages, 0, bytes);
+  return build_view(b, "messages", u, b->messages, 0, bytes);
 }
 
 /* It is next to the messages. */

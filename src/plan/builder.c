@@ -62,24 +62,27 @@ int build_persistent(struct builder *b, const char *name, int unit, enum plan_ti
   return add_buffer(b, name, unit, buffer);
 }
 
-int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements)
+int build_view(struct builder *b, const char *name, int of, int parent, int64_t from,
+               int64_t elements)
 {
   struct plan_buffer view = b->plan->buffer[parent];
   view.parent = parent;
   view.parent_offset = from * (int64_t)dtype_size(view.dtype);
   view.elements = elements;
-  return add_buffer(b, name, view.unit, view);
+  return add_buffer(b, name, of, view);
 }
 
 int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
 {
-  return build_view(b, name, whole, b->shard_index * elements, elements);
+  return build_view(b, name, b->plan->buffer[whole].unit, whole, b->shard_index * elements,
+                    elements);
 }
 
 int build_piece(struct builder *b, int u, int shard)
 {
   const int64_t piece = build_shard(b, u) / b->replicas;
-  return b->replicas > 1 ? build_view(b, "piece", shard, b->replica_index * piece, piece) : shard;
+  return b->replicas > 1 ? build_view(b, "piece", u, shard, b->replica_index * piece, piece)
+                         : shard;
 }
 
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
@@ -89,7 +92,7 @@ int build_part(struct builder *b, const char *name, int u, int whole, bool froze
   const int64_t elements = build_length(part);
   if (elements == 0)
     return -1;
-  return elements == layout->flat ? whole : build_view(b, name, whole, part.begin, elements);
+  return elements == layout->flat ? whole : build_view(b, name, u, whole, part.begin, elements);
 }
 
 static bool is_of_unit(enum plan_purpose purpose)

@@ -97,8 +97,9 @@ int64_t build_shard(const struct builder *b, int u); /* of the gradient, per ran
 
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);
-/* `elements` of `parent` from its element `from` on. */
-int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements);
+/* `elements` of `parent` from its element `from` on. It belongs to unit `of` by name only. */
+int build_view(struct builder *b, const char *name, int of, int parent, int64_t from,
+               int64_t elements);
 /* The `elements` of `whole` at this rank's place among its group. */
 int build_mine(struct builder *b, const char *name, int whole, int64_t elements);
 /* The part of a shard that no replica has. */
