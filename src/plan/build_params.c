@@ -40,18 +40,6 @@ static int work_of(struct builder *b, int u, int64_t elements, int messages)
   return bytes > 0 ? build_bytes(b, "codec_work", u, TIER_DEVICE, PURPOSE_STAGING, bytes) : -1;
 }
 
-static void encode(struct builder *b, int u, int micro, int source, int message)
-{
-  const int64_t elements = b->plan->buffer[source].elements;
-  const int copy = b->plan->unit[u].copy, work = work_of(b, u, elements, 1);
-  int difference = -1;
-  if (copy >= 0)
-    difference =
-        build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
-  BUILD(b, OP_ENCODE_PARAMS, u, micro, source, message, b->plan->unit[u].copy_mine, difference,
-        work);
-}
-
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole)
 {
   const struct codec *codec = &b->plan->unit[u].policy.weights;
@@ -59,8 +47,13 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
                 bytes = codec->ops->bytes(codec, elements);
   const int messages = messages_of(b, u, b->group * bytes);
   b->plan->buffer[messages].unit = u; /* they are its parameters */
-  const int message = build_mine(b, "message", messages, bytes);
-  encode(b, u, micro, source, message);
+  const int message = build_mine(b, "message", messages, bytes), alone = work_of(b, u, elements, 1);
+  int difference = -1;
+  if (b->plan->unit[u].copy >= 0)
+    difference =
+        build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
+  BUILD(b, OP_ENCODE_PARAMS, u, micro, source, message, b->plan->unit[u].copy_mine, difference,
+        alone);
   BUILD(b, OP_GATHER_MESSAGES, u, micro, message, messages);
   const int work = work_of(b, u, elements, b->group);
   struct instr *decode = BUILD(b, OP_DECODE_PARAMS, u, micro, messages, whole, work);
