@@ -69,23 +69,26 @@ static int64_t most_work(const struct builder *b, enum plan_group group, int u, 
                                : encode_work(b, group, u, elements);
 }
 
-/* It is next to a staging buffer, and lives from the moment when the staging buffer may be used. */
+/* A buffer next to a staging buffer, which lives from the moment when the staging buffer may be
+ * used. */
+static int beside(struct builder *b, const char *name, int u, int staging, enum dtype dtype,
+                  int64_t elements)
+{
+  const struct plan_buffer other = b->plan->buffer[staging];
+  const int buffer = build_transient(b, name, u, other.tier, PURPOSE_STAGING, dtype, elements);
+  b->plan->buffer[buffer].first = other.first;
+  return buffer;
+}
+
 static int codec_work_at(struct builder *b, int u, int staging, int64_t bytes)
 {
-  const int first = b->plan->buffer[staging].first,
-            work = build_bytes(b, "codec_work", u, b->plan->buffer[staging].tier, PURPOSE_STAGING,
-                               bytes);
-  b->plan->buffer[work].first = first;
-  return work;
+  return beside(b, "codec_work", u, staging, DTYPE_U8, bytes);
 }
 
 static void use_work(struct builder *b, struct instr *instr, int k, int staging, int64_t bytes)
 {
-  const int64_t at = instr - b->plan->instr;
-  if (bytes == 0)
-    return;
-  const int work = b->work >= 0 ? b->work : codec_work_at(b, instr->unit, staging, bytes);
-  build_use(b->status ? &b->scrap : &b->plan->instr[at], k, work);
+  if (bytes > 0)
+    build_use(instr, k, b->work >= 0 ? b->work : codec_work_at(b, instr->unit, staging, bytes));
 }
 
 /* One staging buffer for all units: the reduce lane uses it for one collective after the other. It
@@ -188,22 +191,13 @@ static int floats_in(struct builder *b, const char *name, int u, int staging, in
   return view;
 }
 
-/* The members' own magnitudes. They are next to a staging buffer, and live from the moment when it
- * may be used. */
-static int magnitudes_of(struct builder *b, enum plan_group group, int u, int staging)
-{
-  const struct plan_buffer beside = b->plan->buffer[staging];
-  const int all = build_transient(b, "magnitudes", u, beside.tier, PURPOSE_STAGING, DTYPE_F32,
-                                  plan_group_ranks(b->plan, group));
-  b->plan->buffer[all].first = beside.first;
-  return all;
-}
-
-/* The buffer of the largest magnitude, at byte `at` of the staging buffer. */
+/* The buffer of the largest magnitude, at byte `at` of the staging buffer. `all`: the members' own
+ * magnitudes. */
 static int find_largest(struct builder *b, const struct reduction *r, int64_t at)
 {
   const int u = r->unit, residual = build_residual_here(b, u),
-            all = magnitudes_of(b, r->group, u, r->staging),
+            members = plan_group_ranks(b->plan, r->group),
+            all = beside(b, "magnitudes", u, r->staging, DTYPE_F32, members),
             largest = floats_in(b, "largest", u, r->staging, at, 1);
   struct instr *find = BUILD(b, OP_MAGNITUDE, u, r->micro, r->whole, all, largest, residual);
   set_group(b, find, r->group);
@@ -311,7 +305,7 @@ static void emit_direction(struct builder *b, int u)
   const struct plan *plan = b->plan;
   const int64_t mine = build_length(plan->unit[u].owned), trained = plan->unit[u].layout.trained;
   struct unit_buffers *unit = &b->unit[u];
-  if (plan->unit[u].master < 0 || !optim_has_matrices(&plan->unit[u].segments))
+  if (!optim_has_matrices(&plan->unit[u].segments))
     return;
   unit->direction =
       build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
@@ -347,12 +341,6 @@ void build_update(struct builder *b, int u)
       build_use(update, UPDATE_STATE + s, own->policy.disk ? b->unit[u].state[s] : own->state[s]);
 }
 
-static void emit_update(struct builder *b, int u)
-{
-  if (b->plan->unit[u].master >= 0)
-    build_update(b, u);
-}
-
 /* From the whole gradient of a micro-batch (or of the step) to the gradient that UPDATE reads, and
  * the update if it waits for no other unit. */
 static void emit_reduce(struct builder *b, int u, int m)
@@ -379,7 +367,7 @@ static void emit_reduce(struct builder *b, int u, int m)
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
   if (b->plan->unit[u].policy.timing == TIMING_IMMEDIATE)
-    emit_update(b, u);
+    build_update(b, u);
 }
 
 void build_add_pending(struct builder *b, int u, int m)
@@ -406,12 +394,12 @@ void build_reduce_pending(struct builder *b, int m)
   b->n_pending = 0;
 }
 
-/* Whether the update waits until the end of the step. Immediate updates run when their gradients
- * are complete. */
+/* Whether there is an update that waits until the end of the step. Immediate updates run when their
+ * gradients are complete. */
 static bool waits_on_device(const struct builder *b, int u)
 {
-  return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) &&
-         b->plan->unit[u].policy.timing == TIMING_DEFERRED;
+  return u >= 0 && u < b->model->units && b->plan->unit[u].master >= 0 &&
+         !plan_is_on_host(b->plan, u) && b->plan->unit[u].policy.timing == TIMING_DEFERRED;
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. The
@@ -422,7 +410,7 @@ void build_updates(struct builder *b)
     if (waits_on_device(b, u))
       emit_direction(b, u);
     if (waits_on_device(b, u - 1))
-      emit_update(b, u - 1);
+      build_update(b, u - 1);
   }
   if (b->host)
     build_host_updates(b);
