@@ -276,18 +276,21 @@ static int add_residual(struct builder *b, int u)
 }
 
 /* Reduced gradients live only from the first reduce to the update. If a step is one micro-batch,
- * they use the memory of activations that the backward pass no longer needs. */
+ * they use the memory of activations that the backward pass no longer needs. Gradients of whole
+ * units that wait for the norm live in the largest part of the step. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int64_t mine = build_length(b->plan->unit[u].owned);
+  const struct plan_unit *own = &b->plan->unit[u];
+  const int64_t mine = build_length(own->owned);
   if (!learns(b, u))
     return;
   if (plan_is_on_host(b->plan, u)) {
     build_host_grads(b, u);
     return;
   }
-  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1)
+  const bool once = b->micros == 1 && (b->host || own->policy.timing == TIMING_IMMEDIATE);
+  unit->grads = build_grads_whole(b, u) && !once
                     ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine)
                     : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
   unit->shard = !b->shards && b->group > 1 ? build_mine(b, "shard", unit->grads, build_shard(b, u))
