@@ -204,12 +204,14 @@ const struct option deck_table[] = {
              "  N  this number of ranks; it must divide the number of ranks"},
     {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2",
      .text = "Units that are gathered ahead of the computed unit."},
-    {INT(shard.gathered, "0", 0, 1 << 20), .unit = "units", .example = "4",
-     .text = "Number of leading units gathered once per step. The first unit is the embedding. "
-             "These units stay gathered from their first to their last use in a step. This saves "
-             "traffic on a slow link and takes device memory for their parameters. `sluice plan` "
-             "with rates compares values. Only with full_shard and hybrid_shard, and with "
-             "tiers.optimizer=device."},
+    {INT(shard.gathered, "-1", -1, 1 << 20), .unit = "units", .example = "4",
+     .text =
+         "Number of leading units gathered once per step. The first unit is the embedding. "
+         "These units stay gathered from their first to their last use in a step. This saves "
+         "traffic on a slow link and takes device memory for their parameters. The default, -1, "
+         "is no unit if ranks gather from each other. On one rank and with no_shard it is all "
+         "units, which are then cast once per step. `sluice plan` with rates compares values. "
+         "Only with full_shard, hybrid_shard and no_shard, and with tiers.optimizer=device."},
     {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"
              "  auto  micro if gradients are sharded, otherwise step\n"

@@ -261,7 +261,7 @@ struct deck_policy {
   double nvme_state; /* with host_state: share of the units with moments on NVMe */
   int64_t resident;  /* with host_state: the first units, which stay on the device; 0 with
                       * params_full or cpu_reduce */
-  int64_t gathered;  /* the first units, which training gathers once per step */
+  int64_t gathered;  /* the first units, which training gathers once per step; -1: see the deck */
 };
 
 /* full_shard and hybrid_shard: a rank gathers parameters for each use. Pure. */

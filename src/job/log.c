@@ -70,7 +70,10 @@ static const struct {
      NULL,
      {TRAINS, HOST},
      "masters in host memory come to the device for each use (tiers.params)"},
-    {"shard.gathered", NULL, {ALONE}, nothing_gathered},
+    {"shard.gathered",
+     NULL,
+     {ALONE, FP32},
+     "one rank computes with its fp32 masters, and gathers no parameters (run.compute)"},
     {"shard.gathered",
      NULL,
      {TRAINS, GATHERS_ONCE},
@@ -125,8 +128,9 @@ static void facts_of(const struct deck *deck, enum job_use use, int n,
   facts[HOST] = deck->tiers.params == DECK_TIER_HOST;
   facts[DEVICE] = !facts[HOST]; /* masters are there */
   facts[ALONE] = trains && input->ranks == 1;
-  facts[GATHERS_ONCE] = !deck_shards_params(deck->shard.strategy);
   facts[FP32] = input->model->config.compute == DTYPE_F32;
+  facts[GATHERS_ONCE] = !deck_shards_params(deck->shard.strategy) &&
+                        (deck->shard.strategy != STRATEGY_NO_SHARD || facts[FP32]);
   facts[PLAIN] = !plan_encodes(plan);
   facts[UNTESTED] = deck->eval.every == 0;
   facts[WAITING] = !speculates(plan); /* all units wait for the norm */

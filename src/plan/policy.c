@@ -383,13 +383,16 @@ enum status unit_policy_check(const struct plan_input *input)
   return status ?: check_codecs(input) ?: check_weights(input);
 }
 
-/* Masters in host memory come to the device for each use. */
+/* Masters in host memory come to the device for each use. By default a cast that no other rank
+ * takes part in is made once: it is short, but so are the steps of models that fit one device. */
 static bool gathers_once(const struct plan_input *input, int unit)
 {
+  const int64_t asked = input->policy.gathered, units = input->model->units,
+                once = asked >= 0 ? asked : gathers(input) ? 0 : units;
   if (input->policy.host_state)
     return false;
-  return keeps_units(input->strategy) || !gathers(input) ||
-         (input->mode == PLAN_TRAIN && unit < input->policy.gathered);
+  return keeps_units(input->strategy) || (input->mode != PLAN_TRAIN && !gathers(input)) ||
+         (input->mode == PLAN_TRAIN && unit < once);
 }
 
 /* Updates as soon as gradients are complete: some wait until the backward pass is over, and run

@@ -193,7 +193,7 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
   static const char *const keeps[] = {"keep", "recompute", "host", "nvme", "keep_host"};
   const struct {
     const char *name;
-    double value;
+    double value, usual;
   } rows[] = {{"each_micro", policy->reduce_every_micro},
               {"tight", policy->tight},
               {"keep_working", policy->keep_working},
@@ -207,7 +207,7 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
               {"difference", policy->difference},
               {"one_node", policy->one_node},
               {"resident", (double)policy->resident},
-              {"gathered", (double)policy->gathered},
+              {"gathered", (double)policy->gathered, -1},
               {"sample", (double)policy->sample},
               {"nvme_state", policy->nvme_state},
               {"residual", policy->residual}};
@@ -215,9 +215,9 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
            shape->group, shape->replicas, (long long)shape->rank_batch, (long long)shape->micros,
            (long long)shape->micro_batch, (long long)shape->sequence, dtype_name(policy->moments));
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (rows[i].value == 1)
+    if (rows[i].value != rows[i].usual && rows[i].value == 1)
       append_text(out, 512, " %s", rows[i].name);
-    else if (rows[i].value != 0)
+    else if (rows[i].value != rows[i].usual)
       append_text(out, 512, " %s=%g", rows[i].name, rows[i].value);
   if (policy->feedback)
     append_text(out, 512, " feedback=%s", policy->feedback);

@@ -39,6 +39,8 @@ TEST(choices_that_change_no_bit)
       "shard_grad_op prefetch=9",
       "shard_optim prefetch=1",
       "no_shard prefetch=1",
+      "prefetch=1 gathered=-1",
+      "no_shard prefetch=1 gathered=-1",
       "prefetch=1 gathered=1",
       "prefetch=0 gathered=2 micros=3",
       "prefetch=2 gathered=4 recompute=1",

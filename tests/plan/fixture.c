@@ -481,7 +481,7 @@ static void visit_some(void *arg, const struct point *place)
     for (int n = variant == 0 ? 2 : 0; n < 4; n++, visitor->next += 11) {
       point.half = n >= 2;
       point.keep_working = n == 3;
-      point.gathered = visitor->next % 4;
+      point.gathered = visitor->next % 5 - 1;
       visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
     }
   }

@@ -325,6 +325,37 @@ TEST(a_head_of_its_own_is_gathered_and_reduced_by_itself)
   }
 }
 
+/* One rank holds the casts and gradients of a few units at a time if updates are immediate. Oracle:
+ * a model four times as deep. All gradients live until the norm is known, or until the last
+ * micro-batch is added. */
+TEST(one_rank_keeps_few_units)
+{
+  static const char *const setups[] = {"full_shard", "no_shard ranks=2"};
+  for (int s = 0; s < 2; s++) {
+    int64_t bytes[2][2];
+    for (int deep = 0; deep < 2; deep++) {
+      MODEL tower;
+      int windows, gradients;
+      fixture_model(&tower, deep ? 24 : 6);
+      PLAN few = plan_of(&tower, 0, "%s prefetch=1 bf16 recompute=1 immediate", setups[s]);
+      PLAN kept = plan_of(&tower, 0, "%s bf16 recompute=1 gathered=-1", setups[s]);
+      PLAN later = plan_of(&tower, 0, "%s bf16 recompute=1 immediate micros=2", setups[s]);
+      bytes[deep][0] = most_live(few, PURPOSE_WINDOW, &windows);
+      bytes[deep][1] = most_live(few, PURPOSE_GRADS, &gradients);
+      assert_int_equal(plan_purpose_bytes(few, TIER_DEVICE, PURPOSE_GRADS, true), 0);
+      assert_int_equal(windows, 2);
+      assert_in_range(gradients, 2, 3);
+      most_live(kept, PURPOSE_WINDOW, &windows);
+      assert_int_equal(windows, tower.units);
+      assert_true(plan_purpose_bytes(kept, TIER_DEVICE, PURPOSE_GRADS, true) >
+                  4 * tower.parameters);
+      assert_int_equal(plan_purpose_bytes(kept, TIER_DEVICE, PURPOSE_GRADS, true),
+                       plan_purpose_bytes(later, TIER_DEVICE, PURPOSE_GRADS, true));
+    }
+    assert_memory_equal(bytes[0], bytes[1], sizeof bytes[0]);
+  }
+}
+
 /* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and
  * two blocks', one workspace. */
 TEST(windows_do_not_grow_with_depth)

@@ -25,7 +25,7 @@ static const struct {
     {"frozen_no_shard", 0, "no_shard ranks=2 prefetch=1 untied freeze=middle"},
     {"eval", 1, "eval full_shard ranks=2 prefetch=1 each_micro"},
     {"bf16", 1, "full_shard ranks=2 prefetch=1 micros=2 each_micro untied bf16"},
-    {"bf16_no_shard", 0, "no_shard ranks=2 prefetch=1 bf16"},
+    {"bf16_no_shard", 0, "no_shard ranks=2 prefetch=1 bf16 gathered=-1"},
     {"bf16_kept", 1, "full_shard ranks=2 prefetch=1 freeze=odd bf16 keep_working"},
     {"host", 1, "full_shard ranks=2 prefetch=1 bf16 host keep=input_host"},
     {"keep_host", 0, "full_shard ranks=2 bf16 keep=activations_host"},
