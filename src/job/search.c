@@ -178,8 +178,11 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
 
 void search_append_changes(const struct choice *choice, char *text, size_t size)
 {
+  const bool clips = strstr(choice->changes, "optim.clip=0");
   append_text(text, size, "%s%s", choice->changes,
-              choice->changes_numbers ? " (which changes the numbers)" : "");
+              clips ? " (gradients do not wait for the norm, which changes the numbers)"
+              : choice->changes_numbers ? " (which changes the numbers)"
+                                        : "");
 }
 
 /* ---- one change ---- */
@@ -290,6 +293,7 @@ static const char *const cures[] = {
     "tiers.activations=host", "tiers.activations=nvme", "optim.update=deferred",
     "tiers.residual=nvme", "optim.state_share=0.5", "optim.state=host optim.state_share=1",
     "optim.state=nvme", "optim.state_share=1", "shard.prefetch=0", "optim.moments=bf16",
+    "optim.clip=0 optim.update=immediate shard.gathered=0",
 };
 /* clang-format on */
 enum { CURES = sizeof cures / sizeof *cures, MOST_KEYS = SEARCH_CURES - 1 };

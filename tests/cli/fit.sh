@@ -17,7 +17,7 @@ fit() {
 }
 # follow DECK [key=value ...]: typed as it is printed, each advice does what it says.
 follow() {
-  sed -n 's/ (which changes the numbers)//;
+  sed -n 's/ ([^)]*which changes the numbers)//;
       s/^with \(.*\) a \(rank\|node\) needs .*: \([a-z ]*\)$/\3: \1/p' fit.out > advice
   while IFS=: read -r says typed; do
     status=0
@@ -325,6 +325,9 @@ llama 0 "GPU     52.5 GiB   57.8 GiB   5.26 GiB" gpu=60GiB \
 llama 1 "with tiers.activations=keep_host:2 a rank needs 72.8 GiB of its GPU, and a node 100 \
 GiB: fits" gpu=76GiB tiers.activations=keep
 order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
+llama 1 "with optim.clip=0 optim.update=immediate shard.gathered=0 (gradients do not wait for the \
+norm, which changes the numbers) a rank needs 65.3 GiB of its GPU: fits" gpu=80GiB ranks=1 \
+  data.batch=1 tiers.activations=recompute optim.moments=bf16
 llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB \
   tiers.activations=keep_host:2
 # The number of ranks is the smallest that fits.
