@@ -548,14 +548,12 @@ enum status deck_load(struct deck *deck, int n, char *const assignments[])
 static enum status note_change(const struct deck *from, const char *assignment, char *changes,
                                size_t size)
 {
-  char *now = NULL, *key = mem_printf("%.*s", (int)strcspn(assignment, "="), assignment);
-  if (!key)
-    return STATUS_MEMORY;
+  char key[64], *now = NULL;
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(assignment, "="), assignment);
   const enum status status = options_print_named(from->set, key, &now);
   if (!status && strcmp(now, assignment + strlen(key) + 1) != 0)
     append_text(changes, size, "%s%s", *changes ? " " : "", assignment);
   mem_free(now);
-  mem_free(key);
   return status;
 }
 
@@ -761,17 +759,15 @@ static enum status refuse(const struct deck *deck, const char *text, const char 
   char out[2048] = "";
   for (const char *open; (open = strchr(text, '{')); text = strchr(open, '}') + 1) {
     const int length = (int)strcspn(open + 1, "=}");
-    char *key = mem_printf("%.*s", length, open + 1), *value = NULL;
-    if (!key || (length > 0 && options_print_named(deck->set, key, &value))) {
-      mem_free(key);
+    char key[64], *value = NULL;
+    snprintf(key, sizeof key, "%.*s", length, open + 1);
+    if (length > 0 && options_print_named(deck->set, key, &value))
       return STATUS_MEMORY;
-    }
     append_text(out, sizeof out, "%.*s%s", (int)(open - text), text,
                 length == 0               ? near
                 : open[1 + length] == '=' ? value
                                           : cite(deck, key).text);
     mem_free(value);
-    mem_free(key);
   }
   return status_usage("%s%s", out, text);
 }
