@@ -378,12 +378,14 @@ bool options_parse_bool(const char *text, bool *out)
   return false;
 }
 
-static int find_choice(const struct option *option, const char *text)
+static bool parse_choice(const struct option *option, const char *text, int *out)
 {
   for (int i = 0; option->choices[i]; i++)
-    if (strcmp(option->choices[i], text) == 0)
-      return i;
-  return -1;
+    if (strcmp(option->choices[i], text) == 0) {
+      *out = i;
+      return true;
+    }
+  return false;
 }
 
 static enum status store_string(char **to, const char *text)
@@ -440,8 +442,8 @@ static enum status store_strings(const struct option *option, const struct optio
                                  struct option_strings *to)
 {
   struct option_strings fresh = {0};
-  for (int i = 0; option->choices && i < given->n; i++)
-    if (find_choice(option, given->item[i]) < 0)
+  for (int i = 0, choice; option->choices && i < given->n; i++)
+    if (!parse_choice(option, given->item[i], &choice))
       return reject(option, given, given->item[i]);
   enum status status = mem_new(MEM_META, given->n, &fresh.item);
   for (; fresh.n < given->n && !status; fresh.n++)
@@ -459,18 +461,12 @@ static enum status store_scalar(const struct option *option, const struct option
                                 void *to)
 {
   const char *text = given->item[0];
-  int choice;
   bool good = false;
   switch (option->type) {
   case OPTION_INT: good = parse_int(option, text, to); break;
   case OPTION_REAL: good = parse_real(option, text, to); break;
   case OPTION_BOOL: good = options_parse_bool(text, to); break;
-  case OPTION_CHOICE:
-    choice = find_choice(option, text);
-    good = choice >= 0;
-    if (good)
-      *(int *)to = choice;
-    break;
+  case OPTION_CHOICE: good = parse_choice(option, text, to); break;
   case OPTION_STRING: return store_string(to, text);
   case OPTION_REALS:
   case OPTION_INTS:
