@@ -207,18 +207,12 @@ static int64_t part_of(int64_t F)
   return (F / FP8_TILE + ACTIVATION_PARTS - 1) / ACTIVATION_PARTS * FP8_TILE;
 }
 
-/* For any product of a block's forward pass. */
-static struct fp8_room lay_fp8(struct carve *from, const struct sizes *n)
-{
-  const struct fp8_sizes sizes = {.rows = n->R,
-                                  .width = larger(larger(n->C, n->heads), n->F),
-                                  .weight = n->C * larger(n->qkv, n->up)};
-  return fp8_carve(from, n->model, &sizes);
-}
-
 /* In both, the scratch comes last: its size is the device's affair. */
 static struct forward_work lay_forward(struct carve *from, const struct sizes *n)
 {
+  const struct fp8_sizes products = {.rows = n->R, /* any of the pass */
+                                     .width = larger(larger(n->C, n->heads), n->F),
+                                     .weight = n->C * larger(n->qkv, n->up)};
   struct forward_work w = {.norm = norm_room_carve(from, n->R)};
   struct carve heads = *from, mlp = *from;
   w.turned = lay_turned(&heads, n);
@@ -228,7 +222,7 @@ static struct forward_work lay_forward(struct carve *from, const struct sizes *n
   w.branch = carve(from, n->R, n->C, n->element);
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
-  w.fp8 = lay_fp8(from, n);
+  w.fp8 = fp8_carve(from, n->model, &products);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
