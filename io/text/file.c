@@ -328,8 +328,7 @@ enum status file_reserve(const char *path, int64_t bytes)
 
 enum status file_check_write(const char *path, int64_t bytes)
 {
-  struct stat info;
-  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+  if (file_is_folder(path))
     return status_set(STATUS_IO, "cannot write %s: it is a folder; name a file in it", path);
   char *temporary = mem_printf("%s.tmp", path);
   if (!temporary)

@@ -141,13 +141,11 @@ static enum status walk_input(struct walk *walk, const char *input)
   char *path = mem_printf("%.*s", (int)length, input);
   if (!path)
     return STATUS_MEMORY;
-  struct stat info;
   const char *slash = strrchr(path, '/');
-  bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
   enum status status = walk_entry(walk, path,
-                                  folder  ? length + 1
-                                  : slash ? (size_t)(slash - path) + 1
-                                          : 0,
+                                  file_is_folder(path) ? length + 1
+                                  : slash              ? (size_t)(slash - path) + 1
+                                                       : 0,
                                   0);
   mem_free(path);
   if (!status && walk->inputs->count > first)

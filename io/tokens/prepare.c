@@ -164,9 +164,7 @@ static enum status enter_folder(const char *dir, const char *record)
 static void leave_folder(const char *dir, bool clear)
 {
   struct contents contents;
-  if (look_at(dir, true, clear, &contents) != STATUS_OK)
-    return;
-  if (contents.shards == 0)
+  if (!look_at(dir, true, clear, &contents) && contents.shards == 0)
     (void)look_at(dir, true, true, &contents);
 }
 
