@@ -148,16 +148,11 @@ size_t cuda_work_attention(const struct device_model *model, const struct attent
                                                      : bytes;
 }
 
-size_t cuda_work_layernorm(const struct device_model *model, int64_t rows, int64_t C, int threads)
-{
-  return cuda_work_rmsnorm(model, rows, 1, C, threads);
-}
-
-size_t cuda_work_rmsnorm(const struct device_model *model, int64_t rows, int64_t groups, int64_t C,
-                         int threads)
+size_t cuda_work_norm(const struct device_model *model, bool centred, int64_t rows, int64_t groups,
+                      int64_t C)
 {
   const int64_t most = CUDA_WORK_NORM_BLOCKS * (int64_t)model->gpu.multiprocessors,
                 pieces = rows * groups, blocks = pieces < most ? pieces : most;
-  (void)threads;
+  (void)centred;
   return 2 * (size_t)blocks * (size_t)C * sizeof(float);
 }

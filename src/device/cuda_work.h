@@ -55,9 +55,8 @@ size_t cuda_work_cudnn_most(const struct device_model *model, const struct atten
 /* The slots of device_model. */
 size_t cuda_work_attention(const struct device_model *model, const struct attention *op,
                            int threads);
-size_t cuda_work_layernorm(const struct device_model *model, int64_t rows, int64_t C, int threads);
-size_t cuda_work_rmsnorm(const struct device_model *model, int64_t rows, int64_t groups, int64_t C,
-                         int threads);
+size_t cuda_work_norm(const struct device_model *model, bool centred, int64_t rows, int64_t groups,
+                      int64_t C);
 /* A norm's gradient has two sums per column from each block, and at most two blocks per
  * multiprocessor. */
 enum { CUDA_WORK_NORM_BLOCKS = 2 };

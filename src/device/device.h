@@ -143,7 +143,7 @@ struct row_norm_backward {
   const void *dy, *x, *gamma;
   const float *mean, *rstd;
   bool dx_accumulate, accumulate;
-  void *dx, *dgamma, *dbeta, *work; /* layernorm_workspace() or rmsnorm_workspace() bytes */
+  void *dx, *dgamma, *dbeta, *work; /* norm_workspace() bytes */
 };
 
 /* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in

@@ -21,8 +21,7 @@ static const struct {
       .chunk_logits = 16 * MIB,
       .row_multiple = 1,
       .attention_workspace = host_attention_workspace,
-      .layernorm_workspace = host_layernorm_workspace,
-      .rmsnorm_workspace = host_rmsnorm_workspace}},
+      .norm_workspace = host_norm_workspace}},
     {"cuda",
      {.chunk_logits = 512 * MIB,
       .row_multiple = DEVICE_CUDA_ROW_MULTIPLE,
@@ -41,8 +40,7 @@ static const struct {
               .most_scores = INT64_C(1) << 32,
               .least_scores = INT64_C(1) << 30},
       .attention_workspace = cuda_work_attention,
-      .layernorm_workspace = cuda_work_layernorm,
-      .rmsnorm_workspace = cuda_work_rmsnorm,
+      .norm_workspace = cuda_work_norm,
       .cudnn_workspace = cuda_work_cudnn_most}},
 };
 

@@ -63,10 +63,9 @@ struct device_model {
   struct device_gpu gpu;
   size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
                                 int threads);
-  size_t (*layernorm_workspace)(const struct device_model *model, int64_t rows, int64_t C,
-                                int threads);
-  size_t (*rmsnorm_workspace)(const struct device_model *model, int64_t rows, int64_t groups,
-                              int64_t C, int threads);
+  /* Of norm_backward(). centred: a layer norm. */
+  size_t (*norm_workspace)(const struct device_model *model, bool centred, int64_t rows,
+                           int64_t groups, int64_t C);
   /* Of a graph of cuDNN's, with work_bytes and pointers of no meaning. */
   size_t (*cudnn_workspace)(const struct device_model *model, const struct attention_backward *op,
                             bool backward);

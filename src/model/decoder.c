@@ -367,11 +367,10 @@ static size_t backward_scratch(const struct sizes *n, const struct device_model 
                                enum attention_room room, int threads)
 {
   const struct model_config *c = &n->model->config;
-  const size_t norms = norm_workspace(norm, device, n->R, threads),
-               heads =
-                   has(n->model, FEATURE_QK_NORM)
-                       ? device->rmsnorm_workspace(device, n->R, c->heads, c->head_width, threads)
-                       : 0,
+  const size_t norms = norm_workspace(norm, device, n->R),
+               heads = has(n->model, FEATURE_QK_NORM)
+                           ? device->norm_workspace(device, false, n->R, c->heads, c->head_width)
+                           : 0,
                attention = attention_scratch(n, device, s, room, false, threads);
   return more_bytes(attention, more_bytes(norms, heads));
 }
@@ -387,7 +386,7 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   struct carve total = {0};
   size_t scratch = 0;
   if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
-    return head_work_bytes(&head, device, s, what, threads);
+    return head_work_bytes(&head, device, s, what);
   if (backward)
     for (int u = 1; u <= model->blocks; u++) {
       struct carve block = {0};

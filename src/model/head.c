@@ -79,14 +79,14 @@ double head_flops(const struct model *model, struct model_shape s)
 }
 
 size_t head_work_bytes(const struct head *head, const struct device_model *device,
-                       struct model_shape s, enum model_work what, int threads)
+                       struct model_shape s, enum model_work what)
 {
   int64_t rows =
       what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
   struct carve total = {0};
   lay_work(&total, head, device, rows, what);
   if (what == WORK_LOSS_GRADIENT)
-    carve(&total, 1, (int64_t)norm_workspace(&head->norm, device, rows, threads), 1);
+    carve(&total, 1, (int64_t)norm_workspace(&head->norm, device, rows), 1);
   return total.used;
 }
 

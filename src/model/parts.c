@@ -552,11 +552,9 @@ struct norm_room norm_room_carve(struct carve *from, int64_t rows)
   return (struct norm_room){mean, rstd, NULL};
 }
 
-size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
-                      int threads)
+size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows)
 {
-  return n->rms ? device->rmsnorm_workspace(device, rows, 1, n->width, threads)
-                : device->layernorm_workspace(device, rows, n->width, threads);
+  return device->norm_workspace(device, !n->rms, rows, 1, n->width);
 }
 
 void norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add,

@@ -166,8 +166,7 @@ struct norm_room {
 /* weight -1: no norm; bias -1: RMSNorm */
 struct norm norm_bind(const struct flat *flat, int weight, int bias);
 struct norm_room norm_room_carve(struct carve *from, int64_t rows);
-size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
-                      int threads);
+size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows);
 /* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. y NULL: it goes to
  * pass->fp8.a. */
 void norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add,
@@ -199,7 +198,7 @@ struct head {
 };
 struct head head_bind(const struct model *model, struct model_params params, void *grads);
 size_t head_work_bytes(const struct head *head, const struct device_model *device,
-                       struct model_shape s, enum model_work what, int threads);
+                       struct model_shape s, enum model_work what);
 /* Each is a member of model_ops. */
 double head_flops(const struct model *model, struct model_shape s);
 enum status head_loss(const struct model_call *call);

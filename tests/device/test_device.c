@@ -105,11 +105,11 @@ DEVICE_TEST(workspaces_of_norms_need_no_gpu)
 {
   struct device_model cuda;
   assert_ok(device_model_find("cuda", DTYPE_BF16, &cuda));
-  assert_int_equal(cuda.layernorm_workspace(&cuda, 1000, 4096, 1), 2 * 264 * 4096 * 4);
-  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 1000, 1, 4096, 1), 2 * 264 * 4096 * 4);
-  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 10, 3, 128, 1), 2 * 30 * 128 * 4);
+  assert_int_equal(cuda.norm_workspace(&cuda, true, 1000, 1, 4096), 2 * 264 * 4096 * 4);
+  assert_int_equal(cuda.norm_workspace(&cuda, false, 1000, 1, 4096), 2 * 264 * 4096 * 4);
+  assert_int_equal(cuda.norm_workspace(&cuda, false, 10, 3, 128), 2 * 30 * 128 * 4);
   cuda.gpu.multiprocessors = 108;
-  assert_int_equal(cuda.rmsnorm_workspace(&cuda, 100, 3, 128, 1), 2 * 216 * 128 * 4);
+  assert_int_equal(cuda.norm_workspace(&cuda, false, 100, 3, 128), 2 * 216 * 128 * 4);
 }
 
 DEVICE_TEST(destroy_takes_null)

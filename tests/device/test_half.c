@@ -184,7 +184,7 @@ static void norms(bool centred, bool add, bool heads)
     back.x = of(&kept, s), back.gamma = op.gamma, back.mean = op.mean, back.rstd = op.rstd;
     back.dx_accumulate = add, back.accumulate = add || heads, back.dx = of(&dx, s);
     back.dgamma = dgamma.at[s], back.dbeta = dbeta.at[s];
-    back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
+    back.work = bytes(device->model.norm_workspace(&device->model, false, R, groups, C));
     assert_ok(on[s]->norm(lane[s], &op));
     assert_ok(on[s]->norm_backward(lane[s], &back));
   }

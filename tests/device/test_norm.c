@@ -184,11 +184,8 @@ static void run_backward(struct lane *on, const struct shape *s, int64_t each,
                          struct row_norm_backward op, struct gradients to)
 {
   const struct device_model *model = &device->model;
-  const int threads = team_size(on->team);
   op.groups = s->groups, op.C = s->C, op.tile = s->T, op.dgamma = to.dgamma, op.dbeta = to.dbeta;
-  op.work =
-      bytes(s->centred ? model->layernorm_workspace(model, each * s->T, s->C, threads)
-                       : model->rmsnorm_workspace(model, each * s->T, s->groups, s->C, threads));
+  op.work = bytes(model->norm_workspace(model, s->centred, each * s->T, s->groups, s->C));
   for (int64_t b = 0; b < s->B; b += each) {
     struct row_norm_backward part = op;
     const int64_t row = b * s->T;
@@ -305,7 +302,7 @@ DEVICE_TEST(tiles_need_not_divide_the_rows)
   const float *x = op.x = normals(rows * C, 2), *dy = op.dy = normals(rows * C, 1);
   const float *rstd = op.rstd = normals(rows, 1);
   op.dx_stride = C, op.dx = nans(rows * C), op.gamma = normals(C, 1), op.dgamma = nans(C);
-  op.work = bytes(device->model.rmsnorm_workspace(&device->model, rows, 1, C, 2));
+  op.work = bytes(device->model.norm_workspace(&device->model, false, rows, 1, C));
   double *want = doubles(C);
   for (int64_t i = 0; i < rows * C; i++)
     want[i % C] += (double)dy[i] * x[i] * rstd[i / C];

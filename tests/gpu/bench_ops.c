@@ -338,10 +338,7 @@ MEASURED(norm_backward)
        *gamma = half(cut, C), *dgamma = single(cut, C), *dbeta = single(cut, C);
   float *mean = single(cut, rows), *rstd = single(cut, rows);
   void *work =
-      take(cut,
-           (int64_t)(m->gpt2 ? device->model.layernorm_workspace(&device->model, rows, C, 1)
-                             : device->model.rmsnorm_workspace(&device->model, rows, 1, C, 1)),
-           1);
+      take(cut, (int64_t)device->model.norm_workspace(&device->model, m->gpt2, rows, 1, C), 1);
   struct row_norm_backward op = {.rows = rows, .groups = 1, .C = C, .tile = m->T, .x_stride = C};
   op.dy_stride = C, op.dx_stride = C, op.dy = dy, op.x = x, op.gamma = gamma;
   op.mean = m->gpt2 ? mean : NULL, op.rstd = rstd, op.dx_accumulate = true, op.accumulate = true;

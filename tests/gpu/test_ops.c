@@ -526,9 +526,7 @@ static void check_norm(const struct norm_shape *n)
       back.dy = AT(dy), back.x = at(s, n->layer ? &sum : &x), back.gamma = AT(gamma);
       back.mean = AT_IF(n->layer, mean), back.rstd = AT(rstd), back.dx = AT(dx);
       back.dgamma = AT(dgamma), back.dbeta = AT_IF(n->layer, dbeta);
-      back.work = scratch(
-          s->device, n->layer ? model->layernorm_workspace(model, n->rows, C, s->threads)
-                              : model->rmsnorm_workspace(model, n->rows, n->groups, C, s->threads));
+      back.work = scratch(s->device, model->norm_workspace(model, n->layer, n->rows, n->groups, C));
       must(s->ops->norm_backward(s->lane, &back));
     }
     EXPECT_SAME("a norm's gradient", &dx, &dgamma, n->layer ? &dbeta : NULL);
@@ -560,7 +558,7 @@ static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const s
                          const struct twin *gamma, const float *statistics, void *out)
 {
   char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
-  void *work = scratch(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
+  void *work = scratch(gpu, gpu->model.norm_workspace(&gpu->model, true, rows, 1, C));
   must(layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics,
                           statistics + rows, false, dx, false, dgamma, dbeta, work));
   must_cuda(cudaDeviceSynchronize());

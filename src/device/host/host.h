@@ -95,10 +95,8 @@ void host_tally(struct lane *lane, struct gemm_tally *tally);
 /* STATUS_INTERNAL if `value` does not fit OpenBLAS' integer. */
 enum status host_check_blas(const char *what, int64_t value);
 
-size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
-                                int threads);
-size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
-                              int64_t C, int threads);
+size_t host_norm_workspace(const struct device_model *model, bool centred, int64_t rows,
+                           int64_t groups, int64_t C);
 size_t host_attention_workspace(const struct device_model *model, const struct attention *op,
                                 int threads);
 enum status host_zero(struct lane *lane, void *dst, size_t bytes);

@@ -105,19 +105,12 @@ static int64_t parts_held(int64_t rows, int64_t groups)
   return host_pieces(rows, block_rows(groups));
 }
 
-size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
-                              int64_t C, int threads)
+/* In a layer norm each worker sums its own columns, so there are no partial sums to keep. */
+size_t host_norm_workspace(const struct device_model *model, bool centred, int64_t rows,
+                           int64_t groups, int64_t C)
 {
-  (void)model, (void)threads;
-  return (size_t)(parts_held(rows, groups) * C) * sizeof(float);
-}
-
-/* Each worker sums its own columns, so there are no partial sums to keep. */
-size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
-                                int threads)
-{
-  (void)model, (void)rows, (void)C, (void)threads;
-  return 0;
+  (void)model;
+  return centred ? 0 : (size_t)(parts_held(rows, groups) * C) * sizeof(float);
 }
 
 static enum status rmsnorm_backward(struct lane *lane, const struct row_norm_backward *op)
