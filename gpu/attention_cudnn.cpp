@@ -137,17 +137,18 @@ const built &find(cudnn_attention *cudnn, const shape &s)
   return cudnn->graphs.back();
 }
 
-status nothing_for(const built &b)
-{
-  return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements: %s",
-                    (long long)b.key.head_width, b.reason.c_str());
-}
-
-/* No exception may pass through C callers. The frontend and its allocations can throw. */
-template <typename F> status guarded(F &&body) noexcept
+/* body() of the shape's graph. No exception may pass through C callers. The frontend and its
+ * allocations can throw. */
+template <typename F>
+status with_graph(cudnn_attention *cudnn, const attention_backward *op, bool backward,
+                  F &&body) noexcept
 {
   try {
-    return body();
+    const built &b = find(cudnn, shape_of(op, backward));
+    return b.graph ? body(b)
+                   : status_set(STATUS_UNSUPPORTED,
+                                "cuDNN has no attention for heads of %lld elements: %s",
+                                (long long)b.key.head_width, b.reason.c_str());
   } catch (const std::bad_alloc &) {
     return status_set(STATUS_MEMORY, "no memory for cuDNN's graphs");
   } catch (const std::exception &error) {
@@ -185,10 +186,7 @@ void cudnn_attention_destroy(cudnn_attention *cudnn)
 status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backward *op,
                                  bool backward, size_t *out)
 {
-  return guarded([&] {
-    const built &b = find(cudnn, shape_of(op, backward));
-    if (!b.graph)
-      return nothing_for(b);
+  return with_graph(cudnn, op, backward, [&](const built &b) {
     *out = b.workspace;
     return STATUS_OK;
   });
@@ -197,11 +195,8 @@ status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backwar
 status cudnn_attention_run(cudnn_attention *cudnn, cudaStream_t stream,
                            const attention_backward *op, bool backward)
 {
-  return guarded([&] {
+  return with_graph(cudnn, op, backward, [&](const built &b) {
     const attention &f = op->forward;
-    const built &b = find(cudnn, shape_of(op, backward));
-    if (!b.graph)
-      return nothing_for(b);
     std::unordered_map<int64_t, void *> pointers = {
         {Q, (void *)f.q}, {K, (void *)f.k}, {V, (void *)f.v}, {O, f.out}, {STATS, f.lse}};
     if (backward)
