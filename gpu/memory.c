@@ -99,14 +99,13 @@ enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t byte
       "allocating pinned memory of the host");
   if (status)
     return status;
-  status = note_block(device, tag, bytes, block);
-  if (status) {
-    (void)cudaFreeHost(block);
-    return status;
-  }
   memset(block, 0, bytes);
-  *out = block;
-  return STATUS_OK;
+  status = note_block(device, tag, bytes, block);
+  if (status)
+    (void)cudaFreeHost(block);
+  else
+    *out = block;
+  return status;
 }
 
 void cuda_release_host(struct device *device, void *ptr)
