@@ -1,7 +1,6 @@
 /* Lanes are streams: their priorities, their workspaces, and the faults that they reported. */
 #include "gpu/cuda.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include <nvtx3/nvToolsExt.h>
@@ -87,11 +86,8 @@ enum status cuda_lane_check(struct lane *lane)
   struct cuda_lane *cuda = cuda_lane(lane);
   const uint64_t fault = __atomic_load_n(cuda->fault, __ATOMIC_RELAXED);
   if (fault)
-    return status_set(STATUS_INPUT,
-                      "%s %" PRId64 " of the batch is %d, outside the vocabulary of %" PRId64
-                      ": the data was made with another tokenizer than model.vocab says",
-                      gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault),
-                      (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
+    return device_refuse_id(gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault),
+                            gpu_fault_id(fault), atomic_load(&cuda->vocabulary));
   cudaError_t error = cudaPeekAtLastError();
   error = error ?: cudaStreamQuery(cuda->stream);
   if (error == cudaErrorNotReady) {

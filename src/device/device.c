@@ -91,6 +91,14 @@ enum status device_check_matmul(const struct matmul *op)
   return STATUS_OK;
 }
 
+enum status device_refuse_id(const char *what, int64_t row, int32_t id, int64_t V)
+{
+  return status_set(STATUS_INPUT,
+                    "%s %lld of the batch is %d, outside the vocabulary of %lld: the data was made "
+                    "with another tokenizer than model.vocab says",
+                    what, (long long)row, (int)id, (long long)V);
+}
+
 void device_destroy(struct device *device)
 {
   if (device)

@@ -307,6 +307,8 @@ enum status device_check_quantise(const struct fp8_quantise *op);
 enum status device_check_unify(const struct fp8_unify *op);
 enum status device_check_turn(const struct fp8_turn *op);
 enum status device_check_swiglu(const struct fp8_swiglu *op);
+/* STATUS_INPUT, about a token or a target of the batch that is outside the vocabulary. Local. */
+enum status device_refuse_id(const char *what, int64_t row, int32_t id, int64_t V);
 void device_destroy(struct device *device); /* takes NULL */
 
 #endif

@@ -37,10 +37,7 @@ enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64
 {
   for (int64_t r = 0; r < rows; r++)
     if (target[r] < -1 || target[r] >= V)
-      return status_set(STATUS_INPUT,
-                        "target %lld of the batch is %d, outside the vocabulary of %lld: the data "
-                        "was made with another tokenizer than model.vocab says",
-                        (long long)r, (int)target[r], (long long)V);
+      return device_refuse_id("target", r, target[r], V);
   struct classifier_job job = {host_kernels(lane), V, ld, logits, target, scale, gradient, loss};
   host_run_tasks(lane, rows, run_row, &job);
   return STATUS_OK;

@@ -18,10 +18,7 @@ static enum status check_tokens(int64_t rows, int64_t V, const int32_t *token)
 {
   for (int64_t r = 0; r < rows; r++)
     if (token[r] < 0 || token[r] >= V)
-      return status_set(STATUS_INPUT,
-                        "token %lld of the batch is %d, outside the vocabulary of %lld: the data "
-                        "was made with another tokenizer than model.vocab says",
-                        (long long)r, (int)token[r], (long long)V);
+      return device_refuse_id("token", r, token[r], V);
   return STATUS_OK;
 }
 
