@@ -2,6 +2,7 @@
 #include "device/lane.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/mem.h"
 
@@ -13,12 +14,11 @@ enum { SPINS = 300 };
  * counter and looks for waiters afterwards. Both orders are sequentially consistent, so one of the
  * two sees the other. */
 struct token_board {
-  int64_t tokens;
   _Atomic int waiters;
   _Atomic bool aborted;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  struct token token[];
+  _Atomic int64_t done[]; /* by token: completions so far */
 };
 
 enum status token_board_create(int64_t tokens, struct token_board **out)
@@ -28,10 +28,9 @@ enum status token_board_create(int64_t tokens, struct token_board **out)
     return status_set(STATUS_INTERNAL, "a token board of %lld tokens was asked for",
                       (long long)tokens);
   enum status status =
-      mem_alloc(MEM_META, sizeof *board + (size_t)tokens * sizeof *board->token, (void **)&board);
+      mem_alloc(MEM_META, sizeof *board + (size_t)tokens * sizeof *board->done, (void **)&board);
   if (status)
     return status;
-  board->tokens = tokens;
   pthread_mutex_init(&board->mutex, NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&board->changed, NULL);
   *out = board;
@@ -58,13 +57,13 @@ static void wake(struct token_board *board)
 
 void token_signal(struct token_board *board, int64_t index, int64_t count)
 {
-  atomic_store(&board->token[index].done, count);
+  atomic_store(&board->done[index], count);
   wake(board);
 }
 
 bool token_is_done(struct token_board *board, int64_t index, int64_t count)
 {
-  return atomic_load(&board->token[index].done) >= count;
+  return atomic_load(&board->done[index]) >= count;
 }
 
 static bool is_over(struct token_board *board, int64_t index, int64_t count)

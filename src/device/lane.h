@@ -6,7 +6,6 @@
 #ifndef SLUICE_DEVICE_LANE_H
 #define SLUICE_DEVICE_LANE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,10 +21,6 @@ struct lane {
   int64_t matmul_ns; /* time spent in matrix products by this lane, for `sluice bench` */
   int64_t matmul_flops;
 };
-
-struct token {
-  _Atomic int64_t done;
-}; /* completions so far */
 
 /* A place where threads wait for tokens: one per executor. */
 struct token_board;
