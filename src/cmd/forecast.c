@@ -6,13 +6,6 @@
 #include "cmd/plan.h"
 #include "cmd/rates.h"
 
-/* Whether any data are moved between tiers. */
-static bool has_tiers(const struct plan_forecast *forecast, const struct plan *plan)
-{
-  return plan_is_on_host(plan, -1) ||
-         forecast->busy_s[LANE_H2D] + forecast->busy_s[LANE_D2H] + forecast->busy_s[LANE_DISK] > 0;
-}
-
 /* Work of an unknown rate takes no time, so a setting that needs much of it may look like the
  * best. */
 static void print_unknown(const struct plan_rates *rates)
@@ -52,13 +45,15 @@ enum status forecast_print_step(const struct plan_facts *facts)
     return status;
   printf("\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s",
          forecast.step_s, tokens / forecast.step_s, forecast.exposed_comm_s);
-  if (has_tiers(&forecast, plan))
+  const double *busy_s = forecast.busy_s;
+  if (plan_is_on_host(plan, -1) ||
+      busy_s[LANE_H2D] + busy_s[LANE_D2H] + busy_s[LANE_DISK] > 0) /* data move between tiers */
     printf(", copies %.4f s, updates %.4f s, disk %.4f s", forecast.exposed_copy_s,
            forecast.exposed_update_s, forecast.exposed_disk_s);
   putchar('\n');
   for (int lane = 0; lane < LANE_COUNT; lane++)
-    if (forecast.busy_s[lane] > 0)
-      printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast.busy_s[lane]);
+    if (busy_s[lane] > 0)
+      printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), busy_s[lane]);
   if (plan_is_on_host(plan, -1) && plan->input.shape.group > 1)
     print_unknown(facts->rates);
   return plan->input.policy.speculative ? print_clipped(plan, facts->rates) : STATUS_OK;
