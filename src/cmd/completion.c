@@ -86,12 +86,11 @@ static void offer_options(const struct offer *to, const char *prefix, const stru
 /* `prefix`: of a value, such as "key=". */
 static void offer_values(const struct offer *to, const char *prefix, const struct option *option)
 {
-  for (int i = 0; option && option->choices && option->choices[i]; i++)
-    offer(to, prefix, option->choices[i], "", "");
-  if (option && option->type == OPTION_BOOL) {
-    offer(to, prefix, "true", "", "");
-    offer(to, prefix, "false", "", "");
-  }
+  static const char *const truths[] = {"true", "false", NULL};
+  const bool is_bool = option && option->type == OPTION_BOOL;
+  const char *const *choice = is_bool ? truths : option ? option->choices : NULL;
+  for (; choice && *choice; choice++)
+    offer(to, prefix, *choice, "", "");
 }
 
 static void offer_commands(const struct offer *to)
