@@ -740,53 +740,34 @@ void watchdog_destroy(struct watchdog *dog)
 
 /* --- tasks --------------------------------------------------------------- */
 
-static void enter(struct watchdog *dog, enum watchdog_task task, watchdog_ask *ask,
-                  const char *name, va_list args)
+void watchdog_enter(struct watchdog *dog, enum watchdog_task which, watchdog_ask *ask,
+                    const char *name, ...)
+{
+  if (!dog)
+    return;
+  va_list args;
+  struct task *task = &dog->task[which];
+  pthread_mutex_lock(&dog->mutex);
+  task->active = true;
+  task->turns++;
+  task->ask = ask;
+  va_start(args, name);
+  vsnprintf(task->name, sizeof task->name, name, args);
+  va_end(args);
+  pthread_mutex_unlock(&dog->mutex);
+}
+
+void watchdog_leave(struct watchdog *dog, enum watchdog_task which)
 {
   if (!dog)
     return;
   pthread_mutex_lock(&dog->mutex);
-  struct task *entered = &dog->task[task];
-  entered->active = true;
-  entered->turns++;
-  entered->ask = ask;
-  vsnprintf(entered->name, sizeof entered->name, name, args);
+  dog->task[which].active = false;
+  dog->task[which].turns++;
   pthread_mutex_unlock(&dog->mutex);
 }
 
-static void leave(struct watchdog *dog, enum watchdog_task task)
+struct watchdog *watchdog_of(const struct exec *exec)
 {
-  if (!dog)
-    return;
-  pthread_mutex_lock(&dog->mutex);
-  dog->task[task].active = false;
-  dog->task[task].turns++;
-  pthread_mutex_unlock(&dog->mutex);
-}
-
-void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name,
-                    ...)
-{
-  va_list args;
-  va_start(args, name);
-  enter(exec ? exec->watchdog : NULL, task, ask, name, args);
-  va_end(args);
-}
-
-void watchdog_leave(struct exec *exec, enum watchdog_task task)
-{
-  leave(exec ? exec->watchdog : NULL, task);
-}
-
-void watchdog_start(struct watchdog *dog, const char *name, ...)
-{
-  va_list args;
-  va_start(args, name);
-  enter(dog, TASK_START, NULL, name, args);
-  va_end(args);
-}
-
-void watchdog_started(struct watchdog *dog)
-{
-  leave(dog, TASK_START);
+  return exec ? exec->watchdog : NULL;
 }

@@ -44,17 +44,19 @@ struct watchdog_place {
 typedef void watchdog_ask(struct watchdog_place *out); /* called on another thread */
 
 /* Begins a task, until watchdog_leave(). `name`: "the checkpoint of step 40". `ask` NULL: the task
- * reports no progress, and waits for other ranks from its beginning. Does nothing without a
- * watchdog, or with exec NULL. Any thread. Local. */
-void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name,
-                    ...) __attribute__((format(printf, 4, 5)));
-void watchdog_leave(struct exec *exec, enum watchdog_task task);
+ * reports no progress, and waits for other ranks from its beginning. Takes NULL. Any thread.
+ * Local. */
+void watchdog_enter(struct watchdog *watchdog, enum watchdog_task task, watchdog_ask *ask,
+                    const char *name, ...) __attribute__((format(printf, 4, 5)));
+void watchdog_leave(struct watchdog *watchdog, enum watchdog_task task);
+
+/* The watchdog of an executor. NULL: it has none, or exec is NULL. Local. */
+struct watchdog *watchdog_of(const struct exec *exec);
 
 /* A phase of the job's start, until the next one or watchdog_started(). `name`: "opening
  * data/wiki". Its progress is the beginning and end of collective calls (comm_calls()), and
  * progress_add(). Takes NULL. Local. */
-void watchdog_start(struct watchdog *watchdog, const char *name, ...)
-    __attribute__((format(printf, 2, 3)));
-void watchdog_started(struct watchdog *watchdog);
+#define watchdog_start(watchdog, ...) watchdog_enter(watchdog, TASK_START, NULL, __VA_ARGS__)
+#define watchdog_started(watchdog) watchdog_leave(watchdog, TASK_START)
 
 #endif

@@ -101,7 +101,7 @@ static enum status thread_loop(void *arg)
     log_warn("%s", status_text());
   while (wait_while(writer, STAGE_IDLE) == STAGE_WRITING) {
     writer->status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
-    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
+    watchdog_leave(watchdog_of(job_trainer(writer->job)), TASK_SAVE);
     snprintf(writer->sentence, sizeof writer->sentence, "%s", writer->status ? status_text() : "");
     set_stage(writer, STAGE_IDLE);
   }
@@ -246,11 +246,11 @@ enum status checkpoint_writer_save(struct checkpoint_writer *writer,
   writer->prunes = prune;
   writer->report = (struct checkpoint_writer_report){.step = meta->step};
   writer->begin_s = clock_s();
-  watchdog_enter(job_trainer(writer->job), TASK_SAVE, ask_progress, "the checkpoint of step %lld",
-                 (long long)meta->step);
+  watchdog_enter(watchdog_of(job_trainer(writer->job)), TASK_SAVE, ask_progress,
+                 "the checkpoint of step %lld", (long long)meta->step);
   status = behind && writer->copy ? begin_behind(writer, meta) : save_now(writer, meta);
   if (status || !writer->report.behind)
-    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
+    watchdog_leave(watchdog_of(job_trainer(writer->job)), TASK_SAVE);
   writer->pending = !status;
   writer->report.held_s = clock_s() - since;
   return status;

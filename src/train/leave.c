@@ -103,10 +103,11 @@ enum status train_look_around(struct train_run *run, enum train_moment moment)
                                                                : STOP_NOT;
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
-  watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",
-                 when[moment], (long long)(run->step + (moment == DURING_STEP)));
+  watchdog_enter(watchdog_of(job_trainer(run->job)), TASK_MEET, NULL,
+                 "the meeting of all ranks %s step %lld", when[moment],
+                 (long long)(run->step + (moment == DURING_STEP)));
   comm_must(run->comm, comm_max_i64(run->comm, of_any, N));
-  watchdog_leave(job_trainer(run->job), TASK_MEET);
+  watchdog_leave(watchdog_of(job_trainer(run->job)), TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
   const bool by_file =
       of_any[CAUSE] == STOP_FILE; /* which removes it, so no rank will see it again */

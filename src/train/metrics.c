@@ -158,10 +158,10 @@ enum status train_measure_messages(struct train_run *run)
     return STATUS_OK;
   for (int u = 0; u < units; u++)
     exec_read_sample(exec_of(run), u, &m->sample[u]);
-  watchdog_enter(exec_of(run), TASK_MEET, NULL, "the sum of errors of messages in step %lld",
-                 (long long)run->step);
+  watchdog_enter(watchdog_of(exec_of(run)), TASK_MEET, NULL,
+                 "the sum of errors of messages in step %lld", (long long)run->step);
   enum status status = comm_sum_i64(run->comm, (int64_t *)m->sample, units * WORDS);
-  watchdog_leave(exec_of(run), TASK_MEET);
+  watchdog_leave(watchdog_of(exec_of(run)), TASK_MEET);
   m->residual = 0;
   for (int i = 0; i < units * SUMS && !status; i++)
     exactsum_normalize((struct exactsum *)m->sample + i);

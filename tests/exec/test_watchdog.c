@@ -175,7 +175,7 @@ static void save_behind(void)
 {
   open_job(1);
   atomic_store(&flushes, comm_rank(comm) == stuck);
-  watchdog_enter(job.exec, TASK_SAVE, ask, "the checkpoint of step %d", 40);
+  watchdog_enter(watchdog_of(job.exec), TASK_SAVE, ask, "the checkpoint of step %d", 40);
   const double end = clock_s() + (stuck < 0 ? 2.5 : 30);
   int64_t more = 1;
   for (int step = 0; more; step++) {
@@ -185,7 +185,7 @@ static void save_behind(void)
     more = clock_s() < end;
     need(comm_max_i64(comm, &more, 1), "the end");
   }
-  watchdog_leave(job.exec, TASK_SAVE);
+  watchdog_leave(watchdog_of(job.exec), TASK_SAVE);
   sleep_s(stuck < 0 ? 1.5 : 0); /* what has ended is not missed */
 }
 
@@ -199,9 +199,9 @@ static void miss_meeting(void)
     need(exec_drain(job.exec), "the drain");
     while (step == STUCK_STEP && comm_rank(comm) == stuck)
       pause();
-    watchdog_enter(job.exec, TASK_MEET, NULL, "the meeting after step %d", step);
+    watchdog_enter(watchdog_of(job.exec), TASK_MEET, NULL, "the meeting after step %d", step);
     need(comm_max_i64(comm, &all, 1), "the meeting");
-    watchdog_leave(job.exec, TASK_MEET);
+    watchdog_leave(watchdog_of(job.exec), TASK_MEET);
   }
 }
 
@@ -210,13 +210,13 @@ static void wait_for_a_writer(void)
 {
   open_job(1);
   atomic_store(&flushes, comm_rank(comm) == 1);
-  watchdog_enter(job.exec, TASK_SAVE, ask, "the checkpoint of step %d", 40);
+  watchdog_enter(watchdog_of(job.exec), TASK_SAVE, ask, "the checkpoint of step %d", 40);
   for (int piece = 0; comm_rank(comm) == 1 && piece < 70; piece++) {
     atomic_fetch_add(&moved, 1);
     sleep_s(0.05);
   }
   need(comm_barrier(comm), "the others");
-  watchdog_leave(job.exec, TASK_SAVE);
+  watchdog_leave(watchdog_of(job.exec), TASK_SAVE);
 }
 
 /* --- the start of a job -------------------------------------------------- */
