@@ -108,11 +108,6 @@ static double common_length(int n, const struct intervals *const set[])
 
 /* --- events -------------------------------------------------------------- */
 
-static bool between_ranks(const struct plan *plan, const struct instr *instr)
-{
-  return plan_instr_ranks(plan, instr) > 1;
-}
-
 static void add_text(struct trace_span *span, const char *key, const char *text)
 {
   span->arg[span->args++] = (struct trace_arg){.key = key, .text = text};
@@ -178,7 +173,7 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     add_text(&span, "unit", plan->input.model->unit[instr->unit].name);
   if (instr->micro >= 0)
     add_number(&span, "micro", instr->micro);
-  if (between_ranks(plan, instr))
+  if (plan_instr_ranks(plan, instr) > 1)
     add_number(&span, "bytes", plan_instr_bytes(plan, instr));
   add_attributes(&span, instr, &decimals);
   for (int e = 0; event->spent && e < op_counters_events(run->facts->counters); e++)
@@ -190,11 +185,8 @@ static void draw(struct trace_run *run, const struct exec_event *event)
 static void count_step(struct trace_run *run, const struct exec_event *event)
 {
   struct trace_summary *sum = &run->sum;
-  if (sum->steps == 0) {
+  if (sum->steps == 0)
     sum->first = event->step;
-    run->begin_s = event->begin_s;
-    run->end_s = event->end_s;
-  }
   if (sum->steps == 0 || event->step != sum->last)
     sum->steps++;
   sum->last = event->step;
@@ -247,7 +239,8 @@ void trace_run_event(void *arg, const struct exec_event *event)
   if (instr->lane == LANE_COMPUTE) {
     status_keep(&run->failure, note_beginning(run, event));
     status_keep(&run->failure, add_interval(&run->compute, event->begin_s, event->end_s));
-  } else if (part != PART_NOTHING && (part != PART_COMM || between_ranks(run->plan, instr))) {
+  } else if (part != PART_NOTHING &&
+             (part != PART_COMM || plan_instr_ranks(run->plan, instr) > 1)) {
     status_keep(&run->failure, add_interval(&run->beside[part], event->begin_s, event->end_s));
   }
 }
@@ -517,6 +510,8 @@ enum status trace_run_open(const char *dir, const struct plan *plan,
     return status;
   run->plan = plan;
   run->facts = facts;
+  run->begin_s = INFINITY;
+  run->end_s = -INFINITY;
   status = open_files(run, dir);
   if (status) {
     release(run);
