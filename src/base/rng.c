@@ -12,7 +12,7 @@ static inline uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high)
   return (uint32_t)product;
 }
 
-static inline void philox(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
+void rng_block(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
 {
   uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi,
            c3 = (uint32_t)(hi >> 32);
@@ -32,24 +32,19 @@ static inline void philox(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t
   out[3] = c3;
 }
 
-void rng_block(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
-{
-  philox(key, hi, lo, out);
-}
-
 struct rng_key rng_key_make(uint64_t seed, const char *purpose)
 {
   const uint64_t hash = hash_text(purpose);
   struct rng_key from = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
   uint32_t words[4];
-  philox(from, 0, hash, words);
+  rng_block(from, 0, hash, words);
   return (struct rng_key){{words[0], words[1]}};
 }
 
 double rng_uniform(struct rng_key key, uint64_t hi, uint64_t lo)
 {
   uint32_t words[4];
-  philox(key, hi, lo, words);
+  rng_block(key, hi, lo, words);
   return (double)(((uint64_t)words[0] << 32 | words[1]) >> 11) * 0x1p-53;
 }
 
@@ -71,7 +66,7 @@ void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n,
     uint64_t number = first + (uint64_t)i;
     if (i == 0 || number % 4 == 0) {
       uint32_t words[4];
-      philox(key, hi, number / 4, words);
+      rng_block(key, hi, number / 4, words);
       normal_pair(words[0], words[1], normal);
       normal_pair(words[2], words[3], normal + 2);
     }
@@ -95,7 +90,7 @@ uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i)
     uint64_t left = i >> half, right = i & mask;
     for (uint64_t round = 0; round < ROUNDS; round++) {
       uint32_t words[4];
-      philox(key, hi, round << 32 | right, words);
+      rng_block(key, hi, round << 32 | right, words);
       uint64_t next = left ^ (words[0] & mask);
       left = right;
       right = next;
