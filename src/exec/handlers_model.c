@@ -68,16 +68,18 @@ enum status run_decode(const struct call *call)
   return pass.model->ops->block_forward(&pass);
 }
 
-/* Reductions, squares and updates use the whole gradient, but the model writes it only up to its
- * last parameter. So the rest is zeroed. */
-static enum status zero_padding(const struct call *call, int i)
+/* The pass writes the gradient of operand i, or adds to it. Reductions, squares and updates use the
+ * whole gradient, but the model writes it only up to its last parameter. So the rest is zeroed. */
+static enum status take_grads(const struct call *call, int i, struct model_call *pass)
 {
   const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
   const int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient),
                 padding = layout->trained - layout->used;
-  if (!use(call, i) || adds(call, i) || padding == 0)
+  pass->accumulate = adds(call, i);
+  pass->grads = use(call, i);
+  if (!pass->grads || pass->accumulate || padding == 0)
     return STATUS_OK;
-  return call->lane->device->ops->zero(call->lane, (char *)use(call, i) + layout->used * size,
+  return call->lane->device->ops->zero(call->lane, (char *)pass->grads + layout->used * size,
                                        (size_t)(padding * size));
 }
 
@@ -85,7 +87,7 @@ enum status run_loss(const struct call *call)
 {
   struct exactsum *loss = use(call, LOSS_SUM);
   struct model_call pass = pass_of(call, LOSS_PARAMS, -1);
-  enum status status = zero_padding(call, LOSS_GRADS);
+  enum status status = take_grads(call, LOSS_GRADS, &pass);
   if (!status && !adds(call, LOSS_SUM))
     status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
   if (status)
@@ -95,8 +97,6 @@ enum status run_loss(const struct call *call)
   pass.scale = (float)(1 / call->exec->step_tokens);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);
-  pass.accumulate = adds(call, LOSS_GRADS);
-  pass.grads = use(call, LOSS_GRADS);
   pass.work = use(call, LOSS_WORK);
   return pass.model->ops->head_loss(&pass);
 }
@@ -114,12 +114,10 @@ enum status run_logits(const struct call *call)
 enum status run_backward(const struct call *call)
 {
   struct model_call pass = pass_of(call, BACKWARD_PARAMS, BACKWARD_SCALES);
-  const enum status status = zero_padding(call, BACKWARD_GRADS);
+  const enum status status = take_grads(call, BACKWARD_GRADS, &pass);
   pass.x_in = use(call, BACKWARD_IN);
   pass.saved = use(call, BACKWARD_SAVED);
   pass.d = use(call, BACKWARD_D);
-  pass.accumulate = adds(call, BACKWARD_GRADS);
-  pass.grads = use(call, BACKWARD_GRADS);
   pass.work = use(call, BACKWARD_WORK);
   pass.work_bytes = use_bytes(call, BACKWARD_WORK);
   return status ? status : pass.model->ops->block_backward(&pass);
@@ -127,11 +125,9 @@ enum status run_backward(const struct call *call)
 
 enum status run_embed_backward(const struct call *call)
 {
-  const enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
   struct model_call pass = {.model = model_of(call), .lane = call->lane, .shape = shape_of(call)};
+  const enum status status = take_grads(call, EMBED_BACKWARD_GRADS, &pass);
   pass.token = use(call, EMBED_BACKWARD_TOKENS);
   pass.d = use(call, EMBED_BACKWARD_D);
-  pass.accumulate = adds(call, EMBED_BACKWARD_GRADS);
-  pass.grads = use(call, EMBED_BACKWARD_GRADS);
   return status ? status : pass.model->ops->embed_backward(&pass);
 }
