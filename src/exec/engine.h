@@ -156,18 +156,6 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 /* Read the times of steps up to n, which are complete. */
 enum status exec_take_times(struct exec *exec, int64_t n);
 
-/* Whether a step measures the errors of messages, if that is done every so many steps. Steps count
- * from 0 here, and from 1 in results. */
-static inline bool exec_is_sampled(int64_t every, int64_t step)
-{
-  return (step + 1) % every == 0;
-}
-
-/* The part of `one` in which any of the n stretches `by` ran. They are in order and do not overlap.
- * `from` skips stretches that end before `one` begins. It is 0 at first, and kept for a later
- * `one`. */
-double exec_covered(struct stretch one, int n, const struct stretch *by, int *from);
-
 /* Rank 0 tries the operations of the compute lane, and all ranks get its results. Collective.
  */
 enum status exec_autotune(struct exec *exec);

@@ -68,7 +68,7 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
 {
   const struct codec *codec = &call->instr->attr.codec;
   const int64_t every = call->instr->attr.sample;
-  const bool measures = every > 0 && exec_is_sampled(every, call->args->step);
+  const bool measures = every > 0 && (call->args->step + 1) % every == 0; /* results count from 1 */
   float *x = use(call, ENCODE_GRADS);
   void *messages = use(call, ENCODE_MESSAGES);
   struct sample sample = {0};

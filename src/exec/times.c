@@ -154,7 +154,10 @@ static enum status time_lane(struct exec *exec, enum plan_lane lane, int64_t n)
   return status;
 }
 
-double exec_covered(struct stretch one, int n, const struct stretch *by, int *from)
+/* The part of `one` in which any of the n stretches `by` ran. They are in order and do not overlap.
+ * `from` skips stretches that end before `one` begins. It is 0 at first, and kept for a later
+ * `one`. */
+static double covered(struct stretch one, int n, const struct stretch *by, int *from)
 {
   double sum = 0;
   while (*from < n && by[*from].end_s <= one.begin_s)
@@ -172,7 +175,7 @@ static void count_hidden(struct exec *exec, const struct driver *driver, int64_t
   int from = 0;
   for (int i = 0; i < driver->n; i++)
     if (exec->span[driver->instr[i]].comm)
-      exec->profile.hidden_s += exec_covered(ran[i], compute->n, by, &from);
+      exec->profile.hidden_s += covered(ran[i], compute->n, by, &from);
 }
 
 /* At most two steps are in flight. So each pair of overlapping steps is visited once, when the

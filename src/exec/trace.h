@@ -9,8 +9,8 @@ struct trace_run;
 
 /* wire_bytes, for collectives between ranks: the bytes that each of the P ranks sends and receives,
  * (P - 1) / P of the whole. Divided by seconds this is the bus bandwidth of NCCL's tests. METRICS
- * has none, because it moves almost nothing and waits. `spent`: its counts of
- * trace_run_set_counters() by the threads of its lane. */
+ * has none, because it moves almost nothing and waits. `spent`: its counts by
+ * the threads of its lane. */
 struct trace_kind {
   int64_t count;
   double seconds, wire_bytes;
