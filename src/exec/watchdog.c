@@ -145,26 +145,19 @@ static bool look_at_steps(struct watchdog *dog)
   return moved;
 }
 
-/* The start waits if a collective call is running. Its progress is collective calls and
- * progress_add(). */
-static struct watchdog_place ask_start(const struct watchdog *dog)
-{
-  struct watchdog_place place = {0};
-  int64_t calls;
-  comm_calls(dog->comm, &calls, &place.waits);
-  place.moved = 2 * calls - place.waits + progress_count();
-  place.doing = place.waits ? "waiting for the other ranks" : NULL;
-  return place;
-}
-
-/* The mutex is held. */
+/* The mutex is held. The start waits if a collective call is running. Its progress is collective
+ * calls and progress_add(). */
 static struct watchdog_place ask_task(const struct watchdog *dog, const struct task *task)
 {
   struct watchdog_place place = {.waits = !task->ask};
-  if (task == &dog->task[TASK_START])
-    return ask_start(dog);
-  if (task->ask)
+  int64_t calls;
+  if (task == &dog->task[TASK_START]) {
+    comm_calls(dog->comm, &calls, &place.waits);
+    place.moved = 2 * calls - place.waits + progress_count();
+    place.doing = place.waits ? "waiting for the other ranks" : NULL;
+  } else if (task->ask) {
     task->ask(&place);
+  }
   return place;
 }
 
