@@ -241,11 +241,10 @@ static void *run_body(void *arg)
 
 enum status thread_start(const char *name, thread_body *body, void *arg, struct thread **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct thread), &block);
+  struct thread *thread;
+  const enum status status = mem_new(MEM_META, 1, &thread);
   if (status)
     return status;
-  struct thread *thread = block;
   strncpy(thread->name, name, sizeof thread->name - 1);
   thread->body = body;
   thread->arg = arg;

@@ -70,19 +70,16 @@ static void find_windows_and_results(struct exec *exec)
 static enum status create_results(struct exec *exec)
 {
   struct device *device = exec->config.device;
-  void *block;
   size_t n = 0;
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
   const enum status status = device->ops->alloc_host(
-      device, MEM_META, sizeof(struct results) + n * sizeof(struct plan_sample), &block);
-  if (status)
-    return status;
-  exec->results = block;
-  for (int i = 0; i < exec->plan->n; i++)
+      device, MEM_META, sizeof(struct results) + n * sizeof(struct plan_sample),
+      (void **)&exec->results);
+  for (int i = 0; !status && i < exec->plan->n; i++)
     if (exec->plan->instr[i].attr.sample > 0)
       exec->span[i].sample = &exec->results->sample[--n];
-  return STATUS_OK;
+  return status;
 }
 
 static enum status create_tables(struct exec *exec)

@@ -444,12 +444,11 @@ static void run_worker(void *arg, int worker, int workers)
 enum status op_counters_lane_create(const struct op_counters *counters, struct team *team,
                                     struct op_counters_lane **out)
 {
-  void *block;
+  struct op_counters_lane *lane;
   const size_t meters = (size_t)team_size(team) * sizeof(struct meter);
-  const enum status status = mem_alloc(MEM_META, sizeof(struct op_counters_lane) + meters, &block);
+  const enum status status = mem_alloc(MEM_META, sizeof *lane + meters, (void **)&lane);
   if (status)
     return status;
-  struct op_counters_lane *lane = block;
   lane->counters = counters;
   lane->team = team;
   *out = lane;

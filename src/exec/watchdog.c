@@ -664,13 +664,11 @@ static enum status take_room(struct watchdog *dog)
   const size_t ranks = comm_rank(dog->comm) == 0 ? (size_t)comm_ranks(dog->comm) : 0,
                each = sizeof *dog->state + sizeof *dog->begun + sizeof *dog->order +
                       sizeof *dog->answered;
-  void *block;
   dog->room = 4096 + ranks * 512 + DETAILED * sizeof dog->mine->lanes;
-  const enum status status =
-      mem_alloc(MEM_META, sizeof *dog->mine + ranks * each + (ranks ? dog->room : 0), &block);
+  const enum status status = mem_alloc(
+      MEM_META, sizeof *dog->mine + ranks * each + (ranks ? dog->room : 0), (void **)&dog->mine);
   if (status)
     return status;
-  dog->mine = block;
   dog->state = dog->mine + 1;
   dog->begun = (int64_t *)(dog->state + ranks);
   dog->order = (int *)(dog->begun + ranks);
