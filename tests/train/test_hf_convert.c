@@ -550,7 +550,7 @@ TEST(files_of_the_tokenizer_go_along)
   same_file(tokens, to, "chat_template.jinja");
   assert_false(file_exists(file_path(to, "README.md").text));
   text = read_text(file_path(to, "config.json").text, &bytes);
-  assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
+  assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [\n    6,\n    7\n  ],"));
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
   refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
           "holds a model already (config.json)");
