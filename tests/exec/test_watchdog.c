@@ -421,6 +421,7 @@ TEST(checkpoints_and_starts_that_are_stuck)
 
 int main(int argc, char **argv)
 {
+  device_prepare(argv); /* as the program does, before a rank can warn of unknown processors */
   program = argv[0];
   for (int i = 0; i < SCENES && argc > 1; i++)
     if (strcmp(argv[1], scenes[i].name) == 0)
