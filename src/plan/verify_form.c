@@ -67,12 +67,13 @@ static void check_form(struct verify *v)
   check_waits(v);
 }
 
-/* Later checks use them as indices. */
+/* Later checks use them as indices. Unit -1 is only for operations of no unit. */
 static enum status check_indices(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    if ((unsigned)instr->op >= OP_COUNT || instr->unit < -1 ||
+    if ((unsigned)instr->op >= OP_COUNT ||
+        instr->unit < (op_rows[instr->op].one.unit == UNIT_NONE ? -1 : 0) ||
         instr->unit >= plan->input.model->units || instr->micro < -1 ||
         instr->micro >= plan->input.shape.micros)
       return status_set(STATUS_PLAN,

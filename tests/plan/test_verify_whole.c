@@ -275,6 +275,29 @@ TEST(no_instruction_can_be_spared)
     assert_true(seen[op] > 0);
 }
 
+/* Before anything looks the unit up. */
+TEST(no_instruction_can_lose_its_unit)
+{
+  int seen[OP_COUNT] = {0};
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = broken_start(fixture_point("%s", whole[p]));
+    for (int i = 0; i < plan->n; i++) {
+      const int unit = plan->instr[i].unit;
+      if (unit < 0)
+        continue;
+      plan->instr[i].unit = -1;
+      assert_int_equal(plan_verify(plan), STATUS_PLAN);
+      assert_non_null(strstr(status_text(), "unknown operation, unit or micro-batch"));
+      plan->instr[i].unit = unit;
+      seen[plan->instr[i].op]++;
+    }
+    must(plan_verify(plan));
+    plan_destroy(plan);
+  }
+  for (int op = 0; op < OP_COUNT; op++)
+    assert_int_equal(seen[op] > 0, op != OP_LOAD && op != OP_METRICS && op != OP_FETCH_LOSS);
+}
+
 TEST(no_operation_can_be_spared_in_all_units)
 {
   for (int p = 0; p < WHOLE; p++)
