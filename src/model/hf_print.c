@@ -8,6 +8,7 @@
 #include "io/text/json_write.h"
 #include "model/hf_private.h"
 
+/* 0: null */
 static void put_or_null(struct json_writer *to, const char *key, int64_t value)
 {
   if (value)
@@ -151,9 +152,11 @@ enum status hf_config_print(const struct hf_config *config, char **out)
   struct json_writer json = {.to = open_memstream(&text, &bytes)};
   if (json.to)
     put_config(&json, family, config);
+  enum status status = STATUS_OK;
   if (!json.to || fclose(json.to) != 0)
-    return status_set(STATUS_MEMORY, "no memory for the text of config.json");
-  *out = mem_strdup(text);
+    status = status_set(STATUS_MEMORY, "no memory for the text of config.json");
+  else if (!(*out = mem_strdup(text)))
+    status = STATUS_MEMORY;
   free(text);
-  return *out ? STATUS_OK : STATUS_MEMORY;
+  return status;
 }
