@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,22 +41,27 @@ static void reached(enum checkpoint_phase phase)
 static const char comparing[] = "waiting for the tensor lists of the other ranks",
                   writing[] = "writing its data",
                   waiting_for_data[] = "waiting for the data of the other ranks";
-static _Atomic(const char *) under_way;
-static atomic_bool waiting;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
+static const char *under_way;
+static bool waiting;
 static _Atomic int64_t moves;
 
 static void now_at(const char *doing, bool waits)
 {
-  atomic_store(&under_way, doing);
-  atomic_store(&waiting, waits);
+  pthread_mutex_lock(&mutex);
+  under_way = doing;
+  waiting = waits;
+  pthread_mutex_unlock(&mutex);
   atomic_fetch_add(&moves, 1);
 }
 
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits)
 {
   *moved = atomic_load(&moves);
-  *doing = atomic_load(&under_way);
-  *waits = atomic_load(&waiting);
+  pthread_mutex_lock(&mutex);
+  *doing = under_way;
+  *waits = waiting;
+  pthread_mutex_unlock(&mutex);
 }
 
 struct save {
