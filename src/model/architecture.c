@@ -11,6 +11,7 @@
 /* GPT2LMHeadModel. Its Conv1D keeps a matrix as [in, out], and Q_WEIGHT holds q, k and v. */
 static const struct family gpt2_family = {
     .block_prefix = "transformer.h.",
+    .block_units = 1,
     .root = {
         [ROOT_TOKENS]     = {"transformer.wte.weight", PARAM_EMBEDDING, INIT_NORMAL, {DIM_V, DIM_C},
                              .padded = true},
@@ -40,6 +41,7 @@ static const struct family gpt2_family = {
 /* LlamaForCausalLM and its relatives. */
 static const struct family llama_family = {
     .block_prefix = "model.layers.",
+    .block_units = 1,
     .root = {
         [ROOT_TOKENS] = {"model.embed_tokens.weight", PARAM_EMBEDDING, INIT_NORMAL, {DIM_V, DIM_C},
                          .padded = true},

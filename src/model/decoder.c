@@ -59,21 +59,22 @@ static enum status create_units(const struct unit_description *block, struct mod
   const struct family *family = model->architecture->family;
   struct unit_description root = *block, head = *block;
   model->blocks = (int)model->config.layers;
-  model->head = model->config.tied ? 0 : model->blocks + 1;
+  model->block_units = family->block_units;
+  model->head = model->config.tied ? 0 : model_unit_of(model, model->blocks);
+  model->units = model_unit_of(model, model->blocks) + !model->config.tied;
   root.row = family->root;
   root.rows = model->head ? ROOT_NORM : ROOT_ROWS;
   head.row = family->head;
   head.rows = HEAD_ROWS;
-  enum status status = mem_new(MEM_META, 1 + model->blocks + !model->config.tied, &model->unit);
+  enum status status = mem_new(MEM_META, model->units, &model->unit);
   if (status)
     return status;
-  model->units = 1 + model->blocks + !model->config.tied;
   status = unit_create(&root, "root", "", &model->unit[0]);
   for (int b = 0; b < model->blocks && !status; b++) {
     char name[32], prefix[64];
     snprintf(name, sizeof name, "h.%d", b);
     snprintf(prefix, sizeof prefix, "%s%d.", family->block_prefix, b);
-    status = unit_create(block, name, prefix, &model->unit[1 + b]);
+    status = unit_create(block, name, prefix, &model->unit[model_unit_of(model, b)]);
   }
   if (!status && model->head)
     status = unit_create(&head, "head", "", &model->unit[model->head]);
@@ -323,7 +324,8 @@ static struct attention attention_of(const struct sizes *n, int unit, struct mod
                             .heads = c->heads,
                             .kv_heads = c->kv_heads,
                             .head_width = c->head_width,
-                            .window = unit - 1 >= c->window_from ? c->window : 0,
+                            .window =
+                                model_block_of(n->model, unit) >= c->window_from ? c->window : 0,
                             .q = qk,
                             .k = element_at(qk, n->heads, c->compute),
                             .v = element_at(saved->qkv, n->heads + n->keys, c->compute),
@@ -353,7 +355,8 @@ static size_t attention_scratch(const struct sizes *n, const struct device_model
   const int blocks = n->model->blocks,
             step = n->model->config.window && blocks > 1 ? blocks - 1 : blocks;
   size_t most = 0;
-  for (int unit = 1; unit <= blocks; unit += step) {
+  for (int block = 0; block < blocks; block += step) {
+    const int unit = model_unit_of(n->model, block);
     struct attention op = attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL);
     op.room = room;
     most = more_bytes(most, decode ? cache_scratch(n->model, device, op, threads)
@@ -388,9 +391,9 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
     return head_work_bytes(&head, device, s, what);
   if (backward)
-    for (int u = 1; u <= model->blocks; u++) {
+    for (int u = 0; u < model->blocks; u++) {
       struct carve block = {0};
-      lay_backward(&block, &n, model->unit[u].fp8);
+      lay_backward(&block, &n, model->unit[model_unit_of(model, u)].fp8);
       carve_beyond(&total, &block);
     }
   else if (what != WORK_FORWARD_SAVED)

@@ -22,6 +22,7 @@ enum block_row {
 /* Architectures with the same names of parameters. */
 struct family {
   const char *block_prefix; /* "model.layers." makes "model.layers.N.ROW" */
+  int block_units;
   struct unit_row root[ROOT_ROWS], head[HEAD_ROWS], block[BLOCK_ROWS];
 };
 

@@ -21,9 +21,10 @@ static int64_t end_of(const char *pattern, const char *end)
 
 static bool matches(const struct model *model, int unit, int n, char *const patterns[])
 {
+  const int block = model_block_of(model, unit);
   for (int i = 0; i < n; i++)
-    if (unit <= end_of(patterns[i], "first:") ||
-        model->blocks - unit < end_of(patterns[i], "last:") ||
+    if (block < end_of(patterns[i], "first:") ||
+        model->blocks - 1 - block < end_of(patterns[i], "last:") ||
         fnmatch(patterns[i], model->unit[unit].name, 0) == 0)
       return true;
   return false;
@@ -31,12 +32,13 @@ static bool matches(const struct model *model, int unit, int n, char *const patt
 
 static enum status check_pattern(const struct model *model, char *const pattern[1])
 {
-  for (int u = 1; u <= model->blocks; u++)
-    if (matches(model, u, 1, pattern))
+  for (int block = 0; block < model->blocks; block++)
+    if (matches(model, model_unit_of(model, block), 1, pattern))
       return STATUS_OK;
   return status_usage("run.fp8_except: no block of this model is named \"%s\"; blocks are \"%s\" "
                       "to \"%s\", and first:K and last:K are the K blocks at an end",
-                      *pattern, model->unit[1].name, model->unit[model->blocks].name);
+                      *pattern, model->unit[model_unit_of(model, 0)].name,
+                      model->unit[model_last_unit(model)].name);
 }
 
 /* Blocks of 128 x 128 must fill weights. */
@@ -59,8 +61,8 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
   enum status status = STATUS_OK;
   for (int i = 0; i < n && !status; i++)
     status = check_pattern(model, &except[i]);
-  for (int u = 1; u <= model->blocks && !status; u++) {
-    if (matches(model, u, n, except))
+  for (int u = 0; u < model->units && !status; u++) {
+    if (model_block_of(model, u) < 0 || matches(model, u, n, except))
       continue;
     model->unit[u].fp8 = model->fp8 = use;
     status = check_unit(&model->unit[u]);

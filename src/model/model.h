@@ -2,7 +2,7 @@
  * device.h. Knows nothing of sharding: a unit's parameters are one flat buffer, wherever it came
  * from.
  *
- * Unit 0 holds the embedding, units 1..blocks are the decoder blocks. Final norm and head are in
+ * Unit 0 holds the embedding, the next ones are the decoder blocks. Final norm and head are in
  * unit 0 too if the head is tied to the embedding. An untied head has a unit of its own after the
  * blocks, so that the two matrices are never gathered at once. `head` is the unit. Legend: B
  * sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the
@@ -52,15 +52,37 @@ struct model {
   const struct model_ops *ops;
   const struct architecture *architecture;
   struct model_config config; /* resolved: zeros replaced by their defaults */
-  int blocks, units;          /* units = 1 + blocks + (head > 0) */
-  int head;                   /* unit of final norm and head: 0 or blocks + 1 */
-  int ranks;                  /* that the units' layouts are packed for */
+  int blocks, units;
+  int block_units; /* units per block, by the architecture's row */
+  int head;        /* unit of final norm and head: 0 or the last */
+  int ranks;       /* that the units' layouts are packed for */
   struct model_unit *unit;
   int64_t parameters; /* elements, tied ones once */
   int64_t frozen;     /* of them */
   enum fp8_use fp8;   /* of some units, the others have nothing in fp8 */
   float *inv_freq;    /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
+
+/* The first unit of a block, and the block of a unit (-1: it is of none). `blocks` has the unit
+ * after the last block. Pure. Local. */
+static inline int model_unit_of(const struct model *model, int block)
+{
+  return 1 + block * model->block_units;
+}
+static inline int model_block_of(const struct model *model, int unit)
+{
+  return unit > 0 && unit < model_unit_of(model, model->blocks) ? (unit - 1) / model->block_units
+                                                                : -1;
+}
+/* The unit whose output a unit of a block reads, and that whose output the head reads. */
+static inline int model_unit_before(int unit)
+{
+  return unit - 1;
+}
+static inline int model_last_unit(const struct model *model)
+{
+  return model_unit_before(model_unit_of(model, model->blocks));
+}
 
 /* The shape of one micro-batch. */
 struct model_shape {

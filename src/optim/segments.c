@@ -1,8 +1,8 @@
 /* Cuts a rank's range into segments with equal settings. */
 #include <string.h>
 
-#include "optim/optim.h"
 #include "base/mem.h"
+#include "optim/optim.h"
 
 static unsigned exempt_kinds_of(const struct deck *deck)
 {
@@ -36,7 +36,7 @@ struct optim_settings optim_settings(const struct deck *deck)
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p)
 {
   const struct model_param *param = &model->unit[unit].param[p];
-  const bool block = unit >= 1 && unit <= model->blocks;
+  const bool block = model_block_of(model, unit) >= 0;
   return ops->matrix && block && param->kind == PARAM_WEIGHT && param->ndim == 2 && !param->frozen;
 }
 

@@ -138,8 +138,9 @@ static enum status pack_units(struct builder *b)
   if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
     return status_usage("train.freeze: all parameters are frozen, nothing is left to train");
   b->embeds = trains_embedding(b);
-  for (b->lowest = 1;
-       !b->embeds && b->lowest <= b->model->blocks && b->plan->unit[b->lowest].layout.trained == 0;)
+  const int end = model_unit_of(b->model, b->model->blocks);
+  for (b->lowest = model_unit_of(b->model, 0);
+       !b->embeds && b->lowest < end && b->plan->unit[b->lowest].layout.trained == 0;)
     b->lowest++;
   return STATUS_OK;
 }
@@ -170,15 +171,15 @@ static int window_of_visit(struct builder *b, int *last_window, int v)
 static void list_visits(struct builder *b, int *last_window)
 {
   enum plan_mode mode = b->plan->input.mode;
-  int blocks = b->model->blocks;
+  const int first = model_unit_of(b->model, 0), last = model_last_unit(b->model);
   for (int m = 0; m < b->micros; m++) {
     b->visit[b->visits++] = (struct visit){OP_EMBED, 0, m, -1};
-    for (int u = 1; u <= blocks; u++)
+    for (int u = first; u <= last; u++)
       b->visit[b->visits++] =
           (struct visit){mode == PLAN_GENERATE ? OP_DECODE : OP_FORWARD, u, m, -1};
     b->visit[b->visits++] =
         (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, b->model->head, m, -1};
-    for (int u = blocks; u >= b->lowest && mode == PLAN_TRAIN; u--)
+    for (int u = last; u >= b->lowest && mode == PLAN_TRAIN; u--)
       b->visit[b->visits++] = (struct visit){OP_BACKWARD, u, m, -1};
   }
   for (int u = 0; u < b->model->units; u++)
@@ -338,9 +339,10 @@ static void add_storage(struct builder *b)
     add_grads(b, u);
   for (int u = 0; u < units; u++)
     plan->unit[u].residual = add_residual(b, u);
-  for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
-    b->unit[u].cache =
-        build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
+  for (int u = 0; u < units && plan->input.mode == PLAN_GENERATE; u++)
+    if (model_block_of(b->model, u) >= 0)
+      b->unit[u].cache =
+          build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
   for (int m = 0; m < b->micros; m++)
     plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32,
@@ -417,7 +419,7 @@ static void emit_embed(struct builder *b, const struct visit *visit, int params)
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
 {
-  const int u = visit->unit, in = b->unit[u - 1].x, out = stream_of(b, u);
+  const int u = visit->unit, in = b->unit[model_unit_before(u)].x, out = stream_of(b, u);
   const bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
   const int work = build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward);
   b->unit[u].x_in = in; /* unless it is saved elsewhere */
@@ -428,12 +430,13 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
 {
   const int u = visit->unit, out = stream_of(b, u), work = build_work(b, b->size.work_decode);
-  BUILD(b, OP_DECODE, u, visit->micro, params, b->unit[u - 1].x, out, work, b->unit[u].cache);
+  BUILD(b, OP_DECODE, u, visit->micro, params, b->unit[model_unit_before(u)].x, out, work,
+        b->unit[u].cache);
 }
 
 static void emit_logits(struct builder *b, const struct visit *visit, int params)
 {
-  BUILD(b, OP_LOGITS, visit->unit, visit->micro, params, b->unit[b->model->blocks].x,
+  BUILD(b, OP_LOGITS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
         build_work(b, b->size.work_loss), b->plan->logits);
 }
 
@@ -442,7 +445,7 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
   const struct plan *plan = b->plan;
   const int work = build_work(b, b->size.work_loss);
   struct instr *loss =
-      BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[b->model->blocks].x,
+      BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
             plan->tokens[visit->micro], plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
   if (plan->input.mode != PLAN_TRAIN)
@@ -466,7 +469,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight,
-                given_back = (b->model->blocks - u) * b->size.saved;
+                given_back = (model_last_unit(b->model) - u) * b->size.saved;
   return !b->plan->unit[u].policy.tight || build_recomputes(b, u) || given_back >= more
              ? b->size.work_backward
              : b->size.work_backward_tight;

@@ -12,7 +12,7 @@ bool build_recomputes(const struct builder *b, int u)
  * backward, and the loss. */
 static int visits_apart(const struct builder *b, int u)
 {
-  return 2 * (b->model->blocks - u) + 2;
+  return 2 * (model_last_unit(b->model) - u) + 2;
 }
 
 /* Visits after a block's forward pass during which its activations may be copied. They are many
@@ -52,7 +52,8 @@ void build_save_act(struct builder *b, int v, bool input)
     return;
   struct unit_buffers *unit = &b->unit[u];
   unit->act = kept_in(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS);
-  BUILD(b, OP_SAVE_ACT, u, visit->micro, input ? b->unit[u - 1].x : unit->saved, unit->act);
+  BUILD(b, OP_SAVE_ACT, u, visit->micro, input ? b->unit[model_unit_before(u)].x : unit->saved,
+        unit->act);
   if (b->plan->unit[u].policy.keep != KEEP_INPUT_NVME)
     return;
   const int slot = kept_in(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS);

@@ -129,7 +129,7 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
  * wait for the copy. */
 static void leave(struct builder *b, int u, int gradient)
 {
-  if (u > b->model->blocks)
+  if (u > 0 && u == b->model->head)
     b->head_gradient = gradient;
 }
 

@@ -7,7 +7,7 @@
  * first, then the blocks from the last one down, then the embedding. */
 static int unit_at(const struct builder *b, int position)
 {
-  const int head = b->model->head, unit = b->model->blocks + 1 - position;
+  const int head = b->model->head, unit = model_unit_of(b->model, b->model->blocks) - position;
   if (position == 0)
     return head > 0 || !b->embeds ? head : -1;
   if (unit > 0)
@@ -50,7 +50,7 @@ static void fetch_residual(struct builder *b, int u, int micro)
  * takes, so the embedding, which is as large as many blocks, gets as many visits. */
 static int copy_visits(const struct builder *b, int u)
 {
-  const int64_t block = b->plan->unit[b->model->blocks].layout.trained;
+  const int64_t block = b->plan->unit[model_last_unit(b->model)].layout.trained;
   return block > 0 ? (int)((b->plan->unit[u].layout.trained + block - 1) / block) : 1;
 }
 
@@ -75,7 +75,8 @@ static void hold_residuals(struct builder *b, int v)
 void build_fetch_residuals(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
-  const int micro = b->reduce_micros ? visit->micro : -1, last = b->model->blocks + 1,
+  const int micro = b->reduce_micros ? visit->micro : -1,
+            last = model_unit_of(b->model, b->model->blocks),
             position = visit->op == OP_LOSS ? 0 : last - visit->unit;
   b->visit_now = v;
   hold_residuals(b, v);

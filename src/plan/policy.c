@@ -26,9 +26,9 @@ static bool is_on_disk(const struct deck_policy *asked, int unit)
 static enum deck_keep keep_of(const struct plan_input *input, int unit)
 {
   const struct deck_pattern *pattern = &input->policy.activations;
-  const bool block = unit > 0 && unit <= input->model->blocks;
-  return block && pattern->n > 0 ? (enum deck_keep)pattern->of[(unit - 1) % pattern->n]
-                                 : KEEP_ACTIVATIONS;
+  const int block = model_block_of(input->model, unit);
+  return block >= 0 && pattern->n > 0 ? (enum deck_keep)pattern->of[block % pattern->n]
+                                      : KEEP_ACTIVATIONS;
 }
 
 /* "topk+int8": a codec, and that of the values that it selects. NULL: none. */
@@ -388,7 +388,9 @@ enum status unit_policy_check(const struct plan_input *input)
 static bool gathers_once(const struct plan_input *input, int unit)
 {
   const int64_t asked = input->policy.gathered, units = input->model->units,
-                once = asked >= 0 ? asked : gathers(input) ? 0 : units;
+                once = asked >= 0       ? asked
+                       : gathers(input) ? 0
+                                        : units;
   if (input->policy.host_state)
     return false;
   return keeps_units(input->strategy) || (input->mode != PLAN_TRAIN && !gathers(input)) ||
@@ -405,8 +407,8 @@ static bool gathers_once(const struct plan_input *input, int unit)
 static bool waits_for_forward(const struct plan_input *input, int unit)
 {
   enum { EVERY = 4 };
-  const int blocks = input->model->blocks;
-  return unit > 0 && unit <= blocks && (blocks - unit) % EVERY == 0;
+  const int block = model_block_of(input->model, unit);
+  return block >= 0 && (input->model->blocks - 1 - block) % EVERY == 0;
 }
 
 static void set_place(const struct plan_input *input, int unit, struct unit_policy *policy)

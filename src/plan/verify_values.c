@@ -427,7 +427,7 @@ void value_embed(struct verify *v)
 /* FORWARD and DECODE, whose operands up to `out` are the same. */
 void value_forward(struct verify *v)
 {
-  expect_of(v, FORWARD_IN, VALUE_STREAM, v->instr->unit - 1);
+  expect_of(v, FORWARD_IN, VALUE_STREAM, model_unit_before(v->instr->unit));
   set_of(v, FORWARD_OUT, VALUE_STREAM, v->instr->unit);
   if (v->instr->op == OP_FORWARD && verify_has(v, FORWARD_SAVED))
     set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->unit);
@@ -441,12 +441,12 @@ void value_recompute(struct verify *v)
 
 void value_logits(struct verify *v)
 {
-  expect_of(v, LOGITS_IN, VALUE_STREAM, v->plan->input.model->blocks);
+  expect_of(v, LOGITS_IN, VALUE_STREAM, model_last_unit(v->plan->input.model));
 }
 
 void value_loss(struct verify *v)
 {
-  const int last = v->plan->input.model->blocks;
+  const int last = model_last_unit(v->plan->input.model);
   expect_of(v, LOSS_IN, VALUE_STREAM, last);
   expect_of(v, LOSS_TOKENS, VALUE_TOKENS, -1);
   if (verify_has(v, LOSS_D))
@@ -460,7 +460,7 @@ void value_backward(struct verify *v)
   expect_kept(v, BACKWARD_IN, true);
   expect_kept(v, BACKWARD_SAVED, false);
   expect_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->unit);
-  set_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->unit - 1);
+  set_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, model_unit_before(v->instr->unit));
   if (verify_has(v, BACKWARD_GRADS))
     add_gradient(v, BACKWARD_GRADS);
 }

@@ -104,6 +104,7 @@ void fixture_model_of(struct model *model, int blocks, const struct point *point
   *model = (struct model){
       .ops = &ops,
       .blocks = blocks,
+      .block_units = 1,
       .units = 1 + blocks + (point->head == UNTIED),
       .head = point->head == UNTIED ? 1 + blocks : 0,
       .ranks = point->ranks,
