@@ -368,23 +368,30 @@ static enum status prevent_shared_pointers(void)
   return status ? status : set_default("OMPI_MCA_sharedfp_sm_priority", "-1");
 }
 
-/* A process without launcher has no peers, so it needs no transport. Looking for one takes up
- * to 1.2 seconds, and Open MPI 5 makes a file in /dev/shm that only a launcher removes. Jobs that
- * the process starts itself need transports. */
+/* A process without launcher has no peers, so it needs no transport and no daemon. Looking for a
+ * transport takes up to 1.2 seconds, and Open MPI 5 makes a file in /dev/shm that only a launcher
+ * removes. Open MPI 4 starts a daemon, whose client lets MPI_Finalize() unload the code of an event
+ * that no thread has handled yet. Without it all such processes have one name, so they must not
+ * share folders. Open MPI sets OMPI_MCA_pmix then. Jobs that the process starts itself need all of
+ * this. */
 static enum status init_mpi(int *argc, char ***argv, int *provided)
 {
-  static const char *const none[][2] = {{"OMPI_MCA_btl", "self"}, {"OMPI_MCA_pml", "ob1"}};
-  enum { NONE = sizeof none / sizeof *none };
-  bool is_set[NONE];
-  for (int i = 0; i < NONE; i++) {
-    is_set[i] = launch_read().launched || getenv(none[i][0]);
-    if (!is_set[i] && set_default(none[i][0], none[i][1]))
+  static const char *const alone[][2] = {{"OMPI_MCA_btl", "self"},
+                                         {"OMPI_MCA_pml", "ob1"},
+                                         {"OMPI_MCA_ess_singleton_isolated", "1"},
+                                         {"OMPI_MCA_orte_create_session_dirs", "0"},
+                                         {"OMPI_MCA_pmix", NULL}};
+  enum { ALONE = sizeof alone / sizeof *alone };
+  bool is_set[ALONE];
+  for (int i = 0; i < ALONE; i++) {
+    is_set[i] = launch_read().launched || getenv(alone[i][0]);
+    if (!is_set[i] && alone[i][1] && set_default(alone[i][0], alone[i][1]))
       return STATUS_MEMORY;
   }
   const int error = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
-  for (int i = 0; i < NONE; i++)
+  for (int i = 0; i < ALONE; i++)
     if (!is_set[i])
-      (void)unsetenv(none[i][0]);
+      (void)unsetenv(alone[i][0]);
   return comm_mpi_check(error, "MPI_Init_thread");
 }
 

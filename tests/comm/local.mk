@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/comm/test_device \
 	tests/comm/test_fake \
 	tests/comm/test_init \
+	tests/comm/test_lone \
 	tests/comm/test_nodes \
 	tests/comm/test_placement \
 	tests/comm/test_shared \
