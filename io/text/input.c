@@ -179,11 +179,12 @@ void text_buffer_clear(struct text_buffer *buffer)
 
 static enum status reserve(struct text_buffer *buffer, size_t bytes)
 {
+  const size_t most = buffer->most ?: text_document_most;
   if (buffer->status)
     return buffer->status;
-  if (bytes > text_document_most || buffer->bytes > text_document_most - bytes)
-    return buffer->status = status_set(STATUS_INPUT, "more than %zu MiB in one document; split it",
-                                       text_document_most >> 20);
+  if (bytes > most || buffer->bytes > most - bytes)
+    return buffer->status =
+               status_set(STATUS_INPUT, "more than %zu MiB in one document; split it", most >> 20);
   return buffer->status = mem_grow(MEM_DATA, (void **)&buffer->data, &buffer->room,
                                    (int64_t)(buffer->bytes + bytes), 1);
 }

@@ -64,6 +64,7 @@ struct text_buffer {
   char *data;
   size_t bytes;
   int64_t room;
+  size_t most; /* bytes; 0: text_document_most */
 };
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
                                      tests lower it */

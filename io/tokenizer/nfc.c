@@ -76,6 +76,7 @@ enum status nfc_create(struct nfc **out)
   enum status status = mem_new(MEM_DATA, 1, out);
   if (status)
     return status;
+  (*out)->out.most = SIZE_MAX; /* a document that is not too long may become longer */
   int32_t code = 0;
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
     for (const int32_t end = code + runs[i]; code < end; code++)
