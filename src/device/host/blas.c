@@ -38,11 +38,17 @@ static const char *remedy_here(void)
 #endif
 }
 
+/* By its own path: pgrep and top name a process after the file that it was started from. */
 void host_blas_restart(const char *core, char **argv)
 {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
   if (setenv(CORE_VARIABLE, core, 1) == 0 &&
-      setenv(RESTARTED_VARIABLE, openblas_get_corename(), 1) == 0)
-    execv("/proc/self/exe", argv);
+      setenv(RESTARTED_VARIABLE, openblas_get_corename(), 1) == 0 && length > 0) {
+    path[length] = '\0';
+    execv(path, argv);
+    execv("/proc/self/exe", argv); /* the file has been replaced since */
+  }
   unsetenv(RESTARTED_VARIABLE);
   unsetenv(CORE_VARIABLE); /* the restart failed: host_blas_start() will warn */
 }
