@@ -29,6 +29,12 @@ static void make_pattern(uint32_t *word, int64_t words)
     word[i] = (word[i] & 0x83ff83ffu) | 0x3c003c00u;
 }
 
+static void zero_ids(struct exec *exec, int buffer)
+{
+  if (buffer >= 0)
+    memset(exec->pointer[0][buffer], 0, (size_t)exec->plan->buffer[buffer].bytes);
+}
+
 /* Tokens are 0. */
 static enum status fill(struct exec *exec, struct lane *lane)
 {
@@ -41,9 +47,10 @@ static enum status fill(struct exec *exec, struct lane *lane)
   if (status)
     return status;
   make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
-  for (int m = 0; m < exec->plan->input.shape.micros; m++)
-    memset(exec->pointer[0][exec->plan->tokens[m]], 0,
-           (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
+  for (int m = 0; m < exec->plan->input.shape.micros; m++) {
+    zero_ids(exec, exec->plan->batch[m].tokens);
+    zero_ids(exec, exec->plan->batch[m].targets);
+  }
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
     status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern,
                        (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));

@@ -40,11 +40,10 @@ enum status exec_memory_read(const struct exec_memory *memory, const struct plan
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
                               int64_t offset, int64_t bytes, const void *data);
 
-/* The input of a step. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one
- * step. It runs on the thread that calls exec_begin(). Generation has no targets, and as many
- * tokens per sequence as exec_set_window() set. */
-typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens,
-                              int32_t *targets);
+/* The input of a step. `load` fills the buffers of one micro-batch of one step. It runs on the
+ * thread that calls exec_begin(). Generation has no targets, and as many tokens per sequence as
+ * exec_set_window() set. */
+typedef enum status exec_load(void *arg, int64_t step, int micro, const struct model_batch *out);
 
 /* One instruction of a traced step, in seconds since the release of the first traced step.
  * `rested`: no earlier step was running when the step was released. `spent`: the result of

@@ -10,19 +10,12 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
-/* The targets lie after the tokens. */
-static int32_t *targets_of(const struct call *call, void *tokens)
-{
-  const struct deck_shape *shape = &call->exec->plan->input.shape;
-  return (int32_t *)tokens + shape->micro_batch * shape->sequence;
-}
-
 enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  void *tokens = use(call, LOAD_TOKENS);
-  return config->load(config->load_arg, call->args->step, call->instr->micro, tokens,
-                      targets_of(call, tokens));
+  const struct model_batch batch = {.tokens = use(call, LOAD_TOKENS),
+                                    .targets = use(call, LOAD_TARGETS)};
+  return config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
 }
 
 /* A call of a pass with the operands `params` and `scales`. scales -1: its unit has none. */
@@ -93,7 +86,7 @@ enum status run_loss(const struct call *call)
   if (status)
     return status;
   pass.x_in = use(call, LOSS_IN);
-  pass.token = targets_of(call, use(call, LOSS_TOKENS));
+  pass.token = use(call, LOSS_TARGETS);
   pass.scale = (float)(1 / call->exec->step_tokens);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);

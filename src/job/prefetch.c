@@ -25,9 +25,10 @@ struct prefetch {
   bool leave;
 };
 
-static int32_t *place_of(const struct prefetch *prefetch, int64_t at)
+static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
 {
-  return prefetch->room + at % prefetch->micros * 2 * prefetch->count;
+  int32_t *tokens = prefetch->room + at % prefetch->micros * 2 * prefetch->count;
+  return (struct model_batch){.tokens = tokens, .targets = tokens + prefetch->count};
 }
 
 static bool has_work(const struct prefetch *prefetch)
@@ -39,9 +40,9 @@ static bool has_work(const struct prefetch *prefetch)
 /* No mutex is needed, because no other thread uses a slot between its read and its use. */
 static enum status read_one(const struct prefetch *prefetch, int64_t first, int64_t at)
 {
-  int32_t *tokens = place_of(prefetch, at);
+  const struct model_batch batch = place_of(prefetch, at);
   return prefetch->load(prefetch->load_arg, first + at / prefetch->micros,
-                        (int)(at % prefetch->micros), tokens, tokens + prefetch->count);
+                        (int)(at % prefetch->micros), &batch);
 }
 
 static enum status thread_loop(void *arg)
@@ -88,12 +89,12 @@ static enum status wait_for_read(struct prefetch *prefetch, int64_t at)
                 : STATUS_OK; /* the thread no longer changes it */
 }
 
-enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+enum status prefetch_load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   struct prefetch *prefetch = arg;
   const int64_t at = (step - prefetch->first) * prefetch->micros +
                      micro; /* first, announced and taken change on this thread alone */
-  const size_t bytes = (size_t)prefetch->count * sizeof *tokens;
+  const size_t bytes = (size_t)prefetch->count * sizeof *out->tokens;
   if (at != prefetch->taken || at >= prefetch->announced)
     return status_set(STATUS_INTERNAL,
                       "micro-batch %d of step %" PRId64
@@ -102,8 +103,9 @@ enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, i
   const enum status status = wait_for_read(prefetch, at);
   if (status)
     return status;
-  memcpy(tokens, place_of(prefetch, at), bytes);
-  memcpy(targets, place_of(prefetch, at) + prefetch->count, bytes);
+  const struct model_batch batch = place_of(prefetch, at);
+  memcpy(out->tokens, batch.tokens, bytes);
+  memcpy(out->targets, batch.targets, bytes);
   pthread_mutex_lock(&prefetch->mutex);
   prefetch->taken++;
   pthread_cond_broadcast(&prefetch->changed);

@@ -21,7 +21,6 @@ void prefetch_destroy(struct prefetch *prefetch);
 void prefetch_begin(struct prefetch *prefetch, int64_t first, int64_t steps);
 /* An exec_load of the announced micro-batches, in order. It waits for the read. A failed read is
  * reported here, when its turn comes, and no read follows it. */
-enum status prefetch_load(void *prefetch, int64_t step, int micro, int32_t *tokens,
-                          int32_t *targets);
+exec_load prefetch_load;
 
 #endif

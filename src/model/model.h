@@ -89,6 +89,12 @@ struct model_shape {
   int64_t B, T;
 };
 
+/* The input of one micro-batch. Each pointer is NULL if the pass or the data have no such input. */
+struct model_batch {
+  int32_t *tokens;  /* [B, T] */
+  int32_t *targets; /* [B, T], -1: the token has none */
+};
+
 /* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
  * side by side, of which the first `past` tokens are there. */
 struct model_cache {

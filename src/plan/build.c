@@ -322,6 +322,14 @@ static void add_metrics(struct builder *b)
         build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
+/* One number per token of a micro-batch. */
+static int add_ids(struct builder *b, const char *name)
+{
+  const struct deck_shape *shape = &b->plan->input.shape;
+  return build_outside(b, name, tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32,
+                       shape->micro_batch * shape->sequence);
+}
+
 /* Parameters come first, so that all plans of a job have them at the same place. Residuals come
  * after gradients, because the plan of a warm-up has none. */
 static void add_storage(struct builder *b)
@@ -345,8 +353,9 @@ static void add_storage(struct builder *b)
           build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
   for (int m = 0; m < b->micros; m++)
-    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32,
-                                    b->size.tokens / (int64_t)sizeof(int32_t));
+    plan->batch[m] = (struct plan_batch){
+        .tokens = add_ids(b, "tokens"),
+        .targets = plan->input.mode == PLAN_GENERATE ? -1 : add_ids(b, "targets")};
   if (plan->input.mode == PLAN_GENERATE) {
     plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32,
                                  b->size.logits / (int64_t)sizeof(float));
@@ -414,7 +423,7 @@ static int saved_of(struct builder *b, int u)
 
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
-  BUILD(b, OP_EMBED, 0, visit->micro, params, b->plan->tokens[visit->micro], stream_of(b, 0));
+  BUILD(b, OP_EMBED, 0, visit->micro, params, b->plan->batch[visit->micro].tokens, stream_of(b, 0));
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
@@ -446,7 +455,7 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
   const int work = build_work(b, b->size.work_loss);
   struct instr *loss =
       BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
-            plan->tokens[visit->micro], plan->loss, work);
+            plan->batch[visit->micro].targets, plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
   if (plan->input.mode != PLAN_TRAIN)
     return;
@@ -489,7 +498,7 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
 
 static void emit_embed_backward(struct builder *b, int m)
 {
-  struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->tokens[m], b->d[m]);
+  struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->batch[m].tokens, b->d[m]);
   if (b->model->head > 0)
     build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
   else /* to what the head wrote */
@@ -588,7 +597,7 @@ static void emit_step(struct builder *b)
 {
   enum plan_mode mode = b->plan->input.mode;
   for (int m = 0; m < b->micros; m++)
-    BUILD(b, OP_LOAD, -1, m, b->plan->tokens[m]);
+    BUILD(b, OP_LOAD, -1, m, b->plan->batch[m].tokens, b->plan->batch[m].targets);
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
     if (mode != PLAN_TRAIN)
@@ -621,7 +630,7 @@ static void alloc(struct builder *b)
   const int units = b->model->units;
   const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
   b->status = mem_new(MEM_META, units, &b->plan->unit);
-  b->status = b->status ?: mem_new(MEM_META, micros, &b->plan->tokens);
+  b->status = b->status ?: mem_new(MEM_META, micros, &b->plan->batch);
   b->status = b->status ?: mem_new(MEM_META, micros, &b->d);
   b->status = b->status ?: mem_new(MEM_META, units, &b->unit);
   b->status = b->status ?: mem_new(MEM_META, units, &b->pending);

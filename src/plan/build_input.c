@@ -107,8 +107,9 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
                 &size->work_loss},
                {WORK_DECODE, &size->work_decode}};
   const size_t n = sizeof works / sizeof *works - !generates;
-  enum status status = layout_mul(s.B, s.T, &size->tokens);
-  status = status ?: layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
+  int64_t tokens;
+  enum status status = layout_mul(s.B, s.T, &tokens);
+  status = status ?: layout_mul(tokens, sizeof(int32_t), &tokens);
   status = status ?: layout_mul(s.B, model->config.vocab, &size->logits);
   status = status ?: layout_mul(size->logits, sizeof(float), &size->logits);
   status = status ?: size_from(model_stream_bytes(model, s), &size->x);

@@ -20,11 +20,12 @@
   [MOVE_TO] = WRITES("to", to, FIRST, FIRST, ANY)}
 
 const struct op_row op_rows[OP_COUNT] = {
-    /* Tokens and targets of a micro-batch. */
+    /* The input of a micro-batch. */
     [OP_LOAD] = {
         ROW("LOAD", IO, NOTHING, "it would work on old tokens"),
         .one = {UNIT_NONE, EACH_MICRO}, .value = value_load, .cost = cost_operands, .operand = {
         [LOAD_TOKENS] = WRITES("tokens", OUTSIDE, TOKENS, ANY, ANY),
+        [LOAD_TARGETS] = WRITES("targets", OUTSIDE, TOKENS, ANY, ANY, verify_evaluates),
     }},
     /* All-gather of a part of a unit over the shard group. A shard of another type is cast
      * first, or coded by the unit's scales. A shard that is at its place in the window is
@@ -134,7 +135,7 @@ const struct op_row op_rows[OP_COUNT] = {
         .flops = flops_loss, .cost = cost_flops, .operand = {
         [LOSS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [LOSS_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
-        [LOSS_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
+        [LOSS_TARGETS] = READS("targets", OUTSIDE, TOKENS, ANY, ANY),
         [LOSS_SUM] = SUMS("loss", DEVICE, BYTES, ANY, LOSS),
         [LOSS_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [LOSS_D] = WRITES("d", DEVICE, COMPUTE, ANY, ANY, verify_trains),

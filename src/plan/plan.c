@@ -202,6 +202,6 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->unit);
   mem_free(plan->instr);
   mem_free(plan->buffer);
-  mem_free(plan->tokens);
+  mem_free(plan->batch);
   mem_free(plan);
 }

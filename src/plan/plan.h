@@ -41,7 +41,7 @@ enum op {
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
-enum { LOAD_TOKENS };
+enum { LOAD_TOKENS, LOAD_TARGETS };
 enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
 enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES, MEASURE_RECEIVED };
 enum { SCALES_RECEIVED, SCALES_ALL, SCALES_TRAINED, SCALES_CODES };
@@ -53,7 +53,7 @@ enum { DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, DECODE_PARAMS_WORK };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
 /* FORWARD and RECOMPUTE */
 enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED, FORWARD_SCALES };
-enum { LOSS_PARAMS, LOSS_IN, LOSS_TOKENS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
+enum { LOSS_PARAMS, LOSS_IN, LOSS_TARGETS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
 enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
 enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS,
@@ -268,6 +268,11 @@ struct plan_unit {
   int state[PLAN_MAX_STATE];
 };
 
+/* The buffers of struct model_batch; -1: absent. */
+struct plan_batch {
+  int tokens, targets;
+};
+
 struct plan {
   struct plan_input input; /* as given; without sharding, shape is one group of all ranks */
   int64_t tight_saves; /* bytes of a backward pass's workspace that policy.tight saves, 0: none */
@@ -283,7 +288,7 @@ struct plan {
                                separate */
   /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the
    * caller reads them until the next step is released. */
-  int *tokens;               /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
+  struct plan_batch *batch;  /* per micro-batch */
   int loss, metrics, logits; /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B,
                                 V] fp32; -1 if the mode has none */
   int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */

@@ -7,6 +7,7 @@
 enum kind {
   VALUE_OTHER,
   VALUE_TOKENS,
+  VALUE_TARGETS,
   VALUE_STREAM,
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
@@ -39,6 +40,7 @@ struct value {
 static const char *const words_of[] = {
     [VALUE_OTHER] = "nothing",
     [VALUE_TOKENS] = "the tokens of its micro-batch",
+    [VALUE_TARGETS] = "the targets of its micro-batch",
     [VALUE_STREAM] = "the block's input",
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
@@ -416,6 +418,8 @@ void value_write_state(struct verify *v)
 void value_load(struct verify *v)
 {
   set_of(v, LOAD_TOKENS, VALUE_TOKENS, -1);
+  if (verify_has(v, LOAD_TARGETS))
+    set_of(v, LOAD_TARGETS, VALUE_TARGETS, -1);
 }
 
 void value_embed(struct verify *v)
@@ -448,7 +452,7 @@ void value_loss(struct verify *v)
 {
   const int last = model_last_unit(v->plan->input.model);
   expect_of(v, LOSS_IN, VALUE_STREAM, last);
-  expect_of(v, LOSS_TOKENS, VALUE_TOKENS, -1);
+  expect_of(v, LOSS_TARGETS, VALUE_TARGETS, -1);
   if (verify_has(v, LOSS_D))
     set_of(v, LOSS_D, VALUE_STREAM_GRADIENT, last);
   if (verify_has(v, LOSS_GRADS))

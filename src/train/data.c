@@ -25,14 +25,15 @@ static void fill_random(const struct data_order *order, int64_t sample, int32_t 
   }
 }
 
-enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+enum status data_load_train(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_order *order = arg;
   const struct deck_shape *shape = &order->shape;
   const int64_t position = order->rank * shape->rank_batch + micro * shape->micro_batch;
   const int64_t first = order->first_sample + (step - order->first_step) * order->batch + position;
   for (int64_t b = 0; b < shape->micro_batch; b++) {
-    int32_t *token = tokens + b * shape->sequence, *target = targets + b * shape->sequence;
+    int32_t *token = out->tokens + b * shape->sequence,
+            *target = out->targets + b * shape->sequence;
     if (!order->set) {
       fill_random(order, first + b, token, target);
       continue;
@@ -46,14 +47,14 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
 }
 
 /* In the last window only the tokens that have a target exist, so they are read token by token. */
-enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_scan *scan = arg;
   (void)micro; /* one per step */
   const int64_t T = scan->sequence,
                 first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
   for (int64_t b = 0; b < scan->micro_batch; b++) {
-    int32_t *token = tokens + b * T, *target = targets + b * T;
+    int32_t *token = out->tokens + b * T, *target = out->targets + b * T;
     const int64_t at = (first + b) * T, left = scan->scored - at;
     const int64_t n = left < 0 ? 0 : left < T ? left : T, each = n == T ? T : 1;
     enum status status = STATUS_OK;

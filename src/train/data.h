@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 #include "deck/deck.h"
+#include "exec/exec.h"
 #include "io/tokens/tokens.h"
 
 /* Sample (first_sample + (step - first_step) * batch + position) of the data order. The position
@@ -17,8 +18,7 @@ struct data_order {
   int rank;
   struct deck_shape shape;
 };
-enum status data_load_train(void *order, int64_t step, int micro, int32_t *tokens,
-                            int32_t *targets); /* an exec_load */
+exec_load data_load_train; /* of a struct data_order */
 
 /* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step
  * belongs to rank i / micro_batch. The last window may be shorter; positions after the last target
@@ -28,8 +28,7 @@ struct data_scan {
   int64_t scored, first_step, micro_batch, sequence;
   int rank, ranks;
 };
-enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens,
-                           int32_t *targets); /* an exec_load */
+exec_load data_load_scan; /* of a struct data_scan */
 
 /* The tokenizer that the data must have been made with. A new model accepts any. */
 struct data_maker {

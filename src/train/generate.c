@@ -83,17 +83,13 @@ static int64_t append(struct generation *g, const int32_t *token, int64_t n)
 }
 
 /* The exec_load of generation. */
-static enum status load_window(void *arg, int64_t step, int micro, int32_t *tokens,
-                               int32_t *targets)
+static enum status load_window(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct generation *g = arg;
   const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
   (void)step;
   (void)micro;
-  for (int64_t t = 0; t < n; t++) {
-    tokens[t] = g->token[g->past + t];
-    targets[t] = -1;
-  }
+  memcpy(out->tokens, g->token + g->past, (size_t)n * sizeof *out->tokens);
   return STATUS_OK;
 }
 

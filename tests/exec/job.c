@@ -39,9 +39,10 @@ int32_t job_token(int64_t step, int64_t sequence, int64_t position)
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
-enum status job_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+enum status job_load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct job *job = arg;
+  int32_t *tokens = out->tokens, *targets = out->targets;
   const struct deck_shape *shape = &job->plan->input.shape;
   const int64_t first = job->plan->input.rank * shape->rank_batch + micro * shape->micro_batch;
   if (job->setup.mode == PLAN_GENERATE) { /* all ranks the same sequences */

@@ -100,7 +100,7 @@ void job_hand_destroy(struct job_hand *hand);
 
 /* exec_load of every job, with the job as its argument: a pure function of (step, global sequence,
  * position). In generation sequences have as many tokens as job.tokens, from job.past on. */
-enum status job_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
+enum status job_load(void *arg, int64_t step, int micro, const struct model_batch *out);
 int32_t job_token(int64_t step, int64_t sequence, int64_t position);
 
 /* Closes the job. */

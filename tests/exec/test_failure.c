@@ -42,11 +42,10 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return status;
 }
 
-static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens,
-                                int32_t *targets)
+static enum status load_or_fail(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   return step == 2 && my_rank == 1 ? status_set(STATUS_INPUT, "no tokens for step 2")
-                                   : job_load(arg, step, micro, tokens, targets);
+                                   : job_load(arg, step, micro, out);
 }
 
 /* `scene`: "fail": rank 1 has no tokens for step 2. */

@@ -21,18 +21,16 @@ static struct exec_result result;
 
 static int64_t broken_step;
 
-static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens,
-                                int32_t *targets)
+static enum status load_or_fail(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   return step == broken_step && micro == 1 ? status_set(STATUS_IO, "shard 7 is gone")
-                                           : job_load(arg, step, micro, tokens, targets);
+                                           : job_load(arg, step, micro, out);
 }
 
-static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens,
-                                  int32_t *targets)
+static enum status load_bad_token(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
-  const enum status status = job_load(arg, step, micro, tokens, targets);
-  tokens[3] = JOB_VOCAB;
+  const enum status status = job_load(arg, step, micro, out);
+  out->tokens[3] = JOB_VOCAB;
   return status;
 }
 

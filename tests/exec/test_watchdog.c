@@ -69,7 +69,7 @@ static void sleep_s(double seconds)
   (void)nanosleep(&time, NULL);
 }
 
-static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+static enum status load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const enum manner manner = scene->manner;
   const int rank = comm_rank(comm);
@@ -86,7 +86,7 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
       pause();
     sleep_s(0.6);
   }
-  return job_load(arg, step, micro, tokens, targets);
+  return job_load(arg, step, micro, out);
 }
 
 static void need(enum status status, const char *what)

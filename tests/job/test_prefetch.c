@@ -29,15 +29,14 @@ struct source {
   _Atomic int64_t begun, ended;
 };
 
-static enum status load_slowly(void *arg, int64_t step, int micro, int32_t *tokens,
-                               int32_t *targets)
+static enum status load_slowly(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   struct source *source = arg;
   source->begun++;
   sleep_ms(source->pause_ms);
   const enum status status = step == source->fail_step && micro == 1
                                  ? status_set(STATUS_IO, "shard 7 is gone")
-                                 : job_load(source->job, step, micro, tokens, targets);
+                                 : job_load(source->job, step, micro, out);
   source->ended++;
   return status;
 }
@@ -160,17 +159,18 @@ TEST(a_failure_is_told_by_the_step_that_it_belongs_to)
 
 static enum status take(struct prefetch *prefetch, const struct job *job, int64_t step, int micro)
 {
-  int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE],
-      want[2][JOB_BATCH * JOB_SEQUENCE];
+  int32_t room[4][JOB_BATCH * JOB_SEQUENCE];
+  const struct model_batch got = {.tokens = room[0], .targets = room[1]},
+                           want = {.tokens = room[2], .targets = room[3]};
   const size_t bytes =
       (size_t)(job->plan->input.shape.micro_batch * job->plan->input.shape.sequence) *
-      sizeof *tokens;
-  const enum status status = prefetch_load(prefetch, step, micro, tokens, targets);
+      sizeof **room;
+  const enum status status = prefetch_load(prefetch, step, micro, &got);
   if (status)
     return status;
-  must(job_load((void *)job, step, micro, want[0], want[1]));
-  assert_memory_equal(tokens, want[0], bytes);
-  assert_memory_equal(targets, want[1], bytes);
+  must(job_load((void *)job, step, micro, &want));
+  assert_memory_equal(got.tokens, want.tokens, bytes);
+  assert_memory_equal(got.targets, want.targets, bytes);
   return STATUS_OK;
 }
 

@@ -205,10 +205,11 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
                             int64_t saved_words, uint32_t load)
 {
   uint32_t p[MOST_UNITS] = {0}, x[1 + BLOCKS], saved[1 + BLOCKS];
-  struct words tokens = make_words(token_words), stream = make_words(x_words),
-               kept = make_words(saved_words);
+  struct words tokens = make_words(token_words), targets = make_words(token_words),
+               stream = make_words(x_words), kept = make_words(saved_words);
   int head = t->model->head;
   fill(tokens, load, false);
+  fill(targets, load + 1, false);
   for (int u = 0; u < t->model->units; u++)
     p[u] = truth_params(t, u);
   fill(stream, SEED(EMBED, p[0], digest(tokens)), false);
@@ -218,7 +219,7 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
     saved[u] = digest(kept);
     fill(stream, SEED(FORWARD, p[u], x[u - 1]), false);
   }
-  uint32_t loss = SEED(LOSS, p[head], digest(stream), digest(tokens));
+  uint32_t loss = SEED(LOSS, p[head], digest(stream), digest(targets));
   fill(t->g[head], loss, true);
   fill(stream, loss + 1, false);
   for (int u = BLOCKS; u >= 1; u--) {
@@ -233,6 +234,7 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
   if (embeds)
     fill(t->g[0], SEED(EMBED_BACKWARD, digest(tokens), digest(stream)), true);
   mem_free(tokens.at);
+  mem_free(targets.at);
   mem_free(stream.at);
   mem_free(kept.at);
   return loss;
@@ -853,7 +855,9 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   const uint32_t params = digest_operand(m->plan[rank], instr, w, m->half);
   switch (instr->op) {
   case OP_LOAD:
-    fill(w[0], SEED((uint32_t)step, (uint32_t)rank, (uint32_t)instr->micro), false);
+    seed = SEED((uint32_t)step, (uint32_t)rank, (uint32_t)instr->micro);
+    fill(w[LOAD_TOKENS], seed, false);
+    fill(w[LOAD_TARGETS], seed + 1, false);
     break;
   case OP_EMBED: fill(w[2], SEED(EMBED, params, digest(w[1])), false); break;
   case OP_FORWARD:

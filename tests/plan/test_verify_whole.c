@@ -358,7 +358,7 @@ TEST(no_operand_can_be_absent_or_superfluous_or_of_another_type)
         const struct plan_use kept = *use;
         const struct instr was = plan->instr[i];
         seen[was.op][k] |= kept.buffer >= 0;
-        *use = kept.buffer < 0 ? (struct plan_use){plan->tokens[0], ACCESS_READ}
+        *use = kept.buffer < 0 ? (struct plan_use){plan->batch[0].tokens, ACCESS_READ}
                                : (struct plan_use){-1, ACCESS_READ};
         expect_change_seen(plan, fixture_point("%s", whole[p]), &was,
                            kept.buffer < 0 ? "a superfluous operand" : "an absent operand");

@@ -199,7 +199,8 @@ static void load_step(int ranks, int64_t micro, int64_t step, int32_t *tokens, i
     struct data_order order = order_of(rank, ranks, micro);
     for (int m = 0; m < order.shape.micros; m++) {
       const int64_t at = (rank * order.shape.rank_batch + m * micro) * 9;
-      assert_int_equal(data_load_train(&order, step, m, tokens + at, targets + at), STATUS_OK);
+      const struct model_batch batch = {.tokens = tokens + at, .targets = targets + at};
+      must(data_load_train(&order, step, m, &batch));
     }
   }
 }
