@@ -12,7 +12,7 @@
 #include "exec/watchdog.h"
 
 struct step_args {
-  int64_t step, update, past, tokens;
+  int64_t step, update, past, tokens, targets;
   double lr;
 };
 
@@ -59,6 +59,7 @@ enum { KEPT = 4 };
  * of step n are at n % KEPT. */
 struct results {
   struct plan_metrics metrics[KEPT];
+  struct exactsum targets[KEPT]; /* that this rank has loaded */
   struct fp8_tally tally[KEPT];
   struct plan_sample sample[]; /* of all instructions that measure */
 };
@@ -106,7 +107,7 @@ struct exec {
   int64_t cached;              /* tokens per sequence in the cache */
   struct watchdog *watchdog;   /* NULL: none */
   struct step_args args[KEPT]; /* of step n (since create) at n % KEPT */
-  double step_tokens;          /* over all ranks */
+  int64_t targets;             /* over all ranks, of the next steps */
   pthread_mutex_t mutex;       /* of the first failure, and of the windows that are held */
   struct status_record failure;
 };

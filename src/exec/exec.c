@@ -108,7 +108,7 @@ static enum status prepare(struct exec *exec)
   sort_by_lane(exec);
   const struct deck_shape *shape = &plan->input.shape;
   exec->tokens = shape->sequence;
-  exec->step_tokens = (double)(shape->ranks * shape->rank_batch * shape->sequence);
+  exec->targets = shape->ranks * shape->rank_batch * shape->sequence;
   return STATUS_OK;
 }
 
@@ -521,19 +521,32 @@ static enum status wait_for_results(struct exec *exec)
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
-static void read_results(const struct exec *exec, struct exec_result *result)
+/* All ranks see the same sum, so all of them fail. */
+static enum status check_targets(const struct plan_metrics *metrics, const struct step_args *args)
+{
+  const double loaded = exactsum_value(&metrics->targets);
+  return loaded == (double)args->targets
+             ? STATUS_OK
+             : status_set(STATUS_INTERNAL,
+                          "step %" PRId64 " has %.0f targets, but its loss is that of %" PRId64,
+                          args->step, loaded, args->targets);
+}
+
+static enum status read_results(const struct exec *exec, struct exec_result *result)
 {
   const struct plan_metrics *metrics = &exec->results->metrics[exec->released % KEPT];
+  const struct step_args *args = &exec->args[exec->released % KEPT];
   result->fp8 = exec->tallied >= 0;
   if (result->fp8)
     result->tally = exec->results->tally[exec->released % KEPT];
   if (exec->metrics < 0)
-    return;
+    return STATUS_OK;
   result->loss_exact = &metrics->loss;
   result->loss_sum = metrics->outcome.loss_sum;
-  result->loss = result->loss_sum / exec->step_tokens;
+  result->loss = result->loss_sum / (double)args->targets;
   result->grad_norm = metrics->outcome.grad_norm;
   result->finite = metrics->outcome.finite;
+  return check_targets(metrics, args);
 }
 
 /* Reads the times of the step before the one released last, while the last one runs. */
@@ -546,8 +559,12 @@ static enum status take_earlier_times(struct exec *exec)
 
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr)
 {
-  const struct step_args args = {
-      .step = step, .update = update, .past = exec->past, .tokens = exec->tokens, .lr = lr};
+  const struct step_args args = {.step = step,
+                                 .update = update,
+                                 .past = exec->past,
+                                 .tokens = exec->tokens,
+                                 .targets = exec->targets,
+                                 .lr = lr};
   enum status status = release_step(exec, &args);
   if (status)
     return status;
@@ -564,9 +581,9 @@ enum status exec_end(struct exec *exec, struct exec_result *result)
     return status_set(STATUS_INTERNAL, "a step was ended that was not begun");
   exec->begun = false;
   enum status status = take_earlier_times(exec) ?: wait_for_results(exec);
+  status = status ?: read_results(exec, &mine);
   if (status)
     return status;
-  read_results(exec, &mine);
   mine.seconds = clock_s() - exec->begun_s;
   *result = mine;
   return STATUS_OK;
@@ -602,6 +619,11 @@ enum status exec_drain(struct exec *exec)
   status = status ?: exec_take_times(exec, exec->released) ?: exec_settle(exec);
   exec->drained = exec->released;
   return status ? exec_fail(exec, status) : STATUS_OK;
+}
+
+void exec_set_targets(struct exec *exec, int64_t targets)
+{
+  exec->targets = targets;
 }
 
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)

@@ -98,7 +98,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out);
 void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
 
 struct exec_result {
-  double loss;      /* mean over the step's tokens, bitwise identical on every rank */
+  double loss;      /* mean over the step's targets, bitwise identical on every rank */
   double loss_sum;  /* its sum over the tokens that have a target */
   double grad_norm; /* before clipping */
   bool finite;      /* false: immediate updates have been applied, others have changed nothing */
@@ -135,6 +135,11 @@ enum status exec_drain(struct exec *exec);
  * last new token. A past of 0 starts again. The initial values are 0 and shape.sequence. No step
  * may be running. A step refuses values that do not fit: STATUS_INTERNAL. */
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
+
+/* The number of targets of each step that is released from now on: of all ranks and micro-batches,
+ * at least 1. It divides the loss. Before the first call it is the number of tokens of a step.
+ * METRICS adds up the targets that the ranks have loaded, and exec_end() refuses another sum. */
+void exec_set_targets(struct exec *exec, int64_t targets);
 
 /* The address of a buffer of the plan: in device memory, except tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);

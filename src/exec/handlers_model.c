@@ -10,12 +10,30 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
+/* Adds the targets of a micro-batch to those of the step. */
+static void count_targets(const struct call *call, const int32_t *targets)
+{
+  const struct deck_shape *shape = &call->exec->plan->input.shape;
+  struct exactsum *sum = &call->exec->results->targets[call->n % KEPT];
+  int64_t n = 0;
+  for (int64_t t = 0; t < shape->micro_batch * shape->sequence; t++)
+    n += targets[t] >= 0;
+  if (call->instr->micro == 0)
+    exactsum_zero(sum);
+  exactsum_add(sum, (double)n);
+  exactsum_normalize(sum);
+}
+
 enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const struct model_batch batch = {.tokens = use(call, LOAD_TOKENS),
                                     .targets = use(call, LOAD_TARGETS)};
-  return config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
+  const enum status status =
+      config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
+  if (!status && batch.targets)
+    count_targets(call, batch.targets);
+  return status;
 }
 
 /* A call of a pass with the operands `params` and `scales`. scales -1: its unit has none. */
@@ -87,7 +105,7 @@ enum status run_loss(const struct call *call)
     return status;
   pass.x_in = use(call, LOSS_IN);
   pass.token = use(call, LOSS_TARGETS);
-  pass.scale = (float)(1 / call->exec->step_tokens);
+  pass.scale = (float)(1 / (double)call->args->targets);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);
   pass.work = use(call, LOSS_WORK);

@@ -7,8 +7,9 @@
 
 _Static_assert(offsetof(struct plan_metrics, squares) == 0,
                "SQUARES sum into metrics or into squares alone");
-_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum),
-               "squares and loss are summed as one array");
+_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum) &&
+                   offsetof(struct plan_metrics, targets) == 2 * sizeof(struct exactsum),
+               "squares, loss and targets are summed as one array");
 
 enum status run_squares(const struct call *call)
 {
@@ -52,7 +53,10 @@ enum status run_metrics(const struct call *call)
     status = add_landed(call, metrics);
   if (!status)
     status = ops->copy(call->lane, &metrics->loss, use(call, METRICS_LOSS), sizeof metrics->loss);
-  status = status ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
+  if (!status)
+    status = ops->copy(call->lane, &metrics->targets, &exec->results->targets[call->n % KEPT],
+                       sizeof metrics->targets);
+  status = status ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 3);
   if (!status)
     status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);

@@ -296,7 +296,7 @@ struct plan {
 
 /* Content of the metrics buffer. */
 struct plan_metrics {
-  struct exactsum squares, loss;
+  struct exactsum squares, loss, targets; /* the ranks add up all three */
   struct outcome outcome;
   struct exactsum landed;
 }; /* landed: plan->squares copied to the device, for METRICS */

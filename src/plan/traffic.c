@@ -76,7 +76,7 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
   switch (op_rows[instr->op].collective) {
   case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * links; break;
   case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * crossings->pairs; break;
-  case COLLECTIVE_TREE: out->sums += 2 * (int64_t)sizeof(struct exactsum) * job->tree; break;
+  case COLLECTIVE_TREE: out->sums += 3 * (int64_t)sizeof(struct exactsum) * job->tree; break;
   default: break;
   }
 }

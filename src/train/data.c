@@ -46,6 +46,13 @@ enum status data_load_train(void *arg, int64_t step, int micro, const struct mod
   return STATUS_OK;
 }
 
+int64_t data_scan_targets(const struct data_scan *scan, int64_t step)
+{
+  const int64_t most = scan->ranks * scan->micro_batch * scan->sequence,
+                left = scan->scored - (step - scan->first_step) * most;
+  return left < most ? left : most;
+}
+
 /* In the last window only the tokens that have a target exist, so they are read token by token. */
 enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
 {

@@ -29,6 +29,8 @@ struct data_scan {
   int rank, ranks;
 };
 exec_load data_load_scan; /* of a struct data_scan */
+/* The targets of a step over all ranks. Pure. */
+int64_t data_scan_targets(const struct data_scan *scan, int64_t step);
 
 /* The tokenizer that the data must have been made with. A new model accepts any. */
 struct data_maker {

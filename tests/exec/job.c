@@ -39,6 +39,24 @@ int32_t job_token(int64_t step, int64_t sequence, int64_t position)
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
+static bool has_target(const struct job *job, int64_t sequence, int64_t position)
+{
+  switch (job->setup.targets) {
+  case TARGETS_SOME: return (sequence + position) % 3 > 0 && sequence % 7 > 0;
+  case TARGETS_HALF: return sequence < JOB_BATCH / 2;
+  default: return true;
+  }
+}
+
+int64_t job_targets(const struct job *job)
+{
+  int64_t n = 0;
+  for (int64_t b = 0; b < JOB_BATCH; b++)
+    for (int64_t t = 0; t < JOB_SEQUENCE; t++)
+      n += has_target(job, b, t);
+  return n;
+}
+
 enum status job_load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct job *job = arg;
@@ -51,10 +69,11 @@ enum status job_load(void *arg, int64_t step, int micro, const struct model_batc
         *tokens++ = job_token(0, b, job->past + t);
     return STATUS_OK;
   }
-  for (int64_t b = 0; b < shape->micro_batch; b++)
+  for (int64_t b = first; b < first + shape->micro_batch; b++)
     for (int64_t t = 0; t < shape->sequence; t++) {
-      *tokens++ = job_token(step, first + b, t);
-      *targets++ = job_token(step, first + b, t + 1);
+      const int64_t of = job->setup.targets == TARGETS_TWICE ? b % (JOB_BATCH / 2) : b;
+      *tokens++ = job_token(step, of, t);
+      *targets++ = has_target(job, b, t) ? job_token(step, of, t + 1) : -1;
     }
   return STATUS_OK;
 }
@@ -335,6 +354,8 @@ struct exec_result job_step(struct job *job, int64_t step)
 {
   struct exec_result result = {0};
   const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
+  if (job->setup.targets)
+    exec_set_targets(job->exec, job_targets(job));
   must(exec_step(job->exec, step, step + 1, lr, &result));
   if (step < JOB_STEPS) {
     job->record.loss[step] = result.loss;

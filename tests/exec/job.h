@@ -99,8 +99,11 @@ void *job_hand_room(struct job_hand *hand, size_t bytes);
 void job_hand_destroy(struct job_hand *hand);
 
 /* exec_load of every job, with the job as its argument: a pure function of (step, global sequence,
- * position). In generation sequences have as many tokens as job.tokens, from job.past on. */
+ * position). Targets: all, some of most sequences, those of the first half of the sequences, or all
+ * of a batch whose second half repeats the first. In generation sequences have as many tokens as
+ * job.tokens, from job.past on. */
 enum status job_load(void *arg, int64_t step, int micro, const struct model_batch *out);
+int64_t job_targets(const struct job *job); /* of a step */
 int32_t job_token(int64_t step, int64_t sequence, int64_t position);
 
 /* Closes the job. */

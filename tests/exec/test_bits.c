@@ -141,6 +141,31 @@ TEST(evaluation)
   job_close(&job);
 }
 
+/* The number of targets divides the loss, wherever they are. Oracles: the same targets in other
+ * micro-batches and with other strategies; a batch that has the targets of half a batch twice,
+ * within the rounding of its sums. */
+TEST(targets_that_are_missing)
+{
+  static const char *const setups[] = {"prefetch=1 micros=3", "no_shard", "shard_grad_op micros=3",
+                                       "hybrid_shard group=1 recompute=1",
+                                       "prefetch=1 host no_clip immediate"};
+  const double bound = half ? 1e-2 : 1e-5;
+  struct job_record some = job_run(job_comm, "prefetch=1 no_clip targets=some");
+  for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
+    job_same(&some, "%s no_clip targets=some", setups[s]);
+  assert_true(some.loss[0] != reference.loss[0]);
+  job_record_free(&some);
+  struct job_record one = job_run(job_comm, "prefetch=1 targets=half"),
+                    twice = job_run(job_comm, "prefetch=1 targets=twice");
+  for (int step = 0; step < JOB_STEPS; step++) {
+    assert_true(fabs(one.loss[step] - twice.loss[step]) < bound * one.loss[step]);
+    assert_true(fabs(one.grad_norm[step] - twice.grad_norm[step]) < bound * one.grad_norm[step]);
+    assert_true(fabs(one.loss[step] - reference.loss[step]) > 2 * bound * one.loss[step] || half);
+  }
+  job_record_free(&one);
+  job_record_free(&twice);
+}
+
 /* Tokens of all sequences in one piece of padded rows: another order of additions. Oracle: the
  * reference, within the rounding of fp32 over three steps. */
 TEST(devices_that_do_not_work_by_sequence)

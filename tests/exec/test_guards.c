@@ -69,6 +69,17 @@ TEST(a_failing_lane_ends_the_step)
   job_close(&job);
 }
 
+/* A sampler that is wrong about the targets of a step would train with another learning rate. */
+TEST(targets_are_counted)
+{
+  job_open(&job, comm, "micros=2 targets=some");
+  job_step(&job, 0);
+  exec_set_targets(job.exec, job_targets(&job) + 1);
+  says(exec_step(job.exec, 1, 2, 0, &result), STATUS_INTERNAL,
+       "step 1 has 411 targets, but its loss is that of 412");
+  job_close(&job);
+}
+
 TEST(steps_count_up_by_one)
 {
   job_open(&job, comm, " ");
@@ -110,6 +121,7 @@ static void refuses(const char *setup, void (*corrupt)(struct plan *plan), const
   if (corrupt)
     corrupt(job.plan);
   must(job_create_exec(&job));
+  exec_set_targets(job.exec, job_targets(&job) / 2); /* the other rank sends zeros */
   says(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
   job_close(&job);
 }

@@ -259,6 +259,7 @@ static const struct word words[] = {
     {"capacity", LONG, AT(capacity), NULL},
     {"llama", FLAG, AT(llama), NULL},
     {"whole", FLAG, AT(whole), NULL},
+    {"targets", CHOICE, AT(targets), LIST("all", "some", "half", "twice")},
     {"stochastic", FLAG, AT(stochastic), NULL},
     {"no_clip", FLAG, AT(no_clip), NULL},
     {"beside", FLAG, AT(beside), NULL},

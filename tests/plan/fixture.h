@@ -57,6 +57,7 @@ struct point {
   int threads;                            /* 0: 1 */
   int64_t capacity;                       /* of a cache */
   bool llama, whole, stochastic, no_clip, beside, late;
+  enum { TARGETS_ALL, TARGETS_SOME, TARGETS_HALF, TARGETS_TWICE } targets; /* job_load() */
   double rate, clip, eps, lr;
 };
 

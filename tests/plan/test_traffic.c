@@ -103,7 +103,7 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
  * to those 2^r above them. */
 static void send_sums(int ranks, struct count *count)
 {
-  const int64_t bytes = 2 * (int64_t)sizeof(struct exactsum);
+  const int64_t bytes = 3 * (int64_t)sizeof(struct exactsum);
   for (int bit = 1; bit < ranks; bit *= 2)
     for (int rank = bit; rank < ranks; rank += 2 * bit)
       send(count, rank, rank - bit, bytes);
