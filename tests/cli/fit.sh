@@ -93,7 +93,8 @@ fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.
 # A node holds the arenas of its ranks. With GPUs it also holds the blocks that move parameters and
 # moments between GPUs and files, 12 bytes each: half of 70,512 parameters for 3 of 6 ranks. Padding
 # adds less than 256 for each of 4 units and 6 ranks. Another 63 rows of 48 make the vocabulary of
-# 257 a multiple of 64. Each rank has 8 KiB for tokens that are read ahead.
+# 257 a multiple of 64. Each rank has 16 KiB for tokens and targets, also of the next
+# step.
 fit 0 "verified" --ranks 6 --local_ranks 3
 node=$(need host)
 test "$node" = $((3 * $(total device))) || die "3 ranks need $node bytes"
@@ -101,14 +102,14 @@ fit 0 "of a node of 3 ranks" --ranks 6 --local_ranks 3 host=${node}B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((6 * 70512 - 1))B gpu=h100
 fit 0 "of a node of 3 ranks, with loading and saving" \
-  --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
+  --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 16384))B gpu=h100
 test "$(grep -Ec '^  (GPU|host) .* [0-9.]+ [KMG]iB  of a' fit.out)" = 2 || {
   cat fit.out >&2; die "what is left is missing"; }
 grep -q "computing in bf16 with gradients in fp32" fit.out ||
   die "what the verdict is for is not said"
 fit 1 "does not fit" --ranks 6 --local_ranks 3 mode=eval host=$((2 * 70512 - 1))B gpu=h100
 fit 0 "with loading and saving" --ranks 6 --local_ranks 3 mode=eval \
-  host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
+  host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 16384))B gpu=h100
 
 # For GPUs where there are none: bf16.
 fit 0 "device host, computing in fp32 with gradients in fp32 and masters in fp32" --ranks 2
