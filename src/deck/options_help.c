@@ -1,4 +1,5 @@
 /* The option table as short and long help, and as man page source. */
+#include <math.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -19,7 +20,7 @@ static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)
     snprintf(out, size, ", %.10g to %.10g", option->least, option->most);
-  else if (option->least >= 0 && !options_is_size(option))
+  else if (isfinite(option->least) && !options_is_size(option))
     snprintf(out, size, ", at least %.10g", option->least);
   else
     snprintf(out, size, "%s", "");
