@@ -23,7 +23,7 @@ struct arguments {
   char **argv;
 };
 
-/* Of words on the command line; most -1: any number. */
+/* Bounds for the number of words on a command line. most -1: none. */
 struct word_count {
   int least, most;
 };

@@ -1,8 +1,8 @@
 /* Groups of ranks, and collectives on lanes. There are two implementations. `mpi` uses
  * point-to-point messages and non-blocking collectives, and sleeps while it waits. `fake` is rank r
- * of P without peers, for dry runs. Its data collectives leave the buffers as they are. Knows
- * nothing of models or plans. A transport moves the data of groups of an mpi job: MPI for host
- * memory (shared memory inside a node), NCCL or MPI for GPU memory.
+ * of P without peers, for dry runs. Its peers send zeros. Knows nothing of models or plans. A
+ * transport moves the data of groups of an mpi job: MPI for host memory (shared memory inside a
+ * node), NCCL or MPI for GPU memory.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an
  * ordering. Data collectives count bytes, in 64 bits. */

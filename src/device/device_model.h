@@ -63,7 +63,7 @@ struct device_model {
   struct device_gpu gpu;
   size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
                                 int threads);
-  /* Of norm_backward(). centred: a layer norm. */
+  /* Bytes for norm_backward(). centred: a layer norm. */
   size_t (*norm_workspace)(const struct device_model *model, bool centred, int64_t rows,
                            int64_t groups, int64_t C);
   /* Of a graph of cuDNN's, with work_bytes and pointers of no meaning. */

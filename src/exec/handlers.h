@@ -16,7 +16,7 @@ struct call {
   const struct step_args *args;
 };
 
-/* Of step n. */
+/* The call of an instruction in step n. */
 static inline struct call call_of(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   return (struct call){.exec = exec,

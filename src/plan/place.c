@@ -83,8 +83,8 @@ static enum status place_persistent(struct plan *plan)
 
 enum order { LONGEST, LARGEST, LARGEST_PRODUCT, EARLIEST, LATEST, ORDERS };
 
-/* The block with the larger key is first. Of equal ones it is the larger block, except in order of
- * use. */
+/* The block with the larger key is first. If keys are equal, the larger block is first, except in
+ * order of use. */
 static void set_keys(struct block *block, int n, enum order order)
 {
   for (int i = 0; i < n; i++) {

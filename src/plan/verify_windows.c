@@ -4,9 +4,12 @@
 #include "base/mem.h"
 #include "plan/verify.h"
 
-/* What a buffer holds of one part of a unit: nothing; this rank's shard, which the group must still
- * gather; a message of that shard, or the messages of all members, which must still be decoded; or
- * the whole. FROZEN is added if the part is the frozen one. */
+/* A buffer holds one part of a unit in one of these states:
+ * - HELD_SHARD: this rank's shard, which the group must still gather.
+ * - HELD_MESSAGE: a message of that shard, which the group must still gather.
+ * - HELD_MESSAGES: the messages of all members, which must still be decoded.
+ * - HELD_WHOLE: all of it.
+ * FROZEN is added to the first three if the part is the frozen one. */
 enum held { HELD_NOT, HELD_SHARD, HELD_MESSAGE, HELD_MESSAGES, HELD_WHOLE, FROZEN = 8 };
 
 static enum held held_in(const struct verify *v, int buffer)

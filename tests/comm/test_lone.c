@@ -13,7 +13,7 @@
 
 enum { MS = 1000000, LATE_MS = 200 };
 
-/* What the thread of Open MPI 4 sleeps in. */
+/* The thread of Open MPI 4 sleeps in this function. */
 int poll(struct pollfd *file, nfds_t files, int ms)
 {
   const struct timespec limit = {ms / 1000, ms % 1000 * (long)MS}, late = {0, LATE_MS * (long)MS};
@@ -28,7 +28,7 @@ static bool has_children(void)
   return waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD;
 }
 
-/* What a job that this process starts would inherit. */
+/* Jobs that this process starts would inherit them. */
 static bool leaves_variables(void)
 {
   return getenv("OMPI_MCA_ess_singleton_isolated") || getenv("OMPI_MCA_orte_create_session_dirs") ||
