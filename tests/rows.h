@@ -76,7 +76,8 @@ static inline struct rows_file rows_file(const char *given)
   return file;
 }
 
-/* Calls check() for each case of `section` in file `path` below top_srcdir. A section has a row. */
+/* Calls check() for each case of `section` in file `path` below top_srcdir. NULL: of all sections.
+ * A section has a row. */
 static inline void rows_each(const char *path, const char *section, rows_check *check)
 {
   static char given[ROWS_MOST_GIVEN][ROWS_LONGEST];
@@ -101,7 +102,7 @@ static inline void rows_each(const char *path, const char *section, rows_check *
     }
     if (heading) {
       assert_int_equal(n, 0);
-      inside = more && strcmp(line + 3, section) == 0;
+      inside = more && (!section || strcmp(line + 3, section) == 0);
     } else if (inside && *line == ' ') {
       assert_true(n > 0 && strlen(expected) + strlen(text) + 2 < sizeof expected);
       strcat(strcat(expected, *expected ? " " : ""), text);
@@ -112,5 +113,5 @@ static inline void rows_each(const char *path, const char *section, rows_check *
   }
   fclose(file);
   if (rows == 0)
-    fail_msg("%s has no row in '%s'", name, section);
+    fail_msg("%s has no row in '%s'", name, section ? section : "any section");
 }

@@ -266,12 +266,3 @@ void broken_change(struct plan *plan, const char *change)
   for (char *step = strtok_r(text, ";", &rest); step; step = strtok_r(NULL, ";", &rest))
     make_step(plan, step);
 }
-
-void broken_rows(const struct broken_row *rows, size_t n)
-{
-  for (size_t r = 0; r < n; r++) {
-    struct plan *plan = broken_start(fixture_point("%s", rows[r].point));
-    broken_change(plan, rows[r].change);
-    broken_refused(plan, rows[r].words);
-  }
-}

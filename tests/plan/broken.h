@@ -9,7 +9,6 @@
 #define SHARD_OPTIM "shard_optim ranks=3 prefetch=1"
 #define HYBRID_SHARD "hybrid_shard ranks=4 group=2 prefetch=1 micros=2"
 #define NO_SHARD "no_shard ranks=3 prefetch=1"
-#define NO_SHARD_MICROS NO_SHARD " micros=2"
 #define HOST_DEVICE "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host"
 #define HOST_SHARED                                                                                \
   "full_shard ranks=2 micros=2 bf16 host params_full cpu_reduce nvme_state=1 moments=bf16 "        \
@@ -34,8 +33,7 @@ int broken_view(struct plan *plan, int parent, int64_t elements);
 void broken_delete(struct plan *plan, int i);
 /* The plan is refused with these words, and destroyed. */
 void broken_refused(struct plan *plan, const char *words);
-/* Sound plans that are broken by text, and refused with these words. `change` has steps that are
- * separated by ';':
+/* Makes the steps of a change, which are separated by ';':
  *
  *   lane I LANE            instruction I runs on another lane
  *   use I.K B [ACCESS]     operand K of I is buffer B
@@ -53,12 +51,6 @@ void broken_refused(struct plan *plan, const char *words);
  * I is an operation with its unit, micro-batch and group, and a distance: "ENCODE:1:0@ACROSS+1"; or
  * a number from the first or the last instruction: "#3", "#-1". B is the buffer of an operand, as
  * "UPDATE:1.master" or "UPDATE:1.7", a buffer's name, "none", "beyond" or "new": the last view. */
-struct broken_row {
-  const char *point, *change, *words;
-};
-void broken_rows(const struct broken_row *rows, size_t n);
-#define BROKEN_ROWS(rows) broken_rows(rows, sizeof(rows) / sizeof *(rows))
-/* Makes the steps of a change. */
 void broken_change(struct plan *plan, const char *change);
 int broken_buffer(const struct plan *plan, const char *name);
 

@@ -5,116 +5,24 @@
 #include "broken.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
-#include "tests/test.h"
+#include "tests/rows.h"
 
-static const char *const whole[] = {
-    "full_shard prefetch=1 micros=2",
-    "full_shard ranks=4 prefetch=1",
-    "full_shard ranks=4 recompute=2 micros=3 each_micro",
-    "shard_grad_op ranks=3 prefetch=1 micros=2",
-    "shard_grad_op ranks=3 prefetch=1 recompute=1 micros=2 each_micro",
-    "shard_optim ranks=3 prefetch=1 micros=2",
-    "shard_optim ranks=2 prefetch=2 micros=2 each_micro",
-    "no_shard ranks=3 prefetch=1 micros=2",
-    "no_shard ranks=3 prefetch=1 micros=2 each_micro",
-    "hybrid_shard ranks=4 group=2 prefetch=1 micros=2",
-    "hybrid_shard ranks=4 group=2 prefetch=1 recompute=1 micros=2 each_micro",
-    "hybrid_shard ranks=3 group=1 prefetch=1 micros=2",
-    "eval shard_optim ranks=3 prefetch=1 micros=2",
-    "eval no_shard ranks=2 prefetch=1",
-    "generate full_shard ranks=2 prefetch=1",
-    "full_shard ranks=4 prefetch=1 micros=2 each_micro untied",
-    "no_shard ranks=3 prefetch=1 micros=2 untied",
-    "full_shard prefetch=1 micros=2 untied freeze=odd",
-    "full_shard ranks=3 prefetch=1 micros=2 freeze=odd",
-    "shard_optim ranks=3 prefetch=1 micros=2 untied freeze=odd",
-    "hybrid_shard ranks=4 group=2 prefetch=1 recompute=1 untied freeze=odd",
-    "shard_grad_op ranks=2 prefetch=1 micros=2 freeze=low",
-    "shard_optim ranks=2 prefetch=1 untied freeze=low",
-    "full_shard ranks=2 recompute=1 untied freeze=middle",
-    "no_shard ranks=2 prefetch=1 micros=2 each_micro freeze=middle",
-    "full_shard ranks=2 prefetch=1 micros=2 untied freeze=but_head",
-    "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 each_micro freeze=but_head",
-    "eval shard_optim ranks=3 prefetch=1 untied freeze=low",
-    "generate full_shard ranks=2 untied freeze=odd",
-    "generate no_shard ranks=2",
-    "full_shard prefetch=1 micros=2 keep=input_host",
-    "no_shard ranks=2 micros=2 keep=input_nvme moments=fp16",
-    "full_shard ranks=3 prefetch=1 micros=2 each_micro codec=bf16",
-    "no_shard ranks=3 micros=2 codec=bf16",
-    "hybrid_shard ranks=4 group=2 micros=2 each_micro codec=bf16",
-    "hybrid_shard ranks=3 group=1 codec=bf16",
-    "hybrid_shard ranks=4 group=2 micros=2 host codec=bf16",
-    "full_shard ranks=3 micros=2 host cpu_reduce codec=bf16",
-    "hybrid_shard ranks=4 group=2 micros=2 host cpu_reduce one_node codec=bf16",
-    "full_shard ranks=3 prefetch=1 micros=2 each_micro codec=bf16 feedback=fp32",
-    "no_shard ranks=3 micros=2 freeze=odd codec=worked feedback=bf16",
-    "full_shard ranks=2 micros=2 host codec=worked feedback=bf16",
-    "full_shard ranks=2 codec=bf16 feedback=worked",
-    "full_shard ranks=2 prefetch=1 micros=2 each_micro bf16 codec=bf16 feedback=fp32 residual=host",
-    "full_shard ranks=3 micros=2 host untied codec=bf16 feedback=fp32 residual=nvme",
-    "no_shard ranks=2 prefetch=2 micros=2 freeze=low codec=worked feedback=bf16 residual=nvme",
-    "full_shard ranks=2 prefetch=1 micros=2 bf16 host codec=worked feedback=fp32 residual=host "
-    "mixed",
-    "hybrid_shard ranks=4 group=2 host cpu_reduce one_node codec=bf16 mixed",
-    "hybrid_shard ranks=4 group=2 codec=worked",
-    "hybrid_shard ranks=4 group=2 micros=2 codec=bf16 sample=2",
-    "no_shard ranks=3 codec=worked feedback=bf16 sample=1",
-    "full_shard ranks=3 prefetch=1 micros=2 each_micro freeze=odd weights=worked",
-    "hybrid_shard ranks=4 group=2 recompute=1 bf16 codec=bf16 weights=int8",
-    "full_shard ranks=2 prefetch=1 micros=2 freeze=odd bf16 host weights=int8",
-    "full_shard ranks=2 host cpu_reduce weights=int4",
-    "shard_grad_op ranks=3 prefetch=1 micros=2 untied freeze=low weights=worked difference",
-    "shard_optim ranks=2 prefetch=1 freeze=odd bf16 codec=bf16 feedback=fp32 weights=topk "
-    "difference",
-    "eval shard_optim ranks=2 freeze=odd weights=int8 difference",
-    "eval full_shard ranks=2 freeze=odd bf16 host weights=int8",
-    "full_shard ranks=2 prefetch=1 micros=2 keep=activations_host",
-    "full_shard ranks=2 untied bf16 host keep=activations_host",
-    "full_shard ranks=3 prefetch=1 micros=2 freeze=odd bf16 keep_working",
-    "shard_optim ranks=2 prefetch=1 immediate bf16 keep_working",
-    "no_shard ranks=2 untied bf16 keep_working",
-    "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16 keep_working moments=bf16",
-    "full_shard ranks=2 optim=lion",
-    "no_shard ranks=2 micros=2 optim=muon",
-    "full_shard ranks=3 prefetch=1 micros=2 freeze=odd bf16 keep_working optim=muon",
-    "shard_optim ranks=2 bf16 optim=muon",
-    "hybrid_shard ranks=4 group=2 prefetch=1 freeze=low optim=muon lr_scale=0.5",
-    "full_shard ranks=2 host nvme_state=1 optim=sgd",
-    "eval shard_grad_op ranks=2 prefetch=1 bf16 keep_working",
-    "generate full_shard ranks=2 bf16 keep_working",
-    "full_shard ranks=2 prefetch=1 micros=2 host keep=input_host",
-    "full_shard ranks=2 prefetch=1 bf16 host keep=input",
-    "full_shard micros=2 bf16 host immediate nvme_state=0.5",
-    "full_shard untied freeze=odd bf16 host",
-    "full_shard ranks=2 micros=2 bf16 host params_full cpu_reduce nvme_state=1 moments=bf16 "
-    "keep=input_nvme",
-    "full_shard ranks=3 prefetch=1 host params_full immediate",
-    "full_shard ranks=2 prefetch=1 bf16 host speculative resident=1",
-    "hybrid_shard ranks=4 group=2 micros=2 host params_full speculative nvme_state=0.5",
-    "full_shard ranks=3 freeze=odd bf16 host cpu_reduce",
-    "full_shard ranks=3 prefetch=1 micros=2 untied bf16 host cpu_reduce one_node",
-    "hybrid_shard ranks=4 group=2 freeze=odd host params_full cpu_reduce one_node immediate",
-    "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 bf16 host nvme_state=1 immediate",
-    "hybrid_shard ranks=4 group=2 host keep=input_host",
-    "hybrid_shard ranks=4 group=2 prefetch=1 micros=2 untied freeze=low host params_full "
-    "cpu_reduce",
-    "hybrid_shard ranks=3 group=1 prefetch=1 micros=2 host",
-    "eval full_shard ranks=2 micros=2 bf16 host cpu_reduce",
-    "eval full_shard ranks=2 prefetch=1 host params_full",
-    "generate full_shard ranks=2 freeze=odd bf16 host",
-    "full_shard ranks=4 micros=2 each_micro codec=int8_global feedback=fp32 local_ranks=2",
-    "no_shard ranks=6 codec=worked feedback=bf16 local_ranks=3",
-    "hybrid_shard ranks=4 group=2 micros=2 host codec=int8_global feedback=worked local_ranks=2",
-    "hybrid_shard ranks=4 group=2 codec=int8_global",
-    "full_shard ranks=3 prefetch=1 micros=2 bf16 fp8",
-    "full_shard ranks=2 prefetch=1 recompute=1 micros=2 freeze=odd bf16 fp8 keep_working",
-    "no_shard ranks=2 freeze=low bf16 fp8",
-    "hybrid_shard ranks=4 group=2 freeze=odd bf16 fp8 host",
-    "eval shard_grad_op ranks=2 bf16 fp8 keep_working",
-    "full_shard ranks=2 bf16 fp8 host params_full",
-};
-enum { WHOLE = sizeof whole / sizeof *whole };
+enum { MOST_WHOLE = 128 };
+static char whole[MOST_WHOLE][256];
+static int n_whole;
+
+static void add_whole(const char *given, const char *expected)
+{
+  assert_true(n_whole < MOST_WHOLE);
+  assert_string_equal(expected, "sound");
+  snprintf(whole[n_whole++], sizeof *whole, "%s", given);
+}
+
+FIXTURE(start)
+{
+  rows_each("tests/plan/sound.txt", "points", add_whole);
+  return 0;
+}
 
 /* ---- a codec that needs memory to work in ---- */
 
@@ -261,7 +169,7 @@ static void expect_change_seen(struct plan *plan, const struct point *point,
 TEST(no_instruction_can_be_spared)
 {
   int seen[OP_COUNT] = {0};
-  for (int p = 0; p < WHOLE; p++)
+  for (int p = 0; p < n_whole; p++)
     for (int i = 0, n = 1; i < n; i++) {
       struct plan *plan = broken_start(fixture_point("%s", whole[p]));
       struct instr gone = plan->instr[i];
@@ -279,7 +187,7 @@ TEST(no_instruction_can_be_spared)
 TEST(no_instruction_can_lose_its_unit)
 {
   int seen[OP_COUNT] = {0};
-  for (int p = 0; p < WHOLE; p++) {
+  for (int p = 0; p < n_whole; p++) {
     struct plan *plan = broken_start(fixture_point("%s", whole[p]));
     for (int i = 0; i < plan->n; i++) {
       const int unit = plan->instr[i].unit;
@@ -300,7 +208,7 @@ TEST(no_instruction_can_lose_its_unit)
 
 TEST(no_operation_can_be_spared_in_all_units)
 {
-  for (int p = 0; p < WHOLE; p++)
+  for (int p = 0; p < n_whole; p++)
     for (int op = 0; op < OP_COUNT; op++) {
       struct plan *plan = broken_start(fixture_point("%s", whole[p]));
       int kept = 0, n = plan->n;
@@ -321,7 +229,7 @@ TEST(no_operation_can_be_spared_in_all_units)
 TEST(no_access_can_be_exchanged)
 {
   int begun = 0, added = 0;
-  for (int p = 0; p < WHOLE; p++) {
+  for (int p = 0; p < n_whole; p++) {
     struct plan *plan = broken_start(fixture_point("%s", whole[p]));
     for (int i = 0; i < plan->n; i++)
       for (int k = 0; k < PLAN_MAX_USE; k++) {
@@ -350,7 +258,7 @@ TEST(no_operand_can_be_absent_or_superfluous_or_of_another_type)
       [DTYPE_F32] = DTYPE_I32,  [DTYPE_I32] = DTYPE_F32,    [DTYPE_BF16] = DTYPE_F16,
       [DTYPE_F16] = DTYPE_BF16, [DTYPE_U8] = DTYPE_F8_E4M3, [DTYPE_F8_E4M3] = DTYPE_U8};
   bool seen[OP_COUNT][PLAN_MAX_USE] = {{false}};
-  for (int p = 0; p < WHOLE; p++) {
+  for (int p = 0; p < n_whole; p++) {
     struct plan *plan = broken_start(fixture_point("%s", whole[p]));
     for (int i = 0; i < plan->n; i++)
       for (int k = 0; k < PLAN_MAX_USE; k++) {
@@ -433,7 +341,7 @@ TEST(no_attribute_can_be_another)
                                                 [FP8] = "other products in fp8",
                                                 [ROUNDING] = "another rounding",
                                                 [SEED] = "another seed"};
-  for (int p = 0; p < WHOLE; p++) {
+  for (int p = 0; p < n_whole; p++) {
     struct plan *plan = broken_start(fixture_point("%s", whole[p]));
     for (int i = 0; i < plan->n; i++)
       for (int a = 0; a < ATTRIBUTES; a++) {
@@ -477,7 +385,7 @@ static void exchange(struct plan *plan, const struct point *point, int i, int k,
 TEST(no_buffer_can_be_exchanged)
 {
   int exchanged = 0;
-  for (int p = 0; p < WHOLE; p++) {
+  for (int p = 0; p < n_whole; p++) {
     struct plan *plan = broken_start(fixture_point("%s", whole[p]));
     broken_spread(plan);
     for (int i = 0; i < plan->n; i++)
@@ -497,4 +405,4 @@ TEST(no_buffer_can_be_exchanged)
   assert_true(exchanged > 1000);
 }
 
-TEST_MAIN(NULL, broken_end)
+TEST_MAIN(start, broken_end)
