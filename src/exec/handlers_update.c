@@ -88,7 +88,17 @@ static uint64_t rounding_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-/* The settings of a pass that do not depend on operands. */
+/* All states that an operation changes have one type. */
+static enum dtype states_type(const struct call *call)
+{
+  const struct operand *operand = op_rows[call->instr->op].operand;
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (operand[k].type == TYPE_STATE && call->instr->use[k].buffer >= 0)
+      return buffer_of(call, k)->dtype;
+  return DTYPE_F32;
+}
+
+/* The settings of a pass that depend on no other operands. */
 static struct update update_of(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
@@ -106,7 +116,7 @@ static struct update update_of(const struct call *call)
       .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
       .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
       .outcome = outcome_of(call),
-      .states = plan->state[0].dtype,
+      .states = states_type(call),
       .stochastic = call->instr->attr.stochastic,
       .seed = rounding_seed(call),
   };

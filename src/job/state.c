@@ -10,7 +10,7 @@ static const char *group_of(const struct plan *plan, int kind)
 {
   if (job_state_is_copy(plan, kind))
     return "copy";
-  return kind == 0 ? "model" : plan->state[kind - 1].row->name;
+  return kind == 0 ? "model" : plan->state[kind - 1]->name;
 }
 
 static void describe_tensor(struct job_state *state, int kind, int u, int p,

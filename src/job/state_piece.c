@@ -59,19 +59,17 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   const struct plan_unit *unit = &plan->unit[u];
   struct job_state_piece piece = {.buffer = unit->master,
                                   .range = frozen ? unit->frozen_owned : unit->owned,
-                                  .type = DTYPE_F32,
                                   .code = STATE_LINEAR};
   if (frozen) {
     piece.buffer = kind == 0 ? unit->frozen : -1;
   } else if (job_state_is_copy(plan, kind)) { /* the shard group is all ranks */
     piece.buffer = unit->copy_mine;
-    if (piece.buffer >= 0)
-      piece.type = plan->buffer[piece.buffer].dtype;
   } else if (kind > 0) {
     piece.buffer = unit->state[kind - 1];
-    piece.type = plan->state[kind - 1].dtype;
-    piece.code = plan->state[kind - 1].row->code;
+    piece.code = plan->state[kind - 1]->code;
   }
+  if (piece.buffer >= 0)
+    piece.type = plan->buffer[piece.buffer].dtype;
   return piece;
 }
 
@@ -102,7 +100,7 @@ bool job_state_has(const struct plan *plan, int kind, int u, int p)
     return kind == 0;
   if (job_state_is_copy(plan, kind))
     return true;
-  const enum state_of of = plan->state[kind - 1].row->of;
+  const enum state_of of = plan->state[kind - 1]->of;
   return of == STATE_OF_ALL ||
          (of == STATE_OF_MATRICES) == optim_is_matrix(ops, plan->input.model, u, p);
 }

@@ -32,8 +32,7 @@ static void list_states(struct builder *b)
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
   plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   for (int s = 0; s < plan->states; s++)
-    plan->state[s] =
-        (struct plan_state){.row = &ops->state[s], .dtype = plan->unit[0].policy.state};
+    plan->state[s] = &ops->state[s];
 }
 
 static void choose(struct builder *b)
@@ -252,13 +251,13 @@ static int64_t state_elements(const struct builder *b, int s, int u)
 
 static int add_state(struct builder *b, int s, int u)
 {
-  const struct plan_state *state = &b->plan->state[s];
   const struct unit_policy *policy = &b->plan->unit[u].policy;
   const int64_t elements = learns(b, u) ? state_elements(b, s, u) : 0;
   const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
   if (elements == 0)
     return -1;
-  return build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
+  return build_persistent(b, b->plan->state[s]->name, u, tier, PURPOSE_STATE, policy->state,
+                          elements);
 }
 
 /* It covers all elements that this rank encodes, because the error of its messages stays on this

@@ -337,7 +337,7 @@ void build_update(struct builder *b, int u)
             b->unit[u].grads, own->master, own->working, work < 0 ? -1 : b->unit[u].direction, work,
             own->pending);
   for (int s = 0; s < plan->states; s++)
-    if (own->state[s] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
+    if (own->state[s] >= 0 && plan->state[s]->of != STATE_OF_MATRICES)
       build_use(update, UPDATE_STATE + s, own->policy.disk ? b->unit[u].state[s] : own->state[s]);
 }
 

@@ -206,9 +206,9 @@ static void move_state(struct builder *b, enum op op, int u)
     char name[32];
     if (stored < 0)
       continue;
-    snprintf(name, sizeof name, "%s_here", b->plan->state[s].row->name);
+    snprintf(name, sizeof name, "%s_here", b->plan->state[s]->name);
     if (reads)
-      *here = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->state[s].dtype,
+      *here = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->buffer[stored].dtype,
                               b->plan->buffer[stored].elements);
     build_use(move, STATE_FROM + s, reads ? stored : *here);
     build_use(move, STATE_TO + s, reads ? *here : stored);

@@ -229,12 +229,6 @@ struct plan_input {
   struct optim_settings optim;       /* equal on all ranks */
 };
 
-/* One kind of optimizer state. */
-struct plan_state {
-  const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
-  enum dtype dtype;
-};
-
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
  *
  *   0                                   layout.trained                      layout.flat
@@ -283,7 +277,7 @@ struct plan {
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   int fullest[TIER_COUNT]; /* the first instruction at which most transient bytes live */
   int states;
-  struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
+  const struct state_row *state[PLAN_MAX_STATE]; /* of the optimizer; none unless PLAN_TRAIN */
   bool on_host[LANE_COUNT]; /* lanes whose operations work on host memory, if device memory is
                                separate */
   /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the

@@ -499,8 +499,7 @@ static enum status check_states(const struct plan *plan)
   const int n = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   bool equal = plan->states == n;
   for (int s = 0; s < n && equal; s++)
-    equal =
-        plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->unit[0].policy.state;
+    equal = plan->state[s] == &ops->state[s];
   if (equal)
     return STATUS_OK;
   return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n,

@@ -190,7 +190,7 @@ bool verify_is_place(const struct verify *v, int buffer, struct layout_range ran
 /* DIRECTION changes the state of matrices, UPDATE all others, and moves of state all. */
 static bool works_on_state(const struct plan *plan, enum op op, int s)
 {
-  const bool of_matrices = plan->state[s].row->of == STATE_OF_MATRICES;
+  const bool of_matrices = plan->state[s]->of == STATE_OF_MATRICES;
   return op == OP_DIRECTION ? of_matrices : op != OP_UPDATE || !of_matrices;
 }
 

@@ -78,12 +78,12 @@ TEST(states_are_those_of_the_optimizer)
   broken_refused(plan, "the plan's 2 states are not the 1 of lion");
 
   plan = broken_start(fixture_point(NO_SHARD));
-  plan->state[1].row = plan->state[0].row;
+  plan->state[1] = plan->state[0];
   broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
 
-  plan = broken_start(fixture_point(NO_SHARD));
-  plan->state[1].dtype = DTYPE_BF16;
-  broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
+  plan = broken_start(fixture_point(NO_SHARD)); /* of one unit that is not the first */
+  plan->unit[1].policy.state = DTYPE_BF16;
+  broken_refused(plan, "changes exp_avg.h.0 in fp32 where there must be bf16");
 }
 
 /* ---- frozen parameters and generation ---- */
