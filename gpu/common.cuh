@@ -1,7 +1,6 @@
 /* Shared by the kernels: 16-byte accesses, sums over a warp in a fixed order, types to float and
  * back, sums over pieces of work. */
-#ifndef SLUICE_GPU_COMMON_CUH
-#define SLUICE_GPU_COMMON_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -345,5 +344,3 @@ template <int... N, typename F> static inline void with_int(int value, const F &
 {
   (void)((value == N && (run(std::integral_constant<int, N>()), true)) || ...);
 }
-
-#endif

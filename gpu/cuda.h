@@ -1,7 +1,6 @@
 /* The CUDA device: lanes are streams, marks are events. One file per topic; kernels are in *.cu,
  * declared in kernels.h. Private to gpu/. */
-#ifndef SLUICE_GPU_CUDA_H
-#define SLUICE_GPU_CUDA_H
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -126,5 +125,3 @@ void cuda_measure_end(struct cuda_measure *measure);
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
 void matmul_cache_destroy(struct matmul_cache *cache); /* takes NULL */
-
-#endif

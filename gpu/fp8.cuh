@@ -1,6 +1,5 @@
 /* Codes and scales of fp8 in kernels, with the host's bits. Private to gpu/. */
-#ifndef SLUICE_GPU_FP8_CUH
-#define SLUICE_GPU_FP8_CUH
+#pragma once
 
 #include <cuda_fp8.h>
 
@@ -115,5 +114,3 @@ DEVICE void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code, float *scal
   if (threadIdx.x % TILE_LANES == 0)
     *scale = value;
 }
-
-#endif

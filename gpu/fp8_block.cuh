@@ -1,8 +1,7 @@
 /* A block of threads codes 128 x 128 elements, which it holds in registers. Thread (g, c) of 32 x
  * 16 has 4 x 8 of them, rows 4 g and columns 8 c. Codes and scales are the host's bits. Private to
  * gpu/. */
-#ifndef SLUICE_GPU_FP8_BLOCK_CUH
-#define SLUICE_GPU_FP8_BLOCK_CUH
+#pragma once
 
 #include "gpu/fp8.cuh"
 
@@ -183,5 +182,3 @@ DEVICE void code_block(const elements &x, int64_t k, int64_t row, int64_t column
 }
 
 } // namespace fp8_block
-
-#endif

@@ -1,6 +1,5 @@
 /* The CUDA device for code outside gpu/: this header includes no CUDA header. */
-#ifndef SLUICE_GPU_GPU_H
-#define SLUICE_GPU_GPU_H
+#pragma once
 
 #include "device/device.h"
 
@@ -12,5 +11,3 @@ int cuda_device_count(void);
 enum status cuda_device_bus(int ordinal, char *out, int size);
 /* fp32 or bf16. The creating thread has entered it. */
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out);
-
-#endif

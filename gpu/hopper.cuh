@@ -2,8 +2,7 @@
  * engine, products of warpgroups (PTX ISA 8.x, chapters mbarrier, cp.async.bulk, wgmma). Nothing
  * here exists for other architectures. A file that includes this one compiles kernels for sm_90a,
  * and gives them empty bodies on others. */
-#ifndef SLUICE_GPU_HOPPER_CUH
-#define SLUICE_GPU_HOPPER_CUH
+#pragma once
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -326,5 +325,3 @@ DEVICE void quad_transpose(uint32_t (&w)[4])
 }
 
 } // namespace hopper
-
-#endif

@@ -1,8 +1,7 @@
 /* Launchers of the kernels: enqueue and return. The caller reads cudaGetLastError(). `bf16`:
  * activations and parameters are bf16, else fp32. Shapes as in device/device.h. Gradients of
  * parameters, statistics and workspaces are fp32. Private to gpu/. */
-#ifndef SLUICE_GPU_KERNELS_H
-#define SLUICE_GPU_KERNELS_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -72,6 +71,4 @@ cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch,
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

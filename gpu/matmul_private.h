@@ -1,8 +1,7 @@
 /* Shared by the parts of the matrix products. matmul_product.c has a product in cuBLASLt's form,
  * and matmul_choose.c chooses its algorithm. Known shapes are in a table (matmul_table.c), which a
  * file keeps (matmul_file.c). matmul.c has the calls of the device. Private to gpu/matmul*.c. */
-#ifndef SLUICE_GPU_MATMUL_PRIVATE_H
-#define SLUICE_GPU_MATMUL_PRIVATE_H
+#pragma once
 
 #include "gpu/cuda.h"
 
@@ -123,5 +122,3 @@ struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t
 /* New entries go to it, if there are any. Entries that other runs have written meanwhile stay,
  * oldest first. The oldest are dropped if there are too many. */
 void matmul_write_file(struct matmul_cache *cache);
-
-#endif

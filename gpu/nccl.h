@@ -1,8 +1,7 @@
 /* A group of GPUs of NCCL, for src/comm: collectives on a lane's stream, by copy engines if NCCL
  * can (2.28 or later). Environment variables of NCCL override the settings made here. Private to
  * gpu/ and src/comm. */
-#ifndef SLUICE_GPU_NCCL_H
-#define SLUICE_GPU_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *v
 /* An error that NCCL met since (a peer that died, a broken link): STATUS_LIBRARY with its sentence.
  * Any thread. Local. */
 enum status nccl_group_check(struct nccl_group *group);
-
-#endif

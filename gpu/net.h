@@ -1,6 +1,5 @@
 /* The network that NCCL uses between nodes. For code outside gpu/: it includes no CUDA header. */
-#ifndef SLUICE_GPU_NET_H
-#define SLUICE_GPU_NET_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ struct gpu_net {
  * choice nowhere but in its log. If the user set NCCL_DEBUG, the log is the user's, and the choice
  * stays unknown. Local. */
 void gpu_net_read(bool asks, struct gpu_net *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* Versions of NVIDIA's libraries and driver, and the GPUs that this process sees. For code outside
  * gpu/: it includes no CUDA header. */
-#ifndef SLUICE_GPU_VERSIONS_H
-#define SLUICE_GPU_VERSIONS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ enum status gpu_versions_read(struct gpu_versions *out);
 /* Why cuDNN has no deterministic backward pass of attention on the first GPU, in cuDNN's words; "":
  * it has one. Only in a build with cuDNN. Starts a context on the GPU. Local. */
 void gpu_backward_read(char *lacks, size_t size);
-
-#endif

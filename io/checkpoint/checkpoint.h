@@ -1,7 +1,6 @@
 /* Checkpoints: one HDF5 file per step, written by all ranks without gathering. The format is in
  * doc/reference/checkpoint.md. One thread at a time (io/hdf5/hdf5.h). */
-#ifndef SLUICE_IO_CHECKPOINT_CHECKPOINT_H
-#define SLUICE_IO_CHECKPOINT_CHECKPOINT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -88,5 +87,3 @@ enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, i
 enum status checkpoint_list(const char *dir, bool json, FILE *to);
 enum status checkpoint_show(const char *path, bool json, FILE *to);
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same);
-
-#endif

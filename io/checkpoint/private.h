@@ -1,6 +1,5 @@
 /* Shared by the parts of the checkpoint module. Private to io/checkpoint*.c and its tests. */
-#ifndef SLUICE_IO_CHECKPOINT_PRIVATE_H
-#define SLUICE_IO_CHECKPOINT_PRIVATE_H
+#pragma once
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/hdf5/hdf5.h"
@@ -102,5 +101,3 @@ enum checkpoint_phase {
   CHECKPOINT_PHASES
 };
 extern void (*checkpoint_test_hook)(enum checkpoint_phase phase);
-
-#endif

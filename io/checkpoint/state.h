@@ -1,7 +1,6 @@
 /* The input of io/: named tensors of which this rank holds a range. Knows nothing of plans or
  * models. */
-#ifndef SLUICE_IO_CHECKPOINT_STATE_H
-#define SLUICE_IO_CHECKPOINT_STATE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ struct io_tensor {
                     rising pieces */
   void *arg;     /* of move */
 };
-
-#endif

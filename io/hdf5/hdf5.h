@@ -8,8 +8,7 @@
  * HDF5 1.8 and later can read files made here. All their metadata have checksums (superblock 2,
  * object headers 2; no variable-length strings, whose global heap has none). They hold no times, so
  * equal content gives equal bytes. */
-#ifndef SLUICE_IO_HDF5_HDF5_H
-#define SLUICE_IO_HDF5_HDF5_H
+#pragma once
 
 #include <hdf5.h>
 #include <stdbool.h>
@@ -133,5 +132,3 @@ enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range r
 enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data);
 extern int64_t hdf5_transfer_bytes; /* 256 MiB: below 2 GiB, which MPI-IO cannot move in one call;
                                        tests change it */
-
-#endif

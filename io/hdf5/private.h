@@ -1,6 +1,5 @@
 /* Shared by the files of io/hdf5. Private to them. */
-#ifndef SLUICE_IO_HDF5_PRIVATE_H
-#define SLUICE_IO_HDF5_PRIVATE_H
+#pragma once
 
 #include "io/hdf5/hdf5.h"
 
@@ -26,5 +25,3 @@ enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *ou
  * *out. */
 enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
                              hid_t *out);
-
-#endif

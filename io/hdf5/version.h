@@ -1,6 +1,5 @@
 /* The version of HDF5, for code that must not include HDF5's own header. */
-#ifndef SLUICE_IO_HDF5_VERSION_H
-#define SLUICE_IO_HDF5_VERSION_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@ struct hdf5_version {
   bool parallel;  /* it has MPI-IO */
 };
 enum status hdf5_version_read(struct hdf5_version *out); /* Any thread. Local */
-
-#endif

@@ -1,6 +1,5 @@
 /* The structs of an open file and an open folder. Private to io/huggingface. */
-#ifndef SLUICE_IO_HUGGINGFACE_PRIVATE_H
-#define SLUICE_IO_HUGGINGFACE_PRIVATE_H
+#pragma once
 
 #include "io/huggingface/safetensors.h"
 #include "io/text/json.h"
@@ -31,5 +30,3 @@ void st_sort_names(const struct st_tensor **tensors, int64_t n);
 /* NULL: none. `by_name`: sorted by st_sort_names(). */
 const struct st_tensor *st_find(const struct st_tensor *const *by_name, int64_t n,
                                 const char *name);
-
-#endif

@@ -3,8 +3,7 @@
  * only the ranges that it asks for. Header, offsets and sizes are checked before use: overlaps,
  * holes, offsets beyond the file, shapes whose product overflows or does not match their bytes,
  * names that occur twice. STATUS_INPUT names file and tensor. */
-#ifndef SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
-#define SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
+#pragma once
 
 #include "base/dtype.h"
 #include "comm/comm.h"
@@ -70,5 +69,3 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
 /* Flush and rename, or remove the files if so_far is not STATUS_OK (the same on all ranks). Frees
  * the writer. Returns so_far, or the failure. Collective. */
 enum status safetensors_writer_close(struct safetensors_writer *writer, enum status so_far);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * If a file cannot be written, one warning is logged and nothing more is written, because this must
  * not end a run. */
-#ifndef SLUICE_IO_RESULTS_EVENTS_H
-#define SLUICE_IO_RESULTS_EVENTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ void events_close(struct events *events); /* takes NULL */
 void events_begin(struct events *events, int64_t step);
 void events_add(struct events *events, const char *name, double value);
 void events_end(struct events *events);
-
-#endif

@@ -1,7 +1,6 @@
 /* results.jsonl: one JSON object per line, appended and flushed. The incomplete last line of an
  * interrupted run is removed when the file is opened again. */
-#ifndef SLUICE_IO_RESULTS_RESULTS_H
-#define SLUICE_IO_RESULTS_RESULTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ enum status results_end(struct results *results);
 /* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint
  * writes them again). Damaged lines stay, with a warning. No file: nothing to do. */
 enum status results_rewind(const char *path, int64_t last_step);
-
-#endif

@@ -2,8 +2,7 @@
  * process is a rank, a thread is a lane, and a span is a piece of work. The file has a temporary
  * name until trace_close() returns STATUS_OK. The first failure of a write is kept, and
  * trace_close() returns it. */
-#ifndef SLUICE_IO_RESULTS_TRACE_H
-#define SLUICE_IO_RESULTS_TRACE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -34,5 +33,3 @@ void trace_lane(struct trace *trace, int pid, int tid, const char *name);
 void trace_span(struct trace *trace, const struct trace_span *span);
 /* Ends the file and gives it its name. After a failure there is no file. Frees. Takes NULL. */
 enum status trace_close(struct trace *trace);
-
-#endif

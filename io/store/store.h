@@ -2,8 +2,7 @@
  * state. They lie in one HDF5 file per node. The ranks of the node create it together through
  * MPI-IO. Each rank has its own dataset: allocated early, never filled, aligned. Transfers then
  * need no HDF5. The file is rewritten in place and removed when the last rank closes it. */
-#ifndef SLUICE_IO_STORE_STORE_H
-#define SLUICE_IO_STORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ enum status store_check_folder(const char *dir);
 /* Bytes that a user may still write on the file system of `dir` (of its nearest parent that
  * exists). Local. */
 enum status store_free_bytes(const char *dir, int64_t *out);
-
-#endif

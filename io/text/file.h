@@ -1,7 +1,6 @@
 /* Files that exist only when complete: temporary name, flush, fsync, rename, fsync of the folder.
  * Modes are 0666 and 0777 minus the umask, so that groups can share run folders. */
-#ifndef SLUICE_IO_TEXT_FILE_H
-#define SLUICE_IO_TEXT_FILE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -62,5 +61,3 @@ struct file_base {
  * one slash, there is no folder OWNER, and OWNER is not models. Local. */
 bool file_is_hub_name(const char *path);
 int64_t file_size(const char *path); /* -1 */
-
-#endif

@@ -1,6 +1,5 @@
 /* The file system of a folder: its type, whether other nodes share it, and its free space. */
-#ifndef SLUICE_IO_TEXT_FILE_SYSTEM_H
-#define SLUICE_IO_TEXT_FILE_SYSTEM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct file_system {
 enum status file_system_read(const char *dir, struct file_system *out);
 /* The folder itself, or the nearest of its parents that is there ("" is "."). mem_free. Local. */
 enum status file_system_find_nearest(const char *dir, char **out);
-
-#endif

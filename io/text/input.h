@@ -1,7 +1,6 @@
 /* The bytes of a text file through a buffer, each checked before it is handed out: UTF-8 without
  * NUL. Errors name the file and the byte, counted from 0. Private to io/. */
-#ifndef SLUICE_IO_TEXT_INPUT_H
-#define SLUICE_IO_TEXT_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ enum status text_buffer_append(struct text_buffer *buffer, const char *data, siz
 /* A formatted text. Its NUL follows, and is not counted. */
 enum status text_buffer_print(struct text_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif

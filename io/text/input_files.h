@@ -1,6 +1,5 @@
 /* The files of a corpus, in an order that depends only on their names. Private to io. */
-#ifndef SLUICE_IO_TEXT_INPUT_FILES_H
-#define SLUICE_IO_TEXT_INPUT_FILES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ enum status input_files_work(struct comm *comm, const char *name, struct input_p
                              int64_t n, input_step *step, void *user);
 
 void input_files_free(struct input_files *inputs); /* takes a zeroed one */
-
-#endif

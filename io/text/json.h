@@ -6,8 +6,7 @@
  *
  * The first failure stays in the file: later calls fail without a message, and json_more() is
  * false. So a reader may get many values and look at file->status once. */
-#ifndef SLUICE_IO_TEXT_JSON_H
-#define SLUICE_IO_TEXT_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ struct json_place {
   char text[1024];
 };
 struct json_place json_place(struct json_node node);
-
-#endif

@@ -1,7 +1,6 @@
 /* A writer of JSON (RFC 8259) for other programs: values one after another. The caller asks the
  * stream for errors. */
-#ifndef SLUICE_IO_TEXT_JSON_WRITE_H
-#define SLUICE_IO_TEXT_JSON_WRITE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void json_write_bool(struct json_writer *writer, const char *key, bool value);
 /* A string with its quotes. JSON is UTF-8: U+FFFD replaces each byte that is not. Returns EOF if
  * the stream failed. Local. */
 int json_write_string(const char *text, FILE *to);
-
-#endif

@@ -5,8 +5,7 @@
  * Python writes. Errors name file and byte.
  *
  * The first failure stays in input->status: later calls do nothing. Private to io/. */
-#ifndef SLUICE_IO_TEXT_JSONL_H
-#define SLUICE_IO_TEXT_JSONL_H
+#pragma once
 
 #include "io/text/input.h"
 
@@ -30,5 +29,3 @@ bool jsonl_more(struct text_input *input, char closing);
 void jsonl_string(struct text_input *input, bool kept, struct text_buffer *out);
 /* Any value, checked and skipped. */
 void jsonl_skip(struct text_input *input);
-
-#endif

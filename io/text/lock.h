@@ -1,8 +1,7 @@
 /* The lock of a folder that one job at a time writes. It is taken on a regular file of the folder,
  * `.lock`, because NFS and Lustre share locks of files among nodes, and no locks of folders. The
  * kernel drops a lock when its process ends, so the file of a killed job locks nothing. */
-#ifndef SLUICE_IO_TEXT_LOCK_H
-#define SLUICE_IO_TEXT_LOCK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ enum status folder_lock_check(const char *dir, const char *key);
 /* Takes a lock whose fd is -1, too. Removes the file, and a folder that the lock made if it is
  * empty. Local. */
 void folder_unlock(const char *dir, struct folder_lock *lock);
-
-#endif

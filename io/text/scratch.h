@@ -3,8 +3,7 @@
  * there cannot put a link in place of the unfinished file, which HDF5 and MPI-IO open several
  * times by name. The path of the file goes through a descriptor of the folder, so a folder or link
  * that takes the folder's name has no effect. */
-#ifndef SLUICE_IO_TEXT_SCRATCH_H
-#define SLUICE_IO_TEXT_SCRATCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -37,5 +36,3 @@ bool scratch_parse(const char *entry, int *length);
 void scratch_clear(const char *dir, const char *entry);
 /* The same for all that killed processes left for `final`. Local. */
 void scratch_sweep(const char *final);
-
-#endif

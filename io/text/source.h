@@ -1,7 +1,6 @@
 /* The bytes of a text file. A file of gzip or zstd is unpacked on the way, with bounded memory; its
  * first bytes tell, not its name. Positions are those of the unpacked bytes. Private to io/text. */
-#ifndef SLUICE_IO_TEXT_SOURCE_H
-#define SLUICE_IO_TEXT_SOURCE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void text_source_close(struct text_source *source); /* takes NULL */
 enum status text_source_read(struct text_source *source, void *to, size_t bytes, size_t *got);
 /* Compressed data are unpacked again up to `offset` if it lies behind. */
 enum status text_source_seek(struct text_source *source, int64_t offset);
-
-#endif

@@ -1,7 +1,6 @@
 /* How Lustre spreads the files of a folder over its object storage targets (OSTs). A file with one
  * stripe is at one OST, which then decides the speed of a checkpoint. */
-#ifndef SLUICE_IO_TEXT_STRIPES_H
-#define SLUICE_IO_TEXT_STRIPES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ enum status stripes_spread(const char *dir, struct stripes *out, bool *set);
 struct stripes_text {
   char text[48];
 } stripes_text(const struct stripes *stripes);
-
-#endif

@@ -14,8 +14,7 @@
  *   .jsonl, .ndjson  an array if the file begins with '[' and then '{' or ']', else JSON Lines
  *   .json            an array if the file begins with '[', else JSON Lines
  *   others           '[' and '{': an array; '{' and '"': JSON Lines; else plain text */
-#ifndef SLUICE_IO_TEXT_TEXT_H
-#define SLUICE_IO_TEXT_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ void text_close(struct text *text); /* takes NULL */
 /* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated text, too
  * large a document: STATUS_INPUT naming file and byte (from 0), and the line in JSON. */
 enum status text_next(struct text *text, struct text_document *out, bool *found);
-
-#endif

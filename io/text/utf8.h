@@ -1,6 +1,5 @@
 /* Checks whether text is UTF-8, decodes it, and replaces invalid parts. */
-#ifndef SLUICE_IO_TEXT_UTF8_H
-#define SLUICE_IO_TEXT_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ static inline uint32_t utf8_decode(const char *text, size_t *bytes)
   *bytes = length;
   return code;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Added tokens: texts that are found before all splitting. The leftmost match comes first, then the
  * longest. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
-#define SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ struct added_match {
  * earlier token. False: none. */
 bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
                        size_t taken, struct added_match *out);
-
-#endif

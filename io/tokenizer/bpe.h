@@ -1,8 +1,7 @@
 /* The engine of byte-level BPE: tokens as byte strings, merges by rank, and words into tokens. In a
  * word, of bytes at first, the adjacent pair of lowest rank is joined, the leftmost of equals
  * first, until no pair is left that can be joined. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_BPE_H
-#define SLUICE_IO_TOKENIZER_BPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ uint64_t bpe_hash(const struct bpe *bpe, uint64_t hash);
 /* Append the tokens of a word of at most INT32_MAX / 4 bytes; `tokens` has room for one a byte. */
 enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens,
                             int64_t *n);
-
-#endif

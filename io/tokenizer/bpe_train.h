@@ -1,8 +1,7 @@
 /* Training of a byte-level BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909), deterministic
  * at any number of ranks. All ranks count words. Pairs are merged by their count over the corpus;
  * among equal counts, the pair of lower ids is first (as in Hugging Face's BpeTrainer). */
-#ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_H
-#define SLUICE_IO_TOKENIZER_BPE_TRAIN_H
+#pragma once
 
 #include "comm/comm.h"
 #include "io/text/text.h"
@@ -31,5 +30,3 @@ struct bpe_train_result {
  * tokenizer.json in `out`: STATUS_USAGE. Collective. */
 enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config,
                           struct bpe_train_result *result);
-
-#endif

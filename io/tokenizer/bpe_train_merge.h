@@ -1,6 +1,5 @@
 /* Words with counts -> a vocabulary of bytes and merges. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_MERGE_H
-#define SLUICE_IO_TOKENIZER_BPE_TRAIN_MERGE_H
+#pragma once
 
 #include "io/tokenizer/bpe.h"
 #include "io/tokenizer/bpe_train.h"
@@ -28,5 +27,3 @@ void bpe_vocabulary_free(struct bpe_vocabulary *vocabulary); /* takes a zeroed o
  * Local. */
 enum status bpe_train_write(const struct bpe_train_config *config,
                             const struct bpe_vocabulary *vocabulary);
-
-#endif

@@ -1,7 +1,6 @@
 /* Distinct byte strings with counts: the words of a corpus, the tokens of a vocabulary. Private to
  * io/. */
-#ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_WORDS_H
-#define SLUICE_IO_TOKENIZER_BPE_TRAIN_WORDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void bpe_words_free(struct bpe_words *words); /* takes a zeroed one */
 /* All ranks' words end in rank 0's table, whose order depends on the number of ranks; the other
  * tables are left empty. Collective. */
 enum status bpe_words_gather(struct comm *comm, struct bpe_words *words);
-
-#endif

@@ -1,8 +1,7 @@
 /* The parts of the tokenizer `json`. json.c has the folder and the end of text, json_added.c added
  * tokens, and json_model.c the vocabulary and the merges. json_parts.c has the steps before and
  * after the model. Failures stay in the files (io/text/json.h). Private to io/tokenizer. */
-#ifndef SLUICE_IO_TOKENIZER_JSON_LOADER_H
-#define SLUICE_IO_TOKENIZER_JSON_LOADER_H
+#pragma once
 
 #include "io/text/json.h"
 #include "io/tokenizer/tokenizer_bpe.h"
@@ -47,5 +46,3 @@ void json_load_vocab(struct tokenizer_bpe *t, struct json_node vocab);
 void json_load_normalizer(struct json_loader *loader);
 void json_load_pre_tokenizer(struct json_loader *loader);
 void json_load_processor(struct json_loader *loader); /* post_processor */
-
-#endif

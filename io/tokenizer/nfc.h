@@ -1,6 +1,5 @@
 /* Unicode's normal form C, for tokenizers whose normalizer is NFC. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_NFC_H
-#define SLUICE_IO_TOKENIZER_NFC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ void nfc_destroy(struct nfc *nfc); /* takes NULL */
  * copy that is valid until the next call. */
 enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char **out,
                      size_t *out_bytes);
-
-#endif

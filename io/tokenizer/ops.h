@@ -1,6 +1,5 @@
 /* The operations of a tokenizer; private part of tokenizer.h. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_OPS_H
-#define SLUICE_IO_TOKENIZER_OPS_H
+#pragma once
 
 #include "io/tokenizer/tokenizer.h"
 
@@ -37,5 +36,3 @@ struct tokenizer_ops {
 extern const struct tokenizer_ops tokenizer_bytes;
 extern const struct tokenizer_ops tokenizer_gpt2;
 extern const struct tokenizer_ops tokenizer_json;
-
-#endif

@@ -1,8 +1,7 @@
 /* Pre-tokenization: splits a text into words, by the patterns of byte-level BPE tokenizers. The
  * patterns are written for other engines: GPT-2's for Python's `regex`, Llama-3's and Qwen's for
  * Oniguruma. Here they run on PCRE2 in UTF-8 mode, with \s spelled out as Unicode's White_Space. */
-#ifndef SLUICE_IO_TOKENIZER_SPLIT_H
-#define SLUICE_IO_TOKENIZER_SPLIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ void split_destroy(struct split *split); /* takes NULL */
  * piece. *begin = *end = bytes: there is none, because the rest is removed. */
 enum status split_next(struct split *split, const char *text, size_t bytes, size_t at,
                        size_t *begin, size_t *end);
-
-#endif

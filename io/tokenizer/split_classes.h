@@ -1,7 +1,6 @@
 /* Letters, numbers and white space of Unicode 16. They are compiled in, because the tokens of a
  * text must not depend on the libraries of the machine. Private to io/. */
-#ifndef SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
-#define SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ static inline enum split_class split_class_of(const struct split_classes *classe
 {
   return (enum split_class)classes->page[classes->index[code >> 8]][code & 255];
 }
-
-#endif

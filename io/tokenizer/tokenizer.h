@@ -4,8 +4,7 @@
  * its only special token is the end of text. Tokenizer `json` reads the tokenizer.json of a Hugging
  * Face folder, as GPT-2, Llama 3, Qwen and others use it. A setting that may change tokens and is
  * not supported is refused. */
-#ifndef SLUICE_IO_TOKENIZER_TOKENIZER_H
-#define SLUICE_IO_TOKENIZER_TOKENIZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder
  * for programs that need files. Loaded again, it has the meaning of `bytes`. In addition,
  * <|endoftext|> in a text becomes the end of text. Local. */
 enum status tokenizer_write_bytes(const char *folder);
-
-#endif

@@ -1,7 +1,6 @@
 /* The common part of the tokenizers gpt2 and json: everything except loading their files. Private
  * to io/. */
-#ifndef SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
-#define SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
+#pragma once
 
 #include "io/text/input.h"
 #include "io/tokenizer/added_tokens.h"
@@ -48,5 +47,3 @@ uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer);
 /* Add a step; `path` names the file in messages, `rule` is of STEP_SPLIT, else NULL. */
 enum status tokenizer_bpe_add_step(struct tokenizer_bpe *tokenizer, const char *path,
                                    enum tokenizer_step_kind kind, const struct split_rule *rule);
-
-#endif

@@ -2,8 +2,7 @@
  * shard before it reads tokens. `sluice prepare` writes it when all shards exist, and removes it
  * before it changes a shard. The format is in doc/reference/checkpoint.md, "Token shards". Private
  * to io/. */
-#ifndef SLUICE_IO_TOKENS_INDEX_H
-#define SLUICE_IO_TOKENS_INDEX_H
+#pragma once
 
 #include "io/tokens/shard.h"
 
@@ -15,5 +14,3 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
 /* Reads the index, in the order of group and part, within a part the train shard first; mem_free. A
  * damaged or incomplete index: STATUS_INPUT. Errors name the file. Local. */
 enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *n);
-
-#endif

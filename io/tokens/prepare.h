@@ -1,6 +1,5 @@
 /* `sluice prepare`: text -> token shards, many files in parallel over the ranks. */
-#ifndef SLUICE_IO_TOKENS_PREPARE_H
-#define SLUICE_IO_TOKENS_PREPARE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -38,5 +37,3 @@ struct prepare_result {
  * empty split: STATUS_INPUT, naming file and byte (from 0). Collective. */
 enum status prepare_run(struct comm *comm, const struct prepare_config *config,
                         struct prepare_result *result);
-
-#endif

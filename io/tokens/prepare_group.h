@@ -1,7 +1,6 @@
 /* One group of input files turned into shards, part after part. The content of a part depends on
  * the inputs and the settings only. Private to io/. */
-#ifndef SLUICE_IO_TOKENS_PREPARE_GROUP_H
-#define SLUICE_IO_TOKENS_PREPARE_GROUP_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ void prepare_group_close(
  * is added to *done. *byte: where in its file the group is. Local. */
 enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
                                   int64_t *byte, bool *finished);
-
-#endif

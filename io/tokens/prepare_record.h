@@ -1,6 +1,5 @@
 /* The record of a preparation, OUT/prepare.json. Private to io. */
-#ifndef SLUICE_IO_TOKENS_PREPARE_RECORD_H
-#define SLUICE_IO_TOKENS_PREPARE_RECORD_H
+#pragma once
 
 #include "io/text/input_files.h"
 #include "io/tokenizer/tokenizer.h"
@@ -10,5 +9,3 @@
  * with the status set. mem_free. */
 char *prepare_record(const struct prepare_config *config, const struct input_files *inputs,
                      const struct tokenizer *tokenizer);
-
-#endif

@@ -1,7 +1,6 @@
 /* One token shard: written by `sluice prepare`, and read except for its tokens. The format is in
  * doc/reference/checkpoint.md, "Token shards". Private to io/. */
-#ifndef SLUICE_IO_TOKENS_SHARD_H
-#define SLUICE_IO_TOKENS_SHARD_H
+#pragma once
 
 #include "io/hdf5/hdf5.h"
 #include "io/text/file.h"
@@ -80,5 +79,3 @@ bool shard_is_sane(const struct shard_info *info);
 enum status shard_read_head(int fd, uint32_t *crc);
 /* Read all of it against its checksums. Local. */
 enum status shard_verify(const char *path, const struct shard_info *info);
-
-#endif

@@ -1,8 +1,7 @@
 /* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
  * doc/reference/checkpoint.md, "Token shards". Only token_set_open() on rank 0 calls HDF5. It reads
  * the index. Tokens are read with pread(2) at their offsets in the files. */
-#ifndef SLUICE_IO_TOKENS_TOKENS_H
-#define SLUICE_IO_TOKENS_TOKENS_H
+#pragma once
 
 #include "comm/comm.h"
 #include "io/tokenizer/tokenizer.h"
@@ -40,5 +39,3 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
 /* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run). Every epoch has its
  * own permutation. A pure function of (seed, index), independent of the number of ranks. */
 int64_t token_order(uint64_t seed, int64_t windows, int64_t index);
-
-#endif

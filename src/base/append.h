@@ -1,6 +1,5 @@
 /* Texts of a fixed size that are appended to piece by piece: lists for messages. */
-#ifndef SLUICE_BASE_APPEND_H
-#define SLUICE_BASE_APPEND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ void append_text(char *text, size_t size, const char *format, ...)
 void append_word(char *text, size_t size, const char *word);
 /* "s" unless n is 1. */
 const char *plural(int64_t n);
-
-#endif

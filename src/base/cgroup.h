@@ -1,8 +1,7 @@
 /* Limits of the control groups of a process (Linux cgroups, versions 1 and 2). The lowest limit of
  * a group and its ancestors counts, because a batch system limits the job and a container the
  * machine. */
-#ifndef SLUICE_BASE_CGROUP_H
-#define SLUICE_BASE_CGROUP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ struct cgroup_limits {
 struct cgroup_limits cgroup_limits_of(const char *root, const char *groups);
 /* The limits of this process. Local. */
 struct cgroup_limits cgroup_limits(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Number formats and their conversions. Little-endian hosts only (configure checks). */
-#ifndef SLUICE_BASE_DTYPE_H
-#define SLUICE_BASE_DTYPE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ float f32_from_f16(uint16_t x);
 /* dst[i] = (to) src[i] for n elements; any pair of fp32, bf16, fp16, fp8. Buffers do not
  * overlap. */
 void dtype_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
  * The digits are plain integers, so the accumulators of many ranks add up with an integer
  * all-reduce. The result is bitwise identical for any number of ranks, any sharding and any order.
  * Used for the loss and for the global gradient norm. */
-#ifndef SLUICE_BASE_EXACTSUM_H
-#define SLUICE_BASE_EXACTSUM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ void exactsum_merge(struct exactsum *sum,
                     const struct exactsum *other); /* both normalized; at most 2^30 merges */
 double exactsum_value(
     const struct exactsum *sum); /* correctly rounded; NaN or infinity if the terms have one */
-
-#endif

@@ -4,8 +4,7 @@
  * Digit d is worth 2^(32 d - 1074): the lowest bit is the smallest subnormal, digit 65 ends above
  * the largest double, and the digits above it take the carries. Normalized: digits 0..66 in [0,
  * 2^32), the top digit holds the sign. */
-#ifndef SLUICE_BASE_EXACTSUM_VALUE_H
-#define SLUICE_BASE_EXACTSUM_VALUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -95,5 +94,3 @@ EXACTSUM_FN double exactsum_take_value(struct exactsum *sum)
   memcpy(&value, &bits, sizeof value);
   return value;
 }
-
-#endif

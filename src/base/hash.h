@@ -1,7 +1,6 @@
 /* Hashes of 64 bits. FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo) compares data across runs and
  * machines. Seeded hashes are for tables that are filled from files. */
-#ifndef SLUICE_BASE_HASH_H
-#define SLUICE_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ static inline uint64_t hash_seeded(uint64_t seed, const void *bytes, size_t n)
   }
   return hash;
 }
-
-#endif

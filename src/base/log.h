@@ -3,8 +3,7 @@
  *
  * On ranks other than 0 only warnings and errors are printed, prefixed with the rank. A message is
  * one line: its control characters are replaced as by printable_make(). */
-#ifndef SLUICE_BASE_LOG_H
-#define SLUICE_BASE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ void log_progress_end(void);
 /* Whether the process has a terminal, though perhaps not as stderr: ranks under mpirun write into a
  * pipe. A batch job has none. */
 bool log_has_terminal(void);
-
-#endif

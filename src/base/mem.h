@@ -1,8 +1,7 @@
 /* Tagged allocation. All memory that Sluice keeps for longer than one call comes from here. So the
  * prediction of `sluice plan` can be compared with the memory of the process, and a test can prove
  * that a running step allocates nothing. Thread-safe. */
-#ifndef SLUICE_BASE_MEM_H
-#define SLUICE_BASE_MEM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,5 +70,3 @@ int64_t mem_lock_limit_bytes(
  * reports no zones in `proc` ("/proc"). If memory is plugged in at run time, the total is the
  * current one. */
 bool mem_total_grows(const char *proc);
-
-#endif

@@ -4,8 +4,7 @@
  * A symbolic link or a pipe there may have been planted: a link would lead a write into a file
  * elsewhere, and opening a pipe waits for its other end. Links among the folders of a path are
  * followed, because users keep run folders on other disks by such links. */
-#ifndef SLUICE_BASE_OPEN_H
-#define SLUICE_BASE_OPEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ enum status open_unreadable(int error, const char *path);
 /* The start of a small file, such as one of /proc, as a string. False: it is empty or cannot be
  * read, and `text` is unchanged. Local. */
 bool open_read_text(const char *path, char *text, size_t size);
-
-#endif

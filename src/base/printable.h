@@ -8,8 +8,7 @@
  *
  * Some characters cannot be seen, such as the no-break space. Pages keep them because languages
  * need them. A line shows them, because there they are usually the mistake that it reports. */
-#ifndef SLUICE_BASE_PRINTABLE_H
-#define SLUICE_BASE_PRINTABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ bool printable_is(const char *text);
 /* Write `bytes` bytes of a page of text. Its controls are replaced as by printable_make(), except
  * that line feeds and tabs stay. The caller asks the stream for errors. Local. */
 void printable_put(const char *text, size_t bytes, FILE *to);
-
-#endif

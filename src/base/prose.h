@@ -3,8 +3,7 @@
  * A text is lines of any length. A line is a paragraph; "  NAME  text" is an item of a list; an
  * empty line stays empty. A terminal gets lines of at most `columns`, except for longer words. The
  * texts of a list begin in one column. */
-#ifndef SLUICE_BASE_PROSE_H
-#define SLUICE_BASE_PROSE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -26,5 +25,3 @@ void prose_print_man(const char *text, FILE *to);
 
 /* Print `length` bytes without a line break as man page source. Local. */
 void prose_escape_man(const char *text, size_t length, FILE *to);
-
-#endif

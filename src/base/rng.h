@@ -1,8 +1,7 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
  * numbers: as easy as 1, 2, 3", SC11). A draw is a pure function of (key, counter): no state, the
  * same on every rank and thread count. */
-#ifndef SLUICE_BASE_RNG_H
-#define SLUICE_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n,
 /* A pseudo-random permutation of 0..n-1 (keyed Feistel network with cycle walking): image of i.
  * O(1) memory. n >= 1, i < n. */
 uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i);
-
-#endif

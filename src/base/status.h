@@ -4,8 +4,7 @@
  * callers only forward the code. The sentence belongs to the calling thread; a thread that reports
  * for another carries it over with status_keep(). A function sets its outputs on STATUS_OK only.
  * Calls that follow one another are joined by `?:`, which ends them at the first failure. */
-#ifndef SLUICE_BASE_STATUS_H
-#define SLUICE_BASE_STATUS_H
+#pragma once
 
 enum status {
   STATUS_OK = 0,
@@ -73,5 +72,3 @@ extern const int exit_codes_count;
 /* The meaning of one code. Codes above EXIT_SIGNAL share a row. NULL: not a code of Sluice.
  * Local. */
 const char *exit_code_meaning(int code);
-
-#endif

@@ -4,8 +4,7 @@
  * spin, allocates nothing and returns when all have finished. One caller at a time (a team belongs
  * to one lane). Results must not depend on the number of threads: split work so that every output
  * element is computed by the same sequence of operations on any thread. */
-#ifndef SLUICE_BASE_TEAM_H
-#define SLUICE_BASE_TEAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ struct thread;
 typedef enum status thread_body(void *arg);
 enum status thread_start(const char *name, thread_body *body, void *arg, struct thread **out);
 enum status thread_join(struct thread *thread); /* frees it; takes NULL (STATUS_OK) */
-
-#endif

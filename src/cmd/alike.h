@@ -1,8 +1,7 @@
 /* Checks that all ranks of a job have the same command line. Each rank reads its own, and mpirun
  * can start ranks with different ones. Such ranks would compute different things, or wait for each
  * other in different collectives. */
-#ifndef SLUICE_CMD_ALIKE_H
-#define SLUICE_CMD_ALIKE_H
+#pragma once
 
 #include "comm/comm.h"
 #include "deck/options.h"
@@ -14,5 +13,3 @@ enum status alike_check_text(struct comm *comm, const char *what, char *text);
  * names the first key that differs. Collective. */
 enum status alike_check_options(struct comm *comm, const struct option *table,
                                 const struct option_set *set);
-
-#endif

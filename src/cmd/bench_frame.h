@@ -1,8 +1,7 @@
 /* The frame of the measurements of `sluice bench`: options, cores, checks before minutes of
  * measuring, works that run in turns, and the lines of results=. Private to src/cmd and its
  * tests. */
-#ifndef SLUICE_CMD_BENCH_FRAME_H
-#define SLUICE_CMD_BENCH_FRAME_H
+#pragma once
 
 #include "cmd/cmd.h"
 #include "comm/comm.h"
@@ -82,5 +81,3 @@ struct bench_size bench_size(const struct comm *comm, int threads);
 /* The first whole block of 4096 bytes in `memory`. Transfers of blocks bypass the page cache. */
 enum { BENCH_BLOCK = 4096 };
 char *bench_align(void *memory);
-
-#endif

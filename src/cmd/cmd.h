@@ -1,8 +1,7 @@
 /* Subcommands: one file each. A command line is words, then key=value in any order; `--key value`
  * is the same as key=value. Keys of the command's own table come first, all others belong to the
  * deck. */
-#ifndef SLUICE_CMD_CMD_H
-#define SLUICE_CMD_CMD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -126,5 +125,3 @@ void help_print(const struct command *command);
  * ...`, the last of which is typed), and `sluice schema`. STATUS_USAGE: no such shell. Local. */
 enum status completion_print(int argc, char **argv);
 enum status schema_print(int argc, char **argv);
-
-#endif

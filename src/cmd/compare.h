@@ -1,7 +1,6 @@
 /* A matrix of runs: decks x rank counts x methods x seeds. sluice compare runs it and
  * tools/compare.py collects its results. Private to src/cmd/compare*.c. */
-#ifndef SLUICE_CMD_COMPARE_H
-#define SLUICE_CMD_COMPARE_H
+#pragma once
 
 #include "cmd/cmd.h"
 
@@ -49,5 +48,3 @@ void matrix_free(struct matrix *matrix); /* takes a zeroed one */
  * the run to save and leave. *code: exit code of the launcher. *stopped: such a signal came. Local.
  */
 enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped);
-
-#endif

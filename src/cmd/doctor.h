@@ -1,8 +1,7 @@
 /* `sluice doctor`: facts of a rank and their judgements. A judgement is a pure function from facts
  * to a finding (doctor_judge.c). Facts of folders and of the bus are read in doctor_facts.c.
  * Private to src/cmd and its tests. */
-#ifndef SLUICE_CMD_DOCTOR_H
-#define SLUICE_CMD_DOCTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -125,5 +124,3 @@ bool doctor_has_card(const char *sys);
 /* Writes up to `bytes` bytes, for at most `seconds`, into an unnamed file of disk->dir. If the
  * folder does not exist, its nearest parent is used. Failures are found in *disk. Local. */
 void doctor_disk_read(int64_t bytes, double seconds, struct doctor_disk *disk);
-
-#endif

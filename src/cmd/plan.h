@@ -1,7 +1,6 @@
 /* The parts of `sluice plan`: whether the needs of a plan fit on a GPU and a host, the predicted
  * time of a step, and the same with other settings. */
-#ifndef SLUICE_CMD_PLAN_H
-#define SLUICE_CMD_PLAN_H
+#pragma once
 
 #include "job/search.h"
 
@@ -73,5 +72,3 @@ enum status forecast_print(const struct plan_facts *facts);
 
 /* All of it as JSON. Local. */
 enum status plan_json_print(const struct plan_facts *facts, bool *fits);
-
-#endif

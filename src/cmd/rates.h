@@ -1,7 +1,6 @@
 /* The keys of a file of rates. `sluice bench rates` writes such a file, `sluice bench DECK` adds
  * the rates of a model's passes, and `sluice plan` reads it. The help prints the same rows. */
-#ifndef SLUICE_CMD_RATES_H
-#define SLUICE_CMD_RATES_H
+#pragma once
 
 #include "deck/options.h"
 #include "plan/plan.h"
@@ -87,5 +86,3 @@ void rates_append_line(const struct option *row, double value, char *text, size_
 /* Read files, of which later ones take precedence. A file may have only some of the keys. *out is
  * in seconds, bytes and operations, and 0 for a missing key. Local. */
 enum status rates_read(const struct option_strings *files, struct plan_rates *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Commands that only read results are Python scripts, in the folder tools/. Private to src/cmd. */
-#ifndef SLUICE_CMD_SCRIPT_H
-#define SLUICE_CMD_SCRIPT_H
+#pragma once
 
 #include "cmd/cmd.h"
 
@@ -10,5 +9,3 @@
  * Returns only if it fails: STATUS_UNSUPPORTED without python3. Local. */
 enum status script_become(const char *name, const struct option *table,
                           const struct option_set *set, int words, char *const word[]);
-
-#endif

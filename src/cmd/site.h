@@ -1,7 +1,6 @@
 /* Settings of an installation for all users: decks by name, and the defaults of a site. Private to
  * src/cmd. */
-#ifndef SLUICE_CMD_SITE_H
-#define SLUICE_CMD_SITE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -30,5 +29,3 @@ enum status site_list_decks(FILE *to);
  * and *text are NULL before the call. They stay NULL if there is no such file or SLUICE_SITE_CONF
  * is empty. The caller mem_free()s them, also after an error. Collective. */
 enum status site_read_defaults(struct comm *comm, char **label, char **text);
-
-#endif

@@ -1,7 +1,6 @@
 /* Bytes of all ranks collected at rank 0, and how far the clocks of the nodes differ. For `sluice
  * doctor`; MPI jobs only. */
-#ifndef SLUICE_COMM_COLLECT_H
-#define SLUICE_COMM_COLLECT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset);
 
 /* The lowest rank of this one's node. Local. */
 int comm_node_leader(const struct comm *comm);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an
  * ordering. Data collectives count bytes, in 64 bits. */
-#ifndef SLUICE_COMM_COMM_H
-#define SLUICE_COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -164,5 +163,3 @@ enum status comm_group_register(struct comm_group *group, void *ptr, int64_t byt
 /* An asynchronous error of the transport (a peer that died, a broken link), or STATUS_OK. Any
  * thread. Local. */
 enum status comm_group_check(struct comm_group *group);
-
-#endif

@@ -1,6 +1,5 @@
 /* The one list of the environment variables that launchers set for the processes they start. */
-#ifndef SLUICE_COMM_LAUNCH_H
-#define SLUICE_COMM_LAUNCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ struct launch {
 
 /* Local. */
 struct launch launch_read(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Lengths of messages in device memory, for transports that must know them before they move bytes:
  * comm_exchange_varying(). */
-#ifndef SLUICE_COMM_LENGTHS_H
-#define SLUICE_COMM_LENGTHS_H
+#pragma once
 
 #include "comm/ops.h"
 
@@ -21,5 +20,3 @@ void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths); 
  * the lane's work so far, then exchanges lengths by MPI. Collective over the group. */
 enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
                                   struct lane *lane, const void *sent, int64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the files of src/comm that exchange MPI messages with the members of a group. The
  * bodies are in mpi.c. */
-#ifndef SLUICE_COMM_MESSAGES_H
-#define SLUICE_COMM_MESSAGES_H
+#pragma once
 
 #include <mpi.h>
 
@@ -16,5 +15,3 @@ enum status comm_mpi_version(char text[MPI_MAX_LIBRARY_VERSION_STRING]);
 /* Whether the loaded MPI library accepts pointers to GPU memory: 1 yes, 0 no, -1 it does not report
  * it. */
 int comm_mpi_cuda_aware(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* The version of this process's MPI library and its choices, for `sluice doctor`. Choices are known
  * for Open MPI. Other libraries give version and thread level only. */
-#ifndef SLUICE_COMM_MPI_INFO_H
-#define SLUICE_COMM_MPI_INFO_H
+#pragma once
 
 #include "base/status.h"
 
@@ -26,5 +25,3 @@ struct comm_fabric {
   char text[192]; /* "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), cxi0 up BS_200G" as far as it fits */
 };
 void comm_fabric_read(const char *root, struct comm_fabric *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The short name of an MPI library. Header only, because configure's probes include it. */
-#ifndef SLUICE_COMM_MPI_VERSION_H
-#define SLUICE_COMM_MPI_VERSION_H
+#pragma once
 
 #include <string.h>
 #include <strings.h>
@@ -28,5 +27,3 @@ static inline void mpi_version_shorten(char *text)
   }
   *end = '\0';
 }
-
-#endif

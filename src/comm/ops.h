@@ -2,8 +2,7 @@
  * MPI_COMM_NULL, and its collectives do nothing, because simulated peers pass the same values as
  * this rank. The transport of a group's data is chosen separately (struct comm_transport_ops: mpi,
  * nccl, fake). Only for src/comm and its tests. */
-#ifndef SLUICE_COMM_OPS_H
-#define SLUICE_COMM_OPS_H
+#pragma once
 
 #include <mpi.h>
 #include <stdatomic.h>
@@ -114,5 +113,3 @@ void comm_mpi_force_stage(int direct, int64_t piece);
 /* Largest MPI count, in bytes, or in elements for sums. Longer data use one derived datatype. For
  * tests: INT_MAX is the limit of MPI's interface. */
 void comm_mpi_set_count_limit(int64_t limit);
-
-#endif

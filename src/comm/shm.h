@@ -2,8 +2,7 @@
  * into its box, piece by piece, and they read it from there. Pieces are small, so boxes stay in the
  * caches. A member writes one half of its box while the others read the other half. For host
  * memory; each instance serves one lane. */
-#ifndef SLUICE_COMM_SHM_H
-#define SLUICE_COMM_SHM_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -25,5 +24,3 @@ enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, i
 
 /* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
 void shm_set_half(int64_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * block of `bytes` bytes. A rank that finds something stuck raises an alarm. Rank 0 then asks all
  * ranks, repeatedly if necessary, and each rank answers. One thread per rank makes the calls; any
  * thread may. Without MPI, or on one rank, no message is sent. */
-#ifndef SLUICE_COMM_WATCHDOG_CHANNEL_H
-#define SLUICE_COMM_WATCHDOG_CHANNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ enum status watchdog_channel_answer(struct watchdog_channel *channel, const void
  * [ranks] in their order, without that of rank 0; answered [ranks]. Local. */
 enum status watchdog_channel_collect(struct watchdog_channel *channel, double seconds, void *states,
                                      bool *answered);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Each codec is a row of rule/codecs.h. All work is done by operations of the lane's device, in
  * memory that this device works on. */
-#ifndef SLUICE_COMPRESS_COMPRESS_H
-#define SLUICE_COMPRESS_COMPRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -154,5 +153,3 @@ bool codec_equal(const struct codec *a, const struct codec *b);
 /* `hash` continued by the codec's names and settings; the same on all ranks that use the same
  * codec. A codec without ops adds nothing. Local. */
 uint64_t codec_hash(uint64_t hash, const struct codec *codec);
-
-#endif

@@ -1,7 +1,6 @@
 /* The deck: all settings of a run, read from YAML and `key=value`. The table is in deck.c;
  * `sluice help keys` prints it. */
-#ifndef SLUICE_DECK_DECK_H
-#define SLUICE_DECK_DECK_H
+#pragma once
 
 #include "base/dtype.h"
 #include "deck/options.h"
@@ -276,5 +275,3 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
 /* A hash of the resolved deck as 16 hex digits, without keys that are `unhashed` in the table. out:
  * at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
-
-#endif

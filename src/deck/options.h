@@ -3,8 +3,7 @@
  * A table describes the fields of a plain C struct. Values are set from YAML, from the command line
  * or by default. The origin of each value is kept, so that a later check can name file and line.
  * Knows nothing of MPI or devices. */
-#ifndef SLUICE_DECK_OPTIONS_H
-#define SLUICE_DECK_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -158,5 +157,3 @@ int options_print_help(const struct option *table, const char *part, int columns
 int options_print_mentions(const struct option *table, const char *word, FILE *to);
 /* The table as man page source (.TP entries). Local. */
 void options_print_man(const struct option *table, FILE *to);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by the files of the option set. Private to src/deck/options*.c. */
-#ifndef SLUICE_DECK_OPTIONS_SET_H
-#define SLUICE_DECK_OPTIONS_SET_H
+#pragma once
 
 #include "deck/options.h"
 
@@ -62,5 +61,3 @@ bool options_is_size(const struct option *option);
 size_t options_clean(char *text, size_t bytes, bool quotes);
 
 bool options_is_utf8(const char *text);
-
-#endif

@@ -2,8 +2,7 @@
  * arithmetic on a shape and on the facts about a GPU. It is used by gpu/ and by plans on machines
  * without a GPU, so both have the same bytes. Only a GPU knows cuDNN's workspaces. A plan without
  * one counts an upper bound. */
-#ifndef SLUICE_DEVICE_CUDA_WORK_H
-#define SLUICE_DEVICE_CUDA_WORK_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,6 +62,4 @@ enum { CUDA_WORK_NORM_BLOCKS = 2 };
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -16,8 +16,7 @@
  * are bitwise identical for any cut into micro-batches and any number of threads. Products in fp8
  * with one scale per operand are an exception, because the scale depends on all rows of the call.
  * Other devices promise this only for the same call. */
-#ifndef SLUICE_DEVICE_DEVICE_H
-#define SLUICE_DEVICE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -310,5 +309,3 @@ enum status device_check_swiglu(const struct fp8_swiglu *op);
 /* STATUS_INPUT, about a token or a target of the batch that is outside the vocabulary. Local. */
 enum status device_refuse_id(const char *what, int64_t row, int32_t id, int64_t V);
 void device_destroy(struct device *device); /* takes NULL */
-
-#endif

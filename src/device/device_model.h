@@ -1,7 +1,6 @@
 /* The facts about a kind of device that decide the sizes and the order of a plan. Planning needs
  * these and no device, so a machine without a GPU can plan for GPUs. */
-#ifndef SLUICE_DEVICE_DEVICE_MODEL_H
-#define SLUICE_DEVICE_DEVICE_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,5 +96,3 @@ enum {
   DEVICE_CUDA_MOST_QUERIES = INT32_MAX, /* blocks of a grid */
   DEVICE_CUDA_MOST_FP8 = 65535 * 128    /* rows of blocks of a grid, with a tile each */
 };
-
-#endif

@@ -14,8 +14,7 @@
  * A group of zeros has zeros as codes. Scales are at least 2^-126, with which subnormals of bf16
  * have codes too. A group with an infinity or a NaN has NaN as scale and as codes. Products that
  * read it are NaN, so the step is not finite. */
-#ifndef SLUICE_DEVICE_FP8_H
-#define SLUICE_DEVICE_FP8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -150,5 +149,3 @@ CODEC_FN uint8_t fp8_recode(uint8_t code, float from, float to)
     return FP8_NAN;
   return fp8_code(fp8_value(code, 1), from * fp8_inverse(to));
 }
-
-#endif

@@ -3,8 +3,7 @@
  * On the host device a lane is the thread that drives it, with a team of workers for data-parallel
  * math. A token is a counter: the number of times its instruction has completed. Waiting for "the
  * completion of step s" is waiting for the counter to pass s. Tokens never go back. */
-#ifndef SLUICE_DEVICE_LANE_H
-#define SLUICE_DEVICE_LANE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void token_signal(struct token_board *board, int64_t index, int64_t count);
 enum status token_wait(struct token_board *board, int64_t index, int64_t count);
 bool token_is_done(struct token_board *board, int64_t index, int64_t count);
 void token_abort(struct token_board *board);
-
-#endif

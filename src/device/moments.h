@@ -18,8 +18,7 @@
  * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The correctly
  * rounded root of that square is exact again, so decoding and encoding returns the same code.
  * Stochastic rounding applies to the number that is encoded. */
-#ifndef SLUICE_DEVICE_MOMENTS_H
-#define SLUICE_DEVICE_MOMENTS_H
+#pragma once
 
 #include <float.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ MOMENTS float moments_bounded(float x)
  * rounds to nearest. Buffers do not overlap. */
 void moments_decode(float *to, enum dtype type, enum state_code code, const void *from, size_t n);
 void moments_encode(void *to, enum dtype type, enum state_code code, const float *from, size_t n);
-
-#endif

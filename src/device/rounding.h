@@ -7,8 +7,7 @@
  * probability of rounding up (away from zero) is the distance to the lower neighbour over the
  * distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h,
  * and a number rounded up past the largest one is infinity. */
-#ifndef SLUICE_DEVICE_ROUNDING_H
-#define SLUICE_DEVICE_ROUNDING_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -85,5 +84,3 @@ ROUNDING uint16_t rounding_fp16(float x, uint16_t bits)
   code = (word - 0x38000000 + (bits >> 3)) >> 13; /* 13 bits are dropped */
   return (uint16_t)(sign | (code > 0x7c00 ? 0x7c00 : code));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Private part of exec.h, shared by the driver threads and the handlers of instructions. Only for
  * src/exec. */
-#ifndef SLUICE_EXEC_ENGINE_H
-#define SLUICE_EXEC_ENGINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -167,5 +166,3 @@ enum status exec_autotune(struct exec *exec);
 enum status exec_fail(struct exec *exec, enum status status);
 /* The first failure. Sets its error text for the calling thread. */
 enum status exec_failure(struct exec *exec);
-
-#endif

@@ -2,8 +2,7 @@
  * runs its instructions in order and waits for the tokens that they name. This is the only place
  * that orders work. It knows no policy: op and operands define an instruction. A running step
  * allocates nothing. */
-#ifndef SLUICE_EXEC_EXEC_H
-#define SLUICE_EXEC_EXEC_H
+#pragma once
 
 #include "comm/comm.h"
 #include "exec/op_counters.h"
@@ -170,5 +169,3 @@ const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_la
 /* Time of the operations of the traced steps, over all lanes that a thread drives; zeros if the
  * device does not measure. Only after exec_drain(). Local. */
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);
-
-#endif

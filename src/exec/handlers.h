@@ -1,7 +1,6 @@
 /* The handlers of operations: small functions that depend only on operands and attributes, and the
  * call that each of them gets. Private to handlers*.c. */
-#ifndef SLUICE_EXEC_HANDLERS_H
-#define SLUICE_EXEC_HANDLERS_H
+#pragma once
 
 #include "exec/engine.h"
 #include "model/model.h"
@@ -83,5 +82,3 @@ op_run run_squares, run_accumulate, run_metrics, run_direction, run_update, run_
 
 /* ---- handlers_move.c ---- */
 op_run run_move, run_move_states, run_publish;
-
-#endif

@@ -7,8 +7,7 @@
  * the end of the next, which includes a spin of microseconds before it sleeps. Threads of libraries
  * (MPI, a driver) and GPUs are not counted: a GPU's lanes count the cost of issuing the work.
  * Reading wakes the team. Hardware counts in user mode. */
-#ifndef SLUICE_EXEC_OP_COUNTERS_H
-#define SLUICE_EXEC_OP_COUNTERS_H
+#pragma once
 
 #include "base/team.h"
 #include "plan/plan.h"
@@ -56,5 +55,3 @@ void op_counters_stop(struct op_counters_lane *lane);
 void op_counters_begin(struct op_counters_lane *lane);
 /* The counts since the last begin or read; -1: they are lost. */
 void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS]);
-
-#endif

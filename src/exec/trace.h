@@ -1,6 +1,5 @@
 /* Traced steps of this rank: a timeline of all its lanes (io/results/trace.h), and its totals. */
-#ifndef SLUICE_EXEC_TRACE_H
-#define SLUICE_EXEC_TRACE_H
+#pragma once
 
 #include "exec/exec.h"
 #include "io/results/results.h"
@@ -63,5 +62,3 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out);
 
 /* A line of kind "trace". Local. */
 void trace_record(struct json_writer *line, void *summary);
-
-#endif

@@ -6,8 +6,7 @@
  * current work of each lane of each rank, and the rank for which the others wait. Ranks that do not
  * answer within seconds are marked. If rank 0 itself does not answer, another rank reports its own
  * state. Between steps only tasks are watched. */
-#ifndef SLUICE_EXEC_WATCHDOG_H
-#define SLUICE_EXEC_WATCHDOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ struct watchdog *watchdog_of(const struct exec *exec);
  * progress_add(). Takes NULL. Local. */
 #define watchdog_start(watchdog, ...) watchdog_enter(watchdog, TASK_START, NULL, __VA_ARGS__)
 #define watchdog_started(watchdog) watchdog_leave(watchdog, TASK_START)
-
-#endif

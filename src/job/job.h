@@ -1,7 +1,6 @@
 /* A job: the common part of train, eval, generate and bench. Deck -> device -> model -> plans ->
  * memory -> executors. Its state as named tensors: job/state.h. */
-#ifndef SLUICE_JOB_JOB_H
-#define SLUICE_JOB_JOB_H
+#pragma once
 
 #include "comm/comm.h"
 #include "exec/exec.h"
@@ -185,5 +184,3 @@ void job_say_where_memory_lies(const struct job *job);
 /* Ends the trace after the steps released so far, and completes its files. Without one *out is
  * zeroed. Local. */
 enum status job_end_trace(struct job *job, struct trace_summary *out);
-
-#endif

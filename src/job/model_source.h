@@ -1,7 +1,6 @@
 /* The model.* keys of a deck, taken from a model: config.json of a Hugging Face folder, or the deck
  * in a checkpoint. */
-#ifndef SLUICE_JOB_MODEL_SOURCE_H
-#define SLUICE_JOB_MODEL_SOURCE_H
+#pragma once
 
 #include "comm/comm.h"
 #include "deck/deck.h"
@@ -28,5 +27,3 @@ enum status model_source_resolve_from(const struct deck *found, const char *path
 /* Whether the decks describe one model, with the same exceptions. STATUS_USAGE naming the first key
  * that differs. Local. */
 enum status model_source_check(const struct deck *found, const char *path, const struct deck *deck);
-
-#endif

@@ -1,7 +1,6 @@
 /* Reads the tokens of the next step while the current one runs. A thread calls an exec_load in the
  * order in which an executor will, one step's micro-batches ahead. */
-#ifndef SLUICE_JOB_PREFETCH_H
-#define SLUICE_JOB_PREFETCH_H
+#pragma once
 
 #include "exec/exec.h"
 #include "topo/topo.h"
@@ -22,5 +21,3 @@ void prefetch_begin(struct prefetch *prefetch, int64_t first, int64_t steps);
 /* An exec_load of the announced micro-batches, in order. It waits for the read. A failed read is
  * reported here, when its turn comes, and no read follows it. */
 exec_load prefetch_load;
-
-#endif

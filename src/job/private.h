@@ -1,6 +1,5 @@
 /* Functions that the files of src/job share. Private to src/job. */
-#ifndef SLUICE_JOB_PRIVATE_H
-#define SLUICE_JOB_PRIVATE_H
+#pragma once
 
 #include "job/job.h"
 
@@ -27,5 +26,3 @@ void job_look_at_disk(const struct job *job, struct job_limits *out);
 
 /* Logs the properties of the job and, on rank 0, the keys that have no effect. Local. */
 void job_log(const struct job *job, enum job_use use);
-
-#endif

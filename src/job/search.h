@@ -5,8 +5,7 @@
  * Changes are assignments with blanks between them, as they are typed. `key=*2` and `key=/2` stand
  * for a multiple or a part of the job's own micro-batch or sequence, `key=units` for the number of
  * the model's units. */
-#ifndef SLUICE_JOB_SEARCH_H
-#define SLUICE_JOB_SEARCH_H
+#pragma once
 
 #include "job/job.h"
 #include "plan/arenas.h"
@@ -91,5 +90,3 @@ enum status search_cures(const struct search *job, struct cures *out);
 /* "tiers.activations=recompute", with a note if it changes the numbers. Adds to `text` of `size`
  * bytes. Local. */
 void search_append_changes(const struct choice *choice, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* The state of a job as named fp32 tensors, in any tier and type. For initialisation, loading and
  * saving. */
-#ifndef SLUICE_JOB_STATE_H
-#define SLUICE_JOB_STATE_H
+#pragma once
 
 #include "io/checkpoint/state.h"
 #include "job/job.h"
@@ -75,5 +74,3 @@ int64_t job_state_snapshot_bytes(const struct job *job);
 /* Sets parameters by the architecture's initialisation and run.seed. Moments are zero in a new job.
  * Local. */
 enum status job_state_init(const struct job *job);
-
-#endif

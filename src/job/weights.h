@@ -1,6 +1,5 @@
 /* Weights from a Hugging Face folder or a checkpoint. */
-#ifndef SLUICE_JOB_WEIGHTS_H
-#define SLUICE_JOB_WEIGHTS_H
+#pragma once
 
 #include "comm/comm.h"
 #include "io/huggingface/safetensors.h"
@@ -26,5 +25,3 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
 /* Whether weights_load() would find the deck's parameters in the folder. Collective. */
 enum status weights_check_folder(struct comm *comm, const struct deck *deck, const char *dir);
 int weights_count(const struct model *model); /* parameters as named tensors */
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Padding depends on the number of ranks only, and offsets on the shapes only. So every strategy on
  * the same ranks has the same flat buffer. */
-#ifndef SLUICE_LAYOUT_LAYOUT_H
-#define SLUICE_LAYOUT_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ struct layout_text {
 enum status layout_mul(int64_t a, int64_t b, int64_t *out);
 enum status layout_add(int64_t a, int64_t b, int64_t *out);
 enum status layout_round_up(int64_t n, int64_t multiple, int64_t *out);
-
-#endif

@@ -3,8 +3,7 @@
  * attention bias, quantised weights), it is refused by name. Keys that cannot change the numbers
  * are known and ignored. An unknown key whose name has a scale, a cap or a bias is refused unless
  * it is off. For any other unknown key there is one warning. */
-#ifndef SLUICE_MODEL_HF_H
-#define SLUICE_MODEL_HF_H
+#pragma once
 
 #include "base/dtype.h"
 #include "model/model.h"
@@ -43,5 +42,3 @@ enum hf_extra hf_extra(const struct model *model, const char *name);
 const char *hf_base_name(const struct model *model, const char *name);
 /* The parameter that a tied head shares. */
 const char *hf_embedding_name(const struct model *model);
-
-#endif

@@ -1,8 +1,7 @@
 /* Shared by the parts that read config.json. The files are hf_read.c (the whole), hf_keys.c (the
  * table of keys), hf_names.c (families), hf_rope.c (rotary positions) and hf_window.c (windows).
  * Private to src/model/hf*.c. Failures stay in the file (io/text/json.h). */
-#ifndef SLUICE_MODEL_HF_PRIVATE_H
-#define SLUICE_MODEL_HF_PRIVATE_H
+#pragma once
 
 #include "io/text/json.h"
 #include "model/hf.h"
@@ -51,5 +50,3 @@ struct rope_config hf_read_rope(struct json_node root);
 /* `out` has its layers. */
 void hf_read_windows(struct json_node root, const struct hf_family *family,
                      struct model_config *out);
-
-#endif

@@ -7,8 +7,7 @@
  * blocks, so that the two matrices are never gathered at once. `head` is the unit. Legend: B
  * sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the
  * feed-forward part, V vocabulary; R = B * T rows. */
-#ifndef SLUICE_MODEL_MODEL_H
-#define SLUICE_MODEL_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -240,5 +239,3 @@ size_t model_stream_bytes(const struct model *model, struct model_shape s); /* o
 /* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 <<
  * kind). */
 bool model_decays(const struct model *model, int u, int p, unsigned exempt_kinds);
-
-#endif

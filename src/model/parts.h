@@ -1,8 +1,7 @@
 /* The pieces of blocks of every architecture, over device.h. Private to src/model. A piece is bound
  * to a unit's flat buffers, then run. All rows of a call are whole sequences of `tile` tokens, or a
  * part of one. Gradients of frozen parameters are NULL and are not computed. */
-#ifndef SLUICE_MODEL_PARTS_H
-#define SLUICE_MODEL_PARTS_H
+#pragma once
 
 #include "device/lane.h"
 #include "model/model.h"
@@ -203,5 +202,3 @@ size_t head_work_bytes(const struct head *head, const struct device_model *devic
 double head_flops(const struct model *model, struct model_shape s);
 enum status head_loss(const struct model_call *call);
 enum status head_logits(const struct model_call *call);
-
-#endif

@@ -1,8 +1,7 @@
 /* Keys of a model: the keys that an architecture has, and their defaults. Units: their description
  * by an architecture, and the place of a parameter in the flat buffers of its unit. Private to
  * src/model. */
-#ifndef SLUICE_MODEL_UNIT_H
-#define SLUICE_MODEL_UNIT_H
+#pragma once
 
 #include "model/model.h"
 
@@ -70,5 +69,3 @@ enum status unit_pack(struct model_unit *unit, int ranks);
 /* Zero the gradient elements between the unit's trained parameters, which nothing else writes but
  * which are reduced and summed with them. grads may be NULL. */
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sizes of the arenas of a job. */
-#ifndef SLUICE_PLAN_ARENAS_H
-#define SLUICE_PLAN_ARENAS_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -10,5 +9,3 @@ struct plan_arenas {
   int64_t persistent, transient;
 };
 struct plan_arenas plan_arenas(int n, const struct plan *const plans[], enum plan_tier tier);
-
-#endif

@@ -3,8 +3,7 @@
  * of buffers that live in any part of it. Runs grow together, so they stay few, no matter how much
  * has been placed. So a place is found in a few short lists, two for each halving. Private to
  * src/plan. */
-#ifndef SLUICE_PLAN_FREE_SPACE_H
-#define SLUICE_PLAN_FREE_SPACE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ int64_t free_space_find(const struct free_space *space, int first, int last, int
 /* Bytes [begin, end) are taken from `first` to `last`. Errors: STATUS_MEMORY. */
 enum status free_space_take(struct free_space *space, int first, int last, int64_t begin,
                             int64_t end);
-
-#endif

@@ -1,6 +1,5 @@
 /* Private to src/plan. Verify shares only the constants here with the code that it checks. */
-#ifndef SLUICE_PLAN_INTERNAL_H
-#define SLUICE_PLAN_INTERNAL_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -16,5 +15,3 @@ int plan_root(const struct plan *plan, int buffer, int64_t *offset);
  * first and last. */
 void plan_lifetimes(struct plan *plan);
 enum status plan_pack(struct plan *plan);
-
-#endif

@@ -12,8 +12,7 @@
  *   in flight, and no part of a sum or update is missing.
  *
  * A plan is cyclic: the first instruction of step s + 1 follows the last one of step s. */
-#ifndef SLUICE_PLAN_PLAN_H
-#define SLUICE_PLAN_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -417,5 +416,3 @@ struct plan_forecast {
 double plan_op_flops(const struct plan *plan, enum op op);
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates,
                           struct plan_forecast *out);
-
-#endif

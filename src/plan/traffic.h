@@ -1,7 +1,6 @@
 /* Bytes that collectives send from node to node in a step, counted pair by pair. Only payload
  * counts, without headers and the control plane. */
-#ifndef SLUICE_PLAN_TRAFFIC_H
-#define SLUICE_PLAN_TRAFFIC_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -39,5 +38,3 @@ int64_t plan_sent_bytes(const struct plan *plan);
 
 /* Local, pure. */
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * verify.c has the messages and the families of buffers. verify_shape.c derives facts from the
  * input alone. */
-#ifndef SLUICE_PLAN_VERIFY_H
-#define SLUICE_PLAN_VERIFY_H
+#pragma once
 
 #include "plan/internal.h"
 #include "plan/ops.h"
@@ -110,5 +109,3 @@ enum plan_group verify_group(const struct verify *v);
 int64_t verify_members(const struct verify *v); /* of verify_group() */
 /* Members of the group that share the elements of a unit. */
 int verify_shards(const struct plan *plan);
-
-#endif

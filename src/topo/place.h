@@ -1,7 +1,6 @@
 /* Private part of topo.h: a machine with its GPUs, and the shares of the ranks on it. Only for
  * src/topo. */
-#ifndef SLUICE_TOPO_PLACE_H
-#define SLUICE_TOPO_PLACE_H
+#pragma once
 
 #include <hwloc.h>
 #include <stdbool.h>
@@ -147,5 +146,3 @@ enum status share_create(struct share *share);
 void share_destroy(struct share *share); /* takes a zeroed one */
 /* Masks, visible GPUs and options are given; the rest is found. */
 enum status place_ranks(struct topo *topo);
-
-#endif

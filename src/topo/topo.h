@@ -10,8 +10,7 @@
  * The cores of a rank with a GPU have three parts. The controller has the threads that drive lanes,
  * and MPI. One core is for I/O. The others are for math on the host (optimizer workers). Without a
  * GPU, all cores are for math. */
-#ifndef SLUICE_TOPO_TOPO_H
-#define SLUICE_TOPO_TOPO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -144,5 +143,3 @@ struct topo_summary {
   char described[256];              /* warning, "": this is the machine that runs */
 };
 enum status topo_summary_read(struct topo_summary *out); /* Local */
-
-#endif

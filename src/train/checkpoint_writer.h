@@ -1,7 +1,6 @@
 /* Writes checkpoints, in the background if it can: the steps wait only for a copy of the state in
  * host memory. A thread with a communicator of its own writes the copy. */
-#ifndef SLUICE_TRAIN_CHECKPOINT_WRITER_H
-#define SLUICE_TRAIN_CHECKPOINT_WRITER_H
+#pragma once
 
 #include "io/checkpoint/checkpoint.h"
 #include "job/job.h"
@@ -40,5 +39,3 @@ bool checkpoint_writer_is_writing(struct checkpoint_writer *writer);
  * pending save: STATUS_INTERNAL. Collective. */
 enum status checkpoint_writer_finish(struct checkpoint_writer *writer,
                                      struct checkpoint_writer_report *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* The tokens of a micro-batch of a step. Once a job has started with one of these loads, its
  * prefetch thread (job/prefetch.h) is the one that reads the set. */
-#ifndef SLUICE_TRAIN_DATA_H
-#define SLUICE_TRAIN_DATA_H
+#pragma once
 
 #include "comm/comm.h"
 #include "deck/deck.h"
@@ -55,5 +54,3 @@ struct data_source {
  * checksums. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, const struct data_source *from,
                       struct token_set **out);
-
-#endif

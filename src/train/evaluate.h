@@ -1,7 +1,6 @@
 /* Loss over a token set, in parallel. It is the same at any rank count if results per sequence are
  * bitwise identical. */
-#ifndef SLUICE_TRAIN_EVALUATE_H
-#define SLUICE_TRAIN_EVALUATE_H
+#pragma once
 
 #include "io/tokens/tokens.h"
 #include "job/job.h"
@@ -39,5 +38,3 @@ void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
  * progress instead. Collective. */
 bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
                    void *arg, struct evaluation *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Text from a model, token by token, with keys and values kept in the plan's cache. */
-#ifndef SLUICE_TRAIN_GENERATE_H
-#define SLUICE_TRAIN_GENERATE_H
+#pragma once
 
 #include "io/tokenizer/tokenizer.h"
 #include "job/job.h"
@@ -28,5 +27,3 @@ struct generate_options {
  * prompt. Interactive: each line is continued. The context is kept from line to line, as if all
  * lines were one text. "/new" clears it, and the end of the input leaves. Collective. */
 enum status generate_run(struct job *job, const struct generate_options *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* Checkpoints from and to Hugging Face model folders. All ranks work, one tensor at a time, through
  * a buffer of a few MiB for any size of model. */
-#ifndef SLUICE_TRAIN_HF_CONVERT_H
-#define SLUICE_TRAIN_HF_CONVERT_H
+#pragma once
 
 #include "comm/comm.h"
 #include "deck/deck.h"
@@ -22,5 +21,3 @@ struct hf_convert_options {
  * a warning names it. Collective. */
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
                               const char *dir, const struct hf_convert_options *options);
-
-#endif

@@ -1,6 +1,5 @@
 /* The state of a run, shared by the files of the training loop. Private to src/train. */
-#ifndef SLUICE_TRAIN_PRIVATE_H
-#define SLUICE_TRAIN_PRIVATE_H
+#pragma once
 
 #include "io/results/events.h"
 #include "io/results/results.h"
@@ -210,5 +209,3 @@ enum status train_look_around(struct train_run *run, enum train_moment moment);
 void train_say_end(const struct train_run *run, enum train_end end);
 /* Logs the reason. Local. */
 void train_say_why(const struct train_run *run);
-
-#endif

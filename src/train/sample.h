@@ -1,6 +1,5 @@
 /* Picking a token from logits. */
-#ifndef SLUICE_TRAIN_SAMPLE_H
-#define SLUICE_TRAIN_SAMPLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ struct sample_options {
  * at a cut, lower ids come first. O(V): nothing is sorted. Scratch [V] is overwritten. Local. */
 int32_t sample_token(const float *logits, int64_t V, const struct sample_options *options,
                      int64_t draw, uint64_t *scratch);
-
-#endif

@@ -2,8 +2,7 @@
  * the current step or of the next one (train_look_around()). SIGHUP stays ignored after nohup. A
  * run that is still starting leaves after its first step. A second SIGINT ends the process at once.
  * SIGPIPE is ignored, so that a peer that died or a closed output is an error of a write. */
-#ifndef SLUICE_TRAIN_SIGNALS_H
-#define SLUICE_TRAIN_SIGNALS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ enum status signals_install(bool speaks);
 bool signals_ignore_hangup(void);
 int signals_pending(void);            /* the signal that was caught first, 0: none */
 const char *signals_name(int signal); /* "SIGTERM" */
-
-#endif

@@ -1,6 +1,5 @@
 /* Times of steps, for the progress line and the run's summary. */
-#ifndef SLUICE_TRAIN_STATS_H
-#define SLUICE_TRAIN_STATS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n
 double stats_high(const struct stats *stats);
 /* Nearest-rank percentile, p in [0, 100]. It sorts the stored values, so call it at the end. */
 double stats_percentile(struct stats *stats, double p);
-
-#endif

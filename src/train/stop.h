@@ -1,8 +1,7 @@
 /* Whether a run must stop before its last step: a signal on any rank, a file STOP in its folder, or
  * the end of its job. Rank 0 decides, and the other ranks get its decision at the end of a step
  * (leave.c). */
-#ifndef SLUICE_TRAIN_STOP_H
-#define SLUICE_TRAIN_STOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ void stop_file_drop(const struct stop_file *file);
 /* Whether the file exists. It looks at most once per second of `now_s`. If it exists, the file is
  * removed, `reason` is set, and true is returned once. */
 bool stop_file_take(struct stop_file *file, double now_s);
-
-#endif

@@ -1,6 +1,5 @@
 /* The training loop: data, step, evaluation, checkpoints, signals, metrics. */
-#ifndef SLUICE_TRAIN_TRAIN_H
-#define SLUICE_TRAIN_TRAIN_H
+#pragma once
 
 #include "comm/comm.h"
 #include "deck/deck.h"
@@ -32,5 +31,3 @@ enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t
 void train_record_job(struct json_writer *line, const struct job *job);
 /* Fields of a record: bytes of a plan on this rank, per tier. Local. */
 void train_record_tiers(struct json_writer *line, const struct plan *plan);
-
-#endif

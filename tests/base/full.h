@@ -1,6 +1,5 @@
 /* Simulates a full disk for a file that the program has open. */
-#ifndef SLUICE_TESTS_BASE_FULL_H
-#define SLUICE_TESTS_BASE_FULL_H
+#pragma once
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -26,5 +25,3 @@ static inline bool full_behind(const char *path)
   }
   return false;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A test program that starts itself under mpirun, for what ends a job. Failures inside are failures
  * of the running test. */
-#ifndef SLUICE_TESTS_COMM_AGAIN_H
-#define SLUICE_TESTS_COMM_AGAIN_H
+#pragma once
 
 struct again {
   int code; /* mpirun's exit code */
@@ -13,5 +12,3 @@ struct again {
  * next call. */
 const struct again *again_run(const char *program, int ranks, const char *how);
 void again_says(const struct again *run, const char *text);
-
-#endif

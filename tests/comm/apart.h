@@ -1,7 +1,6 @@
 /* A device with memory apart from the host, like a GPU: its lanes run later than the threads that
  * call them, and the host cannot reach its memory. */
-#ifndef SLUICE_TESTS_COMM_APART_H
-#define SLUICE_TESTS_COMM_APART_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -14,5 +13,3 @@ void apart_destroy(struct device *device);
 /* Between memory of the device and the test's, at once; the lanes rest. */
 void apart_put(void *to, const void *from, size_t bytes);
 void apart_get(const void *from, size_t bytes, void *to);
-
-#endif

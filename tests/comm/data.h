@@ -1,7 +1,6 @@
 /* Data of a member as a function of its number and the element, so that each rank computes the
  * result of every collective by itself. `salt` makes several sets of them. */
-#ifndef SLUICE_TESTS_COMM_DATA_H
-#define SLUICE_TESTS_COMM_DATA_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/exactsum.h"
@@ -23,5 +22,3 @@ float data_tree_sum(const float *x, int n);
 float data_arrives(int size, enum dtype wire, float x);
 /* Sum `s` of 2 of 50 values of a member, normalized with those of all members. */
 void data_sum(int salt, int members, const int member[], struct exactsum sums[2]);
-
-#endif

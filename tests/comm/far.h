@@ -1,7 +1,6 @@
 /* Memory that lies apart, as a GPU's does. An allocation is two mappings: what its pointers name,
  * where nothing can be read or written, and what there is in its place. */
-#ifndef SLUICE_TESTS_COMM_FAR_H
-#define SLUICE_TESTS_COMM_FAR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,5 +14,3 @@ bool far_holds(const void *ptr);
 void *far_real(const void *ptr);
 /* `bytes` from a pointer on do not leave its allocation; those of others may be anything. */
 void far_check(const void *ptr, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* The job of a test program that mpirun starts. */
-#ifndef SLUICE_TESTS_COMM_FIXTURE_H
-#define SLUICE_TESTS_COMM_FIXTURE_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -12,5 +11,3 @@ int stop_job(void **state);
 
 /* The beginning of the message for a call that fails with this class of errors. */
 const char *failed(const char *call, int class);
-
-#endif

@@ -1,6 +1,5 @@
 /* A reduce-scatter as the engine makes it: messages of a codec, an exchange, and their sum. */
-#ifndef SLUICE_TESTS_COMM_REDUCE_H
-#define SLUICE_TESTS_COMM_REDUCE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "comm/comm.h"
@@ -10,5 +9,3 @@
  * fp32 otherwise. staging: size * count floats. Collective over the group. */
 enum status reduce_scatter(struct comm_group *group, struct lane *lane, float *full, int64_t count,
                            enum dtype wire, void *staging, bool accumulate, float *shard);
-
-#endif

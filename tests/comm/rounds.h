@@ -1,7 +1,6 @@
 /* Rounds of collectives of a group on one lane, whose results are compared bit for bit. The data of
  * each member are a pure function of (rank, element). Sums are those of a pairwise tree. */
-#ifndef SLUICE_TESTS_COMM_ROUNDS_H
-#define SLUICE_TESTS_COMM_ROUNDS_H
+#pragma once
 
 #include "data.h"
 #include "device/lane.h"
@@ -33,5 +32,3 @@ enum status worker_run(void *worker);
 enum status worker_gather(struct worker *w, bool in_place);
 enum status worker_reduce(struct worker *w, enum dtype wire, bool accumulate, bool in_place);
 enum status worker_sum(struct worker *w);
-
-#endif

@@ -1,7 +1,6 @@
 /* Common code of the tests of the host device: a device with lanes of 1 to 4 threads, arrays that
  * are freed with the test, and comparisons. */
-#ifndef SLUICE_TESTS_DEVICE_FIXTURE_H
-#define SLUICE_TESTS_DEVICE_FIXTURE_H
+#pragma once
 
 #include "device/device.h"
 #include "device/lane.h"
@@ -48,5 +47,3 @@ void assert_same_bits(const void *a, const void *b, size_t size);
 bool fixture_use(int variant);
 
 #define assert_ok(call) assert_int_equal(call, STATUS_OK)
-
-#endif

@@ -1,6 +1,5 @@
 /* Layer norms of rows that lie one after the other. */
-#ifndef TESTS_DEVICE_LAYERNORM_H
-#define TESTS_DEVICE_LAYERNORM_H
+#pragma once
 
 #include "device/device.h"
 #include "device/lane.h"
@@ -24,5 +23,3 @@ static inline enum status layernorm_backward(struct lane *lane, int64_t rows, in
       gamma, mean, rstd, dx_accumulate, accumulate, dx, dgamma, dbeta, work};
   return lane->device->ops->norm_backward(lane, &op);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * statistics and 64 x D sums, each of them from a multiple of 256 bytes. The plain kernels have one
  * number per query. cuDNN's gradient has scores of 2 bytes, T rounded up to 128, one statistic and
  * 3 x D sums per query. */
-#ifndef SLUICE_TESTS_WORKSPACES_H
-#define SLUICE_TESTS_WORKSPACES_H
+#pragma once
 
 #include "device/device.h"
 
@@ -57,5 +56,3 @@ static inline struct attention workspace_shape(const struct workspace_row *row)
                             .out_stride = row->H * row->D,
                             .room = row->room};
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* A small GPT-2 or Llama on the ranks of a test: what the tests of the executor share. Failures
  * inside are failures of the running test. A line of words sets up a job: fixture_point() of
  * tests/plan/fixture.h, with the ranks of the communicator. */
-#ifndef SLUICE_TESTS_EXEC_JOB_H
-#define SLUICE_TESTS_EXEC_JOB_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,5 +114,3 @@ void job_record_free(struct job_record *record);
  * were put off. */
 void job_expect(const struct job_record *expected, struct job_record record);
 void job_same(const struct job_record *expected, const char *format, ...) JOB_FORMAT(2);
-
-#endif

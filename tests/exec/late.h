@@ -1,8 +1,7 @@
 /* The host device, with copies between tiers that continue after the call, as on a GPU. On its
  * lanes "h2d" and "d2h" a copy is delayed until a lane waits for it in the way of a real device. On
  * the plain host device a missing or wrong wait changes nothing. Here the bytes are missing. */
-#ifndef SLUICE_TESTS_EXEC_LATE_H
-#define SLUICE_TESTS_EXEC_LATE_H
+#pragma once
 
 #include "device/device.h"
 
@@ -12,5 +11,3 @@
 enum status late_device_create(enum dtype compute, struct device **out);
 /* Copies that were put off so far. */
 int64_t late_device_copies(struct device *device);
-
-#endif

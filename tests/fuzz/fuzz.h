@@ -1,8 +1,7 @@
 /* A fuzz target is a C file that defines LLVMFuzzerTestOneInput. It gives the input to one parser
  * and checks the result. The command `make fuzz` links it with libFuzzer. The command `make check`
  * links it with replay.c, which gives it every file of seeds/NAME and crashers/NAME. */
-#ifndef SLUICE_TESTS_FUZZ_FUZZ_H
-#define SLUICE_TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ struct fuzz_piece {
   size_t bytes;
 };
 struct fuzz_piece fuzz_cut(struct fuzz_piece *rest);
-
-#endif

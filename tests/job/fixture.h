@@ -1,7 +1,6 @@
 /* The part of a job that its state needs, on one rank at a time. Its device has memory that the
  * host cannot touch, and copies that run when they are waited for. */
-#ifndef SLUICE_TESTS_JOB_FIXTURE_H
-#define SLUICE_TESTS_JOB_FIXTURE_H
+#pragma once
 
 #include "job/state.h"
 
@@ -37,5 +36,3 @@ struct apart_counts apart_counts(void); /* since the last call */
 void apart_read(const void *from, size_t bytes, void *to);
 /* The memory that it reports; -1: the value of the host. */
 void apart_set_memory(int64_t used, int64_t all);
-
-#endif

@@ -1,6 +1,5 @@
 /* Tests of the state of jobs on the ranks of mpirun, in a folder of their own. */
-#ifndef SLUICE_TESTS_JOB_RANKS_H
-#define SLUICE_TESTS_JOB_RANKS_H
+#pragma once
 
 #include "tests/job/fixture.h"
 #include "tests/test.h"
@@ -42,5 +41,3 @@ void ranks_read(const struct job *job, int buffer, char **out);
 /* The checkpoint that all ranks write; it is removed after all have read it. */
 void ranks_save(const struct job *job);
 void ranks_remove(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Drives a model through whole steps on the host device, as an executor would, for the tests. All
  * memory that the model's calls write is filled with NaN before, and its end is watched. */
-#ifndef SLUICE_TESTS_MODEL_ENGINE_H
-#define SLUICE_TESTS_MODEL_ENGINE_H
+#pragma once
 
 #include "device/lane.h"
 #include "model/model.h"
@@ -75,5 +74,3 @@ void engine_free(struct engine *engine, void *memory, size_t bytes);
 /* The keys of one small model of every architecture and feature, sizes odd wherever they may be. */
 extern const char *const shapes[];
 extern const int shape_count;
-
-#endif

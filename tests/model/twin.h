@@ -2,8 +2,7 @@
  * everywhere. It is the oracle of the engine's forward pass. Central differences make it the oracle
  * of its gradients. It shares nothing with the engine but the names and places of the parameters.
  */
-#ifndef SLUICE_TESTS_MODEL_TWIN_H
-#define SLUICE_TESTS_MODEL_TWIN_H
+#pragma once
 
 #include "model/model.h"
 
@@ -26,5 +25,3 @@ void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *t
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
 /* [V, C]: the matrix of the head. */
 const double *twin_head(const struct twin *twin);
-
-#endif

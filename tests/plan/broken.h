@@ -1,6 +1,5 @@
 /* Sound plans to break, and what has to be done so that verify sees the break and nothing else. */
-#ifndef SLUICE_TESTS_PLAN_BROKEN_H
-#define SLUICE_TESTS_PLAN_BROKEN_H
+#pragma once
 
 #include "fixture.h"
 
@@ -53,5 +52,3 @@ void broken_refused(struct plan *plan, const char *words);
  * "UPDATE:1.master" or "UPDATE:1.7", a buffer's name, "none", "beyond" or "new": the last view. */
 void broken_change(struct plan *plan, const char *change);
 int broken_buffer(const struct plan *plan, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* A model and a device of which only sizes exist, and plans of them. */
-#ifndef SLUICE_TESTS_PLAN_FIXTURE_H
-#define SLUICE_TESTS_PLAN_FIXTURE_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -113,5 +112,3 @@ void fixture_variants(fixture_visit *visit, void *arg);
  * hosts, by hosts that share memory) x update x kept activations x share of moments on NVMe x
  * compute type. Heads, frozen parts and types of moments alternate. */
 void fixture_host(int every, fixture_visit *visit, void *arg);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * ROW(name, kind, title, source): the name in a deck, which is a C name too, the kind, the line in
  * the help, the source of the format. A row is in the list of its kind. */
-#ifndef SLUICE_COMPRESS_RULE_CODECS_H
-#define SLUICE_COMPRESS_RULE_CODECS_H
+#pragma once
 
 /* Before a function of a rule, which C and CUDA C++ compile. */
 #if defined __CUDACC__
@@ -76,5 +75,3 @@
 #define CODEC_ENUM(name, kind, title, source) CODEC_##name,
 enum codec_number { CODEC_ROWS(CODEC_ENUM) CODECS };
 #undef CODEC_ENUM
-
-#endif

@@ -19,8 +19,7 @@
  *
  * A block that would not become shorter holds its elements as they are. A block of zeros holds
  * nothing. */
-#ifndef SLUICE_COMPRESS_RULE_EXPONENT_H
-#define SLUICE_COMPRESS_RULE_EXPONENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -162,5 +161,3 @@ CODEC_FN uint32_t exponent_join(uint32_t exponent, uint32_t high, uint32_t low)
 {
   return (high & 0x80) << 24 | (exponent & 0xff) << 23 | (high & 0x7f) << 16 | low;
 }
-
-#endif

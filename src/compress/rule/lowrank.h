@@ -22,8 +22,7 @@
  * the earlier ones, so it becomes zeros. Before another round each row is scaled again, because
  * M V^T times M has the square of M's magnitude. If an element of M is not finite, all of C V is
  * not finite. */
-#ifndef SLUICE_COMPRESS_RULE_LOWRANK_H
-#define SLUICE_COMPRESS_RULE_LOWRANK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -109,5 +108,3 @@ CODEC_FN bool lowrank_depends(float before, float after)
 {
   return after < 0.25f * before || after == 0;
 }
-
-#endif

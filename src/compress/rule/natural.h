@@ -2,8 +2,7 @@
  * power of two with the probability that makes the mean the element. The scale is the power of two
  * in the largest magnitude of a block. A code is a sign and an exponent above that of
  * natural_base(), or 0 for zero. Numbers below 2^-125 times the scale become 0. */
-#ifndef SLUICE_COMPRESS_RULE_NATURAL_H
-#define SLUICE_COMPRESS_RULE_NATURAL_H
+#pragma once
 
 enum { natural_codes = 256, natural_scales = 1, natural_needs = QUANT_RANDOM, natural_block = 256 };
 
@@ -43,5 +42,3 @@ CODEC_FN float natural_value(uint32_t code, struct quant_scale scale)
   const uint32_t power = steps ? (steps + least) << 23 : 0;
   return quant_float(power | (code & 0x80) << 24) * scale.at[0];
 }
-
-#endif

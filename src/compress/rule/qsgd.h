@@ -1,8 +1,7 @@
 /* Stochastic levels between 0 and the Euclidean norm of a block (Alistarh et al. 2017,
  * arXiv:1610.02132). The rule adds a random fraction of a level to an element, and rounds down. The
  * expected value is the element, rounded to 2^-14 levels. */
-#ifndef SLUICE_COMPRESS_RULE_QSGD_H
-#define SLUICE_COMPRESS_RULE_QSGD_H
+#pragma once
 
 enum {
   qsgd_codes = 256,
@@ -31,5 +30,3 @@ CODEC_FN float qsgd_value(uint32_t code, struct quant_scale scale)
 {
   return quant_signed(code, 8) * scale.at[0];
 }
-
-#endif

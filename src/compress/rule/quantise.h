@@ -31,8 +31,7 @@
  * Sums have one order: a lane adds its elements in ascending order, then lanes l and l + 16 are
  * added, l and l + 8, and so on. No product and sum are fused. So results are
  * bitwise identical on all devices. */
-#ifndef SLUICE_COMPRESS_RULE_QUANTISE_H
-#define SLUICE_COMPRESS_RULE_QUANTISE_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -393,5 +392,3 @@ CODEC_FN int64_t quant_bytes(const struct quantise *op, int64_t n)
 {
   return quant_scale_bytes(op, n) + quant_frames(op, n) * quant_words(op) * 4;
 }
-
-#endif

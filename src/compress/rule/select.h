@@ -12,8 +12,7 @@
  *   NAME_key(op, x)  the key of an element: that of 0 is 0
  *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
  * randomk needs no keys: positions follow from a seed, and no indices travel. */
-#ifndef SLUICE_COMPRESS_RULE_SELECT_H
-#define SLUICE_COMPRESS_RULE_SELECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -146,5 +145,3 @@ CODEC_FN int64_t randomk_index(const struct selection *op, uint32_t bits, int64_
   const uint32_t factor = bits | 1, offset = bits >> 16;
   return (factor * (uint32_t)slot + offset) & (uint32_t)(op->block - 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Rules whose code is the sign of an element. */
-#ifndef SLUICE_COMPRESS_RULE_SIGNS_H
-#define SLUICE_COMPRESS_RULE_SIGNS_H
+#pragma once
 
 enum { onebit_codes = 2, onebit_scales = 2, onebit_needs = QUANT_SIGNS, onebit_block = 1024 };
 enum { signsgd_codes = 2, signsgd_scales = 1, signsgd_block = 1024 };
@@ -48,5 +47,3 @@ CODEC_FN float onebit_value(uint32_t code, struct quant_scale scale)
 {
   return code ? -scale.at[1] : scale.at[0];
 }
-
-#endif

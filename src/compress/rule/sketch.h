@@ -23,8 +23,7 @@
  *
  * A block that is not finite has a scale of NaN and a threshold of 0. A block without an element of
  * 2^-96 or more is sent as zeros. */
-#ifndef SLUICE_COMPRESS_RULE_SKETCH_H
-#define SLUICE_COMPRESS_RULE_SKETCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -178,5 +177,3 @@ CODEC_FN float sketch_scale(float step, double product, double square)
   const double best = square > 0 ? product / square : 0;
   return best <= 0 ? 0 : best >= (double)step ? step : (float)best;
 }
-
-#endif

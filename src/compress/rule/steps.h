@@ -5,8 +5,7 @@
  * int8_global has as many steps as let the sum of all ranks' codes fit into 8 bits. A word of 32
  * bits holds 11 digits of levels7, or 10 of levels9. hadamard_int4 sends a transform, which spreads
  * outliers, and a sum is transformed back. */
-#ifndef SLUICE_COMPRESS_RULE_STEPS_H
-#define SLUICE_COMPRESS_RULE_STEPS_H
+#pragma once
 
 /* clang-format off */
 #define QUANT_STEP_ROWS(ROW) \
@@ -41,5 +40,3 @@
   }
 QUANT_STEP_ROWS(QUANT_STEPS)
 #undef QUANT_STEPS
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the files of attention: strips of query rows, and the keys that they may see, one chunk
  * of keys at a time. */
-#ifndef SLUICE_DEVICE_HOST_ATTENTION_H
-#define SLUICE_DEVICE_HOST_ATTENTION_H
+#pragma once
 
 #include "device/host/host.h"
 
@@ -61,5 +60,3 @@ void attention_meet(struct attention_job *job, struct strip *strip, struct seen 
 /* Generation: queries after a cache of keys (attention_cached.c). */
 int64_t attention_cached_floats(const struct attention *op, int threads);
 void attention_cached(struct lane *lane, const struct attention *op);
-
-#endif

@@ -1,7 +1,6 @@
 /* The host device: every lane is the thread that drives it, with a team for the loops. One file per
  * topic; the loops over a row are in kernels.h. */
-#ifndef SLUICE_DEVICE_HOST_HOST_H
-#define SLUICE_DEVICE_HOST_HOST_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -123,5 +122,3 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   enum status host_##name parameters;                                                              \
   enum status half_##name parameters;
 #include "device/operations.h"
-
-#endif

@@ -4,8 +4,7 @@
  * then added as a tree. Nothing is contracted into fused multiply-adds. So each variant is a test
  * of the others. Matrix products are fused on purpose: all agree except "generic", which rounds
  * each product. */
-#ifndef SLUICE_DEVICE_HOST_KERNELS_H
-#define SLUICE_DEVICE_HOST_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -97,5 +96,3 @@ extern const struct kernels kernels_neon;
  * best. */
 const struct kernels *kernels_variant(int index);
 const struct kernels *kernels_best(void);
-
-#endif

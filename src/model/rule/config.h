@@ -1,7 +1,6 @@
 /* The configuration of a model. A deck has it as its keys model.*, and the limits of these keys
  * keep each number in its range. */
-#ifndef SLUICE_MODEL_RULE_CONFIG_H
-#define SLUICE_MODEL_RULE_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ struct model_config {
   enum dtype compute; /* elements of parameters, activations and their gradients; zero: fp32. No
                          key of a deck, see job_model() */
 };
-
-#endif

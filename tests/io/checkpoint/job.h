@@ -1,6 +1,5 @@
 /* The ranks of a test of files, and their folder. */
-#ifndef SLUICE_TESTS_IO_CHECKPOINT_JOB_H
-#define SLUICE_TESTS_IO_CHECKPOINT_JOB_H
+#pragma once
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -60,5 +59,3 @@ static inline enum status save_to(const char *where, enum sample_split split, in
   sample_free(&sample);
   return status;
 }
-
-#endif

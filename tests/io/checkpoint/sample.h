@@ -1,8 +1,7 @@
 /* A small state to save: tensors of 1 to 4 dimensions, of odd sizes and several types. Their bytes
  * are a function of (tensor, position). They are spread over the ranks as a sharding strategy would
  * do, and in other ways. */
-#ifndef SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
-#define SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
+#pragma once
 
 #include "comm/comm.h"
 #include "io/checkpoint/checkpoint.h"
@@ -43,5 +42,3 @@ bool sample_is_meta(const struct checkpoint_meta *meta, struct comm *comm, int64
 /* A folder of this job's own, the same on all ranks; remove takes its files too. */
 char *sample_folder(struct comm *comm);
 void sample_folder_remove(struct comm *comm, char *dir);
-
-#endif

@@ -1,6 +1,5 @@
 /* Texts for the tests of `sluice prepare`, and what those tests share. */
-#ifndef SLUICE_TESTS_IO_TOKENS_CORPUS_H
-#define SLUICE_TESTS_IO_TOKENS_CORPUS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ char *folder_list(const char *folder);
 /* The same names and the same bytes. */
 void assert_same_folders(const char *a, const char *b);
 void folder_remove(const char *folder); /* with all it holds; one that is not there is fine */
-
-#endif

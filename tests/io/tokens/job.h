@@ -1,7 +1,6 @@
 /* The ranks and folders of a test of token shards, `sluice prepare` or `sluice tokenizer train`.
  * Every test finds `in` and `out` missing, and leaves them so. */
-#ifndef SLUICE_TESTS_IO_TOKENS_JOB_H
-#define SLUICE_TESTS_IO_TOKENS_JOB_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -72,5 +71,3 @@ static int job_main(int argc, char **argv, CMFixtureFunction set_up)
   comm_destroy(job);
   return failed;
 }
-
-#endif
