@@ -164,6 +164,7 @@ enum status hdf5_type(enum dtype type, hid_t *out)
   case DTYPE_U64: return copy_type(H5T_STD_U64LE, out);
   case DTYPE_I32: return copy_type(H5T_STD_I32LE, out);
   case DTYPE_I64: return copy_type(H5T_STD_I64LE, out);
+  case DTYPE_BLOCK8:
   case DTYPE_COUNT: break;
   }
   return status_set(STATUS_INTERNAL, "there is no HDF5 type for number format %d", (int)type);

@@ -6,18 +6,31 @@
 static const struct {
   const char *name;
   size_t size;
+  int64_t block; /* 0: none */
 } types[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"fp32", 4},         [DTYPE_BF16] = {"bf16", 2},
-    [DTYPE_F16] = {"fp16", 2},         [DTYPE_F8_E4M3] = {"fp8_e4m3", 1},
-    [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},
-    [DTYPE_I32] = {"int32", 4},        [DTYPE_U8] = {"uint8", 1},
-    [DTYPE_U16] = {"uint16", 2},       [DTYPE_U32] = {"uint32", 4},
-    [DTYPE_I64] = {"int64", 8},        [DTYPE_U64] = {"uint64", 8},
+    [DTYPE_F32] = {"fp32", 4},           [DTYPE_BF16] = {"bf16", 2},
+    [DTYPE_F16] = {"fp16", 2},           [DTYPE_F8_E4M3] = {"fp8_e4m3", 1},
+    [DTYPE_F8_E5M2] = {"fp8_e5m2", 1},   [DTYPE_F64] = {"fp64", 8},
+    [DTYPE_I32] = {"int32", 4},          [DTYPE_U8] = {"uint8", 1},
+    [DTYPE_U16] = {"uint16", 2},         [DTYPE_U32] = {"uint32", 4},
+    [DTYPE_I64] = {"int64", 8},          [DTYPE_U64] = {"uint64", 8},
+    [DTYPE_BLOCK8] = {"block8", 68, 64},
 };
 
 size_t dtype_size(enum dtype type)
 {
   return (unsigned)type < DTYPE_COUNT ? types[type].size : 0;
+}
+
+int64_t dtype_block(enum dtype type)
+{
+  return (unsigned)type < DTYPE_COUNT && types[type].block > 0 ? types[type].block : 1;
+}
+
+int64_t dtype_bytes(enum dtype type, int64_t n)
+{
+  const int64_t block = dtype_block(type);
+  return (n + block - 1) / block * (int64_t)dtype_size(type);
 }
 
 const char *dtype_name(enum dtype type)

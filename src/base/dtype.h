@@ -17,10 +17,13 @@ enum dtype {
   DTYPE_U32,
   DTYPE_I64,
   DTYPE_U64,
+  DTYPE_BLOCK8, /* blocks of 64 codes and their scale (device/moments.h) */
   DTYPE_COUNT
 };
 
-size_t dtype_size(enum dtype type); /* bytes per element */
+size_t dtype_size(enum dtype type);              /* bytes of an element, or of a block */
+int64_t dtype_block(enum dtype type);            /* elements of a block; 1: there are no blocks */
+int64_t dtype_bytes(enum dtype type, int64_t n); /* of n elements, in whole blocks */
 const char *dtype_name(
     enum dtype type); /* "fp32", "bf16", "fp16", "fp8_e4m3", ..., "int32", "uint16" */
 /* Scalar conversions, round to nearest even; overflow goes to infinity (e4m3: to NaN, it has no

@@ -128,17 +128,17 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   const struct job_state *state = part->state;
   const struct job_state_piece *piece = part->piece;
   const struct exec_memory *memory = &state->job->memory;
-  const int64_t size = (int64_t)dtype_size(piece->type), offset = piece->offset + begin * size;
-  void *own = piece->host ? piece->host + begin * size : state->scratch;
+  const int64_t at = dtype_bytes(piece->type, begin), bytes = dtype_bytes(piece->type, n),
+                offset = piece->offset + at;
+  void *own = piece->host ? piece->host + at : state->scratch;
   enum status status = STATUS_OK;
   if (state->loads) {
     moments_encode(own, piece->type, piece->code, data, (size_t)n);
-    return piece->host
-               ? STATUS_OK
-               : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
+    return piece->host ? STATUS_OK
+                       : exec_memory_write(memory, state->plan, piece->buffer, offset, bytes, own);
   }
   if (!piece->host)
-    status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
+    status = exec_memory_read(memory, state->plan, piece->buffer, offset, bytes, own);
   if (!status)
     moments_decode(data, piece->type, piece->code, own, (size_t)n);
   return status;
@@ -165,17 +165,18 @@ enum status job_state_take_snapshot(struct job_state *state)
 
 /* --- zeros on the disk, whose initial content is undefined --------------- */
 
+/* From a block's middle on: from the next block. */
 static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece,
                               int64_t begin, int64_t end)
 {
-  const int64_t size = (int64_t)dtype_size(piece->type);
+  enum { BYTES = JOB_STATE_SCRATCH * sizeof(float) };
+  const int64_t last = dtype_bytes(piece->type, end);
   enum status status = STATUS_OK;
-  memset(state->scratch, 0, JOB_STATE_SCRATCH * sizeof(float));
-  for (int64_t at = begin; at < end && !status; at += JOB_STATE_SCRATCH) {
+  memset(state->scratch, 0, BYTES);
+  for (int64_t at = dtype_bytes(piece->type, begin); at < last && !status; at += BYTES) {
     progress_add();
-    status = exec_memory_write(
-        &state->job->memory, state->plan, piece->buffer, piece->offset + at * size,
-        (end - at < JOB_STATE_SCRATCH ? end - at : JOB_STATE_SCRATCH) * size, state->scratch);
+    status = exec_memory_write(&state->job->memory, state->plan, piece->buffer, piece->offset + at,
+                               last - at < BYTES ? last - at : BYTES, state->scratch);
   }
   return status;
 }

@@ -88,8 +88,7 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
         unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained, held);
   const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
   piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
-  piece.offset =
-      (begin - job_state_offset(plan, kind, u, held.begin)) * (int64_t)dtype_size(piece.type);
+  piece.offset = dtype_bytes(piece.type, begin - job_state_offset(plan, kind, u, held.begin));
   return piece;
 }
 
@@ -113,7 +112,7 @@ int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t eleme
 
 int64_t job_state_piece_bytes(const struct job_state_piece *piece)
 {
-  return piece->buffer >= 0 ? piece->elements * (int64_t)dtype_size(piece->type) : 0;
+  return piece->buffer >= 0 ? dtype_bytes(piece->type, piece->elements) : 0;
 }
 
 /* Bytes of all pieces of a plan, or only of those on the device. */

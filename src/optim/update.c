@@ -26,7 +26,7 @@ static bool next_part(const struct optim_segments *segments, struct layout_range
 /* Element `at` of an array of `type`; NULL stays. */
 static void *element(const void *array, enum dtype type, int64_t at)
 {
-  return array ? (char *)array + at * (int64_t)dtype_size(type) : NULL;
+  return array ? (char *)array + dtype_bytes(type, at) : NULL;
 }
 
 /* The states of a part of range r, in the order of its rule. */

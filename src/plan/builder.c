@@ -39,7 +39,7 @@ enum status build_begin(struct builder *b)
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
-  buffer.bytes = buffer.elements * (int64_t)dtype_size(buffer.dtype);
+  buffer.bytes = dtype_bytes(buffer.dtype, buffer.elements);
   if (unit < 0)
     snprintf(buffer.name, sizeof buffer.name, "%s", name);
   else

@@ -188,7 +188,7 @@ static enum status check_buffer(const struct plan *plan, const struct plan_buffe
   if ((unsigned)b->tier >= TIER_COUNT)
     return status_set(STATUS_PLAN, "%s lies in no tier", b->name);
   int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
-  if (b->elements < 0 || b->bytes != b->elements * (int64_t)dtype_size(b->dtype))
+  if (b->elements < 0 || b->bytes != dtype_bytes(b->dtype, b->elements))
     return status_set(STATUS_PLAN, "%s has %lld bytes, which are not %lld elements in %s", b->name,
                       (long long)b->bytes, (long long)b->elements, dtype_name(b->dtype));
   if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)

@@ -199,11 +199,21 @@ TEST(test_convert)
 
 TEST(test_names)
 {
-  static const size_t sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 8, 4, 1, 2, 4, 8, 8};
+  static const size_t sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 8, 4, 1, 2, 4, 8, 8, 68};
   for (int type = 0; type < DTYPE_COUNT; type++)
     assert_int_equal(dtype_size((enum dtype)type), sizes[type]);
   assert_string_equal(dtype_name(DTYPE_BF16), "bf16");
   assert_int_equal(dtype_size(DTYPE_COUNT), 0);
+}
+
+/* Codes of 8 bits and a number of fp32 per 64 elements. The last block may be incomplete. */
+TEST(bytes_are_those_of_whole_blocks)
+{
+  for (int64_t n = 0; n <= 200; n++) {
+    assert_int_equal(dtype_bytes(DTYPE_BF16, n), 2 * n);
+    assert_int_equal(dtype_bytes(DTYPE_BLOCK8, n), (n + 63) / 64 * (64 + 4));
+  }
+  assert_int_equal(dtype_bytes(DTYPE_BLOCK8, (int64_t)64 << 40), (int64_t)68 << 40);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -49,7 +49,7 @@ void broken_resize(struct plan *plan, int buffer, int64_t elements)
 {
   struct plan_buffer *b = &plan->buffer[buffer];
   b->elements = elements;
-  b->bytes = elements * (int64_t)dtype_size(b->dtype);
+  b->bytes = dtype_bytes(b->dtype, elements);
 }
 
 int broken_view(struct plan *plan, int parent, int64_t elements)

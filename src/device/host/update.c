@@ -15,7 +15,7 @@ struct update_job {
 /* Element i of an array of `type`; NULL stays. */
 static void *at(const void *array, enum dtype type, int64_t i)
 {
-  return array ? (char *)array + i * (int64_t)dtype_size(type) : NULL;
+  return array ? (char *)array + dtype_bytes(type, i) : NULL;
 }
 
 static struct update_arrays arrays_at(const struct update_job *job, int64_t i)
@@ -118,7 +118,7 @@ static void run_piece(struct speculate_job *job, int64_t begin, int64_t n)
   for (int s = 0; s < RULE_STATES; s++)
     if (from.state[s])
       next.arrays.state[s] =
-          memcpy(scratch[1 + s], from.state[s], (size_t)n * dtype_size(op->states));
+          memcpy(scratch[1 + s], from.state[s], (size_t)dtype_bytes(op->states, n));
   next.pass.op.first += begin;
   run_range(&next, 0, n);
 }
