@@ -126,6 +126,9 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
 /* The number of a codec's row. Pure. */
 enum codec_number codec_number(const struct codec_ops *ops);
 
+/* The type of the elements of plain vectors; DTYPE_U8: messages are bytes. Pure. */
+enum dtype codec_type(const struct codec *codec);
+
 /* STATUS_USAGE: the codec makes no sense for vectors of n elements, because its messages are not
  * shorter. `what` names the vectors. Local. */
 enum status codec_check(const struct codec *codec, int64_t n, const char *what);

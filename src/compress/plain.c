@@ -41,6 +41,11 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                         stride / bytes(codec, 1), mode == QUANT_ADD, out);
 }
 
+enum dtype codec_type(const struct codec *codec)
+{
+  return codec->ops->encode == encode ? type_of(codec) : DTYPE_U8;
+}
+
 enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
 
 #define PLAIN(id, kind, title, from)                                                               \

@@ -38,6 +38,7 @@ static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MAT
 enum { CODEC_ROWS(CODEC_CHOICE) };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
+static const char *const frozen_types[] = {"fp32", "bf16", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 
 // clang-format off: one row an option
@@ -163,6 +164,12 @@ const struct option deck_table[] = {
      .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
              "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
              "begins with *."},
+    {CHOICE(train.frozen, "fp32", frozen_types), .effect = EFFECT_MATH,
+     .text = "Data type in which frozen parameters are kept. Checkpoints have their rounded "
+             "values. In a run that computes in bf16, frozen parameters in bf16 change no result "
+             "of training.\n"
+             "  fp32  4 bytes\n"
+             "  bf16  2 bytes"},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
      .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] "
@@ -878,6 +885,10 @@ static enum status check_pairs(const struct deck *deck)
       {feedback && !encodes(deck),
        "{compress.feedback} is {compress.feedback=}, but {compress.grads.codec} is none, whose "
        "messages lose nothing: choose a codec, or leave it out"},
+      {deck->train.frozen && deck->train.freeze.n == 0,
+       "{train.frozen} is {train.frozen=}, but {train.freeze} is empty: name the parameters that "
+       "are "
+       "not trained, or leave it out"},
       {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,
        "{compress.weights.delta} is true, but {compress.weights.codec} is none, so whole "
        "parameters are sent: choose a codec, or leave it out"},
@@ -1027,6 +1038,7 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .immediate = update == DECK_UPDATE_IMMEDIATE,
       .speculative = update == DECK_UPDATE_SPECULATIVE,
       .moments = moments[deck->optim.moments],
+      .frozen = deck->train.frozen ? frozen_types[deck->train.frozen] : NULL,
       .grads = codec_of(&deck->compress.grads),
       .units = units_of(&deck->compress.units),
       .lr_scale = units_of(&deck->optim.lr_scale),

@@ -68,6 +68,7 @@ struct deck {
   struct {
     char *init;
     struct option_strings freeze;
+    int frozen;               /* fp32, or the codec of this name */
     struct option_ints trace; /* steps from, to (excluded) */
   } train;
   struct {
@@ -245,6 +246,7 @@ struct deck_policy {
   bool immediate;    /* a unit is updated as soon as its gradient is complete */
   bool speculative;  /* with host_state: likewise, but the norm may still clip the update */
   enum dtype moments;
+  const char *frozen;         /* codec of frozen parameters between their uses; NULL: fp32 */
   struct deck_codec grads;    /* between ranks, for units that no pattern of `units` matches */
   struct deck_units units;    /* codecs */
   struct deck_units lr_scale; /* factors of the learning rate, see deck_check() */

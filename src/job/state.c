@@ -174,12 +174,13 @@ static void publish_part(void *arg, int worker, int workers)
     for (int i = 0, n = job_state_list_casts(state, u, cast); i < n; i++) {
       const struct layout_range range = cast[i].range;
       char *copy = job_state_host_pointer(state->job, cast[i].copy);
-      const float *from = (const float *)job_state_host_pointer(state->job, cast[i].master);
+      const enum dtype type = plan->buffer[cast[i].master].dtype;
+      const char *from = job_state_host_pointer(state->job, cast[i].master);
       int64_t begin, end;
       team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
       if (copy && begin < end)
         dtype_convert(copy + (cast[i].at + begin) * (int64_t)dtype_size(compute), compute,
-                      from + begin, DTYPE_F32, (size_t)(end - begin));
+                      from + begin * (int64_t)dtype_size(type), type, (size_t)(end - begin));
     }
 }
 
@@ -208,23 +209,59 @@ void job_state_close(struct job_state *state)
 
 /* --- initialisation ------------------------------------------------------ */
 
+enum status job_state_fill(const struct io_tensor *tensor, struct layout_range range,
+                           job_state_source *source, const void *arg)
+{
+  enum { PART = 1 << 14 };
+  float values[PART];
+  enum status status = STATUS_OK;
+  if (tensor->data)
+    return source(arg, range, (float *)tensor->data + (range.begin - tensor->range.begin));
+  for (int64_t at = range.begin; at < range.end && !status; at += PART) {
+    const struct layout_range part = {at, range.end - at < PART ? range.end : at + PART};
+    status = source(arg, part, values) ?: tensor->move(tensor, part, values);
+  }
+  return status;
+}
+
+struct initial {
+  const struct job_state *state;
+  _Atomic int status; /* of all workers */
+};
+struct initial_param {
+  const struct job_state *state;
+  int unit, param;
+};
+
+static enum status make_initial(const void *arg, struct layout_range range, float *out)
+{
+  const struct initial_param *of = arg;
+  model_init_param(of->state->job->model, (uint64_t)of->state->job->deck->run.seed, of->unit,
+                   of->param, range, out);
+  return STATUS_OK;
+}
+
 /* Each worker makes its part of every tensor, because an element is a function of its place. */
 static void init_part(void *arg, int worker, int workers)
 {
   enum { GRAIN = 4096 };
-  const struct job_state *state = arg;
-  const struct model *model = state->job->model;
-  const uint64_t seed = (uint64_t)state->job->deck->run.seed;
+  struct initial *all = arg;
+  const struct model *model = all->state->job->model;
   for (int u = 0, t = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++, t++) {
-      const struct layout_range range = state->tensor[t].range;
+      const struct io_tensor *tensor = &all->state->tensor[t];
+      const struct layout_range range = tensor->range;
       int64_t begin, end;
       team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
                  &begin, &end);
-      if (begin < end)
-        model_init_param(model, seed, u, p,
-                         (struct layout_range){range.begin + begin, range.begin + end},
-                         (float *)state->tensor[t].data + begin);
+      const enum status status =
+          begin < end
+              ? job_state_fill(tensor,
+                               (struct layout_range){range.begin + begin, range.begin + end},
+                               make_initial, &(struct initial_param){all->state, u, p})
+              : STATUS_OK;
+      if (status)
+        all->status = (int)status;
       progress_add();
     }
 }
@@ -232,10 +269,12 @@ static void init_part(void *arg, int worker, int workers)
 enum status job_state_init(const struct job *job)
 {
   struct job_state *state = NULL;
-  enum status status =
-      job_state_open(job, false, false, true, &state)
-      ?: job_state_run_team(job, init_part, state)
-      ?: job_state_commit(state);
+  enum status status = job_state_open(job, false, false, true, &state);
+  struct initial initial = {.state = state};
+  status = status
+           ?: job_state_run_team(job, init_part, &initial)
+           ?: (enum status)initial.status
+           ?: job_state_commit(state);
   job_state_close(state);
   return status;
 }

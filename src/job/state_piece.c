@@ -62,6 +62,7 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
                                   .code = STATE_LINEAR};
   if (frozen) {
     piece.buffer = kind == 0 ? unit->frozen : -1;
+    piece.type = unit->policy.frozen;
   } else if (job_state_is_copy(plan, kind)) { /* the shard group is all ranks */
     piece.buffer = unit->copy_mine;
   } else if (kind > 0) {

@@ -56,9 +56,9 @@ bool job_state_is_apart(const struct job_state *state, const struct job_state_pi
 /* Where the host finds the pieces: in place, or contiguous in a block. */
 enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 
-/* Parts of masters that are rounded to the compute type. They go into the working copy, the copy
- * that a group shares, and the copy to which differences are added. A copy that was loaded is left
- * as it is. */
+/* Parts of masters and frozen shards that are rounded to the compute type. They go into the working
+ * copy, the copy that a group shares, and the copy to which differences are added. A copy that was
+ * loaded is left as it is. */
 enum { JOB_STATE_CASTS = 4 };
 struct job_state_cast {
   int master;

@@ -184,12 +184,17 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
 
 /* --- from a folder ------------------------------------------------------- */
 
+static enum status read_range(const void *tensor, struct layout_range range, float *out)
+{
+  return safetensors_read(tensor, range, out);
+}
+
 /* Tensors of a job are in the order of units and parameters, and so are those that match. */
 static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
 {
   enum status status = STATUS_OK;
   for (int t = 0; t < state->n && !status; t++) {
-    status = safetensors_read(from[t], state->tensor[t].range, state->tensor[t].data);
+    status = job_state_fill(&state->tensor[t], state->tensor[t].range, read_range, from[t]);
     progress_add();
   }
   return status ? status : job_state_commit(state);

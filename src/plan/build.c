@@ -53,19 +53,32 @@ static void choose(struct builder *b)
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = b->plan->unit[0].policy.compute;
-  b->gathers = b->shards || b->host || b->element != DTYPE_F32;
   b->reduce_micros = b->plan->unit[0].policy.each_micro && b->micros > 1;
   list_states(b);
 }
 
 /* ---- the part of a rank ---- */
 
+/* Whether the frozen part is cast on its way into a window. */
+static bool casts_frozen(const struct builder *b, int u)
+{
+  const struct plan_unit *own = &b->plan->unit[u];
+  return own->layout.flat > own->layout.trained && own->policy.frozen != b->element;
+}
+
+/* Parameters go into windows, because they are sharded, in host memory, or of another type than the
+ * compute type. */
+static bool gathers(const struct builder *b, int u)
+{
+  return b->shards || b->host || b->element != DTYPE_F32 || casts_frozen(b, u);
+}
+
 /* ZeRO-1 keeps whole parameters from step to step, around the master. If the compute type is
  * another one, or a codec is used, they are gathered again like any window. */
 static bool stays_in_place(const struct builder *b, int u)
 {
   return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&
-         !b->plan->unit[u].policy.apart;
+         !b->plan->unit[u].policy.apart && !casts_frozen(b, u);
 }
 
 /* Whole parameters from step to step, or a copy of them. */
@@ -150,7 +163,7 @@ static enum status pack_units(struct builder *b)
  * copy. */
 static bool has_window(const struct builder *b, int u)
 {
-  return b->gathers && (!keeps_units(b, u) || b->plan->unit[u].layout.trained > 0);
+  return gathers(b, u) && (!keeps_units(b, u) || b->plan->unit[u].layout.trained > 0);
 }
 
 /* A window for visit v, or the one that the unit still has. */
@@ -203,7 +216,8 @@ static void add_parts(struct builder *b, int u, enum plan_tier tier)
   if (mine > 0)
     own->master = build_persistent(b, "master", u, tier, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
-    own->frozen = build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, DTYPE_F32, frozen);
+    own->frozen =
+        build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen, frozen);
   if (own->policy.working == WORKING_SHARED)
     build_shared_copy(b, u);
   else if (mine > 0 && own->policy.working == WORKING_OWN)
@@ -216,13 +230,13 @@ static void add_params(struct builder *b, int u)
   struct plan_unit *own = &b->plan->unit[u];
   const int64_t mine = build_length(own->owned);
   const bool host = plan_is_on_host(b->plan, u);
-  if (host || (b->gathers && !stays_in_place(b, u))) {
+  if (host || (gathers(b, u) && !stays_in_place(b, u))) {
     add_parts(b, u, host ? TIER_HOST : TIER_DEVICE);
     return;
   }
   unit->params =
       build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, own->layout.flat);
-  if (!b->gathers) {
+  if (!gathers(b, u)) {
     own->master = build_part(b, "master", u, unit->params, false);
   } else if (mine > 0) {
     unit->trained = build_part(b, "trained_window", u, unit->params, false);

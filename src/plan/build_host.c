@@ -61,7 +61,7 @@ static struct fetched fetch_part(struct builder *b, const struct window *window,
   const int64_t elements = plan->buffer[source].elements;
   const enum dtype type = plan->buffer[source].dtype;
   int place = part;
-  if (type != plan->unit[u].policy.window || build_encodes_params(b, u))
+  if (type != plan->unit[u].policy.window || build_encodes(b, u, source))
     place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, type, elements);
   else if (b->group > 1)
     place = build_mine(b, "mine", part, elements);

@@ -7,6 +7,11 @@ bool build_encodes_params(const struct builder *b, int u)
   return b->plan->unit[u].policy.weights.ops != NULL;
 }
 
+bool build_encodes(const struct builder *b, int u, int shard)
+{
+  return build_encodes_params(b, u) && b->plan->buffer[shard].dtype == DTYPE_F32;
+}
+
 void build_copy(struct builder *b, int u)
 {
   struct plan *plan = b->plan;

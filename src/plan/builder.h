@@ -51,8 +51,6 @@ struct builder {
   const struct model *model;
   int micros, group, replicas, shard_index, replica_index;
   bool shards;  /* parameters and their state are sharded */
-  bool gathers; /* parameters go into windows, because they are sharded, in host memory, or the
-                   compute type is not the masters' */
   enum dtype element; /* the type in which parameters are gathered and computed with */
   bool reduce_micros; /* each micro-batch by itself */
   bool host;   /* masters, moments and reduced gradients are in host memory, except for some units
@@ -203,6 +201,9 @@ void build_host_updates(struct builder *b);
 
 /* Whether the unit's parameters are sent as messages of a codec. */
 bool build_encodes_params(const struct builder *b, int u);
+/* Whether this shard of the unit is. Frozen shards of another type than fp32 are sent as they are.
+ */
+bool build_encodes(const struct builder *b, int u, int shard);
 /* With differences: the copy of the whole unit, which replaces its windows. */
 void build_copy(struct builder *b, int u);
 /* One part of a unit, trained or frozen: this rank's `source`, in fp32 on the device, as messages

@@ -316,6 +316,10 @@ static enum status check_gathers(const struct plan_input *input)
                       "compress.weights.codec=%s encodes masters, so that a working copy would not "
                       "be used: use tiers.working=gather, or compress.weights.codec=none",
                       name);
+  if (asked->difference && asked->frozen)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.delta=true keeps whole units in the compute type: use "
+                      "train.frozen=fp32, or compress.weights.delta=false");
   if (asked->difference && !keeps_units(input->strategy))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.delta=true needs whole units from step to step: use "
@@ -427,6 +431,9 @@ static void set_place(const struct plan_input *input, int unit, struct unit_poli
 static void set_codecs(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
+  struct codec frozen;
+  (void)codec_make(asked->frozen, NULL, false, &frozen);
+  policy->frozen = codec_type(&frozen);
   policy->apart = asked->weights.codec && gathers(input);
   policy->difference = policy->apart && asked->difference;
   (void)unit_policy_codec(asked, input->model->unit[unit].name, &policy->grads);

@@ -51,6 +51,7 @@ struct unit_policy {
   enum dtype compute; /* of values that units pass to each other, and of working copies */
   enum dtype window;  /* in which parameters are gathered: `compute`, or codes in fp8 */
   bool keeps_codes;   /* codes are made once per step, and kept between its GATHERs */
+  enum dtype frozen;  /* of frozen shards between their uses */
   enum dtype state;   /* of optimizer state */
   enum across across;
   double lr_scale;       /* factor of the learning rate */

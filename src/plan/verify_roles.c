@@ -431,7 +431,7 @@ void check_gather(struct verify *v)
 {
   const struct plan *plan = v->plan;
   const int unit = v->instr->unit, shard = v->instr->use[GATHER_SHARD].buffer;
-  if (verify_encodes_params(plan, unit))
+  if (verify_encodes_params(plan, unit) && verify_used(v, GATHER_SHARD)->dtype == DTYPE_F32)
     verify_fail(v, "gathers parameters as they are, and its unit's travel in codec %s",
                 v->unit->policy.weights.ops->name);
   if (verify_on_host(plan, unit)) /* see check_fetched() */
@@ -447,7 +447,7 @@ void check_gather(struct verify *v)
                : copied ? v->unit->working
                         : v->unit->master);
   check_elements(v, GATHER_SHARD, (part.end - part.begin) / verify_members(v));
-  check_type(v, GATHER_SHARD, copied ? window : DTYPE_F32);
+  check_type(v, GATHER_SHARD, frozen ? v->unit->policy.frozen : copied ? window : DTYPE_F32);
   check_elements(v, GATHER_WHOLE, part.end - part.begin);
   plan_root(plan, v->instr->use[GATHER_WHOLE].buffer, &offset);
   if (offset != part.begin * (int64_t)dtype_size(window))

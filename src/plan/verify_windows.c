@@ -95,7 +95,7 @@ static bool waits_outside(const struct verify *v, const struct plan_buffer *b, i
 {
   const int unit = v->instr->unit;
   return b->unit == unit && b->parent < 0 && b->elements == elements &&
-         (b->dtype == DTYPE_F32 || plan_gathers_codes(v->plan, unit));
+         (b->dtype == DTYPE_F32 || b->dtype != verify_window_type(v->plan, unit));
 }
 
 static void fetch(struct verify *v)

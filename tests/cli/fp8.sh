@@ -88,6 +88,11 @@ frozen='train.freeze=[*.q_proj.*,*input_layernorm*]'
 train 3 frozen "$frozen"
 train 3 frozen_full "$frozen" $host transfer.params=full
 same frozen frozen_full
+train 3 frozen_half "$frozen" train.frozen=bf16
+train 3 frozen_host "$frozen" train.frozen=bf16 $host transfer.params=shard
+same frozen_half frozen_host
+losses frozen > a.losses
+losses frozen_half | cmp - a.losses || die "frozen parameters in bf16 change the losses"
 
 # Another number of ranks adds gradients in another order.
 close_to plain alone 2e-3

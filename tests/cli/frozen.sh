@@ -40,3 +40,20 @@ test -s fresh/results.jsonl || die "no run of its own"
 # A deck of another model is refused with a message, with and without frozen parameters.
 cp -r half other
 fails 2 "they must agree" "$SLUICE" train tiny.yaml run.dir=other model.layers=3 --resume auto
+
+# In bf16 frozen parameters are rounded, and a run that computes in bf16 learns the same. Parts of
+# other ranks have the same values.
+small="run.compute=bf16 train.frozen=bf16"
+train 2 wide 'train.freeze=[*.bias,*wte*]' run.compute=bf16 train.init="$(newest whole)"
+train 2 narrow 'train.freeze=[*.bias,*wte*]' $small run.steps=3 train.init="$(newest whole)"
+cp -r narrow moved
+train 2 narrow 'train.freeze=[*.bias,*wte*]' $small --resume auto
+losses wide > a.losses
+losses narrow | cmp - a.losses || die "frozen parameters in bf16 change the losses"
+train 3 moved 'train.freeze=[*.bias,*wte*]' $small run.steps=4 --resume auto
+"$SLUICE" ckpt diff "$(newest narrow)" "$(newest moved)" > diff.out || true
+if grep -E '\.bias: |wte' diff.out; then die "ranks round frozen parameters differently"; fi
+"$SLUICE" ckpt diff "$(newest narrow)" "$(newest wide)" > diff.out || true
+grep -q wte diff.out || die "nothing was rounded"
+if grep -E 'ln_1\.weight|exp_avg' diff.out; then die "frozen parameters in bf16 change others"; fi
+fails 2 "train.freeze (default) is empty" "$SLUICE" plan tiny.yaml train.frozen=bf16

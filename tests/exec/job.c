@@ -230,17 +230,73 @@ enum status job_create_exec(struct job *job)
   return job_reopen(job, &(struct exec_config){0});
 }
 
-/* The part of parameter p on this rank: its address, and its range in `part`. NULL: nothing. */
-static float *part_of(const struct job *job, int u, int p, struct layout_range *part)
+/* Encodes x, or decodes into it. */
+static void code_vector(const struct job *job, const char *name, int64_t n, float *x, void *message,
+                        bool encodes)
 {
-  const struct plan *plan = job->plan;
-  bool frozen = plan->unit[u].layout.frozen[p];
-  struct layout_range owned = frozen ? plan->unit[u].frozen_owned : plan->unit[u].owned;
-  *part = layout_param_part(&plan->unit[u].layout, p, owned);
+  struct codec codec;
+  struct lane *lane;
+  must(codec_make(name, NULL, false, &codec));
+  must(job->device->ops->lane_create(job->device, "codes", LANE_ROLE_COMPUTE, 1, &lane));
+  const struct codec_pass pass = {.lane = lane, .n = n, .parts = 1};
+  const int64_t stride = codec.ops->bytes(&codec, n);
+  must(encodes ? codec.ops->encode(&codec, &pass, x, message)
+               : codec.ops->decode(&codec, &pass, message, stride, QUANT_SET, DTYPE_F32, x));
+  job->device->ops->lane_destroy(lane);
+}
+
+/* The whole frozen part of a unit, also as `rounded` decodes it from one message (mem_free). */
+static float *make_frozen(const struct job *job, int u)
+{
+  const struct layout_unit *layout = &job->plan->unit[u].layout;
+  const int64_t n = layout->flat - layout->trained;
+  float *x = NULL;
+  void *message;
+  must(mem_new(MEM_META, n + 1, &x));
+  for (int p = 0; p < layout->params; p++)
+    if (layout->frozen[p])
+      model_init_param(job->model, 1, u, p, (struct layout_range){0, layout->elements[p]},
+                       x + layout->offset[p] - layout->trained);
+  if (job->setup.rounded) {
+    must(mem_alloc(MEM_META, (size_t)n * sizeof *x + 256, &message));
+    code_vector(job, job->setup.rounded, n, x, message, true);
+    code_vector(job, job->setup.rounded, n, x, message, false);
+    mem_free(message);
+  }
+  return x;
+}
+
+static void init_frozen(const struct job *job, int u)
+{
+  const struct plan_unit *unit = &job->plan->unit[u];
+  if (unit->frozen < 0)
+    return;
+  float *x = make_frozen(job, u);
+  const struct layout_range mine = unit->frozen_owned;
+  code_vector(job, job->setup.base, mine.end - mine.begin, x + mine.begin - unit->layout.trained,
+              exec_pointer(job->exec, unit->frozen), true);
+  mem_free(x);
+}
+
+/* The part of parameter p on this rank: its address, and its range in `part`. NULL: nothing. A
+ * frozen one is decoded to *decoded (mem_free). */
+static float *part_of(const struct job *job, int u, int p, struct layout_range *part,
+                      float **decoded)
+{
+  const struct plan_unit *unit = &job->plan->unit[u];
+  const bool frozen = unit->layout.frozen[p];
+  const struct layout_range owned = frozen ? unit->frozen_owned : unit->owned;
+  *part = layout_param_part(&unit->layout, p, owned);
+  *decoded = NULL;
   if (part->begin >= part->end)
     return NULL;
-  return (float *)exec_pointer(job->exec, frozen ? plan->unit[u].frozen : plan->unit[u].master) +
-         plan->unit[u].layout.offset[p] + part->begin - owned.begin;
+  float *at = exec_pointer(job->exec, frozen ? unit->frozen : unit->master);
+  if (frozen) {
+    must(mem_new(MEM_META, owned.end - owned.begin, decoded));
+    code_vector(job, job->setup.base, owned.end - owned.begin, *decoded, at, false);
+    at = *decoded;
+  }
+  return at + unit->layout.offset[p] + part->begin - owned.begin;
 }
 
 /* Makes the working copies of the masters, and the shared copies of frozen parameters. */
@@ -257,8 +313,8 @@ static void make_working_copies(struct job *job)
     if (plan->unit[u].shared >= 0 && plan->unit[u].frozen >= 0)
       dtype_convert((char *)exec_pointer(job->exec, plan->unit[u].shared) +
                         frozen.begin * (int64_t)dtype_size(type),
-                    type, exec_pointer(job->exec, plan->unit[u].frozen), DTYPE_F32,
-                    (size_t)(frozen.end - frozen.begin));
+                    type, exec_pointer(job->exec, plan->unit[u].frozen),
+                    plan->buffer[plan->unit[u].frozen].dtype, (size_t)(frozen.end - frozen.begin));
   }
   must(comm_barrier(job->comm));
 }
@@ -287,13 +343,16 @@ static void make_copies(struct job *job)
 
 static void init_parameters(struct job *job)
 {
-  for (int u = 0; u < job->model->units; u++)
+  for (int u = 0; u < job->model->units; u++) {
+    init_frozen(job, u);
     for (int p = 0; p < job->model->unit[u].params; p++) {
       struct layout_range part;
-      float *at = part_of(job, u, p, &part);
-      if (at)
+      float *decoded, *at = part_of(job, u, p, &part, &decoded);
+      if (at && !decoded)
         model_init_param(job->model, 1, u, p, part, at);
+      mem_free(decoded);
     }
+  }
   make_working_copies(job);
   make_copies(job);
 }
@@ -385,7 +444,8 @@ static void collect_param(struct job *job, int u, int p, float *out)
 {
   int64_t n = job->plan->unit[u].layout.elements[p];
   struct layout_range part;
-  const float *mine = part_of(job, u, p, &part);
+  float *decoded;
+  const float *mine = part_of(job, u, p, &part, &decoded);
   void *most, *least;
   must(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &most));
   must(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &least));
@@ -406,6 +466,7 @@ static void collect_param(struct job *job, int u, int p, float *out)
     uint32_t bits = (uint32_t)high[i];
     memcpy(&out[i], &bits, sizeof bits);
   }
+  mem_free(decoded);
   mem_free(most);
   mem_free(least);
 }

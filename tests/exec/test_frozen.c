@@ -3,7 +3,7 @@
  * equal those of the first step of a run that freezes nothing, with clipping off, because the norm
  * of all gradients differs. The gradients of an untied model equal those of the model called by
  * hand, unit after unit. */
-/* ranks: 1 2 3 */
+/* ranks: 1 2 3 5 */
 #include <string.h>
 
 #include "base/mem.h"
@@ -121,6 +121,58 @@ TEST(strategies_agree)
     for (size_t i = (size_t)c % 2; i < sizeof changes / sizeof changes[0]; i += 2)
       job_same(&reference, "prefetch=1 group=%d %s %s", group, choices[c], changes[i]);
     job_record_free(&reference);
+  }
+}
+
+/* ---- frozen parts of a type of their own ---- */
+
+/* Reference: fp32 shards of the values to which one message of a unit's whole frozen part decodes.
+ * So no value depends on the cut into shards. */
+TEST(frozen_parts_of_any_type_are_used_as_they_decode)
+{
+  static const char *const rows[] = {"bf16 base=bf16", "base=bf16", "eval bf16 base=bf16"};
+  static const char *const changes[] = {"",
+                                        "shard_grad_op",
+                                        "shard_optim prefetch=2",
+                                        "no_shard",
+                                        "hybrid_shard group=1",
+                                        "hybrid_shard micros=3",
+                                        "recompute=2 prefetch=0 gathered=3",
+                                        "host",
+                                        "host beside",
+                                        "host params_full",
+                                        "host cpu_reduce",
+                                        "keep_working",
+                                        "speculative host"};
+  const int ranks = comm_ranks(job_comm), group = ranks % 2 == 0 ? 2 : ranks;
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+    for (int c = 1; c < CHOICES; c++) {
+      char setup[200];
+      snprintf(setup, sizeof setup, "prefetch=1 group=%d %s %s", group, choices[c], rows[r]);
+      char *base = strstr(setup, "base=");
+      struct job_record want =
+          job_run(job_comm, "%.*s rounded=%s", (int)(base - setup), setup, base + 5);
+      for (size_t i = (size_t)c % 3; i < sizeof changes / sizeof *changes; i += 3)
+        job_same(&want, "%s %s", setup, changes[i]);
+      job_record_free(&want);
+    }
+}
+
+TEST(logits_of_frozen_parts_are_those_of_their_values)
+{
+  static const char *const rows[] = {"bf16 %s=bf16", "host beside llama %s=bf16"};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    struct job job[2];
+    char words[80];
+    for (int plain = 0; plain < 2; plain++) {
+      snprintf(words, sizeof words, rows[r], plain ? "rounded" : "base");
+      job_open(&job[plain], job_comm, "generate capacity=8 frozen=*.[012].* %s", words);
+    }
+    for (int step = 0; step < 2; step++)
+      assert_memory_equal(job_generate(&job[0], step, 2 * step, 2),
+                          job_generate(&job[1], step, 2 * step, 2), JOB_VOCAB * sizeof(float));
+    job_close(&job[0]);
+    job_close(&job[1]);
   }
 }
 

@@ -13,13 +13,15 @@
 
 struct comm *comm;
 char *dir, *ranks_file;
-bool ranks_narrow, ranks_untidy;
+bool ranks_narrow, ranks_rounded, ranks_untidy;
 
 /* A narrow second moment is a square. */
 float ranks_value(const char *group, const char *name, int64_t e)
 {
   uint32_t words[4];
   rng_block(rng_key_make(7, name), (uint64_t)group[strlen(group) - 1], (uint64_t)e, words);
+  if (ranks_rounded && strcmp(group, "model") == 0)
+    return (float)(words[0] >> 24) * 0x1p-7f - 1.0f;
   if (!ranks_narrow || strcmp(group, "model") == 0)
     return (float)words[0] * 0x1p-31f - 1.0f;
   const int first = (int)(words[0] % 255) - 127, root = (int)(words[0] % 16);

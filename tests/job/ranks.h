@@ -8,6 +8,8 @@ extern struct comm *comm;
 extern char *dir, *ranks_file; /* of all ranks; a checkpoint in it */
 /* Whether moments are numbers that 16-bit types hold, too. */
 extern bool ranks_narrow;
+/* Whether parameters are numbers that bf16 holds. */
+extern bool ranks_rounded;
 
 /* Whether the folder holds files at the end. They are then removed. */
 extern bool ranks_untidy;

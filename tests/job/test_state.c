@@ -15,12 +15,14 @@ static const struct {
   const char *arch, *strategy, *freeze;
 } jobs[] = {{"gpt2", "full_shard", "[]"},
             {"gpt2", "shard_grad_op", "[*.bias]"},
+            {"gpt2", "full_shard", "[*.bias,*wte*] train.frozen=bf16"},
             {"llama", "shard_optim", "[model.embed_tokens.*,model.layers.0.*,lm_head.*]"},
             {"llama", "no_shard", "[model.layers.0.*]"}};
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
 static void open_job(struct job *job, struct deck *deck, int which, bool apart)
 {
+  ranks_rounded = strstr(jobs[which].freeze, "bf16");
   fixture_deck(deck, jobs[which].arch, jobs[which].strategy, "world", jobs[which].freeze);
   fixture_open(job, deck, comm, comm_rank(comm), comm_ranks(comm), apart);
 }

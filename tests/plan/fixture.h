@@ -41,6 +41,7 @@ struct point {
   const char *codec;    /* of gradients between ranks; NULL: none */
   int64_t sample;       /* steps between measurements of the errors of messages; 0: never */
   const char *feedback; /* codec of residuals; NULL: errors of messages are lost */
+  const char *base;     /* codec of frozen parts; NULL: fp32 */
   const char *weights;  /* codec of gathered parameters; NULL: none */
   bool difference;      /* by which differences travel */
   enum deck_residual residual; /* and where */
@@ -51,10 +52,11 @@ struct point {
   /* Words of jobs that run alone (tests/exec/job.h). */
   const char *keeps, *frozen, *lr_scales; /* the deck's lists: of what blocks keep, in turn, and of
                                          patterns of parameters, and of units with their lr_scale */
-  const char *values;                     /* codec of the values that `weights` selects */
-  const char *cores, *io_cores;           /* logical CPUs, with commas; io_cores: one */
-  int threads;                            /* 0: 1 */
-  int64_t capacity;                       /* of a cache */
+  const char *rounded;          /* codec through which initial frozen parts went; NULL: none */
+  const char *values;           /* codec of the values that `weights` selects */
+  const char *cores, *io_cores; /* logical CPUs, with commas; io_cores: one */
+  int threads;                  /* 0: 1 */
+  int64_t capacity;             /* of a cache */
   bool llama, whole, stochastic, no_clip, beside, late;
   enum { TARGETS_ALL, TARGETS_SOME, TARGETS_HALF, TARGETS_TWICE } targets; /* job_load() */
   double rate, clip, eps, lr;

@@ -377,7 +377,8 @@ static void load_masters(struct machine *m, const struct truth *t)
       if (plan->unit[u].master >= 0)
         spoil(words_at(m, rank, plan_root(plan, plan->unit[u].master, NULL)));
       load_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false);
-      load_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u], false);
+      load_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u],
+                plan->unit[u].policy.frozen == DTYPE_BF16);
       load_part(m, rank, plan->unit[u].shared, (struct layout_range){0, plan->unit[u].layout.flat},
                 &t->p[u], m->half);
       load_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half);
@@ -1024,8 +1025,8 @@ static void compare_with_truth(const struct machine *m, const struct truth *t,
       const struct plan *plan = m->plan[rank];
       compare_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false, false,
                    point);
-      compare_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u], false,
-                   false, point);
+      compare_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u],
+                   plan->unit[u].policy.frozen == DTYPE_BF16, true, point);
       compare_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half, true,
                    point);
       compare_part(m, rank, plan->unit[u].shared,
@@ -1064,6 +1065,7 @@ static void check_point(const struct point *given, int how)
     coded.residual = (enum deck_residual)(how / 2 % 3);
   coded.weights = how % 3 && point_gathers(given) ? inverted.name : NULL;
   coded.difference = coded.weights && keeps && how % 3 == 1;
+  coded.base = given->half && !coded.difference && how % 2 ? "bf16" : NULL;
   coded.mixed = coded.codec && how % 4 == 1;
   coded.fp8 = given->half && how % 5 < 3;
   const struct point *point = &coded;
