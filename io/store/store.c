@@ -346,8 +346,7 @@ static enum status make_file(struct making *making)
 {
   enum status status =
       comm_agree(making->comm, making->index == 0 ? make_empty(making) : STATUS_OK);
-  if (!status)
-    status = share_path(making)
+  status = status ?: share_path(making)
            ?: comm_agree(making->comm, open_own(making))
            ?: open_on_all(making);
   if (status) {

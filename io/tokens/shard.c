@@ -93,9 +93,8 @@ enum status shard_get_fields(hid_t file, enum shard_place place, struct shard_in
 
 enum status shard_put_format(hid_t file, const char *name)
 {
-  const enum status status = hdf5_set_text(file, "format", name);
-  return status ? status
-                : hdf5_set_number(file, "version", DTYPE_I64, &(int64_t){SHARD_FORMAT_VERSION});
+  return hdf5_set_text(file, "format", name)
+             ?: hdf5_set_number(file, "version", DTYPE_I64, &(int64_t){SHARD_FORMAT_VERSION});
 }
 
 enum status shard_check_format(hid_t file, const char *name, const char *is, const char *cure)

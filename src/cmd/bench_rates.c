@@ -638,9 +638,8 @@ static enum status report(struct rates *rates)
            rates->device->ops->name, *product ? " (" : "", product, *product ? ")" : "",
            ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_transport_text(comm) : "");
-  const enum status status = write_rates(rates, about);
-  return status ? status
-                : bench_record(rates->values->shared.results, "bench_rates", record, rates);
+  return write_rates(rates, about)
+             ?: bench_record(rates->values->shared.results, "bench_rates", record, rates);
 }
 
 static enum status measure(void *part)

@@ -174,8 +174,7 @@ enum status site_read_defaults(struct comm *comm, char **label, char **text)
     *label = mem_printf(OPTIONS_SITE "%s", path);
     status = *label ? STATUS_OK : STATUS_MEMORY;
   }
-  status = comm_agree(comm, status);
-  status = status ?: comm_broadcast(comm, &has, sizeof has, 0);
+  status = comm_agree(comm, status) ?: comm_broadcast(comm, &has, sizeof has, 0);
   if (!status && has)
     status = comm_broadcast_text(comm, label, 0);
   return status || !has ? status : comm_broadcast_text(comm, text, 0);

@@ -118,8 +118,7 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
                           .piece = forced.piece ? forced.piece
                                    : direct     ? direct_bytes
                                                 : stage_bytes};
-  status = take_slots(stage);
-  status = status ?: comm_lengths_create(group, stage->device, &stage->lengths);
+  status = take_slots(stage) ?: comm_lengths_create(group, stage->device, &stage->lengths);
   if (status)
     destroy(stage);
   else
@@ -160,8 +159,7 @@ static enum status settle(const struct stage *stage, struct lane *lane)
   struct mark *mark = stage->slot[0].down;
   if (!stage->direct)
     return STATUS_OK;
-  enum status status = stage->device->ops->mark_set(lane, mark);
-  return status ? status : stage->device->ops->mark_wait(mark);
+  return stage->device->ops->mark_set(lane, mark) ?: stage->device->ops->mark_wait(mark);
 }
 
 static enum status fetch(const struct stage *stage, struct lane *lane, struct slot *slot,
@@ -179,11 +177,10 @@ static enum status post(const struct stage *stage, struct slot *slot, const char
 {
   enum { TAG = 0 };
   const int bytes = (int)t->bytes, incoming = (int)t->incoming; /* at most a piece */
-  enum status status = COMM_MPI(
-      MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]));
-  return status ? status
-                : COMM_MPI(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members,
-                                     &slot->request[1]));
+  return COMM_MPI(MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members,
+                            &slot->request[0]))
+             ?: COMM_MPI(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members,
+                                   &slot->request[1]));
 }
 
 static enum status finish(const struct stage *stage, struct lane *lane, struct slot *slot,

@@ -102,10 +102,9 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   if (!carried->device)
     return status_set(STATUS_INTERNAL,
                       "NCCL cannot exchange messages of varying length, because no device is set");
-  enum status status = comm_lengths_exchange(group, &carried->lengths, lane, sent, bytes);
-  return status ? status
-                : nccl_exchange_varying(carried->nccl, lane, sent, carried->lengths.sent, bytes,
-                                        received, carried->lengths.received);
+  return comm_lengths_exchange(group, &carried->lengths, lane, sent, bytes)
+             ?: nccl_exchange_varying(carried->nccl, lane, sent, carried->lengths.sent, bytes,
+                                      received, carried->lengths.received);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,

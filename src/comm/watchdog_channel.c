@@ -78,9 +78,8 @@ enum status watchdog_channel_alarm(struct watchdog_channel *channel)
   MPI_Request request;
   if (channel->members == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status =
-      COMM_MPI(MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, channel->members, &request));
-  return status ? status : COMM_MPI(MPI_Request_free(&request));
+  return COMM_MPI(MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, channel->members, &request))
+             ?: COMM_MPI(MPI_Request_free(&request));
 }
 
 /* Receives a message that has arrived: an alarm, a question, or on rank 0 a late answer. A late

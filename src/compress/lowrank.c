@@ -114,10 +114,9 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
   (void)type;
   if (pass->n > 0 && !f.plain)
     status = codec_decode_values(&f.values, &values, messages, stride, factors.basis);
-  if (status)
-    return status;
-  return pass->lane->device->ops->expand(pass->lane, &f.op, pass->n, pass->parts, &factors, mode,
-                                         out);
+  return status
+             ?: pass->lane->device->ops->expand(pass->lane, &f.op, pass->n, pass->parts, &factors,
+                                                mode, out);
 }
 
 enum { BLOCK_powersgd = 512, BLOCK_gradiveq = 128 };

@@ -106,11 +106,10 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
   const struct codec_pass values = values_pass(&f, pass);
   char *codes = (char *)pass->work + f.floats_bytes;
   status = f.values.ops->encode(&f.values, &values, slots.values, codes);
-  if (status)
-    return status;
-  return ops->copy_rows(pass->lane, pass->parts, (size_t)f.values_bytes,
-                        (char *)messages + f.values_at, (size_t)f.bytes, codes,
-                        (size_t)f.values_bytes);
+  return status
+             ?: ops->copy_rows(pass->lane, pass->parts, (size_t)f.values_bytes,
+                               (char *)messages + f.values_at, (size_t)f.bytes, codes,
+                               (size_t)f.values_bytes);
 }
 
 /* Values are decoded message by message, because slot i of each message has another index. So they

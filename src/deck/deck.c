@@ -575,8 +575,7 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
   enum status status = options_copy(from->set, out, &out->set);
   for (char *word = strtok_r(words, " ", &rest); word && !status;
        word = strtok_r(NULL, " ", &rest)) {
-    status = options_assign(out->set, word);
-    status = status ?: note_change(from, word, changes, size);
+    status = options_assign(out->set, word) ?: note_change(from, word, changes, size);
   }
   if (!status && strstr(assignments, "tiers.preset="))
     status = deck_apply_preset(out, true);

@@ -246,8 +246,7 @@ static enum status read_stream(struct reader *reader)
   status = status ?: next(reader);
   if (status || reader->event.type == YAML_STREAM_END_EVENT)
     return status;
-  status = read_document(reader);
-  status = status ?: next(reader);
+  status = read_document(reader) ?: next(reader);
   if (!status && reader->event.type != YAML_STREAM_END_EVENT)
     status = fail_here(reader, "a deck is one document; remove what follows '---' or '...'");
   return status;

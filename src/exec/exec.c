@@ -89,8 +89,7 @@ static enum status create_tables(struct exec *exec)
   status = status ?: mem_new(MEM_META, buffers, &exec->pointer[1]);
   status = status ?: mem_new(MEM_META, buffers, &exec->is_window);
   status = status ?: mem_new(MEM_META, buffers, &exec->parts);
-  status = status ?: mem_new(MEM_META, buffers, &exec->held);
-  status = status ?: mem_new(MEM_META, n, &exec->order);
+  status = status ?: mem_new(MEM_META, buffers, &exec->held) ?: mem_new(MEM_META, n, &exec->order);
   status = status ?: mem_new(MEM_META, 2 * n, &exec->ran);
   return status || !exec->config.counters ? status : mem_new(MEM_META, 2 * n, &exec->spent);
 }
@@ -504,10 +503,9 @@ static enum status wait_for_one(struct exec *exec, int index, int64_t n)
 {
   if (index < 0)
     return STATUS_OK;
-  const enum status status = token_wait(exec->board, index, n);
-  return status ? status
-                : exec_device_of(exec, exec->plan->instr[index].lane)
-                      ->ops->mark_wait(exec->span[index].end[n & 1]);
+  return token_wait(exec->board, index, n)
+             ?: exec_device_of(exec, exec->plan->instr[index].lane)
+                    ->ops->mark_wait(exec->span[index].end[n & 1]);
 }
 
 /* Waits for the metrics and the tally of the step released last, or for all of it if there are no
@@ -609,8 +607,7 @@ void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
                       struct exec_result *result)
 {
-  const enum status status = exec_begin(exec, step, update, lr);
-  return status ? status : exec_end(exec, result);
+  return exec_begin(exec, step, update, lr) ?: exec_end(exec, result);
 }
 
 enum status exec_drain(struct exec *exec)

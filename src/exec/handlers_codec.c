@@ -149,11 +149,10 @@ static enum status subtract_copy(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   const struct plan_buffer *copy = buffer_of(call, ENCODE_PARAMS_COPY);
   float *difference = use(call, ENCODE_PARAMS_DIFFERENCE);
-  const enum status status = ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
-                                       (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
-  return status ? status
-                : ops->subtract(call->lane, copy->elements, copy->dtype,
-                                use(call, ENCODE_PARAMS_COPY), difference);
+  return ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
+                   (size_t)use_bytes(call, ENCODE_PARAMS_SHARD))
+             ?: ops->subtract(call->lane, copy->elements, copy->dtype,
+                              use(call, ENCODE_PARAMS_COPY), difference);
 }
 
 enum status run_encode_params(const struct call *call)

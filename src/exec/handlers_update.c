@@ -35,9 +35,8 @@ enum status run_accumulate(const struct call *call)
 static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  const enum status status =
-      ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed);
-  return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
+  return ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed)
+             ?: ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
 }
 
 enum status run_metrics(const struct call *call)
@@ -162,11 +161,10 @@ static enum status update_matrices(const struct call *call, const struct target 
   void *const direction = use(call, UPDATE_DIRECTION);
   struct update op = *elements;
   op.grad = buffer_of(call, UPDATE_DIRECTION)->dtype;
-  const enum status status =
-      optim_transform(call->lane, t->segments, t->mine, op.grad, direction, use(call, UPDATE_WORK));
-  return status ? status
-                : optim_apply(call->lane, t->segments, t->mine, &op, t->arrays.master, direction,
-                              t->arrays.copy);
+  return optim_transform(call->lane, t->segments, t->mine, op.grad, direction,
+                         use(call, UPDATE_WORK))
+             ?: optim_apply(call->lane, t->segments, t->mine, &op, t->arrays.master, direction,
+                            t->arrays.copy);
 }
 
 /* The same for the step before, whose gradient speculative units have not been changed by. */

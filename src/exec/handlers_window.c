@@ -127,10 +127,9 @@ static enum status merge_share(const struct call *call, struct comm_group *group
   const int members = comm_group_size(group);
   const int64_t bytes = use_bytes(call, SCALES_ALL) / members;
   char *const mine = (char *)use(call, SCALES_ALL) + comm_group_index(group) * bytes;
-  const enum status status =
-      call->lane->device->ops->fp8_merge(call->lane, bytes / (int64_t)sizeof(uint32_t), members,
-                                         use(call, SCALES_RECEIVED), (uint32_t *)mine);
-  return status ? status : comm_all_gather(group, call->lane, mine, bytes, use(call, SCALES_ALL));
+  return call->lane->device->ops->fp8_merge(call->lane, bytes / (int64_t)sizeof(uint32_t), members,
+                                            use(call, SCALES_RECEIVED), (uint32_t *)mine)
+             ?: comm_all_gather(group, call->lane, mine, bytes, use(call, SCALES_ALL));
 }
 
 enum status run_gather_scales(const struct call *call)

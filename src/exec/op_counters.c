@@ -132,8 +132,7 @@ static enum status let_threads_inherit(int set)
     status = papi_check(PAPI_assign_eventset_component(set, component),
                         "PAPI_assign_eventset_component");
   PAPI_option_t option = {.inherit = {.eventset = set, .inherit = PAPI_INHERIT_ALL}};
-  return status ? status
-                : papi_check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_set_opt(PAPI_INHERIT)");
+  return status ?: papi_check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_set_opt(PAPI_INHERIT)");
 }
 
 /* All events, on the calling thread. */

@@ -101,8 +101,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   job->nvme = job_nvme_folder(job->deck);
   enum status status = job->nvme ? STATUS_OK : STATUS_MEMORY;
   status = status ?: job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
-  status = comm_agree(job->comm, status);
-  status = status ?: create_plans(job, use);
+  status = comm_agree(job->comm, status) ?: create_plans(job, use);
   return status
              ? status
              : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));

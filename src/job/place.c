@@ -241,8 +241,7 @@ static enum status create_device(struct job *job)
       device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
   if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
-  status = comm_agree(job->comm, status);
-  status = status ?: choose_fp8_scales(job) ?: check_own_device(job);
+  status = comm_agree(job->comm, status) ?: choose_fp8_scales(job) ?: check_own_device(job);
   if (status)
     return status;
   job->device->plain_memory = strcmp(job->place.transport, "nccl") != 0;
@@ -253,6 +252,5 @@ static enum status create_device(struct job *job)
 enum status job_take_place(struct job *job)
 {
   int gpus = 0;
-  enum status status = choose_place(job, &gpus) ?: place_rank(job, gpus);
-  return status ? status : create_device(job);
+  return choose_place(job, &gpus) ?: place_rank(job, gpus) ?: create_device(job);
 }

@@ -97,8 +97,7 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
   input.policy.warmup = now->policy.warmup;
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
-  status = plan_build(&input, out);
-  status = status ?: plan_place(*out);
+  status = plan_build(&input, out) ?: plan_place(*out);
   return status || !ordered ? status : plan_order(*out);
 }
 

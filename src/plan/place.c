@@ -197,8 +197,7 @@ enum status plan_pack(struct plan *plan)
   struct packer p = {.block = NULL};
   enum status status = mem_new(MEM_META, plan->buffers, &p.block);
   status = status ?: mem_new(MEM_META, plan->n + 1, &p.moment);
-  status = status ?: free_space_create(plan->n, &p.space);
-  status = status ?: place_persistent(plan);
+  status = status ?: free_space_create(plan->n, &p.space) ?: place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
     status = pack_tier(plan, (enum plan_tier)tier, &p);
   free_space_destroy(p.space);

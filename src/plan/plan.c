@@ -182,8 +182,7 @@ enum status plan_create(const struct plan_input *input, struct plan **out)
   enum status status = plan_build(input, &plan);
   if (status)
     return status;
-  status = plan_place(plan);
-  status = status ?: plan_order(plan) ?: plan_verify(plan);
+  status = plan_place(plan) ?: plan_order(plan) ?: plan_verify(plan);
   if (status)
     plan_destroy(plan);
   else

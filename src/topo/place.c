@@ -484,8 +484,7 @@ enum status place_ranks(struct topo *topo)
   enum status status = check_masks(topo) ?: take_lists(topo) ?: choose_gpus(topo);
   status = status ?: find_all_near(topo) ?: split_cores(topo);
   for (int k = 0; k < topo->ranks && !status; k++) {
-    status = split_share(topo, k, &topo->share[k]);
-    status = status ?: list_parts(topo, &topo->share[k]);
+    status = split_share(topo, k, &topo->share[k]) ?: list_parts(topo, &topo->share[k]);
     find_nodes(topo, &topo->share[k]);
   }
   return status ? status : sets_status();

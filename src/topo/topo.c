@@ -203,8 +203,7 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   int index = 0;
   for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
     int64_t bus;
-    status = machine_read_bus(scene->bus[g], &bus);
-    status = status ?: machine_add_gpu(topo, bus, &index);
+    status = machine_read_bus(scene->bus[g], &bus) ?: machine_add_gpu(topo, bus, &index);
   }
   if (!status && scene->buses == 0)
     status = machine_find_gpus(topo, wanted);

@@ -123,8 +123,7 @@ enum status hf_convert_import(struct comm *comm, const char *dir, const char *pa
   struct import import = {.comm = comm, .dir = dir, .path = path};
   enum status status =
       comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK) ?: describe(&import);
-  if (!status)
-    status = model_create(&import.deck.model, &import.model)
+  status = status ?: model_create(&import.deck.model, &import.model)
         ?: safetensors_folder_open(dir, &import.folder)
         ?: mem_new(MEM_META, weights_count(import.model), &import.from)
         ?: make_tensors(comm, import.model, read_piece, &import.tensors);
