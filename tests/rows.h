@@ -8,10 +8,6 @@
  * $value in what is expected is the text after the first = of what is given, up to a blank. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/test.h"
 
 enum { ROWS_LONGEST = 2048, ROWS_MOST_GIVEN = 32 };

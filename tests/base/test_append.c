@@ -1,6 +1,4 @@
 /* Texts put together in a fixed room. Oracle: the whole text, cut by snprintf(). */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/append.h"
 #include "tests/test.h"

@@ -1,8 +1,5 @@
 /* Limits of control groups. Oracle: a tree of groups made by hand; the lowest limit from a process'
  * own group up is its limit. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/cgroup.h"

@@ -2,7 +2,6 @@
  * rounding by the midpoints of every pair of neighbours; the compiler's _Float16 where it has one.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/dtype.h"
 #include "base/rng.h"

@@ -2,7 +2,6 @@
  * (Discrete Comput. Geom. 18, 1997), where they have many. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/exactsum.h"
 #include "base/rng.h"

@@ -1,9 +1,6 @@
 /* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte
  * for byte. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -1,9 +1,6 @@
 /* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident
  * pages. */
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

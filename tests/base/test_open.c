@@ -2,9 +2,6 @@
  * refused with a message. The file that a link leads to does not change. A test that waits for a
  * pipe runs into its time limit. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

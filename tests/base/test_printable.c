@@ -1,8 +1,5 @@
 /* Text without control characters. Oracle: Unicode's lists of them, and texts that hold none and
  * must stay as they are. */
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/printable.h"
 #include "tests/test.h"

@@ -1,8 +1,5 @@
 /* Text for people. Oracle: the layout that base/prose.h describes, written out by hand. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

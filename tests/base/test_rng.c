@@ -1,8 +1,6 @@
 /* Random numbers. Oracles: Random123's published known answers for Philox4x32-10; statistics with
  * their textbook bounds (the draws are fixed, so a test passes always or never). */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "tests/test.h"

@@ -1,8 +1,6 @@
 /* The sentence, its prefix and its length; exit codes. Oracle: what status.h says. */
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/status.h"
 #include "base/team.h"
 #include "tests/test.h"
 

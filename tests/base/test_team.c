@@ -2,8 +2,6 @@
  * ThreadSanitizer in its build. */
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

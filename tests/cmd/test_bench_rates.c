@@ -1,9 +1,6 @@
 /* sluice bench rates: of the host's memory the best of its rounds is kept, and of copies both ways
  * the round in which they are most together. Oracle: worked out by hand from the times that each
  * measurement is made to take here. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

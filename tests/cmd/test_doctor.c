@@ -1,16 +1,12 @@
 /* The judgements of sluice doctor. Oracle: for every judgement, facts that must make each of its
  * warnings and faults fire. Facts that differ in one point must not fire it. Sizes and times are
  * computed by hand. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/doctor.h"
 #include "deck/options.h"
 #include "tests/rows.h"
-#include "tests/test.h"
 
 #define GIB (INT64_C(1) << 30)
 

@@ -1,9 +1,6 @@
 #include "tests/comm/again.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"

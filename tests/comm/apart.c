@@ -2,7 +2,6 @@
 #include "tests/test.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"

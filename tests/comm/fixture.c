@@ -1,8 +1,6 @@
 #include "fixture.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-
 #include <mpi.h>
 
 struct comm *job;

@@ -1,8 +1,6 @@
 #include "rounds.h"
 #include "tests/test.h"
 
-#include <string.h>
-
 #include "apart.h"
 #include "reduce.h"
 

@@ -1,7 +1,6 @@
 /* comm_abort() under mpirun: one rank fails while the others wait for it, and the whole job ends
  * with that rank's sentence and exit code. Oracle: the output and the exit code of mpirun, which
  * this program starts on itself. */
-#include <string.h>
 
 #include "comm/comm.h"
 #include "tests/comm/again.h"

@@ -1,9 +1,6 @@
 /* A look at a job. Oracles: the sent data are a pure function of the rank. One machine has one
  * clock. The kernel makes the tree of files. The test knows the command line of mpirun. */
 /* ranks: 1 2 3 5 */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 /* ranks: 1 2 3 5 */
 #include <limits.h>
 #include <mpi.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "comm/ops.h"

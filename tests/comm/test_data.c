@@ -3,9 +3,6 @@
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
 #include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "comm/ops.h"

@@ -4,8 +4,6 @@
  * with the same values, bit for bit. That the host stays out of the device's memory is held by the
  * device, whose pointers name pages that cannot be read. */
 /* ranks: 1 2 3 5 */
-#include <stdlib.h>
-#include <string.h>
 
 #include "apart.h"
 #include "base/team.h"

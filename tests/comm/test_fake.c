@@ -1,7 +1,6 @@
 /* The implementation without peers, for dry runs. Oracle: what comm.h promises of it; and the exit
  * of a child process. */
 #include <poll.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* A start of MPI that Sluice cannot do with. Oracle: MPI's own call, whose answer is another one
  * here. */
 #include <mpi.h>
-#include <string.h>
 
 #include "comm/comm.h"
 #include "tests/test.h"

@@ -2,7 +2,6 @@
  * answers of all ranks are compared with each other. One call of MPI is made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <mpi.h>
-#include <string.h>
 
 #include "comm/ops.h"
 #include "fixture.h"

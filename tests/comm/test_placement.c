@@ -3,7 +3,6 @@
  * them out. */
 /* ranks: 1 3 4 5 */
 #include <mpi.h>
-#include <string.h>
 
 #include "comm/collect.h"
 #include "comm/ops.h"

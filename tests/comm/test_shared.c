@@ -5,8 +5,6 @@
 /* ranks: 1 2 3 4 5 */
 #include <errno.h>
 #include <mpi.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>

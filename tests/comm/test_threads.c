@@ -2,8 +2,6 @@
  * Oracle: what every member has is a pure function of (member, call, element). Lanes that run at
  * the same time are in test_device.c. */
 /* ranks: 2 3 4 5 */
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

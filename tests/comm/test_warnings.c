@@ -1,6 +1,5 @@
 /* Warnings that ranks have alike: comm_say_warnings() under mpirun, of which this program starts a
  * job of itself. Oracle: what the job writes, counted. */
-#include <string.h>
 
 #include "base/log.h"
 #include "comm/comm.h"

@@ -1,7 +1,5 @@
 /* The reports of the ranks of a stuck job. Oracle: what was sent, a pure function of the rank. */
 /* ranks: 1 2 3 5 */
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include <mpi.h>

@@ -1,9 +1,6 @@
 /* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case;
  * decks of inputs/. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -11,7 +8,6 @@
 #include "base/prose.h"
 #include "deck/deck.h"
 #include "tests/rows.h"
-#include "tests/test.h"
 
 enum { MOST = 8 };
 

@@ -1,8 +1,6 @@
 /* The option table: parser, assignments, echo, help. Oracles: the sentences and values that
  * options.h promises; print -> read is the identity, bit for bit. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -10,7 +8,6 @@
 #include "base/rng.h"
 #include "deck/options.h"
 #include "tests/rows.h"
-#include "tests/test.h"
 
 struct values {
   char *out;

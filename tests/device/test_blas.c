@@ -1,8 +1,5 @@
 /* The care that OpenBLAS needs. Oracles: a table of the names that OpenBLAS may report. The program
  * is started again, and reads which kernels OpenBLAS uses. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,7 +1,6 @@
 /* The token board. Oracles: order seen through tokens: a value written before a signal is read
  * after the wait. The clock of CPU time shows that waiting threads sleep. ThreadSanitizer checks
  * the board in its build. */
-#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"

@@ -1,10 +1,6 @@
 #include "job.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/dtype.h"
 #include "base/mem.h"
 #include "late.h"

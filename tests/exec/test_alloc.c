@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "job.h"

@@ -3,7 +3,6 @@
  * parameters of a run whose ranks encode all, bit for bit. */
 /* ranks: 2 3 4 */
 #include <math.h>
-#include <string.h>
 
 #include <math.h>
 #include <mpi.h>

@@ -1,7 +1,6 @@
 /* One rank fails inside a step while its peers wait for it in collectives: comm_abort() ends the
  * whole job. Oracle: the output and the exit code of mpirun, which this program starts on itself.
  */
-#include <string.h>
 
 #include "compress/rule/exponent.h"
 #include "job.h"

@@ -4,7 +4,6 @@
  * of all gradients differs. The gradients of an untied model equal those of the model called by
  * hand, unit after unit. */
 /* ranks: 1 2 3 5 */
-#include <string.h>
 
 #include "base/mem.h"
 #include "job.h"

@@ -2,7 +2,6 @@
  * with whole parameters and a cache of its own: bit for bit, on any number of ranks. */
 /* ranks: 1 2 3 */
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "job.h"

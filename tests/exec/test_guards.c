@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "job.h"

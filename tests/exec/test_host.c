@@ -5,7 +5,6 @@
  * a second oracle, within a bound. */
 /* ranks: 1 2 3 4 */
 #include <math.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/dtype.h"

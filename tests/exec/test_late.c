@@ -3,7 +3,6 @@
  * the right wait. Oracle: the same setup on the host device, bit for bit. For the device itself,
  * bytes before and after a wait. */
 /* ranks: 1 2 */
-#include <string.h>
 
 #include "device/lane.h"
 #include "job.h"

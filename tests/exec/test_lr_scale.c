@@ -2,7 +2,6 @@
  * to a run at half the rate. After one step each unit is bitwise identical to that unit in a run at
  * its own rate. */
 /* ranks: 1 2 3 */
-#include <string.h>
 
 #include "base/mem.h"
 #include "job.h"

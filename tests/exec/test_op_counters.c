@@ -3,9 +3,6 @@
  * sleep is one switch. The threads have their own CPU clocks. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
  * masters, made by hand. Strategies and ranks are bitwise identical to each other. A run without
  * codec is within a documented bound. */
 /* ranks: 2 3 4 */
-#include <string.h>
 
 #include <mpi.h>
 

@@ -2,8 +2,6 @@
  * element) in data.h, so each rank computes the result on the host, bit for bit. Parts that are
  * sent in bf16 are rounded first. Skipped where there are fewer GPUs than ranks. */
 /* ranks: 2 4 */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/team.h"

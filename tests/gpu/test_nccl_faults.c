@@ -1,7 +1,6 @@
 /* State after failures of NCCL. This program's own functions of NCCL fail, so no GPU is
  * needed. Oracles: counted calls, and the environment before. */
 #include <nccl.h>
-#include <string.h>
 
 #include "gpu/cuda.h"
 #include "gpu/nccl.h"

@@ -4,9 +4,6 @@
 
 #include <cuda_runtime_api.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "device/device.h"

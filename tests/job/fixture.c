@@ -1,9 +1,6 @@
 #include "fixture.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/comm/far.h"
 
 /* --- memory apart -------------------------------------------------------- */

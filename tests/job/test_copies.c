@@ -1,8 +1,6 @@
 /* Copies that differences of parameters are added to, on the host and on a device that lies apart.
  * Oracles: a function of group, name and element that fills all tensors; bit equality of ranks. */
 /* ranks: 2 3 */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "job/weights.h"

@@ -1,9 +1,6 @@
 /* Where a job computes, and whether it fits there. Oracles: a table of decks, machines and expected
  * places. Plans are compared with memory of one byte more and one byte less. Sums have round
  * sizes. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>

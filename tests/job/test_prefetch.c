@@ -2,7 +2,6 @@
  * the load itself has counted; and what LOAD took by the executor's own account. */
 /* ranks: 1 2 */
 #include <stdatomic.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

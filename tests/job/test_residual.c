@@ -1,7 +1,5 @@
 /* Residuals of other ranks than those that go on from them. Oracle: the sum of the rows that were
  * saved, parameter by parameter, by hand. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "fixture.h"

@@ -3,8 +3,6 @@
  * all state that lasts from step to step. Each of them reads the other's checkpoints. Pages end the
  * program if other code touches them. */
 /* ranks: 1 2 3 4 */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "job/weights.h"

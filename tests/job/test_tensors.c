@@ -1,8 +1,6 @@
 /* A job's state as named tensors, for every strategy and with frozen parameters. Oracles: an
  * element-by-element count over all ranks of a job, one after another; and the initial values as
  * the model makes them whole. */
-#include <stdio.h>
-#include <string.h>
 
 #include "fixture.h"
 #include "tests/test.h"

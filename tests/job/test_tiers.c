@@ -2,8 +2,6 @@
  * Oracles: the same job on the device alone. Every other job exchanges its state with it by a
  * checkpoint, bit for bit. The rounded initialisation of the architecture. Raw bits survive. */
 /* ranks: 1 2 3 */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,6 +1,5 @@
 /* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index
  * is element i), and the identity that parts put together again are the whole. */
-#include <string.h>
 
 #include "layout/layout.h"
 #include "tests/test.h"

@@ -1,10 +1,5 @@
-
 #include "engine.h"
 #include "tests/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "job/job.h"

@@ -2,9 +2,6 @@
  * the same step, cut another way. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "engine.h"

@@ -4,9 +4,6 @@
  * a factor of ten. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine.h"
 #include "tests/test.h"

@@ -4,9 +4,6 @@
  * Memory that a pass may not write. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "engine.h"

@@ -1,9 +1,6 @@
 /* Hugging Face's configurations and names. Oracles: the fixtures' numbers, written here by hand;
  * one model said with the keys of transformers 5.x and of 4.x; print and read as inverses; the
  * tensors that transformers wrote. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -13,7 +10,6 @@
 #include "io/text/file.h"
 #include "model/hf.h"
 #include "tests/rows.h"
-#include "tests/test.h"
 
 static char dir[] = "/tmp/sluice-hf-XXXXXX";
 static char config_path[64], log_path[64];

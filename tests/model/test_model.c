@@ -2,14 +2,10 @@
  * refused. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/append.h"
 #include "engine.h"
 #include "tests/rows.h"
-#include "tests/test.h"
 
 static const char path[] = "tests/model/models.txt",
                   little[] = "arch=gpt2 layers=2 width=48 heads=4 context=16 vocab=211",

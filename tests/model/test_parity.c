@@ -4,9 +4,6 @@
  * 1e-6 in a loss, 1e-4 in gradients. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "engine.h"

@@ -4,9 +4,6 @@
  * factor of ten for the sums of other machines. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "engine.h"

@@ -1,7 +1,5 @@
-#include <string.h>
-
-#include "base/mem.h"
 #include "broken.h"
+#include "base/mem.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
 #include "tests/test.h"

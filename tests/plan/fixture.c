@@ -1,9 +1,6 @@
 #include "fixture.h"
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 struct device_model fixture_device = {

@@ -1,6 +1,5 @@
 /* The arrays that the builder fills. Oracles: what was put in, looked at when there is more than
  * there was ever room for at once; mem_grow() that fails, each call of it once. */
-#include <string.h>
 
 #include "base/mem.h"
 #include "fixture.h"

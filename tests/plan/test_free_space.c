@@ -1,5 +1,4 @@
 /* Space in an arena. Oracle: a list of all that has been placed, gone through byte by byte. */
-#include <stdlib.h>
 
 #include "plan/free_space.h"
 #include "tests/test.h"

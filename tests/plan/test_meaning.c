@@ -9,8 +9,6 @@
  * In a 16-bit type parameters are the upper half of their master, and moments the lower half of
  * what they were. In fp8 a parameter is a byte that depends on it and on the unit's scales, and
  * these are sums over all of its parameters. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "fixture.h"

@@ -1,6 +1,5 @@
 /* Where the bytes of a plan go. Oracles: the sizes of the layout, counting, and a brute-force sweep
  * over lifetimes. */
-#include <string.h>
 
 #include "fixture.h"
 #include "plan/internal.h"

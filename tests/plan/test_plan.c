@@ -3,7 +3,6 @@
  * allocator. The program test_memory tests the places of buffers, and test_schedule the order of
  * instructions. The programs test_verify* show that plans are safe, and test_meaning that they
  * compute the right result. */
-#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"

@@ -1,7 +1,5 @@
 /* The printed plan. Oracle: golden files, read by eye once. After an intended change write them
  * again and read the difference: SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "fixture.h"

@@ -1,7 +1,6 @@
 /* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and
  * plans by hand whose times are sums on paper. */
 #include <math.h>
-#include <string.h>
 
 #include "fixture.h"
 #include "plan/ops.h"

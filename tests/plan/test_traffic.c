@@ -1,6 +1,5 @@
 /* Bytes between nodes. Oracle: a simulation that sends every message of every collective from rank
  * to rank and counts those whose ends are on two nodes; closed forms where they are simple. */
-#include <string.h>
 
 #include "base/exactsum.h"
 #include "fixture.h"

@@ -1,7 +1,6 @@
 /* Verify: what it says. Oracle: mutation. Plans that are sound pass; with one thing broken they
  * fail, and the sentence names it: each guard is made to fire. Most changes are rows of broken.txt.
  * All that can be broken by rote is in test_verify_bytes and test_verify_whole. */
-#include <string.h>
 
 #include "broken.h"
 #include "tests/rows.h"

@@ -1,7 +1,6 @@
 /* Verify: bytes in flight. Oracle: mutation. Plans that are sound pass; each of them without one of
  * its waits, or with one lifetime cut short, fails, and the sentence names what was broken. That
  * every single wait is missed when it is gone also shows that the orderer puts in none too many. */
-#include <string.h>
 
 #include "broken.h"
 #include "plan/internal.h"

@@ -1,6 +1,5 @@
 /* Verify: nothing can be spared or exchanged. Oracle: the rows of ops.c. No instruction of a step
  * is superfluous, no access may differ, and no two buffers may be exchanged. */
-#include <string.h>
 
 #include "broken.h"
 #include "plan/internal.h"

@@ -3,9 +3,6 @@
  * failure is the same on every rank. This program sets the free memory. */
 /* ranks: 1 2 3 */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -2,9 +2,6 @@
  * import and export; their tensors, element by element in a job of any strategy; folders with one
  * thing changed. */
 /* ranks: 1 2 3 */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"

@@ -3,9 +3,6 @@
  * the host's device with a memory of its own. The number of lanes at the time of the call. And GPUs
  * that cannot be counted. */
 /* ranks: 1 2 */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "io/text/file.h"

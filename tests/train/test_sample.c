@@ -2,8 +2,6 @@
  * that sorts. Identities hold: options that must change nothing, and options that must be greedy.
  * The order of one rank is compared with that of many. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "tests/test.h"

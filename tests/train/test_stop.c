@@ -2,9 +2,6 @@
  * hand. A replayed job with a clock of its own must be saved before its end, and not long before
  * it. The kernel shows the files. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

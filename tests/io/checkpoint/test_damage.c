@@ -2,9 +2,6 @@
  * or gives the data that was saved; it never crashes and never gives other data. */
 /* ranks: 1 2 */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,8 +1,5 @@
 /* Timelines. Oracles: the trace-event format's description; the kernel, whose /dev/full takes
  * nothing. tests/exec/test_trace.c reads traces with a strict reader of JSON. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

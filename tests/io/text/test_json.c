@@ -1,7 +1,4 @@
 /* JSON files as trees. Oracles: RFC 8259's grammar, case by case; values that this file wrote. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

@@ -1,9 +1,6 @@
 /* The writer of JSON. Oracles: the strict reader of io/text/json.h; a text written by hand. */
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "io/text/json.h"
 #include "io/text/json_write.h"

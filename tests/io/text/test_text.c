@@ -3,9 +3,6 @@
  * The byte of each kind of damage is known by construction. */
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

@@ -5,9 +5,6 @@
 /* ranks: 1 2 3 5 */
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"

@@ -4,9 +4,6 @@
  * tokens and is not followed is refused. */
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/append.h"

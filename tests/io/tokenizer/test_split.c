@@ -2,9 +2,6 @@
  * code, PCRE2 runs the same pattern over random text. Classes of characters are compared with
  * PCRE2's own, and a newer Unicode only adds to an older one. */
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <utf8proc.h>
 
 #include "base/mem.h"

@@ -3,9 +3,6 @@
  * x. */
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <utf8proc.h>

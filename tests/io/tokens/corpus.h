@@ -1,8 +1,6 @@
 /* Texts for the tests of `sluice prepare`, and what those tests share. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "io/tokens/prepare.h"
 #include "tests/test.h"
 
