@@ -3,8 +3,8 @@
 Rust library `tokenizers` classifies characters. Its regular expressions are those of Oniguruma, and
 its normalizer knows an older Unicode.
 
-split: the length of each run of code points of one class, followed by a hexadecimal digit for the
-       class: 0 other, 1 letter, 2 number, 3 white space.
+split: the length of each run of code points of one class in hexadecimal digits, followed by a
+       letter for the class: o other, l letter, n number, s white space.
 nfc:   the lengths of runs of characters, in turn: NFC leaves them alone, and NFC may change them or
        join them to the character before them.
 """
@@ -28,7 +28,7 @@ def class_runs():
                 classes[ord(c)] = number
     begins = [c for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]]
     ends = begins[1:] + [0x110000]
-    return [f"0x{end - c:x}{classes[c]}" for c, end in zip(begins, ends)]
+    return [f"{end - c:x}{'olns'[classes[c]]}" for c, end in zip(begins, ends)]
 
 
 def active_runs():
@@ -54,10 +54,12 @@ def active_runs():
     return [f"{gap},{length}" for gap, length in zip(lengths[::2], lengths[1::2])]
 
 
-LINE = "   "
-for entry in class_runs() if sys.argv[1] == "split" else active_runs():
-    if len(LINE) + len(entry) + 2 > 101:
-        print(LINE)
-        LINE = "   "
-    LINE += f" {entry},"
-print(LINE)
+SPLIT = sys.argv[1] == "split"
+LINE, ROW = "", '    "%s"' if SPLIT else "    %s"
+for entry in class_runs() if SPLIT else active_runs():
+    entry += "" if SPLIT else ", "
+    if len(ROW % (LINE + entry).rstrip()) > 100:
+        print(ROW % LINE.rstrip())
+        LINE = ""
+    LINE += entry
+print(ROW % LINE.rstrip())
