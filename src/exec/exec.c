@@ -618,9 +618,13 @@ enum status exec_drain(struct exec *exec)
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
-void exec_set_targets(struct exec *exec, int64_t targets)
+enum status exec_set_targets(struct exec *exec, int64_t targets)
 {
+  if (targets < 1)
+    return status_set(STATUS_INTERNAL, "a loss over %lld targets: a step needs at least one",
+                      (long long)targets);
   exec->targets = targets;
+  return STATUS_OK;
 }
 
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)

@@ -136,9 +136,10 @@ enum status exec_drain(struct exec *exec);
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
 /* The number of targets of each step that is released from now on: of all ranks and micro-batches,
- * at least 1. It divides the loss. Before the first call it is the number of tokens of a step.
- * METRICS adds up the targets that the ranks have loaded, and exec_end() refuses another sum. */
-void exec_set_targets(struct exec *exec, int64_t targets);
+ * at least 1 (checked: STATUS_INTERNAL). It divides the loss. Before the first call it is the
+ * number of tokens of a step. METRICS adds up the targets that the ranks have loaded, and
+ * exec_end() refuses another sum. */
+enum status exec_set_targets(struct exec *exec, int64_t targets);
 
 /* The address of a buffer of the plan: in device memory, except tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);

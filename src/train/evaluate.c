@@ -55,7 +55,7 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
   job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
   for (int64_t i = 0; i < steps && whole; i++) {
     struct exec_result result;
-    exec_set_targets(exec, data_scan_targets(scan, evaluator->next_step));
+    comm_must(job->comm, exec_set_targets(exec, data_scan_targets(scan, evaluator->next_step)));
     comm_must(job->comm, exec_step(exec, evaluator->next_step++, 0, 0.0, &result));
     exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);

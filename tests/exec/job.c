@@ -410,7 +410,7 @@ struct exec_result job_step(struct job *job, int64_t step)
   struct exec_result result = {0};
   const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
   if (job->setup.targets)
-    exec_set_targets(job->exec, job_targets(job));
+    must(exec_set_targets(job->exec, job_targets(job)));
   must(exec_step(job->exec, step, step + 1, lr, &result));
   if (step < JOB_STEPS) {
     job->record.loss[step] = result.loss;

@@ -71,7 +71,8 @@ TEST(targets_are_counted)
 {
   job_open(&job, comm, "micros=2 targets=some");
   job_step(&job, 0);
-  exec_set_targets(job.exec, job_targets(&job) + 1);
+  says(exec_set_targets(job.exec, 0), STATUS_INTERNAL, "a loss over 0 targets");
+  must(exec_set_targets(job.exec, job_targets(&job) + 1));
   says(exec_step(job.exec, 1, 2, 0, &result), STATUS_INTERNAL,
        "step 1 has 411 targets, but its loss is that of 412");
   job_close(&job);
@@ -118,7 +119,7 @@ static void refuses(const char *setup, void (*corrupt)(struct plan *plan), const
   if (corrupt)
     corrupt(job.plan);
   must(job_create_exec(&job));
-  exec_set_targets(job.exec, job_targets(&job) / 2); /* the other rank sends zeros */
+  must(exec_set_targets(job.exec, job_targets(&job) / 2)); /* the other rank sends zeros */
   says(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
   job_close(&job);
 }
