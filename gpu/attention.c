@@ -140,7 +140,24 @@ size_t cuda_cudnn_workspace(const struct device_model *model, const struct atten
 }
 #endif
 
-enum status cuda_attention(struct lane *lane, const struct attention *op)
+/* Kernels read op->first for every pair of tiles, so they get a copy in device memory. */
+static enum status fetch_first(struct lane *lane, struct attention *op)
+{
+  const size_t bytes = (size_t)(op->batch * op->tokens) * sizeof *op->first;
+  if (!op->first)
+    return STATUS_OK;
+  enum status status = cuda_lane_reserve(lane);
+  if (!status && bytes > CUDA_WORKSPACE)
+    status = status_set(STATUS_UNSUPPORTED,
+                        "documents of %lld tokens in a micro-batch: lower data.micro_batch",
+                        (long long)(op->batch * op->tokens));
+  void *const copy = cuda_lane(lane)->workspace;
+  status = status ?: cuda_copy(lane, copy, op->first, bytes);
+  op->first = copy;
+  return status;
+}
+
+static enum status attend(struct lane *lane, const struct attention *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (op->head_width > DEVICE_CUDA_MOST_HEAD)
@@ -159,7 +176,14 @@ enum status cuda_attention(struct lane *lane, const struct attention *op)
   return cuda_check_launch("attention");
 }
 
-enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op)
+enum status cuda_attention(struct lane *lane, const struct attention *op)
+{
+  struct attention copy = *op;
+  const enum status status = fetch_first(lane, &copy);
+  return status ? status : attend(lane, &copy);
+}
+
+static enum status attend_backward(struct lane *lane, const struct attention_backward *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (cuda_work_wants_hopper(&lane->device->model, &op->forward))
@@ -175,4 +199,11 @@ enum status cuda_attention_backward(struct lane *lane, const struct attention_ba
     return lacks_room(op, cuda_work_plain(&op->forward));
   gpu_attention_backward(&launch, op);
   return cuda_check_launch("attention's gradient");
+}
+
+enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op)
+{
+  struct attention_backward copy = *op;
+  const enum status status = fetch_first(lane, &copy.forward);
+  return status ? status : attend_backward(lane, &copy);
 }

@@ -47,11 +47,11 @@ DEVICE place place_of(int64_t batch, int64_t heads, int64_t tokens)
           warp < batch * heads * tokens};
 }
 
-/* First key that query t (counted with the past) sees. */
-DEVICE int64_t first_key(const attention &op, int64_t t)
+/* First key that a query sees. */
+DEVICE int64_t first_key(const attention &op, const place &at)
 {
-  const int64_t at = op.past + t;
-  return op.window > 0 && at - op.window + 1 > 0 ? at - op.window + 1 : 0;
+  const int64_t t = op.past + at.t, first = op.first ? op.first[at.b * op.tokens + at.t] : 0;
+  return op.window > 0 && t - op.window + 1 > first ? t - op.window + 1 : first;
 }
 
 DEVICE int64_t kv_batch(const attention &op, int64_t stride)
@@ -69,7 +69,7 @@ template <typename T> __global__ void forward(const attention op, float scale)
           *v = (const T *)op.v + at.b * kv_batch(op, op.v_stride) + kv * D;
   float q[EACH], key[EACH], value[EACH], out[EACH] = {0}, most = -INFINITY, total = 0;
   load_head((const T *)op.q + (at.b * op.tokens + at.t) * op.q_stride + at.h * D, D, q);
-  for (int64_t j = first_key(op, at.t); j <= op.past + at.t; j++) {
+  for (int64_t j = first_key(op, at); j <= op.past + at.t; j++) {
     load_head(k + j * op.k_stride, D, key);
     load_head(v + j * op.v_stride, D, value);
     const float score = dot(q, key) * scale, peak = fmaxf(most, score);
@@ -114,7 +114,7 @@ __global__ void query_gradient(const attention_backward op, const float *delta, 
   float q[EACH], key[EACH], value[EACH], dout[EACH], dq[EACH] = {0};
   load_head((const T *)f.q + (at.b * f.tokens + at.t) * f.q_stride + at.h * D, D, q);
   load_head((const T *)op.dout + (at.b * f.tokens + at.t) * f.out_stride + at.h * D, D, dout);
-  for (int64_t j = first_key(f, at.t); j <= at.t; j++) {
+  for (int64_t j = first_key(f, at); j <= at.t; j++) {
     load_head((const T *)f.k + (at.b * f.tokens + j) * f.k_stride + kv * D, D, key);
     load_head((const T *)f.v + (at.b * f.tokens + j) * f.v_stride + kv * D, D, value);
     const float p = expf(dot(q, key) * scale - f.lse[row]),
@@ -138,7 +138,7 @@ __global__ void key_gradient(const attention_backward op, const float *delta, fl
   load_head((const T *)f.k + (at.b * f.tokens + at.t) * f.k_stride + at.h * D, D, key);
   load_head((const T *)f.v + (at.b * f.tokens + at.t) * f.v_stride + at.h * D, D, value);
   for (int64_t h = at.h * group; h < (at.h + 1) * group; h++)
-    for (int64_t t = at.t; t < last; t++) {
+    for (int64_t t = at.t; t < last && !(f.first && f.first[at.b * f.tokens + t] > at.t); t++) {
       const int64_t row = (at.b * f.heads + h) * f.tokens + t;
       load_head((const T *)f.q + (at.b * f.tokens + t) * f.q_stride + h * D, D, q);
       load_head((const T *)op.dout + (at.b * f.tokens + t) * f.out_stride + h * D, D, dout);

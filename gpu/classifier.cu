@@ -19,6 +19,7 @@ struct rows {
   int64_t n, ld;
   int V, slots;
   const int32_t *target;
+  const float *weight;
   float scale;
   bool gradient;
   double *loss;
@@ -78,20 +79,20 @@ DEVICE online join(online o, online *part)
 
 /* The results of the first pass that the second one needs. */
 struct result {
-  float most, share;
+  float most, share, scale;
   int target; /* -1: the gradient is 0 */
 };
 
 /* The result for elements first .. first + W of a row. */
 template <typename T, int W>
-DEVICE pack<T, W> gradient_of(const result &now, float scale, int first, const pack<T, W> &x)
+DEVICE pack<T, W> gradient_of(const result &now, int first, const pack<T, W> &x)
 {
   float p[W];
   for (int k = 0; k < W; k++)
     p[k] = now.target < 0 ? 0 : scaled_exp(to_float(x.at[k]), now.most) * now.share;
   if (now.target >= first && now.target < first + W)
     for (int k = 0; k < W; k++)
-      p[k] -= first + k == now.target ? scale : 0;
+      p[k] -= first + k == now.target ? now.scale : 0;
   return rounded<T, W>(p);
 }
 
@@ -174,9 +175,8 @@ DEVICE void second_pass(const rows &op, const result &now, T *row, const T *ther
     for (int e = 0; e < EACH; e++) {
       const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
       if (i < kept)
-        store<T, W>(
-            row + (int64_t)i * W,
-            gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
+        store<T, W>(row + (int64_t)i * W,
+                    gradient_of<T, W>(now, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
     }
     fill<T, W>(room, there, stage, kept);
   }
@@ -187,10 +187,10 @@ DEVICE void second_pass(const rows &op, const result &now, T *row, const T *ther
     for (int e = 0; e < EACH; e++)
       if (first + e * threads < packs)
         store<T, W>(row + (int64_t)(first + e * threads) * W,
-                    gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
+                    gradient_of<T, W>(now, (first + e * threads) * W, x[e]));
   }
   if (tail < op.V)
-    store<T, 1>(row + tail, gradient_of<T, 1>(now, op.scale, tail, load<T, 1>(row + tail)));
+    store<T, 1>(row + tail, gradient_of<T, 1>(now, tail, load<T, 1>(row + tail)));
   for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += threads)
     row[i] = from_float<T>(0);
 }
@@ -213,6 +213,7 @@ __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logit
     const T *there = next < op.n ? logits + next * op.ld : nullptr;
     const int32_t next_target = there ? op.target[next] : -1;
     const bool counts = target >= 0 && target < op.V, tells = threadIdx.x == 0;
+    const float weight = op.weight ? op.weight[r] : 1, scale = op.scale * weight;
     const float wanted = tells && counts
                              ? to_float(row[target])
                              : 0; /* read before any thread's second pass overwrites it */
@@ -220,11 +221,12 @@ __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logit
       report(op.fault, r, target, true);
     const online all = join(first_pass<T, W>(op, row, there, room, packs, kept), part[turn]);
     if (op.gradient)
-      second_pass<T, W>(op, {all.most, op.scale / all.total, counts ? target : -1}, row, there,
+      second_pass<T, W>(op, {all.most, scale / all.total, scale, counts ? target : -1}, row, there,
                         room, packs, kept);
     if (tells)
       op.loss[r] =
-          counts ? (double)logf(all.total) + ((double)all.most * LN_2 - (double)wanted) : 0;
+          counts ? weight * ((double)logf(all.total) + ((double)all.most * LN_2 - (double)wanted))
+                 : 0;
     target = next_target;
   }
 }
@@ -250,12 +252,12 @@ template <typename T, int W> void run(const gpu_launch *launch, rows op, void *l
 
 } // namespace
 
-void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits,
-                       const int32_t *target, float scale, bool gradient, double *loss)
+void gpu_cross_entropy(const gpu_launch *launch, const cross_entropy *all)
 {
-  const rows op = {n, ld, (int)V, 0, target, scale, gradient, loss, launch->fault};
-  if (n == 0)
+  const rows op = {all->rows,   all->ld,    (int)all->V,   0,         all->target,
+                   all->weight, all->scale, all->gradient, all->loss, launch->fault};
+  if (op.n == 0)
     return;
-  with_packs(launch, 0, ld, {logits},
-             [&]<typename T, int W>(packs<T, W>) { run<T, W>(launch, op, logits); });
+  with_packs(launch, 0, op.ld, {all->logits},
+             [&]<typename T, int W>(packs<T, W>) { run<T, W>(launch, op, all->logits); });
 }

@@ -229,7 +229,7 @@ __global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq
 {
   __shared__ alignas(16) float cosine[MOST_HALF], sine[MOST_HALF];
   const int half = (int)(op.D / 2), packs = half / W;
-  const int64_t row = blockIdx.x, position = op.past + row % op.T;
+  const int64_t row = blockIdx.x, position = op.position ? op.position[row] : op.past + row % op.T;
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     const float angle = __fmul_rn((float)position, inv_freq.at[i]);
     cosine[i] = cosf(angle);

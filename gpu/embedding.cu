@@ -16,17 +16,17 @@ constexpr int THREADS = 256;
 
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
-    look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const T *wte,
-            const T *wpe, T *x, unsigned long long *fault)
+    look_up(const embedding op, const T *wte, const T *wpe, T *x, unsigned long long *fault)
 {
+  const int64_t C = op.C;
   int64_t row, c;
   split((int64_t)blockIdx.x * THREADS + threadIdx.x, C / W, &row, &c);
   c *= W;
-  if (row >= rows)
+  if (row >= op.rows)
     return;
-  const int32_t id = token[row];
+  const int32_t id = op.token[row];
   pack<T, W> value;
-  if (id < 0 || id >= V) {
+  if (id < 0 || id >= op.V) {
     if (c == 0)
       report(fault, row, id, false);
     for (int k = 0; k < W; k++)
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(THREADS)
     value = load<T, W>(wte + id * C + c);
   }
   if (wpe) {
-    const pack<T, W> position = load<T, W>(wpe + row % T_ * C + c);
+    const int64_t at = op.position ? op.position[row] : row % op.T;
+    const pack<T, W> position = load<T, W>(wpe + at * C + c);
     for (int k = 0; k < W; k++)
       value.at[k] = from_float<T>(to_float(value.at[k]) + to_float(position.at[k]));
   }
@@ -183,6 +184,41 @@ __global__ void __launch_bounds__(THREADS)
   store<float, W>(dwpe + t * C + c, sum);
 }
 
+/* Block p: the rows with position p, in their order. `match`: those among THREADS rows. */
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) add_at(const embedding op, const T *dx, float *dwpe)
+{
+  __shared__ int match[THREADS], before[THREADS / 32 + 1];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (int64_t first = 0; first < op.rows; first += THREADS) {
+    const int64_t row = first + threadIdx.x;
+    const bool here = row < op.rows && op.position[row] == (int)blockIdx.x;
+    const unsigned in_warp = __ballot_sync(~0u, here);
+    if (__syncthreads_count(here) == 0) /* `match` of the last round is no longer read */
+      continue;
+    if (lane == 0)
+      before[warp + 1] = __popc(in_warp);
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int w = before[0] = 0; w < THREADS / 32; w++)
+        before[w + 1] += before[w];
+    __syncthreads();
+    if (here)
+      match[before[warp] + __popc(in_warp & ((1u << lane) - 1))] = (int)threadIdx.x;
+    __syncthreads();
+    for (int64_t c = (int64_t)threadIdx.x * W; c < op.C; c += THREADS * W) {
+      float *to = dwpe + (int64_t)blockIdx.x * op.C + c;
+      pack<float, W> sum = load<float, W>(to);
+      for (int i = 0; i < before[THREADS / 32]; i++) {
+        const pack<T, W> x = load<T, W>(dx + (first + match[i]) * op.C + c);
+        for (int k = 0; k < W; k++)
+          sum.at[k] += to_float(x.at[k]);
+      }
+      store<float, W>(to, sum);
+    }
+  }
+}
+
 size_t aligned(size_t bytes)
 {
   return (bytes + 255) / 256 * 256;
@@ -251,25 +287,27 @@ cudaError_t add_pass(const gpu_launch *launch, int64_t rows, int64_t C, int64_t 
 
 } // namespace
 
-void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
-                   const int32_t *token, const void *wte, const void *wpe, void *x)
+void gpu_embedding(const gpu_launch *launch, const embedding *op, const void *wte, const void *wpe,
+                   void *x)
 {
-  with_packs(launch, C, C, {wte, wpe, x}, [&]<typename E, int W>(packs<E, W>) {
-    for_items(launch, rows * (C / W), look_up<E, W>, rows, T, C, V, token, wte, wpe, x,
-              launch->fault);
+  with_packs(launch, op->C, op->C, {wte, wpe, x}, [&]<typename E, int W>(packs<E, W>) {
+    for_items(launch, op->rows * (op->C / W), look_up<E, W>, *op, wte, wpe, x, launch->fault);
   });
 }
 
-void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
-                            const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
-                            void *dwpe)
+void gpu_embedding_backward(const gpu_launch *launch, const embedding *op, const void *dx,
+                            void *dwte, bool wpe_accumulate, void *dwpe)
 {
+  const int64_t rows = op->rows, T = op->T, C = op->C;
   cudaError_t error = cudaSuccess;
   with_packs(launch, C, C, {dx, dwte, dwpe}, [&]<typename E, int W>(packs<E, W>) {
     for (int64_t first = 0; dwte && first < rows && !error; first += PASS_ROWS)
-      error = add_pass<E, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, V,
-                             token + first, (const E *)dx + first * C, (float *)dwte);
-    if (!error && dwpe && rows > 0)
+      error = add_pass<E, W>(launch, rows - first < PASS_ROWS ? rows - first : PASS_ROWS, C, op->V,
+                             op->token + first, (const E *)dx + first * C, (float *)dwte);
+    if (!error && dwpe && op->position)
+      add_at<E, W>
+          <<<(unsigned)op->P, THREADS, 0, launch->stream>>>(*op, (const E *)dx, (float *)dwpe);
+    else if (!error && dwpe && rows > 0)
       for_items(launch, T * (C / W), add_positions<E, W>, rows, T, C, dx, wpe_accumulate, dwpe);
   });
   *launch->error = error;

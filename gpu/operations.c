@@ -195,10 +195,10 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_swiglu_backward_coded LAUNCHED, check_swiglu(lane, op), "SwiGLU's gradient in fp8"
 #define KERNEL_attention OWN, ,
 #define KERNEL_attention_backward OWN, ,
-#define KERNEL_embedding LAUNCHED, note_vocabulary(lane, V), "an embedding"
+#define KERNEL_embedding LAUNCHED, note_vocabulary(lane, op->V), "an embedding"
 #define KERNEL_embedding_backward \
   LAUNCHED, dwte ? cuda_lane_reserve(lane) : STATUS_OK, "an embedding's gradient"
-#define KERNEL_cross_entropy LAUNCHED, note_vocabulary(lane, V), "the classifier"
+#define KERNEL_cross_entropy LAUNCHED, note_vocabulary(lane, op->V), "the classifier"
 #define KERNEL_add LAUNCHED, STATUS_OK, "an addition"
 #define KERNEL_sum_parts LAUNCHED, check_parts(parts, type), "a sum over ranks"
 #define KERNEL_subtract LAUNCHED, check_subtract(type), "a subtraction"

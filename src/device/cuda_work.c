@@ -19,8 +19,9 @@ bool cuda_work_hopper_knows(const struct attention *op)
   const int64_t queries = blocks_of(op->tokens, CUDA_WORK_QUERIES),
                 keys = blocks_of(op->tokens, CUDA_WORK_KEYS);
   return (op->head_width == 64 || op->head_width == 128) && op->past == 0 &&
-         op->kv_batch_stride == 0 && op->lse && (op->window == 0 || op->window >= op->tokens) &&
-         op->heads % op->kv_heads == 0 && op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
+         op->kv_batch_stride == 0 && op->lse && !op->first &&
+         (op->window == 0 || op->window >= op->tokens) && op->heads % op->kv_heads == 0 &&
+         op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
          op->batch * op->kv_heads * keys < INT32_MAX - 1024 &&
          op->batch * op->heads * queries < INT32_MAX / CUDA_WORK_PLACE;
 }
@@ -48,11 +49,12 @@ bool cuda_work_wants_hopper(const struct device_model *model, const struct atten
 
 /* ---- cuDNN ---- */
 
-/* cuDNN's graphs are for bf16 and whole sequences; the plain kernels do the rest. */
+/* cuDNN's graphs are for bf16 and whole sequences of one document; the plain kernels do the rest.
+ */
 bool cuda_work_wants_cudnn(const struct device_model *model, const struct attention *op)
 {
   return model->gpu.cudnn && model->compute == DTYPE_BF16 && op->past == 0 &&
-         op->kv_batch_stride == 0 && op->lse && op->head_width % 8 == 0;
+         op->kv_batch_stride == 0 && op->lse && !op->first && op->head_width % 8 == 0;
 }
 
 static int64_t pieces_within(int64_t n, double bytes_each, double most)

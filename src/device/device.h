@@ -91,8 +91,10 @@ struct matmul {
  * With window w, it attends to the last w of them, its own included. With past > 0 (generation, no
  * backward pass), k and v hold past + T tokens per sequence, and the queries belong to the last T.
  * Sequences of k and v are kv_batch_stride elements apart (0: contiguous), also if past is 0, when
- * a cache is first filled. The `room` of attention_workspace() selects the size at which both
- * passes are fastest, the least for both, or the need of the forward pass alone. */
+ * a cache is first filled. With `first` [B, T], a query sees no token of its sequence before
+ * first[b, t], which is at most t and does not decrease. Not with a past. The `room` of
+ * attention_workspace() selects the size at which both passes are fastest, the least for both, or
+ * the need of the forward pass alone. */
 enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
@@ -101,6 +103,7 @@ struct attention {
   void *out;
   int64_t out_stride;
   float *lse;
+  const int32_t *first; /* NULL: 0 */
   enum attention_room room;
   void *work; /* attention_workspace() bytes */
 };
@@ -148,13 +151,35 @@ struct row_norm_backward {
 /* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in
  * each of `rows` rows of `stride` elements. Halves are paired as in Hugging Face's Llama. The pair
  * (x[i], x[i + D/2]) is rotated by the angle (float)position * inv_freq[i], in fp32. Here position
- * = past + row % T. With `inverse` it is rotated back (the backward pass). The vector inv_freq
- * [D/2] is in host memory. D is even. */
+ * = position[row], or past + row % T if `position` is NULL. With `inverse` it is rotated back (the
+ * backward pass). The vector inv_freq [D/2] is in host memory. D is even. */
 struct rope {
   int64_t rows, T, past, heads, D, stride;
+  const int32_t *position;
   const float *inv_freq;
   bool inverse;
   void *x;
+};
+
+/* Row r has token[r], in [0, V), and position[r], in [0, P). position NULL: r % T. Tokens are
+ * checked: STATUS_INPUT names the bad one. Positions are not. */
+struct embedding {
+  int64_t rows, T, C, V, P;
+  const int32_t *token, *position;
+};
+
+/* For each row, loss[r] = -log softmax(logits[r])[target[r]] * weight[r] (fp32 in, double out).
+ * With `gradient`, logits[r] = scale * weight[r] * (softmax - onehot) in place. weight NULL: 1.
+ * target -1: the row is ignored (loss 0, gradient 0). With `gradient` the elements between V and
+ * ld become 0. */
+struct cross_entropy {
+  int64_t rows, V, ld;
+  void *logits;
+  const int32_t *target;
+  const float *weight;
+  float scale;
+  bool gradient;
+  double *loss;
 };
 
 /* The outcome of a step, known to all ranks when its gradients are complete. */

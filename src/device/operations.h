@@ -88,30 +88,24 @@ TYPED(attention, (struct lane *lane, const struct attention *op), (lane, op),
 TYPED(attention_backward, (struct lane *lane, const struct attention_backward *op), (lane, op),
       CLASS_ATTENTION, attention_flops(&op->forward, 5))
 
-/* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT
- * names the bad one. */
-TYPED(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                  const int32_t *token, const void *wte, const void *wpe, void *x),
-      (lane, rows, T, C, V, token, wte, wpe, x),
-      CLASS_EMBEDDING, bytes_of(lane, 2.0 * rows * C + (wpe ? 1.0 * T * C : 0)))
+/* x[r] = wte[token] + wpe[position] of each row. wpe may be NULL. */
+TYPED(embedding, (struct lane *lane, const struct embedding *op, const void *wte, const void *wpe,
+                  void *x),
+      (lane, op, wte, wpe, x),
+      CLASS_EMBEDDING,
+      bytes_of(lane, 2.0 * op->rows * op->C + (wpe ? 1.0 * op->T * op->C : 0)))
 
 /* dwte += (never =, so zero it or let the classifier write it first; NULL: not wanted). dwpe = or
- * += (NULL: not wanted). Tokens are added in order, without atomics. */
-TYPED(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
-                           const int32_t *token, const void *dx, void *dwte,
-                           bool wpe_accumulate, void *dwpe),
-      (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
-      CLASS_EMBEDDING, bytes_of(lane, 1.0 * rows * C) +
-        4.0 * ((dwte ? 2.0 * (rows < V ? rows : V) : 0) +
-               (dwpe ? (wpe_accumulate ? 2.0 : 1.0) * T : 0)) * C)
-
-/* For each row, loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out). With
- * `gradient`, logits[r] = scale * (softmax - onehot) in place. target -1: the row is ignored
- * (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
-TYPED(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
-                      const int32_t *target, float scale, bool gradient, double *loss),
-      (lane, rows, V, ld, logits, target, scale, gradient, loss),
-      CLASS_CLASSIFIER, bytes_of(lane, 1.0 * rows * (gradient ? V + ld : V)))
+ * += (NULL: not wanted), and += with op->position. Rows are added in order, without atomics. */
+TYPED(embedding_backward, (struct lane *lane, const struct embedding *op, const void *dx,
+                           void *dwte, bool wpe_accumulate, void *dwpe),
+      (lane, op, dx, dwte, wpe_accumulate, dwpe),
+      CLASS_EMBEDDING, bytes_of(lane, 1.0 * op->rows * op->C) +
+        4.0 * ((dwte ? 2.0 * (op->rows < op->V ? op->rows : op->V) : 0) +
+               (dwpe ? (wpe_accumulate ? 2.0 : 1.0) * op->T : 0)) * op->C)
+TYPED(cross_entropy, (struct lane *lane, const struct cross_entropy *op), (lane, op),
+      CLASS_CLASSIFIER,
+      bytes_of(lane, 1.0 * op->rows * (op->gradient ? op->V + op->ld : op->V)))
 
 /* out = a + b; out may be a or b */
 TYPED(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),

@@ -51,7 +51,7 @@ enum status run_embed(const struct call *call)
 {
   struct model_call pass = pass_of(call, EMBED_PARAMS, -1);
   pass.past = call->args->past;
-  pass.token = use(call, EMBED_TOKENS);
+  pass.batch.tokens = use(call, EMBED_TOKENS);
   pass.x_out = use(call, EMBED_OUT);
   return pass.model->ops->embed(&pass);
 }
@@ -104,7 +104,7 @@ enum status run_loss(const struct call *call)
   if (status)
     return status;
   pass.x_in = use(call, LOSS_IN);
-  pass.token = use(call, LOSS_TARGETS);
+  pass.batch.targets = use(call, LOSS_TARGETS);
   pass.scale = (float)(1 / (double)call->args->targets);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);
@@ -138,7 +138,7 @@ enum status run_embed_backward(const struct call *call)
 {
   struct model_call pass = {.model = model_of(call), .lane = call->lane, .shape = shape_of(call)};
   const enum status status = take_grads(call, EMBED_BACKWARD_GRADS, &pass);
-  pass.token = use(call, EMBED_BACKWARD_TOKENS);
+  pass.batch.tokens = use(call, EMBED_BACKWARD_TOKENS);
   pass.d = use(call, EMBED_BACKWARD_D);
   return status ? status : pass.model->ops->embed_backward(&pass);
 }

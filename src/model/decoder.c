@@ -313,7 +313,7 @@ static struct backward_work lay_backward(struct carve *from, const struct sizes 
 /* The layout of attention's heads in the saved values. */
 static struct attention attention_of(const struct sizes *n, int unit, struct model_shape s,
                                      const struct saved *saved, const struct turned *turned,
-                                     void *work)
+                                     const int32_t *first, void *work)
 {
   const struct model_config *c = &n->model->config;
   const bool apart = has(n->model, FEATURE_QK_NORM);
@@ -335,6 +335,7 @@ static struct attention attention_of(const struct sizes *n, int unit, struct mod
                             .out = saved->attended,
                             .out_stride = n->heads,
                             .lse = saved->lse,
+                            .first = first,
                             .work = work};
 }
 
@@ -357,7 +358,8 @@ static size_t attention_scratch(const struct sizes *n, const struct device_model
   size_t most = 0;
   for (int block = 0; block < blocks; block += step) {
     const int unit = model_unit_of(n->model, block);
-    struct attention op = attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL);
+    struct attention op =
+        attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL, NULL);
     op.room = room;
     most = more_bytes(most, decode ? cache_scratch(n->model, device, op, threads)
                                    : device->attention_workspace(device, &op, threads));
@@ -457,6 +459,7 @@ static struct block bind_block(const struct model *model, int unit, struct model
 struct run {
   const struct model *model;
   int unit;
+  const int32_t *positions;
   struct pass pass;
   struct sizes n;
   struct block block;
@@ -470,6 +473,7 @@ static struct run start_run(const struct model_call *call, enum status *status, 
   const struct sizes n = sizes_of(model, call->shape);
   return (struct run){.model = model,
                       .unit = call->unit,
+                      .positions = call->batch.positions,
                       .pass = {.lane = call->lane,
                                .status = status,
                                .rows = n.R,
@@ -497,6 +501,7 @@ static void rotate(const struct run *run, int64_t past, int64_t stride, bool inv
   const struct rope op = {.rows = run->pass.rows,
                           .T = run->pass.tile,
                           .past = past,
+                          .position = run->positions,
                           .heads = c->heads + c->kv_heads,
                           .D = c->head_width,
                           .stride = stride,
@@ -570,8 +575,8 @@ static enum status block_forward(const struct model_call *call)
   enum status status = STATUS_OK;
   struct run run = start_run(call, &status, call->saved ? &keep : &room);
   struct forward_work w = lay_forward(&room, &run.n);
-  struct attention attention =
-      attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned, w.scratch);
+  struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned,
+                                            call->batch.first, w.scratch);
   if (!cache)
     run.pass = pass_of(&run, w.fp8);
 
@@ -744,8 +749,8 @@ static enum status block_backward(const struct model_call *call)
   enum status status = STATUS_OK;
   const struct run run = start_run(call, &status, &keep);
   struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
-  const struct attention attention =
-      attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned, w.scratch);
+  const struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved,
+                                                  &w.turned, call->batch.first, w.scratch);
   status = carve_rest(&room, call->work_bytes, &w.scratch_bytes);
   if (!status && !call->accumulate)
     status = unit_zero_gaps(unit, call->lane, call->grads);

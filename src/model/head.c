@@ -96,11 +96,20 @@ static void chunk_loss(const struct model_call *call, const struct head *head,
 {
   const struct linear linear = logits_of(head, &pass->lane->device->model);
   const int64_t at = first * head->norm.width;
+  const float *weights = call->batch.weights;
   const void *x = element_at(call->x_in, at, head->type);
   norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->norm);
   linear_forward(pass, &linear, w->y, NULL, NULL, w->logits);
-  PASS_RUN(pass, cross_entropy, pass->rows, head->linear.out, linear.y_stride, w->logits,
-           call->token + first, call->scale, call->d != NULL, w->loss);
+  const struct cross_entropy op = {.rows = pass->rows,
+                                   .V = head->linear.out,
+                                   .ld = linear.y_stride,
+                                   .logits = w->logits,
+                                   .target = call->batch.targets + first,
+                                   .weight = weights ? weights + first : NULL,
+                                   .scale = call->scale,
+                                   .gradient = call->d != NULL,
+                                   .loss = w->loss};
+  PASS_RUN(pass, cross_entropy, &op);
   PASS_RUN(pass, sum_exact, pass->rows, w->loss, call->loss);
   if (!call->d)
     return;

@@ -90,8 +90,12 @@ struct model_shape {
 
 /* The input of one micro-batch. Each pointer is NULL if the pass or the data have no such input. */
 struct model_batch {
-  int32_t *tokens;  /* [B, T] */
-  int32_t *targets; /* [B, T], -1: the token has none */
+  int32_t *tokens;    /* [B, T] */
+  int32_t *targets;   /* [B, T], -1: the token has none */
+  float *weights;     /* [B, T] factor of the loss of a row, NULL: 1 */
+  int32_t *positions; /* [B, T], below the model's context; NULL: past + t */
+  int32_t *first;     /* [B, T] in its sequence the first token of the token's document, which is at
+                         most t and does not decrease; NULL: 0 */
 };
 
 /* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
@@ -127,7 +131,7 @@ struct model_call {
   struct model_params params; /* of the pass's unit */
   const struct model_cache *cache;
   int64_t past, position;
-  const int32_t *token;
+  struct model_batch batch; /* only read */
   const void *x_in;
   void *x_out, *saved, *d;
   bool accumulate;
@@ -156,10 +160,11 @@ struct model_ops {
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
-  /* x_out [R, C] = embedding of token [R]; the first token of each sequence has position `past` (0
-   * except in generation) */
+  /* x_out [R, C] = embedding of batch.tokens. Without batch.positions, the first token of each
+   * sequence has position `past` (0 except in generation) */
   enum status (*embed)(const struct model_call *call);
-  /* x_out [R, C] from x_in. If x_out is NULL, only `saved` is wanted (recompute). If saved is NULL,
+  /* x_out [R, C] from x_in. Reads batch.positions and batch.first, as the backward pass does: not
+   * with a cache. If x_out is NULL, only `saved` is wanted (recompute). If saved is NULL,
    * nothing is kept (evaluation). The two must not be equal. cache NULL: training or evaluation.
    * Generation: T new tokens of each of B sequences, after the tokens in the cache of this block.
    * The keys and values of the new tokens are added to the cache (cache_bytes(); past + T <=
@@ -169,15 +174,16 @@ struct model_ops {
    * work_bytes: bytes of work, from WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
   enum status (*block_backward)(const struct model_call *call);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
-   * row's loss to *loss (exact; sum over rows with token >= 0, which is the target). With d != NULL
-   * it also computes the gradient of scale * (sum of losses): d [R, C] with respect to x_in, and
-   * grads of unit `head`. With accumulate false every trained parameter of the unit is written (a
-   * tied unit's position embeddings as zero). */
+   * row's loss, times batch.weights, to *loss (exact; sum over rows with batch.targets >= 0). With
+   * d != NULL it also computes the gradient of scale * (sum of losses): d [R, C] with respect to
+   * x_in, and grads of unit `head`. With accumulate false every trained parameter of the unit is
+   * written (a tied unit's position embeddings as zero). */
   enum status (*head_loss)(const struct model_call *call);
   /* logits [B, V] fp32 of row `position` of each sequence of x_in */
   enum status (*head_logits)(const struct model_call *call);
   /* grads of unit 0 (= or += by accumulate; += if a tied head has written them before): the
-   * embedding's part, from the gradient d [R, C] with respect to its output */
+   * embedding's part, of batch.tokens and batch.positions, from the gradient d [R, C] with respect
+   * to its output */
   enum status (*embed_backward)(const struct model_call *call);
 
   /* Bytes of a block's cache for `capacity` tokens per sequence. */

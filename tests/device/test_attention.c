@@ -12,23 +12,28 @@
 
 struct shape {
   int64_t B, T, H, KV, D, window;
-  int64_t past; /* of the T tokens: those that are cached, and no queries */
+  int64_t past;      /* of the T tokens: those that are cached, and no queries */
+  int64_t documents; /* sequence b has a new one at tokens 1, documents + b, .. ; 0: one */
 };
 static const struct shape shapes[] = {
-    {3, 77, 3, 3, 40, 0, 0},    /* an odd everything; two strips of rows */
-    {2, 1, 2, 1, 8, 0, 0},      /* one token */
-    {2, 150, 6, 2, 16, 0, 0},   /* grouped queries */
-    {3, 77, 3, 1, 40, 0, 0},    /* one key/value head for all */
-    {1, 64, 4, 1, 8, 0, 0},     /* exactly one strip */
-    {1, 70, 2, 1, 1, 0, 0},     /* the narrowest head */
-    {2, 70, 6, 3, 33, 0, 0},    /* an odd one */
-    {1, 1100, 3, 1, 40, 0, 0},  /* three chunks of keys */
-    {2, 77, 3, 3, 8, 1, 0},     /* windows: a token sees itself alone, */
-    {2, 150, 4, 2, 8, 5, 0},    /* a few, */
-    {1, 200, 3, 1, 40, 64, 0},  /* a strip, */
-    {1, 200, 2, 2, 8, 70, 0},   /* more than a strip, */
-    {1, 1150, 2, 1, 8, 600, 0}, /* more than a chunk of keys, */
-    {1, 77, 2, 2, 8, 500, 0},   /* and more than there are */
+    {3, 77, 3, 3, 40, 0, 0},       /* an odd everything; two strips of rows */
+    {2, 1, 2, 1, 8, 0, 0},         /* one token */
+    {2, 150, 6, 2, 16, 0, 0},      /* grouped queries */
+    {3, 77, 3, 1, 40, 0, 0},       /* one key/value head for all */
+    {1, 64, 4, 1, 8, 0, 0},        /* exactly one strip */
+    {1, 70, 2, 1, 1, 0, 0},        /* the narrowest head */
+    {2, 70, 6, 3, 33, 0, 0},       /* an odd one */
+    {1, 1100, 3, 1, 40, 0, 0},     /* three chunks of keys */
+    {2, 77, 3, 3, 8, 1, 0},        /* windows: a token sees itself alone, */
+    {2, 150, 4, 2, 8, 5, 0},       /* a few, */
+    {1, 200, 3, 1, 40, 64, 0},     /* a strip, */
+    {1, 200, 2, 2, 8, 70, 0},      /* more than a strip, */
+    {1, 1150, 2, 1, 8, 600, 0},    /* more than a chunk of keys, */
+    {1, 77, 2, 2, 8, 500, 0},      /* and more than there are */
+    {3, 77, 3, 3, 40, 0, 0, 7},    /* documents: several of a strip, */
+    {2, 1150, 3, 1, 8, 0, 0, 600}, /* one that begins after a chunk of keys, */
+    {2, 150, 4, 2, 8, 5, 0, 9},    /* with a window, */
+    {2, 70, 2, 1, 8, 0, 0, 1},     /* and of a token each */
 };
 static const struct shape cached[] = {
     {3, 2, 3, 1, 40, 0, 1},       /* one new token to one cached one */
@@ -52,16 +57,17 @@ static int64_t queries_of(const struct shape *s)
 struct twin {
   const struct shape *shape;
   const double *q, *k, *v, *dout; /* dout NULL: forward only */
+  const int32_t *first;           /* NULL: 0 */
   double *out, *lse, *dq, *dk, *dv;
 };
 
 /* Probabilities of token t: p[j] for j <= t. Returns log of the sum of exponentials. */
-static double probabilities(const struct shape *s, const double *q, const double *k, int64_t t,
-                            double *p)
+static double probabilities(const struct shape *s, const double *q, const double *k, int64_t first,
+                            int64_t t, double *p)
 {
   double sum = 0, top = -INFINITY;
   for (int64_t j = 0; j <= t; j++) {
-    p[j] = s->window && t - j >= s->window ? -INFINITY : 0;
+    p[j] = j < first || (s->window && t - j >= s->window) ? -INFINITY : 0;
     for (int64_t d = 0; d < s->D; d++)
       p[j] += q[d] * k[j * s->KV * s->D + d] / sqrt((double)s->D);
     top = fmax(top, p[j]);
@@ -78,7 +84,8 @@ static void twin_row(struct twin *w, int64_t h, int64_t t, double *p, double *dp
   const struct shape *s = w->shape;
   int64_t D = s->D, C = s->KV * D, at = ((t - s->past) * s->H + h) * D, kv = h / (s->H / s->KV) * D;
   double delta = 0, scale = 1 / sqrt((double)D);
-  w->lse[h * queries_of(s) + t - s->past] = probabilities(s, w->q + at, w->k + kv, t, p);
+  w->lse[h * queries_of(s) + t - s->past] =
+      probabilities(s, w->q + at, w->k + kv, w->first ? w->first[t] : 0, t, p);
   memset(w->out + at, 0, (size_t)D * sizeof(double));
   for (int64_t j = 0; j <= t; j++)
     for (int64_t d = 0; d < D; d++)
@@ -113,7 +120,19 @@ struct problem {
   int64_t queries, keys; /* elements of q and of k, all sequences */
   float *q, *k, *v, *dout;
   double *out, *lse, *dq, *dk, *dv;
+  int32_t *first; /* NULL: none */
 };
+
+static int32_t *documents_of(const struct shape *s)
+{
+  int32_t *first = bytes((size_t)(s->B * s->T) * sizeof *first);
+  for (int64_t r = 0; r < s->B * s->T; r++) {
+    const int64_t b = r / s->T, t = r % s->T,
+                  begins = t <= 1 || (t >= b && (t - b) % s->documents == 0);
+    first[r] = begins ? (int32_t)t : first[r - 1];
+  }
+  return first;
+}
 
 static struct problem problem_of(const struct shape *s, float size, bool backward)
 {
@@ -124,6 +143,7 @@ static struct problem problem_of(const struct shape *s, float size, bool backwar
   p.k = normals(p.keys, size);
   p.v = normals(p.keys, 1);
   p.dout = normals(p.queries, 1);
+  p.first = s->documents ? documents_of(s) : NULL;
   p.out = doubles(p.queries), p.lse = doubles(p.queries / s->D);
   p.dq = doubles(p.queries), p.dk = doubles(p.keys), p.dv = doubles(p.keys);
   const double *q = doubles_of(p.q, p.queries), *k = doubles_of(p.k, p.keys),
@@ -135,6 +155,7 @@ static struct problem problem_of(const struct shape *s, float size, bool backwar
                         k + key,
                         v + key,
                         backward ? dout + at : NULL,
+                        p.first ? p.first + b * s->T : NULL,
                         p.out + at,
                         p.lse + at / s->D,
                         p.dq + at,
@@ -216,6 +237,7 @@ static struct outputs run(const struct problem *p, enum layout layout, struct la
     op.q = x.q + row * x.q_stride, op.k = x.k + row * x.k_stride, op.v = x.v + row * x.v_stride;
     op.q_stride = x.q_stride, op.k_stride = x.k_stride, op.v_stride = x.v_stride;
     op.out = out + row * out_stride, op.out_stride = out_stride, op.lse = o.lse + row * s->H;
+    op.first = p->first ? p->first + row : NULL;
     op.work = work_of(&op, team_size(on->team));
     struct attention_backward back = {.forward = op, .dout = dout + row * out_stride};
     back.dq = d.q + row * d.q_stride, back.dk = d.k + row * d.k_stride;
@@ -237,7 +259,8 @@ static void compare(const struct problem *p, const struct outputs *o, double tol
   assert_near(o->out, p->out, p->queries, tolerance);
   assert_near(o->lse, p->lse, p->queries / s->D, tolerance);
   assert_near(o->dv, p->dv, p->keys, 2 * tolerance);
-  if (s->T > 1 && s->window != 1) { /* of a token alone these are 0: what is left is rounding */
+  if (s->T > 1 && s->window != 1 &&
+      s->documents != 1) { /* of a token alone these are 0: what is left is rounding */
     assert_near(o->dq, p->dq, p->queries, 2.5 * tolerance);
     assert_near(o->dk, p->dk, p->keys, 2.5 * tolerance);
   }
@@ -265,6 +288,12 @@ DEVICE_TEST(forward_and_backward_are_the_definition)
           struct outputs got = run(&p, (l + each) % LAYOUTS, lanes[l], each);
           assert_same(&p, &got, &first);
         }
+      if (!p.first) {
+        p.first = bytes((size_t)(shapes[i].B * shapes[i].T) * sizeof *p.first); /* zeros */
+        const struct outputs got = run(&p, FUSED, lanes[1], 1);
+        assert_same(&p, &got, &first);
+        p.first = NULL;
+      }
     }
     fixture_release(test_state);
   }
@@ -289,15 +318,18 @@ static double sample_loss(void *arg)
 
 DEVICE_TEST(the_twin_has_its_own_gradient)
 {
-  static const struct shape small[] = {
-      {1, 9, 3, 1, 5, 0, 0}, {1, 12, 2, 1, 5, 4, 0}, {1, 6, 2, 2, 3, 1, 0}};
-  for (int i = 0; i < 3; i++) {
+  static const struct shape small[] = {{1, 9, 3, 1, 5, 0, 0},
+                                       {1, 12, 2, 1, 5, 4, 0},
+                                       {1, 6, 2, 2, 3, 1, 0},
+                                       {1, 9, 2, 1, 5, 0, 0, 4}};
+  for (int i = 0; i < 4; i++) {
     const struct shape *s = &small[i];
     int64_t n = s->T * s->H * s->D, m = s->T * s->KV * s->D;
     double *q = doubles_of(normals(n, 1), n), *k = doubles_of(normals(m, 1), m),
            *v = doubles_of(normals(m, 1), m), *dout = doubles_of(normals(n, 1), n);
-    struct sample sample = {
-        {s, q, k, v, dout, doubles(n), doubles(n), doubles(n), doubles(m), doubles(m)}, dout};
+    struct sample sample = {{s, q, k, v, dout, s->documents ? documents_of(s) : NULL, doubles(n),
+                             doubles(n), doubles(n), doubles(m), doubles(m)},
+                            dout};
     twin_run(&sample.twin);
     if (s->window != 1) {
       assert_is_gradient(sample_loss, &sample, q, sample.twin.dq, n, 1, 1e-7);
@@ -432,6 +464,11 @@ DEVICE_TEST(a_window_saves_the_work_outside_it)
   flops = lanes[0]->matmul_flops - flops;
   assert_true(flops <=
               7 * 2 * s.H * s.T * s.D * (64 + 16)); /* a strip's rows and a window before them */
+  const struct shape cut = {1, 1024, 3, 1, 8, 0, 0, 16};
+  const struct problem documents = problem_of(&cut, 1, false);
+  flops = lanes[0]->matmul_flops;
+  run(&documents, FUSED, lanes[0], 1);
+  assert_true(lanes[0]->matmul_flops - flops <= 7 * 2 * s.H * s.T * s.D * 64);
   struct shape late = {1, 2048, 3, 1, 8, 16, 2047};
   struct problem cache = problem_of(&late, 1, false);
   flops = lanes[0]->matmul_flops;
@@ -464,6 +501,9 @@ DEVICE_TEST(guards_fire)
   back.forward.past = 1;
   assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), "no backward pass"));
+  back.forward.first = (int32_t[4]){0};
+  assert_int_equal(ops->attention(lanes[0], &back.forward), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "knows no documents"));
   back.forward = good;
   back.forward.lse = NULL;
   assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);

@@ -7,23 +7,26 @@
 #include <math.h>
 #include <string.h>
 
-static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_tolerance)
+static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_tolerance,
+                  bool weights)
 {
   const float scale = 0.125f;
-  float *logits = normals(rows * ld, std), *first = NULL;
+  float *logits = normals(rows * ld, std), *weight = normals(rows, 1), *first = NULL;
   int32_t *target = bytes((size_t)rows * sizeof *target);
   double *want_loss = doubles(rows), *want = doubles(rows * ld);
   for (int64_t r = 0; r < rows; r++) {
     const float *row = logits + r * ld;
     double max = -INFINITY, sum = 0;
+    weight[r] = !weights ? 1 : r % 6 == 1 ? 0 : weight[r];
     target[r] = r % 5 == 2 ? -1 : (int32_t)(r * 37 % V);
     for (int64_t i = 0; i < V; i++)
       max = row[i] > max ? row[i] : max;
     for (int64_t i = 0; i < V; i++)
       sum += exp(row[i] - max);
-    want_loss[r] = target[r] < 0 ? 0 : log(sum) + max - row[target[r]];
+    want_loss[r] = target[r] < 0 ? 0 : weight[r] * (log(sum) + max - row[target[r]]);
     for (int64_t i = 0; i < V; i++)
-      want[r * ld + i] = target[r] < 0 ? 0 : scale * (exp(row[i] - max) / sum - (i == target[r]));
+      want[r * ld + i] =
+          target[r] < 0 ? 0 : scale * weight[r] * (exp(row[i] - max) / sum - (i == target[r]));
     for (int64_t i = V; i < ld; i++)
       want[r * ld + i] = 0;
   }
@@ -31,9 +34,11 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
     for (int gradient = 0; gradient < 2; gradient++) {
       float *got = copy_of(logits, rows * ld);
       double *loss = bytes((size_t)rows * sizeof *loss);
-      assert_ok(ops->cross_entropy(lanes[l], rows, V, ld, got, target, scale, gradient, loss));
+      assert_ok(ops->cross_entropy(lanes[l], &(struct cross_entropy){rows, V, ld, got, target,
+                                                                     weights ? weight : NULL, scale,
+                                                                     gradient, loss}));
       for (int64_t r = 0; r < rows; r++)
-        assert_true(fabs(loss[r] - want_loss[r]) <= loss_tolerance);
+        assert_true(fabs(loss[r] - want_loss[r]) <= loss_tolerance * fabsf(weight[r]));
       if (!gradient) {
         assert_same_bits(got, logits, (size_t)(rows * ld) * sizeof *got);
         continue;
@@ -42,7 +47,8 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
         if (target[r] >= 0)
           assert_near(got + r * ld, want + r * ld, V, 2e-6);
         for (int64_t i = 0; i < ld; i++)
-          assert_true(fabs(got[r * ld + i] - want[r * ld + i]) <= 2e-6 * scale || i >= V);
+          assert_true(fabs(got[r * ld + i] - want[r * ld + i]) <= 2e-6 * scale * fabsf(weight[r]) ||
+                      i >= V);
         for (int64_t i = 0; i < V && target[r] < 0; i++)
           assert_true(got[r * ld + i] == 0);
         for (int64_t i = V; i < ld; i++)
@@ -56,11 +62,12 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
 
 DEVICE_TEST(loss_and_gradient_are_the_definition)
 {
-  check(77, 101, 110, 3, 1e-6);
-  check(9, 1, 1, 3, 1e-6);   /* one word: loss 0 */
-  check(5, 16, 16, 0, 1e-6); /* all alike: log V */
-  check(3, 50257, 50257, 2, 1e-6);
-  check(7, 1025, 1030, 60, 1e-5); /* logits of several hundred: one word takes all */
+  check(77, 101, 110, 3, 1e-6, false);
+  check(77, 101, 110, 3, 1e-6, true);
+  check(9, 1, 1, 3, 1e-6, false);   /* one word: loss 0 */
+  check(5, 16, 16, 0, 1e-6, false); /* all alike: log V */
+  check(3, 50257, 50257, 2, 1e-6, true);
+  check(7, 1025, 1030, 60, 1e-5, false); /* logits of several hundred: one word takes all */
 }
 
 DEVICE_TEST(a_bad_target_is_named)
@@ -70,8 +77,8 @@ DEVICE_TEST(a_bad_target_is_named)
   double loss[3];
   for (int i = 0; i < 4; i++) {
     int32_t target[3] = {0, -1, bad[i]};
-    assert_int_equal(ops->cross_entropy(lanes[1], 3, 11, 11, logits, target, 1, true, loss),
-                     STATUS_INPUT);
+    const struct cross_entropy op = {3, 11, 11, logits, target, NULL, 1, true, loss};
+    assert_int_equal(ops->cross_entropy(lanes[1], &op), STATUS_INPUT);
     assert_non_null(strstr(status_text(), "target 2 of the batch"));
     assert_same_bits(logits, before, 33 * sizeof *logits);
   }
@@ -85,7 +92,8 @@ DEVICE_TEST(non_finite_logits_show_in_the_loss)
     int32_t target = 3;
     double loss;
     logits[50] = bad[i];
-    assert_ok(ops->cross_entropy(lanes[0], 1, 101, 101, logits, &target, 1, true, &loss));
+    const struct cross_entropy op = {1, 101, 101, logits, &target, NULL, 1, true, &loss};
+    assert_ok(ops->cross_entropy(lanes[0], &op));
     assert_false(isfinite(loss));
   }
 }

@@ -218,7 +218,7 @@ DEVICE_TEST(rotations)
     struct twin x = input(R * STRIDE, 1);
     for (int s = 0; s < SIDES; s++)
       assert_ok(on[s]->rope(
-          lane[s], &(struct rope){R, T, 5, HEADS, D, STRIDE, inv_freq, inverse, of(&x, s)}));
+          lane[s], &(struct rope){R, T, 5, HEADS, D, STRIDE, NULL, inv_freq, inverse, of(&x, s)}));
     assert_rounded(&x);
   }
 }
@@ -305,14 +305,15 @@ DEVICE_TEST(embeddings)
   int32_t token[R];
   for (int r = 0; r < R; r++)
     token[r] = r * 7 % V;
+  const struct embedding op = {R, LONG, C, V, .token = token};
   for (int positions = 0; positions < 2; positions++) {
     struct twin x = output(R * C);
     struct sums dwte = sums(V * C, true), dwpe = sums(LONG * C, positions);
     for (int s = 0; s < SIDES; s++) {
-      assert_ok(on[s]->embedding(lane[s], R, LONG, C, V, token, of(&wte, s),
-                                 positions ? of(&wpe, s) : NULL, of(&x, s)));
-      assert_ok(on[s]->embedding_backward(lane[s], R, LONG, C, V, token, of(&dx, s), dwte.at[s],
-                                          positions, dwpe.at[s]));
+      assert_ok(
+          on[s]->embedding(lane[s], &op, of(&wte, s), positions ? of(&wpe, s) : NULL, of(&x, s)));
+      assert_ok(
+          on[s]->embedding_backward(lane[s], &op, of(&dx, s), dwte.at[s], positions, dwpe.at[s]));
     }
     assert_rounded(&x);
     assert_same(&dwte);
@@ -320,8 +321,7 @@ DEVICE_TEST(embeddings)
   }
   struct twin x = output(R * C);
   token[4] = V;
-  assert_int_equal(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half, NULL, x.half),
-                   STATUS_INPUT);
+  assert_int_equal(half->ops->embedding(half_lane, &op, wte.half, NULL, x.half), STATUS_INPUT);
   for (int64_t i = 0; i < x.n; i++)
     assert_int_equal(x.half[i], 0xffff); /* a call that fails writes nothing */
 }
@@ -332,13 +332,15 @@ DEVICE_TEST(losses)
   int32_t target[R];
   for (int r = 0; r < R; r++)
     target[r] = r % 4 == 3 ? -1 : r * 37 % V;
+  const float *weight = normals(R, 1);
   for (int gradient = 0; gradient < 2; gradient++) {
     struct twin logits = input(R * LD, 3), before = output(R * LD);
     double loss[SIDES][R];
     copy_twin(&before, &logits);
     for (int s = 0; s < SIDES; s++)
-      assert_ok(on[s]->cross_entropy(lane[s], R, V, LD, of(&logits, s), target, 0.125f, gradient,
-                                     loss[s]));
+      assert_ok(on[s]->cross_entropy(lane[s],
+                                     &(struct cross_entropy){R, V, LD, of(&logits, s), target,
+                                                             weight, 0.125f, gradient, loss[s]}));
     assert_same_bits(loss[HALF], loss[WIDE], sizeof loss[0]);
     assert_rounded(&logits);
     assert_true(gradient || memcmp(before.half, logits.half, R * LD * sizeof *before.half) == 0);

@@ -10,11 +10,13 @@
 #include "device/host/host.h"
 
 struct shape {
-  int64_t B, T, past, heads, D, pad;
+  int64_t B, T, past, heads, D, pad,
+      apart; /* apart: row r has position r * apart % 1000; 0: none */
 };
-static const struct shape shapes[] = {
-    {1, 1, 0, 1, 2, 0},       {3, 77, 0, 3, 40, 5}, {2, 5, 1000, 4, 80, 0},  {1, 9, 0, 2, 128, 1},
-    {3, 1, 131000, 6, 64, 3}, {1, 3, 7, 1, 600, 0}, {1, 4, 262140, 2, 64, 0}};
+static const struct shape shapes[] = {{1, 1, 0, 1, 2, 0},       {3, 77, 0, 3, 40, 5},
+                                      {2, 5, 1000, 4, 80, 0},   {1, 9, 0, 2, 128, 1},
+                                      {3, 1, 131000, 6, 64, 3}, {1, 3, 7, 1, 600, 0},
+                                      {1, 4, 262140, 2, 64, 0}, {3, 77, 0, 3, 40, 5, 37}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static float *frequencies(int64_t D)
@@ -30,12 +32,17 @@ static int64_t stride_of(const struct shape *s)
   return s->heads * s->D + s->pad;
 }
 
+static int64_t position_of(const struct shape *s, int64_t r)
+{
+  return s->apart ? r * s->apart % 1000 : s->past + r % s->T;
+}
+
 static void twin(const struct shape *s, const float *inv_freq, bool inverse, double *x)
 {
   for (int64_t r = 0; r < s->B * s->T; r++)
     for (int64_t h = 0; h < s->heads; h++)
       for (int64_t i = 0; i < s->D / 2; i++) {
-        volatile float angle = (float)(s->past + r % s->T) * inv_freq[i];
+        volatile float angle = (float)position_of(s, r) * inv_freq[i];
         double c = cos((double)angle), d = inverse ? -sin((double)angle) : sin((double)angle),
                *low = x + r * stride_of(s) + h * s->D + i, *high = low + s->D / 2, a = *low;
         *low = a * c - *high * d;
@@ -43,13 +50,18 @@ static void twin(const struct shape *s, const float *inv_freq, bool inverse, dou
       }
 }
 
-static void run(struct lane *on, const struct shape *s, int64_t each, const float *inv_freq,
-                bool inverse, float *x)
+/* placed: positions are given, although they may be the usual ones. */
+static void run(struct lane *on, const struct shape *s, int64_t each, bool placed,
+                const float *inv_freq, bool inverse, float *x)
 {
+  int32_t *position = bytes((size_t)(s->B * s->T) * sizeof *position);
+  for (int64_t r = 0; r < s->B * s->T; r++)
+    position[r] = (int32_t)position_of(s, r);
   for (int64_t b = 0; b < s->B; b += each) {
     struct rope op = {.rows = (s->B - b < each ? s->B - b : each) * s->T, .T = s->T};
     op.past = s->past, op.heads = s->heads, op.D = s->D, op.stride = stride_of(s);
     op.inv_freq = inv_freq, op.inverse = inverse, op.x = x + b * s->T * stride_of(s);
+    op.position = placed ? position + b * s->T : NULL;
     assert_ok(ops->rope(on, &op));
   }
 }
@@ -67,7 +79,7 @@ DEVICE_TEST(rotation_is_the_formula)
         for (int l = 0; l < LANE_SIZES; l++)
           for (int64_t each = 1; each <= s->B; each++) {
             float *got = copy_of(x, n);
-            run(lanes[l], s, each, inv_freq, inverse, got);
+            run(lanes[l], s, each, s->apart || l == 2, inv_freq, inverse, got);
             assert_near(got, want, n, 2e-7); /* the gap between rows included: it must stay */
             if (first)
               assert_same_bits(got, first, (size_t)n * sizeof *got);
@@ -100,8 +112,8 @@ DEVICE_TEST(turning_back_undoes_turning)
   const struct shape *s = &shapes[1];
   int64_t n = s->B * s->T * stride_of(s);
   float *x = normals(n, 1), *turned = copy_of(x, n), *inv_freq = frequencies(s->D);
-  run(lanes[1], s, s->B, inv_freq, false, turned);
-  run(lanes[1], s, s->B, inv_freq, true, turned);
+  run(lanes[1], s, s->B, false, inv_freq, false, turned);
+  run(lanes[1], s, s->B, false, inv_freq, true, turned);
   assert_near(turned, doubles_of(x, n), n, 3e-7);
 }
 
@@ -129,7 +141,7 @@ DEVICE_TEST(turning_back_is_the_gradient)
   double dx[24];
   memcpy(s.x, doubles_of(normals(24, 1), 24), sizeof s.x);
   memcpy(s.dy, doubles_of(dy, 24), sizeof s.dy);
-  run(lanes[0], &small, 1, s.inv_freq, true, dy);
+  run(lanes[0], &small, 1, false, s.inv_freq, true, dy);
   memcpy(dx, doubles_of(dy, 24), sizeof dx);
   assert_is_gradient(sample_loss, &s, s.x, dx, 24, 1, 1e-6);
 }

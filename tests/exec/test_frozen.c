@@ -226,7 +226,7 @@ static void hand_run(struct hand *h)
                             .lane = h->base.lane,
                             .shape = h->shape,
                             .params = {.flat = h->base.params[0]},
-                            .token = h->tokens,
+                            .batch = {.tokens = h->tokens},
                             .x_out = h->x[0],
                             .work = h->work};
   must(ops->embed(&call));
@@ -242,7 +242,7 @@ static void hand_run(struct hand *h)
   assert_int_equal(head, JOB_BLOCKS + 1);
   call.params.flat = h->base.params[head];
   call.x_in = h->x[JOB_BLOCKS];
-  call.token = h->targets;
+  call.batch.targets = h->targets;
   call.scale = 1.0f / (JOB_BATCH * JOB_SEQUENCE);
   call.loss = &loss;
   call.d = h->d;
@@ -257,7 +257,7 @@ static void hand_run(struct hand *h)
     call.grads = h->grads[u];
     must(ops->block_backward(&call));
   }
-  call.token = h->tokens;
+  call.batch.tokens = h->tokens;
   call.grads = h->grads[0];
   must(ops->embed_backward(&call));
 }

@@ -46,7 +46,7 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
                             .params = {.flat = h->base.params[0]},
                             .past = past,
                             .position = T - 1,
-                            .token = tokens,
+                            .batch = {.tokens = tokens},
                             .x_out = h->x[0],
                             .logits = h->logits,
                             .work = h->work};

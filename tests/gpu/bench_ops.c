@@ -385,7 +385,8 @@ MEASURED(embedding)
 {
   const int64_t rows = m->B * m->T;
   void *wte = half(cut, m->V * m->C), *wpe = half(cut, m->T * m->C), *x = half(cut, rows * m->C);
-  CALL(embedding, rows, m->T, m->C, m->V, tokens, wte, m->gpt2 ? wpe : NULL, x);
+  const struct embedding op = {rows, m->T, m->C, m->V, .token = tokens};
+  CALL(embedding, &op, wte, m->gpt2 ? wpe : NULL, x);
 }
 
 MEASURED(embedding_backward)
@@ -393,7 +394,8 @@ MEASURED(embedding_backward)
   const int64_t rows = m->B * m->T;
   void *dwte = single(cut, m->V * m->C), *dwpe = single(cut, m->T * m->C),
        *dx = half(cut, rows * m->C);
-  CALL(embedding_backward, rows, m->T, m->C, m->V, tokens, dx, dwte, true, m->gpt2 ? dwpe : NULL);
+  const struct embedding op = {rows, m->T, m->C, m->V, .token = tokens};
+  CALL(embedding_backward, &op, dx, dwte, true, m->gpt2 ? dwpe : NULL);
 }
 
 MEASURED(classifier)
@@ -401,7 +403,8 @@ MEASURED(classifier)
   const int64_t rows = logit_rows(m), ld = rounded(m->V, device->model.row_multiple);
   void *logits = half(cut, rows * ld);
   double *loss = take(cut, rows, 8);
-  CALL(cross_entropy, rows, m->V, ld, logits, tokens, 1e-5f, true, loss);
+  const struct cross_entropy op = {rows, m->V, ld, logits, tokens, NULL, 1e-5f, true, loss};
+  CALL(cross_entropy, &op);
 }
 
 MEASURED(loss_sum)

@@ -734,23 +734,40 @@ static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64
   return heads;
 }
 
-static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window)
+/* Documents begin at multiples of `apart` tokens, a token later in each next sequence. 0: there are
+ * none. More than T: a table of zeros. */
+static void check_documents(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window,
+                            int64_t apart)
 {
   struct heads heads = heads_make(B, T, H, K, D);
+  int32_t *begin = scratch(host, (size_t)(B * T) * sizeof *begin);
+  for (int64_t r = 0; apart > 0 && r < B * T; r++) {
+    const int64_t b = r / T, t = r % T;
+    begin[r] = (int32_t)(apart > T || t <= b ? 0 : (t - b) / apart * apart + b);
+  }
+  const struct twin first = exact_of(begin, (size_t)(B * T) * sizeof *begin);
   heads.op.window = window;
   for (const struct side *s = sides; s < sides + 2; s++) {
     const struct device_model *model = &s->device->model;
     heads_bind(&heads, s);
+    heads.op.first = AT_IF(apart > 0, first);
     heads.op.work = scratch(s->device, model->attention_workspace(model, &heads.op, s->threads));
     must(s->ops->attention(s->lane, &heads.op));
     heads.back.forward = heads.op;
     must(s->ops->attention_backward(s->lane, &heads.back));
   }
   char what[128];
-  snprintf(what, sizeof what, "attention B %lld T %lld H %lld K %lld D %lld window %lld",
-           (long long)B, (long long)T, (long long)H, (long long)K, (long long)D, (long long)window);
+  snprintf(what, sizeof what,
+           "attention B %lld T %lld H %lld K %lld D %lld window %lld, documents of %lld",
+           (long long)B, (long long)T, (long long)H, (long long)K, (long long)D, (long long)window,
+           (long long)apart);
   expect_same(what, (const struct twin *[]){&heads.out, &heads.lse, &heads.dqkv, NULL});
   forget();
+}
+
+static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window)
+{
+  check_documents(B, T, H, K, D, window, 0);
 }
 
 /* Each test has a device of its own. */
@@ -767,6 +784,10 @@ GPU_TEST(test_attention)
   check_attention(2, 256, 12, 12, 64, 0);
   check_attention(1, 300, 4, 4, 64, 33);
   check_attention(2, 65, 6, 3, 33, 7);
+  check_documents(2, 77, 3, 1, 40, 0, 9);
+  check_documents(3, 256, 8, 2, 128, 0, 100);
+  check_documents(2, 300, 4, 4, 64, 33, 50);
+  check_documents(2, 65, 6, 3, 33, 0, 66);
   /* In as many pieces as can be. */
   const int64_t most = gpu->model.gpu.most_scores;
   gpu->model.gpu.most_scores = 1;
@@ -989,30 +1010,40 @@ GPU_TEST(test_hopper_bits)
 
 /* --- embedding, classifier, optimizer ------------------------------------ */
 
-static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
+enum places { NO_POSITIONS, POSITIONS, GIVEN, USUAL }; /* USUAL: given, but those of POSITIONS */
+static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, enum places positions)
 {
   const int64_t rows = B * T;
-  int32_t *token = scratch(host, (size_t)rows * sizeof *token);
-  for (int64_t r = 0; r < rows; r++)
+  int32_t *token = scratch(host, (size_t)rows * sizeof *token),
+          *place = scratch(host, (size_t)rows * sizeof *place);
+  for (int64_t r = 0; r < rows; r++) {
     token[r] = (int32_t)((r * r + 3 * r) % (r % 3 ? V : 5));
-  const struct twin tokens = exact_of(token, (size_t)rows * sizeof *token);
+    place[r] = (int32_t)(positions == USUAL ? r % T : r * r % T);
+  }
+  const struct twin tokens = exact_of(token, (size_t)rows * sizeof *token),
+                    places = exact_of(place, (size_t)rows * sizeof *place);
   struct twin wte = input(V * C), wpe = input(T * C), x = output(rows * C), dx = input(rows * C),
               dwte = sums(V * C, true), dwpe = sums(T * C, true);
-  BOTH(embedding, rows, T, C, V, AT(tokens), AT(wte), AT_IF(positions, wpe), AT(x));
-  BOTH(embedding_backward, rows, T, C, V, AT(tokens), AT(dx), AT(dwte), true,
-       AT_IF(positions, dwpe));
+#define OP &(struct embedding){rows, T, C, V, T, AT(tokens), AT_IF(positions >= GIVEN, places)}
+  BOTH(embedding, OP, AT(wte), AT_IF(positions, wpe), AT(x));
+  BOTH(embedding_backward, OP, AT(dx), AT(dwte), true, AT_IF(positions, dwpe));
+#undef OP
   EXPECT_SAME("an embedding", &x, &dwte, &dwpe);
   forget();
 }
 
 GPU_TEST(test_embedding)
 {
-  check_embedding(2, 77, 40, 101, true);
-  check_embedding(3, 200, 768, 500, false);
-  check_embedding(1, 64, 33, 50, true);
-  check_embedding(4, 512, 40, 7, true); /* runs of equal tokens over many chunks */
-  check_embedding(1, 1000, 1032, 6, false);
-  check_embedding(2, 600001, 8, 50257, false); /* sorted in two passes */
+  check_embedding(2, 77, 40, 101, POSITIONS);
+  check_embedding(3, 200, 768, 500, NO_POSITIONS);
+  check_embedding(1, 64, 33, 50, POSITIONS);
+  check_embedding(4, 512, 40, 7, POSITIONS); /* runs of equal tokens over many chunks */
+  check_embedding(1, 1000, 1032, 6, NO_POSITIONS);
+  check_embedding(2, 600001, 8, 50257, NO_POSITIONS); /* sorted in two passes */
+  for (int usual = 0; usual < 2; usual++) {
+    check_embedding(3, 77, 33, 50, GIVEN + usual);
+    check_embedding(5, 300, 2056, 50, GIVEN + usual); /* more columns than a block has threads */
+  }
 }
 
 /* The gradient of tokens that repeat, 3000 of 40: += to dwte, which begins with the same values. */
@@ -1029,8 +1060,8 @@ static enum status repeated_gradient(int64_t C, size_t bytes, float *out)
               dwte = sums(FEW_WORDS * C, true);
   launch.error = &error;
   launch.bytes = bytes;
-  gpu_embedding_backward(&launch, REPEATED, REPEATED, C, FEW_WORDS, tokens.there, dx.there,
-                         dwte.there, false, NULL);
+  const struct embedding op = {REPEATED, REPEATED, C, FEW_WORDS, .token = tokens.there};
+  gpu_embedding_backward(&launch, &op, dx.there, dwte.there, false, NULL);
   memcpy(out, download(&dwte), bytes_there(&dwte));
   forget();
   return error == cudaErrorMemoryAllocation ? STATUS_MEMORY : cuda_check(error, "a gradient");
@@ -1063,12 +1094,14 @@ GPU_TEST(test_bad_token)
   const int32_t token[] = {3, 9, 10, 0};
   struct twin tokens = exact_of(token, sizeof token), wte = input(10 * 16), x = output(4 * 16),
               dwte = sums(10 * 16, true);
-  must(gpu->ops->embedding(gpu_lane, 2, 2, 16, 10, tokens.there, wte.there, NULL, x.there));
+  struct embedding op = {2, 2, 16, 10, .token = tokens.there};
+  must(gpu->ops->embedding(gpu_lane, &op, wte.there, NULL, x.there));
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
-  must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, tokens.there, wte.there, NULL, x.there));
-  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, tokens.there, x.there, dwte.there,
-                                    false, NULL)); /* touches no memory of others */
+  op.rows = op.T = 4;
+  must(gpu->ops->embedding(gpu_lane, &op, wte.there, NULL, x.there));
+  must(gpu->ops->embedding_backward(gpu_lane, &op, x.there, dwte.there, false,
+                                    NULL)); /* touches no memory of others */
   expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
 }
 
@@ -1080,18 +1113,23 @@ GPU_TEST(test_bad_target)
   for (int rows = 2; rows <= 3; rows++) {
     must_cuda(cudaDeviceSynchronize());
     must(gpu->ops->lane_check(gpu_lane));
-    must(gpu->ops->cross_entropy(gpu_lane, rows, 40, 40, logits.there, targets.there, 1, false,
-                                 loss));
+    must(gpu->ops->cross_entropy(
+        gpu_lane,
+        &(struct cross_entropy){rows, 40, 40, logits.there, targets.there, NULL, 1, false, loss}));
   }
   expect_fault("target 2 of the batch is -2, outside the vocabulary of 40");
 }
 
-static void check_classifier(int64_t rows, int64_t V, int64_t ld)
+static void check_classifier(int64_t rows, int64_t V, int64_t ld, bool weighted)
 {
   int32_t *target = scratch(host, (size_t)rows * sizeof *target);
-  for (int64_t r = 0; r < rows; r++)
+  float *weight = scratch(host, (size_t)rows * sizeof *weight);
+  for (int64_t r = 0; r < rows; r++) {
     target[r] = r % 5 == 4 ? -1 : r % 7 == 0 ? (int32_t)(V - 1) : (int32_t)(r * 37 % V);
-  const struct twin targets = exact_of(target, (size_t)rows * sizeof *target);
+    weight[r] = (float)(r % 9) / 4;
+  }
+  const struct twin targets = exact_of(target, (size_t)rows * sizeof *target),
+                    weights = exact_of(weight, (size_t)rows * sizeof *weight);
   struct twin logits = input(rows * ld);
   struct twin loss = exact_make(2 * rows, DTYPE_F32, false, false); /* rows doubles */
   const double *want = at(&sides[0], &loss);
@@ -1100,7 +1138,9 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
       for (int64_t i = V; i < ld; i++)
         logits.here[r * ld + i] = NAN; /* must become 0 */
     upload(&logits);
-    BOTH(cross_entropy, rows, V, ld, AT(logits), AT(targets), 0.25f, gradient, AT(loss));
+    BOTH(cross_entropy,
+         &(struct cross_entropy){rows, V, ld, AT(logits), AT(targets), AT_IF(weighted, weights),
+                                 0.25f, gradient, AT(loss)});
     EXPECT_SAME("the classifier's gradient", &logits);
     double *got = download(&loss);
     for (int64_t r = 0; r < rows; r++)
@@ -1113,15 +1153,15 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
 
 GPU_TEST(test_classifier)
 {
-  check_classifier(77, 101, 101);
-  check_classifier(4000, 101, 128); /* blocks take several rows */
-  check_classifier(1000, 2003, 2003);
-  check_classifier(300, 50257, 50304); /* fits in shared memory twice */
-  check_classifier(40, 50257, 50257);
-  check_classifier(33, 32000, 32000);
-  check_classifier(140, 152064, 152064); /* does not fit */
-  check_classifier(6, 128003, 128064);
-  check_classifier(3, 300001, 300032);
+  check_classifier(77, 101, 101, true);
+  check_classifier(4000, 101, 128, true); /* blocks take several rows */
+  check_classifier(1000, 2003, 2003, false);
+  check_classifier(300, 50257, 50304, false); /* fits in shared memory twice */
+  check_classifier(40, 50257, 50257, false);
+  check_classifier(33, 32000, 32000, false);
+  check_classifier(140, 152064, 152064, true); /* does not fit */
+  check_classifier(6, 128003, 128064, false);
+  check_classifier(3, 300001, 300032, false);
 }
 
 /* clang-format off */

@@ -134,8 +134,38 @@ void batch_create(struct model_shape shape, int64_t vocab, struct batch *out)
   }
 }
 
+void batch_extend(struct batch *batch, int64_t context, bool trivial)
+{
+  const int64_t T = batch->shape.T, rows = batch->shape.B * T;
+  const struct rng_key key = rng_key_make(12, "batch");
+  batch->weight = calloc((size_t)rows, sizeof *batch->weight);
+  batch->position = calloc((size_t)rows, sizeof *batch->position);
+  batch->first = calloc((size_t)rows, sizeof *batch->first);
+  assert_true(batch->weight && batch->position && batch->first);
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t t = r % T;
+    const bool begins = t == 0 || t == 1 || (t + r / T) % 4 == 0;
+    batch->weight[r] = trivial ? 1 : r % 5 == 1 ? 0 : (float)rng_uniform(key, 0, (uint64_t)r);
+    batch->position[r] =
+        (int32_t)(trivial ? (double)t : rng_uniform(key, 1, (uint64_t)r) * (double)context);
+    batch->first[r] = trivial ? 0 : begins ? (int32_t)t : batch->first[r - 1];
+  }
+}
+
+struct model_batch batch_at(const struct batch *batch, int64_t r)
+{
+  return (struct model_batch){.tokens = batch->token + r,
+                              .targets = batch->target + r,
+                              .weights = batch->weight ? batch->weight + r : NULL,
+                              .positions = batch->position ? batch->position + r : NULL,
+                              .first = batch->first ? batch->first + r : NULL};
+}
+
 void batch_destroy(struct batch *batch)
 {
+  free(batch->weight);
+  free(batch->position);
+  free(batch->first);
   free(batch->token);
   free(batch->target);
 }
@@ -143,16 +173,19 @@ void batch_destroy(struct batch *batch)
 /* The buffers of one micro-batch. */
 struct room {
   struct model_shape shape;
+  struct model_batch in;
   size_t stream_bytes, saved_bytes, work_bytes[WORK_DECODE + 1];
   void **x;     /* by unit: output of the embedding, of each block */
   void **saved; /* by unit */
   void *d;
 };
 
-static void room_create(struct engine *e, struct model_shape shape, struct room *room)
+static void room_create(struct engine *e, struct model_shape shape, struct model_batch in,
+                        struct room *room)
 {
   const struct model *model = e->model;
   *room = (struct room){.shape = shape,
+                        .in = in,
                         .stream_bytes = model_stream_bytes(model, shape),
                         .saved_bytes = model->ops->saved_bytes(model, shape),
                         .x = calloc((size_t)model->units, sizeof(void *)),
@@ -196,14 +229,15 @@ static void run(struct engine *e, const struct room *room,
 {
   const size_t bytes = room->work_bytes[what];
   call.work = engine_alloc(e, bytes), call.work_bytes = (int64_t)bytes;
+  call.batch = room->in;
   must(pass(&call));
   engine_free(e, call.work, bytes);
 }
 
-static void embed(struct engine *e, struct room *room, int64_t past, const int32_t *token)
+static void embed(struct engine *e, struct room *room, int64_t past)
 {
   struct model_call call = engine_call(e, 0, room->shape);
-  call.past = past, call.token = token, call.x_out = room->x[0];
+  call.past = past, call.batch = room->in, call.x_out = room->x[0];
   must(e->model->ops->embed(&call));
 }
 
@@ -229,25 +263,24 @@ static void backward_block(struct engine *e, struct room *room, int u, bool accu
   run(e, room, e->model->ops->block_backward, WORK_BACKWARD, call);
 }
 
-static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss,
-                 void *d, bool accumulate)
+static void head(struct engine *e, struct room *room, struct exactsum *loss, void *d,
+                 bool accumulate)
 {
   struct model_call call = engine_call(e, e->model->head, room->shape);
-  call.x_in = room->x[e->model->blocks], call.token = target, call.scale = 1, call.loss = loss;
+  call.x_in = room->x[e->model->blocks], call.scale = 1, call.loss = loss;
   call.d = d, call.accumulate = accumulate;
   call.grads = d ? call.grads : NULL;
   run(e, room, e->model->ops->head_loss, d ? WORK_LOSS_GRADIENT : WORK_LOSS, call);
 }
 
 /* The gradient by the embedding's output stays in room->d. */
-static void step_micro(struct engine *e, struct room *room, const int32_t *token,
-                       const int32_t *target, bool recompute, bool accumulate,
+static void step_micro(struct engine *e, struct room *room, bool recompute, bool accumulate,
                        struct exactsum *loss)
 {
-  embed(e, room, 0, token);
+  embed(e, room, 0);
   for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], recompute ? NULL : room->saved[u]);
-  head(e, room, target, loss, room->d, accumulate);
+  head(e, room, loss, room->d, accumulate);
   for (int u = e->model->blocks; u > 0; u--) {
     if (recompute)
       forward_block(e, room, u, NULL, room->saved[u]);
@@ -256,11 +289,10 @@ static void step_micro(struct engine *e, struct room *room, const int32_t *token
 }
 
 /* A tied head has written the gradients before. */
-static void backward_embedding(struct engine *e, const struct room *room, const int32_t *token,
-                               bool first)
+static void backward_embedding(struct engine *e, const struct room *room, bool first)
 {
   struct model_call call = engine_call(e, 0, room->shape);
-  call.token = token, call.d = room->d, call.accumulate = !first || e->model->head == 0;
+  call.batch = room->in, call.d = room->d, call.accumulate = !first || e->model->head == 0;
   must(e->model->ops->embed_backward(&call));
 }
 
@@ -274,24 +306,24 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
     if (e->grads[u])
       memset(e->grads[u], NAN_BYTE, grad_bytes(e, u));
   for (int64_t m = 0; m < micros; m++) {
-    room_create(e, (struct model_shape){cut.micro, batch->shape.T}, &room[m]);
-    step_micro(e, &room[m], batch->token + m * rows, batch->target + m * rows, cut.recompute, m > 0,
-               &loss);
+    room_create(e, (struct model_shape){cut.micro, batch->shape.T}, batch_at(batch, m * rows),
+                &room[m]);
+    step_micro(e, &room[m], cut.recompute, m > 0, &loss);
     if (!cut.late_embedding)
-      backward_embedding(e, &room[m], batch->token + m * rows, m == 0);
+      backward_embedding(e, &room[m], m == 0);
   }
   for (int64_t m = 0; m < micros; m++) {
     if (cut.late_embedding)
-      backward_embedding(e, &room[m], batch->token + m * rows, m == 0);
+      backward_embedding(e, &room[m], m == 0);
     room_destroy(e, &room[m]);
   }
   free(room);
   return loss;
 }
 
-static void forward_only(struct engine *e, struct room *room, const int32_t *token)
+static void forward_only(struct engine *e, struct room *room)
 {
-  embed(e, room, 0, token);
+  embed(e, room, 0);
   for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], NULL);
 }
@@ -300,9 +332,9 @@ struct exactsum engine_evaluate(struct engine *e, const struct batch *batch)
 {
   struct exactsum loss = {0};
   struct room room;
-  room_create(e, batch->shape, &room);
-  forward_only(e, &room, batch->token);
-  head(e, &room, batch->target, &loss, NULL, false);
+  room_create(e, batch->shape, batch_at(batch, 0), &room);
+  forward_only(e, &room);
+  head(e, &room, &loss, NULL, false);
   room_destroy(e, &room);
   return loss;
 }
@@ -310,8 +342,8 @@ struct exactsum engine_evaluate(struct engine *e, const struct batch *batch)
 void engine_logits(struct engine *e, const struct batch *batch, int64_t position, float *logits)
 {
   struct room room;
-  room_create(e, batch->shape, &room);
-  forward_only(e, &room, batch->token);
+  room_create(e, batch->shape, batch_at(batch, 0), &room);
+  forward_only(e, &room);
   logits_of(e, &room, position, logits);
   room_destroy(e, &room);
 }
@@ -338,8 +370,9 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
                    const int32_t *token, float *logits)
 {
   struct room room;
-  room_create(e, (struct model_shape){caches->B, T}, &room);
-  embed(e, &room, past, token);
+  room_create(e, (struct model_shape){caches->B, T},
+              (struct model_batch){.tokens = (int32_t *)token}, &room);
+  embed(e, &room, past);
   for (int u = 1; u <= e->model->blocks; u++) {
     struct model_call call = engine_call(e, u, room.shape);
     call.cache = &(struct model_cache){caches->block[u], past, caches->capacity};

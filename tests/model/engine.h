@@ -30,16 +30,22 @@ void engine_destroy(struct engine *engine);
 struct batch {
   struct model_shape shape;
   int32_t *token, *target;
+  float *weight; /* of batch_extend(), like the next two; NULL: none */
+  int32_t *position, *first;
 };
 void batch_create(struct model_shape shape, int64_t vocab,
                   struct batch *out); /* some targets are -1 */
+/* Adds weights, positions below `context` and documents. trivial: without any effect. */
+void batch_extend(struct batch *batch, int64_t context, bool trivial);
 void batch_destroy(struct batch *batch);
+struct model_batch batch_at(const struct batch *batch, int64_t r); /* from row r on */
 
 /* How a step is cut up. late_embedding: the embedding's gradient of all micro-batches after the
  * last one's head. */
 struct cut {
   int64_t micro;
   bool recompute, late_embedding;
+  enum { INPUT_PLAIN, INPUT_TRIVIAL, INPUT_EXTENDED } input; /* of the caller's batch */
 };
 
 /* A call of unit u's passes, without data. */

@@ -22,6 +22,8 @@ static void run(const char *keys, const char *frozen, struct model_shape s, int 
   struct batch batch;
   engine_create_frozen(keys, frozen, threads, &out->engine);
   batch_create(s, out->engine.model->config.vocab, &batch);
+  if (cut.input)
+    batch_extend(&batch, out->engine.model->config.context, cut.input == INPUT_TRIVIAL);
   out->loss = engine_step(&out->engine, &batch, cut);
   batch_destroy(&batch);
 }
@@ -80,6 +82,15 @@ TEST(test_threads)
   compare(1, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4});
   compare(1, (struct cut){.micro = 4}, 3, (struct cut){.micro = 4});
   compare(1, (struct cut){.micro = 1}, 3, (struct cut){.micro = 1});
+}
+
+/* Weights, positions and documents: without any effect, and with one. */
+TEST(test_extended_input)
+{
+  const struct cut extended = {4, .late_embedding = true, .input = INPUT_EXTENDED};
+  compare(2, (struct cut){.micro = 4}, 3, (struct cut){.micro = 4, .input = INPUT_TRIVIAL});
+  compare(2, (struct cut){.micro = 1}, 2, (struct cut){1, true, .input = INPUT_TRIVIAL});
+  compare(1, extended, 3, (struct cut){2, true, true, INPUT_EXTENDED});
 }
 
 /* With the embedding's gradient added after all heads' in both. */

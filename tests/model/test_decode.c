@@ -117,13 +117,13 @@ TEST(test_context_is_full)
 {
   for (int i = 0; i < shape_count; i++) {
     struct engine e;
-    const int32_t token[2] = {1, 2};
+    int32_t token[2] = {1, 2};
     engine_create(shapes[i], 1, &e);
     const struct model_shape s = {.B = 1, .T = 2};
     size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
     struct model_call call = engine_call(&e, 0, s);
-    call.token = token, call.x_out = x, call.past = 38;
+    call.batch.tokens = token, call.x_out = x, call.past = 38;
     must(e.model->ops->embed(&call));
     call.past = 39;
     assert_int_equal(e.model->ops->embed(&call), STATUS_USAGE);

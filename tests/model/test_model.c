@@ -554,7 +554,7 @@ TEST(test_long_sequence_and_bad_token)
   size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
   struct model_call call = engine_call(&e, 0, batch.shape);
-  call.token = batch.token;
+  call.batch.tokens = batch.token;
   call.x_out = x;
   assert_int_equal(e.model->ops->embed(&call), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));

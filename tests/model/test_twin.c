@@ -21,6 +21,7 @@ struct fixture {
   struct engine engine;
   struct twin twin;
   struct batch batch;
+  struct model_batch in;
   int64_t V;
   int64_t sample; /* elements of a parameter to check */
 };
@@ -28,12 +29,17 @@ struct fixture {
 /* The first of the shapes is a GPT-2 too, but larger. */
 static void for_all(void (*check)(struct fixture *f))
 {
-  for (int i = 0; i < shape_count; i++) {
-    struct fixture f = {.sample = i > 0 ? 4 : 20};
-    engine_create(i > 0 ? shapes[i] : tiny, 2, &f.engine);
+  for (int i = 0; i < 2 * shape_count; i++) {
+    const bool extended = i >= shape_count; /* with weights, positions and documents */
+    const char *const shape = i % shape_count ? shapes[i % shape_count] : tiny;
+    struct fixture f = {.sample = shape == tiny ? 20 : 4};
+    engine_create(shape, 2, &f.engine);
     twin_create(f.engine.model, f.engine.params, &f.twin);
     f.V = f.engine.model->config.vocab;
     batch_create(tiny_shape, f.V, &f.batch);
+    if (extended)
+      batch_extend(&f.batch, f.engine.model->config.context, false);
+    f.in = batch_at(&f.batch, 0);
     check(&f);
     batch_destroy(&f.batch);
     twin_destroy(&f.twin);
@@ -51,8 +57,7 @@ static void assert_close(const char *what, double error, double norm, double bou
 static void check_loss(struct fixture *f)
 {
   struct exactsum sum = engine_evaluate(&f->engine, &f->batch);
-  double loss = exactsum_value(&sum),
-         expected = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
+  double loss = exactsum_value(&sum), expected = twin_loss(&f->twin, tiny_shape, &f->in);
   assert_close("loss", fabs(loss - expected), expected, loss_bound);
 }
 
@@ -65,7 +70,7 @@ static void check_logits(struct fixture *f)
   assert_non_null(expected);
   for (int64_t position = 0; position < tiny_shape.T; position++) {
     engine_logits(&f->engine, &f->batch, position, logits);
-    twin_logits(&f->twin, tiny_shape, f->batch.token, position, expected);
+    twin_logits(&f->twin, tiny_shape, &f->in, position, expected);
     double error = 0, norm = 0;
     for (size_t i = 0; i < n; i++) {
       error += (logits[i] - expected[i]) * (logits[i] - expected[i]);
@@ -82,9 +87,9 @@ static double difference(struct fixture *f, double *element)
 {
   const double step = 1e-5, at = *element;
   *element = at + step;
-  double above = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
+  double above = twin_loss(&f->twin, tiny_shape, &f->in);
   *element = at - step;
-  double below = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
+  double below = twin_loss(&f->twin, tiny_shape, &f->in);
   *element = at;
   return (above - below) / (2 * step);
 }
@@ -136,7 +141,7 @@ static void check_written(struct fixture *f)
     }
   }
   const struct model_unit *root = &f->engine.model->unit[0];
-  if (strcmp(root->param[1 % root->params].name, "transformer.wpe.weight"))
+  if (strcmp(root->param[1 % root->params].name, "transformer.wpe.weight") || f->in.positions)
     return;
   const float *positions = engine_param(&f->engine, f->engine.grads, 0, 1);
   for (int64_t i = tiny_shape.T * root->param[1].shape[1]; i < root->layout.elements[1]; i++)
@@ -159,7 +164,8 @@ TEST(test_head_in_chunks)
   struct exactsum sum = engine_step(&engine, &batch, (struct cut){.micro = 1});
 
   const double *wte = twin_head(&twin);
-  double *y = twin_final(&twin, s, batch.token), *p = calloc((size_t)V, sizeof *p),
+  const struct model_batch in = batch_at(&batch, 0);
+  double *y = twin_final(&twin, s, &in), *p = calloc((size_t)V, sizeof *p),
          *dwte = calloc((size_t)(V * C), sizeof *dwte), dbias[C] = {0}, loss = 0;
   assert_true(p && dwte);
   for (int64_t r = 0; r < s.T; r++) {

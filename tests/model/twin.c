@@ -41,16 +41,32 @@ void twin_destroy(struct twin *twin)
 static const struct names {
   const char *block, *tokens, *positions, *norm, *norm_1, *q, *k, *v, *out, *norm_2, *gate, *up,
       *down;
-} gpt2 = {
-    "transformer.h.", "transformer.wte", "transformer.wpe", "transformer.ln_f",
-    "ln_1", "attn.c_attn", "attn.c_attn", "attn.c_attn", "attn.c_proj",
-    "ln_2", NULL, "mlp.c_fc", "mlp.c_proj"
-}, llama = {
-    "model.layers.", "model.embed_tokens", "", "model.norm",
-    "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-    "self_attn.o_proj",
-    "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"
-};
+} gpt2 = {"transformer.h.",
+          "transformer.wte",
+          "transformer.wpe",
+          "transformer.ln_f",
+          "ln_1",
+          "attn.c_attn",
+          "attn.c_attn",
+          "attn.c_attn",
+          "attn.c_proj",
+          "ln_2",
+          NULL,
+          "mlp.c_fc",
+          "mlp.c_proj"},
+  llama = {"model.layers.",
+           "model.embed_tokens",
+           "",
+           "model.norm",
+           "input_layernorm",
+           "self_attn.q_proj",
+           "self_attn.k_proj",
+           "self_attn.v_proj",
+           "self_attn.o_proj",
+           "post_attention_layernorm",
+           "mlp.gate_proj",
+           "mlp.up_proj",
+           "mlp.down_proj"};
 /* clang-format on */
 
 static bool is_gpt2(const struct twin *twin)
@@ -177,8 +193,14 @@ static void attend(const struct model_config *c, int64_t h, int64_t from, int64_
     out[i] /= total;
 }
 
-/* One sequence x [T, C]. */
-static void attention_half(const struct twin *twin, int64_t layer, int64_t T, double *x)
+static int64_t position_at(const struct model_batch *in, int64_t T, int64_t r)
+{
+  return in->positions ? in->positions[r] : r % T;
+}
+
+/* Sequence b, x [T, C]. */
+static void attention_half(const struct twin *twin, int64_t layer, int64_t T,
+                           const struct model_batch *in, int64_t b, double *x)
 {
   const struct model_config *c = &twin->model->config;
   const struct names *names = names_of(twin);
@@ -187,14 +209,18 @@ static void attention_half(const struct twin *twin, int64_t layer, int64_t T, do
   double *y = doubles(C), *q = doubles(T * H * D), *k = doubles(T * K * D), *v = doubles(T * K * D),
          *heads = doubles(H * D);
   for (int64_t t = 0; t < T; t++) {
+    const int64_t at = position_at(in, T, b * T + t);
     normalize(twin, layer, names->norm_1, C, x + t * C, y);
-    make_heads(twin, layer, names->q, "self_attn.q_norm", 0, H, y, t, q + t * H * D);
-    make_heads(twin, layer, names->k, "self_attn.k_norm", apart, K, y, t, k + t * K * D);
-    make_heads(twin, layer, names->v, NULL, 2 * apart, K, y, t, v + t * K * D);
+    make_heads(twin, layer, names->q, "self_attn.q_norm", 0, H, y, at, q + t * H * D);
+    make_heads(twin, layer, names->k, "self_attn.k_norm", apart, K, y, at, k + t * K * D);
+    make_heads(twin, layer, names->v, NULL, 2 * apart, K, y, at, v + t * K * D);
   }
   for (int64_t t = 0; t < T; t++) {
+    int64_t from = window && t >= window ? t - window + 1 : 0;
+    if (in->first && in->first[b * T + t] > from)
+      from = in->first[b * T + t];
     for (int64_t h = 0; h < H; h++)
-      attend(c, h, window && t >= window ? t - window + 1 : 0, t, q, k, v, heads + h * D);
+      attend(c, h, from, t, q, k, v, heads + h * D);
     project(twin, layer, names->out, 0, H * D, C, heads, y);
     for (int64_t i = 0; i < C; i++)
       x[t * C + i] += y[i];
@@ -234,7 +260,7 @@ static void mlp_half(const struct twin *twin, int64_t layer, int64_t T, double *
 
 /* --- the whole ----------------------------------------------------------- */
 
-double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token)
+double *twin_final(const struct twin *twin, struct model_shape s, const struct model_batch *in)
 {
   const struct names *names = names_of(twin);
   int64_t C, none, R = s.B * s.T;
@@ -243,10 +269,11 @@ double *twin_final(const struct twin *twin, struct model_shape s, const int32_t 
   double *x = doubles(R * C);
   for (int64_t r = 0; r < R; r++)
     for (int64_t i = 0; i < C; i++)
-      x[r * C + i] = tokens[token[r] * C + i] + (positions ? positions[r % s.T * C + i] : 0);
+      x[r * C + i] = tokens[in->tokens[r] * C + i] +
+                     (positions ? positions[position_at(in, s.T, r) * C + i] : 0);
   for (int64_t layer = 0; layer < twin->model->config.layers; layer++)
     for (int64_t b = 0; b < s.B; b++) {
-      attention_half(twin, layer, s.T, x + b * s.T * C);
+      attention_half(twin, layer, s.T, in, b, x + b * s.T * C);
       mlp_half(twin, layer, s.T, x + b * s.T * C);
     }
   for (int64_t r = 0; r < R; r++)
@@ -272,13 +299,12 @@ static void row_logits(const struct twin *twin, const double *y, double *logits)
   }
 }
 
-double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token,
-                 const int32_t *target)
+double twin_loss(const struct twin *twin, struct model_shape s, const struct model_batch *in)
 {
   int64_t C = twin->model->config.width, V = twin->model->config.vocab;
-  double *y = twin_final(twin, s, token), *logits = doubles(V), loss = 0;
+  double *y = twin_final(twin, s, in), *logits = doubles(V), loss = 0;
   for (int64_t r = 0; r < s.B * s.T; r++) {
-    if (target[r] < 0)
+    if (in->targets[r] < 0)
       continue;
     double most = -INFINITY, total = 0;
     row_logits(twin, y + r * C, logits);
@@ -286,17 +312,17 @@ double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *t
       most = fmax(most, logits[v]);
     for (int64_t v = 0; v < V; v++)
       total += exp(logits[v] - most);
-    loss += most + log(total) - logits[target[r]];
+    loss += (in->weights ? in->weights[r] : 1) * (most + log(total) - logits[in->targets[r]]);
   }
   free(y);
   free(logits);
   return loss;
 }
 
-void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token,
+void twin_logits(const struct twin *twin, struct model_shape s, const struct model_batch *in,
                  int64_t position, double *logits)
 {
-  double *y = twin_final(twin, s, token);
+  double *y = twin_final(twin, s, in);
   for (int64_t b = 0; b < s.B; b++)
     row_logits(twin, y + (b * s.T + position) * twin->model->config.width,
                logits + b * twin->model->config.vocab);

@@ -15,13 +15,12 @@ void twin_create(const struct model *model, void *const *params,
                  struct twin *out); /* params: fp32 flat buffers by unit */
 void twin_destroy(struct twin *twin);
 
-/* Sum of the losses of the rows with target >= 0. */
-double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token,
-                 const int32_t *target);
+/* Sum of the losses, times their weights, of the rows with a target. */
+double twin_loss(const struct twin *twin, struct model_shape s, const struct model_batch *in);
 /* [B, V]: logits of row `position` of each sequence. */
-void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token,
+void twin_logits(const struct twin *twin, struct model_shape s, const struct model_batch *in,
                  int64_t position, double *logits);
 /* [R, C]: what the final norm makes of the last block's output. */
-double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
+double *twin_final(const struct twin *twin, struct model_shape s, const struct model_batch *in);
 /* [V, C]: the matrix of the head. */
 const double *twin_head(const struct twin *twin);

@@ -32,8 +32,9 @@ const float *attention_kv(const struct attention *op, const void *x, int64_t str
 struct seen attention_visible(const struct attention *op, const struct strip *strip, int64_t r)
 {
   const int64_t position = op->past + (strip->row + r) / strip->stacked;
-  return (struct seen){op->window && position >= op->window ? position - op->window + 1 : 0,
-                       position + 1};
+  const int64_t near = op->window && position >= op->window ? position - op->window + 1 : 0,
+                first = strip->first ? strip->first[r] : 0;
+  return (struct seen){near > first ? near : first, position + 1};
 }
 
 struct seen attention_range(const struct attention *op, const struct strip *strip)
@@ -181,6 +182,7 @@ static struct strip strip_at(const struct training_job *job, int64_t sequence, i
                         .q = (const float *)op->q + token * op->q_stride + head * D,
                         .k = attention_kv(op, op->k, op->k_stride, sequence, kv_head),
                         .v = attention_kv(op, op->v, op->v_stride, sequence, kv_head),
+                        .first = op->first ? op->first + token : NULL,
                         .out = (float *)op->out + token * op->out_stride + head * D,
                         .scores = job->work + worker * worker_floats(op)};
 }
@@ -347,6 +349,9 @@ static enum status check(const struct attention *op, const struct attention_back
                       (long long)op->batch, (long long)op->tokens, (long long)op->past,
                       (long long)op->head_width, (long long)op->window,
                       (long long)op->kv_batch_stride);
+  if (op->past && op->first)
+    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens knows no documents",
+                      (long long)op->past);
   const int64_t strides[] = {op->q_stride,
                              op->k_stride,
                              op->v_stride,

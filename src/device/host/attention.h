@@ -23,6 +23,7 @@ struct strip {
   int64_t row, rows, stacked;
   int64_t q_stride, out_stride;
   const float *q, *k, *v; /* of the strip's first row; of the sequence's first key */
+  const int32_t *first;   /* of the strip's first row; NULL: 0 */
   float *out, *scores;    /* scores [rows, attention_keys()] */
   float max[QUERIES], sum[QUERIES];
 };

@@ -149,10 +149,12 @@ static struct extent keys(const struct attention *op, int64_t stride)
   {OUT, &copy.dk, new_keys(&op->forward, op->dk_stride)},                                          \
   {OUT, &copy.dv, new_keys(&op->forward, op->dv_stride)}
 #define HALF_embedding WIDENED,                                                                    \
-  {IN, &wte, vector(V * C)}, {IN, &wpe, vector((rows < T ? rows : T) * C)},                        \
-  {OUT, &x, vector(rows * C)}
-#define HALF_embedding_backward WIDENED, {IN, &dx, vector(rows * C)}
-#define HALF_cross_entropy WIDENED, {gradient ? BOTH : IN, &logits, matrix(rows, ld, ld)}
+  {IN, &wte, vector(op->V * op->C)},                                                               \
+  {IN, &wpe, vector((op->position ? op->P : op->rows < op->T ? op->rows : op->T) * op->C)},        \
+  {OUT, &x, vector(op->rows * op->C)}
+#define HALF_embedding_backward WIDENED, {IN, &dx, vector(op->rows * op->C)}
+#define HALF_cross_entropy WIDENED_OP, struct cross_entropy,                                       \
+  {op->gradient ? BOTH : IN, &copy.logits, matrix(op->rows, op->ld, op->ld)}
 #define HALF_add WIDENED, {IN, &a, vector(n)}, {IN, &b, vector(n)}, {OUT, &out, vector(n)}
 /* clang-format on */
 
