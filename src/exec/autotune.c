@@ -29,13 +29,16 @@ static void make_pattern(uint32_t *word, int64_t words)
     word[i] = (word[i] & 0x83ff83ffu) | 0x3c003c00u;
 }
 
-static void zero_ids(struct exec *exec, int buffer)
+/* Zeros are valid input. */
+static void zero_batch(struct exec *exec, const struct plan_batch *batch)
 {
-  if (buffer >= 0)
-    memset(exec->pointer[0][buffer], 0, (size_t)exec->plan->buffer[buffer].bytes);
+  const int buffer[] = {batch->tokens, batch->targets, batch->weights, batch->positions,
+                        batch->first};
+  for (size_t i = 0; i < sizeof buffer / sizeof *buffer; i++)
+    if (buffer[i] >= 0)
+      memset(exec->pointer[0][buffer[i]], 0, (size_t)exec->plan->buffer[buffer[i]].bytes);
 }
 
-/* Tokens are 0. */
 static enum status fill(struct exec *exec, struct lane *lane)
 {
   enum { PATTERN = 1 << 24 };
@@ -47,10 +50,8 @@ static enum status fill(struct exec *exec, struct lane *lane)
   if (status)
     return status;
   make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
-  for (int m = 0; m < exec->plan->input.shape.micros; m++) {
-    zero_ids(exec, exec->plan->batch[m].tokens);
-    zero_ids(exec, exec->plan->batch[m].targets);
-  }
+  for (int m = 0; m < exec->plan->input.shape.micros; m++)
+    zero_batch(exec, &exec->plan->batch[m]);
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
     status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern,
                        (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));

@@ -24,13 +24,39 @@ static void count_targets(const struct call *call, const int32_t *targets)
   exactsum_normalize(sum);
 }
 
+/* Kernels rely on both. Tokens and targets are checked by the kernels. */
+static enum status check_batch(const struct call *call, const struct model_batch *batch)
+{
+  const struct deck_shape *shape = &call->exec->plan->input.shape;
+  const int64_t T = shape->sequence, context = model_of(call)->config.context;
+  for (int64_t r = 0; r < shape->micro_batch * T; r++) {
+    const int64_t position = batch->positions ? batch->positions[r] : 0,
+                  first = batch->first ? batch->first[r] : 0,
+                  before = batch->first && r % T > 0 ? batch->first[r - 1] : 0;
+    if (position < 0 || position >= context)
+      return status_set(STATUS_INPUT,
+                        "token %lld of the batch has position %lld, and model.context is %lld",
+                        (long long)r, (long long)position, (long long)context);
+    if (first < before || first > r % T)
+      return status_set(STATUS_INPUT,
+                        "the document of token %lld of the batch begins at %lld of its sequence, "
+                        "which is not from %lld to %lld",
+                        (long long)r, (long long)first, (long long)before, (long long)(r % T));
+  }
+  return STATUS_OK;
+}
+
 enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const struct model_batch batch = {.tokens = use(call, LOAD_TOKENS),
-                                    .targets = use(call, LOAD_TARGETS)};
-  const enum status status =
-      config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
+                                    .targets = use(call, LOAD_TARGETS),
+                                    .weights = use(call, LOAD_WEIGHTS),
+                                    .positions = use(call, LOAD_POSITIONS),
+                                    .first = use(call, LOAD_FIRST)};
+  enum status status = config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
+  if (batch.positions || batch.first)
+    status = status ?: check_batch(call, &batch);
   if (!status && batch.targets)
     count_targets(call, batch.targets);
   return status;
@@ -52,6 +78,7 @@ enum status run_embed(const struct call *call)
   struct model_call pass = pass_of(call, EMBED_PARAMS, -1);
   pass.past = call->args->past;
   pass.batch.tokens = use(call, EMBED_TOKENS);
+  pass.batch.positions = use(call, EMBED_POSITIONS);
   pass.x_out = use(call, EMBED_OUT);
   return pass.model->ops->embed(&pass);
 }
@@ -60,6 +87,8 @@ enum status run_embed(const struct call *call)
 enum status run_forward(const struct call *call)
 {
   struct model_call pass = pass_of(call, FORWARD_PARAMS, FORWARD_SCALES);
+  pass.batch.positions = use(call, FORWARD_POSITIONS);
+  pass.batch.first = use(call, FORWARD_FIRST);
   pass.x_in = use(call, FORWARD_IN);
   pass.x_out = use(call, FORWARD_OUT);
   pass.saved = use(call, FORWARD_SAVED);
@@ -105,6 +134,7 @@ enum status run_loss(const struct call *call)
     return status;
   pass.x_in = use(call, LOSS_IN);
   pass.batch.targets = use(call, LOSS_TARGETS);
+  pass.batch.weights = use(call, LOSS_WEIGHTS);
   pass.scale = (float)(1 / (double)call->args->targets);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);
@@ -126,6 +156,8 @@ enum status run_backward(const struct call *call)
 {
   struct model_call pass = pass_of(call, BACKWARD_PARAMS, BACKWARD_SCALES);
   const enum status status = take_grads(call, BACKWARD_GRADS, &pass);
+  pass.batch.positions = use(call, BACKWARD_POSITIONS);
+  pass.batch.first = use(call, BACKWARD_FIRST);
   pass.x_in = use(call, BACKWARD_IN);
   pass.saved = use(call, BACKWARD_SAVED);
   pass.d = use(call, BACKWARD_D);
@@ -139,6 +171,7 @@ enum status run_embed_backward(const struct call *call)
   struct model_call pass = {.model = model_of(call), .lane = call->lane, .shape = shape_of(call)};
   const enum status status = take_grads(call, EMBED_BACKWARD_GRADS, &pass);
   pass.batch.tokens = use(call, EMBED_BACKWARD_TOKENS);
+  pass.batch.positions = use(call, EMBED_BACKWARD_POSITIONS);
   pass.d = use(call, EMBED_BACKWARD_D);
   return status ? status : pass.model->ops->embed_backward(&pass);
 }

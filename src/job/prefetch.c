@@ -15,8 +15,9 @@ struct prefetch {
   void *load_arg;
   const struct topo *topo;
   struct thread *thread;
-  int64_t micros, count; /* of a step; tokens of a micro-batch, followed by as many targets */
-  int32_t *room;         /* [micros] micro-batches: a new one replaces the one of the step before */
+  bool weights, positions, documents; /* of the plan's input */
+  int64_t micros, count;              /* of a step; tokens of a micro-batch */
+  int32_t *room; /* [micros][ARRAYS][count]: a micro-batch replaces the one of the step before */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int64_t first, announced, read, taken; /* the step that was announced first; micro-batches since
@@ -25,10 +26,26 @@ struct prefetch {
   bool leave;
 };
 
+enum { ARRAYS = 5 }; /* of struct model_batch, of 4 bytes per token */
 static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
 {
-  int32_t *tokens = prefetch->room + at % prefetch->micros * 2 * prefetch->count;
-  return (struct model_batch){.tokens = tokens, .targets = tokens + prefetch->count};
+  const int64_t n = prefetch->count;
+  int32_t *tokens = prefetch->room + at % prefetch->micros * ARRAYS * n;
+  return (struct model_batch){.tokens = tokens,
+                              .targets = tokens + n,
+                              .weights = prefetch->weights ? (float *)(tokens + 2 * n) : NULL,
+                              .positions = prefetch->positions ? tokens + 3 * n : NULL,
+                              .first = prefetch->documents ? tokens + 4 * n : NULL};
+}
+
+static void copy_batch(const struct model_batch *to, const struct model_batch *from, size_t bytes)
+{
+  void *const into[ARRAYS] = {to->tokens, to->targets, to->weights, to->positions, to->first};
+  const void *const of[ARRAYS] = {from->tokens, from->targets, from->weights, from->positions,
+                                  from->first};
+  for (int i = 0; i < ARRAYS; i++)
+    if (of[i])
+      memcpy(into[i], of[i], bytes);
 }
 
 static bool has_work(const struct prefetch *prefetch)
@@ -104,8 +121,7 @@ enum status prefetch_load(void *arg, int64_t step, int micro, const struct model
   if (status)
     return status;
   const struct model_batch batch = place_of(prefetch, at);
-  memcpy(out->tokens, batch.tokens, bytes);
-  memcpy(out->targets, batch.targets, bytes);
+  copy_batch(out, &batch, bytes);
   pthread_mutex_lock(&prefetch->mutex);
   prefetch->taken++;
   pthread_cond_broadcast(&prefetch->changed);
@@ -124,12 +140,15 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
   *prefetch = (struct prefetch){.load = load,
                                 .load_arg = load_arg,
                                 .topo = topo,
+                                .weights = plan->input.weights,
+                                .positions = plan->input.positions,
+                                .documents = plan->input.documents,
                                 .micros = shape->micros,
                                 .count = shape->micro_batch * shape->sequence};
   pthread_mutex_init(&prefetch->mutex,
                      NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&prefetch->changed, NULL);
-  status = mem_new(MEM_DATA, 2 * prefetch->micros * prefetch->count, &prefetch->room);
+  status = mem_new(MEM_DATA, ARRAYS * prefetch->micros * prefetch->count, &prefetch->room);
   status = status ?: thread_start("prefetch", thread_loop, prefetch, &prefetch->thread);
   if (status)
     prefetch_destroy(prefetch);

@@ -335,12 +335,25 @@ static void add_metrics(struct builder *b)
         build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
-/* One number per token of a micro-batch. */
-static int add_ids(struct builder *b, const char *name)
+/* One number per token of a micro-batch, if the data have it. */
+static int add_input(struct builder *b, const char *name, enum dtype type, bool there)
 {
   const struct deck_shape *shape = &b->plan->input.shape;
-  return build_outside(b, name, tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32,
-                       shape->micro_batch * shape->sequence);
+  return there ? build_outside(b, name, tier_of_host(b), PURPOSE_TOKENS, type,
+                               shape->micro_batch * shape->sequence)
+               : -1;
+}
+
+static struct plan_batch add_batch(struct builder *b)
+{
+  const struct plan_input *input = &b->plan->input;
+  struct plan_batch batch;
+  batch.tokens = add_input(b, "tokens", DTYPE_I32, true);
+  batch.targets = add_input(b, "targets", DTYPE_I32, input->mode != PLAN_GENERATE);
+  batch.weights = add_input(b, "weights", DTYPE_F32, input->weights);
+  batch.positions = add_input(b, "positions", DTYPE_I32, input->positions);
+  batch.first = add_input(b, "first", DTYPE_I32, input->documents);
+  return batch;
 }
 
 /* Parameters come first, so that all plans of a job have them at the same place. Residuals come
@@ -366,9 +379,7 @@ static void add_storage(struct builder *b)
           build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
   for (int m = 0; m < b->micros; m++)
-    plan->batch[m] = (struct plan_batch){
-        .tokens = add_ids(b, "tokens"),
-        .targets = plan->input.mode == PLAN_GENERATE ? -1 : add_ids(b, "targets")};
+    plan->batch[m] = add_batch(b);
   if (plan->input.mode == PLAN_GENERATE) {
     plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32,
                                  b->size.logits / (int64_t)sizeof(float));
@@ -434,9 +445,22 @@ static int saved_of(struct builder *b, int u)
              build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
 }
 
+/* Positions are embedded, or turn the heads of each block. */
+static int embedded_positions(const struct builder *b, int m)
+{
+  return b->model->inv_freq ? -1 : b->plan->batch[m].positions;
+}
+
+static int turning_positions(const struct builder *b, int m)
+{
+  return b->model->inv_freq ? b->plan->batch[m].positions : -1;
+}
+
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
-  BUILD(b, OP_EMBED, 0, visit->micro, params, b->plan->batch[visit->micro].tokens, stream_of(b, 0));
+  const int m = visit->micro;
+  BUILD(b, OP_EMBED, 0, m, params, b->plan->batch[m].tokens, stream_of(b, 0),
+        embedded_positions(b, m));
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
@@ -446,7 +470,8 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   const int work = build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward);
   b->unit[u].x_in = in; /* unless it is saved elsewhere */
   BUILD(b, OP_FORWARD, u, visit->micro, params, in, out, work, keeps ? saved_of(b, u) : -1,
-        b->plan->unit[u].scales);
+        b->plan->unit[u].scales, turning_positions(b, visit->micro),
+        b->plan->batch[visit->micro].first);
 }
 
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
@@ -470,6 +495,7 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
       BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
             plan->batch[visit->micro].targets, plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
+  build_use(loss, LOSS_WEIGHTS, plan->batch[visit->micro].weights);
   if (plan->input.mode != PLAN_TRAIN)
     return;
   b->d[visit->micro] = build_stream(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
@@ -482,7 +508,8 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   const int u = visit->unit, saved = saved_of(b, u),
             work = build_work(b, b->size.work_forward_saved);
   BUILD(b, OP_RECOMPUTE, u, visit->micro, params, b->unit[u].x_in, -1, work, saved,
-        b->plan->unit[u].scales);
+        b->plan->unit[u].scales, turning_positions(b, visit->micro),
+        b->plan->batch[visit->micro].first);
 }
 
 /* Memory is full until the first activations are released. Until then a backward pass in tight room
@@ -505,13 +532,15 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   const int work = build_work(b, backward_room(b, u));
   struct instr *backward =
       BUILD(b, OP_BACKWARD, u, visit->micro, params, b->unit[u].x_in, b->unit[u].saved,
-            b->d[visit->micro], work, -1, b->plan->unit[u].scales);
+            b->d[visit->micro], work, -1, b->plan->unit[u].scales,
+            turning_positions(b, visit->micro), b->plan->batch[visit->micro].first);
   build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
-  struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->batch[m].tokens, b->d[m]);
+  struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->batch[m].tokens, b->d[m], -1,
+                                 embedded_positions(b, m));
   if (b->model->head > 0)
     build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
   else /* to what the head wrote */
@@ -609,8 +638,11 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
 static void emit_step(struct builder *b)
 {
   enum plan_mode mode = b->plan->input.mode;
-  for (int m = 0; m < b->micros; m++)
-    BUILD(b, OP_LOAD, -1, m, b->plan->batch[m].tokens, b->plan->batch[m].targets);
+  for (int m = 0; m < b->micros; m++) {
+    const struct plan_batch *batch = &b->plan->batch[m];
+    BUILD(b, OP_LOAD, -1, m, batch->tokens, batch->targets, batch->weights, batch->positions,
+          batch->first);
+  }
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
     if (mode != PLAN_TRAIN)

@@ -56,6 +56,8 @@ enum status build_check_input(const struct plan_input *input)
   if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
     return status_usage("a cache of %lld tokens cannot take the %lld new ones of a step",
                         (long long)input->capacity, (long long)shape->sequence);
+  if (input->mode == PLAN_GENERATE && (input->weights || input->positions || input->documents))
+    return status_usage("generation takes tokens, without weights, positions or documents");
   if (input->model->blocks < 1)
     return status_usage("model.layers: a plan needs at least one decoder block");
   if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) ||

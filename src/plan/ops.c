@@ -11,6 +11,9 @@
 #define CHANGES(...) OPERAND(ADD, __VA_ARGS__, )
 #define SPENDS(...) OPERAND(SPEND, __VA_ARGS__, )
 #define SUMS(...) OPERAND(SUM, __VA_ARGS__, )
+/* Operands of passes of a block. */
+#define READS_POSITIONS READS("positions", OUTSIDE, TOKENS, ANY, ANY, verify_turns_positions)
+#define READS_FIRST READS("first", OUTSIDE, TOKENS, ANY, ANY, verify_has_documents)
 /* Operands of a move between two tiers. */
 #define MOVES_RESIDUAL(from, to) { \
   [MOVE_FROM] = READS("from", from, BYTES, RESIDUAL, RESIDUAL), \
@@ -26,6 +29,10 @@ const struct op_row op_rows[OP_COUNT] = {
         .one = {UNIT_NONE, EACH_MICRO}, .value = value_load, .cost = cost_operands, .operand = {
         [LOAD_TOKENS] = WRITES("tokens", OUTSIDE, TOKENS, ANY, ANY),
         [LOAD_TARGETS] = WRITES("targets", OUTSIDE, TOKENS, ANY, ANY, verify_evaluates),
+        [LOAD_WEIGHTS] = WRITES("weights", OUTSIDE, FP32, FIRST, ANY, verify_has_weights),
+        [LOAD_POSITIONS] = WRITES("positions", OUTSIDE, TOKENS, FIRST, ANY,
+            verify_has_positions),
+        [LOAD_FIRST] = WRITES("first", OUTSIDE, TOKENS, FIRST, ANY, verify_has_documents),
     }},
     /* All-gather of a part of a unit over the shard group. A shard of another type is cast
      * first, or coded by the unit's scales. A shard that is at its place in the window is
@@ -104,6 +111,7 @@ const struct op_row op_rows[OP_COUNT] = {
         [EMBED_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [EMBED_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
         [EMBED_OUT] = WRITES("out", DEVICE, COMPUTE, ANY, ANY),
+        [EMBED_POSITIONS] = READS("positions", OUTSIDE, TOKENS, ANY, ANY, verify_embeds_positions),
     }},
     [OP_FORWARD] = {
         ROW("FORWARD", COMPUTE, NOTHING, "nothing would pass through it"),
@@ -115,6 +123,8 @@ const struct op_row op_rows[OP_COUNT] = {
         [FORWARD_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [FORWARD_SAVED] = WRITES("saved", DEVICE, BYTES, ANY, ANY, verify_wants_saved),
         [FORWARD_SCALES] = READS("scales", DEVICE, BYTES, SCALES, SCALES, plan_gathers_codes),
+        [FORWARD_POSITIONS] = READS_POSITIONS,
+        [FORWARD_FIRST] = READS_FIRST,
     }},
     /* The forward pass again, for the activations alone. */
     [OP_RECOMPUTE] = {
@@ -126,6 +136,8 @@ const struct op_row op_rows[OP_COUNT] = {
         [FORWARD_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [FORWARD_SAVED] = WRITES("saved", DEVICE, BYTES, ANY, ANY),
         [FORWARD_SCALES] = READS("scales", DEVICE, BYTES, SCALES, SCALES, plan_gathers_codes),
+        [FORWARD_POSITIONS] = READS_POSITIONS,
+        [FORWARD_FIRST] = READS_FIRST,
     }},
     /* With gradients in PLAN_TRAIN. The first one of a step has ACCESS_WRITE: the loss is zeroed
      * first. */
@@ -140,6 +152,7 @@ const struct op_row op_rows[OP_COUNT] = {
         [LOSS_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [LOSS_D] = WRITES("d", DEVICE, COMPUTE, ANY, ANY, verify_trains),
         [LOSS_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY, verify_learns),
+        [LOSS_WEIGHTS] = READS("weights", OUTSIDE, FP32, ANY, ANY, verify_has_weights),
     }},
     [OP_LOGITS] = {
         ROW("LOGITS", COMPUTE, NOTHING, "there would be no result"),
@@ -174,6 +187,8 @@ const struct op_row op_rows[OP_COUNT] = {
         [BACKWARD_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY, verify_learns),
         [BACKWARD_SCALES] = READS("scales", DEVICE, BYTES, SCALES, SCALES, plan_gathers_codes),
+        [BACKWARD_POSITIONS] = READS_POSITIONS,
+        [BACKWARD_FIRST] = READS_FIRST,
     }},
     [OP_EMBED_BACKWARD] = {
         ROW("EMBED_BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
@@ -182,6 +197,8 @@ const struct op_row op_rows[OP_COUNT] = {
         [EMBED_BACKWARD_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
         [EMBED_BACKWARD_D] = READS("d", DEVICE, COMPUTE, ANY, ANY),
         [EMBED_BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY),
+        [EMBED_BACKWARD_POSITIONS] = READS("positions", OUTSIDE, TOKENS, ANY, ANY,
+            verify_embeds_positions),
     }},
     /* The gathered window ends here. The operation itself does nothing. */
     [OP_RELEASE] = {

@@ -18,7 +18,7 @@ enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPE
 /* clang-format off */
 enum operand_place {
   PLACE_DEVICE, PLACE_HOST, PLACE_DISK, PLACE_SHARED,
-  PLACE_OUTSIDE, /* tokens and logits, which the program reads and writes between steps */
+  PLACE_OUTSIDE, /* the batch and logits, which the program reads and writes between steps */
   PLACE_REDUCE,  /* the memory of the reduce lane */
   PLACE_STATE,   /* masters and reduced gradients of the unit */
   PLACE_SQUARES, /* the memory of the lane that squares the unit's gradient */
@@ -152,6 +152,8 @@ unit_holds verify_trains, verify_evaluates, verify_generates, verify_learns,
     verify_trains_embedding;
 unit_holds verify_needs_backward, verify_needs_recompute, verify_wants_saved;
 unit_holds verify_on_host, verify_sums_on_device, verify_exchanges_shared, verify_shares_copy;
+unit_holds verify_has_weights, verify_has_positions, verify_has_documents;
+unit_holds verify_embeds_positions, verify_turns_positions;
 unit_holds verify_has_trained, verify_has_frozen, verify_shares_scales, verify_keeps_codes;
 unit_holds verify_keeps_copy, verify_wants_params_work;
 unit_holds verify_spends, verify_wants_largest, verify_wants_encode_work, verify_wants_decode_work;

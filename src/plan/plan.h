@@ -40,7 +40,7 @@ enum op {
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
-enum { LOAD_TOKENS, LOAD_TARGETS };
+enum { LOAD_TOKENS, LOAD_TARGETS, LOAD_WEIGHTS, LOAD_POSITIONS, LOAD_FIRST };
 enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
 enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES, MEASURE_RECEIVED };
 enum { SCALES_RECEIVED, SCALES_ALL, SCALES_TRAINED, SCALES_CODES };
@@ -49,15 +49,16 @@ enum { ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, ENCODE_PARAMS_COPY, ENCODE_PA
        ENCODE_PARAMS_WORK };
 enum { GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL };
 enum { DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, DECODE_PARAMS_WORK };
-enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
+enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT, EMBED_POSITIONS };
 /* FORWARD and RECOMPUTE */
-enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED, FORWARD_SCALES };
-enum { LOSS_PARAMS, LOSS_IN, LOSS_TARGETS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
+enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED, FORWARD_SCALES,
+       FORWARD_POSITIONS, FORWARD_FIRST };
+enum { LOSS_PARAMS, LOSS_IN, LOSS_TARGETS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS, LOSS_WEIGHTS };
 enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
 enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS,
-       BACKWARD_SCALES };
-enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
+       BACKWARD_SCALES, BACKWARD_POSITIONS, BACKWARD_FIRST };
+enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS, EMBED_BACKWARD_POSITIONS };
 enum { RELEASE_PARAMS };
 enum { MAGNITUDE_GRADS, MAGNITUDE_ALL, MAGNITUDE_LARGEST, MAGNITUDE_RESIDUAL, MAGNITUDE_WORK };
 enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK, ENCODE_LARGEST };
@@ -83,9 +84,9 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 /* An access is a read, a write of a new value, or a change of the old value. What an operation does
  * with its operands stands at its row in ops.c.
  *
- * - Tokens and logits are in TIER_HOST if device memory is not host memory. So are masters, state
- *   and reduced gradients of units with policy.host, and metrics unless gradients are summed on the
- *   device.
+ * - The batch and logits are in TIER_HOST if device memory is not host memory. So are masters,
+ * state and reduced gradients of units with policy.host, and metrics unless gradients are summed on
+ * the device.
  * - Operations of the lanes in plan->on_host work on host memory, all others on device memory, and
  *   copies on both.
  * - A unit's window has a trained and a frozen part, each gathered from a shard of its own.
@@ -222,10 +223,12 @@ struct plan_input {
       policy;       /* for all units; only policy.c reads it, other files read plan_unit.policy */
   int64_t capacity; /* PLAN_GENERATE: tokens per sequence in the cache */
   int prefetch;     /* units gathered ahead of their use */
-  const struct model *model;         /* packed for `ranks` (model_freeze), or nothing frozen */
-  const struct device_model *device; /* that the plan is for */
-  int threads;                       /* of the compute lane, for workspace sizes */
-  struct optim_settings optim;       /* equal on all ranks */
+  const struct model *model;          /* packed for `ranks` (model_freeze), or nothing frozen */
+  const struct device_model *device;  /* that the plan is for */
+  int threads;                        /* of the compute lane, for workspace sizes */
+  struct optim_settings optim;        /* equal on all ranks */
+  bool weights, positions, documents; /* what the data have of struct model_batch, beside tokens and
+                                         targets. PLAN_GENERATE: nothing */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
@@ -263,7 +266,7 @@ struct plan_unit {
 
 /* The buffers of struct model_batch; -1: absent. */
 struct plan_batch {
-  int tokens, targets;
+  int tokens, targets, weights, positions, first;
 };
 
 struct plan {

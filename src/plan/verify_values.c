@@ -8,6 +8,9 @@ enum kind {
   VALUE_OTHER,
   VALUE_TOKENS,
   VALUE_TARGETS,
+  VALUE_WEIGHTS,
+  VALUE_POSITIONS,
+  VALUE_FIRST,
   VALUE_STREAM,
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
@@ -41,6 +44,9 @@ static const char *const words_of[] = {
     [VALUE_OTHER] = "nothing",
     [VALUE_TOKENS] = "the tokens of its micro-batch",
     [VALUE_TARGETS] = "the targets of its micro-batch",
+    [VALUE_WEIGHTS] = "the weights of the loss of its micro-batch",
+    [VALUE_POSITIONS] = "the positions of its micro-batch",
+    [VALUE_FIRST] = "the first tokens of documents of its micro-batch",
     [VALUE_STREAM] = "the block's input",
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
@@ -417,20 +423,35 @@ void value_write_state(struct verify *v)
 
 void value_load(struct verify *v)
 {
-  set_of(v, LOAD_TOKENS, VALUE_TOKENS, -1);
-  if (verify_has(v, LOAD_TARGETS))
-    set_of(v, LOAD_TARGETS, VALUE_TARGETS, -1);
+  for (int k = LOAD_TOKENS; k <= LOAD_FIRST; k++)
+    if (verify_has(v, k))
+      set_of(v, k, VALUE_TOKENS + (enum kind)k, -1);
+}
+
+/* An optional input of the micro-batch. */
+static void expect_batch(struct verify *v, int k, enum kind kind)
+{
+  if (verify_has(v, k))
+    expect_of(v, k, kind, -1);
 }
 
 void value_embed(struct verify *v)
 {
   expect_of(v, EMBED_TOKENS, VALUE_TOKENS, -1);
+  expect_batch(v, EMBED_POSITIONS, VALUE_POSITIONS);
   set_of(v, EMBED_OUT, VALUE_STREAM, 0);
+}
+
+static void expect_heads(struct verify *v, int positions, int first)
+{
+  expect_batch(v, positions, VALUE_POSITIONS);
+  expect_batch(v, first, VALUE_FIRST);
 }
 
 /* FORWARD and DECODE, whose operands up to `out` are the same. */
 void value_forward(struct verify *v)
 {
+  expect_heads(v, FORWARD_POSITIONS, FORWARD_FIRST);
   expect_of(v, FORWARD_IN, VALUE_STREAM, model_unit_before(v->instr->unit));
   set_of(v, FORWARD_OUT, VALUE_STREAM, v->instr->unit);
   if (v->instr->op == OP_FORWARD && verify_has(v, FORWARD_SAVED))
@@ -439,6 +460,7 @@ void value_forward(struct verify *v)
 
 void value_recompute(struct verify *v)
 {
+  expect_heads(v, FORWARD_POSITIONS, FORWARD_FIRST);
   expect_kept(v, FORWARD_IN, true);
   set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->unit);
 }
@@ -453,6 +475,7 @@ void value_loss(struct verify *v)
   const int last = model_last_unit(v->plan->input.model);
   expect_of(v, LOSS_IN, VALUE_STREAM, last);
   expect_of(v, LOSS_TARGETS, VALUE_TARGETS, -1);
+  expect_batch(v, LOSS_WEIGHTS, VALUE_WEIGHTS);
   if (verify_has(v, LOSS_D))
     set_of(v, LOSS_D, VALUE_STREAM_GRADIENT, last);
   if (verify_has(v, LOSS_GRADS))
@@ -461,6 +484,7 @@ void value_loss(struct verify *v)
 
 void value_backward(struct verify *v)
 {
+  expect_heads(v, BACKWARD_POSITIONS, BACKWARD_FIRST);
   expect_kept(v, BACKWARD_IN, true);
   expect_kept(v, BACKWARD_SAVED, false);
   expect_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->unit);
@@ -472,6 +496,7 @@ void value_backward(struct verify *v)
 void value_embed_backward(struct verify *v)
 {
   expect_of(v, EMBED_BACKWARD_TOKENS, VALUE_TOKENS, -1);
+  expect_batch(v, EMBED_BACKWARD_POSITIONS, VALUE_POSITIONS);
   expect_of(v, EMBED_BACKWARD_D, VALUE_STREAM_GRADIENT, 0);
   add_gradient(v, EMBED_BACKWARD_GRADS);
 }

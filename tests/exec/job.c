@@ -35,8 +35,13 @@ int32_t job_token(int64_t step, int64_t sequence, int64_t position)
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
+/* The two halves of a packed sequence are documents, of which the second one alone has weights. A
+ * leading one is in front, and has the only targets. */
+enum { HALF = JOB_SEQUENCE / 2 };
 static bool has_target(const struct job *job, int64_t sequence, int64_t position)
 {
+  if (job->setup.input == INPUT_LEADING)
+    return position < HALF;
   switch (job->setup.targets) {
   case TARGETS_SOME: return (sequence + position) % 3 > 0 && sequence % 7 > 0;
   case TARGETS_HALF: return sequence < JOB_BATCH / 2;
@@ -53,6 +58,18 @@ int64_t job_targets(const struct job *job)
   return n;
 }
 
+static void extend(const struct job *job, const struct model_batch *out)
+{
+  const struct deck_shape *shape = &job->plan->input.shape;
+  const bool packed = job->setup.input == INPUT_PACKED;
+  for (int64_t r = 0; r < shape->micro_batch * shape->sequence; r++) {
+    const int32_t t = (int32_t)(r % shape->sequence);
+    out->weights[r] = !packed ? 1 : t < HALF ? 0 : 2;
+    out->positions[r] = packed ? t % HALF : t;
+    out->first[r] = packed ? t / HALF * HALF : 0;
+  }
+}
+
 enum status job_load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct job *job = arg;
@@ -67,10 +84,13 @@ enum status job_load(void *arg, int64_t step, int micro, const struct model_batc
   }
   for (int64_t b = first; b < first + shape->micro_batch; b++)
     for (int64_t t = 0; t < shape->sequence; t++) {
-      const int64_t of = job->setup.targets == TARGETS_TWICE ? b % (JOB_BATCH / 2) : b;
-      *tokens++ = job_token(step, of, t);
-      *targets++ = has_target(job, b, t) ? job_token(step, of, t + 1) : -1;
+      const int64_t of = job->setup.targets == TARGETS_TWICE ? b % (JOB_BATCH / 2) : b,
+                    at = job->setup.input == INPUT_LEADING ? (t + HALF) % JOB_SEQUENCE : t;
+      *tokens++ = job_token(step, of, at);
+      *targets++ = has_target(job, b, t) ? job_token(step, of, at + 1) : -1;
     }
+  if (out->first)
+    extend(job, out);
   return STATUS_OK;
 }
 
@@ -409,7 +429,7 @@ struct exec_result job_step(struct job *job, int64_t step)
 {
   struct exec_result result = {0};
   const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
-  if (job->setup.targets)
+  if (job->setup.targets || job->setup.input == INPUT_LEADING)
     must(exec_set_targets(job->exec, job_targets(job)));
   must(exec_step(job->exec, step, step + 1, lr, &result));
   if (step < JOB_STEPS) {

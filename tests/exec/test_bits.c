@@ -52,6 +52,11 @@ TEST(choices_that_change_no_bit)
       "shard_optim prefetch=2 micros=3 recompute=1",
       "no_shard micros=3",
       "prefetch=1 threads=3",
+      "prefetch=1 input=trivial",
+      "shard_grad_op prefetch=2 micros=3 input=trivial",
+      "shard_optim recompute=1 input=trivial",
+      "no_shard micros=3 recompute=2 input=trivial",
+      "hybrid_shard group=1 prefetch=1 input=trivial",
   };
   for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
     job_same(&reference, "%s", setups[s]);
@@ -166,17 +171,43 @@ TEST(targets_that_are_missing)
   job_record_free(&twice);
 }
 
+static void expect_near(const struct job_record *got, const struct job_record *want, double bound)
+{
+  for (int step = 0; step < JOB_STEPS; step++) {
+    assert_true(fabs(got->loss[step] - want->loss[step]) < bound * want->loss[step]);
+    assert_true(fabs(got->grad_norm[step] - want->grad_norm[step]) < bound * want->grad_norm[step]);
+  }
+}
+
+/* A document after another one in its sequence is trained as if it were alone. Oracles: the same
+ * documents in front, where nothing needs to be hidden; the same with other strategies. */
+TEST(documents_that_share_a_sequence)
+{
+  static const char *const models[] = {"", "llama"}, *const setups[] = {
+                                                         "prefetch=1 recompute=1",
+                                                         "no_shard micros=3",
+                                                         "shard_optim recompute=2 micros=3"};
+  for (int m = 0; m < 2; m++) {
+    struct job_record packed = job_run(job_comm, "prefetch=1 input=packed %s", models[m]),
+                      leading = job_run(job_comm, "prefetch=1 input=leading %s", models[m]),
+                      plain = job_run(job_comm, "prefetch=1 %s", models[m]);
+    expect_near(&packed, &leading, half ? 1e-2 : 1e-5);
+    assert_true(fabs(packed.loss[1] - plain.loss[1]) > 1e-3);
+    for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
+      job_same(&packed, "%s input=packed %s", setups[s], models[m]);
+    job_same(&plain, "no_shard recompute=1 input=trivial %s", models[m]);
+    job_record_free(&packed);
+    job_record_free(&leading);
+    job_record_free(&plain);
+  }
+}
+
 /* Tokens of all sequences in one piece of padded rows: another order of additions. Oracle: the
  * reference, within the rounding of fp32 over three steps. */
 TEST(devices_that_do_not_work_by_sequence)
 {
   struct job_record record = job_run(job_comm, "prefetch=1 whole");
-  const double bound = half ? 2e-2 : 1e-5;
-  for (int step = 0; step < JOB_STEPS; step++) {
-    assert_true(fabs(record.loss[step] - reference.loss[step]) < bound * reference.loss[step]);
-    assert_true(fabs(record.grad_norm[step] - reference.grad_norm[step]) <
-                bound * reference.grad_norm[step]);
-  }
+  expect_near(&record, &reference, half ? 2e-2 : 1e-5);
   job_record_free(&record);
 }
 

@@ -31,6 +31,16 @@ static enum status load_bad_token(void *arg, int64_t step, int micro, const stru
   return status;
 }
 
+/* Sequences have 4 tokens. */
+static enum status load_bad_document(void *arg, int64_t step, int micro,
+                                     const struct model_batch *out)
+{
+  const enum status status = job_load(arg, step, micro, out);
+  int32_t *const at[] = {&out->first[5], &out->first[6], &out->positions[2], &out->positions[2]};
+  *at[step] = (const int32_t[]){2, -1, JOB_CONTEXT, -1}[step];
+  return status;
+}
+
 static void open_with(exec_load *load, const char *words)
 {
   job_plan(&job, comm, "%s", words);
@@ -64,6 +74,19 @@ TEST(a_failing_lane_ends_the_step)
   open_with(load_bad_token, " ");
   says(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT, "37");
   job_close(&job);
+}
+
+TEST(a_wrong_document_ends_the_step)
+{
+  static const char *const words[] = {
+      "the document of token 5 of the batch begins at 2 of its sequence, which is not from 0 to 1",
+      "token 6 of the batch begins at -1", "has position 12, and model.context is 12",
+      "token 2 of the batch has position -1"};
+  for (int step = 0; step < 4; step++) {
+    open_with(load_bad_document, "input=trivial");
+    says(exec_step(job.exec, step, 1, 0, &result), STATUS_INPUT, words[step]);
+    job_close(&job);
+  }
 }
 
 /* A sampler that is wrong about the targets of a step would train with another learning rate. */

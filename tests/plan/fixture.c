@@ -98,8 +98,10 @@ static void make_unit(struct model *model, const struct point *point, int u)
 
 void fixture_model_of(struct model *model, int blocks, const struct point *point)
 {
+  static float inv_freq[6]; /* nothing reads it */
   *model = (struct model){
       .ops = &ops,
+      .inv_freq = point->llama ? inv_freq : NULL,
       .blocks = blocks,
       .block_units = 1,
       .units = 1 + blocks + (point->head == UNTIED),
@@ -168,8 +170,10 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
   for (int u = 1; u <= model->blocks; u++)
     model->unit[u].fp8 = point->fp8 && u != 2 ? FP8_PRODUCTS : FP8_NOTHING;
   const struct deck_units mixed = {point->mixed, {{"h.1", "none"}}};
+  const bool extended = point->input == INPUT_TRIVIAL || point->input == INPUT_PACKED;
   /* clang-format off */
   return (struct plan_input){
+      .weights = extended, .positions = extended, .documents = extended,
       .mode = point->mode, .rank = rank, .ranks = point->ranks, .strategy = point->strategy,
       .capacity = 40, .prefetch = point->prefetch, .model = model, .threads = 1,
       .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
@@ -259,6 +263,7 @@ static const struct word words[] = {
     {"llama", FLAG, AT(llama), NULL},
     {"whole", FLAG, AT(whole), NULL},
     {"targets", CHOICE, AT(targets), LIST("all", "some", "half", "twice")},
+    {"input", CHOICE, AT(input), LIST("plain", "trivial", "packed", "leading")},
     {"stochastic", FLAG, AT(stochastic), NULL},
     {"no_clip", FLAG, AT(no_clip), NULL},
     {"beside", FLAG, AT(beside), NULL},

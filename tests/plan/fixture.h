@@ -58,6 +58,8 @@ struct point {
   int threads;                  /* 0: 1 */
   int64_t capacity;             /* of a cache */
   bool llama, whole, stochastic, no_clip, beside, late;
+  /* Weights, positions and documents; LEADING has the second half of PACKED in a plain batch. */
+  enum { INPUT_PLAIN, INPUT_TRIVIAL, INPUT_PACKED, INPUT_LEADING } input;
   enum { TARGETS_ALL, TARGETS_SOME, TARGETS_HALF, TARGETS_TWICE } targets; /* job_load() */
   double rate, clip, eps, lr;
 };

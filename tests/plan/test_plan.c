@@ -153,6 +153,12 @@ TEST(impossible_plans_are_refused)
   bad.policy.immediate = true;
   expect_refusal(bad, STATUS_UNSUPPORTED, "optim.update to deferred");
   REFUSED(STATUS_USAGE, "generation works on one micro-batch", bad.mode = PLAN_GENERATE);
+  for (int i = 0; i < 3; i++)
+    REFUSED(STATUS_USAGE, "without weights, positions or documents", bad.mode = PLAN_GENERATE,
+            bad.shape.micros = 1, bad.capacity = bad.shape.sequence,
+            *(i == 0   ? &bad.weights
+              : i == 1 ? &bad.positions
+                       : &bad.documents) = true);
   REFUSED(STATUS_USAGE, "2^62", bad.shape.micro_batch = INT64_C(1) << 60);
   REFUSED(STATUS_UNSUPPORTED, "fp16", bad.device = &half);
   REFUSED(STATUS_USAGE, "a cache of 15 tokens cannot take the 16 new ones of a step",

@@ -46,6 +46,7 @@ static const struct {
      "shard_optim ranks=2 prefetch=1 micros=2 codec=int4 weights=int4 difference"},
     {"host_resident", 1,
      "full_shard ranks=2 prefetch=1 micros=2 untied bf16 host nvme_state=0.5 resident=2"},
+    {"documents", 0, "full_shard micros=2 recompute=2 llama bf16 input=trivial"},
     {"lr_scale", 0, "shard_optim ranks=2 optim=muon lr_scale=0.25"},
     {"generate", 0, "generate full_shard ranks=2 prefetch=1 each_micro"},
 };
