@@ -1,4 +1,5 @@
 check_scripts += \
+	tests/docs/extending.sh \
 	tests/docs/links.sh \
 	tests/docs/messages.sh \
 	tests/docs/reference.sh \
@@ -6,6 +7,8 @@ check_scripts += \
 	tests/docs/tutorials.sh
 EXTRA_DIST += \
 	tests/docs/commands.py \
+	tests/docs/extending.py \
+	tests/docs/extending.txt \
 	tests/docs/generate.py \
 	tests/docs/links.py \
 	tests/docs/messages.py \
