@@ -121,7 +121,11 @@ static enum status read_disk(const struct job_state *state)
   return status;
 }
 
-/* Converts elements of a piece between their own type, in any tier, and fp32. */
+_Static_assert(LAYOUT_ALIGN % JOB_STATE_BLOCK == 0 && JOB_STATE_SCRATCH % JOB_STATE_BLOCK == 0,
+               "no parameter, shard or scratch begins inside a block");
+
+/* Converts elements of a piece between their own type, in any tier, and fp32. They are whole
+ * blocks, except that the last one may end with the parameter. */
 static enum status move_some(const struct job_state_part *part, int64_t begin, int64_t n,
                              float *data)
 {
@@ -144,15 +148,42 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   return status;
 }
 
+/* Elements [from, from + n) of the block that begins at `begin` and ends, or the tensor does, after
+ * `whole` elements. A block is encoded when its last element has come. */
+static enum status move_within(struct job_state_part *part, int64_t begin, int64_t whole,
+                               int64_t from, int64_t n, float *data)
+{
+  const size_t bytes = (size_t)n * sizeof *data;
+  enum status status = STATUS_OK;
+  if (part->state->loads)
+    memcpy(part->block + from, data, bytes);
+  if (!part->state->loads || from + n == whole)
+    status = move_some(part, begin, whole, part->block);
+  if (!part->state->loads && !status)
+    memcpy(data, part->block + from, bytes);
+  return status;
+}
+
 enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data)
 {
-  const struct job_state_part *part = tensor->arg;
-  const int64_t n = range.end - range.begin;
+  struct job_state_part *part = tensor->arg;
+  const int64_t block = dtype_block(part->piece->type), end = part->at + tensor->range.end,
+                last = part->at + range.end;
   enum status status = STATUS_OK;
-  for (int64_t done = 0; done < n && !status; done += JOB_STATE_SCRATCH)
-    status = move_some(part, part->at + range.begin + done,
-                       n - done < JOB_STATE_SCRATCH ? n - done : JOB_STATE_SCRATCH,
-                       (float *)data + done);
+  for (int64_t at = part->at + range.begin, n; at < last && !status; at += n) {
+    float *const some = (float *)data + (at - part->at - range.begin);
+    const int64_t from = at % block, left = last - at;
+    n = left < JOB_STATE_SCRATCH ? left : JOB_STATE_SCRATCH;
+    if (at + n < end)
+      n -= n % block;
+    if (from == 0 && n > 0) {
+      status = move_some(part, at, n, some);
+    } else {
+      const int64_t whole = end - (at - from) < block ? end - (at - from) : block;
+      n = left < whole - from ? left : whole - from;
+      status = move_within(part, at - from, whole, from, n, some);
+    }
+  }
   return status;
 }
 

@@ -7,6 +7,7 @@
 
 enum {
   JOB_STATE_PARTS = 2,        /* trained and frozen */
+  JOB_STATE_BLOCK = 64,       /* most elements of a block of a state's type */
   JOB_STATE_SCRATCH = 1 << 20 /* buffer for elements that move from or to the disk */
 };
 
@@ -27,6 +28,7 @@ struct job_state_part {
   const struct job_state_piece *piece;
   int64_t at; /* of the parameter's element 0 in the piece; of a residual: 0 */
   int unit;
+  float block[JOB_STATE_BLOCK]; /* of which only a part has been moved */
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
