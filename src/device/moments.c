@@ -1,4 +1,4 @@
-/* Encodings of states in 16 bits, for host and CUDA. */
+/* Encodings of states in 16 and 8 bits, for host and CUDA. */
 #include "device/moments.h"
 
 #include <math.h>
@@ -7,6 +7,10 @@
 void moments_decode(float *to, enum dtype type, enum state_code state, const void *from, size_t n)
 {
   const uint16_t *code = from;
+  if (type == DTYPE_BLOCK8) {
+    moments_decode_blocks(to, state, from, n);
+    return;
+  }
   if (type != DTYPE_F16) {
     dtype_convert(to, DTYPE_F32, from, type, n);
     return;
@@ -17,9 +21,23 @@ void moments_decode(float *to, enum dtype type, enum state_code state, const voi
   }
 }
 
+static void encode_blocks(struct moments_block *to, enum state_code state, const float *from,
+                          size_t n)
+{
+  for (size_t i = 0; i < n; i += MOMENTS_BLOCK) {
+    float x[MOMENTS_BLOCK] = {0};
+    memcpy(x, from + i, (n - i < MOMENTS_BLOCK ? n - i : MOMENTS_BLOCK) * sizeof *x);
+    moments_encode_block(to++, state, x, NULL);
+  }
+}
+
 void moments_encode(void *to, enum dtype type, enum state_code state, const float *from, size_t n)
 {
   uint16_t *code = to;
+  if (type == DTYPE_BLOCK8) {
+    encode_blocks(to, state, from, n);
+    return;
+  }
   if (type != DTYPE_F16) {
     dtype_convert(to, type, from, DTYPE_F32, n);
     return;

@@ -17,11 +17,29 @@
  *
  * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The correctly
  * rounded root of that square is exact again, so decoding and encoding returns the same code.
- * Stochastic rounding applies to the number that is encoded. */
+ * Stochastic rounding applies to the number that is encoded.
+ *
+ * block8 stores 64 elements relative to the largest magnitude among them, their scale (Dettmers et
+ * al. 2021, arXiv:2110.02861):
+ *
+ *   First: code of m / scale.     Second: code of sqrt(v) / scale.
+ *
+ *   m         | sign | 7 bits |   code 127 is 1, and each code below is 1/8 of a power of two less
+ *   sqrt(v)   |    8 bits     |   code 255 is 1, and each code below is 1/16
+ *
+ * Numbers in between are those of fp32 with 3 or 4 bits of the mantissa. So the largest element is
+ * exact. Code 0 is 0, also of an m that is smaller than code 1. Such a root becomes code 1, because
+ * m is divided by it. A scale is 0 or at least 2^-46, so that no decoded number is subnormal in
+ * fp32. Smaller m are 0. If an element is infinite or NaN, its block decodes to NaN.
+ *
+ * Updates always round stochastically. A step changes v by 1 - beta2 of itself, which is less than
+ * the distance of neighbours: to nearest, v would never fall. */
 #pragma once
 
 #include <float.h>
+#include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "optim/rule/rules.h"
 
@@ -41,7 +59,90 @@ MOMENTS float moments_bounded(float x)
   return x < -MOMENTS_MOST && x >= -FLT_MAX ? -MOMENTS_MOST : x;
 }
 
-/* Converts n elements of a state between fp32 and their codes in fp32, bf16 or fp16. Encoding
- * rounds to nearest. Buffers do not overlap. */
+enum { MOMENTS_BLOCK = 64 };
+
+struct moments_block {
+  uint8_t code[MOMENTS_BLOCK];
+  float scale;
+};
+
+MOMENTS uint32_t moments_bits(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+MOMENTS float moments_float(uint32_t bits)
+{
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Bits of 1, of the least scale, and of the mantissa that codes lack; the largest code. */
+#define MOMENTS_ONE 0x3f800000u
+#define MOMENTS_LEAST 0x28800000u
+#define MOMENTS_LACK(code) ((code) == STATE_ROOT ? 19 : 20)
+#define MOMENTS_TOP(code) ((code) == STATE_ROOT ? 255u : 127u)
+
+/* largest: bits of the largest magnitude of a block's elements, or of their roots. */
+MOMENTS float moments_scale(enum state_code code, uint32_t largest)
+{
+  const uint32_t small = code == STATE_ROOT && largest > 0 ? MOMENTS_LEAST : 0;
+  if (largest >= 0x7f800000)
+    return moments_float(0x7fc00000);
+  return moments_float(largest >= MOMENTS_LEAST ? largest : small);
+}
+
+/* x: an element, or its root. bits: 16 random bits, or -1: to nearest, ties to even. */
+MOMENTS uint8_t moments_code(enum state_code code, float x, float scale, int32_t bits)
+{
+  const uint32_t word = moments_bits(x), lack = MOMENTS_LACK(code), top = MOMENTS_TOP(code),
+                 share = moments_bits(moments_float(word & 0x7fffffff) / scale),
+                 nearest = (1u << (lack - 1)) - 1 + (share >> lack & 1),
+                 up = bits < 0 ? nearest : (uint32_t)bits << (lack - 16),
+                 below = (MOMENTS_ONE >> lack) - ((share + up) >> lack),
+                 least = code == STATE_ROOT && share > 0 ? 1 : 0,
+                 sign = code == STATE_ROOT ? 0 : word >> 31 << 7;
+  return (uint8_t)(scale > 0 ? sign | (below < top ? top - below : least) : 0);
+}
+
+/* The element that a code of a block stands for. */
+MOMENTS float moments_element(enum state_code code, uint8_t stored, float scale)
+{
+  const uint32_t lack = MOMENTS_LACK(code), top = MOMENTS_TOP(code), magnitude = stored & top,
+                 sign = code == STATE_ROOT ? 0 : (uint32_t)stored >> 7 << 31,
+                 share = magnitude > 0 ? MOMENTS_ONE - ((top - magnitude) << lack) : 0;
+  const float x = moments_float(share | sign) * scale;
+  return code == STATE_ROOT ? x * x : x;
+}
+
+/* For the host. x: the elements, whose place is used. bits: of each, or NULL: to nearest. */
+static inline void moments_encode_block(struct moments_block *to, enum state_code code, float *x,
+                                        const int32_t *bits)
+{
+  uint32_t largest = 0;
+  for (int j = 0; j < MOMENTS_BLOCK; j++) {
+    x[j] = code == STATE_ROOT ? sqrtf(x[j]) : x[j];
+    const uint32_t magnitude = moments_bits(x[j]) & 0x7fffffff;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const float scale = to->scale = moments_scale(code, largest);
+  for (int j = 0; j < MOMENTS_BLOCK; j++)
+    to->code[j] = moments_code(code, x[j], scale, bits ? bits[j] : -1);
+}
+
+/* The first n elements of blocks. */
+static inline void moments_decode_blocks(float *to, enum state_code code,
+                                         const struct moments_block *from, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    to[i] = moments_element(code, from[i / MOMENTS_BLOCK].code[i % MOMENTS_BLOCK],
+                            from[i / MOMENTS_BLOCK].scale);
+}
+
+/* Converts n elements of a state between fp32 and their codes in fp32, bf16, fp16 or block8.
+ * Encoding rounds to nearest. What a last block lacks is zero. Buffers do not overlap. */
 void moments_decode(float *to, enum dtype type, enum state_code code, const void *from, size_t n);
 void moments_encode(void *to, enum dtype type, enum state_code code, const float *from, size_t n);

@@ -3,7 +3,8 @@
  * and every combination of types gives its bits. tests/optim/test_rules.c compares all
  * rules with their formulas. Stochastic rounding must have its expected frequencies. Moments in
  * fp16 have a code of their own. Every code is restored. The steps are those of fp32 moments within
- * a bound, and moments that are only rounded to fp16 exceed it. */
+ * a bound, and moments that are only rounded to fp16 exceed it. Blocks of 8 bits: a step is one in
+ * fp32 between decoding and encoding, and an encoding in fp64 has the same bits. */
 #include "fixture.h"
 
 #include <math.h>
@@ -451,6 +452,149 @@ DEVICE_TEST(small_gradients_move_as_with_fp32_moments)
   }
 }
 
+/* --- moments in blocks of 8 bits ------------------------------------------ */
+
+enum { BLOCK = 64 };
+static const enum state_code forms[2] = {STATE_LINEAR, STATE_ROOT};
+
+/* The code of x in fp64: a sign, and steps of 1/8 or 1/16 of a power of two below the scale. */
+static uint8_t block_code(bool root, double x, double scale, int bits)
+{
+  const int steps = root ? 16 : 8, top = root ? 255 : 127;
+  const double share = (double)(float)(fabs(x) / scale);
+  int exponent, code = 0;
+  if (scale == 0 || isnan(scale))
+    return 0;
+  const double units = (2 * frexp(share, &exponent) - 1) * steps, whole = floor(units);
+  if (share > 0)
+    code = top + steps * (exponent - 1) + (int)whole + (units - whole + bits * 0x1p-16 >= 1);
+  if (code <= 0)
+    code = root && share > 0;
+  return (uint8_t)(code | (!root && signbit(x) ? 128 : 0));
+}
+
+static void block_encode(bool root, const float *x, uint64_t seed, int64_t first, int64_t n,
+                         struct moments_block *out)
+{
+  double largest = 0;
+  for (int j = 0; j < n; j++) {
+    const double magnitude = fabs(root ? (double)sqrtf(x[j]) : (double)x[j]);
+    largest = !(magnitude <= largest) ? magnitude : largest;
+  }
+  if (largest > 0 && largest < 0x1p-46)
+    largest = root ? 0x1p-46 : 0;
+  out->scale = isfinite(largest) ? (float)largest : NAN;
+  for (int j = 0; j < BLOCK; j++) {
+    const uint32_t bits = rounding_bits(seed, first + j);
+    const double number = j >= n ? 0 : root ? (double)sqrtf(x[j]) : (double)x[j];
+    out->code[j] =
+        block_code(root, number, (double)out->scale, (int)(root ? bits >> 16 : bits & 0xffff));
+  }
+}
+
+/* Every code, next to the largest one, at the ends of the scale and in between. */
+DEVICE_TEST(every_code_of_a_block_comes_back)
+{
+  static const float scales[] = {0x1p-46f, 3e-14f, 1e-7f, 1, 1.7f, 12345, 1.8e19f, FLT_MAX};
+  for (int root = 0; root < 2; root++)
+    for (int s = 0; s < 8 - root; s++)
+      for (int first = 0; first < 256; first += BLOCK - 1) {
+        struct moments_block block = {.scale = scales[s]}, back;
+        float value[BLOCK];
+        for (int j = 1; j < BLOCK; j++)
+          block.code[j] = (uint8_t)(first + j - 1);
+        block.code[0] = root ? 255 : 127;
+        moments_decode(value, DTYPE_BLOCK8, forms[root], &block, BLOCK);
+        moments_encode(&back, DTYPE_BLOCK8, forms[root], value, BLOCK);
+        assert_true(value[0] == (root ? scales[s] * scales[s] : scales[s]));
+        assert_same_bits(&back, &block, sizeof block);
+        for (int j = 0; j < BLOCK; j++) {
+          const int steps = root ? 16 : 8, code = block.code[j] & (root ? 255 : 127),
+                    below = (root ? 255 : 127) - code;
+          const double share = ldexp(1 + (steps - 1 - (below + steps - 1) % steps) / (double)steps,
+                                     -((below + steps - 1) / steps)),
+                       number = code ? share * (double)scales[s] : 0;
+          const float near = (float)(!root && block.code[j] > 127 ? -number : number);
+          assert_true(value[j] == (root ? near * near : near));
+        }
+      }
+}
+
+/* Numbers of any size, zeros, subnormal ones, and blocks that are not finite. What is decoded stays
+ * as it is, and is the nearest code. */
+DEVICE_TEST(blocks_hold_any_numbers)
+{
+  static const float sizes[] = {0, 1e-45f, 1e-38f, 1e-20f, 1e-13f, 1e-3f, 1, 1e15f, INFINITY, NAN};
+  for (int root = 0; root < 2; root++)
+    for (int s = 0; s < 10; s++)
+      for (int n = 1; n <= BLOCK; n += 21) {
+        float *x = normals(BLOCK, 1), value[BLOCK], again[BLOCK];
+        struct moments_block block, back;
+        for (int j = 0; j < BLOCK; j++)
+          x[j] *= j % 5 == 0 ? 1e-6f : 1, x[j] = root ? x[j] * x[j] : x[j];
+        for (int j = 0; j < BLOCK; j++)
+          x[j] = isfinite(sizes[s]) ? x[j] * sizes[s] : j == n / 2 ? sizes[s] : x[j];
+        moments_encode(&block, DTYPE_BLOCK8, forms[root], x, (size_t)n);
+        moments_decode(value, DTYPE_BLOCK8, forms[root], &block, BLOCK);
+        moments_encode(&back, DTYPE_BLOCK8, forms[root], value, BLOCK);
+        moments_decode(again, DTYPE_BLOCK8, forms[root], &back, BLOCK);
+        assert_same_bits(&back, &block, sizeof block);
+        for (int j = 0; j < BLOCK; j++) {
+          const double number = root ? sqrt(value[j]) : (double)value[j], want = j >= n ? 0
+                                                                                 : root
+                                                                                     ? sqrt(x[j])
+                                                                                     : (double)x[j];
+          assert_true(isnan(value[j]) == !isfinite(sizes[s]));
+          if (isfinite(sizes[s]))
+            assert_true(fabs(number - want) <= (root ? 0x1p-5 : 0x1p-4) * fabs(want) +
+                                                   0x1p-15 * (double)block.scale + 0x1p-46);
+        }
+      }
+}
+
+/* Oracle: decoding, the update with fp32 states, and block_encode(). Several steps, since the first
+ * begins from zeros. The last block is incomplete. */
+DEVICE_TEST(a_step_in_blocks_is_one_in_fp32_between_codes)
+{
+  enum { LONG = 64 * 100 + 37, BLOCKS = LONG / BLOCK + 1 };
+  const struct arrays input = some_arrays(LONG), want = arrays_create(LONG),
+                      got = arrays_create(LONG);
+  struct moments_block *code[2];
+  for (int variant = 0; fixture_use(variant); variant++) {
+    memset(got.m, 0, BLOCKS * sizeof **code);
+    memset(got.v, 0, BLOCKS * sizeof **code);
+    memcpy(got.master, input.master, LONG * sizeof(float));
+    for (int step = 1; step <= 3; step++) {
+      struct update op = settings(step, 0.1), wide;
+      op.seed = 77 * (uint64_t)step, op.first = ((int64_t)3 << 32) - 640;
+      wide = op;
+      op.states = DTYPE_BLOCK8;
+      memcpy(want.master, got.master, LONG * sizeof(float));
+      moments_decode(want.m, DTYPE_BLOCK8, STATE_LINEAR, got.m, LONG);
+      moments_decode(want.v, DTYPE_BLOCK8, STATE_ROOT, got.v, LONG);
+      memcpy(got.grad, normals(LONG, 1), LONG * sizeof(float));
+      ((float *)got.grad)[200] = step == 2 ? INFINITY : 1; /* its block is lost, as in fp32 */
+      memcpy(want.grad, got.grad, LONG * sizeof(float));
+      assert_ok(step_host(lanes[1], &wide, &want, true));
+      assert_ok(step_host(lanes[variant % LANE_SIZES], &op, &got, true));
+      code[0] = got.m, code[1] = got.v;
+      for (int s = 0; s < 2; s++)
+        for (int b = 0; b < BLOCKS; b++) {
+          struct moments_block block;
+          block_encode(s, (float *)(s ? want.v : want.m) + b * BLOCK, op.seed, op.first + b * BLOCK,
+                       LONG - b * BLOCK < BLOCK ? LONG - b * BLOCK : BLOCK, &block);
+          assert_memory_equal(code[s][b].code, block.code, BLOCK);
+          assert_true(code[s][b].scale == block.scale ||
+                      (isnan(block.scale) && isnan(code[s][b].scale) && b == 200 / BLOCK));
+        }
+      for (int i = 0; i < LONG; i++)
+        if (i / BLOCK != 200 / BLOCK)
+          assert_same_bits((float *)got.master + i, (float *)want.master + i, sizeof(float));
+    }
+  }
+  fixture_use(-1);
+}
+
 DEVICE_TEST(unknown_types_and_counts_are_refused)
 {
   float x[32] = {0};
@@ -468,6 +612,12 @@ DEVICE_TEST(unknown_types_and_counts_are_refused)
   op.first = -1;
   assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
   op.first = 0;
+  op.states = DTYPE_BLOCK8, op.first = 32; /* inside a block */
+  assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
+  op.first = 0;
+  assert_int_equal(host_update_traffic(lanes[0], 32, &op, x, x, (void *[]){x, x}, x),
+                   STATUS_UNSUPPORTED);
+  op.states = DTYPE_F32;
   assert_int_equal(host_update_traffic(lanes[0], 33, &op, x, x, (void *[]){x, x}, x),
                    STATUS_INTERNAL);
 }

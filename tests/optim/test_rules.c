@@ -85,7 +85,7 @@ struct arrays {
 
 static void *at(void *array, enum dtype type, int64_t i)
 {
-  return (char *)array + i * (int64_t)dtype_size(type);
+  return (char *)array + dtype_bytes(type, i);
 }
 
 static void *typed(enum dtype type, const float *x, int64_t n)
@@ -137,7 +137,7 @@ static void assert_same(const struct update *op, const struct arrays *a, const s
   assert_same_bits(a->master, b->master, (size_t)n * dtype_size(op->master));
   assert_same_bits(a->copy, b->copy, (size_t)n * dtype_size(op->copy));
   for (int s = 0; s < optim_states(op->rule); s++)
-    assert_same_bits(a->state[s], b->state[s], (size_t)n * dtype_size(op->states));
+    assert_same_bits(a->state[s], b->state[s], (size_t)dtype_bytes(op->states, n));
 }
 
 static float get(void *array, enum dtype type, int64_t i)
@@ -254,8 +254,10 @@ DEVICE_TEST(many_steps_stay_with_the_formula)
 DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels)
 {
   enum { LONG = 3 * 32768 + 11 };
-  for (struct update op = settings(3); optim_states(op.rule) > 0; next_rule(&op)) {
-    op.master = op.states = op.copy = DTYPE_BF16, op.stochastic = true;
+  for (struct update op = settings(3); optim_states(op.rule) > 0;
+       op.states == DTYPE_BF16 || next_rule(&op)) {
+    op.states = op.states == DTYPE_BF16 ? DTYPE_BLOCK8 : DTYPE_BF16;
+    op.master = op.copy = DTYPE_BF16, op.stochastic = true;
     op.first = ((int64_t)1 << 32) - 40000;
     const struct arrays start = arrays_make(&op, LONG), want = arrays_copy(&start, LONG);
     fixture_use(0);
@@ -263,6 +265,7 @@ DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels)
     for (int variant = 0; fixture_use(variant); variant++) {
       const struct arrays got = arrays_copy(&start, LONG);
       for (int64_t from = 0, n = 1; from < LONG; from += n, n = n * 7 % 30011 + 1) {
+        n = (n + dtype_block(op.states) - 1) / dtype_block(op.states) * dtype_block(op.states);
         n = n < LONG - from ? n : LONG - from;
         struct update cut = op;
         cut.first += from;
@@ -375,10 +378,11 @@ DEVICE_TEST(speculation_is_two_updates)
     for (int first = -1; first < OUTCOMES; first++)
       for (int second = 0; second < OUTCOMES; second++, turn++) {
         struct update before = settings(1), after = settings(2);
-        before.rule = after.rule = rule.rule, before.states = after.states = types[turn % TYPES];
+        before.rule = after.rule = rule.rule;
+        before.states = after.states = turn % 4 < TYPES ? types[turn % 4] : DTYPE_BLOCK8;
         before.copy = after.copy = types[turn / TYPES % TYPES];
         before.stochastic = after.stochastic = turn % 2;
-        before.first = after.first = turn % 5 * ((int64_t)1 << 30) + 4000;
+        before.first = after.first = turn % 5 * ((int64_t)1 << 30) + 4032;
         before = with_outcome(before, first);
         after = with_outcome(after, second);
         check_speculation(first < 0 ? NULL : &before, &after, turn % 2 ? LONG : N);

@@ -21,6 +21,8 @@ struct update_pass {
   struct rounding_key states_key, master_key;
 };
 
+enum { UPDATE_BLOCKED = 1 << 11 }; /* most elements of a pass with states in blocks */
+
 /* As device.h's update() has them. */
 struct update_arrays {
   void *master;

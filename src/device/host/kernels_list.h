@@ -47,7 +47,8 @@ KERNEL(double, log_sum_exp, (int64_t n, bool gradient, float factor, float *logi
 /* Between fp32, bf16 and fp16, to nearest; not in place */
 KERNEL(void, convert, (int64_t n, enum dtype from, const void *src, enum dtype to, void *dst))
 
-/* One pass over n elements. The copy is stored around the caches. */
+/* One pass over n elements, at most UPDATE_BLOCKED if states are in blocks. The copy is stored
+ * around the caches. */
 KERNEL(void, update, (int64_t n, const struct update_pass *pass, const struct update_arrays *a))
 /* The loads and stores of update() without its arithmetic, to measure the memory bandwidth. Only
  * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, and only copy may

@@ -443,7 +443,8 @@ INLINE void update_rule(enum optimizer rule, const struct update_pass *pass, int
     update_all(pass, kind_of(op), n, a);
 }
 
-static void update(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
+static void update_elements(int64_t n, const struct update_pass *pass,
+                            const struct update_arrays *a)
 {
 #define RULE_CASE(name, ...)                                                                       \
   case OPTIM_##name: update_rule(OPTIM_##name, pass, n, a); break;
@@ -452,6 +453,48 @@ static void update(int64_t n, const struct update_pass *pass, const struct updat
   default: break;
   }
 #undef RULE_CASE
+}
+
+static void encode_blocks(enum state_code code, const struct update_pass *pass, int s, int64_t n,
+                          float *x, struct moments_block *to)
+{
+  int32_t bits[MOMENTS_BLOCK];
+  for (int64_t i = 0; i < n; i += MOMENTS_BLOCK) {
+    const uint32_t first = pass->first + (uint32_t)i;
+    for (uint32_t j = 0; j < MOMENTS_BLOCK; j++)
+      bits[j] = (int32_t)(rounding_mix(pass->states_key, first + j) >> 16 * s & 0xffff);
+    moments_encode_block(to + i / MOMENTS_BLOCK, code, x + i, bits);
+  }
+}
+
+/* States are in blocks. They are decoded, updated in fp32 and encoded. What
+ * the last block lacks is zero. */
+static void update_blocks(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
+{
+  _Alignas(64) float x[RULE_STATES][UPDATE_BLOCKED];
+  const int states = optim_states(pass->op.rule);
+  struct update_pass wide = *pass;
+  struct update_arrays arrays = *a;
+  wide.op.states = DTYPE_F32;
+  for (int s = 0; s < states; s++)
+    if (a->state[s])
+      moments_decode_blocks(arrays.state[s] = x[s], rule_code(pass->op.rule, s), a->state[s],
+                            (size_t)n);
+  update_elements(n, &wide, &arrays);
+  for (int s = 0; s < states; s++) {
+    if (!a->state[s])
+      continue;
+    memset(x[s] + n, 0, (size_t)(-n & (MOMENTS_BLOCK - 1)) * sizeof(float));
+    encode_blocks(rule_code(pass->op.rule, s), pass, s, n, x[s], a->state[s]);
+  }
+}
+
+static void update(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
+{
+  if (pass->op.states == DTYPE_BLOCK8)
+    update_blocks(n, pass, a);
+  else
+    update_elements(n, pass, a);
 }
 
 /* Two lines of fp32, or one of 16 bits. */

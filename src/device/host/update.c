@@ -30,16 +30,19 @@ static struct update_arrays arrays_at(const struct update_job *job, int64_t i)
   return out;
 }
 
-/* In pieces that share the keys of their random bits. */
+/* In pieces that share the keys of their random bits. Whole blocks of states: pieces begin at
+ * multiples of a block. */
 static void run_range(void *arg, int64_t begin, int64_t end)
 {
   const struct update_job *job = arg;
   struct update_pass pass = job->pass;
+  const int64_t most = dtype_block(pass.op.states) > 1 ? UPDATE_BLOCKED : end - begin;
   for (int64_t i = begin, n; i < end; i += n) {
     const int64_t element = pass.op.first + i,
                   left = ((int64_t)1 << 32) - (int64_t)(uint32_t)element;
     const struct update_arrays arrays = arrays_at(job, i);
     n = end - i < left ? end - i : left;
+    n = n < most ? n : most;
     pass.first = (uint32_t)element;
     pass.states_key = rounding_key_make(pass.op.seed, element);
     pass.master_key = rounding_key_make(pass.op.seed ^ ROUNDING_MASTER, element);
@@ -55,13 +58,14 @@ static enum status check(int64_t n, const struct update *op)
   static const char *const what[] = {"masters", "gradients", "states", "copies"};
   const enum dtype type[] = {op->master, op->grad, op->states, op->copy};
   for (int i = 0; i < 4; i++)
-    if (type[i] != DTYPE_F32 && type[i] != DTYPE_BF16 && type[i] != DTYPE_F16)
+    if (type[i] != DTYPE_F32 && type[i] != DTYPE_BF16 && type[i] != DTYPE_F16 &&
+        !(i == 2 && type[i] == DTYPE_BLOCK8))
       return status_set(STATUS_UNSUPPORTED,
                         "an optimizer's %s are kept in fp32, bf16 or fp16, not in %s", what[i],
                         dtype_name(type[i]));
   if (optim_states(op->rule) == 0)
     return status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
-  if (n < 0 || op->first < 0)
+  if (n < 0 || op->first < 0 || op->first % dtype_block(op->states) != 0)
     return status_set(STATUS_INTERNAL, "an update of %lld elements from number %lld", (long long)n,
                       (long long)op->first);
   return STATUS_OK;
@@ -155,6 +159,9 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
                                 const void *grad, void *const *state, void *copy)
 {
   enum status status = check(n, op);
+  if (!status && dtype_block(op->states) > 1)
+    status = status_set(STATUS_UNSUPPORTED, "the traffic of states in %s is not measured",
+                        dtype_name(op->states));
   if (!status && n % 32 != 0)
     status =
         status_set(STATUS_INTERNAL,
