@@ -47,23 +47,16 @@ static void open_with(exec_load *load, const char *words)
   must(job_reopen(&job, &(struct exec_config){.load = load, .load_arg = &job}));
 }
 
-static void says(enum status status, enum status expected, const char *words)
-{
-  assert_int_equal(status, expected);
-  if (!strstr(status_text(), words))
-    fail_msg("'%s' does not say '%s'", status_text(), words);
-}
-
 TEST(a_failing_load_ends_the_step)
 {
   broken_step = 6;
   open_with(load_or_fail, "micros=2");
   must(exec_step(job.exec, 5, 1, 0, &result));
   result.loss = -1;
-  says(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO, "shard 7 is gone");
+  must_fail(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO, "shard 7 is gone");
   assert_true(result.loss == -1);
   status_set(STATUS_OK, "something else");
-  says(exec_drain(job.exec), STATUS_IO, "shard 7 is gone");
+  must_fail(exec_drain(job.exec), STATUS_IO, "shard 7 is gone");
   assert_int_equal(exec_step(job.exec, 7, 2, 0, &result), STATUS_IO);
   job_close(&job);
 }
@@ -72,7 +65,7 @@ TEST(a_failing_load_ends_the_step)
 TEST(a_failing_lane_ends_the_step)
 {
   open_with(load_bad_token, " ");
-  says(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT, "37");
+  must_fail(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT, "37");
   job_close(&job);
 }
 
@@ -84,7 +77,7 @@ TEST(a_wrong_document_ends_the_step)
       "token 2 of the batch has position -1"};
   for (int step = 0; step < 4; step++) {
     open_with(load_bad_document, "input=trivial");
-    says(exec_step(job.exec, step, 1, 0, &result), STATUS_INPUT, words[step]);
+    must_fail(exec_step(job.exec, step, 1, 0, &result), STATUS_INPUT, words[step]);
     job_close(&job);
   }
 }
@@ -94,10 +87,10 @@ TEST(targets_are_counted)
 {
   job_open(&job, comm, "micros=2 targets=some");
   job_step(&job, 0);
-  says(exec_set_targets(job.exec, 0), STATUS_INTERNAL, "a loss over 0 targets");
+  must_fail(exec_set_targets(job.exec, 0), STATUS_INTERNAL, "a loss over 0 targets");
   must(exec_set_targets(job.exec, job_targets(&job) + 1));
-  says(exec_step(job.exec, 1, 2, 0, &result), STATUS_INTERNAL,
-       "step 1 has 411 targets, but its loss is that of 412");
+  must_fail(exec_step(job.exec, 1, 2, 0, &result), STATUS_INTERNAL,
+            "step 1 has 411 targets, but its loss is that of 412");
   job_close(&job);
 }
 
@@ -105,7 +98,7 @@ TEST(steps_count_up_by_one)
 {
   job_open(&job, comm, " ");
   job_step(&job, 10);
-  says(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL, "step 11");
+  must_fail(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL, "step 11");
   job_step(&job, 11);
   job_close(&job);
 }
@@ -116,11 +109,11 @@ TEST(a_step_is_begun_and_ended_once)
   job_open(&job, comm, " ");
   assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
   must(exec_begin(job.exec, 10, 1, 0));
-  says(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL, "before step 10 was ended");
+  must_fail(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL, "before step 10 was ended");
   assert_true(result.loss == -1);
   must(exec_end(job.exec, &result));
   assert_true(result.loss > 0);
-  says(exec_end(job.exec, &result), STATUS_INTERNAL, "not begun");
+  must_fail(exec_end(job.exec, &result), STATUS_INTERNAL, "not begun");
   must(exec_begin(job.exec, 11, 2, 0)); /* and given up */
   job_close(&job);
 }
@@ -143,7 +136,7 @@ static void refuses(const char *setup, void (*corrupt)(struct plan *plan), const
     corrupt(job.plan);
   must(job_create_exec(&job));
   must(exec_set_targets(job.exec, job_targets(&job) / 2)); /* the other rank sends zeros */
-  says(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
+  must_fail(exec_step(job.exec, 4, 1, 0, &result), corrupt ? STATUS_INTERNAL : STATUS_OK, sentence);
   job_close(&job);
 }
 
@@ -268,11 +261,11 @@ TEST(misfit_names_a_cure)
     job.plan->transient_bytes[tier] = INT64_C(1) << 60;
     assert_int_equal(exec_memory_create(job.device, comm, "", plans, 1, &memory), STATUS_MEMORY);
     job.plan->transient_bytes[tier] = fits;
-    says(STATUS_MEMORY, STATUS_MEMORY,
-         tier == TIER_DEVICE ? "1.00 EiB of device" : "1.00 EiB of host");
-    says(STATUS_MEMORY, STATUS_MEMORY, "shard.strategy");
-    says(STATUS_MEMORY, STATUS_MEMORY, "data.micro_batch");
-    says(STATUS_MEMORY, STATUS_MEMORY, "tiers.activations");
+    must_fail(STATUS_MEMORY, STATUS_MEMORY,
+              tier == TIER_DEVICE ? "1.00 EiB of device" : "1.00 EiB of host");
+    must_fail(STATUS_MEMORY, STATUS_MEMORY, "shard.strategy");
+    must_fail(STATUS_MEMORY, STATUS_MEMORY, "data.micro_batch");
+    must_fail(STATUS_MEMORY, STATUS_MEMORY, "tiers.activations");
   }
   job.plan->transient_bytes[TIER_DEVICE] = bytes + 1; /* a plan that the arenas were not made for */
   assert_int_equal(job_create_exec(&job), STATUS_INTERNAL);
@@ -376,7 +369,7 @@ TEST(the_update_number_sets_the_bias_correction)
 static void expect_refused_window(int64_t past, int64_t tokens, const char *words)
 {
   exec_set_window(job.exec, past, tokens);
-  says(exec_step(job.exec, 4, 1, 0, &result), STATUS_INTERNAL, words);
+  must_fail(exec_step(job.exec, 4, 1, 0, &result), STATUS_INTERNAL, words);
 }
 
 /* A refused call leaves the executor unchanged. */
@@ -442,7 +435,7 @@ TEST(the_compute_lane_keeps_to_its_cores)
   job_close(&job);
 
   job_plan(&job, comm, "cores=8191");
-  says(job_create_exec(&job), STATUS_USAGE, "cores");
+  must_fail(job_create_exec(&job), STATUS_USAGE, "cores");
   job_close(&job);
 }
 
@@ -482,7 +475,7 @@ TEST(host_lanes_keep_to_their_cores)
   job_close(&job);
 
   job_plan(&job, comm, "prefetch=1 host beside nvme_state=1 io_cores=8191");
-  says(job_create_exec(&job), STATUS_USAGE, "a lane cannot be bound to its cores");
+  must_fail(job_create_exec(&job), STATUS_USAGE, "a lane cannot be bound to its cores");
   job_close(&job);
 }
 

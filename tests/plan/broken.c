@@ -73,9 +73,7 @@ void broken_delete(struct plan *plan, int i)
 
 void broken_refused(struct plan *plan, const char *words)
 {
-  assert_int_equal(plan_verify(plan), STATUS_PLAN);
-  if (!strstr(status_text(), words))
-    fail_msg("\"%s\" is not in: %s", words, status_text());
+  must_fail(plan_verify(plan), STATUS_PLAN, words);
   plan_destroy(plan);
 }
 

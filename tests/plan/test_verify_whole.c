@@ -193,8 +193,7 @@ TEST(no_instruction_can_lose_its_unit)
       if (unit < 0)
         continue;
       plan->instr[i].unit = -1;
-      assert_int_equal(plan_verify(plan), STATUS_PLAN);
-      assert_non_null(strstr(status_text(), "unknown operation, unit or micro-batch"));
+      must_fail(plan_verify(plan), STATUS_PLAN, "unknown operation, unit or micro-batch");
       plan->instr[i].unit = unit;
       seen[plan->instr[i].op]++;
     }

@@ -309,7 +309,7 @@ TEST(test_word_limit)
   bpe_words_most = 20000; /* of each rank's table, and of the gathered one */
   enum status status = bpe_train_run(job, &config, &result);
   bpe_words_most = most;
-  assert_refused(STATUS_UNSUPPORTED, status, "more than 20000 bytes; train on a part of it");
+  must_fail(status, STATUS_UNSUPPORTED, "more than 20000 bytes; train on a part of it");
   everybody_waits();
   assert_false(file_exists(out));
   everybody_waits();
@@ -382,7 +382,7 @@ TEST(test_limits)
 static void check_refused(const struct bpe_train_config *config, enum status want, const char *says)
 {
   struct bpe_train_result result;
-  assert_refused(want, bpe_train_run(job, config, &result), says);
+  must_fail(bpe_train_run(job, config, &result), want, says);
   everybody_waits();
   assert_false(file_exists(config->out));
   everybody_waits();
@@ -440,13 +440,13 @@ TEST(test_no_overwriting)
   put_corpus("some text");
   struct bpe_train_config config = config_for(&(char *){in});
   must(bpe_train_run(job, &config, &result));
-  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
-                 "/out/tokenizer.json is there already");
+  must_fail(bpe_train_run(job, &config, &result), STATUS_USAGE,
+            "/out/tokenizer.json is there already");
   struct folder_lock other = {.fd = -1};
   if (root)
     must(folder_lock(out, "out", &other));
-  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
-                 "/out is being written by another run (process");
+  must_fail(bpe_train_run(job, &config, &result), STATUS_USAGE,
+            "/out is being written by another run (process");
   folder_unlock(out, &other);
   remove_all();
 }

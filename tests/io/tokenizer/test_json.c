@@ -248,7 +248,7 @@ static void check_refused(const char *says)
   if (status != STATUS_INPUT || !strstr(status_text(), says))
     fail_msg("%s '%s' instead of '%s'", status_name(status),
              status == STATUS_OK ? "" : status_text(), says);
-  assert_non_null(strstr(status_text(), folder));
+  must_say(folder);
   assert_null(tokenizer);
 }
 
@@ -439,7 +439,7 @@ TEST(test_missing)
   assert_int_equal(tokenizer_create("json", NULL, &tokenizer), STATUS_USAGE);
   assert_int_equal(tokenizer_create("json", "", &tokenizer), STATUS_USAGE);
   assert_true(tokenizer_create("json", "/no/such/folder", &tokenizer) != STATUS_OK);
-  assert_non_null(strstr(status_text(), "/no/such/folder/tokenizer.json"));
+  must_say("/no/such/folder/tokenizer.json");
   assert_null(tokenizer);
 }
 

@@ -11,13 +11,6 @@
 #include "base/rng.h"
 #include "io/text/file.h"
 
-void assert_refused(enum status want, enum status got, const char *says)
-{
-  assert_int_equal(got, want);
-  if (!strstr(status_text(), says))
-    fail_msg("'%s' does not say '%s'", status_text(), says);
-}
-
 void corpus_put(const char *folder, const char *name, const void *content, size_t bytes)
 {
   char *path = mem_printf("%s/%s", folder, name);

@@ -4,9 +4,6 @@
 #include "io/tokens/prepare.h"
 #include "tests/test.h"
 
-/* Also that the sentence holds `says`. */
-void assert_refused(enum status want, enum status got, const char *says);
-
 /* Write a file, its folders too. */
 void corpus_put(const char *folder, const char *name, const void *content, size_t bytes);
 /* About `bytes` of lines of words, blank lines between paragraphs; the same for the same seed.

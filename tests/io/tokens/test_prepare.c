@@ -294,8 +294,8 @@ TEST(test_small_shares)
   put_in("a.txt", text, B);
   struct prepare_config config = config_for(&(char *){in});
   struct prepare_result result;
-  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result),
-                 "the corpus is one document, and a document is never split");
+  must_fail(prepare_run(job, &config, &result), STATUS_INPUT,
+            "the corpus is one document, and a document is never split");
   remove_all();
   mem_free(text);
 }
@@ -373,7 +373,7 @@ TEST(test_special)
     config.special_as_text = !as_text;
     config.input = &(char *){in};
     put_in("x.txt", text, sizeof text - 1);
-    assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "(recorded: special ");
+    must_fail(prepare_run(job, &config, &result), STATUS_USAGE, "(recorded: special ");
     mem_free(tokens.id);
     tokenizer_destroy(tokenizer);
     remove_on_root(out);
@@ -449,7 +449,7 @@ static void check_other(const char *setting, const char *says)
   struct prepare_result result;
   other.tokenizer_dir = data_folder("bpe");
   set(&other, setting);
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), says);
+  must_fail(prepare_run(job, &other, &result), STATUS_USAGE, says);
 }
 
 TEST(test_other_settings)
@@ -466,7 +466,7 @@ TEST(test_other_settings)
   everybody_waits();
   text[1000] ^= 1;
   put_in("x.txt", text, 1000000);
-  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "\"name\": \"x.txt\"");
+  must_fail(prepare_run(job, &config, &result), STATUS_USAGE, "\"name\": \"x.txt\"");
   text[1000] ^= 1;
   everybody_waits();
   put_in("x.txt", text, 1000000);
@@ -490,8 +490,8 @@ TEST(test_one_job_at_a_time)
   if (root)
     must(folder_lock(out, "out", &other));
   everybody_waits();
-  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
-                 "out is being written by another run (process");
+  must_fail(prepare_run(job, &config, &result), STATUS_USAGE,
+            "out is being written by another run (process");
   everybody_waits();
   if (root)
     folder_unlock(out, &other);
@@ -504,8 +504,8 @@ TEST(test_foreign_folder)
   everybody_waits();
   struct prepare_config config = config_for(&(char *){corpus});
   struct prepare_result result;
-  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
-                 "not empty and holds no prepare.json");
+  must_fail(prepare_run(job, &config, &result), STATUS_USAGE,
+            "not empty and holds no prepare.json");
   if (root) {
     char *list = folder_list(out);
     assert_string_equal(list, "thesis.txt\n");
@@ -519,7 +519,7 @@ static void check_nothing_left(const struct prepare_config *config, enum status 
                                const char *says)
 {
   struct prepare_result result;
-  assert_refused(want, prepare_run(job, config, &result), says);
+  must_fail(prepare_run(job, config, &result), want, says);
   everybody_waits();
   assert_false(file_exists(config->out));
   everybody_waits();
@@ -557,7 +557,7 @@ TEST(test_broken_late)
   char says[64];
   config.shard_tokens = 1 << 19;
   snprintf(says, sizeof says, "/in/x.txt, byte %d: ", BYTES - 3);
-  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result), says);
+  must_fail(prepare_run(job, &config, &result), STATUS_INPUT, says);
   everybody_waits();
   if (root) {
     char *list = folder_list(out);
@@ -568,7 +568,7 @@ TEST(test_broken_late)
     corpus_put(out, SHARD_INDEX, "of shards that were all there once", 34);
   }
   everybody_waits();
-  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result), says);
+  must_fail(prepare_run(job, &config, &result), STATUS_INPUT, says);
   everybody_waits();
   if (root) {
     char *list = folder_list(out);
@@ -623,7 +623,7 @@ TEST(test_usage)
   rows_each(ROWS, "usage", check_usage);
   config = good;
   config.out = "";
-  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "no output folder");
+  must_fail(prepare_run(job, &config, &result), STATUS_USAGE, "no output folder");
   config.input = &(char *){out};
   config.out = inside;
   check_nothing_left(&config, STATUS_INPUT, "cannot open ");

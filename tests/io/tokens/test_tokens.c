@@ -241,7 +241,7 @@ static void check_refused(enum token_split split, const char *says)
 {
   struct token_set *set = NULL;
   everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_open(job, dir, split, &set), says);
+  must_fail(token_set_open(job, dir, split, &set), STATUS_INPUT, says);
   assert_null(set);
   everybody_waits();
 }
@@ -362,11 +362,11 @@ static void check_damaged(enum damage damage, const char *read, const char *veri
   everybody_waits();
   const enum status status = token_set_read(set, 10, 100, tokens, targets);
   if (read || more)
-    assert_refused(STATUS_INPUT, status, more ? size : read);
+    must_fail(status, STATUS_INPUT, more ? size : read);
   else
     assert_int_equal(tokens[99], 0);
   if (verify)
-    assert_refused(STATUS_INPUT, token_set_verify(job, set), verify);
+    must_fail(token_set_verify(job, set), STATUS_INPUT, verify);
   token_set_close(set);
   drop();
 }
@@ -403,8 +403,8 @@ TEST(test_index_alone)
   must(token_set_open(job, dir, SPLIT_TRAIN, &set));
   assert_int_equal(token_set_stream(set).tokens, 36019);
   assert_int_equal(token_set_stream(set).tokenizer.crc32, 5);
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
+  must_fail(token_set_read(set, 10, 100, tokens, targets), STATUS_INPUT,
+            "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
   token_set_close(set);
   must(token_set_open(job, dir, SPLIT_VAL, &set));
   must(token_set_read(set, 0, 100, tokens, targets));
