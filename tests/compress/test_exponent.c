@@ -2,7 +2,6 @@
  * unpacker are written element by element from the description in compress/rule/exponent.h.
  * Messages are damaged on purpose. */
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "compress/compress.h"

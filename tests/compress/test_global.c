@@ -3,7 +3,6 @@
  * codes fit into 8 bits; messages decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "compress/compress.h"
 #include "device/device.h"

@@ -4,9 +4,6 @@
  * SIAM Review 53, theorem 10.5. Sums are trees of fp32 additions. Identities are tested too. Bytes
  * around each output and scratch memory guard its ends. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

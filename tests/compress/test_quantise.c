@@ -3,7 +3,6 @@
  * over seeds. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/dtype.h"
 #include "base/mem.h"

@@ -3,7 +3,6 @@
  * squared error of zeros. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "compress/compress.h"

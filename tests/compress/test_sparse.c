@@ -3,8 +3,6 @@
  * contraction that error feedback relies on (Stich et al. 2018, definition 2.1) holds in the mean
  * within 5 standard errors. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,7 +1,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -8,7 +8,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "device/host/host.h"
 #include "device/moments.h"

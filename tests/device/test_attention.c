@@ -6,7 +6,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 #include <cblas.h>
 

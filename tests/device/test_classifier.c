@@ -5,7 +5,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_tolerance,
                   bool weights)

@@ -2,8 +2,6 @@
  * plain loops, and the clock. */
 #include "fixture.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/host/host.h"

@@ -4,7 +4,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { LONG = 3 * 65536 + 77 }; /* more than a worker takes at once */
 

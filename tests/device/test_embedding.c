@@ -2,8 +2,6 @@
  * one order: the bits must agree. */
 #include "fixture.h"
 
-#include <string.h>
-
 enum { B = 3, T = 77, R = B * T, C = 101, V = 19 };
 static int32_t token[R], place[R]; /* place: positions */
 

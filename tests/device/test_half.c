@@ -6,7 +6,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Calls of side 0 are in fp32, those of side 1 in bf16. */
 enum { WIDE, HALF, SIDES };

@@ -4,7 +4,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "device/host/host.h"

@@ -5,7 +5,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "device/host/host.h"
 

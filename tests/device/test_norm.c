@@ -5,7 +5,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 static const float eps = 1e-5f;
 

@@ -3,8 +3,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "device/rounding.h"
 

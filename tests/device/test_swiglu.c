@@ -4,7 +4,6 @@
 #include "fixture.h"
 
 #include <math.h>
-#include <string.h>
 
 static const int64_t shapes[][2] = {{1, 1},    {77, 40},   {3, 101},
                                     {77, 120}, {40, 1376}, {1, 20000}}; /* rows, F */

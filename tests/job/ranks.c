@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/checkpoint/checkpoint.h"
-#include "tests/test.h"
 
 struct comm *comm;
 char *dir, *ranks_file;

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "job/weights.h"
 #include "ranks.h"
-#include "tests/test.h"
 
 struct kind {
   const char *strategy, *compute;

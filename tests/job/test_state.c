@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "job/weights.h"
 #include "ranks.h"
-#include "tests/test.h"
 
 static const struct {
   const char *arch, *strategy, *freeze;

@@ -7,7 +7,6 @@
 #include "base/rng.h"
 #include "job/weights.h"
 #include "ranks.h"
-#include "tests/test.h"
 
 #define HOST "tiers.params=host tiers.optimizer=host "
 #define NVME HOST "optim.state=nvme "

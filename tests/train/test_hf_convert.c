@@ -12,7 +12,6 @@
 #include "job/model_source.h"
 #include "job/weights.h"
 #include "tests/job/ranks.h"
-#include "tests/test.h"
 #include "train/hf_convert.h"
 
 /* Texts that stay until the program ends. */

@@ -8,7 +8,6 @@
 #include "io/text/file.h"
 #include "io/tokens/index.h"
 #include "tests/job/ranks.h"
-#include "tests/test.h"
 #include "train/train.h"
 
 /* --- the device ---------------------------------------------------------- */

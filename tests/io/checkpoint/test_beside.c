@@ -3,9 +3,6 @@
  * verifies. */
 /* ranks: 1 2 3 */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

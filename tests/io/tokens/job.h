@@ -2,9 +2,6 @@
  * Every test finds `in` and `out` missing, and leaves them so. */
 #pragma once
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/log.h"
 #include "tests/io/tokens/corpus.h"
 
