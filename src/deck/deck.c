@@ -38,7 +38,7 @@ static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MAT
 enum { CODEC_ROWS(CODEC_CHOICE) };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
-static const char *const frozen_types[] = {"fp32", "bf16", NULL};
+static const char *const frozen_types[] = {"fp32", "bf16", "e4m3", "int4", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 
 // clang-format off: one row an option
@@ -169,7 +169,9 @@ const struct option deck_table[] = {
              "values. In a run that computes in bf16, frozen parameters in bf16 change no result "
              "of training.\n"
              "  fp32  4 bytes\n"
-             "  bf16  2 bytes"},
+             "  bf16  2 bytes\n"
+             "  e4m3  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"
+             "  int4  4-bit integers, a scale per 64 elements"},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
      .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] "

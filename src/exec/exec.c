@@ -55,9 +55,12 @@ static void find_windows_and_results(struct exec *exec)
     if (instr->attr.fp8 && instr->lane == LANE_COMPUTE)
       exec->tallied = i;
   }
-  _Static_assert((int)ENCODE_PARAMS_SHARD == (int)GATHER_SHARD, "both take a shard further");
+  _Static_assert((int)ENCODE_PARAMS_SHARD == (int)GATHER_SHARD &&
+                     (int)GATHER_MESSAGES_MINE == (int)GATHER_SHARD &&
+                     (int)DECODE_PARAMS_MESSAGES == (int)GATHER_SHARD,
+                 "all take a shard further");
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_GATHER || plan->instr[i].op == OP_ENCODE_PARAMS)
+    if (plan->instr[i].op == OP_GATHER || op_rows[plan->instr[i].op].codes_params)
       exec->is_window[plan->instr[i].use[GATHER_SHARD].buffer] = false;
   for (int b = 0; b < plan->buffers; b++)
     if (exec->is_window[b]) {

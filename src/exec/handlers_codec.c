@@ -137,9 +137,10 @@ enum status run_encode(const struct call *call)
 static uint64_t params_seed(const struct call *call)
 {
   const struct attributes *attr = &call->instr->attr;
+  const struct comm_group *group = group_of(call);
   const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
   const int64_t word[] = {(int64_t)attr->seed, call->args->update, attr->group, call->instr->unit,
-                          common ? -1 : comm_group_index(group_of(call))};
+                          common || !group ? -1 : comm_group_index(group)};
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
@@ -208,7 +209,8 @@ enum status run_decode_params(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
-  const int members = comm_group_size(group_of(call));
+  const struct comm_group *group = group_of(call);
+  const int members = group ? comm_group_size(group) : 1;
   const struct codec_pass pass = {.lane = call->lane,
                                   .n = whole->elements / members,
                                   .parts = members,

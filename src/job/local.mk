@@ -19,6 +19,7 @@ src_job_libjob_a_SOURCES = \
 	src/job/start.c \
 	src/job/state.c \
 	src/job/state.h \
+	src/job/state_code.c \
 	src/job/state_copy.c \
 	src/job/state_move.c \
 	src/job/state_piece.c \

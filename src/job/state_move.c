@@ -42,9 +42,8 @@ char *job_state_pointer(const struct job *job, int buffer)
   return (char *)job->memory.persistent[b->tier] + b->offset;
 }
 
-enum status job_state_on_lane(const struct job *job, job_state_work *work, const void *arg)
+enum status job_state_on_lane(struct device *device, job_state_work *work, const void *arg)
 {
-  struct device *device = job->device;
   struct lane *lane = NULL;
   struct mark *mark = NULL;
   enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
@@ -105,8 +104,10 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
   bool any = false;
   for (int i = 0; i < state->pieces; i++)
     any |= job_state_is_apart(state, &state->piece[i]);
-  return any ? job_state_on_lane(state->job, copy_pieces, &(struct transfer){state, to_job})
-             : STATUS_OK;
+  const struct transfer transfer = {state, to_job};
+  const enum status status =
+      any ? job_state_on_lane(state->job->device, copy_pieces, &transfer) : STATUS_OK;
+  return status ? status : job_state_code(state, to_job);
 }
 
 static enum status read_disk(const struct job_state *state)

@@ -62,7 +62,6 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
                                   .code = STATE_LINEAR};
   if (frozen) {
     piece.buffer = kind == 0 ? unit->frozen : -1;
-    piece.type = unit->policy.frozen;
   } else if (job_state_is_copy(plan, kind)) { /* the shard group is all ranks */
     piece.buffer = unit->copy_mine;
   } else if (kind > 0) {
@@ -71,6 +70,10 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   }
   if (piece.buffer >= 0)
     piece.type = plan->buffer[piece.buffer].dtype;
+  if (piece.type == DTYPE_U8) { /* a message */
+    piece.type = DTYPE_F32;
+    piece.codec = &unit->policy.base;
+  }
   return piece;
 }
 
@@ -149,13 +152,16 @@ char *job_state_host_pointer(const struct job *job, int buffer)
 
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece)
 {
-  char *buffer = piece->buffer >= 0 ? job_state_host_pointer(state->job, piece->buffer) : NULL;
+  char *buffer = piece->buffer >= 0 && !piece->codec
+                     ? job_state_host_pointer(state->job, piece->buffer)
+                     : NULL;
   return buffer ? buffer + piece->offset : NULL;
 }
 
 bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece)
 {
-  return piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DEVICE &&
+  return piece->blocked && !piece->codec &&
+         state->plan->buffer[piece->buffer].tier == TIER_DEVICE &&
          !state->job->device->model.host_memory;
 }
 
@@ -164,7 +170,7 @@ static bool wants_block(const struct job_state *state, const struct job_state_pi
 {
   if (piece->buffer < 0 || job_state_piece_bytes(piece) == 0)
     return false;
-  return snapshot ||
+  return snapshot || piece->codec ||
          (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
 }
 

@@ -18,9 +18,10 @@ struct job_state_piece {
   int64_t elements; /* of the range that this kind has, without gaps */
   enum dtype type;
   enum state_code code;
-  int64_t offset; /* of range.begin in the buffer, bytes */
-  char *host;     /* range.begin, in `type`; NULL: on the disk only */
-  bool blocked;   /* in the block */
+  const struct codec *codec; /* the buffer has a message of all held elements; NULL: elements */
+  int64_t offset;            /* of range.begin in the buffer, bytes */
+  char *host;                /* range.begin, in `type`; NULL: on the disk only */
+  bool blocked;              /* in the block */
 };
 
 struct job_state_part {
@@ -71,9 +72,12 @@ struct job_state_cast {
 int job_state_list_casts(const struct job_state *state, int u, struct job_state_cast out[]);
 /* Where a buffer of the job lies, also on a separate device. */
 char *job_state_pointer(const struct job *job, int buffer);
-/* Runs work of the job's device on a lane of its own. Complete on return. */
+/* Runs work of a device on a lane of its own. Complete on return. */
 typedef enum status job_state_work(struct lane *lane, const void *arg);
-enum status job_state_on_lane(const struct job *job, job_state_work *work, const void *arg);
+enum status job_state_on_lane(struct device *device, job_state_work *work, const void *arg);
+/* Encodes frozen parts of the block into the job's messages, or decodes these. Complete on return.
+ */
+enum status job_state_code(const struct job_state *state, bool to_job);
 /* Runs on the job's threads and cores. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
 /* Moves data between the block and a separate device, and makes its copies, on a lane of its own.

@@ -216,8 +216,9 @@ static void add_parts(struct builder *b, int u, enum plan_tier tier)
   if (mine > 0)
     own->master = build_persistent(b, "master", u, tier, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
-    own->frozen =
-        build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen, frozen);
+    own->frozen = build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen,
+                                   own->policy.base.ops->bytes(&own->policy.base, frozen) /
+                                       (int64_t)dtype_size(own->policy.frozen));
   if (own->policy.working == WORKING_SHARED)
     build_shared_copy(b, u);
   else if (mine > 0 && own->policy.working == WORKING_OWN)

@@ -31,36 +31,55 @@ void build_copy(struct builder *b, int u)
 static int messages_of(struct builder *b, int u, int64_t bytes)
 {
   const bool block = model_block_of(b->model, u) >= 0;
+  int messages;
   if (block && b->messages < 0)
     b->messages = build_bytes(b, "messages", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
   if (!block || b->plan->buffer[b->messages].bytes != bytes)
-    return build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  return build_view(b, "messages", u, b->messages, 0, bytes);
+    messages = build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  else
+    messages = build_view(b, "messages", u, b->messages, 0, bytes);
+  b->plan->buffer[messages].unit = u; /* they are its parameters */
+  return messages;
 }
 
-/* It is next to the messages. */
+/* It is next to the messages. Only messages of policy.weights need it. */
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
-  const int64_t bytes = codec_work(&b->plan->unit[u].policy.weights, elements, messages);
+  const struct codec *codec = &b->plan->unit[u].policy.weights;
+  const int64_t bytes = codec->ops ? codec_work(codec, elements, messages) : 0;
   return bytes > 0 ? build_bytes(b, "codec_work", u, TIER_DEVICE, PURPOSE_STAGING, bytes) : -1;
 }
 
-void build_coded_gather(struct builder *b, int u, int micro, int source, int whole)
+static void encode(struct builder *b, int u, int micro, int source, int message)
 {
-  const struct codec *codec = &b->plan->unit[u].policy.weights;
-  const int64_t elements = b->plan->buffer[source].elements,
-                bytes = codec->ops->bytes(codec, elements);
-  const int messages = messages_of(b, u, b->group * bytes);
-  b->plan->buffer[messages].unit = u; /* they are its parameters */
-  const int message = build_mine(b, "message", messages, bytes), alone = work_of(b, u, elements, 1);
+  const int64_t elements = b->plan->buffer[source].elements;
+  const int alone = work_of(b, u, elements, 1);
   int difference = -1;
   if (b->plan->unit[u].copy >= 0)
     difference =
         build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
   BUILD(b, OP_ENCODE_PARAMS, u, micro, source, message, b->plan->unit[u].copy_mine, difference,
         alone);
-  BUILD(b, OP_GATHER_MESSAGES, u, micro, message, messages);
-  const int work = work_of(b, u, elements, b->group);
+}
+
+/* A frozen shard may be a message already. Without shards it is the only one. */
+void build_coded_gather(struct builder *b, int u, int micro, int source, int whole)
+{
+  const bool kept = b->plan->buffer[source].dtype == DTYPE_U8;
+  const struct codec codec = kept ? b->plan->unit[u].policy.base : b->plan->unit[u].policy.weights;
+  const int members = b->shards ? b->group : 1;
+  const int64_t elements = b->plan->buffer[whole].elements / members,
+                bytes = codec.ops->bytes(&codec, elements);
+  const int messages = members > 1 ? messages_of(b, u, members * bytes) : source,
+            message = kept ? source : build_mine(b, "message", messages, bytes);
+  if (!kept)
+    encode(b, u, micro, source, message);
+  if (members > 1)
+    BUILD(b, OP_GATHER_MESSAGES, u, micro, message, messages)->attr.codec = codec;
+  const int work = work_of(b, u, elements, members);
   struct instr *decode = BUILD(b, OP_DECODE_PARAMS, u, micro, messages, whole, work);
+  decode->attr.codec = codec;
+  if (!b->shards)
+    decode->attr.group = GROUP_NONE;
   build_sum(decode, DECODE_PARAMS_WHOLE, whole, b->plan->unit[u].copy >= 0);
 }

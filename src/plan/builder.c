@@ -205,7 +205,7 @@ void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
 {
   if (shard == whole)
     return;
-  if (build_encodes(b, unit, shard))
+  if (build_encodes(b, unit, shard) || b->plan->buffer[shard].dtype == DTYPE_U8)
     build_coded_gather(b, unit, micro, shard, whole);
   else
     gather_from(b, BUILD(b, OP_GATHER, unit, micro, shard, whole, b->plan->unit[unit].scales));

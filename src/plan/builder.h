@@ -50,7 +50,7 @@ struct builder {
   struct plan *plan;
   const struct model *model;
   int micros, group, replicas, shard_index, replica_index;
-  bool shards;  /* parameters and their state are sharded */
+  bool shards;        /* parameters and their state are sharded */
   enum dtype element; /* the type in which parameters are gathered and computed with */
   bool reduce_micros; /* each micro-batch by itself */
   bool host;   /* masters, moments and reduced gradients are in host memory, except for some units
@@ -206,8 +206,8 @@ bool build_encodes_params(const struct builder *b, int u);
 bool build_encodes(const struct builder *b, int u, int shard);
 /* With differences: the copy of the whole unit, which replaces its windows. */
 void build_copy(struct builder *b, int u);
-/* One part of a unit, trained or frozen: this rank's `source`, in fp32 on the device, as messages
- * to its place in the window, or to the copy. */
+/* One part of a unit, trained or frozen: this rank's `source`, in fp32 or as a message on the
+ * device, as messages to its place in the window, or to the copy. */
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole);
 
 /* ---- build_acts.c ---- */

@@ -72,11 +72,11 @@ const struct op_row op_rows[OP_COUNT] = {
         [SCALES_CODES] = WRITES("codes", DEVICE, WINDOW, OWNED, CODES, verify_keeps_codes),
     }},
     /* GATHER by a codec, part 1: one message of this rank's part, or of the difference to its
-     * part of the copy. */
+     * part of the copy. A frozen part may be kept as its message. */
     [OP_ENCODE_PARAMS] = {
         ROW("ENCODE_PARAMS", GATHER, NOTHING,
             "the other ranks would not get this rank's parameters"),
-        .group = GROUP_GATHER, .codes_params = true, .due = due_messages,
+        .group = GROUP_GATHER, .codes_params = true, .due = due_encode_params,
         .check = check_encode_params, .cost = cost_encode_params, .operand = {
         [ENCODE_PARAMS_SHARD] = READS("shard", DEVICE, MASTER, ANY, ANY),
         [ENCODE_PARAMS_MESSAGE] = WRITES("message", DEVICE, BYTES, ANY, ANY),
@@ -88,7 +88,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_GATHER_MESSAGES] = {
         ROW("GATHER_MESSAGES", GATHER, COMM, "this rank would not get the other ranks' parameters"),
         .group = GROUP_GATHER, .collective = COLLECTIVE_GATHER, .whole = GATHER_MESSAGES_ALL,
-        .codes_params = true, .in_place = true, .due = due_messages,
+        .codes_params = true, .in_place = true, .due = due_gather_messages,
         .check = check_gather_messages, .cost = cost_gather, .operand = {
         [GATHER_MESSAGES_MINE] = READS("mine", DEVICE, BYTES, ANY, ANY),
         [GATHER_MESSAGES_ALL] = WRITES("all", DEVICE, BYTES, ANY, ANY),

@@ -163,7 +163,8 @@ unit_holds verify_has_working, verify_speculates, verify_moves_state;
 unit_holds verify_wants_metrics, verify_wants_squares, verify_loss_on_host;
 
 /* ---- verify_counts.c ---- */
-op_due due_messages, due_magnitude, due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
+op_due due_messages, due_encode_params, due_gather_messages, due_magnitude, due_encode,
+    due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
 op_check check_encode_params, check_gather_messages, check_decode_params;

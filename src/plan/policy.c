@@ -360,6 +360,27 @@ static enum status check_weights(const struct plan_input *input)
   return STATUS_OK;
 }
 
+/* Messages of frozen parameters are decoded into windows that members gather. */
+static enum status check_frozen(const struct plan_input *input)
+{
+  const struct deck_policy *asked = &input->policy;
+  struct codec codec;
+  const enum status status = codec_make(asked->frozen, NULL, false, &codec);
+  if (status || codec_type(&codec) != DTYPE_U8)
+    return status;
+  if (asked->host_state && asked->params_full)
+    return status_set(STATUS_UNSUPPORTED,
+                      "train.frozen=%s is decoded on the device, and with transfer.params=full "
+                      "ranks share decoded units: use transfer.params=shard, or train.frozen=bf16",
+                      asked->frozen);
+  if (input->model->fp8)
+    return status_set(STATUS_UNSUPPORTED,
+                      "train.frozen=%s has no scales for products in fp8: use run.compute=bf16, or "
+                      "train.frozen=bf16",
+                      asked->frozen);
+  return STATUS_OK;
+}
+
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -384,7 +405,7 @@ enum status unit_policy_check(const struct plan_input *input)
   if (!status && asked->gathered > input->model->units)
     return status_usage("shard.gathered is %lld, but the model has %d units: lower it",
                         (long long)asked->gathered, input->model->units);
-  return status ?: check_codecs(input) ?: check_weights(input);
+  return status ?: check_codecs(input) ?: check_weights(input) ?: check_frozen(input);
 }
 
 /* Masters in host memory come to the device for each use. By default a cast that no other rank
@@ -431,9 +452,8 @@ static void set_place(const struct plan_input *input, int unit, struct unit_poli
 static void set_codecs(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
-  struct codec frozen;
-  (void)codec_make(asked->frozen, NULL, false, &frozen);
-  policy->frozen = codec_type(&frozen);
+  (void)codec_make(asked->frozen, NULL, false, &policy->base);
+  policy->frozen = codec_type(&policy->base);
   policy->apart = asked->weights.codec && gathers(input);
   policy->difference = policy->apart && asked->difference;
   (void)unit_policy_codec(asked, input->model->unit[unit].name, &policy->grads);

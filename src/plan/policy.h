@@ -51,12 +51,13 @@ struct unit_policy {
   enum dtype compute; /* of values that units pass to each other, and of working copies */
   enum dtype window;  /* in which parameters are gathered: `compute`, or codes in fp8 */
   bool keeps_codes;   /* codes are made once per step, and kept between its GATHERs */
-  enum dtype frozen;  /* of frozen shards between their uses */
+  enum dtype frozen;  /* of frozen shards between their uses; DTYPE_U8: messages of `base` */
   enum dtype state;   /* of optimizer state */
   enum across across;
   double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of residuals; ops NULL: no residuals */
+  struct codec base;     /* of frozen shards: one message per rank, made before the first step */
   struct codec
       weights;     /* of gathered parameters in training; ops NULL: they are sent as they are */
   bool difference; /* messages of parameters are differences to a copy of the whole unit */

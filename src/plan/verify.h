@@ -89,6 +89,7 @@ unit_holds verify_squares_on_host; /* gradients add up on the host, metrics are 
 unit_holds verify_sums_shared;     /* gradients add up in memory that the group shares */
 unit_holds verify_sends_gradients; /* without encoding */
 unit_holds verify_encodes_params;  /* they are sent as messages of a codec */
+unit_holds verify_keeps_messages;  /* frozen shards are messages between their uses, too */
 /* The embedding's matrices, whatever else is in their unit. */
 bool verify_embedding_learns(const struct plan *plan);
 /* Whether the gradient with respect to a block's output is needed: by the block, a block before it,

@@ -79,6 +79,18 @@ int due_messages(const struct plan *plan, int unit, int micro, const struct tall
   return micro < 0 && verify_learns(plan, unit);
 }
 
+/* Frozen parts may be messages already. verify_windows() proves which ones are encoded. */
+int due_encode_params(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  return unit >= 0 && verify_keeps_messages(plan, unit) ? tally->of[OP_ENCODE_PARAMS]
+                                                        : due_messages(plan, unit, micro, tally);
+}
+
+int due_gather_messages(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  return verify_shards(plan) > 1 ? due_messages(plan, unit, micro, tally) : 0;
+}
+
 /* With two hops, the second one is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {

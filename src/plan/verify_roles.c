@@ -176,8 +176,8 @@ static const char *codec_name(const struct codec *codec, const char *none)
 }
 
 /* Ranks that send messages of one codec and receive messages of another would add up noise.
- * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages. All members
- * must decode the parameters that all members encode. */
+ * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages, and
+ * verify_windows() the same of parameters. */
 static void check_codec(struct verify *v)
 {
   const struct codec *mine = &v->instr->attr.codec;
@@ -187,12 +187,7 @@ static void check_codec(struct verify *v)
     if (!mine->ops || (sends && !codec_equal(&codec, mine)))
       verify_fail(v, "sends gradients by codec %s, and its unit's travel by codec %s",
                   codec_name(mine, "(absent)"), codec.ops->name);
-  } else if (v->row->codes_params) {
-    const struct codec *codec = &v->unit->policy.weights;
-    if (!mine->ops || !codec->ops || !codec_equal(codec, mine))
-      verify_fail(v, "has parameters in codec %s, and its unit's travel in codec %s",
-                  codec_name(mine, "(absent)"), codec_name(codec, "none"));
-  } else if (mine->ops)
+  } else if (!v->row->codes_params && mine->ops)
     verify_fail(v, "has a codec and no messages");
   const struct codec *residual = &v->instr->attr.residual;
   const enum op op = v->instr->op;
@@ -354,12 +349,15 @@ void check_encode_params(struct verify *v)
     verify_fail(v, "reads %s, which is not at its place in the unit", v->plan->buffer[copy].name);
 }
 
-/* This rank's message must be at its place among those of all members. */
+/* This rank's message must be at its place among those of all members, or apart if it is kept. */
 void check_gather_messages(struct verify *v)
 {
   const int64_t bytes = verify_used(v, GATHER_MESSAGES_MINE)->bytes, members = verify_members(v),
                 index = v->plan->input.rank % members;
-  if (!lies_at(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, index * bytes))
+  const bool apart = verify_keeps_messages(v->plan, v->instr->unit) &&
+                     plan_root(v->plan, v->instr->use[GATHER_MESSAGES_MINE].buffer, NULL) !=
+                         plan_root(v->plan, v->instr->use[GATHER_MESSAGES_ALL].buffer, NULL);
+  if (!apart && !lies_at(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, index * bytes))
     verify_fail(v, "gathers %s, which is not at its place among the messages",
                 verify_used(v, GATHER_MESSAGES_MINE)->name);
   check_elements(v, GATHER_MESSAGES_ALL, members * bytes);
@@ -431,9 +429,11 @@ void check_gather(struct verify *v)
 {
   const struct plan *plan = v->plan;
   const int unit = v->instr->unit, shard = v->instr->use[GATHER_SHARD].buffer;
-  if (verify_encodes_params(plan, unit) && verify_used(v, GATHER_SHARD)->dtype == DTYPE_F32)
-    verify_fail(v, "gathers parameters as they are, and its unit's travel in codec %s",
-                v->unit->policy.weights.ops->name);
+  const enum dtype type = verify_used(v, GATHER_SHARD)->dtype;
+  if (type == DTYPE_U8 || (verify_encodes_params(plan, unit) && type == DTYPE_F32))
+    verify_fail(
+        v, "gathers parameters as they are, and its unit's travel in codec %s",
+        codec_name(type == DTYPE_U8 ? &v->unit->policy.base : &v->unit->policy.weights, "none"));
   if (verify_on_host(plan, unit)) /* see check_fetched() */
     return;
   const bool frozen = shard == v->unit->frozen, coded = verify_keeps_codes(plan, unit),

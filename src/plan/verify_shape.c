@@ -55,6 +55,7 @@ IS(wants_decode_work, work_of(&POLICY.grads, LAYOUT.trained) > 0)
 IS(wants_encode_work, POLICY.sample > 0 || verify_wants_decode_work(plan, unit) ||
    (verify_has_residual(plan, unit) && work_of(&POLICY.residual, LAYOUT.trained) > 0))
 IS(encodes_params, unit >= 0 && POLICY.weights.ops)
+IS(keeps_messages, unit >= 0 && POLICY.frozen == DTYPE_U8)
 IS(keeps_copy, verify_encodes_params(plan, unit) && POLICY.difference)
 IS(wants_params_work, verify_encodes_params(plan, unit) &&
    work_of(&POLICY.weights, LAYOUT.flat) > 0)
@@ -154,7 +155,7 @@ enum plan_group verify_group(const struct verify *v)
     return group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
   if (coded && input->shape.replicas > 1)
     return group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
-  if (v->row->group == GROUP_GATHER && !v->row->codes_params && verify_shards(v->plan) == 1)
+  if (v->row->group == GROUP_GATHER && verify_shards(v->plan) == 1)
     return GROUP_NONE;
   return v->instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
                                                                        : v->row->group;

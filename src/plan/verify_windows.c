@@ -78,6 +78,25 @@ static void pass_on(struct verify *v, int from, int to, enum held what, bool fro
   hold(v, to, what, frozen);
 }
 
+/* All members must decode the parameters that all members encode. */
+static void check_codec(struct verify *v, bool frozen)
+{
+  const struct codec *mine = &v->instr->attr.codec,
+                     *codec = frozen && verify_keeps_messages(v->plan, v->instr->unit)
+                                  ? &v->unit->policy.base
+                                  : &v->unit->policy.weights;
+  if (!mine->ops || !codec->ops || !codec_equal(codec, mine))
+    verify_fail(v, "has parameters in codec %s, and its unit's travel in codec %s",
+                mine->ops ? mine->ops->name : "(absent)", codec->ops ? codec->ops->name : "none");
+}
+
+/* Whether operand k is the message as which this rank's frozen part is kept. */
+static bool is_kept(const struct verify *v, int k)
+{
+  return verify_keeps_messages(v->plan, v->instr->unit) &&
+         v->instr->use[k].buffer == v->unit->frozen;
+}
+
 /* The elements of the unit that a FETCH brings; none if its source holds no parameters. */
 static struct layout_range range_of_source(const struct verify *v, int buffer)
 {
@@ -106,15 +125,20 @@ static void fetch(struct verify *v)
   const bool frozen = range.begin >= v->unit->layout.trained,
              placed = verify_is_place(v, v->instr->use[MOVE_TO].buffer, range);
   const struct layout_range part = layout_part(&v->unit->layout, frozen);
+  const bool kept = is_kept(v, MOVE_FROM);
   if (elements == 0)
     verify_fail(v, "reads %s in the place of the unit's parameters", from->name);
-  if (!placed && !waits_outside(v, to, elements))
+  if (!placed && !waits_outside(v, to, kept ? from->elements : elements))
     verify_fail(v, "fetches %s to the wrong place in the unit", to->name);
   if (from->bytes != to->bytes || from->dtype != to->dtype)
     verify_fail(v, "copies the %lld bytes of %s into the %lld of %s", (long long)from->bytes,
                 from->name, (long long)to->bytes, to->name);
   expect(v, MOVE_TO, HELD_NOT, "fetches %s, which has not been released");
-  hold(v, MOVE_TO, placed && elements >= part.end - part.begin ? HELD_WHOLE : HELD_SHARD, frozen);
+  hold(v, MOVE_TO,
+       kept                                          ? HELD_MESSAGE
+       : placed && elements >= part.end - part.begin ? HELD_WHOLE
+                                                     : HELD_SHARD,
+       frozen);
 }
 
 /* With masters in host memory a FETCH has copied the shard to its place in the window, or next to
@@ -154,24 +178,40 @@ static void encode(struct verify *v)
     expect(v, ENCODE_PARAMS_SHARD, HELD_SHARD, "encodes %s, which nothing has fetched");
   else if (!frozen && from != v->unit->master)
     verify_fail(v, "reads %s in the place of the unit's parameters", v->plan->buffer[from].name);
+  check_codec(v, frozen);
   pass_on(v, ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, HELD_MESSAGE, frozen);
+}
+
+/* Operand k has a message of this rank's part: *frozen: which one. */
+static void expect_message(struct verify *v, int k, const char *fault, bool *frozen)
+{
+  const bool kept = !verify_on_host(v->plan, v->instr->unit) && is_kept(v, k);
+  *frozen = kept || is_frozen(v, k);
+  if (!kept)
+    expect(v, k, HELD_MESSAGE, fault);
 }
 
 static void gather_messages(struct verify *v)
 {
-  expect(v, GATHER_MESSAGES_MINE, HELD_MESSAGE,
-         "gathers %s, which is no message of the unit's parameters");
-  pass_on(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, HELD_MESSAGES,
-          is_frozen(v, GATHER_MESSAGES_MINE));
+  bool frozen;
+  expect_message(v, GATHER_MESSAGES_MINE,
+                 "gathers %s, which is no message of the unit's parameters", &frozen);
+  check_codec(v, frozen);
+  pass_on(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, HELD_MESSAGES, frozen);
 }
 
+/* Without shards a rank's message is all of them. */
 static void decode(struct verify *v)
 {
+  static const char fault[] = "decodes %s, which does not hold the messages of all members";
   const int to = v->instr->use[DECODE_PARAMS_WHOLE].buffer;
-  const bool frozen = is_frozen(v, DECODE_PARAMS_MESSAGES);
-  expect(v, DECODE_PARAMS_MESSAGES, HELD_MESSAGES,
-         "decodes %s, which does not hold the messages of all members");
+  bool frozen = is_frozen(v, DECODE_PARAMS_MESSAGES);
+  if (verify_shards(v->plan) == 1)
+    expect_message(v, DECODE_PARAMS_MESSAGES, fault, &frozen);
+  else
+    expect(v, DECODE_PARAMS_MESSAGES, HELD_MESSAGES, fault);
   expect(v, DECODE_PARAMS_WHOLE, HELD_NOT, "decodes into %s, which has not been released");
+  check_codec(v, frozen);
   if (!verify_is_place(v, to, layout_part(&v->unit->layout, frozen)))
     verify_fail(v, "decodes %s to the wrong place in the unit", v->plan->buffer[to].name);
   pass_on(v, DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, HELD_WHOLE, frozen);

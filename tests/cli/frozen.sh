@@ -57,3 +57,25 @@ if grep -E '\.bias: |wte' diff.out; then die "ranks round frozen parameters diff
 grep -q wte diff.out || die "nothing was rounded"
 if grep -E 'ln_1\.weight|exp_avg' diff.out; then die "frozen parameters in bf16 change others"; fi
 fails 2 "train.freeze (default) is empty" "$SLUICE" plan tiny.yaml train.frozen=bf16
+
+# Messages: the same values on any ranks, and a run that is resumed encodes the same messages.
+some='train.freeze=[*.bias,*wte*]'
+for type in e4m3 int4; do
+  train 2 coded "$some" train.frozen=$type train.init="$(newest whole)"
+  train 2 stopped "$some" train.frozen=$type run.steps=3 train.init="$(newest whole)"
+  train 2 stopped "$some" train.frozen=$type --resume auto
+  same coded stopped
+  train 3 thirds "$some" train.frozen=$type run.steps=1 train.init="$(newest coded)"
+  "$SLUICE" ckpt diff "$(newest coded)" "$(newest thirds)" > diff.out || true
+  if grep -E '\.bias: |wte' diff.out; then die "ranks decode other values in $type"; fi
+  "$SLUICE" ckpt diff "$(newest coded)" "$(newest whole)" > diff.out || true
+  grep -q wte diff.out || die "nothing was encoded in $type"
+  "$SLUICE" eval "$(newest coded)" > eval.out
+  rm -r coded stopped thirds
+done
+host='tiers.params=host tiers.optimizer=host transfer.params'
+fails 8 "train.frozen=e4m3 is decoded on the device" \
+  "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=e4m3 $host=full
+fails 8 "use train.frozen=fp32, or compress.weights.delta=false" \
+  "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=bf16 compress.weights.codec=int8 \
+  compress.weights.delta=true shard.strategy=shard_grad_op

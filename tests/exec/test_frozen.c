@@ -129,7 +129,8 @@ TEST(strategies_agree)
  * So no value depends on the cut into shards. */
 TEST(frozen_parts_of_any_type_are_used_as_they_decode)
 {
-  static const char *const rows[] = {"bf16 base=bf16", "base=bf16", "eval bf16 base=bf16"};
+  static const char *const rows[] = {"bf16 base=bf16", "base=bf16", "eval bf16 base=bf16",
+                                     "bf16 base=e4m3", "eval base=int4"};
   static const char *const changes[] = {"",
                                         "shard_grad_op",
                                         "shard_optim prefetch=2",
@@ -152,14 +153,15 @@ TEST(frozen_parts_of_any_type_are_used_as_they_decode)
       struct job_record want =
           job_run(job_comm, "%.*s rounded=%s", (int)(base - setup), setup, base + 5);
       for (size_t i = (size_t)c % 3; i < sizeof changes / sizeof *changes; i += 3)
-        job_same(&want, "%s %s", setup, changes[i]);
+        if (r < 3 || !strstr(changes[i], "params_full"))
+          job_same(&want, "%s %s", setup, changes[i]);
       job_record_free(&want);
     }
 }
 
 TEST(logits_of_frozen_parts_are_those_of_their_values)
 {
-  static const char *const rows[] = {"bf16 %s=bf16", "host beside llama %s=bf16"};
+  static const char *const rows[] = {"bf16 %s=bf16", "host beside llama %s=bf16", "llama %s=e4m3"};
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     struct job job[2];
     char words[80];

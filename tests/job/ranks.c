@@ -1,6 +1,7 @@
 #include "ranks.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -17,7 +18,7 @@ float ranks_value(const char *group, const char *name, int64_t e)
   uint32_t words[4];
   rng_block(rng_key_make(7, name), (uint64_t)group[strlen(group) - 1], (uint64_t)e, words);
   if (ranks_rounded && strcmp(group, "model") == 0)
-    return (float)(words[0] >> 24) * 0x1p-7f - 1.0f;
+    return ldexpf((float)((int)(words[0] % 3) - 1) * 0.875f, -(int)(words[1] % 8));
   if (!ranks_narrow || strcmp(group, "model") == 0)
     return (float)words[0] * 0x1p-31f - 1.0f;
   const int first = (int)(words[0] % 255) - 127, root = (int)(words[0] % 16);

@@ -366,6 +366,17 @@ static void load_part(struct machine *m, int rank, int buffer, struct layout_ran
     set_element(part, i, whole->at[range.begin + i] >> (half ? 16 : 0), half);
 }
 
+/* Messages of frozen parts become their elements, or the other way round. */
+static void invert_frozen(const struct machine *m, int rank, int u)
+{
+  const struct plan_unit *unit = &m->plan[rank]->unit[u];
+  if (unit->frozen < 0 || unit->policy.frozen != DTYPE_U8)
+    return;
+  const struct words w = words_at(m, rank, unit->frozen);
+  for (int64_t e = 0; e < w.n; e++)
+    w.at[e] = ~w.at[e];
+}
+
 /* The rest of a buffer around a master is rubbish until it is gathered. */
 static void load_masters(struct machine *m, const struct truth *t)
 {
@@ -377,6 +388,7 @@ static void load_masters(struct machine *m, const struct truth *t)
       load_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false);
       load_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u],
                 plan->unit[u].policy.frozen == DTYPE_BF16);
+      invert_frozen(m, rank, u);
       load_part(m, rank, plan->unit[u].shared, (struct layout_range){0, plan->unit[u].layout.flat},
                 &t->p[u], m->half);
       load_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half);
@@ -1023,6 +1035,7 @@ static void compare_with_truth(const struct machine *m, const struct truth *t,
       const struct plan *plan = m->plan[rank];
       compare_part(m, rank, plan->unit[u].master, plan->unit[u].owned, &t->p[u], false, false,
                    point);
+      invert_frozen(m, rank, u);
       compare_part(m, rank, plan->unit[u].frozen, plan->unit[u].frozen_owned, &t->p[u],
                    plan->unit[u].policy.frozen == DTYPE_BF16, true, point);
       compare_part(m, rank, plan->unit[u].working, plan->unit[u].owned, &t->p[u], m->half, true,
@@ -1063,9 +1076,10 @@ static void check_point(const struct point *given, int how)
     coded.residual = (enum deck_residual)(how / 2 % 3);
   coded.weights = how % 3 && point_gathers(given) ? inverted.name : NULL;
   coded.difference = coded.weights && keeps && how % 3 == 1;
-  coded.base = given->half && !coded.difference && how % 2 ? "bf16" : NULL;
   coded.mixed = coded.codec && how % 4 == 1;
   coded.fp8 = given->half && how % 5 < 3;
+  if (how % 2 && !coded.difference)
+    coded.base = !coded.fp8 && !given->params_full ? inverted.name : given->half ? "bf16" : NULL;
   const struct point *point = &coded;
   struct machine m;
   struct truth t;

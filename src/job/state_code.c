@@ -1,0 +1,91 @@
+/* Frozen parts that are kept as messages of a codec: decoded to fp32 for saving, and encoded after
+ * loading, on the host. The message of a decoded message is the message itself. */
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "device/lane.h"
+#include "job/state_private.h"
+
+struct coding {
+  const struct codec *codec;
+  int64_t n, bytes; /* of the whole message */
+  float *x;         /* n elements */
+  char *message;    /* on the host */
+  char *there;      /* on a separate device */
+  bool encodes;
+};
+
+static enum status code(struct lane *lane, const void *arg)
+{
+  const struct coding *c = arg;
+  const struct codec_pass pass = {.lane = lane, .n = c->n, .parts = 1};
+  return c->encodes ? c->codec->ops->encode(c->codec, &pass, c->x, c->message)
+                    : c->codec->ops->decode(c->codec, &pass, c->message, c->bytes, QUANT_SET,
+                                            DTYPE_F32, c->x);
+}
+
+static enum status copy_message(struct lane *lane, const void *arg)
+{
+  const struct coding *c = arg;
+  return c->encodes ? lane->device->ops->copy(lane, c->there, c->message, (size_t)c->bytes)
+                    : lane->device->ops->copy(lane, c->message, c->there, (size_t)c->bytes);
+}
+
+static enum status code_on_host(const struct job *job, const struct coding *c)
+{
+  struct device *device = job->device, *own = NULL;
+  enum status status = STATUS_OK;
+  if (!device->model.host_memory)
+    status = device_create("host", 0, DTYPE_F32, &own);
+  status = status ?: job_state_on_lane(own ? own : device, code, c);
+  device_destroy(own);
+  return status;
+}
+
+/* Through memory of the host, if the message or a part of its elements lies elsewhere. */
+static enum status code_piece(const struct job_state *state, const struct job_state_piece *piece,
+                              const struct plan_unit *unit, bool to_job)
+{
+  const struct layout_range held = unit->frozen_owned;
+  const int64_t n = held.end - held.begin, bytes = state->plan->buffer[piece->buffer].bytes;
+  struct coding c = {.codec = piece->codec,
+                     .n = n,
+                     .bytes = bytes,
+                     .x = (float *)piece->host,
+                     .message = job_state_host_pointer(state->job, piece->buffer),
+                     .encodes = to_job};
+  float *whole = NULL;
+  char *message = NULL;
+  enum status status = STATUS_OK;
+  if (!c.message) {
+    c.there = job_state_pointer(state->job, piece->buffer);
+    status = mem_new(MEM_IO, bytes, &message);
+    c.message = message;
+  }
+  if (!status && piece->elements < n) {
+    status = mem_new(MEM_IO, n, &whole);
+    c.x = whole;
+  }
+  if (!status && c.there && !to_job)
+    status = job_state_on_lane(state->job->device, copy_message, &c);
+  status = status ?: code_on_host(state->job, &c);
+  if (!status && c.there && to_job)
+    status = job_state_on_lane(state->job->device, copy_message, &c);
+  if (!status && whole)
+    memcpy(piece->host, whole + (piece->range.begin - held.begin),
+           (size_t)job_state_piece_bytes(piece));
+  mem_free(whole);
+  mem_free(message);
+  return status;
+}
+
+enum status job_state_code(const struct job_state *state, bool to_job)
+{
+  enum status status = STATUS_OK;
+  for (int u = 0; u < state->plan->input.model->units && !status; u++) {
+    const struct job_state_piece *piece =
+        &state->piece[job_state_piece_index(state->plan, 0, u, true)];
+    if (piece->codec && job_state_piece_bytes(piece) > 0)
+      status = code_piece(state, piece, &state->plan->unit[u], to_job);
+  }
+  return status;
+}
