@@ -2,7 +2,8 @@
  * (attention.cu). cuDNN's gradient is cut into pieces that fit its workspace. If the scores of a
  * piece take much of the GPU's memory, the plain kernels compute the gradient, because they keep
  * none. On Hopper the gradient is our own kernel (attention_hopper.cu) if it knows the shape,
- * because it is faster and keeps no scores (tests/gpu/bench_ops measures both). */
+ * because it is faster and keeps no scores (tests/gpu/bench_ops measures both). With documents the
+ * plain kernels do all but that gradient. */
 #include "gpu/cuda.h"
 
 #include "device/cuda_work.h"
@@ -164,7 +165,12 @@ static enum status attend(struct lane *lane, const struct attention *op)
     return status_set(STATUS_INTERNAL, "attention heads of %lld elements: at most %d",
                       (long long)op->head_width, DEVICE_CUDA_MOST_HEAD);
 #ifdef SLUICE_HAVE_CUDNN
-  if (cuda_work_wants_cudnn(&lane->device->model, op)) {
+  struct attention one = *op;
+  one.first = NULL;
+  if (op->first && cuda_work_wants_cudnn(&lane->device->model, &one)) {
+    status_set(STATUS_UNSUPPORTED, "cuDNN's attention has no documents");
+    warn_of_plain_attention(lane->device);
+  } else if (cuda_work_wants_cudnn(&lane->device->model, op)) {
     const struct attention_backward whole = {.forward = *op};
     enum status status =
         cudnn_attention_run(cuda_device(lane->device)->cudnn, launch.stream, &whole, false);

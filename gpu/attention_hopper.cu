@@ -9,7 +9,8 @@
  *
  * Kernel gradient: persistent. A block of 4 warpgroups takes items (128 keys of a head of k and v).
  * It walks over the query blocks (64) of the group's heads. With S^T = K Q^T,
- * P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T and dS = P * (dP - delta):
+ * P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T and dS = P * (dP - delta). With
+ * documents, tiles that no query sees have no products of their own:
  *
  * - Warpgroup 0, thread 0: has the copy engine fetch K, V, Q, dO, lse and delta. It leaves notes
  *   that describe the steps.
@@ -37,7 +38,7 @@ using namespace attention_roles;
 /* --- kernels ------------------------------------------------------------- */
 
 /* A block that finds no item ends, so any number of the grid's blocks may run at a time. */
-template <int D>
+template <int D, bool DOCUMENTS>
 __global__ void __launch_bounds__(THREADS, 1) gradient(const __grid_constant__ params p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(THREADS, 1) gradient(const __grid_constant__ p
     multiply_queries<D>(base);
   } else {
     registers_up<KEYS_REGISTERS>();
-    keys_worker<D>{p, base, role - 1}.run();
+    keys_worker<D, DOCUMENTS>{p, base, role - 1}.run();
   }
 #endif
 }
@@ -193,6 +194,7 @@ params params_of(const attention_backward *op)
   p.scale = 1.0f / std::sqrt((float)f->head_width);
   p.scale_log2 = p.scale * LOG2_E;
   p.counter = (int *)work;
+  p.first = f->first;
   p.flags = (int *)(work + r.flags);
   p.stats = (float *)(work + r.stats);
   p.dq_sum = (float *)(work + r.sums);
@@ -208,9 +210,10 @@ params params_of(const attention_backward *op)
 template <int D> cudaError_t enqueue(const gpu_launch *launch, const attention_backward *op)
 {
   params p = params_of(op);
+  const auto kernel = p.first ? gradient<D, true> : gradient<D, false>;
   cudaError_t error =
       encode_all(&p, op)
-          ?: cudaFuncSetAttribute(gradient<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+          ?: cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   (int)plan<D>::BYTES);
   if (error != cudaSuccess)
     return error;
@@ -220,7 +223,7 @@ template <int D> cudaError_t enqueue(const gpu_launch *launch, const attention_b
   prepare<D><<<blocks, 256, 0, launch->stream>>>(*op, p);
   if ((error = cudaGetLastError()) != cudaSuccess)
     return error;
-  gradient<D><<<(unsigned)grid, THREADS, plan<D>::BYTES, launch->stream>>>(p);
+  kernel<<<(unsigned)grid, THREADS, plan<D>::BYTES, launch->stream>>>(p);
   if ((error = cudaGetLastError()) != cudaSuccess)
     return error;
   finish<D><<<blocks, 128, 0, launch->stream>>>(p);

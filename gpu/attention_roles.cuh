@@ -34,6 +34,7 @@ struct params {
   int64_t dq_stride, dk_stride, dv_stride;
   int tokens, heads, kv_heads, group, query_blocks, key_blocks, all_kv_heads /* of the batch */;
   float scale, scale_log2;
+  const int *first; /* [B, tokens]: the first key that a query sees; NULL: 0 */
 };
 
 /* Shared memory, in bytes from its beginning, and its barriers. */
@@ -267,7 +268,32 @@ DEVICE void mask(float (&x)[32])
       x[e] = -INFINITY;
 }
 
-template <int D> struct keys_worker {
+/* A tile of 64 queries and the 64 keys from `key` on. */
+struct tile {
+  const int *first; /* params::first, of its first query */
+  int queries, key; /* queries: as many as there are from its first one on */
+
+  DEVICE bool sees() const
+  {
+    return __ldg(first) <= key + 63;
+  }
+
+  /* Masks the scores of keys before the query's document. */
+  DEVICE void hide(float (&x)[32]) const
+  {
+    if (__ldg(first + (queries < BM ? queries : BM) - 1) <= key)
+      return;
+    const int t = threadIdx.x % 128, row = key + acc_row(t, 0);
+#pragma unroll
+    for (int e = 0; e < 32; e++) {
+      const int column = acc_column(t, e);
+      if (column < queries && row + acc_row(0, e) < __ldg(first + column))
+        x[e] = -INFINITY;
+    }
+  }
+};
+
+template <int D, bool DOCUMENTS> struct keys_worker {
   using P = plan<D>;
   const params &p;
   uint32_t base;
@@ -346,7 +372,7 @@ template <int D> struct keys_worker {
 
   /* A step; Q is there. One block of registers holds S, then dP, while dV's product is under way.
    * With `last` the next step's Q is not waited for. */
-  DEVICE void advance(int from, bool last, uint32_t k, uint32_t v)
+  DEVICE void advance(int from, bool last, const tile &at, uint32_t k, uint32_t v)
   {
     const uint32_t lse = base + P::STATS + stage.at * BM * 8 + threadIdx.x % 4 * 8,
                    delta = lse + BM * 4;
@@ -361,6 +387,8 @@ template <int D> struct keys_worker {
     pin(x);
     if (from == half)
       mask(x);
+    if (DOCUMENTS)
+      at.hide(x);
     probabilities(x, lse, probability);
     pin(probability);
     barrier_wait(base + P::DO_FULL + 8 * stage.at, stage.parity);
@@ -392,6 +420,21 @@ template <int D> struct keys_worker {
     barrier_arrive(q_empty);
   }
 
+  DEVICE tile tile_of(int from) const
+  {
+    if (!DOCUMENTS)
+      return {};
+    const int block = __shfl_sync(~0u, load_shared(note_at<D>(base, step) + 8), 0),
+              b = block / p.query_blocks / p.heads, query = block % p.query_blocks * BM;
+    return {p.first + (int64_t)b * p.tokens + query, p.tokens - query,
+            query - from * BM + half * 64};
+  }
+
+  DEVICE bool sees(int from, const tile &at) const
+  {
+    return DOCUMENTS ? from >= half && at.sees() : from >= half;
+  }
+
   /* The steps of an item, whose number it returns. */
   DEVICE int walk(bool *stop)
   {
@@ -401,10 +444,11 @@ template <int D> struct keys_worker {
       if (!there)
         barrier_wait(base + P::Q_FULL + 8 * stage.at, stage.parity);
       const int what = __shfl_sync(~0u, load_shared(note_at<D>(base, step)), 0), from = what / FROM;
+      const tile at = tile_of(from);
       last = what & LAST;
-      there = from >= half && !last;
-      if (from >= half)
-        advance(from, last, k, v);
+      there = sees(from, at) && !last;
+      if (sees(from, at))
+        advance(from, last, at, k, v);
       else {
         if (last && leads())
           barrier_arrive(base + P::KV_EMPTY + 8 * kv.at);

@@ -19,9 +19,8 @@ bool cuda_work_hopper_knows(const struct attention *op)
   const int64_t queries = blocks_of(op->tokens, CUDA_WORK_QUERIES),
                 keys = blocks_of(op->tokens, CUDA_WORK_KEYS);
   return (op->head_width == 64 || op->head_width == 128) && op->past == 0 &&
-         op->kv_batch_stride == 0 && op->lse && !op->first &&
-         (op->window == 0 || op->window >= op->tokens) && op->heads % op->kv_heads == 0 &&
-         op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
+         op->kv_batch_stride == 0 && op->lse && (op->window == 0 || op->window >= op->tokens) &&
+         op->heads % op->kv_heads == 0 && op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
          op->batch * op->kv_heads * keys < INT32_MAX - 1024 &&
          op->batch * op->heads * queries < INT32_MAX / CUDA_WORK_PLACE;
 }

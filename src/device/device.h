@@ -204,10 +204,11 @@ enum device_class {
 };
 
 /* work: FLOP of products and attention. In attention a query counts only with the keys that it
- * sees. The backward pass of attention has 5 products, because it computes the scores again; the
- * forward pass has 2. For all other operations, bytes: every array is read or written once.
- * Statistics and vectors as long as a row are left out. Tokens count as if all differed.
- * fp8_unify() counts all codes, also if none of them changes, so its rate is an upper bound. */
+ * sees, as if all documents were one. The backward pass of attention has 5 products, because it
+ * computes the scores again; the forward pass has 2. For all other operations, bytes: every array
+ * is read or written once. Statistics and vectors as long as a row are left out. Tokens count as if
+ * all differed. fp8_unify() counts all codes, also if none of them changes, so its rate is an upper
+ * bound. */
 struct class_total {
   int64_t calls;
   double seconds, work;

@@ -654,9 +654,14 @@ GPU_TEST(test_swiglu)
   }
 }
 
+/* past -1: given positions. */
 static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_t D, int64_t stride)
 {
   float inv_freq[128];
+  int32_t *place = scratch(host, (size_t)(B * T) * sizeof *place);
+  for (int64_t r = 0; r < B * T; r++)
+    place[r] = (int32_t)(r * 37 % 4000);
+  const struct twin places = exact_of(place, (size_t)(B * T) * sizeof *place);
   for (int64_t i = 0; i < D / 2; i++)
     inv_freq[i] = (float)pow(10000, -2.0 * (double)i / (double)D);
   struct twin x = input(B * T * stride);
@@ -666,6 +671,7 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
     op.inverse = inverse;
     for (const struct side *s = sides; s < sides + 2; s++) {
       op.x = AT(x);
+      op.position = AT_IF(past < 0, places);
       must(s->ops->rope(s->lane, &op));
     }
     EXPECT_SAME("rotary positions", &x);
@@ -678,6 +684,7 @@ GPU_TEST(test_rope)
 {
   check_rope(2, 77, 0, 3, 40, 3 * 40);
   check_rope(1, 512, 4000, 40, 128, 48 * 128);
+  check_rope(2, 77, -1, 3, 40, 3 * 40);
 }
 
 GPU_TEST(test_bias_gradient)
@@ -812,6 +819,10 @@ GPU_TEST(test_hopper_attention)
     check_attention(1, 2100, 2, 1, widths[d], 0);
     check_attention(150, 64, 2, 1, widths[d], 0);
     check_attention(20, 130, 12, 12, widths[d], 0);
+    check_documents(2, 77, 3, 1, widths[d], 0, 9);
+    check_documents(3, 200, 6, 2, widths[d], 0, 64);
+    check_documents(2, 1000, 6, 3, widths[d], 0, 300); /* tiles that see nothing */
+    check_documents(1, 70, 2, 2, widths[d], 0, 1);
     check_attention(40, 260, 4, 2, widths[d],
                     0); /* three key blocks, sets of 44 of 80 heads: groups on their way down */
   }
@@ -839,6 +850,7 @@ GPU_TEST(test_workspaces)
 GPU_TEST(test_hopper_knows)
 {
   float lse;
+  int32_t first;
   const struct attention usual = {
       .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
   struct attention op;
@@ -849,6 +861,7 @@ GPU_TEST(test_hopper_knows)
   assert_true(KNOWS(op.window = 300));
   assert_false(KNOWS(op.window = 299));
   assert_false(KNOWS(op.past = 1));
+  assert_true(KNOWS(op.first = &first));
   assert_false(KNOWS(op.kv_batch_stride = 1));
   assert_false(KNOWS(op.lse = NULL));
   assert_true(KNOWS(op.batch = 65536 / 6));
@@ -866,6 +879,49 @@ static size_t room_for(struct heads *heads, enum attention_room which)
   const size_t bytes = gpu->model.attention_workspace(&gpu->model, &heads->op, 1);
   heads->op.room = ATTENTION_BEST;
   return bytes;
+}
+
+/* Tables that change nothing: weights of 1, usual positions, one document. Oracle: no tables. */
+GPU_TEST(test_trivial_tables)
+{
+  enum { B = 3, T = 77, R = B * T, C = 64, V = 101, MADE = 7 };
+  int32_t token[R], place[R], zero[R] = {0};
+  float one[R], inv_freq[C / 2];
+  for (int r = 0; r < R; r++)
+    token[r] = r * r % V, place[r] = r % T, one[r] = 1,
+    inv_freq[r % (C / 2)] = 1.0f / (float)(1 + r);
+  const struct twin tokens = exact_of(token, sizeof token), places = exact_of(place, sizeof place),
+                    zeros = exact_of(zero, sizeof zero), ones = exact_of(one, sizeof one);
+  struct twin x = input(R * C), wte = input(V * C), wpe = input(T * C), dwte = sums(V * C, true),
+              dwpe = sums(T * C, true), logits = input(R * V), y = output(R * C);
+  struct heads heads = heads_make(B, T, 2, 1, 32);
+  double *loss = scratch(gpu, R * sizeof *loss);
+  void *made[2][MADE];
+  gpu->model.gpu.hopper = gpu->model.gpu.cudnn = false;
+  heads.op.work = scratch(gpu, room_for(&heads, ATTENTION_BEST));
+  for (int given = 0; given < 2; given++) {
+    const struct embedding rows = {R, T, C, V, T, tokens.there, given ? places.there : NULL};
+    const struct rope rope = {R,        T,     0,      1, C, C, given ? places.there : NULL,
+                              inv_freq, false, x.there};
+    const struct cross_entropy losses = {
+        R, V, V, logits.there, tokens.there, given ? ones.there : NULL, 0.5f, true, loss};
+    const struct twin *const all[MADE] = {&x, &y, &dwte, &dwpe, &logits, &heads.out, &heads.dqkv};
+    for (int i = 0; i < MADE; i++)
+      upload(all[i]);
+    heads.op.first = given ? zeros.there : NULL;
+    heads.back.forward = heads.op;
+    must(gpu->ops->rope(gpu_lane, &rope));
+    must(gpu->ops->embedding(gpu_lane, &rows, wte.there, wpe.there, y.there));
+    must(gpu->ops->embedding_backward(gpu_lane, &rows, y.there, dwte.there, true, dwpe.there));
+    must(gpu->ops->cross_entropy(gpu_lane, &losses));
+    must(gpu->ops->attention(gpu_lane, &heads.op));
+    must(gpu->ops->attention_backward(gpu_lane, &heads.back));
+    for (int i = 0; i < MADE; i++) {
+      made[given][i] = download(all[i]);
+      if (given && memcmp(made[0][i], made[1][i], bytes_there(all[i])))
+        fail_msg("result %d of %d is another with trivial tables", i, (int)MADE);
+    }
+  }
 }
 
 /* The gradient with `bytes` of workspace. Bytes after the workspace do not change. */
@@ -977,12 +1033,14 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
                forward = room_for(&heads, ATTENTION_FORWARD);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
   unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
+  const int32_t *zeros = scratch(gpu, (size_t)(B * T) * sizeof *zeros);
   assert_int_equal(room_for(&heads, ATTENTION_TIGHT), need);
   heads.op.work = scratch(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
   gradient_within(&heads, need, want);
   for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
     facts->multiprocessors = some[i];
+    heads.op.first = i % 2 ? zeros : NULL; /* documents that hide nothing */
     gradient_within(&heads, need, got);
     if (memcmp(got, want, bytes))
       fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits",
@@ -1828,14 +1886,15 @@ GPU_TEST(test_refusals)
       .rows = 1, .groups = 1, .C = wide, .x_stride = wide, .y_stride = wide};
   const struct row_norm_backward back = {.rows = 1, .groups = 1, .C = wide};
   struct rope turn = {.rows = 1, .T = 1, .heads = 1, .D = 258, .stride = 258};
-  const struct attention heads = {
-      .batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
+  struct attention heads = {.batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
   must_fail(ops->norm(gpu_lane, &norm), STATUS_INTERNAL, "32769");
   assert_int_equal(ops->norm_backward(gpu_lane, &back), STATUS_INTERNAL);
   assert_int_equal(ops->rope(gpu_lane, &turn), STATUS_INTERNAL);
   turn.D = 33;
   must_fail(ops->rope(gpu_lane, &turn), STATUS_INTERNAL, "33 elements");
   must_fail(ops->attention(gpu_lane, &heads), STATUS_INTERNAL, "257");
+  heads.tokens = CUDA_WORKSPACE / 4 + 1, heads.first = (const int32_t[1]){0};
+  must_fail(ops->attention(gpu_lane, &heads), STATUS_UNSUPPORTED, "lower data.micro_batch");
   must(ops->lane_check(gpu_lane));
 }
 
