@@ -78,9 +78,8 @@ TEST(links_are_refused_where_sluice_writes)
   unlink(file);
   put(other, "kept");
   assert_int_equal(symlink(other, file), 0);
-  for (enum open_as as = OPEN_OWN; as <= OPEN_APPEND; as++) {
+  for (enum open_as as = OPEN_OWN; as <= OPEN_APPEND; as++)
     must_fail(open_as(as, file, NULL), STATUS_IO, "file: it is a symbolic link");
-  }
   must(open_as(OPEN_READ, file, NULL));
   must(open_as(OPEN_NEW, file, "new")); /* replaces the link */
   holds(file, "new");

@@ -121,9 +121,8 @@ TEST(abort_wakes_everyone_and_stays)
     assert_int_equal(thread_start("waiter", wait_and_measure, &waiter[i], &thread[i]), STATUS_OK);
   sleep_ms(20);
   token_abort(waiter[0].board);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     must_fail(thread_join(thread[i]), STATUS_ABORTED, "another lane");
-  }
   token_signal(waiter[0].board, 0, 1);
   assert_int_equal(token_wait(waiter[0].board, 0, 1), STATUS_ABORTED);
   token_board_destroy(waiter[0].board);

@@ -312,9 +312,8 @@ TEST(no_permission)
     assert_int_equal(chmod(bad, 0), 0);
   everybody_waits();
   bool root = geteuid() == 0; /* a user that permissions do not restrict */
-  if (root && seteuid(65534) != 0) {
+  if (root && seteuid(65534) != 0)
     skip();
-  }
   enum status status = load_bad(SPLIT_EVEN, &wrong);
   if (root)
     assert_int_equal(seteuid(0), 0);

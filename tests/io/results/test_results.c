@@ -260,10 +260,9 @@ TEST(only_files_are_appended_to)
   assert_int_equal(mkfifo(path, 0600), 0);
   const char *const known[] = {path, "/dev/null"};
   for (int i = 0; i < 2; i++)
-    for (int check = 0; check < 2; check++) {
+    for (int check = 0; check < 2; check++)
       must_fail(check ? results_check(known[i]) : results_open(known[i], &results), STATUS_IO,
                 ", and a regular file is expected");
-    }
   assert_null(results);
   unlink(path);
 }

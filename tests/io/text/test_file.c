@@ -99,9 +99,8 @@ TEST(written_and_read)
     assert_memory_equal(back, data, n);
     assert_int_equal(back[n], 0);
     mem_free(back);
-    if (n > 0) {
+    if (n > 0)
       must_fail(file_read_all(in_dir("data"), n - 1, &back, &bytes), STATUS_INPUT, "data");
-    }
     assert_false(file_exists(in_dir("data.tmp")));
   }
 }
