@@ -1,7 +1,6 @@
 /* The folder of a store: whether a store can be made in it, and the free space of its disk. The two
  * faults have different cures. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"

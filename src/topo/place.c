@@ -1,5 +1,4 @@
 /* Gives each rank of a node a GPU and cores of its own, near each other. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/append.h"

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

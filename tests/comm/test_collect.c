@@ -2,7 +2,6 @@
  * clock. The kernel makes the tree of files. The test knows the command line of mpirun. */
 /* ranks: 1 2 3 5 */
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <mpi.h>
 

@@ -3,7 +3,6 @@
  * Messages are damaged on purpose. */
 #include <math.h>
 
-#include "base/mem.h"
 #include "compress/compress.h"
 #include "compress/rule/exponent.h"
 #include "device/device.h"

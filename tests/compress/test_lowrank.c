@@ -5,7 +5,6 @@
  * around each output and scratch memory guard its ends. */
 #include <math.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "compress/compress.h"
 #include "compress/rule/lowrank.h"

@@ -4,7 +4,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/mem.h"
 #include "compress/compress.h"
 #include "compress/rule/sketch.h"
 #include "device/device.h"

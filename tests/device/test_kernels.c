@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "base/mem.h"
 #include "device/host/host.h"
 
 static const int64_t lengths[] = {1, 5, 15, 16, 17, 40, 64, 101, 768, 2100};

@@ -3,7 +3,6 @@
 /* ranks: 1 2 3 */
 #include <math.h>
 
-#include "base/mem.h"
 #include "job.h"
 #include "tests/test.h"
 

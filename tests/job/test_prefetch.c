@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "job/prefetch.h"
 #include "tests/exec/job.h"
 #include "tests/test.h"

@@ -1,7 +1,6 @@
 /* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is
  * known; the kernel's own mask for this one. */
 #include <sched.h>
-#include <unistd.h>
 
 #include "base/append.h"
 #include "base/mem.h"

@@ -2,7 +2,6 @@
 #include "tests/test.h"
 
 #include <ftw.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 

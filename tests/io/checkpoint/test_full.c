@@ -2,7 +2,6 @@
  * is left, the earlier checkpoint verifies, and the next save works. */
 /* ranks: 1 2 3 */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>

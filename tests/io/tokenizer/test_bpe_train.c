@@ -5,7 +5,6 @@
 /* ranks: 1 2 3 5 */
 
 #include <inttypes.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
