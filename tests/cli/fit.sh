@@ -471,7 +471,14 @@ grep -q 'transfer.params' fit.out && die "a choice where there is none"
 rates=$(with_rates gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 \
   disk_read=1.1)
 llama 0 "faster, and fits: tiers.activations=recompute:2, 72.5 GiB, step 0." gpu=h100 "$rates"
-settings "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 gpu=h100 "$rates"
+# Each row is planned, so the model has four blocks.
+small="gpu=24GiB model.layers=4 $rates"
+# shellcheck disable=SC2086 # assignments
+{
+  llama 0 "fits" $small
+  settings "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 run.device=cuda $small
+}
+grep -q ':too large:' rows || { cat rows >&2; die "all settings fit"; }
 awk -F: '{ late = $2 != "fits"; if (late < was || (late == was && $1 + 0 < step)) exit 1
     was = late; step = $1 + 0 }' rows || { cat rows >&2; die "the best is not the first"; }
 for preset in offload_resident offload offload_nvme; do
