@@ -30,7 +30,8 @@ suite() {
   say "Testing in $1/"
   ended=yes
   rm -f "$1/test-suite.log"
-  make -C "$1" -j "$(nproc)" -k check ${programs:+"check_PROGRAMS=$programs"} \
+  # One test more than there are cores, because starts of MPI and of Slurm wait.
+  make -C "$1" -j $(($(nproc) + 1)) -k check ${programs:+"check_PROGRAMS=$programs"} \
     ${programs:+"TESTS=$programs $scripts"} </dev/null || ended=no
   # In the order of test-suite.log: PASS SKIP FAIL XPASS ERROR.
   # shellcheck disable=SC2046 # five numbers
