@@ -12,6 +12,7 @@ for argument; do
   case $argument in
   --sanitizers) sanitizers=yes ;;
   --essential)
+    packages_check=$packages_essential
     programs="tests/comm/test_abort tests/comm/test_control tests/comm/test_shared \
 tests/exec/test_failure tests/exec/test_watchdog tests/io/checkpoint/test_checkpoint \
 tests/io/checkpoint/test_kill tests/io/hdf5/test_hdf5"
