@@ -80,15 +80,16 @@ static bool changes_numbers(const char *changes)
 /* The same as `plan`, of the job itself, but with another deck on other ranks. Only predicted times
  * need waits (`ordered`). */
 static enum status plan_deck(const struct search *job, const struct plan *plan,
-                             const struct deck *deck, int ranks, int local_ranks, bool ordered,
-                             struct plan **out)
+                             const struct deck *deck, const struct choice *at,
+                             const struct model *model, bool ordered, struct plan **out)
 {
   const struct plan_input *now = &plan->input;
-  const bool same = ranks == now->ranks && local_ranks == job->local_ranks;
+  const int local_ranks = at->local_ranks;
+  const bool same = at->ranks == now->ranks && local_ranks == job->local_ranks;
   struct plan_input input = {.mode = now->mode,
                              .rank = same ? now->rank : 0,
-                             .ranks = ranks,
-                             .model = now->model,
+                             .ranks = at->ranks,
+                             .model = model ? model : now->model,
                              .device = now->device,
                              .threads = now->threads};
   enum status status = job_shape(deck, job->use, local_ranks, &input);
@@ -115,10 +116,13 @@ enum status search_price(const struct plan *plan, const struct plan_rates *rates
 static enum status measure(const struct search *job, const struct deck *deck, struct choice *out)
 {
   struct plan *plan[JOB_PLANS] = {NULL};
+  struct model *model = NULL;
+  const struct plan_input *now = &job->plans[0]->input;
   enum status status = STATUS_OK;
+  if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for its ranks */
+    status = job_model(deck, now->model->config.compute, out->ranks, &model);
   for (int p = 0; p < job->n && !status; p++)
-    status = plan_deck(job, job->plans[p], deck, out->ranks, out->local_ranks, p == 0 && job->rates,
-                       &plan[p]);
+    status = plan_deck(job, job->plans[p], deck, out, model, p == 0 && job->rates, &plan[p]);
   if (!status)
     job->judge(job->arg, out->local_ranks, job->n, (const struct plan *const *)plan, &out->rooms);
   if (!status && job->links)
@@ -128,6 +132,7 @@ static enum status measure(const struct search *job, const struct deck *deck, st
     status = search_price(plan[0], job->rates, &out->step_s);
   for (int p = 0; p < job->n; p++)
     plan_destroy(plan[p]);
+  model_destroy(model);
   return status;
 }
 
@@ -161,12 +166,12 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
 {
   struct deck deck;
   struct changes differ;
+  const struct choice at = {.ranks = job->plans[0]->input.ranks, .local_ranks = job->local_ranks};
   *out = NULL;
   enum status status = deck_vary(job->deck, changes, &deck, differ.text, sizeof differ.text);
   if (status)
     return unless_impossible(status);
-  status =
-      plan_deck(job, job->plans[0], &deck, job->plans[0]->input.ranks, job->local_ranks, true, out);
+  status = plan_deck(job, job->plans[0], &deck, &at, NULL, true, out);
   deck_destroy(&deck);
   if (status) {
     plan_destroy(*out);
