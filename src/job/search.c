@@ -297,6 +297,7 @@ static const char *const cures[] = {
     "tiers.activations=host", "tiers.activations=nvme", "optim.update=deferred",
     "tiers.residual=nvme", "optim.state_share=0.5", "optim.state=host optim.state_share=1",
     "optim.state=nvme", "optim.state_share=1", "shard.prefetch=0", "optim.moments=bf16",
+    "train.frozen=bf16", "train.frozen=e4m3",
     "optim.clip=0 optim.update=immediate shard.gathered=0",
 };
 /* clang-format on */

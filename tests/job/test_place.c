@@ -293,6 +293,8 @@ TEST(keys_that_are_named_make_it_fit)
        "tiers.optimizer=host"},
       {HOST "optim.update=deferred", TIER_HOST,
        ": use optim.moments=bf16 (which changes the numbers), or 2 ranks on 2 nodes"},
+      {HOST "optim.update=deferred optim.moments=bf16 train.freeze=[*.h.*]", TIER_HOST,
+       ": use train.frozen=bf16 (which changes the numbers), or 2 ranks on 2 nodes"},
       {HOST "tiers.nvme=/tmp", TIER_HOST, ": use optim.update=deferred, or "},
       {HOST "optim.state=nvme tiers.nvme=/tmp", TIER_DISK, ": use optim.state_share=0.5, or "},
       {HOST "transfer.params=full", TIER_SHARED, ": use transfer.params=shard, or a larger"},
