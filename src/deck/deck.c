@@ -32,6 +32,9 @@ static const char *const tiers[] = {"device", "host", NULL};
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
 static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME)
                                              NULL};
+#define OPTIM_STATES_OF(name, title, source, ...) [OPTIM_##name] = {__VA_ARGS__},
+static const struct state_row states_of[OPTIM_COUNT][RULE_STATES] = {
+    OPTIM_ELEMENTWISE(OPTIM_STATES_OF)};
 #define CODEC_CHOICE(name, ...) CHOICE_##name,
 #define CODEC_NAME(name, ...) #name,
 #define CODEC_TEXT(name, kind, title, ...) "\n  " #name "  " title
@@ -796,7 +799,8 @@ static enum status check_pairs(const struct deck *deck)
   const int64_t width = deck->model.width, heads = deck->model.heads,
                 kv_heads = deck->model.kv_heads, every = deck->checkpoint.every,
                 keep_every = deck->checkpoint.keep_every, warmup = deck->compress.warmup;
-  const bool divides = deck->model.head_width == 0; /* heads the width */
+  const bool divides = deck->model.head_width == 0, /* heads the width */
+      stores = states_of[deck->optim.name][0].type != DTYPE_F32;
   struct deck_pattern pattern;
 #define FOR_HOST                                                                                   \
   ", which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or "     \
@@ -830,6 +834,12 @@ static enum status check_pairs(const struct deck *deck)
       {deck->tiers.params != deck->tiers.optimizer,
        "{tiers.params} is {tiers.params=} and {tiers.optimizer} is {tiers.optimizer=}, but "
        "parameters live where they are updated: set both to the same"},
+      {stores && deck->optim.moments != DECK_F32,
+       "{optim.moments} is {optim.moments=}, but {optim.name} is {optim.name=}, which stores "
+       "moments in a format of its own: leave it out, or choose another optimizer"},
+      {stores && deck->optim.rounding == DECK_ROUND_STOCHASTIC,
+       "{optim.rounding} is stochastic, but {optim.name} is {optim.name=}, which always rounds "
+       "moments so: leave it out"},
       {deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32,
        "{optim.rounding} is stochastic, but {optim.moments} is fp32, which needs no rounding: set "
        "optim.moments=bf16 or fp16, or leave it out"},

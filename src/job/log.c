@@ -200,7 +200,8 @@ static void log_tiers(const struct plan *plan)
   if (resident > 0)
     log_info("the first %d unit%s: masters and moments are on the device and are updated there",
              resident, plural(resident));
-  log_info("masters and %s moments: in host memory%s", dtype_name(last->state), disk);
+  log_info("masters and %s moments: in host memory%s",
+           dtype_name(state_type(&optim_ops(plan->input.optim.name)->state[0], last->state)), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
            last->sums == SUMS_DEVICE ? "on the devices" : hosts, when_updated(plan));

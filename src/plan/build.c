@@ -271,8 +271,8 @@ static int add_state(struct builder *b, int s, int u)
   const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
   if (elements == 0)
     return -1;
-  return build_persistent(b, b->plan->state[s]->name, u, tier, PURPOSE_STATE, policy->state,
-                          elements);
+  return build_persistent(b, b->plan->state[s]->name, u, tier, PURPOSE_STATE,
+                          state_type(b->plan->state[s], policy->state), elements);
 }
 
 /* It covers all elements that this rank encodes, because the error of its messages stays on this

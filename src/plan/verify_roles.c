@@ -122,12 +122,12 @@ static int64_t elements_of(const struct verify *v, const struct operand *operand
   }
 }
 
-static enum dtype type_of(const struct verify *v, enum operand_type type)
+static enum dtype type_of(const struct verify *v, const struct operand *operand)
 {
-  switch (type) {
+  switch (operand->type) {
   case TYPE_WINDOW: return verify_window_type(v->plan, v->instr->unit);
   case TYPE_COMPUTE: return v->unit->policy.compute;
-  case TYPE_STATE: return v->unit->policy.state;
+  case TYPE_STATE: return state_type(v->plan->state[operand->index], v->unit->policy.state);
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
   case TYPE_SENT: return sends_plain(v) ? DTYPE_F32 : DTYPE_U8;
@@ -143,7 +143,7 @@ static void check_facts(struct verify *v, int k)
   if (operand->extent != EXTENT_ANY)
     check_elements(v, k, elements_of(v, operand));
   if (operand->type != TYPE_ANY)
-    check_type(v, k, type_of(v, operand->type));
+    check_type(v, k, type_of(v, operand));
 }
 
 /* An update must have the input's rule and random bits, and the learning rate of its unit. */

@@ -32,11 +32,14 @@ enum state_code { STATE_LINEAR, STATE_ROOT };
  * rest. */
 enum state_of { STATE_OF_ALL, STATE_OF_MATRICES, STATE_OF_REST };
 
-/* `name` is the group of a checkpoint. */
+/* `name` is the group of a checkpoint. type: DTYPE_F32, which is zero: stored in the type of
+ * optim.moments. Otherwise a format in blocks, which updates round stochastically. All states of an
+ * elementwise rule have one type. */
 struct state_row {
   const char *name;
   enum state_code code;
   enum state_of of;
+  enum dtype type;
 };
 
 /* ROW(name, title, source, states): optim.name, the line in the help, the source of the method. */
@@ -60,6 +63,12 @@ struct state_row {
 #define OPTIM_ENUM(name, ...) OPTIM_##name,
 enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_MATRIX(OPTIM_ENUM) OPTIM_COUNT };
 #undef OPTIM_ENUM
+
+/* How a state is stored. `moments`: optim.moments. */
+static inline enum dtype state_type(const struct state_row *row, enum dtype moments)
+{
+  return row->type == DTYPE_F32 ? moments : row->type;
+}
 
 #define STATE_ROWS(...)                                                                            \
   ((int)(sizeof((struct state_row[]){__VA_ARGS__}) / sizeof(struct state_row)))
@@ -88,7 +97,10 @@ struct outcome;
  * probability that is the distance to the lower neighbour over the distance of the neighbours
  * (Gupta et al. 2015, arXiv:1502.02551). The random bits are a function of (seed, first + i, which
  * array) alone, the same on every device (device/rounding.h). Zero bits are zero in every code of a
- * state. The copy is made from the unrounded master, to nearest. */
+ * state. The copy is made from the unrounded master, to nearest.
+ *
+ * States may also be block8 (device/moments.h), whose blocks count from element 0. `first` is then
+ * a multiple of a block. They are always rounded stochastically. */
 struct update {
   enum optimizer rule;
   double lr, beta1, beta2, eps, decay, momentum;
