@@ -380,8 +380,8 @@ const struct option deck_table[] = {
              "head. The final norm is in the unit of the head. Weight decay scales likewise."},
     {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
      .count = 2,
-     .text = "Decay rates of the moments of adamw and lion. The authors of lion use "
-             "[0.95, 0.98] for language models."},
+     .text = "Decay rates of the moments. adamw, adamw8bit and lion read them. The authors of lion "
+             "use [0.95, 0.98] for language models."},
     {REAL(optim.momentum, "0.95", 0, 1), .effect = EFFECT_MATH,
      .text = "Momentum of sgd and muon, below 1."},
     {KEY(BOOL, optim.nesterov, "true"), .effect = EFFECT_MATH,
@@ -412,12 +412,12 @@ const struct option deck_table[] = {
     {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH,
      .choices = LIST("norm", "bias", "embedding"), .text = "Parameters without weight decay."},
     {CHOICE(optim.moments, "fp32", LIST("fp32", "bf16", "fp16")), .effect = EFFECT_MATH,
-     .text = "Data type of both moments.\n"
+     .text = "Data type of both moments. adamw8bit has one of its own.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16\n"
              "  fp16  scaled half precision; the second moment is stored as its root"},
     {CHOICE(optim.rounding, "nearest", LIST("nearest", "stochastic")), .effect = EFFECT_MATH,
-     .text = "Rounding of moments to a 16-bit type.\n"
+     .text = "Rounding of moments to a 16-bit type. adamw8bit always rounds stochastically.\n"
              "  nearest  to the nearest value\n"
              "  stochastic  up or down at random, so that the mean is exact"},
     {CHOICE(optim.update, "auto", LIST("auto", "deferred", "immediate", "speculative")),

@@ -104,7 +104,7 @@ same replicas replicas_host
 for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" \
   "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic" \
   "optim.name=lion" "optim.name=lion optim.moments=bf16 optim.rounding=stochastic" \
-  "optim.name=sgd optim.moments=fp16"; do
+  "optim.name=sgd optim.moments=fp16" "optim.name=adamw8bit"; do
   rm -rf half half_host
   train 2 half $(micro 2) $keys
   train 2 half_host $(micro 2) $keys run.steps=2 $host optim.state=nvme optim.state_share=0.5

@@ -67,7 +67,7 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
 # Each optimizer goes on bit for bit on as many ranks, and within a bound on 2 and 3: the order of
 # sums turns some signs of Lion's.
 # shellcheck disable=SC2086 # assignments
-for each in lion:1e-3:2e-3 sgd:1e-1:2e-5 muon:1e-2:2e-4; do
+for each in lion:1e-3:2e-3 sgd:1e-1:2e-5 muon:1e-2:2e-4 adamw8bit:1e-3:2e-3; do
   name=${each%%:*} bound=${each##*:} lr=${each#*:}
   keys="$deck optim.name=$name optim.lr=${lr%:*}"
   train 1 "$name" $keys

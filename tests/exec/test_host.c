@@ -392,16 +392,16 @@ TEST(narrow_parts)
   }
 }
 
-/* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element
- * is the same too. */
+/* Moments of 16 and 8 bits: the same wherever they are kept, and rounding that is a function of the
+ * element is the same too. */
 TEST(narrow_moments)
 {
   static const char *const kinds[] = {"moments=bf16", "moments=bf16 stochastic", "moments=fp16",
-                                      "moments=fp16 stochastic"},
+                                      "moments=fp16 stochastic", "optim=adamw8bit"},
                            *const places[] = {"resident=1", "params_full",
                                               "resident=1 nvme_state=0.5",
                                               "params_full nvme_state=0.5"};
-  for (int kind = 0; kind < 4; kind++) {
+  for (int kind = 0; kind < 5; kind++) {
     struct job_record expected = job_run(job_comm, "prefetch=1 %s", kinds[kind]);
     assert_true(expected.loss[2] != reference[0][0].loss[2]);
     assert_true(fabs(expected.loss[2] - reference[0][0].loss[2]) < 1e-2 * reference[0][0].loss[2]);

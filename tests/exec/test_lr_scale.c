@@ -13,6 +13,7 @@ static const char *const setups[] = {
     "shard_optim keep_working bf16",
     "prefetch=1 optim=lion moments=bf16 stochastic",
     "prefetch=1 optim=sgd",
+    "prefetch=1 optim=adamw8bit",
     "prefetch=1 optim=muon llama",
     "prefetch=1 optim=muon bf16",
     "prefetch=1 host bf16 beside",

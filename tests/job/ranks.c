@@ -10,9 +10,9 @@
 
 struct comm *comm;
 char *dir, *ranks_file;
-bool ranks_narrow, ranks_rounded, ranks_untidy;
+bool ranks_narrow, ranks_blocks, ranks_rounded, ranks_untidy;
 
-/* A narrow second moment is a square. */
+/* A narrow second moment is a square, and of a power of two in blocks. */
 float ranks_value(const char *group, const char *name, int64_t e)
 {
   uint32_t words[4];
@@ -21,6 +21,8 @@ float ranks_value(const char *group, const char *name, int64_t e)
     return ldexpf((float)((int)(words[0] % 3) - 1) * 0.875f, -(int)(words[1] % 8));
   if (!ranks_narrow || strcmp(group, "model") == 0)
     return (float)words[0] * 0x1p-31f - 1.0f;
+  if (ranks_blocks)
+    return ldexpf(strcmp(group, "exp_avg") == 0 && words[1] % 2 ? -1 : 1, -2 * (int)(words[0] % 7));
   const int first = (int)(words[0] % 255) - 127, root = (int)(words[0] % 16);
   return strcmp(group, "exp_avg") == 0 ? (float)first / 64 : (float)(root * root) / 4096;
 }

@@ -141,6 +141,61 @@ TEST(each_element_is_written_once)
   check_job(2, "llama", "hybrid_shard", "1", "[model.layers.*.q_proj.*]", 2);
 }
 
+/* Sets all state to `from` on each rank, and gets what it would save. */
+static void save_from(const struct deck *deck, int ranks, bool apart,
+                      const float from[][MOST_ELEMENTS], float to[][MOST_ELEMENTS])
+{
+  for (int rank = 0; rank < ranks; rank++) {
+    struct job job;
+    fixture_open(&job, deck, NULL, rank, ranks, apart);
+    for (int load = 1; load >= 0; load--) {
+      struct job_state *state;
+      must(job_state_open(&job, true, !load, load, &state));
+      assert_true(state->n <= MOST_TENSORS);
+      for (int t = 0; t < state->n; t++) {
+        const struct io_tensor *tensor = &state->tensor[t];
+        const int64_t begin = tensor->range.begin;
+        if (begin < tensor->range.end && load)
+          fixture_put(tensor, from[t] + begin);
+        else if (begin < tensor->range.end)
+          fixture_get(tensor, to[t] + begin);
+      }
+      if (load)
+        must(job_state_commit(state));
+      job_state_close(state);
+    }
+    fixture_close(&job);
+  }
+}
+
+/* What one rank would save of any numbers, other ranks would save, too. What any ranks have saved
+ * comes back as it was. The fixture's pieces end inside blocks. */
+TEST(blocks_of_moments_do_not_depend_on_ranks)
+{
+  static float any[MOST_TENSORS][MOST_ELEMENTS], saved[MOST_TENSORS][MOST_ELEMENTS],
+      again[MOST_TENSORS][MOST_ELEMENTS];
+  static const int ranks[] = {1, 3, 5, 2, 4, 7};
+  for (int t = 0; t < MOST_TENSORS; t++)
+    for (int e = 0; e < MOST_ELEMENTS; e++)
+      any[t][e] = (float)((uint32_t)(t * MOST_ELEMENTS + e) * 2654435761u >> 8) * 1e-9f;
+  for (int host = 0; host < 2; host++) {
+    struct deck deck;
+    fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
+    fixture_assign(&deck, "optim.name=adamw8bit data.batch=420 data.micro_batch=1");
+    if (host)
+      fixture_assign(&deck, "tiers.params=host tiers.optimizer=host");
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+      save_from(&deck, ranks[r], r % 2, any, r == 0 ? saved : again);
+      assert_true(r == 0 || memcmp(again, saved, sizeof saved) == 0);
+      memset(again, 0, sizeof again);
+      save_from(&deck, ranks[r], r % 2, saved, again);
+      assert_memory_equal(again, saved, sizeof saved);
+    }
+    assert_memory_not_equal(saved, any, sizeof saved);
+    deck_destroy(&deck);
+  }
+}
+
 #define CONTEXT "model.context=4096 data.batch=12 "
 
 /* Oracle: what job.h says of the plans. */

@@ -38,6 +38,10 @@ static const struct {
     {false, "optim.name=sgd " NVME "optim.state_share=0.5"},
     {false, "optim.name=muon"},
     {true, "optim.name=muon optim.moments=fp16"},
+    {true, "optim.name=adamw8bit"},
+    {false, "optim.name=adamw8bit " HOST "run.compute=bf16"},
+    {false, "optim.name=adamw8bit " NVME},
+    {true, "optim.name=adamw8bit " HOST "tiers.resident=1 optim.state=nvme optim.state_share=0.5"},
 };
 /* clang-format on */
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
@@ -50,6 +54,7 @@ static void open_with(struct job *job, struct deck *deck, int which, const char 
   fixture_assign(deck, nvme);
   fixture_assign(deck, jobs[which].keys);
   must(deck_check(deck));
+  ranks_blocks = deck->optim.name == OPTIM_adamw8bit;
   fixture_open(job, deck, comm, comm_rank(comm), comm_ranks(comm), jobs[which].apart);
 }
 
@@ -293,13 +298,14 @@ static int64_t bytes_on_device(const struct plan *plan)
 {
   const struct deck_policy *asked = &plan->input.policy;
   const int there = asked->host_state ? (int)asked->resident : plan->input.model->units;
-  int64_t masters = 0, states = 0;
+  int64_t bytes = 0;
   for (int u = 0; u < there; u++) {
-    masters += plan->unit[u].owned.end - plan->unit[u].owned.begin;
+    bytes += dtype_bytes(DTYPE_F32, plan->unit[u].owned.end - plan->unit[u].owned.begin);
     for (int s = 0; s < plan->states; s++)
-      states += optim_state_elements(&plan->unit[u].segments, s, plan->unit[u].owned);
+      bytes += dtype_bytes(state_type(plan->state[s], asked->moments),
+                           optim_state_elements(&plan->unit[u].segments, s, plan->unit[u].owned));
   }
-  return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(asked->moments);
+  return bytes;
 }
 
 TEST(masters_in_host_memory_need_no_second_copy)

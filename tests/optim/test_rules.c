@@ -55,7 +55,7 @@ static struct element sgd(const struct update *op, double g, struct element e)
 }
 
 static struct element (*const formula[])(const struct update *op, double g, struct element e) = {
-    [OPTIM_adamw] = adamw, [OPTIM_lion] = lion, [OPTIM_sgd] = sgd};
+    [OPTIM_adamw] = adamw, [OPTIM_adamw8bit] = adamw, [OPTIM_lion] = lion, [OPTIM_sgd] = sgd};
 
 static bool next_rule(struct update *op)
 {

@@ -141,6 +141,7 @@ TEST(each_optimizer_keeps_its_own_states)
       for (int u = 0; u < fixture_small.units; u++)
         used += plan->unit[u].layout.used;
       const int64_t want[] = {[OPTIM_adamw] = 2 * all,
+                              [OPTIM_adamw8bit] = 2 * all,
                               [OPTIM_lion] = all,
                               [OPTIM_sgd] = all,
                               [OPTIM_muon] = 2 * used - matrices};

@@ -46,6 +46,9 @@ struct state_row {
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
   ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101",                            \
       {"exp_avg", STATE_LINEAR, STATE_OF_ALL}, {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL})           \
+  ROW(adamw8bit, "AdamW, moments in blocks of 8 bits (Dettmers et al., 2021)", "arXiv:2110.02861", \
+      {"exp_avg", STATE_LINEAR, STATE_OF_ALL, DTYPE_BLOCK8},                                       \
+      {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL, DTYPE_BLOCK8})                                      \
   ROW(lion, "Lion (Chen et al., 2023)", "arXiv:2302.06675",                                        \
       {"exp_avg", STATE_LINEAR, STATE_OF_ALL})                                                     \
   ROW(sgd, "SGD with momentum (Sutskever et al., 2013)", "proceedings.mlr.press/v28/sutskever13",  \
@@ -122,6 +125,7 @@ struct update {
  * an earlier include without them skipped it. */
 #ifdef RULE_REAL
 #include "optim/rule/adamw.h"
+#include "optim/rule/adamw8bit.h"
 #include "optim/rule/lion.h"
 #include "optim/rule/sgd.h"
 #endif

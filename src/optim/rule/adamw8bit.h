@@ -1,0 +1,24 @@
+/* AdamW (adamw.h) with both moments in blocks of 8 bits (Dettmers et al. 2021, arXiv:2110.02861,
+ * "8-bit Optimizers via Block-wise Quantization"; device/moments.h has the codes). */
+#ifndef SLUICE_OPTIM_RULE_ADAMW8BIT_H
+#define SLUICE_OPTIM_RULE_ADAMW8BIT_H
+
+#include "optim/rule/adamw.h"
+
+struct adamw8bit_scalars {
+  struct adamw_scalars adamw;
+};
+
+static inline struct adamw8bit_scalars adamw8bit_prepare(const struct update *op)
+{
+  const struct adamw8bit_scalars k = {adamw_prepare(op)};
+  return k;
+}
+
+RULE_ELEMENT RULE_REAL adamw8bit_element(const struct adamw8bit_scalars *k, RULE_REAL p,
+                                         RULE_REAL g, RULE_REAL *state)
+{
+  return adamw_element(&k->adamw, p, g, state);
+}
+
+#endif
