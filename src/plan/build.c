@@ -73,6 +73,15 @@ static bool gathers(const struct builder *b, int u)
   return b->shards || b->host || b->element != DTYPE_F32 || casts_frozen(b, u);
 }
 
+/* Without shards, a frozen part of the compute type is a part of its window. So the window stays
+ * from step to step, unless most of it is trained. */
+static bool keeps_frozen(const struct builder *b, int u)
+{
+  const struct plan_unit *own = &b->plan->unit[u];
+  return b->element != DTYPE_F32 && own->policy.frozen == b->element && !b->shards &&
+         !own->policy.host && !b->model->unit[u].fp8 && own->layout.flat >= 2 * own->layout.trained;
+}
+
 /* ZeRO-1 keeps whole parameters from step to step, around the master. If the compute type is
  * another one, or a codec is used, they are gathered again like any window. */
 static bool stays_in_place(const struct builder *b, int u)
@@ -84,7 +93,8 @@ static bool stays_in_place(const struct builder *b, int u)
 /* Whole parameters from step to step, or a copy of them. */
 static bool keeps_units(const struct builder *b, int u)
 {
-  return stays_in_place(b, u) || (build_encodes_params(b, u) && b->plan->unit[u].policy.difference);
+  return stays_in_place(b, u) || keeps_frozen(b, u) ||
+         (build_encodes_params(b, u) && b->plan->unit[u].policy.difference);
 }
 
 static enum status pack_unit(struct builder *b, int u)
@@ -215,7 +225,12 @@ static void add_parts(struct builder *b, int u, enum plan_tier tier)
   const int64_t mine = build_length(own->owned), frozen = build_length(own->frozen_owned);
   if (mine > 0)
     own->master = build_persistent(b, "master", u, tier, PURPOSE_PARAMS, DTYPE_F32, mine);
-  if (frozen > 0)
+  if (keeps_frozen(b, u)) {
+    b->unit[u].params =
+        build_persistent(b, "params", u, tier, PURPOSE_PARAMS, b->element, own->layout.flat);
+    b->unit[u].trained = build_part(b, "trained_window", u, b->unit[u].params, false);
+    own->frozen = build_part(b, "frozen", u, b->unit[u].params, true);
+  } else if (frozen > 0)
     own->frozen = build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen,
                                    own->policy.base.ops->bytes(&own->policy.base, frozen) /
                                        (int64_t)dtype_size(own->policy.frozen));
@@ -411,7 +426,7 @@ static void open_window(struct builder *b, struct window *window)
             working = b->plan->unit[u].working;
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
-    build_gather(b, u, micro, master, b->unit[u].trained);
+    build_gather(b, u, micro, working >= 0 ? working : master, b->unit[u].trained);
     return;
   }
   window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW,

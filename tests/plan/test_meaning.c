@@ -1079,7 +1079,9 @@ static void check_point(const struct point *given, int how)
   coded.mixed = coded.codec && how % 4 == 1;
   coded.fp8 = given->half && how % 5 < 3;
   if (how % 2 && !coded.difference)
-    coded.base = !coded.fp8 && !given->params_full ? inverted.name : given->half ? "bf16" : NULL;
+    coded.base = how % 4 == 1 && !coded.fp8 && !given->params_full ? inverted.name
+                 : given->half                                     ? "bf16"
+                                                                   : NULL;
   const struct point *point = &coded;
   struct machine m;
   struct truth t;
