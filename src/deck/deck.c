@@ -578,10 +578,8 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
   *out = (struct deck){0};
   *changes = 0;
   enum status status = options_copy(from->set, out, &out->set);
-  for (char *word = strtok_r(words, " ", &rest); word && !status;
-       word = strtok_r(NULL, " ", &rest)) {
+  for (char *word = strtok_r(words, " ", &rest); word && !status; word = strtok_r(NULL, " ", &rest))
     status = options_assign(out->set, word) ?: note_change(from, word, changes, size);
-  }
   if (!status && strstr(assignments, "tiers.preset="))
     status = deck_apply_preset(out, true);
   status = status ?: deck_check(out);

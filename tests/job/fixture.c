@@ -93,7 +93,10 @@ static enum status apart_memory(struct device *device, int64_t *used, int64_t *a
   return STATUS_OK;
 }
 
-void apart_make(struct device *device)
+/* The host device: from now on its allocations are pages that nothing but its copies may touch.
+ * Between lane and memory nothing moves before a mark is waited for, and a lane that is destroyed
+ * earlier fails the test. One such device at a time allocates. */
+static void apart_make(struct device *device)
 {
   struct device_model cuda;
   if (!apart.host)

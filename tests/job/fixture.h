@@ -24,10 +24,6 @@ void fixture_deck(struct deck *deck, const char *arch, const char *strategy, con
 void fixture_get(const struct io_tensor *tensor, float *out);
 void fixture_put(const struct io_tensor *tensor, const float *values);
 
-/* The host device: from now on its allocations are pages that nothing but its copies may touch.
- * Between lane and memory nothing moves before a mark is waited for, and a lane that is destroyed
- * earlier fails the test. One such device at a time allocates. */
-void apart_make(struct device *device);
 struct apart_counts {
   int64_t copies, to_device, from_device; /* bytes */
 };

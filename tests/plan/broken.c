@@ -50,7 +50,8 @@ void broken_resize(struct plan *plan, int buffer, int64_t elements)
   b->bytes = dtype_bytes(b->dtype, elements);
 }
 
-int broken_view(struct plan *plan, int parent, int64_t elements)
+/* A new buffer: the first elements of another one. */
+static void add_view(struct plan *plan, int parent, int64_t elements)
 {
   void *buffer = plan->buffer;
   const int view = plan->buffers;
@@ -61,7 +62,6 @@ int broken_view(struct plan *plan, int parent, int64_t elements)
   plan->buffer[view].parent = parent;
   plan->buffer[view].parent_offset = 0;
   broken_resize(plan, view, elements);
-  return view;
 }
 
 void broken_delete(struct plan *plan, int i)
@@ -210,7 +210,7 @@ static void change_buffer(struct plan *plan, const char *verb, int buffer, const
   } else if (strcmp(verb, "resize") == 0)
     broken_resize(plan, buffer, n);
   else if (strcmp(verb, "view") == 0)
-    broken_view(plan, buffer, n);
+    add_view(plan, buffer, n);
   else if (strcmp(verb, "tier") == 0)
     at->tier = (enum plan_tier)index_of(tiers, TIER_COUNT + 1, b);
   else if (strcmp(verb, "purpose") == 0)

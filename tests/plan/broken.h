@@ -26,8 +26,6 @@ void broken_settle(struct plan *plan);
 void broken_spread(struct plan *plan);
 /* Another number of elements of the same type. */
 void broken_resize(struct plan *plan, int buffer, int64_t elements);
-/* A new buffer: the first elements of another one. */
-int broken_view(struct plan *plan, int parent, int64_t elements);
 /* Without instruction i, settled. */
 void broken_delete(struct plan *plan, int i);
 /* The plan is refused with these words, and destroyed. */
