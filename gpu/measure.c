@@ -118,14 +118,13 @@ static double attention_flops(const struct attention *op, int products)
          (double)op->batch;
 }
 
-/* Bytes of one element. */
-static size_t update_bytes(const struct update *op, const void *master, void *const *state,
-                           const void *copy)
+static int64_t update_bytes(int64_t n, const struct update *op, const void *master,
+                            void *const *state, const void *copy)
 {
-  size_t bytes = dtype_size(op->grad) + (copy ? dtype_size(op->copy) : 0) +
-                 (master ? 2 * dtype_size(op->master) : 0);
+  int64_t bytes = dtype_bytes(op->grad, n) + (copy ? dtype_bytes(op->copy, n) : 0) +
+                  (master ? 2 * dtype_bytes(op->master, n) : 0);
   for (int s = 0; s < optim_states(op->rule); s++)
-    bytes += state[s] ? 2 * dtype_size(op->states) : 0;
+    bytes += state[s] ? 2 * dtype_bytes(op->states, n) : 0;
   return bytes;
 }
 

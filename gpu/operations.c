@@ -154,9 +154,11 @@ static enum status check_update(const struct update *op, bool copies)
          ?: SUPPORT(op->grad == DTYPE_F32 || op->grad == DTYPE_BF16,
                     "the CUDA device updates by gradients of fp32 or bf16, not of %s",
                     dtype_name(op->grad))
-         ?: SUPPORT(op->states == DTYPE_F32 || is_narrow(op->states),
-                    "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
+         ?: SUPPORT(op->states == DTYPE_F32 || op->states == DTYPE_BLOCK8 || is_narrow(op->states),
+                    "the CUDA device keeps states in fp32, bf16, fp16 or block8, not in %s",
                     dtype_name(op->states))
+         ?: REQUIRE(op->first % dtype_block(op->states) == 0,
+                    "an update that begins inside a block, at element %lld", (long long)op->first)
          ?: SUPPORT(!copies || op->copy == DTYPE_F32 || op->copy == DTYPE_BF16,
                     "the CUDA device makes working copies in fp32 or bf16, not in %s",
                     dtype_name(op->copy))

@@ -42,6 +42,11 @@ DEVICE float rule_sign(float x)
 OPTIM_ELEMENTWISE(RULE_TRAITS)
 static_assert(RULE_STATES == 2, "root0 and root1 are all codes");
 
+template <typename R> DEVICE constexpr enum state_code form(int s)
+{
+  return (s == 0 ? R::root0 : R::root1) ? STATE_ROOT : STATE_LINEAR;
+}
+
 constexpr int THREADS = 256;
 
 /* Values that all elements share, besides the scalars of the rule. */
@@ -157,6 +162,54 @@ __global__ void __launch_bounds__(THREADS)
     store<C, W>(a.copy + i, copy);
 }
 
+/* Elements [0, n) with states in blocks. Neighbouring threads own one, four elements each. */
+template <typename R, typename G, typename C>
+__global__ void __launch_bounds__(THREADS)
+    update_blocks(int64_t n, const typename R::scalars k, const common c, const outcome *outcome,
+                  const arrays<R, G, moments_block, C> a)
+{
+  constexpr int OWNERS = 16, EACH = MOMENTS_BLOCK / OWNERS;
+  const int64_t block = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / OWNERS,
+                begin = block * MOMENTS_BLOCK + threadIdx.x % OWNERS;
+  if (block * MOMENTS_BLOCK >= n || (outcome && !outcome->finite))
+    return;
+  const float factor = outcome && !c.keep_scale ? (float)outcome->scale : c.grad_scale;
+  const rounding_key key = rounding_key_make(c.seed, c.first + begin);
+  const unsigned owners = 0xffffu << (threadIdx.x % 32 / OWNERS * OWNERS);
+  float value[R::states][EACH] = {};
+  for (int j = 0; j < EACH && begin + j * OWNERS < n; j++) {
+    const int64_t i = begin + j * OWNERS;
+    float state[R::states] = {};
+    for (int s = 0; s < R::states; s++)
+      if (a.state[s])
+        state[s] = moments_element(form<R>(s), a.state[s][block].code[i % MOMENTS_BLOCK],
+                                   a.state[s][block].scale);
+    const float p =
+        R::element(k, a.master ? a.master[i] : 0, __fmul_rn(to_float(a.grad[i]), factor), state);
+    if (a.master)
+      a.master[i] = p;
+    if (a.copy)
+      a.copy[i] = from_float<C>(p);
+    for (int s = 0; s < R::states; s++)
+      value[s][j] = form<R>(s) == STATE_ROOT ? __fsqrt_rn(state[s]) : state[s];
+  }
+  for (int s = 0; s < R::states; s++) {
+    uint32_t largest = 0;
+    for (int j = 0; j < EACH; j++)
+      largest = max(largest, moments_bits(value[s][j]) & 0x7fffffff);
+    for (int apart = OWNERS / 2; apart > 0; apart /= 2) /* all have read the block */
+      largest = max(largest, __shfl_xor_sync(owners, largest, apart));
+    const float scale = moments_scale(form<R>(s), largest);
+    for (int j = 0; j < EACH && a.state[s]; j++) {
+      const int64_t i = begin + j * OWNERS;
+      const uint32_t bits = rounding_mix(key, (uint32_t)(c.first + i)) >> 16 * s & 0xffff;
+      a.state[s][block].code[i % MOMENTS_BLOCK] =
+          moments_code(form<R>(s), value[s][j], scale, (int32_t)bits);
+      a.state[s][block].scale = scale;
+    }
+  }
+}
+
 /* Arguments of gpu_update(). */
 struct update_call {
   const gpu_launch *launch;
@@ -166,13 +219,28 @@ struct update_call {
   const void *grad;
 };
 
+common common_of(const update *op)
+{
+  return {op->grad_scale, op->keep_scale, op->stochastic, op->seed, op->first};
+}
+
 template <int W, typename R, typename G, typename M, typename C>
 void run_update(const update_call &call, const arrays<R, G, M, C> &a, int64_t begin, int64_t end)
 {
   const update *op = call.op;
-  const common c = {op->grad_scale, op->keep_scale, op->stochastic, op->seed, op->first};
   for_items(call.launch, (end - begin) / W, update_elements<R, G, M, C, W>, begin, end,
-            R::prepare(op), c, op->outcome, a);
+            R::prepare(op), common_of(op), op->outcome, a);
+}
+
+template <typename R, typename G, typename C> void run_blocks(const update_call &call)
+{
+  const update *op = call.op;
+  arrays<R, G, moments_block, C> a = {
+      (float *)call.master, (const G *)call.grad, {}, (C *)call.copy};
+  for (int n = 0; n < R::states; n++)
+    a.state[n] = (moments_block *)call.state[n];
+  for_items(call.launch, pieces_of(call.n, MOMENTS_BLOCK) * 16, update_blocks<R, G, C>, call.n,
+            R::prepare(op), common_of(op), op->outcome, a);
 }
 
 template <typename T> bool packs(const T *at, int W)
@@ -200,9 +268,12 @@ template <typename R> void run_rule(const update_call &call)
 {
   const update *op = call.op;
   with_bf16(op->grad == DTYPE_BF16, [&](auto g) {
-    with_dtype(op->states, [&](auto m) {
-      with_bf16(op->copy == DTYPE_BF16,
-                [&](auto c) { run_types<R, decltype(g), decltype(m), decltype(c)>(call); });
+    with_bf16(op->copy == DTYPE_BF16, [&](auto c) {
+      if (op->states == DTYPE_BLOCK8)
+        run_blocks<R, decltype(g), decltype(c)>(call);
+      else
+        with_dtype(op->states,
+                   [&](auto m) { run_types<R, decltype(g), decltype(m), decltype(c)>(call); });
     });
   });
 }

@@ -239,7 +239,7 @@ OPERATION(expand, (struct lane *lane, const struct lowrank *op, int64_t n, int p
 OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),
-          CLASS_UPDATE, (double)n * (double)update_bytes(op, master, state, copy))
+          CLASS_UPDATE, (double)update_bytes(n, op, master, state, copy))
 
 /* Two updates, one after another, in one pass over memory. Only on the host.
  * known: changes masters and states by the gradients `pending`. NULL: no such update.
@@ -249,7 +249,7 @@ OPERATION(speculate, (struct lane *lane, int64_t n, const struct update *known,
                       const void *pending, const struct update *next, const void *grad,
                       void *master, void *const *state, void *copy),
           (lane, n, known, pending, next, grad, master, state, copy),
-          CLASS_UPDATE, (double)n * (double)update_bytes(next, master, state, copy))
+          CLASS_UPDATE, (double)update_bytes(n, next, master, state, copy))
 /* clang-format on */
 #undef OPERATION
 #undef TYPED

@@ -1268,18 +1268,29 @@ static void *later(const struct side *side, bool wanted, const struct twin *twin
   return wanted ? (char *)at(side, twin) + (size_t)skip * dtype_size(twin->type) : NULL;
 }
 
+/* Blocks begin as zeros. */
+static struct twin states_make(int64_t n, enum dtype type, bool positive)
+{
+  static const char zeros[4096];
+  const int64_t bytes = dtype_bytes(type, n);
+  assert_true(type != DTYPE_BLOCK8 || bytes <= (int64_t)sizeof zeros);
+  return type == DTYPE_BLOCK8 ? exact_of(zeros, (size_t)bytes)
+                              : exact_make(n, type, true, positive);
+}
+
 /* Three steps, the last two with other random bits. `skip`: offset of the range in the arrays, in
  * elements. If it is no multiple of 4, nothing is aligned. */
 static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
   struct twin master = exact_make(n + skip, op.master, true, false),
               grad = exact_make(n + skip, op.grad, true, false),
-              m = exact_make(n + skip, op.states, true, false),
-              v = exact_make(n + skip, op.states, true, true),
+              m = states_make(n + skip, op.states, false),
+              v = states_make(n + skip, op.states, true),
               copy = exact_make(n + skip, op.copy, false, false);
+  const int64_t states = op.states == DTYPE_BLOCK8 ? dtype_bytes(op.states, skip) : skip;
   for (int step = 0; step < 3; step++, op.seed += 77)
     BOTH(update, n, &op, later(s, true, &master, skip), later(s, true, &grad, skip),
-         (void *[]){later(s, true, &m, skip), later(s, true, &v, skip)},
+         (void *[]){later(s, true, &m, states), later(s, true, &v, states)},
          later(s, copies, &copy, skip));
   char what[160];
   snprintf(what, sizeof what,
@@ -1295,20 +1306,21 @@ static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool c
 GPU_TEST(test_update_types)
 {
   static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16},
-                          moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16},
+                          moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_BLOCK8},
                           copies[] = {DTYPE_F32, DTYPE_BF16};
   struct update op = ADAMW;
   op.decay = 0.1;
   op.seed = 11;
   for (op.rule = 0; optim_states(op.rule) > 0; op.rule++)
-    for (int kind = 0; kind < 36; kind++) {
+    for (int kind = 0; kind < 48; kind++) {
+      const int64_t skip = kind % 3 == 1 ? 1 : 4 * (kind % 3);
       op.nesterov = kind % 5 < 2;
       op.grad = grads[kind % 2];
-      op.states = moments[kind / 2 % 3];
-      op.stochastic = kind / 6 % 2;
-      op.copy = copies[kind / 12 % 2];
-      op.first = 40 * kind;
-      update_as_the_host(op, 1000 + kind % 4, kind % 3 == 1 ? 1 : 4 * (kind % 3), kind < 24);
+      op.states = moments[kind / 2 % 4];
+      op.stochastic = kind / 8 % 2;
+      op.copy = copies[kind / 16 % 2];
+      op.first = 64 * kind;
+      update_as_the_host(op, 1000 + kind % 4, skip * dtype_block(op.states), kind < 32);
     }
 }
 
@@ -1405,7 +1417,7 @@ GPU_TEST(test_adamw_refusals)
     const char *says;
   } bad[] = {{{.master = DTYPE_BF16}, "masters of fp32, not of bf16"},
              {{.grad = DTYPE_F16}, "gradients of fp32 or bf16, not of fp16"},
-             {{.states = DTYPE_F8_E4M3}, "states in fp32, bf16 or fp16, not in fp8_e4m3"},
+             {{.states = DTYPE_F8_E4M3}, "states in fp32, bf16, fp16 or block8, not in fp8_e4m3"},
              {{.copy = DTYPE_F16}, "working copies in fp32 or bf16, not in fp16"}};
   int nothing = 0;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
