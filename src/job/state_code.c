@@ -1,6 +1,7 @@
 /* Frozen parts that are kept as messages of a codec: decoded to fp32 for saving, and encoded after
  * loading, on the host. The message of a decoded message is the message itself. */
 #include "base/mem.h"
+#include "base/progress.h"
 #include "compress/compress.h"
 #include "device/lane.h"
 #include "job/state_private.h"
@@ -36,7 +37,8 @@ static enum status code_on_host(const struct job *job, const struct coding *c)
   enum status status = STATUS_OK;
   if (!device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &own);
-  status = status ?: job_state_on_lane(own ? own : device, code, c);
+  status =
+      status ?: job_state_on_lane(own ? own : device, job->threads > 0 ? job->threads : 1, code, c);
   device_destroy(own);
   return status;
 }
@@ -66,10 +68,10 @@ static enum status code_piece(const struct job_state *state, const struct job_st
     c.x = whole;
   }
   if (!status && c.there && !to_job)
-    status = job_state_on_lane(state->job->device, copy_message, &c);
+    status = job_state_on_lane(state->job->device, 1, copy_message, &c);
   status = status ?: code_on_host(state->job, &c);
   if (!status && c.there && to_job)
-    status = job_state_on_lane(state->job->device, copy_message, &c);
+    status = job_state_on_lane(state->job->device, 1, copy_message, &c);
   if (!status && whole)
     memcpy(piece->host, whole + (piece->range.begin - held.begin),
            (size_t)job_state_piece_bytes(piece));
@@ -84,6 +86,7 @@ enum status job_state_code(const struct job_state *state, bool to_job)
   for (int u = 0; u < state->plan->input.model->units && !status; u++) {
     const struct job_state_piece *piece =
         &state->piece[job_state_piece_index(state->plan, 0, u, true)];
+    progress_add();
     if (piece->codec && job_state_piece_bytes(piece) > 0)
       status = code_piece(state, piece, &state->plan->unit[u], to_job);
   }

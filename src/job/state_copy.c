@@ -43,13 +43,14 @@ static enum status share_apart(const struct job *job, int u)
   const int64_t bytes = plan->buffer[plan->unit[u].copy].bytes;
   void *const there = job_state_pointer(job, plan->unit[u].copy);
   char *here = NULL;
+  struct device *device = job->device;
   enum status status =
       mem_new(MEM_IO, bytes, &here)
-          ?: job_state_on_lane(job->device, move, &(struct move){here, there, bytes});
-  status = comm_agree(job->comm, status)
-           ?: share_unit(job, u, here)
-           ?: comm_agree(job->comm,
-                         job_state_on_lane(job->device, move, &(struct move){there, here, bytes}));
+          ?: job_state_on_lane(device, 1, move, &(struct move){here, there, bytes});
+  status = comm_agree(job->comm, status) ?: share_unit(job, u, here);
+  if (!status)
+    status = comm_agree(job->comm,
+                        job_state_on_lane(device, 1, move, &(struct move){there, here, bytes}));
   mem_free(here);
   return status;
 }

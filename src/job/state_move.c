@@ -42,11 +42,13 @@ char *job_state_pointer(const struct job *job, int buffer)
   return (char *)job->memory.persistent[b->tier] + b->offset;
 }
 
-enum status job_state_on_lane(struct device *device, job_state_work *work, const void *arg)
+enum status job_state_on_lane(struct device *device, int threads, job_state_work *work,
+                              const void *arg)
 {
   struct lane *lane = NULL;
   struct mark *mark = NULL;
-  enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
+  enum status status =
+      device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, threads, &lane);
   if (status)
     return status;
   status = device->ops->mark_create(device, &mark)
@@ -106,7 +108,7 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
     any |= job_state_is_apart(state, &state->piece[i]);
   const struct transfer transfer = {state, to_job};
   const enum status status =
-      any ? job_state_on_lane(state->job->device, copy_pieces, &transfer) : STATUS_OK;
+      any ? job_state_on_lane(state->job->device, 1, copy_pieces, &transfer) : STATUS_OK;
   return status ? status : job_state_code(state, to_job);
 }
 

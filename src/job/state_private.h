@@ -74,7 +74,8 @@ int job_state_list_casts(const struct job_state *state, int u, struct job_state_
 char *job_state_pointer(const struct job *job, int buffer);
 /* Runs work of a device on a lane of its own. Complete on return. */
 typedef enum status job_state_work(struct lane *lane, const void *arg);
-enum status job_state_on_lane(struct device *device, job_state_work *work, const void *arg);
+enum status job_state_on_lane(struct device *device, int threads, job_state_work *work,
+                              const void *arg);
 /* Encodes frozen parts of the block into the job's messages, or decodes these. Complete on return.
  */
 enum status job_state_code(const struct job_state *state, bool to_job);
