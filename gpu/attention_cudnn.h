@@ -1,8 +1,7 @@
 /* Attention by cuDNN's graph interface, through NVIDIA's header-only cudnn-frontend, the only C++
  * library here. This C header hides it. A graph is built once per shape and kept. bf16, causal,
  * grouped heads, sliding window, a deterministic backward pass. Private to gpu/. */
-#ifndef SLUICE_GPU_ATTENTION_CUDNN_H
-#define SLUICE_GPU_ATTENTION_CUDNN_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -28,6 +27,4 @@ enum status cudnn_attention_run(struct cudnn_attention *cudnn, cudaStream_t stre
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

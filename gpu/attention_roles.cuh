@@ -5,8 +5,7 @@
  * columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column of
  * acc_row() and acc_column(). A thread that waits for a barrier waits for each of its phases in
  * turn. No thread can be two phases late, see `note`. */
-#ifndef SLUICE_GPU_ATTENTION_ROLES_CUH
-#define SLUICE_GPU_ATTENTION_ROLES_CUH
+#pragma once
 
 #include "gpu/attention_schedule.h"
 #include "gpu/hopper.cuh"
@@ -614,5 +613,3 @@ template <int D> DEVICE void init_barriers(uint32_t base)
 }
 
 } // namespace attention_roles
-
-#endif

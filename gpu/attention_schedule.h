@@ -12,8 +12,7 @@
  * lower indices, no matter which block works on them. Each item begins (or ends) later than the one
  * before it by the queries of its diagonal, so the awaited sums are nearly always complete. The
  * short items of a set fill up with the long ones of the next. */
-#ifndef SLUICE_GPU_ATTENTION_SCHEDULE_H
-#define SLUICE_GPU_ATTENTION_SCHEDULE_H
+#pragma once
 
 #include "device/cuda_work.h"
 
@@ -78,5 +77,3 @@ ATTENTION_BOTH int attention_place(const struct attention_item *item, int m)
 {
   return item->up ? attention_terms(m) - 1 - item->n : item->n;
 }
-
-#endif

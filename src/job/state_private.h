@@ -1,6 +1,5 @@
 /* Types and functions that the state*.c files of src/job share. Private to src/job. */
-#ifndef SLUICE_JOB_STATE_PRIVATE_H
-#define SLUICE_JOB_STATE_PRIVATE_H
+#pragma once
 
 #include "base/team.h"
 #include "job/state.h"
@@ -94,5 +93,3 @@ void job_state_merge_destroy(struct job_state_merge *merge); /* takes NULL */
 /* Zeros all moments on the disk, whose initial content is undefined. With `moments`, zeros only the
  * bytes that no parameter's elements will be written to. */
 enum status job_state_zero_disk(const struct job_state *state, bool moments);
-
-#endif

@@ -1,7 +1,6 @@
 /* The decoder of all architectures, which are descriptions of it: features and rows of parameters.
  * Private to src/model. */
-#ifndef SLUICE_MODEL_DECODER_H
-#define SLUICE_MODEL_DECODER_H
+#pragma once
 
 #include "model/parts.h"
 #include "model/unit.h"
@@ -39,5 +38,3 @@ enum status decoder_create(struct model *model);
 extern const struct model_ops decoder_ops;
 
 int root_param(const struct model *model, enum root_row row); /* of unit 0; -1: none */
-
-#endif

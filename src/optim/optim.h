@@ -1,8 +1,7 @@
 /* The optimizer's policy: learning-rate schedule, clipping, the states of each optimizer, and
  * its pass over a rank's contiguous range with per-parameter decay. Arithmetic is in optim/rule,
  * one file per optimizer. */
-#ifndef SLUICE_OPTIM_OPTIM_H
-#define SLUICE_OPTIM_OPTIM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -129,5 +128,3 @@ double optim_transform_flops(const struct optim_segments *segments, struct layou
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy);
-
-#endif

@@ -2,8 +2,7 @@
  * step. build_grads.c handles gradients, and build_host.c masters in host memory. build_acts.c
  * handles activations in another tier. build_params.c handles codecs of parameters, and
  * build_residual.c residuals of messages. Private to src/plan. */
-#ifndef SLUICE_PLAN_BUILDER_H
-#define SLUICE_PLAN_BUILDER_H
+#pragma once
 
 #include "plan/internal.h"
 #include "plan/ops.h"
@@ -227,5 +226,3 @@ void build_fetch_residuals(struct builder *b, int v);
 /* The buffer that ENCODE changes, -1: none; and its way back. */
 int build_residual_here(const struct builder *b, int u);
 void build_save_residual(struct builder *b, int u, int micro);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * verify proves ordering, byte spans and lifetimes of values by itself. It takes from a row only
  * what an operation is. */
-#ifndef SLUICE_PLAN_OPS_H
-#define SLUICE_PLAN_OPS_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -187,5 +186,3 @@ op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, co
 op_cost cost_barrier, cost_tree, cost_gather, cost_exchange, cost_sum_shared;
 op_cost cost_update, cost_repair;
 op_flops flops_block, flops_backward, flops_loss, flops_logits;
-
-#endif

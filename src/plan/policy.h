@@ -1,8 +1,7 @@
 /* The policy of a unit: the tiers and types of its state, and the codecs of its messages. It also
  * has the times of reduction and update, and the factor of the learning rate. The builder asks it
  * instead of the deck. */
-#ifndef SLUICE_PLAN_POLICY_H
-#define SLUICE_PLAN_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -93,5 +92,3 @@ enum status unit_policy_residual(const char *feedback, struct codec *out);
 enum status unit_policy_codec(const struct deck_policy *asked, const char *unit, struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
-
-#endif

@@ -2,8 +2,7 @@
  * torch.optim.AdamW computes it.
  *   p *= 1 - lr decay;  m += (1 - beta1)(g - m);  v = beta2 v + (1 - beta2) g g;
  *   p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps) */
-#ifndef SLUICE_OPTIM_RULE_ADAMW_H
-#define SLUICE_OPTIM_RULE_ADAMW_H
+#pragma once
 
 #include <math.h>
 
@@ -32,5 +31,3 @@ RULE_ELEMENT RULE_REAL adamw_element(const struct adamw_scalars *k, RULE_REAL p,
   state[1] = v;
   return k->shrink * p - k->step * m / (rule_sqrt(v) / k->root2 + k->eps);
 }
-
-#endif

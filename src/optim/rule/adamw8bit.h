@@ -1,7 +1,6 @@
 /* AdamW (adamw.h) with both moments in blocks of 8 bits (Dettmers et al. 2021, arXiv:2110.02861,
  * "8-bit Optimizers via Block-wise Quantization"; device/moments.h has the codes). */
-#ifndef SLUICE_OPTIM_RULE_ADAMW8BIT_H
-#define SLUICE_OPTIM_RULE_ADAMW8BIT_H
+#pragma once
 
 #include "optim/rule/adamw.h"
 
@@ -20,5 +19,3 @@ RULE_ELEMENT RULE_REAL adamw8bit_element(const struct adamw8bit_scalars *k, RULE
 {
   return adamw_element(&k->adamw, p, g, state);
 }
-
-#endif

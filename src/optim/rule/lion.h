@@ -1,7 +1,6 @@
 /* Lion (Chen et al. 2023, arXiv:2302.06675), algorithm 2:
  *   p *= 1 - lr decay;  p -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g */
-#ifndef SLUICE_OPTIM_RULE_LION_H
-#define SLUICE_OPTIM_RULE_LION_H
+#pragma once
 
 struct lion_scalars {
   float shrink, step, beta1, rest1, beta2, rest2;
@@ -25,5 +24,3 @@ RULE_ELEMENT RULE_REAL lion_element(const struct lion_scalars *k, RULE_REAL p, R
   state[0] = k->beta2 * state[0] + k->rest2 * g;
   return k->shrink * p - k->step * direction;
 }
-
-#endif

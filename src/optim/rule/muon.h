@@ -3,8 +3,7 @@
  * values near 1 (0.7 to 1.2 except for values that are tiny relative to the norm). The scale is
  * that of Liu et al. 2025 (arXiv:2502.16982): a step as long as AdamW's, so that its learning
  * rate and decay carry over. */
-#ifndef SLUICE_OPTIM_RULE_MUON_H
-#define SLUICE_OPTIM_RULE_MUON_H
+#pragma once
 
 enum { MUON_ITERATIONS = 5 };
 
@@ -130,5 +129,3 @@ static double muon_flops(int64_t rows, int64_t cols)
 
 static const struct optim_matrix muon = {muon_workspace, muon_orthogonalize, muon_scale,
                                          muon_flops};
-
-#endif

@@ -2,8 +2,7 @@
  *   b = momentum b + g;  p -= lr (nesterov ? g + momentum b : b)
  * after p *= 1 - lr decay. Decay is decoupled (Loshchilov & Hutter 2019), as for the other
  * optimizers. It is not part of the momentum, of the gradient's norm and of its clipping. */
-#ifndef SLUICE_OPTIM_RULE_SGD_H
-#define SLUICE_OPTIM_RULE_SGD_H
+#pragma once
 
 struct sgd_scalars {
   float shrink, step, momentum, look, now; /* direction: look b + now g */
@@ -25,5 +24,3 @@ RULE_ELEMENT RULE_REAL sgd_element(const struct sgd_scalars *k, RULE_REAL p, RUL
   state[0] = k->momentum * state[0] + g;
   return k->shrink * p - k->step * (k->look * state[0] + k->now * g);
 }
-
-#endif
