@@ -65,7 +65,7 @@ enum status job_state_fill(const struct io_tensor *tensor, struct layout_range r
 enum status job_state_share_copies(const struct job *job);
 
 /* Host memory for the state of this rank's plan with a separate device, as opened for loading.
- * Local. */
+ * Messages of a codec are decoded there, also those of the host. Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);
 
 /* Allocates host memory for a copy of all data that this rank saves, in their own types.

@@ -119,15 +119,16 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece)
   return piece->buffer >= 0 ? dtype_bytes(piece->type, piece->elements) : 0;
 }
 
-/* Bytes of all pieces of a plan, or only of those on the device. */
-static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool on_device)
+/* Bytes of all pieces of a plan, or only of those that a block holds if the device is separate. */
+static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool blocked)
 {
   int64_t bytes = 0;
   for (int kind = 0; kind < job_state_kinds(plan, moments); kind++)
     for (int u = 0; u < plan->input.model->units; u++)
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++) {
         const struct job_state_piece piece = job_state_make_piece(plan, kind, u, frozen, unique);
-        if (piece.buffer >= 0 && (!on_device || plan->buffer[piece.buffer].tier == TIER_DEVICE))
+        if (piece.buffer >= 0 &&
+            (!blocked || piece.codec || plan->buffer[piece.buffer].tier == TIER_DEVICE))
           bytes += job_state_piece_bytes(&piece);
       }
   return bytes;
@@ -179,9 +180,11 @@ static bool wants_block(const struct job_state *state, const struct job_state_pi
 static enum status alloc_block(struct job_state *state, bool snapshot)
 {
   struct device *device = state->job->device;
-  const int64_t there = count_bytes(state->plan, true, true, true),
-                all = count_bytes(state->plan, true, true, false);
-  state->pinned = snapshot && !device->model.host_memory && there > 0 && 2 * there >= all;
+  int64_t there = 0;
+  for (int i = 0; i < state->pieces; i++)
+    if (job_state_is_apart(state, &state->piece[i]))
+      there += job_state_piece_bytes(&state->piece[i]);
+  state->pinned = snapshot && there > 0 && 2 * there >= state->block_bytes;
   if (state->pinned)
     return device->ops->alloc_host(device, MEM_IO, (size_t)state->block_bytes, &state->block);
   return mem_alloc(MEM_IO, (size_t)state->block_bytes, &state->block);

@@ -318,6 +318,19 @@ TEST(keys_that_are_named_make_it_fit)
   assert_true(named > 5);
 }
 
+/* Messages in host memory are decoded next to it. */
+TEST(frozen_messages_need_room_to_be_loaded)
+{
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  open_with(&sized, HOST "train.freeze=[*.h.*] train.frozen=e4m3 checkpoint.at_end=true");
+  int64_t bytes = plan_tier_bytes(&sized.plan, TIER_HOST);
+  for (int u = 0; u < sized.job.model->units; u++)
+    bytes += (sized.plan.unit[u].frozen_owned.end - sized.plan.unit[u].frozen_owned.begin) * 4;
+  bounded(&sized, &limits, &limits.host, 2 * bytes, "to load and save the state of its device");
+  sized_close(&sized);
+}
+
 /* And where none does, that is said; a rank that is not to look for them says what it needs alone.
  */
 TEST(no_key_is_named_that_does_not_help)
