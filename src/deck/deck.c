@@ -1047,7 +1047,7 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .immediate = update == DECK_UPDATE_IMMEDIATE,
       .speculative = update == DECK_UPDATE_SPECULATIVE,
       .moments = moments[deck->optim.moments],
-      .frozen = deck->train.frozen ? frozen_types[deck->train.frozen] : NULL,
+      .frozen = deck_frozen(deck),
       .grads = codec_of(&deck->compress.grads),
       .units = units_of(&deck->compress.units),
       .lr_scale = units_of(&deck->optim.lr_scale),
@@ -1099,6 +1099,11 @@ bool deck_counts(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   return counters->n > 0 && strcmp(counters->item[0], "none") != 0;
+}
+
+const char *deck_frozen(const struct deck *deck)
+{
+  return deck->train.frozen ? frozen_types[deck->train.frozen] : NULL;
 }
 
 const char *deck_feedback(const struct deck *deck)

@@ -179,6 +179,9 @@ bool deck_counts(const struct deck *deck);
 /* The data type of residuals: compress.feedback, NULL: off. */
 const char *deck_feedback(const struct deck *deck);
 
+/* The data type of frozen parameters: train.frozen, NULL: fp32. */
+const char *deck_frozen(const struct deck *deck);
+
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
 /* The data that a block keeps from its forward to its backward pass. It keeps all activations, on

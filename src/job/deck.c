@@ -33,7 +33,8 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .sequence = sequence};
   /* Data that training could not keep on the device do not fit here either. */
   input->policy = (struct deck_policy){.reduce_every_micro = true,
-                                       .host_state = deck->tiers.optimizer == DECK_TIER_HOST};
+                                       .host_state = deck->tiers.optimizer == DECK_TIER_HOST,
+                                       .frozen = deck_frozen(deck)};
 }
 
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value)

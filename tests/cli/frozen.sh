@@ -70,8 +70,16 @@ for type in e4m3 int4; do
   if grep -E '\.bias: |wte' diff.out; then die "ranks decode other values in $type"; fi
   "$SLUICE" ckpt diff "$(newest coded)" "$(newest whole)" > diff.out || true
   grep -q wte diff.out || die "nothing was encoded in $type"
-  "$SLUICE" eval "$(newest coded)" > eval.out
-  rm -r coded stopped thirds
+  # A new run starts from rounded values. Generation has the same ones.
+  train 2 still "$some" train.frozen=$type run.steps=1 optim.lr=0 train.init="$(newest whole)"
+  "$SLUICE" eval "$(newest still)" train.frozen=fp32 | sed 's/.*loss \([^ ]*\) .*/\1/' > saved.out
+  on 2 "$SLUICE" eval tiny.yaml "$some" train.frozen=$type train.init="$(newest whole)" \
+    --untrained | sed 's/.*loss \([^ ]*\) .*/\1/' | cmp - saved.out ||
+    die "sluice eval does not round to $type"
+  "$SLUICE" generate "$(newest coded)" tokens=40 train.frozen=fp32 > text.out
+  on 2 "$SLUICE" generate "$(newest coded)" tokens=40 | cmp - text.out ||
+    die "other text with $type"
+  rm -r coded stopped thirds still
 done
 host='tiers.params=host tiers.optimizer=host transfer.params'
 fails 8 "train.frozen=e4m3 is decoded on the device" \
