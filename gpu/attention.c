@@ -2,8 +2,8 @@
  * (attention.cu). cuDNN's gradient is cut into pieces that fit its workspace. If the scores of a
  * piece take much of the GPU's memory, the plain kernels compute the gradient, because they keep
  * none. On Hopper the gradient is our own kernel (attention_hopper.cu) if it knows the shape,
- * because it is faster and keeps no scores (tests/gpu/bench_ops measures both). With documents the
- * plain kernels do all but that gradient. */
+ * because it is faster and keeps no scores (tests/gpu/bench_ops measures both). With documents,
+ * cuDNN is not used. */
 #include "gpu/cuda.h"
 
 #include "device/cuda_work.h"
@@ -149,9 +149,10 @@ static enum status fetch_first(struct lane *lane, struct attention *op)
     return STATUS_OK;
   enum status status = cuda_lane_reserve(lane);
   if (!status && bytes > CUDA_WORKSPACE)
-    status = status_set(STATUS_UNSUPPORTED,
-                        "documents of %lld tokens in a micro-batch: lower data.micro_batch",
-                        (long long)(op->batch * op->tokens));
+    status =
+        status_set(STATUS_UNSUPPORTED,
+                   "the table of documents of %lld tokens does not fit: lower data.micro_batch",
+                   (long long)(op->batch * op->tokens));
   void *const copy = cuda_lane(lane)->workspace;
   status = status ?: cuda_copy(lane, copy, op->first, bytes);
   op->first = copy;
@@ -168,7 +169,7 @@ static enum status attend(struct lane *lane, const struct attention *op)
   struct attention one = *op;
   one.first = NULL;
   if (op->first && cuda_work_wants_cudnn(&lane->device->model, &one)) {
-    status_set(STATUS_UNSUPPORTED, "cuDNN's attention has no documents");
+    status_set(STATUS_UNSUPPORTED, "cuDNN's attention cannot separate documents");
     warn_of_plain_attention(lane->device);
   } else if (cuda_work_wants_cudnn(&lane->device->model, op)) {
     const struct attention_backward whole = {.forward = *op};

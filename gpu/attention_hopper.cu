@@ -9,13 +9,13 @@
  *
  * Kernel gradient: persistent. A block of 4 warpgroups takes items (128 keys of a head of k and v).
  * It walks over the query blocks (64) of the group's heads. With S^T = K Q^T,
- * P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T and dS = P * (dP - delta). With
- * documents, tiles that no query sees have no products of their own:
+ * P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T and dS = P * (dP - delta):
  *
  * - Warpgroup 0, thread 0: has the copy engine fetch K, V, Q, dO, lse and delta. It leaves notes
  *   that describe the steps.
  * - Warpgroups 1 and 2 ("keys"): 64 keys each, scores in registers. dV += P^T dO and dK += dS^T Q
  *   take P^T and dS^T from registers. dS^T goes to shared memory.
+ *   If no query of a step sees a key, because of documents, dS is 0 and there are no products.
  * - Warpgroup 3 ("queries"): dS K, 64 columns at a time, to shared memory.
  * - Warpgroup 0, threads 32 and 64: have the copy engine add dS K to dQ's sum. Each takes every
  *   other step, when the flag shows that it is its turn.

@@ -267,17 +267,17 @@ DEVICE void mask(float (&x)[32])
       x[e] = -INFINITY;
 }
 
-/* A tile of 64 queries and the 64 keys from `key` on. */
+/* A tile: 64 queries, and the 64 keys from `key` on. */
 struct tile {
-  const int *first; /* params::first, of its first query */
-  int queries, key; /* queries: as many as there are from its first one on */
+  const int *first; /* params::first from the tile's first query on */
+  int queries, key; /* queries: left in the sequence from that one on */
 
   DEVICE bool sees() const
   {
     return __ldg(first) <= key + 63;
   }
 
-  /* Masks the scores of keys before the query's document. */
+  /* Masks the scores of keys before each query's document. */
   DEVICE void hide(float (&x)[32]) const
   {
     if (__ldg(first + (queries < BM ? queries : BM) - 1) <= key)

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(THREADS)
   store<float, W>(dwpe + t * C + c, sum);
 }
 
-/* Block p: the rows with position p, in their order. `match`: those among THREADS rows. */
+/* Block p adds the rows with position p, in their order. `match`: such rows among THREADS. */
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS) add_at(const embedding op, const T *dx, float *dwpe)
 {

@@ -168,9 +168,9 @@ const struct option deck_table[] = {
              "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
              "begins with *."},
     {CHOICE(train.frozen, "fp32", frozen_types), .effect = EFFECT_MATH,
-     .text = "Data type in which frozen parameters are kept. Checkpoints have their rounded "
-             "values. In a run that computes in bf16, frozen parameters in bf16 change no result "
-             "of training.\n"
+     .text = "Data type in which frozen parameters are kept. They are rounded to it before the "
+             "first step, and checkpoints contain the rounded values. If the run computes in "
+             "bf16, bf16 does not change what is learned.\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  e4m3  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"
@@ -380,8 +380,9 @@ const struct option deck_table[] = {
              "head. The final norm is in the unit of the head. Weight decay scales likewise."},
     {KEY(REALS, optim.betas, "[0.9, 0.95]"), .effect = EFFECT_MATH, .least = 0, .most = 1,
      .count = 2,
-     .text = "Decay rates of the moments. adamw, adamw8bit and lion read them. The authors of lion "
-             "use [0.95, 0.98] for language models."},
+     .text = "Decay rates of the moments. adamw, adamw8bit and lion read them, and muon for the "
+             "parameters that AdamW updates. The authors of lion use [0.95, 0.98] for language "
+             "models."},
     {REAL(optim.momentum, "0.95", 0, 1), .effect = EFFECT_MATH,
      .text = "Momentum of sgd and muon, below 1."},
     {KEY(BOOL, optim.nesterov, "true"), .effect = EFFECT_MATH,
@@ -412,12 +413,13 @@ const struct option deck_table[] = {
     {KEY(STRINGS, optim.no_decay, "[norm, bias]"), .effect = EFFECT_MATH,
      .choices = LIST("norm", "bias", "embedding"), .text = "Parameters without weight decay."},
     {CHOICE(optim.moments, "fp32", LIST("fp32", "bf16", "fp16")), .effect = EFFECT_MATH,
-     .text = "Data type of both moments. adamw8bit has one of its own.\n"
+     .text = "Data type of both moments. With adamw8bit leave it out: its moments take 8 bits.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16\n"
              "  fp16  scaled half precision; the second moment is stored as its root"},
     {CHOICE(optim.rounding, "nearest", LIST("nearest", "stochastic")), .effect = EFFECT_MATH,
-     .text = "Rounding of moments to a 16-bit type. adamw8bit always rounds stochastically.\n"
+     .text = "Rounding of moments to a 16-bit type. With adamw8bit leave it out: its rounding is "
+             "always stochastic.\n"
              "  nearest  to the nearest value\n"
              "  stochastic  up or down at random, so that the mean is exact"},
     {CHOICE(optim.update, "auto", LIST("auto", "deferred", "immediate", "speculative")),
@@ -837,7 +839,7 @@ static enum status check_pairs(const struct deck *deck)
        "moments in a format of its own: leave it out, or choose another optimizer"},
       {stores && deck->optim.rounding == DECK_ROUND_STOCHASTIC,
        "{optim.rounding} is stochastic, but {optim.name} is {optim.name=}, which always rounds "
-       "moments so: leave it out"},
+       "moments stochastically: leave it out"},
       {deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32,
        "{optim.rounding} is stochastic, but {optim.moments} is fp32, which needs no rounding: set "
        "optim.moments=bf16 or fp16, or leave it out"},
@@ -896,8 +898,7 @@ static enum status check_pairs(const struct deck *deck)
        "messages lose nothing: choose a codec, or leave it out"},
       {deck->train.frozen && deck->train.freeze.n == 0,
        "{train.frozen} is {train.frozen=}, but {train.freeze} is empty: name the parameters that "
-       "are "
-       "not trained, or leave it out"},
+       "are not trained, or leave it out"},
       {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,
        "{compress.weights.delta} is true, but {compress.weights.codec} is none, so whole "
        "parameters are sent: choose a codec, or leave it out"},

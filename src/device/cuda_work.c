@@ -48,8 +48,7 @@ bool cuda_work_wants_hopper(const struct device_model *model, const struct atten
 
 /* ---- cuDNN ---- */
 
-/* cuDNN's graphs are for bf16 and whole sequences of one document; the plain kernels do the rest.
- */
+/* cuDNN's graphs are for bf16 and whole sequences without documents. Plain kernels do the rest. */
 bool cuda_work_wants_cudnn(const struct device_model *model, const struct attention *op)
 {
   return model->gpu.cudnn && model->compute == DTYPE_BF16 && op->past == 0 &&

@@ -92,7 +92,7 @@ struct matmul {
  * backward pass), k and v hold past + T tokens per sequence, and the queries belong to the last T.
  * Sequences of k and v are kv_batch_stride elements apart (0: contiguous), also if past is 0, when
  * a cache is first filled. With `first` [B, T], a query sees no token of its sequence before
- * first[b, t], which is at most t and does not decrease. Not with a past. The `room` of
+ * first[b, t], which is at most t and does not decrease with t. It needs a past of 0. The `room` of
  * attention_workspace() selects the size at which both passes are fastest, the least for both, or
  * the need of the forward pass alone. */
 enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
@@ -161,8 +161,8 @@ struct rope {
   void *x;
 };
 
-/* Row r has token[r], in [0, V), and position[r], in [0, P). position NULL: r % T. Tokens are
- * checked: STATUS_INPUT names the bad one. Positions are not. */
+/* Row r has token[r], in [0, V), and position[r], in [0, P). If `position` is NULL, it is r % T.
+ * Tokens are checked, and STATUS_INPUT names the bad one. Positions are not checked. */
 struct embedding {
   int64_t rows, T, C, V, P;
   const int32_t *token, *position;
@@ -204,7 +204,7 @@ enum device_class {
 };
 
 /* work: FLOP of products and attention. In attention a query counts only with the keys that it
- * sees, as if all documents were one. The backward pass of attention has 5 products, because it
+ * sees. Documents are ignored. The backward pass of attention has 5 products, because it
  * computes the scores again; the forward pass has 2. For all other operations, bytes: every array
  * is read or written once. Statistics and vectors as long as a row are left out. Tokens count as if
  * all differed. fp8_unify() counts all codes, also if none of them changes, so its rate is an upper

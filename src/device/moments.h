@@ -24,16 +24,20 @@
  *
  *   First: code of m / scale.     Second: code of sqrt(v) / scale.
  *
- *   m         | sign | 7 bits |   code 127 is 1, and each code below is 1/8 of a power of two less
- *   sqrt(v)   |    8 bits     |   code 255 is 1, and each code below is 1/16
+ *   m         | sign | 7 bits |   code 127 is 1, 8 codes per power of two
+ *   sqrt(v)   |    8 bits     |   code 255 is 1, 16 codes per power of two
  *
- * Numbers in between are those of fp32 with 3 or 4 bits of the mantissa. So the largest element is
- * exact. Code 0 is 0, also of an m that is smaller than code 1. Such a root becomes code 1, because
- * m is divided by it. A scale is 0 or at least 2^-46, so that no decoded number is subnormal in
- * fp32. Smaller m are 0. If an element is infinite or NaN, its block decodes to NaN.
+ * Codes count down from 1 over the fp32 numbers with 3 or 4 bits of mantissa. So the largest m and
+ * the largest root are exact. Code 0 is 0. An m below code 1 is rounded to code 0 or 1. A root
+ * below code 1 becomes code 1 unless it is 0, because the update divides m by it.
  *
- * Updates always round stochastically. A step changes v by 1 - beta2 of itself, which is less than
- * the distance of neighbours: to nearest, v would never fall. */
+ * A scale is 0 or at least 2^-46, so that no decoded number is subnormal in fp32. If all m of a
+ * block are smaller, they become 0. Smaller roots get the least scale. If an element is infinite or
+ * NaN, its block decodes to NaN.
+ *
+ * Updates always round stochastically. If gradients get smaller, a step lowers v at most by the
+ * share 1 - beta2. This is usually less than half the distance to the next code, so rounding to
+ * nearest would keep v as it is. */
 #pragma once
 
 #include <float.h>
@@ -80,7 +84,7 @@ MOMENTS float moments_float(uint32_t bits)
   return x;
 }
 
-/* Bits of 1, of the least scale, and of the mantissa that codes lack; the largest code. */
+/* fp32 patterns of 1 and of the least scale; bits of the mantissa that codes lack; largest code. */
 #define MOMENTS_ONE 0x3f800000u
 #define MOMENTS_LEAST 0x28800000u
 #define MOMENTS_LACK(code) ((code) == STATE_ROOT ? 19 : 20)
@@ -118,7 +122,8 @@ MOMENTS float moments_element(enum state_code code, uint8_t stored, float scale)
   return code == STATE_ROOT ? x * x : x;
 }
 
-/* For the host. x: the elements, whose place is used. bits: of each, or NULL: to nearest. */
+/* For the host. x: the elements, which it overwrites. bits: random bits of each, or NULL: to
+ * nearest. */
 static inline void moments_encode_block(struct moments_block *to, enum state_code code, float *x,
                                         const int32_t *bits)
 {
@@ -133,7 +138,7 @@ static inline void moments_encode_block(struct moments_block *to, enum state_cod
     to->code[j] = moments_code(code, x[j], scale, bits ? bits[j] : -1);
 }
 
-/* The first n elements of blocks. */
+/* For the host. Decodes the first n elements of blocks. */
 static inline void moments_decode_blocks(float *to, enum state_code code,
                                          const struct moments_block *from, size_t n)
 {
@@ -143,6 +148,7 @@ static inline void moments_decode_blocks(float *to, enum state_code code,
 }
 
 /* Converts n elements of a state between fp32 and their codes in fp32, bf16, fp16 or block8.
- * Encoding rounds to nearest. What a last block lacks is zero. Buffers do not overlap. */
+ * Encoding rounds to nearest. The elements that the last block lacks
+ * are stored as zero. Buffers do not overlap. */
 void moments_decode(float *to, enum dtype type, enum state_code code, const void *from, size_t n);
 void moments_encode(void *to, enum dtype type, enum state_code code, const float *from, size_t n);

@@ -96,7 +96,8 @@ TYPED(embedding, (struct lane *lane, const struct embedding *op, const void *wte
       bytes_of(lane, 2.0 * op->rows * op->C + (wpe ? 1.0 * op->T * op->C : 0)))
 
 /* dwte += (never =, so zero it or let the classifier write it first; NULL: not wanted). dwpe = or
- * += (NULL: not wanted), and += with op->position. Rows are added in order, without atomics. */
+ * += (NULL: not wanted). With op->position it is always +=. Rows are added in order, without
+ * atomics. */
 TYPED(embedding_backward, (struct lane *lane, const struct embedding *op, const void *dx,
                            void *dwte, bool wpe_accumulate, void *dwpe),
       (lane, op, dx, dwte, wpe_accumulate, dwpe),

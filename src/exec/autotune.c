@@ -29,7 +29,7 @@ static void make_pattern(uint32_t *word, int64_t words)
     word[i] = (word[i] & 0x83ff83ffu) | 0x3c003c00u;
 }
 
-/* Zeros are valid input. */
+/* Zeros are valid in all buffers of a batch. */
 static void zero_batch(struct exec *exec, const struct plan_batch *batch)
 {
   const int buffer[] = {batch->tokens, batch->targets, batch->weights, batch->positions,

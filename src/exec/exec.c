@@ -58,7 +58,7 @@ static void find_windows_and_results(struct exec *exec)
   _Static_assert((int)ENCODE_PARAMS_SHARD == (int)GATHER_SHARD &&
                      (int)GATHER_MESSAGES_MINE == (int)GATHER_SHARD &&
                      (int)DECODE_PARAMS_MESSAGES == (int)GATHER_SHARD,
-                 "all take a shard further");
+                 "the operand is a shard in all four");
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER || op_rows[plan->instr[i].op].codes_params)
       exec->is_window[plan->instr[i].use[GATHER_SHARD].buffer] = false;

@@ -39,9 +39,10 @@ enum status exec_memory_read(const struct exec_memory *memory, const struct plan
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
                               int64_t offset, int64_t bytes, const void *data);
 
-/* The input of a step. `load` fills the buffers of one micro-batch of one step. Those that the plan
- * does not have are NULL: generation has tokens alone, as many per sequence as exec_set_window()
- * set. It runs on the thread that calls exec_begin(). Documents and positions are checked. */
+/* The input of a step. `load` fills the buffers of one micro-batch of one step. Buffers
+ * that the plan does not have are NULL. Generation has only tokens, as many per sequence as
+ * exec_set_window() set. `load` runs on the thread that calls exec_begin(). Documents and positions
+ * are then checked. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, const struct model_batch *out);
 
 /* One instruction of a traced step, in seconds since the release of the first traced step.

@@ -24,7 +24,7 @@ static void count_targets(const struct call *call, const int32_t *targets)
   exactsum_normalize(sum);
 }
 
-/* Kernels rely on both. Tokens and targets are checked by the kernels. */
+/* Kernels rely on valid positions and documents. They check tokens and targets themselves. */
 static enum status check_batch(const struct call *call, const struct model_batch *batch)
 {
   const struct deck_shape *shape = &call->exec->plan->input.shape;
@@ -39,8 +39,8 @@ static enum status check_batch(const struct call *call, const struct model_batch
                         (long long)r, (long long)position, (long long)context);
     if (first < before || first > r % T)
       return status_set(STATUS_INPUT,
-                        "the document of token %lld of the batch begins at %lld of its sequence, "
-                        "which is not from %lld to %lld",
+                        "the document of token %lld of the batch begins at token %lld of its "
+                        "sequence, but must begin at %lld to %lld",
                         (long long)r, (long long)first, (long long)before, (long long)(r % T));
   }
   return STATUS_OK;

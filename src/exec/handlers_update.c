@@ -97,7 +97,7 @@ static enum dtype states_type(const struct call *call)
   return DTYPE_F32;
 }
 
-/* The settings of a pass that depend on no other operands. */
+/* The settings of a pass. Of the operands, they depend only on the states' type. */
 static struct update update_of(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;

@@ -25,7 +25,7 @@ struct prefetch {
   bool leave;
 };
 
-enum { ARRAYS = 5 }; /* of struct model_batch, of 4 bytes per token */
+enum { ARRAYS = 5 }; /* in struct model_batch, each with 4 bytes per token */
 static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
 {
   const int64_t n = prefetch->count;

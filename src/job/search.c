@@ -119,7 +119,7 @@ static enum status measure(const struct search *job, const struct deck *deck, st
   struct model *model = NULL;
   const struct plan_input *now = &job->plans[0]->input;
   enum status status = STATUS_OK;
-  if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for its ranks */
+  if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for now->ranks */
     status = job_model(deck, now->model->config.compute, out->ranks, &model);
   for (int p = 0; p < job->n && !status; p++)
     status = plan_deck(job, job->plans[p], deck, out, model, p == 0 && job->rates, &plan[p]);

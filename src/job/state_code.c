@@ -1,5 +1,5 @@
-/* Frozen parts that are kept as messages of a codec: decoded to fp32 for saving, and encoded after
- * loading, on the host. The message of a decoded message is the message itself. */
+/* Frozen parts that are kept as messages of a codec. The host decodes them to fp32 for saving, and
+ * encodes them after loading. Encoding what a message decodes to gives the same message. */
 #include "base/mem.h"
 #include "base/progress.h"
 #include "compress/compress.h"
@@ -10,7 +10,7 @@ struct coding {
   const struct codec *codec;
   int64_t n, bytes; /* of the whole message */
   float *x;         /* n elements */
-  char *message;    /* on the host */
+  char *message;    /* in host memory */
   char *there;      /* on a separate device */
   bool encodes;
 };
@@ -43,7 +43,8 @@ static enum status code_on_host(const struct job *job, const struct coding *c)
   return status;
 }
 
-/* Through memory of the host, if the message or a part of its elements lies elsewhere. */
+/* A message on a separate device is copied to or from the host. If the piece has only a part of the
+ * elements, all of them are decoded to memory of their own. */
 static enum status code_piece(const struct job_state *state, const struct job_state_piece *piece,
                               const struct plan_unit *unit, bool to_job)
 {

@@ -151,8 +151,8 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   return status;
 }
 
-/* Elements [from, from + n) of the block that begins at `begin` and ends, or the tensor does, after
- * `whole` elements. A block is encoded when its last element has come. */
+/* Moves elements [from, from + n) of the block at `begin`. It has `whole` elements, because the
+ * tensor may end inside it. A block is encoded when its last element has come. */
 static enum status move_within(struct job_state_part *part, int64_t begin, int64_t whole,
                                int64_t from, int64_t n, float *data)
 {
@@ -199,7 +199,7 @@ enum status job_state_take_snapshot(struct job_state *state)
 
 /* --- zeros on the disk, whose initial content is undefined --------------- */
 
-/* From a block's middle on: from the next block. */
+/* If `begin` is inside a block, the block belongs to the range before: zeros begin after it. */
 static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece,
                               int64_t begin, int64_t end)
 {

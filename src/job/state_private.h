@@ -28,7 +28,7 @@ struct job_state_part {
   const struct job_state_piece *piece;
   int64_t at; /* of the parameter's element 0 in the piece; of a residual: 0 */
   int unit;
-  float block[JOB_STATE_BLOCK]; /* of which only a part has been moved */
+  float block[JOB_STATE_BLOCK]; /* decoded, while only a part of it has been moved */
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
@@ -75,8 +75,7 @@ char *job_state_pointer(const struct job *job, int buffer);
 typedef enum status job_state_work(struct lane *lane, const void *arg);
 enum status job_state_on_lane(struct device *device, int threads, job_state_work *work,
                               const void *arg);
-/* Encodes frozen parts of the block into the job's messages, or decodes these. Complete on return.
- */
+/* Encodes frozen parts into the job's messages, or decodes the messages. Complete on return. */
 enum status job_state_code(const struct job_state *state, bool to_job);
 /* Runs on the job's threads and cores. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);

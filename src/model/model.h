@@ -94,8 +94,8 @@ struct model_batch {
   int32_t *targets;   /* [B, T], -1: the token has none */
   float *weights;     /* [B, T] factor of the loss of a row, NULL: 1 */
   int32_t *positions; /* [B, T], below the model's context; NULL: past + t */
-  int32_t *first;     /* [B, T] in its sequence the first token of the token's document, which is at
-                         most t and does not decrease; NULL: 0 */
+  int32_t *first;     /* [B, T] index in the sequence of the first token of t's document: at most t,
+                         does not decrease with t; NULL: 0 */
 };
 
 /* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
@@ -163,12 +163,12 @@ struct model_ops {
   /* x_out [R, C] = embedding of batch.tokens. Without batch.positions, the first token of each
    * sequence has position `past` (0 except in generation) */
   enum status (*embed)(const struct model_call *call);
-  /* x_out [R, C] from x_in. Reads batch.positions and batch.first, as the backward pass does: not
-   * with a cache. If x_out is NULL, only `saved` is wanted (recompute). If saved is NULL,
-   * nothing is kept (evaluation). The two must not be equal. cache NULL: training or evaluation.
-   * Generation: T new tokens of each of B sequences, after the tokens in the cache of this block.
-   * The keys and values of the new tokens are added to the cache (cache_bytes(); past + T <=
-   * capacity). Then x_out may differ in its last bits. */
+  /* x_out [R, C] from x_in. Reads batch.positions and batch.first, which are NULL with a cache. The
+   * backward pass reads them, too. If x_out is NULL, only `saved` is wanted (recompute). If saved
+   * is NULL, nothing is kept (evaluation). The two must not be equal. cache NULL: training or
+   * evaluation. Generation: T new tokens of each of B sequences, after the tokens in the cache of
+   * this block. The keys and values of the new tokens are added to the cache (cache_bytes(); past +
+   * T <= capacity). Then x_out may differ in its last bits. */
   enum status (*block_forward)(const struct model_call *call);
   /* d [R, C] is the gradient by x_out on entry, by x_in on return. `saved` is only read.
    * work_bytes: bytes of work, from WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
@@ -181,9 +181,9 @@ struct model_ops {
   enum status (*head_loss)(const struct model_call *call);
   /* logits [B, V] fp32 of row `position` of each sequence of x_in */
   enum status (*head_logits)(const struct model_call *call);
-  /* grads of unit 0 (= or += by accumulate; += if a tied head has written them before): the
-   * embedding's part, of batch.tokens and batch.positions, from the gradient d [R, C] with respect
-   * to its output */
+  /* The embedding's part of the grads of unit 0 (= or += by accumulate; += if a tied head has
+   * written them before). It reads batch.tokens and batch.positions, and the gradient d [R, C] with
+   * respect to the embedding's output */
   enum status (*embed_backward)(const struct model_call *call);
 
   /* Bytes of a block's cache for `capacity` tokens per sequence. */

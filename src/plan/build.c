@@ -66,15 +66,15 @@ static bool casts_frozen(const struct builder *b, int u)
   return own->layout.flat > own->layout.trained && own->policy.frozen != b->element;
 }
 
-/* Parameters go into windows, because they are sharded, in host memory, or of another type than the
- * compute type. */
+/* Whether parameters go into windows: if they are sharded, in host memory, or of another type than
+ * the compute type. */
 static bool gathers(const struct builder *b, int u)
 {
   return b->shards || b->host || b->element != DTYPE_F32 || casts_frozen(b, u);
 }
 
-/* Without shards, a frozen part of the compute type is a part of its window. So the window stays
- * from step to step, unless most of it is trained. */
+/* Without shards, a frozen part of the compute type can be kept in its window. Then the window
+ * stays from step to step, which pays only if at least half of it is frozen. */
 static bool keeps_frozen(const struct builder *b, int u)
 {
   const struct plan_unit *own = &b->plan->unit[u];
@@ -461,7 +461,7 @@ static int saved_of(struct builder *b, int u)
              build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
 }
 
-/* Positions are embedded, or turn the heads of each block. */
+/* Positions are rows of an embedding, or they rotate the heads of each block. */
 static int embedded_positions(const struct builder *b, int m)
 {
   return b->model->inv_freq ? -1 : b->plan->batch[m].positions;

@@ -42,7 +42,7 @@ static int messages_of(struct builder *b, int u, int64_t bytes)
   return messages;
 }
 
-/* It is next to the messages. Only messages of policy.weights need it. */
+/* Work space of a codec, needed together with the messages. Only policy.weights needs it. */
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
   const struct codec *codec = &b->plan->unit[u].policy.weights;
@@ -62,7 +62,7 @@ static void encode(struct builder *b, int u, int micro, int source, int message)
         alone);
 }
 
-/* A frozen shard may be a message already. Without shards it is the only one. */
+/* A frozen shard may be a message already. Without shards, it is the message of the whole part. */
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole)
 {
   const bool kept = b->plan->buffer[source].dtype == DTYPE_U8;

@@ -200,13 +200,12 @@ void build_host_updates(struct builder *b);
 
 /* Whether the unit's parameters are sent as messages of a codec. */
 bool build_encodes_params(const struct builder *b, int u);
-/* Whether this shard of the unit is. Frozen shards of another type than fp32 are sent as they are.
- */
+/* Whether this shard of the unit is encoded for that. Only fp32 shards are. */
 bool build_encodes(const struct builder *b, int u, int shard);
 /* With differences: the copy of the whole unit, which replaces its windows. */
 void build_copy(struct builder *b, int u);
-/* One part of a unit, trained or frozen: this rank's `source`, in fp32 or as a message on the
- * device, as messages to its place in the window, or to the copy. */
+/* Gathers one part of a unit, trained or frozen, as messages. `source` is this rank's part on the
+ * device, in fp32 or as a message. `whole` is the part's place in the window, or in the copy. */
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole);
 
 /* ---- build_acts.c ---- */

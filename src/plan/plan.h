@@ -85,8 +85,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  * with its operands stands at its row in ops.c.
  *
  * - The batch and logits are in TIER_HOST if device memory is not host memory. So are masters,
- * state and reduced gradients of units with policy.host, and metrics unless gradients are summed on
- * the device.
+ *   state and reduced gradients of units with policy.host, and metrics unless gradients are summed
+ *   on the device.
  * - Operations of the lanes in plan->on_host work on host memory, all others on device memory, and
  *   copies on both.
  * - A unit's window has a trained and a frozen part, each gathered from a shard of its own.
@@ -227,8 +227,8 @@ struct plan_input {
   const struct device_model *device;  /* that the plan is for */
   int threads;                        /* of the compute lane, for workspace sizes */
   struct optim_settings optim;        /* equal on all ranks */
-  bool weights, positions, documents; /* what the data have of struct model_batch, beside tokens and
-                                         targets. PLAN_GENERATE: nothing */
+  bool weights, positions, documents; /* optional arrays of struct model_batch that the data have;
+                                         PLAN_GENERATE: none */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:

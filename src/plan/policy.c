@@ -360,7 +360,7 @@ static enum status check_weights(const struct plan_input *input)
   return STATUS_OK;
 }
 
-/* Messages of frozen parameters are decoded into windows that members gather. */
+/* Messages of frozen parameters are gathered on the device, then decoded into windows. */
 static enum status check_frozen(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;

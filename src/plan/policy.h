@@ -56,7 +56,7 @@ struct unit_policy {
   double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of residuals; ops NULL: no residuals */
-  struct codec base;     /* of frozen shards: one message per rank, made before the first step */
+  struct codec base;     /* of frozen shards: a rank has one message, made before the first step */
   struct codec
       weights;     /* of gathered parameters in training; ops NULL: they are sent as they are */
   bool difference; /* messages of parameters are differences to a copy of the whole unit */

@@ -79,7 +79,8 @@ int due_messages(const struct plan *plan, int unit, int micro, const struct tall
   return micro < 0 && verify_learns(plan, unit);
 }
 
-/* Frozen parts may be messages already. verify_windows() proves which ones are encoded. */
+/* Frozen parts may be messages already, so any number may be due. verify_windows() proves which
+ * parts are encoded. */
 int due_encode_params(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   return unit >= 0 && verify_keeps_messages(plan, unit) ? tally->of[OP_ENCODE_PARAMS]

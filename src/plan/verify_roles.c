@@ -176,8 +176,8 @@ static const char *codec_name(const struct codec *codec, const char *none)
 }
 
 /* Ranks that send messages of one codec and receive messages of another would add up noise.
- * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages, and
- * verify_windows() the same of parameters. */
+ * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages.
+ * verify_windows() proves it for messages of parameters. */
 static void check_codec(struct verify *v)
 {
   const struct codec *mine = &v->instr->attr.codec;
@@ -349,7 +349,8 @@ void check_encode_params(struct verify *v)
     verify_fail(v, "reads %s, which is not at its place in the unit", v->plan->buffer[copy].name);
 }
 
-/* This rank's message must be at its place among those of all members, or apart if it is kept. */
+/* This rank's message must be at its place among those of all members. A kept message may be in
+ * another buffer. */
 void check_gather_messages(struct verify *v)
 {
   const int64_t bytes = verify_used(v, GATHER_MESSAGES_MINE)->bytes, members = verify_members(v),

@@ -182,7 +182,7 @@ static void encode(struct verify *v)
   pass_on(v, ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, HELD_MESSAGE, frozen);
 }
 
-/* Operand k has a message of this rank's part: *frozen: which one. */
+/* Operand k must be a message of this rank's part. *frozen: of its frozen part. */
 static void expect_message(struct verify *v, int k, const char *fault, bool *frozen)
 {
   const bool kept = !verify_on_host(v->plan, v->instr->unit) && is_kept(v, k);
@@ -200,7 +200,7 @@ static void gather_messages(struct verify *v)
   pass_on(v, GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL, HELD_MESSAGES, frozen);
 }
 
-/* Without shards a rank's message is all of them. */
+/* Without shards, one message is the whole part. */
 static void decode(struct verify *v)
 {
   static const char fault[] = "decodes %s, which does not hold the messages of all members";

@@ -205,7 +205,7 @@ TEST(test_names)
   assert_int_equal(dtype_size(DTYPE_COUNT), 0);
 }
 
-/* Codes of 8 bits and a number of fp32 per 64 elements. The last block may be incomplete. */
+/* A block8 has 64 codes of 8 bits and an fp32 scale. The last block may be incomplete. */
 TEST(bytes_are_those_of_whole_blocks)
 {
   for (int64_t n = 0; n <= 200; n++) {

@@ -41,8 +41,8 @@ test -s fresh/results.jsonl || die "no run of its own"
 cp -r half other
 fails 2 "they must agree" "$SLUICE" train tiny.yaml run.dir=other model.layers=3 --resume auto
 
-# In bf16 frozen parameters are rounded, and a run that computes in bf16 learns the same. Parts of
-# other ranks have the same values.
+# Frozen parameters in bf16 are rounded. A run that computes in bf16 learns the same. Any number of
+# ranks has the same values.
 small="run.compute=bf16 train.frozen=bf16"
 train 2 wide 'train.freeze=[*.bias,*wte*]' run.compute=bf16 train.init="$(newest whole)"
 train 2 narrow 'train.freeze=[*.bias,*wte*]' $small run.steps=3 train.init="$(newest whole)"
@@ -58,7 +58,8 @@ grep -q wte diff.out || die "nothing was rounded"
 if grep -E 'ln_1\.weight|exp_avg' diff.out; then die "frozen parameters in bf16 change others"; fi
 fails 2 "train.freeze (default) is empty" "$SLUICE" plan tiny.yaml train.frozen=bf16
 
-# Messages: the same values on any ranks, and a run that is resumed encodes the same messages.
+# Frozen parameters as messages have the same values on any number of ranks. A resumed run encodes
+# the same messages.
 some='train.freeze=[*.bias,*wte*]'
 for type in e4m3 int4; do
   train 2 coded "$some" train.frozen=$type train.init="$(newest whole)"

@@ -3,8 +3,8 @@
  * and every combination of types gives its bits. tests/optim/test_rules.c compares all
  * rules with their formulas. Stochastic rounding must have its expected frequencies. Moments in
  * fp16 have a code of their own. Every code is restored. The steps are those of fp32 moments within
- * a bound, and moments that are only rounded to fp16 exceed it. Blocks of 8 bits: a step is one in
- * fp32 between decoding and encoding, and an encoding in fp64 has the same bits. */
+ * a bound, and moments that are only rounded to fp16 exceed it. With block8,
+ * a step decodes, updates in fp32 and encodes. An encoding in fp64 gives the same bits. */
 #include "fixture.h"
 
 #include <math.h>
@@ -451,7 +451,7 @@ DEVICE_TEST(small_gradients_move_as_with_fp32_moments)
   }
 }
 
-/* --- moments in blocks of 8 bits ------------------------------------------ */
+/* --- moments in block8 ----------------------------------------------------- */
 
 enum { BLOCK = 64 };
 static const enum state_code forms[2] = {STATE_LINEAR, STATE_ROOT};
@@ -519,8 +519,8 @@ DEVICE_TEST(every_code_of_a_block_comes_back)
       }
 }
 
-/* Numbers of any size, zeros, subnormal ones, and blocks that are not finite. What is decoded stays
- * as it is, and is the nearest code. */
+/* Numbers of any size, zeros, subnormal ones, and blocks that are not finite. Each becomes the
+ * nearest code, and a decoded number gets its code again. */
 DEVICE_TEST(blocks_hold_any_numbers)
 {
   static const float sizes[] = {0, 1e-45f, 1e-38f, 1e-20f, 1e-13f, 1e-3f, 1, 1e15f, INFINITY, NAN};
@@ -551,8 +551,8 @@ DEVICE_TEST(blocks_hold_any_numbers)
       }
 }
 
-/* Oracle: decoding, the update with fp32 states, and block_encode(). Several steps, since the first
- * begins from zeros. The last block is incomplete. */
+/* Oracle: decoding, the update with fp32 states, and block_encode(). Several steps, because
+ * the first one begins from zeros. The last block is incomplete. */
 DEVICE_TEST(a_step_in_blocks_is_one_in_fp32_between_codes)
 {
   enum { LONG = 64 * 100 + 37, BLOCKS = LONG / BLOCK + 1 };

@@ -499,7 +499,7 @@ DEVICE_TEST(guards_fire)
   back.forward.past = 1;
   must_fail(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL, "no backward pass");
   back.forward.first = (int32_t[4]){0};
-  must_fail(ops->attention(lanes[0], &back.forward), STATUS_INTERNAL, "knows no documents");
+  must_fail(ops->attention(lanes[0], &back.forward), STATUS_INTERNAL, "cannot separate documents");
   back.forward = good;
   back.forward.lse = NULL;
   must_fail(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL, "log-sum-exp");

@@ -49,7 +49,7 @@ static void twin(const struct shape *s, const float *inv_freq, bool inverse, dou
       }
 }
 
-/* placed: positions are given, although they may be the usual ones. */
+/* placed: rope.position is set, even if positions are the usual ones. */
 static void run(struct lane *on, const struct shape *s, int64_t each, bool placed,
                 const float *inv_freq, bool inverse, float *x)
 {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The lists of files in doc/howto/extending.md, held against edits that add a dummy.
+"""Compares the lists of files in doc/howto/extending.md with edits that add a dummy.
 
   extending.py PAGE EDITS TREE --lists       compares the lists with the files of the edits
   extending.py PAGE EDITS TREE --apply       likewise, and edits TREE

@@ -2,8 +2,8 @@
 # seconds: 600
 # The recipes for extensions. Oracle: dummies of all recipes in one copy of the tree. Their edits
 # touch the files of each recipe's list, all of them and no others. The copy builds without CUDA,
-# tests of the recipes pass, and the program plans and trains with the dummies. A dummy that is
-# another one's double trains to the same bits.
+# tests of the recipes pass, and the program plans and trains with the dummies. A dummy that
+# repeats an existing extension trains to the same bits.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
 here=$top_srcdir tree=$scratch/tree

@@ -35,8 +35,8 @@ int32_t job_token(int64_t step, int64_t sequence, int64_t position)
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
-/* The two halves of a packed sequence are documents, of which the second one alone has weights. A
- * leading one is in front, and has the only targets. */
+/* The halves of a packed sequence are two documents, and only the second one has weights other than
+ * 0. A leading document is the first half, which has the only targets. */
 enum { HALF = JOB_SEQUENCE / 2 };
 static bool has_target(const struct job *job, int64_t sequence, int64_t position)
 {

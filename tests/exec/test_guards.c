@@ -72,8 +72,9 @@ TEST(a_failing_lane_ends_the_step)
 TEST(a_wrong_document_ends_the_step)
 {
   static const char *const words[] = {
-      "the document of token 5 of the batch begins at 2 of its sequence, which is not from 0 to 1",
-      "token 6 of the batch begins at -1", "has position 12, and model.context is 12",
+      "the document of token 5 of the batch begins at token 2 of its sequence, but must begin at 0 "
+      "to 1",
+      "token 6 of the batch begins at token -1", "has position 12, and model.context is 12",
       "token 2 of the batch has position -1"};
   for (int step = 0; step < 4; step++) {
     open_with(load_bad_document, "input=trivial");

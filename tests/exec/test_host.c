@@ -392,8 +392,8 @@ TEST(narrow_parts)
   }
 }
 
-/* Moments of 16 and 8 bits: the same wherever they are kept, and rounding that is a function of the
- * element is the same too. */
+/* Moments of 16 and 8 bits are the same wherever they are kept. So is stochastic rounding, because
+ * its random bits are a function of the element. */
 TEST(narrow_moments)
 {
   static const char *const kinds[] = {"moments=bf16", "moments=bf16 stochastic", "moments=fp16",

@@ -741,8 +741,8 @@ static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64
   return heads;
 }
 
-/* Documents begin at multiples of `apart` tokens, a token later in each next sequence. 0: there are
- * none. More than T: a table of zeros. */
+/* Documents begin every `apart` tokens, one token later in each next sequence. 0: no documents.
+ * More than T: a table of zeros. */
 static void check_documents(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window,
                             int64_t apart)
 {

@@ -12,7 +12,7 @@ struct comm *comm;
 char *dir, *ranks_file;
 bool ranks_narrow, ranks_blocks, ranks_rounded, ranks_untidy;
 
-/* A narrow second moment is a square, and of a power of two in blocks. */
+/* A narrow second moment is a square. With block8 it is the square of a power of two. */
 float ranks_value(const char *group, const char *name, int64_t e)
 {
   uint32_t words[4];

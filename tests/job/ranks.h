@@ -8,7 +8,7 @@ extern struct comm *comm;
 extern char *dir, *ranks_file; /* of all ranks; a checkpoint in it */
 /* Whether moments are numbers that 16-bit types hold, too. */
 extern bool ranks_narrow;
-/* Whether narrow moments are numbers that blocks of 8 bits hold, too. */
+/* Whether narrow moments are numbers that block8 holds, too. */
 extern bool ranks_blocks;
 /* Whether parameters are numbers that bf16 and e4m3 hold. */
 extern bool ranks_rounded;

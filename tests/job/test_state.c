@@ -83,7 +83,7 @@ TEST(nothing_is_copied_in_vain)
     struct job job;
     struct job_state *state = NULL;
     int buffers = 0;
-    int64_t bytes = 0, decoded = 0; /* of messages, more than the messages */
+    int64_t bytes = 0, decoded = 0; /* of messages; that decoding adds to them */
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {

@@ -141,7 +141,7 @@ TEST(each_element_is_written_once)
   check_job(2, "llama", "hybrid_shard", "1", "[model.layers.*.q_proj.*]", 2);
 }
 
-/* Sets all state to `from` on each rank, and gets what it would save. */
+/* Sets all state to `from` on each rank, and gets what the rank would save. */
 static void save_from(const struct deck *deck, int ranks, bool apart,
                       const float from[][MOST_ELEMENTS], float to[][MOST_ELEMENTS])
 {
@@ -168,8 +168,8 @@ static void save_from(const struct deck *deck, int ranks, bool apart,
   }
 }
 
-/* What one rank would save of any numbers, other ranks would save, too. What any ranks have saved
- * comes back as it was. The fixture's pieces end inside blocks. */
+/* Any number of ranks saves what one rank saves. Any number of ranks loads it and saves it again
+ * unchanged. The fixture's pieces end inside blocks. */
 TEST(blocks_of_moments_do_not_depend_on_ranks)
 {
   static float any[MOST_TENSORS][MOST_ELEMENTS], saved[MOST_TENSORS][MOST_ELEMENTS],

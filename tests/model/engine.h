@@ -35,7 +35,7 @@ struct batch {
 };
 void batch_create(struct model_shape shape, int64_t vocab,
                   struct batch *out); /* some targets are -1 */
-/* Adds weights, positions below `context` and documents. trivial: without any effect. */
+/* Adds weights, positions below `context` and documents. trivial: values that change nothing. */
 void batch_extend(struct batch *batch, int64_t context, bool trivial);
 void batch_destroy(struct batch *batch);
 struct model_batch batch_at(const struct batch *batch, int64_t r); /* from row r on */

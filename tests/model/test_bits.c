@@ -84,7 +84,7 @@ TEST(test_threads)
   compare(1, (struct cut){.micro = 1}, 3, (struct cut){.micro = 1});
 }
 
-/* Weights, positions and documents: without any effect, and with one. */
+/* Weights, positions and documents: values that change nothing, and others. */
 TEST(test_extended_input)
 {
   const struct cut extended = {4, .late_embedding = true, .input = INPUT_EXTENDED};

@@ -1,11 +1,11 @@
 /* Verify: what it says. Oracle: mutation. Plans that are sound pass; with one thing broken they
  * fail, and the sentence names it: each guard is made to fire. Most changes are rows of broken.txt.
- * All that can be broken by rote is in test_verify_bytes and test_verify_whole. */
+ * test_verify_bytes breaks waits and lifetimes, test_verify_whole instructions and accesses. */
 
 #include "broken.h"
 #include "tests/rows.h"
 
-/* given: a point, or the name of one of broken.h, and more words; after ; the change. */
+/* given: a point, or a name in broken.h and more words. The change follows a semicolon. */
 static void check_row(const char *given, const char *expected)
 {
   static const char *const named[][2] = {

@@ -350,7 +350,7 @@ static enum status check(const struct attention *op, const struct attention_back
                       (long long)op->head_width, (long long)op->window,
                       (long long)op->kv_batch_stride);
   if (op->past && op->first)
-    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens knows no documents",
+    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens cannot separate documents",
                       (long long)op->past);
   const int64_t strides[] = {op->q_stride,
                              op->k_stride,

@@ -467,8 +467,8 @@ static void encode_blocks(enum state_code code, const struct update_pass *pass, 
   }
 }
 
-/* States are in blocks. They are decoded, updated in fp32 and encoded. What
- * the last block lacks is zero. */
+/* Decodes states in blocks, updates them in fp32 and encodes them. The elements that the last block
+ * lacks are stored as zero. */
 static void update_blocks(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
 {
   _Alignas(64) float x[RULE_STATES][UPDATE_BLOCKED];

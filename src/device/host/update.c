@@ -30,8 +30,7 @@ static struct update_arrays arrays_at(const struct update_job *job, int64_t i)
   return out;
 }
 
-/* In pieces that share the keys of their random bits. Whole blocks of states: pieces begin at
- * multiples of a block. */
+/* In pieces that share the keys of their random bits, and that begin at a block of the states. */
 static void run_range(void *arg, int64_t begin, int64_t end)
 {
   const struct update_job *job = arg;

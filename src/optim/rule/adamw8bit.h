@@ -1,5 +1,5 @@
-/* AdamW (adamw.h) with both moments in blocks of 8 bits (Dettmers et al. 2021, arXiv:2110.02861,
- * "8-bit Optimizers via Block-wise Quantization"; device/moments.h has the codes). */
+/* AdamW (adamw.h) with both moments in block8, which device/moments.h defines (Dettmers et al.
+ * 2021, "8-bit Optimizers via Block-wise Quantization", arXiv:2110.02861). */
 #pragma once
 
 #include "optim/rule/adamw.h"

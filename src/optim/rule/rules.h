@@ -24,17 +24,17 @@
 enum { RULE_STATES = 2 };  /* most states of an elementwise rule: random bits serve two */
 enum { OPTIM_STATES = 3 }; /* most states of an optimizer */
 
-/* The form in which fp16 stores a state (device/moments.h): the number, or its root. A sum of
- * squares needs the root. Other types store the number. */
+/* The form in which fp16 and block8 store a state (device/moments.h): the number, or its root. A
+ * sum of squares needs the root. Other types store the number. */
 enum state_code { STATE_LINEAR, STATE_ROOT };
 
 /* Parameters that have a state: all, those that the optimizer treats as whole matrices, or the
  * rest. */
 enum state_of { STATE_OF_ALL, STATE_OF_MATRICES, STATE_OF_REST };
 
-/* `name` is the group of a checkpoint. type: DTYPE_F32, which is zero: stored in the type of
- * optim.moments. Otherwise a format in blocks, which updates round stochastically. All states of an
- * elementwise rule have one type. */
+/* `name` is the group of a checkpoint. `type` is DTYPE_F32 (zero, so a row may omit it) if the
+ * state has the type of optim.moments. Otherwise it is a type with blocks, to which updates round
+ * stochastically. All states of an elementwise rule have one type. */
 struct state_row {
   const char *name;
   enum state_code code;
@@ -46,7 +46,7 @@ struct state_row {
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
   ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101",                            \
       {"exp_avg", STATE_LINEAR, STATE_OF_ALL}, {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL})           \
-  ROW(adamw8bit, "AdamW, moments in blocks of 8 bits (Dettmers et al., 2021)", "arXiv:2110.02861", \
+  ROW(adamw8bit, "AdamW with 8-bit moments (Dettmers et al., 2021)", "arXiv:2110.02861",           \
       {"exp_avg", STATE_LINEAR, STATE_OF_ALL, DTYPE_BLOCK8},                                       \
       {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL, DTYPE_BLOCK8})                                      \
   ROW(lion, "Lion (Chen et al., 2023)", "arXiv:2302.06675",                                        \
@@ -67,7 +67,7 @@ struct state_row {
 enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_MATRIX(OPTIM_ENUM) OPTIM_COUNT };
 #undef OPTIM_ENUM
 
-/* How a state is stored. `moments`: optim.moments. */
+/* The type in which a state is stored. `moments`: optim.moments. */
 static inline enum dtype state_type(const struct state_row *row, enum dtype moments)
 {
   return row->type == DTYPE_F32 ? moments : row->type;
@@ -102,8 +102,8 @@ struct outcome;
  * array) alone, the same on every device (device/rounding.h). Zero bits are zero in every code of a
  * state. The copy is made from the unrounded master, to nearest.
  *
- * States may also be block8 (device/moments.h), whose blocks count from element 0. `first` is then
- * a multiple of a block. They are always rounded stochastically. */
+ * States may also be block8 (device/moments.h), which is always rounded stochastically. Then
+ * `first` is a multiple of a block's elements. */
 struct update {
   enum optimizer rule;
   double lr, beta1, beta2, eps, decay, momentum;
