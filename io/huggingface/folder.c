@@ -228,10 +228,8 @@ static enum status sort_folder(struct safetensors_folder *folder)
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
 {
   struct safetensors_folder *folder = NULL;
-  enum status status = mem_new(MEM_META, 1, &folder);
-  if (status)
-    return status;
-  status = open_files(folder, dir) ?: sort_folder(folder);
+  const enum status status =
+      mem_new(MEM_META, 1, &folder) ?: open_files(folder, dir) ?: sort_folder(folder);
   if (status)
     safetensors_folder_close(folder);
   else

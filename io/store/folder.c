@@ -50,11 +50,8 @@ static enum status try_folder(const char *dir, const char *nearest)
 
 enum status store_check_folder(const char *dir)
 {
-  char *nearest;
-  enum status status = file_system_find_nearest(dir, &nearest);
-  if (status)
-    return status;
-  status = try_folder(dir, nearest);
+  char *nearest = NULL;
+  const enum status status = file_system_find_nearest(dir, &nearest) ?: try_folder(dir, nearest);
   mem_free(nearest);
   return status;
 }

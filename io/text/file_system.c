@@ -75,11 +75,9 @@ static enum status read_nearest(const char *dir, const char *nearest, struct fil
 
 enum status file_system_read(const char *dir, struct file_system *out)
 {
-  char *nearest;
-  enum status status = file_system_find_nearest(dir, &nearest);
-  if (status)
-    return status;
-  status = read_nearest(dir, nearest, out);
+  char *nearest = NULL;
+  const enum status status =
+      file_system_find_nearest(dir, &nearest) ?: read_nearest(dir, nearest, out);
   mem_free(nearest);
   return status;
 }

@@ -65,10 +65,9 @@ enum status json_read(const char *path, int64_t most, struct json_file *out)
   size_t bytes = 0;
   if (!file_exists(path))
     return status_set(STATUS_INPUT, "there is no file %s", path);
-  enum status status = file_read_all(path, (size_t)most, &text, &bytes);
-  if (status)
-    return status;
-  status = file_kind_refuse(path, "JSON", text, bytes) ?: json_parse(path, text, bytes, out);
+  const enum status status = file_read_all(path, (size_t)most, &text, &bytes)
+      ?: file_kind_refuse(path, "JSON", text, bytes)
+      ?: json_parse(path, text, bytes, out);
   mem_free(text);
   return status;
 }

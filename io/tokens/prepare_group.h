@@ -5,7 +5,6 @@
 #include <stdbool.h>
 
 #include "io/text/input_files.h"
-#include "io/text/text.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/prepare.h"
 #include "io/tokens/shard.h"

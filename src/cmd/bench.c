@@ -457,9 +457,7 @@ static enum status run(const struct arguments *arguments)
   mem_free(text);
   status =
       comm_agree(arguments->comm, status) ?: bench_check_results(arguments->comm, values->results);
-  if (status)
-    return status;
-  return *values->rows ? run_rows(arguments) : run_deck(arguments, NULL);
+  return status ?: *values->rows ? run_rows(arguments) : run_deck(arguments, NULL);
 }
 
 static const struct command *const parts[] = {&bench_adam, &bench_io, &bench_rates, NULL};

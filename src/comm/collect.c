@@ -80,11 +80,9 @@ static enum status ask_all(MPI_Comm world, const int *leads, int ranks, struct c
 enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset)
 {
   const int mine = comm->node == comm->rank;
-  int *leads;
-  enum status status = comm_agree(comm, mem_new(MEM_META, comm->ranks, &leads));
-  if (status)
-    return status;
-  status = comm_collect_bytes(comm, &mine, sizeof mine, leads);
+  int *leads = NULL;
+  enum status status = comm_agree(comm, mem_new(MEM_META, comm->ranks, &leads))
+                           ?: comm_collect_bytes(comm, &mine, sizeof mine, leads);
   if (!status && comm->rank == 0)
     status = ask_all(comm->world, leads, comm->ranks, offset);
   else if (!status && mine)

@@ -69,10 +69,8 @@ static enum status take_own(struct comm_shared *shared, int64_t bytes)
 static enum status check_one_node(const struct comm *comm, MPI_Comm members, int size)
 {
   int node = comm->node;
-  enum status status = COMM_MPI(MPI_Bcast(&node, 1, MPI_INT, 0, members));
-  if (status)
-    return status;
-  return node == comm->node ? STATUS_OK : refuse_span(size);
+  const enum status status = COMM_MPI(MPI_Bcast(&node, 1, MPI_INT, 0, members));
+  return status || node == comm->node ? status : refuse_span(size);
 }
 
 const char *comm_shared_folder(void)
@@ -187,13 +185,9 @@ enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size,
 {
   struct comm_shared *shared;
   enum status status = comm_check_group_size(comm, size);
-  if (!status)
-    status = bytes < 0 || bytes > INT64_MAX / 2
-                 ? status_usage("%" PRId64 " bytes cannot be shared", bytes)
-                 : STATUS_OK;
-  if (status)
-    return status;
-  status = comm_agree(comm, mem_new(MEM_META, 1, &shared));
+  if (!status && (bytes < 0 || bytes > INT64_MAX / 2))
+    status = status_usage("%" PRId64 " bytes cannot be shared", bytes);
+  status = status ?: comm_agree(comm, mem_new(MEM_META, 1, &shared));
   if (status)
     return status;
   *shared = (struct comm_shared){.members = MPI_COMM_NULL, .window = MPI_WIN_NULL, .tag = tag};

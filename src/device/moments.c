@@ -7,15 +7,11 @@
 void moments_decode(float *to, enum dtype type, enum state_code state, const void *from, size_t n)
 {
   const uint16_t *code = from;
-  if (type == DTYPE_BLOCK8) {
+  if (type == DTYPE_BLOCK8)
     moments_decode_blocks(to, state, from, n);
-    return;
-  }
-  if (type != DTYPE_F16) {
+  else if (type != DTYPE_F16)
     dtype_convert(to, DTYPE_F32, from, type, n);
-    return;
-  }
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; type == DTYPE_F16 && i < n; i++) {
     const float x = f32_from_f16(code[i]) * (1 / MOMENTS_SCALE);
     to[i] = state == STATE_ROOT ? x * x : x;
   }
@@ -34,15 +30,11 @@ static void encode_blocks(struct moments_block *to, enum state_code state, const
 void moments_encode(void *to, enum dtype type, enum state_code state, const float *from, size_t n)
 {
   uint16_t *code = to;
-  if (type == DTYPE_BLOCK8) {
+  if (type == DTYPE_BLOCK8)
     encode_blocks(to, state, from, n);
-    return;
-  }
-  if (type != DTYPE_F16) {
+  else if (type != DTYPE_F16)
     dtype_convert(to, type, from, DTYPE_F32, n);
-    return;
-  }
-  for (size_t i = 0; i < n; i++)
+  for (size_t i = 0; type == DTYPE_F16 && i < n; i++)
     code[i] = f16_from_f32(moments_bounded(state == STATE_ROOT ? sqrtf(from[i]) : from[i]) *
                            MOMENTS_SCALE);
 }

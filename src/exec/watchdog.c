@@ -134,14 +134,12 @@ static bool look_at_lane(struct watchdog *dog, enum plan_lane which)
 /* Whether any of them made progress. */
 static bool look_at_steps(struct watchdog *dog)
 {
-  bool moved = false;
-  while (token_is_done(dog->exec->board, dog->exec->plan->n, dog->released + 1)) {
+  const int64_t before = dog->released;
+  while (token_is_done(dog->exec->board, dog->exec->plan->n, dog->released + 1))
     dog->released++;
-    moved = true;
-  }
+  bool moved = dog->released > before;
   for (int lane = 0; lane < LANE_COUNT; lane++)
-    if (look_at_lane(dog, lane))
-      moved = true;
+    moved |= look_at_lane(dog, lane);
   return moved;
 }
 

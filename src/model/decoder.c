@@ -66,10 +66,8 @@ static enum status create_units(const struct unit_description *block, struct mod
   root.rows = model->head ? ROOT_NORM : ROOT_ROWS;
   head.row = family->head;
   head.rows = HEAD_ROWS;
-  enum status status = mem_new(MEM_META, model->units, &model->unit);
-  if (status)
-    return status;
-  status = unit_create(&root, "root", "", &model->unit[0]);
+  enum status status = mem_new(MEM_META, model->units, &model->unit)
+                           ?: unit_create(&root, "root", "", &model->unit[0]);
   for (int b = 0; b < model->blocks && !status; b++) {
     char name[32], prefix[64];
     snprintf(name, sizeof name, "h.%d", b);

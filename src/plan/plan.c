@@ -178,11 +178,9 @@ uint64_t plan_collective_hash(const struct plan *plan)
 
 enum status plan_create(const struct plan_input *input, struct plan **out)
 {
-  struct plan *plan;
-  enum status status = plan_build(input, &plan);
-  if (status)
-    return status;
-  status = plan_place(plan) ?: plan_order(plan) ?: plan_verify(plan);
+  struct plan *plan = NULL;
+  const enum status status =
+      plan_build(input, &plan) ?: plan_place(plan) ?: plan_order(plan) ?: plan_verify(plan);
   if (status)
     plan_destroy(plan);
   else
