@@ -86,7 +86,7 @@ template <quantiser R> DEVICE void count_element(float v, quant_stats *s)
 {
   constexpr int needs = quant_needs_of(R);
   if (needs_max(R))
-    s->max = quant_float(max(quant_bits(s->max), quant_bits(v) & 0x7fffffff));
+    s->max = f32_from_bits(max(f32_bits(s->max), f32_bits(v) & 0x7fffffff));
   if (needs & QUANT_SIGNS) {
     s->positive += v < 0 ? 0 : v;
     s->negative += v < 0 ? -v : 0;
@@ -136,8 +136,8 @@ template <quantiser R, int N> DEVICE quant_stats stats_of(const quant_stats (&pa
   if constexpr (needs_max(R))
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      const unsigned top = __reduce_max_sync(ALL_LANES, quant_bits(part[i].max));
-      s.max = lane_of() / (QUANT_LANES / N) == i ? quant_float(top) : s.max;
+      const unsigned top = __reduce_max_sync(ALL_LANES, f32_bits(part[i].max));
+      s.max = lane_of() / (QUANT_LANES / N) == i ? f32_from_bits(top) : s.max;
     }
   if constexpr (needs & QUANT_SIGNS) {
     s.positive = sum_of(part, [](const quant_stats &p) { return p.positive; });
@@ -466,10 +466,10 @@ __global__ void __launch_bounds__(THREADS) max_magnitude(int64_t n, const float 
     const pack<float, EACH> v = load<float, EACH>(x + i * EACH);
 #pragma unroll
     for (int k = 0; k < EACH; k++)
-      top = max(top, quant_bits(v.at[k]) & 0x7fffffff);
+      top = max(top, f32_bits(v.at[k]) & 0x7fffffff);
   }
   if (mine < n % EACH)
-    top = max(top, quant_bits(x[pieces * EACH + mine]) & 0x7fffffff);
+    top = max(top, f32_bits(x[pieces * EACH + mine]) & 0x7fffffff);
   top = __reduce_max_sync(ALL_LANES, top);
   if (lane_of() == 0)
     atomicMax(out, top);

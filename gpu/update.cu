@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int s = 0; s < R::states; s++) {
     uint32_t largest = 0;
     for (int j = 0; j < EACH; j++)
-      largest = max(largest, moments_bits(value[s][j]) & 0x7fffffff);
+      largest = max(largest, f32_bits(value[s][j]) & 0x7fffffff);
     for (int apart = OWNERS / 2; apart > 0; apart /= 2) /* all have read the block */
       largest = max(largest, __shfl_xor_sync(owners, largest, apart));
     const float scale = moments_scale(form<R>(s), largest);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bits.h"
+
 static const struct {
   const char *name;
   size_t size;
@@ -38,23 +40,9 @@ const char *dtype_name(enum dtype type)
   return (unsigned)type < DTYPE_COUNT ? types[type].name : "unknown";
 }
 
-static inline uint32_t bits_of(float x)
-{
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 static inline uint16_t encode_bf16(float x)
 {
-  uint32_t bits = bits_of(x);
+  uint32_t bits = f32_bits(x);
   if ((bits & 0x7fffffff) > 0x7f800000)
     return (uint16_t)(bits >> 16 | 0x40);
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -74,8 +62,8 @@ static const struct narrow formats[DTYPE_COUNT] = {[DTYPE_F16] = {5, 10, 0x7bff,
 
 static inline uint32_t encode(const struct narrow *to, float x)
 {
-  uint32_t sign = bits_of(x) >> 31 << (to->exponent + to->mantissa),
-           magnitude = bits_of(x) & 0x7fffffff, code;
+  uint32_t sign = f32_bits(x) >> 31 << (to->exponent + to->mantissa),
+           magnitude = f32_bits(x) & 0x7fffffff, code;
   int drop = 23 - to->mantissa,
       least_exponent = 2 - (1 << (to->exponent - 1)); /* of a normal number */
   if (magnitude > 0x7f800000)
@@ -83,8 +71,8 @@ static inline uint32_t encode(const struct narrow *to, float x)
   if (magnitude < (uint32_t)(127 + least_exponent) << 23) {
     /* subnormal: adding a power of two whose last bit is worth the smallest subnormal lets the FPU
      * round */
-    float magic = float_of((uint32_t)(127 + least_exponent + drop) << 23);
-    return sign | (bits_of(float_of(magnitude) + magic) - bits_of(magic));
+    float magic = f32_from_bits((uint32_t)(127 + least_exponent + drop) << 23);
+    return sign | (f32_bits(f32_from_bits(magnitude) + magic) - f32_bits(magic));
   }
   magnitude -= (uint32_t)(126 + least_exponent) << 23;
   code = (magnitude + (1u << (drop - 1)) - 1 + (magnitude >> drop & 1)) >> drop;
@@ -98,14 +86,14 @@ static inline float decode(const struct narrow *from, uint32_t code)
            magnitude = code & ((1u << (from->exponent + from->mantissa)) - 1);
   if (magnitude > from->finite) /* infinity, if the format has it, is the first code after the
                                    finite ones; later codes are NaN */
-    return float_of(
+    return f32_from_bits(
         sign |
         (magnitude == from->overflow && from->overflow != from->nan ? 0x7f800000 : 0x7fc00000));
   if (magnitude >> from->mantissa)
-    return float_of(sign | ((magnitude << drop) + ((uint32_t)(126 + least_exponent) << 23)));
+    return f32_from_bits(sign | ((magnitude << drop) + ((uint32_t)(126 + least_exponent) << 23)));
   float subnormal =
-      (float)magnitude * float_of((uint32_t)(127 + least_exponent - from->mantissa) << 23);
-  return float_of(sign | bits_of(subnormal));
+      (float)magnitude * f32_from_bits((uint32_t)(127 + least_exponent - from->mantissa) << 23);
+  return f32_from_bits(sign | f32_bits(subnormal));
 }
 
 uint16_t bf16_from_f32(float x)
@@ -115,7 +103,7 @@ uint16_t bf16_from_f32(float x)
 
 float f32_from_bf16(uint16_t x)
 {
-  return float_of((uint32_t)x << 16);
+  return f32_from_bits((uint32_t)x << 16);
 }
 
 uint16_t f16_from_f32(float x)
@@ -136,7 +124,7 @@ static void widen(float *restrict dst, const void *restrict src, enum dtype from
     memcpy(dst, src, n * sizeof *dst);
   else if (from == DTYPE_BF16)
     for (size_t i = 0; i < n; i++)
-      dst[i] = float_of((uint32_t)half[i] << 16);
+      dst[i] = f32_from_bits((uint32_t)half[i] << 16);
   else
     for (size_t i = 0; i < n; i++)
       dst[i] = decode(&formats[from], dtype_size(from) == 2 ? half[i] : byte[i]);

@@ -9,17 +9,12 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/exactsum.h"
-
-#if defined __CUDACC__
-#define EXACTSUM_FN static inline __host__ __device__
-#else
-#define EXACTSUM_FN static inline
-#endif
 
 enum { EXACTSUM_TOP = EXACTSUM_DIGITS - 1 };
 
-EXACTSUM_FN void exactsum_carry(int64_t *digit)
+BOTH_FN void exactsum_carry(int64_t *digit)
 {
   for (int d = 0; d < EXACTSUM_TOP; d++) {
     digit[d + 1] += digit[d] >> 32; /* arithmetic: rounds towards minus infinity, so that what
@@ -28,7 +23,7 @@ EXACTSUM_FN void exactsum_carry(int64_t *digit)
   }
 }
 
-EXACTSUM_FN bool exactsum_any_below(const int64_t *digit, int bit)
+BOTH_FN bool exactsum_any_below(const int64_t *digit, int bit)
 {
   for (int d = 0; d < bit >> 5; d++)
     if (digit[d])
@@ -37,7 +32,7 @@ EXACTSUM_FN bool exactsum_any_below(const int64_t *digit, int bit)
 }
 
 /* The 53 bits from `bit` upwards. */
-EXACTSUM_FN uint64_t exactsum_mantissa_at(const int64_t *digit, int bit)
+BOTH_FN uint64_t exactsum_mantissa_at(const int64_t *digit, int bit)
 {
   const int64_t *from = digit + (bit >> 5);
   const int shift = bit & 31;
@@ -48,7 +43,7 @@ EXACTSUM_FN uint64_t exactsum_mantissa_at(const int64_t *digit, int bit)
 
 /* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a
  * double. */
-EXACTSUM_FN uint64_t exactsum_round(const int64_t *digit)
+BOTH_FN uint64_t exactsum_round(const int64_t *digit)
 {
   const uint64_t infinity = UINT64_C(0x7ff) << 52;
   int top = EXACTSUM_TOP, last;
@@ -72,7 +67,7 @@ EXACTSUM_FN uint64_t exactsum_round(const int64_t *digit)
 }
 
 /* As exactsum_value(), but it overwrites the digits. */
-EXACTSUM_FN double exactsum_take_value(struct exactsum *sum)
+BOTH_FN double exactsum_take_value(struct exactsum *sum)
 {
   uint64_t bits = UINT64_C(0x7ff) << 52;
   bool negative = !sum->pos_inf;

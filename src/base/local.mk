@@ -3,6 +3,7 @@ layers += src/base/libbase.a
 src_base_libbase_a_SOURCES = \
 	src/base/append.c \
 	src/base/append.h \
+	src/base/bits.h \
 	src/base/cgroup.c \
 	src/base/cgroup.h \
 	src/base/clock.c \

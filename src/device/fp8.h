@@ -120,14 +120,14 @@ CODEC_FN float fp8_scale(uint32_t largest)
 {
   const uint32_t exponent = largest >> 23, above = (largest & 0x7fffff) > 0x600000;
   if (exponent == 0xff)
-    return quant_float(0x7fc00000);
-  return quant_float((exponent + above > 8 ? exponent + above - 8 : 1) << 23);
+    return f32_from_bits(0x7fc00000);
+  return f32_from_bits((exponent + above > 8 ? exponent + above - 8 : 1) << 23);
 }
 
 /* 1 / scale, of a scale that is not NaN. */
 CODEC_FN float fp8_inverse(float scale)
 {
-  return quant_float((254u << 23) - quant_bits(scale));
+  return f32_from_bits((254u << 23) - f32_bits(scale));
 }
 
 /* |x| / scale is at most 448. */

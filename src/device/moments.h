@@ -43,20 +43,14 @@
 #include <float.h>
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "optim/rule/rules.h"
-
-#if defined __CUDACC__
-#define MOMENTS static inline __host__ __device__
-#else
-#define MOMENTS static inline
-#endif
 
 #define MOMENTS_SCALE 4096.0f
 #define MOMENTS_MOST 15.9921875f /* 65504 / 2^12 */
 
-MOMENTS float moments_bounded(float x)
+BOTH_FN float moments_bounded(float x)
 {
   if (x > MOMENTS_MOST && x <= FLT_MAX)
     return MOMENTS_MOST;
@@ -70,20 +64,6 @@ struct moments_block {
   float scale;
 };
 
-MOMENTS uint32_t moments_bits(float x)
-{
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-MOMENTS float moments_float(uint32_t bits)
-{
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 /* fp32 patterns of 1 and of the least scale; bits of the mantissa that codes lack; largest code. */
 #define MOMENTS_ONE 0x3f800000u
 #define MOMENTS_LEAST 0x28800000u
@@ -91,19 +71,19 @@ MOMENTS float moments_float(uint32_t bits)
 #define MOMENTS_TOP(code) ((code) == STATE_ROOT ? 255u : 127u)
 
 /* largest: bits of the largest magnitude of a block's elements, or of their roots. */
-MOMENTS float moments_scale(enum state_code code, uint32_t largest)
+BOTH_FN float moments_scale(enum state_code code, uint32_t largest)
 {
   const uint32_t small = code == STATE_ROOT && largest > 0 ? MOMENTS_LEAST : 0;
   if (largest >= 0x7f800000)
-    return moments_float(0x7fc00000);
-  return moments_float(largest >= MOMENTS_LEAST ? largest : small);
+    return f32_from_bits(0x7fc00000);
+  return f32_from_bits(largest >= MOMENTS_LEAST ? largest : small);
 }
 
 /* x: an element, or its root. bits: 16 random bits, or -1: to nearest, ties to even. */
-MOMENTS uint8_t moments_code(enum state_code code, float x, float scale, int32_t bits)
+BOTH_FN uint8_t moments_code(enum state_code code, float x, float scale, int32_t bits)
 {
-  const uint32_t word = moments_bits(x), lack = MOMENTS_LACK(code), top = MOMENTS_TOP(code),
-                 share = moments_bits(moments_float(word & 0x7fffffff) / scale),
+  const uint32_t word = f32_bits(x), lack = MOMENTS_LACK(code), top = MOMENTS_TOP(code),
+                 share = f32_bits(f32_from_bits(word & 0x7fffffff) / scale),
                  nearest = (1u << (lack - 1)) - 1 + (share >> lack & 1),
                  up = bits < 0 ? nearest : (uint32_t)bits << (lack - 16),
                  below = (MOMENTS_ONE >> lack) - ((share + up) >> lack),
@@ -113,12 +93,12 @@ MOMENTS uint8_t moments_code(enum state_code code, float x, float scale, int32_t
 }
 
 /* The element that a code of a block stands for. */
-MOMENTS float moments_element(enum state_code code, uint8_t stored, float scale)
+BOTH_FN float moments_element(enum state_code code, uint8_t stored, float scale)
 {
   const uint32_t lack = MOMENTS_LACK(code), top = MOMENTS_TOP(code), magnitude = stored & top,
                  sign = code == STATE_ROOT ? 0 : (uint32_t)stored >> 7 << 31,
                  share = magnitude > 0 ? MOMENTS_ONE - ((top - magnitude) << lack) : 0;
-  const float x = moments_float(share | sign) * scale;
+  const float x = f32_from_bits(share | sign) * scale;
   return code == STATE_ROOT ? x * x : x;
 }
 
@@ -130,7 +110,7 @@ static inline void moments_encode_block(struct moments_block *to, enum state_cod
   uint32_t largest = 0;
   for (int j = 0; j < MOMENTS_BLOCK; j++) {
     x[j] = code == STATE_ROOT ? sqrtf(x[j]) : x[j];
-    const uint32_t magnitude = moments_bits(x[j]) & 0x7fffffff;
+    const uint32_t magnitude = f32_bits(x[j]) & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
   const float scale = to->scale = moments_scale(code, largest);

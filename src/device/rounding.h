@@ -9,14 +9,7 @@
  * and a number rounded up past the largest one is infinity. */
 #pragma once
 
-#include <stdint.h>
-#include <string.h>
-
-#if defined __CUDACC__
-#define ROUNDING static inline __host__ __device__
-#else
-#define ROUNDING static inline
-#endif
+#include "base/bits.h"
 
 #define ROUNDING_MASTER UINT64_C(0x6a09e667f3bcc909)
 
@@ -30,7 +23,7 @@ struct rounding_key {
 
 /* The part of the random bits that 2^32 consecutive elements share: a function of seed and element
  * >> 32. (The mixing is that of SplitMix64: Steele, Lea, Flood, OOPSLA 2014.) */
-ROUNDING struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
+BOTH_FN struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
 {
   struct rounding_key key;
   uint64_t x = seed + UINT64_C(0x9e3779b97f4a7c15) * (((uint64_t)element >> 32) + 1);
@@ -43,7 +36,7 @@ ROUNDING struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
 }
 
 /* `element`: its low 32 bits. Only 32-bit operations, so that it vectorises well. */
-ROUNDING uint32_t rounding_mix(struct rounding_key key, uint32_t element)
+BOTH_FN uint32_t rounding_mix(struct rounding_key key, uint32_t element)
 {
   uint32_t x = element ^ key.before;
   x = (x ^ x >> 16) * (uint32_t)ROUNDING_FIRST;
@@ -52,26 +45,24 @@ ROUNDING uint32_t rounding_mix(struct rounding_key key, uint32_t element)
   return x ^ x >> 15;
 }
 
-ROUNDING uint32_t rounding_bits(uint64_t seed, int64_t element)
+BOTH_FN uint32_t rounding_bits(uint64_t seed, int64_t element)
 {
   return rounding_mix(rounding_key_make(seed, element), (uint32_t)element);
 }
 
 /* The 16-bit code of x, by 16 random bits. All bits 0 rounds towards zero. */
-ROUNDING uint16_t rounding_bf16(float x, uint16_t bits)
+BOTH_FN uint16_t rounding_bf16(float x, uint16_t bits)
 {
-  uint32_t word;
-  memcpy(&word, &x, sizeof word);
+  const uint32_t word = f32_bits(x);
   if ((word & 0x7fffffff) > 0x7f800000)
     return (uint16_t)(word >> 16 | 0x40);
   return (uint16_t)((word + bits) >> 16);
 }
 
-ROUNDING uint16_t rounding_fp16(float x, uint16_t bits)
+BOTH_FN uint16_t rounding_fp16(float x, uint16_t bits)
 {
-  uint32_t word, sign, code;
-  memcpy(&word, &x, sizeof word);
-  sign = word >> 16 & 0x8000;
+  uint32_t word = f32_bits(x), code;
+  const uint32_t sign = word >> 16 & 0x8000;
   word &= 0x7fffffff;
   if (word > 0x7f800000)
     return (uint16_t)(sign | 0x7e00);

@@ -109,7 +109,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put(run, "train_loss", NULL, last->result.loss);
   train_put(run, "grad_norm", "optimizer/gradient_norm", last->result.grad_norm);
   if (last->result.fp8) {
-    train_put(run, "fp8_amax", "fp8/amax", quant_float(last->result.tally.largest));
+    train_put(run, "fp8_amax", "fp8/amax", f32_from_bits(last->result.tally.largest));
     train_put(run, "fp8_saturated", "fp8/saturated", (double)last->result.tally.saturated);
   }
   train_put(run, "lr", "optimizer/learning_rate", last->lr);

@@ -3,8 +3,8 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "base/rng.h"
 
 /* The order of tokens: the likelier one first, and among equals the lower id. A cut is the last
@@ -17,9 +17,7 @@ struct cut {
 /* Keys compare as the logits do; -0 is 0. */
 static uint64_t key_of(float logit)
 {
-  const float plain = logit + 0.0f;
-  uint32_t bits;
-  memcpy(&bits, &plain, sizeof bits);
+  const uint32_t bits = f32_bits(logit + 0.0f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 

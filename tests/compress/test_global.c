@@ -96,7 +96,7 @@ static void check_message(int64_t n, int parts, struct lane *lane)
   const int64_t bytes = codec.ops->bytes(&codec, n), whole = n * parts;
   float *x = vector(whole);
   const float largest = most_of(x, whole), step = upper(largest / (float)(127 / parts));
-  const uint16_t half = (uint16_t)(quant_bits(step) >> 16);
+  const uint16_t half = (uint16_t)(f32_bits(step) >> 16);
   const struct codec_pass pass = {.lane = lane, .n = n, .parts = parts, .largest = &largest};
   const char *messages = encoded(&codec, &pass, x);
   assert_int_equal(bytes, 128 + (n + 255) / 256 * 256);

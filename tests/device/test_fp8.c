@@ -80,7 +80,7 @@ DEVICE_TEST(scales_are_the_least_powers_of_two)
     for (int low = 0; low < 3; low++) {
       static const uint32_t lows[] = {0, 1, 0xffff};
       const uint32_t bits = top << 16 | lows[low];
-      const float largest = quant_float(bits), scale = fp8_scale(bits);
+      const float largest = f32_from_bits(bits), scale = fp8_scale(bits);
       int exponent;
       assert_true(frexpf(scale, &exponent) == 0.5f);
       assert_true((double)largest <= 448 * (double)scale);
@@ -718,7 +718,7 @@ DEVICE_TEST(weights_get_one_scale)
     half->fp8_tensor = false;
     for (int64_t i = 0; i < n; i++)
       largest = fmaxf(largest, fabsf(f32_from_bf16(x[i])));
-    const float one = bad ? NAN : fp8_scale(quant_bits(largest));
+    const float one = bad ? NAN : fp8_scale(f32_bits(largest));
     check_scales(scale, rows, columns, one);
     const int64_t first = 128, count = 256;
     uint8_t *code = bytes((size_t)n), *turned = bytes((size_t)(count * rows));

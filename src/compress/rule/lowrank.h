@@ -26,8 +26,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "compress/rule/codecs.h"
 
 enum {
@@ -88,19 +88,15 @@ CODEC_FN float lowrank_uniform(uint32_t bits)
 
 CODEC_FN uint32_t lowrank_magnitude(float x)
 {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits & 0x7fffffff;
+  return f32_bits(x) & 0x7fffffff;
 }
 
 /* A power of two that brings numbers of at most the magnitude `top` to at most 4. The largest one
  * is at least 2^-22 then, so no square is lost. */
 CODEC_FN float lowrank_scale(uint32_t top)
 {
-  const uint32_t exponent = top >> 23, bits = (exponent < 253 ? 254 - exponent : 1) << 23;
-  float scale;
-  memcpy(&scale, &bits, sizeof scale);
-  return scale;
+  const uint32_t exponent = top >> 23;
+  return f32_from_bits((exponent < 253 ? 254 - exponent : 1) << 23);
 }
 
 /* Whether a row of V depends on earlier ones: its squares before and after the second time. */

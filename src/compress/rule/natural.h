@@ -9,14 +9,14 @@ enum { natural_codes = 256, natural_scales = 1, natural_needs = QUANT_RANDOM, na
 CODEC_FN struct quant_scale natural_scale(struct quant_stats s, const struct quantise *op)
 {
   (void)op;
-  const float power = quant_float(quant_bits(s.max) & 0x7f800000); /* 0 if it is subnormal */
+  const float power = f32_from_bits(f32_bits(s.max) & 0x7f800000); /* 0 if it is subnormal */
   const struct quant_scale scale = {{power, 0}, 0};
   return scale;
 }
 
 CODEC_FN uint32_t natural_exponent(struct quant_scale scale)
 {
-  return quant_bits(scale.at[0]) >> 23 & 0xff;
+  return f32_bits(scale.at[0]) >> 23 & 0xff;
 }
 
 /* Exponent field below that of code 1. Code 127 is twice the scale. */
@@ -30,7 +30,7 @@ CODEC_FN uint32_t natural_code(float x, struct quant_scale scale, const struct q
                                uint32_t bits)
 {
   (void)op;
-  const uint32_t base = natural_base(scale), word = quant_bits(x);
+  const uint32_t base = natural_base(scale), word = f32_bits(x);
   /* The mantissa is the probability, in steps of 2^-16. */
   const uint32_t power = ((word & 0x7fffffff) + (bits << 7 | 64)) >> 23;
   return (power > base ? power - base : 0) | (word >> 24 & 0x80);
@@ -40,5 +40,5 @@ CODEC_FN float natural_value(uint32_t code, struct quant_scale scale)
 {
   const uint32_t steps = code & 0x7f, least = 127 + natural_base(scale) - natural_exponent(scale);
   const uint32_t power = steps ? (steps + least) << 23 : 0;
-  return quant_float(power | (code & 0x80) << 24) * scale.at[0];
+  return f32_from_bits(power | (code & 0x80) << 24) * scale.at[0];
 }

@@ -21,7 +21,7 @@ CODEC_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quan
   /* Adding 768 = 1.5 * 2^23 * 2^-14 rounds x to a multiple of 2^-14 levels, if it is less than 256
    * levels. The upper 14 of the 16 random bits are the fraction, because the lower two never carry.
    * If squares are subnormal, the norm may be too small, but x is less than 156 levels. */
-  const uint32_t levels = (quant_bits(x * scale.inverse + 768.0f) - 0x44400000) << 2;
+  const uint32_t levels = (f32_bits(x * scale.inverse + 768.0f) - 0x44400000) << 2;
   const int32_t level = (int32_t)(levels + bits) >> 16, most = op->levels;
   return (uint32_t)(level > most ? most : level < -most ? -most : level) & 0xff;
 }

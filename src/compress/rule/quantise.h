@@ -37,8 +37,8 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "compress/rule/codecs.h"
 
 #if defined __CUDACC__
@@ -106,34 +106,20 @@ struct quant_scale {
   float inverse; /* for NAME_code */
 };
 
-CODEC_FN uint32_t quant_bits(float x)
-{
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-CODEC_FN float quant_float(uint32_t bits)
-{
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 CODEC_FN float quant_magnitude(float x)
 {
-  return quant_float(quant_bits(x) & 0x7fffffff);
+  return f32_from_bits(f32_bits(x) & 0x7fffffff);
 }
 
 /* A scale that is not negative, as a message holds it. */
 CODEC_FN uint16_t quant_half(float scale)
 {
-  return (uint16_t)(quant_bits(scale) >> 16);
+  return (uint16_t)(f32_bits(scale) >> 16);
 }
 
 CODEC_FN float quant_from_half(uint16_t half)
 {
-  return quant_float((uint32_t)half << 16);
+  return f32_from_bits((uint32_t)half << 16);
 }
 
 /* The nearest number of bf16 to x >= 0, ties to even, for means, which must not grow. The least one
@@ -141,13 +127,13 @@ CODEC_FN float quant_from_half(uint16_t half)
  * quant_settle() also checks the statistics. */
 CODEC_FN float quant_nearest_half(float x)
 {
-  const uint32_t bits = quant_bits(x);
-  return quant_float((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+  const uint32_t bits = f32_bits(x);
+  return f32_from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
 }
 
 CODEC_FN float quant_upper_half(float x)
 {
-  return quant_float((quant_bits(x) + 0xffff) & 0xffff0000);
+  return f32_from_bits((f32_bits(x) + 0xffff) & 0xffff0000);
 }
 
 /* The step is max / most, rounded up to bf16. So an element has at most `most` steps, except for a
@@ -169,7 +155,7 @@ CODEC_FN struct quant_scale quant_steps(float max, float most)
 /* The nearest integer, ties to even, in two's complement. |x| < 2^22. */
 CODEC_FN uint32_t quant_round(float x)
 {
-  return quant_bits(x + 12582912.0f) - 0x4b400000; /* 1.5 * 2^23: units are the last bit */
+  return f32_bits(x + 12582912.0f) - 0x4b400000; /* 1.5 * 2^23: units are the last bit */
 }
 
 /* The next state of a lane's random bits, and the word of a state. A step of a linear congruential
@@ -195,19 +181,20 @@ CODEC_FN float quant_signed(uint32_t code, int bits)
 CODEC_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
 {
   const int drop = 23 - mantissa;
-  const uint32_t word = quant_bits(x), magnitude = word & 0x7fffffff;
+  const uint32_t word = f32_bits(x), magnitude = word & 0x7fffffff;
   const uint32_t even = magnitude >> drop & 1;
   const uint32_t normal =
       ((magnitude + (1u << (drop - 1)) - 1 + even) >> drop) - (down << mantissa);
-  const float unit = quant_float((down - (uint32_t)mantissa + 24) << 23); /* its ulp: code 1 */
-  const uint32_t subnormal = quant_bits(quant_float(magnitude) + unit) & 0xff;
+  const float unit = f32_from_bits((down - (uint32_t)mantissa + 24) << 23); /* its ulp: code 1 */
+  const uint32_t subnormal = f32_bits(f32_from_bits(magnitude) + unit) & 0xff;
   return (magnitude >= (down + 1) << 23 ? normal : subnormal) | (word >> 24 & 0x80);
 }
 
 CODEC_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 {
-  const float x = quant_float((code & 0x7f) << (23 - mantissa)) * quant_float((127 + down) << 23);
-  return quant_float(quant_bits(x) | (code & 0x80) << 24);
+  const float x =
+      f32_from_bits((code & 0x7f) << (23 - mantissa)) * f32_from_bits((127 + down) << 23);
+  return f32_from_bits(f32_bits(x) | (code & 0x80) << 24);
 }
 
 #include "compress/rule/natural.h"
@@ -292,7 +279,7 @@ CODEC_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const stru
                       s.magnitudes <= FLT_MAX && s.squares <= FLT_MAX && scale.at[0] <= FLT_MAX &&
                       scale.at[1] <= FLT_MAX;
   if (!finite) {
-    scale.at[0] = scale.at[1] = quant_float(0x7fc00000);
+    scale.at[0] = scale.at[1] = f32_from_bits(0x7fc00000);
     scale.inverse = 0;
   }
   *out = scale;

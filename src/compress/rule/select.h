@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "compress/rule/codecs.h"
 
 #define SELECT_ENUM(name, ...) SELECT_##name,
@@ -101,9 +101,7 @@ CODEC_FN bool select_is_valid(const struct selection *op)
 /* Order of magnitudes as integers: infinity comes after all numbers, and NaN after infinity. */
 CODEC_FN uint32_t select_magnitude(float x)
 {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits & 0x7fffffff;
+  return f32_bits(x) & 0x7fffffff;
 }
 
 /* A search for the smallest chosen key reads its bits in passes. `shift` is the lowest bit of a

@@ -27,8 +27,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "compress/rule/codecs.h"
 
 enum {
@@ -133,9 +133,7 @@ CODEC_FN int32_t sketch_signed(uint32_t hash, int32_t value)
 CODEC_FN int32_t sketch_round(float x)
 {
   const float shifted = x + 12582912.0f; /* 1.5 * 2^23: units are the last bit */
-  uint32_t bits;
-  memcpy(&bits, &shifted, sizeof bits);
-  return (int32_t)(bits - 0x4b400000);
+  return (int32_t)(f32_bits(shifted) - 0x4b400000);
 }
 
 CODEC_FN int32_t sketch_least(int32_t a, int32_t b)

@@ -21,7 +21,7 @@ static uint32_t largest_of(const struct fp8_quantise *op, struct group g)
   uint32_t largest = 0;
   for (int64_t i = g.i; i < g.i + g.height; i++)
     for (int64_t j = g.j; j < g.j + g.width; j++) {
-      const uint32_t bits = quant_bits(element(op, i, j)) & 0x7fffffff;
+      const uint32_t bits = f32_bits(element(op, i, j)) & 0x7fffffff;
       largest = bits > largest ? bits : largest;
     }
   return largest;
@@ -151,10 +151,10 @@ static float largest_scale(const struct fp8_unify *op)
   uint32_t most = 0;
   for (int64_t i = 0; i < op->n; i += op->blocks ? FP8_TILE : 1)
     for (int64_t j = 0; j < op->k; j += FP8_TILE) {
-      const uint32_t bits = quant_bits(op->scale[scale_at(op->n, op->k, op->blocks, i, j)]);
+      const uint32_t bits = f32_bits(op->scale[scale_at(op->n, op->k, op->blocks, i, j)]);
       most = bits > most ? bits : most;
     }
-  return quant_float(most);
+  return f32_from_bits(most);
 }
 
 /* begin and end count panels of FP8_TILE rows, so one thread has the whole of a block. */
@@ -213,10 +213,10 @@ enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op)
 {
   (void)lane;
   for (int64_t e = op->begin; e < op->end; e++) {
-    const uint32_t bits = quant_bits(part_element(op, e)) & 0x7fffffff;
+    const uint32_t bits = f32_bits(part_element(op, e)) & 0x7fffffff;
     float *const most = scale_of(op, e);
-    if (bits > quant_bits(*most))
-      *most = quant_float(bits);
+    if (bits > f32_bits(*most))
+      *most = f32_from_bits(bits);
   }
   return STATUS_OK;
 }
@@ -239,10 +239,10 @@ enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, fl
   const int64_t pitch = fp8_pitch(columns);
   uint32_t most = 0;
   for (int64_t i = 0; i < rows / FP8_TILE * pitch; i++)
-    if (i % pitch < columns / FP8_TILE && quant_bits(scale[i]) > most)
-      most = quant_bits(scale[i]);
+    if (i % pitch < columns / FP8_TILE && f32_bits(scale[i]) > most)
+      most = f32_bits(scale[i]);
   for (int64_t i = 0; i < rows / FP8_TILE * pitch; i++) {
-    const uint32_t largest = lane->device->fp8_tensor ? most : quant_bits(scale[i]);
+    const uint32_t largest = lane->device->fp8_tensor ? most : f32_bits(scale[i]);
     scale[i] = i % pitch < columns / FP8_TILE ? fp8_scale(largest) : 0;
   }
   return STATUS_OK;

@@ -85,7 +85,7 @@ static void lowrank_orthonormalise(const struct lowrank *op, bool last, float *b
   float scales[LOWRANK_MOST_RANK];
   for (int k = 0; k < op->rank; k++) {
     float *v = basis + k * op->block;
-    scales[k] = lowrank_scale(quant_bits(largest(op->block, v)));
+    scales[k] = lowrank_scale(f32_bits(largest(op->block, v)));
     scale(op->block, scales[k], v);
     remove_components(op, k, basis, v);
     const float before = row_squares(op->block, v);

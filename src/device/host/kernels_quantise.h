@@ -44,12 +44,12 @@ INLINE float largest(int64_t n, const float *x)
   int32_t lane[QUANT_LANES] = {0}, top = 0;
   for (int64_t j = 0; j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++) {
-      const int32_t magnitude = (int32_t)(quant_bits(x[j + l]) & 0x7fffffff);
+      const int32_t magnitude = (int32_t)(f32_bits(x[j + l]) & 0x7fffffff);
       lane[l] = magnitude > lane[l] ? magnitude : lane[l];
     }
   for (int l = 0; l < QUANT_LANES; l++)
     top = lane[l] > top ? lane[l] : top;
-  return quant_float((uint32_t)top);
+  return f32_from_bits((uint32_t)top);
 }
 
 static float max_magnitude(int64_t n, const float *x)
@@ -57,8 +57,8 @@ static float max_magnitude(int64_t n, const float *x)
   const int64_t whole = n / QUANT_LANES * QUANT_LANES;
   float rest[QUANT_LANES] = {0};
   memcpy(rest, x + whole, (size_t)(n - whole) * sizeof *x);
-  const uint32_t a = quant_bits(largest(whole, x)), b = quant_bits(largest(QUANT_LANES, rest));
-  return quant_float(a > b ? a : b);
+  const uint32_t a = f32_bits(largest(whole, x)), b = f32_bits(largest(QUANT_LANES, rest));
+  return f32_from_bits(a > b ? a : b);
 }
 
 INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
@@ -68,9 +68,9 @@ INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
   struct quant_stats s = {.max = needs & QUANT_SUMS ? 0 : largest(n, x)};
   for (int64_t j = 0; needs & QUANT_SIGNS && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++) {
-      const int32_t bits = (int32_t)quant_bits(x[j + l]), sign = bits >> 31;
-      positive[l] += quant_float((uint32_t)(bits & ~sign));
-      negative[l] += quant_float((uint32_t)(bits & sign & INT32_MAX));
+      const int32_t bits = (int32_t)f32_bits(x[j + l]), sign = bits >> 31;
+      positive[l] += f32_from_bits((uint32_t)(bits & ~sign));
+      negative[l] += f32_from_bits((uint32_t)(bits & sign & INT32_MAX));
       negatives[l] += (float)((bits < 0) & (bits > INT32_MIN)); /* not -0 */
     }
   for (int64_t j = 0; needs & QUANT_MAGNITUDES && j < n; j += QUANT_LANES)

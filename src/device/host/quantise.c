@@ -131,7 +131,7 @@ struct largest_job {
 static void largest_range(void *arg, int64_t begin, int64_t end)
 {
   struct largest_job *job = arg;
-  const uint32_t mine = quant_bits(job->kernels->max_magnitude(end - begin, job->x + begin));
+  const uint32_t mine = f32_bits(job->kernels->max_magnitude(end - begin, job->x + begin));
   pthread_mutex_lock(&job->mutex);
   job->top = mine > job->top ? mine : job->top;
   pthread_mutex_unlock(&job->mutex);
@@ -142,6 +142,6 @@ enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, flo
   struct largest_job job = {
       .kernels = host_kernels(lane), .x = x, .mutex = PTHREAD_MUTEX_INITIALIZER};
   host_run_ranges(lane, n, GRAIN, largest_range, &job);
-  *out = quant_float(job.top);
+  *out = f32_from_bits(job.top);
   return STATUS_OK;
 }
