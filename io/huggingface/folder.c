@@ -134,12 +134,6 @@ enum status safetensors_folder_refuse(const char *dir)
 
 /* --- the index ----------------------------------------------------------- */
 
-static const char *base_name(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 /* An index has far fewer files than tensors, and neighbouring tensors are mostly in one file.
  * NULL after a failure. */
 static const struct safetensors *file_of(struct safetensors_folder *folder, const char *dir,
@@ -152,7 +146,7 @@ static const struct safetensors *file_of(struct safetensors_folder *folder, cons
   if (entry.file->status)
     return NULL;
   for (int64_t i = folder->files - 1; i >= 0; i--)
-    if (!strcmp(base_name(folder->file[i]->path), name))
+    if (!strcmp(basename(folder->file[i]->path), name))
       return folder->file[i];
   json_keep(entry.file,
             is_there(dir, name) ? add_file(folder, dir, name, &file) : refuse_absent(dir, name));
@@ -167,7 +161,7 @@ static enum status check_tensor(const struct safetensors *file, const char *tens
   if (!name)
     return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
                       ST_NAME_SHOWN, tensor);
-  if (strcmp(name, base_name(file->path)) != 0)
+  if (strcmp(name, basename(file->path)) != 0)
     return status_set(STATUS_INPUT,
                       "%s: tensor %.*s is in this file, but the folder's index says %.*s",
                       file->path, ST_NAME_SHOWN, tensor, ST_NAME_SHOWN, name);
@@ -183,7 +177,7 @@ static enum status read_index(struct safetensors_folder *folder, const char *dir
   for (struct json_node entry = json_first(map); json_more(entry); entry = json_next(entry)) {
     const struct safetensors *file = file_of(folder, dir, entry);
     if (file && !st_find(file->by_name, file->n, entry.key))
-      json_fail(entry, "is %s, which holds no such tensor", base_name(file->path));
+      json_fail(entry, "is %s, which holds no such tensor", basename(file->path));
   }
   enum status status = root.file->status;
   for (int64_t i = 0; i < folder->files && !status; i++)

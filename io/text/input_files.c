@@ -141,12 +141,8 @@ static enum status walk_input(struct walk *walk, const char *input)
   char *path = mem_printf("%.*s", (int)length, input);
   if (!path)
     return STATUS_MEMORY;
-  const char *slash = strrchr(path, '/');
-  enum status status = walk_entry(walk, path,
-                                  file_is_folder(path) ? length + 1
-                                  : slash              ? (size_t)(slash - path) + 1
-                                                       : 0,
-                                  0);
+  const size_t name = file_is_folder(path) ? length + 1 : (size_t)(basename(path) - path);
+  const enum status status = walk_entry(walk, path, name, 0);
   mem_free(path);
   if (!status && walk->inputs->count > first)
     qsort(walk->inputs->file + first, (size_t)(walk->inputs->count - first),

@@ -30,12 +30,6 @@ static int open_folder(const char *path)
   return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static const char *name_of(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 static enum status read_owner(const struct scratch *scratch, struct owner *out)
 {
   struct stat info;
@@ -54,7 +48,7 @@ static enum status refuse(const struct scratch *scratch)
 
 static enum status name_file(struct scratch *scratch)
 {
-  scratch->file = mem_printf("%s%d/%s", descriptors, scratch->fd, name_of(scratch->folder));
+  scratch->file = mem_printf("%s%d/%s", descriptors, scratch->fd, basename(scratch->folder));
   return scratch->file ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -66,7 +60,7 @@ static enum status make_file(struct scratch *scratch)
   struct stat info;
   (void)fchmod(scratch->fd, 0700); /* some file systems have no modes */
   const int file =
-      openat(scratch->fd, name_of(scratch->folder), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      openat(scratch->fd, basename(scratch->folder), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0)
     return open_failed(errno, "create a file in", scratch->folder);
   enum status status =
@@ -78,7 +72,7 @@ static enum status make_file(struct scratch *scratch)
 
 static enum status make_folder(const char *final, struct scratch *scratch)
 {
-  const char *name = name_of(final);
+  const char *name = basename(final);
   char *folder = mem_printf("%.*s.%s%s%s", (int)(name - final), final, name, mark, unique);
   if (!folder)
     return STATUS_MEMORY;
@@ -99,11 +93,11 @@ void scratch_sweep(const char *final)
 {
   char *dir = file_folder_of(final);
   DIR *folder = dir ? opendir(dir) : NULL;
-  const size_t bytes = strlen(name_of(final));
+  const size_t bytes = strlen(basename(final));
   int length;
   for (struct dirent *entry; folder && (entry = readdir(folder));)
     if (scratch_parse(entry->d_name, &length) && (size_t)length == bytes &&
-        !strncmp(entry->d_name + 1, name_of(final), bytes))
+        !strncmp(entry->d_name + 1, basename(final), bytes))
       scratch_clear(dir, entry->d_name);
   if (folder)
     closedir(folder);
@@ -189,7 +183,7 @@ enum status scratch_explain(const struct scratch *scratch, enum status status)
   const char *rest = at + strlen(descriptors);
   rest += strspn(rest, "0123456789");
   snprintf(sentence, sizeof sentence, "%.*s%.*s%s", (int)(at - status_text()), status_text(),
-           (int)(name_of(scratch->folder) - scratch->folder), scratch->folder, rest + 1);
+           (int)(basename(scratch->folder) - scratch->folder), scratch->folder, rest + 1);
   return status_set(status, "%s", sentence);
 }
 
