@@ -31,7 +31,20 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
          ?: shard_put_fields(file, INDEX_HEADER, first);
 }
 
-static enum status write_rows(hid_t file, int64_t n, const struct shard_info *shards)
+/* `last` is 0 or 1. */
+static enum status check_row(const struct shard_field *field, int64_t n, const unsigned char *row)
+{
+  if (field->at != offsetof(struct shard_info, last))
+    return STATUS_OK;
+  for (int64_t i = 0; i < n; i++)
+    if (row[i] > 1)
+      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible",
+                        field->name, i, row[i]);
+  return STATUS_OK;
+}
+
+/* A data set per field, with a row per shard. */
+static enum status move_rows(hid_t file, bool write, int64_t n, struct shard_info *shards)
 {
   unsigned char *row = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
@@ -39,9 +52,13 @@ static enum status write_rows(hid_t file, int64_t n, const struct shard_info *sh
     const size_t size = dtype_size(field->type);
     if (!(field->in & INDEX_ROW))
       continue;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && write; i++)
       memcpy(row + (size_t)i * size, (const char *)&shards[i] + field->at, size);
-    status = hdf5_write_row(file, field->name, field->type, n, row);
+    status = write ? hdf5_write_row(file, field->name, field->type, n, row)
+                   : hdf5_read_row(file, field->name, field->type, n, row)
+                         ?: check_row(field, n, row);
+    for (int64_t i = 0; i < n && !write && !status; i++)
+      memcpy((char *)&shards[i] + field->at, row + (size_t)i * size, size);
   }
   mem_free(row);
   return status;
@@ -57,7 +74,7 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
       scratch_make(path.text, &scratch)
       ?: hdf5_create(scratch.file, &file)
       ?: write_shared(file, n, shards)
-      ?: write_rows(file, n, shards);
+      ?: move_rows(file, true, n, shards);
   return hdf5_finish_as(file, &scratch, path.text, status);
 }
 
@@ -69,34 +86,6 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
          ?: hdf5_get_number(file, "shards", DTYPE_I64, n)
          ?: hdf5_copy_text(file, "tokenizer", out->tokenizer.name, sizeof out->tokenizer.name)
          ?: shard_get_fields(file, INDEX_HEADER, out);
-}
-
-/* `last` is 0 or 1. */
-static enum status check_row(const struct shard_field *field, int64_t n, const unsigned char *row)
-{
-  if (field->at != offsetof(struct shard_info, last))
-    return STATUS_OK;
-  for (int64_t i = 0; i < n; i++)
-    if (row[i] > 1)
-      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible",
-                        field->name, i, row[i]);
-  return STATUS_OK;
-}
-
-static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
-{
-  unsigned char *row = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
-  for (const struct shard_field *field = shard_fields; field->name && !status; field++) {
-    const size_t size = dtype_size(field->type);
-    if (!(field->in & INDEX_ROW))
-      continue;
-    status = hdf5_read_row(file, field->name, field->type, n, row) ?: check_row(field, n, row);
-    for (int64_t i = 0; i < n && !status; i++)
-      memcpy((char *)&shards[i] + field->at, row + (size_t)i * size, size);
-  }
-  mem_free(row);
-  return status;
 }
 
 /* bytes >= 0 */
@@ -144,7 +133,7 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
   shared.token_bytes = shard_token_bytes(shared.tokenizer.vocab);
   for (int64_t i = 0; i < *n; i++)
     shards[i] = shared;
-  status = read_rows(file, *n, shards);
+  status = move_rows(file, false, *n, shards);
   if (!status && !is_complete(shards, *n))
     status = status_set(
         STATUS_INPUT, "it does not list every shard of the folder once, or it contradicts itself");
