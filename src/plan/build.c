@@ -615,17 +615,13 @@ static void end_walk(struct builder *b, int m, bool ready)
     build_add_pending(b, 0, m);
 }
 
-/* The gradient of an untied head is the largest of all, and comes when memory is fullest. If memory
- * matters more than the time of its transfer, it leaves the device before the first backward
- * pass. */
-static bool leaves_at_once(const struct builder *b, int u)
-{
-  return b->host || b->plan->unit[u].policy.tight;
-}
-
 /* Gradients that were ready before this visit are reduced after it. Their window is reused only
  * after it, so they are transferred while it computes. The embedding is too short a visit to hide
- * them. */
+ * them.
+ *
+ * The gradient of an untied head is the largest of all, and comes when memory is fullest. If memory
+ * matters more than the time of its transfer, it leaves the device before the first backward
+ * pass. */
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
@@ -636,7 +632,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
     build_add_pending(b, u, m);
-    if (leaves_at_once(b, u))
+    if (b->host || b->plan->unit[u].policy.tight)
       build_reduce_pending(b, m);
   }
   if (visit->op != OP_BACKWARD)
