@@ -13,6 +13,7 @@ EXTRA_DIST += \
 	bench/fp8_cosine.sh \
 	bench/fp8_quality.yaml \
 	bench/fp8_seeds.yaml \
+	bench/moments_seeds.yaml \
 	bench/fp8_whole.yaml \
 	bench/fsdp2.py \
 	bench/gpt2_cpu.py \
