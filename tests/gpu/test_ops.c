@@ -665,7 +665,7 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
   for (int64_t i = 0; i < D / 2; i++)
     inv_freq[i] = (float)pow(10000, -2.0 * (double)i / (double)D);
   struct twin x = input(B * T * stride);
-  struct rope op = {.rows = B * T, .T = T, .past = past, .heads = heads, .D = D};
+  struct rope op = {.rows = B * T, .T = T, .past = past < 0 ? 0 : past, .heads = heads, .D = D};
   op.stride = stride, op.inv_freq = inv_freq;
   for (int inverse = 0; inverse < 2; inverse++) {
     op.inverse = inverse;
