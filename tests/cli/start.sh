@@ -122,6 +122,8 @@ fails 3 "and should have" "$SLUICE" train tiny.yaml run.dir=again data.train=sho
 cp data/train-*.h5 short/
 "$SLUICE" train tiny.yaml run.dir=again data.train=short > again.log 2>&1 ||
   { cat again.log >&2; die "a start that failed bars the folder"; }
+grep -q '^saved again/ckpt' again.log || die "it saves nothing"
+if grep mca_ again.log >&2; then die "Open MPI complains about the files of a lone process"; fi
 grep -q 'failed before its first step: this run uses the folder' again/log.txt ||
   die "the log does not tell of the earlier start"
 test "$(grep -c 'parameters,' again/log.txt)" = 2 || die "the log of the earlier start is gone"
