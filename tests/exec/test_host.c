@@ -447,8 +447,9 @@ static double loss_after(int steps, const char *moments, bool plain)
 /* Parameters differ from those of fp32 moments by at most 5.4 % of the longest way that they can
  * go, stochastically 11 % (tests/device/test_adamw.c). At most this share of the decrease of the
  * loss is lost or gained. A second moment of 0, where plain fp16 has no smaller number, makes steps
- * of any length. */
-TEST(moments_in_fp16_learn_as_in_fp32)
+ * of any length. Errors of 8-bit moments are larger, but have no bias. So they cancel over
+ * elements, and 1 % is far above the measured 0.03 %. */
+TEST(narrow_moments_learn_as_in_fp32)
 {
   enum { STEPS = 12 };
   if (half)
@@ -458,6 +459,7 @@ TEST(moments_in_fp16_learn_as_in_fp32)
   assert_true(learned > 0.05 * before);
   assert_true(fabs(loss_after(STEPS, "fp16", false) - after) <= 0.054 * learned);
   assert_true(fabs(loss_after(STEPS, "fp16 stochastic", false) - after) <= 0.11 * learned);
+  assert_true(fabs(loss_after(STEPS, "fp32 optim=adamw8bit", false) - after) <= 0.01 * learned);
   assert_true(fabs(loss_after(STEPS, "fp32", true) - after) > learned);
 }
 
