@@ -11,7 +11,6 @@ struct coding {
   int64_t n, bytes; /* of the whole message */
   float *x;         /* n elements */
   char *message;    /* in host memory */
-  char *there;      /* on a separate device */
   bool encodes;
 };
 
@@ -22,13 +21,6 @@ static enum status code(struct lane *lane, const void *arg)
   return c->encodes ? c->codec->ops->encode(c->codec, &pass, c->x, c->message)
                     : c->codec->ops->decode(c->codec, &pass, c->message, c->bytes, QUANT_SET,
                                             DTYPE_F32, c->x);
-}
-
-static enum status copy_message(struct lane *lane, const void *arg)
-{
-  const struct coding *c = arg;
-  return c->encodes ? lane->device->ops->copy(lane, c->there, c->message, (size_t)c->bytes)
-                    : lane->device->ops->copy(lane, c->message, c->there, (size_t)c->bytes);
 }
 
 static enum status code_on_host(const struct job *job, const struct coding *c)
@@ -56,11 +48,11 @@ static enum status code_piece(const struct job_state *state, const struct job_st
                      .x = (float *)piece->host,
                      .message = job_state_host_pointer(state->job, piece->buffer),
                      .encodes = to_job};
+  char *const there = c.message ? NULL : job_state_pointer(state->job, piece->buffer);
   float *whole = NULL;
   char *message = NULL;
   enum status status = STATUS_OK;
-  if (!c.message) {
-    c.there = job_state_pointer(state->job, piece->buffer);
+  if (there) {
     status = mem_new(MEM_IO, bytes, &message);
     c.message = message;
   }
@@ -68,11 +60,11 @@ static enum status code_piece(const struct job_state *state, const struct job_st
     status = mem_new(MEM_IO, n, &whole);
     c.x = whole;
   }
-  if (!status && c.there && !to_job)
-    status = job_state_on_lane(state->job->device, 1, copy_message, &c);
+  if (!status && there && !to_job)
+    status = job_state_copy(state->job, message, there, bytes);
   status = status ?: code_on_host(state->job, &c);
-  if (!status && c.there && to_job)
-    status = job_state_on_lane(state->job->device, 1, copy_message, &c);
+  if (!status && there && to_job)
+    status = job_state_copy(state->job, there, message, bytes);
   if (!status && whole)
     memcpy(piece->host, whole + (piece->range.begin - held.begin),
            (size_t)job_state_piece_bytes(piece));

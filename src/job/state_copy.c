@@ -36,6 +36,11 @@ static enum status move(struct lane *lane, const void *arg)
   return lane->device->ops->copy(lane, move->to, move->from, (size_t)move->bytes);
 }
 
+enum status job_state_copy(const struct job *job, void *to, const void *from, int64_t bytes)
+{
+  return job_state_on_lane(job->device, 1, move, &(struct move){to, from, bytes});
+}
+
 /* A copy through the host. */
 static enum status share_apart(const struct job *job, int u)
 {
@@ -43,14 +48,10 @@ static enum status share_apart(const struct job *job, int u)
   const int64_t bytes = plan->buffer[plan->unit[u].copy].bytes;
   void *const there = job_state_pointer(job, plan->unit[u].copy);
   char *here = NULL;
-  struct device *device = job->device;
-  enum status status =
-      mem_new(MEM_IO, bytes, &here)
-          ?: job_state_on_lane(device, 1, move, &(struct move){here, there, bytes});
+  enum status status = mem_new(MEM_IO, bytes, &here) ?: job_state_copy(job, here, there, bytes);
   status = comm_agree(job->comm, status) ?: share_unit(job, u, here);
   if (!status)
-    status = comm_agree(job->comm,
-                        job_state_on_lane(device, 1, move, &(struct move){there, here, bytes}));
+    status = comm_agree(job->comm, job_state_copy(job, there, here, bytes));
   mem_free(here);
   return status;
 }

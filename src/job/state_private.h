@@ -75,6 +75,8 @@ char *job_state_pointer(const struct job *job, int buffer);
 typedef enum status job_state_work(struct lane *lane, const void *arg);
 enum status job_state_on_lane(struct device *device, int threads, job_state_work *work,
                               const void *arg);
+/* Copies bytes between the host and the job's device. Complete on return. Local. */
+enum status job_state_copy(const struct job *job, void *to, const void *from, int64_t bytes);
 /* Encodes frozen parts into the job's messages, or decodes the messages. Complete on return. */
 enum status job_state_code(const struct job_state *state, bool to_job);
 /* Runs on the job's threads and cores. */
