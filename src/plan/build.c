@@ -363,8 +363,7 @@ static int add_input(struct builder *b, const char *name, enum dtype type, bool 
 static struct plan_batch add_batch(struct builder *b)
 {
   const struct plan_input *input = &b->plan->input;
-  struct plan_batch batch;
-  batch.tokens = add_input(b, "tokens", DTYPE_I32, true);
+  struct plan_batch batch = {.tokens = add_input(b, "tokens", DTYPE_I32, true)};
   batch.targets = add_input(b, "targets", DTYPE_I32, input->mode != PLAN_GENERATE);
   batch.weights = add_input(b, "weights", DTYPE_F32, input->weights);
   batch.positions = add_input(b, "positions", DTYPE_I32, input->positions);
@@ -462,21 +461,16 @@ static int saved_of(struct builder *b, int u)
 }
 
 /* Positions are rows of an embedding, or they rotate the heads of each block. */
-static int embedded_positions(const struct builder *b, int m)
+static int positions_of(const struct builder *b, int m, bool rotate)
 {
-  return b->model->inv_freq ? -1 : b->plan->batch[m].positions;
-}
-
-static int turning_positions(const struct builder *b, int m)
-{
-  return b->model->inv_freq ? b->plan->batch[m].positions : -1;
+  return (b->model->inv_freq != NULL) == rotate ? b->plan->batch[m].positions : -1;
 }
 
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
   const int m = visit->micro;
   BUILD(b, OP_EMBED, 0, m, params, b->plan->batch[m].tokens, stream_of(b, 0),
-        embedded_positions(b, m));
+        positions_of(b, m, false));
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
@@ -486,7 +480,7 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   const int work = build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward);
   b->unit[u].x_in = in; /* unless it is saved elsewhere */
   BUILD(b, OP_FORWARD, u, visit->micro, params, in, out, work, keeps ? saved_of(b, u) : -1,
-        b->plan->unit[u].scales, turning_positions(b, visit->micro),
+        b->plan->unit[u].scales, positions_of(b, visit->micro, true),
         b->plan->batch[visit->micro].first);
 }
 
@@ -524,7 +518,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   const int u = visit->unit, saved = saved_of(b, u),
             work = build_work(b, b->size.work_forward_saved);
   BUILD(b, OP_RECOMPUTE, u, visit->micro, params, b->unit[u].x_in, -1, work, saved,
-        b->plan->unit[u].scales, turning_positions(b, visit->micro),
+        b->plan->unit[u].scales, positions_of(b, visit->micro, true),
         b->plan->batch[visit->micro].first);
 }
 
@@ -549,14 +543,14 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   struct instr *backward =
       BUILD(b, OP_BACKWARD, u, visit->micro, params, b->unit[u].x_in, b->unit[u].saved,
             b->d[visit->micro], work, -1, b->plan->unit[u].scales,
-            turning_positions(b, visit->micro), b->plan->batch[visit->micro].first);
+            positions_of(b, visit->micro, true), b->plan->batch[visit->micro].first);
   build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
   struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->batch[m].tokens, b->d[m], -1,
-                                 embedded_positions(b, m));
+                                 positions_of(b, m, false));
   if (b->model->head > 0)
     build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
   else /* to what the head wrote */

@@ -31,13 +31,11 @@ void build_copy(struct builder *b, int u)
 static int messages_of(struct builder *b, int u, int64_t bytes)
 {
   const bool block = model_block_of(b->model, u) >= 0;
-  int messages;
   if (block && b->messages < 0)
     b->messages = build_bytes(b, "messages", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  if (!block || b->plan->buffer[b->messages].bytes != bytes)
-    messages = build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  else
-    messages = build_view(b, "messages", u, b->messages, 0, bytes);
+  const int messages = !block || b->plan->buffer[b->messages].bytes != bytes
+                           ? build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes)
+                           : build_view(b, "messages", u, b->messages, 0, bytes);
   b->plan->buffer[messages].unit = u; /* they are its parameters */
   return messages;
 }
