@@ -836,7 +836,7 @@ static enum status check_pairs(const struct deck *deck)
        "parameters live where they are updated: set both to the same"},
       {stores && deck->optim.moments != DECK_F32,
        "{optim.moments} is {optim.moments=}, but {optim.name} is {optim.name=}, which stores "
-       "moments in a format of its own: leave it out, or choose another optimizer"},
+       "moments in a format of its own: set optim.moments=fp32, or leave it out"},
       {stores && deck->optim.rounding == DECK_ROUND_STOCHASTIC,
        "{optim.rounding} is stochastic, but {optim.name} is {optim.name=}, which always rounds "
        "moments stochastically: leave it out"},

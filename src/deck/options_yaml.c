@@ -101,8 +101,7 @@ static enum status check_lines(const struct reader *reader)
       event->start_mark.line == event->end_mark.line || !*scalar(reader))
     return STATUS_OK;
   return status_usage("%s:%zu: '%s' goes over several lines: indent the keys of a section alike (a "
-                      "comma separates them inside {}), and put a text of "
-                      "several lines in quotes",
+                      "comma separates them inside {}), and put a text of several lines in quotes",
                       reader->label, event->start_mark.line + 1, scalar(reader));
 }
 
