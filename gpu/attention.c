@@ -153,9 +153,8 @@ static enum status fetch_first(struct lane *lane, struct attention *op)
         status_set(STATUS_UNSUPPORTED,
                    "the table of documents of %lld tokens does not fit: lower data.micro_batch",
                    (long long)(op->batch * op->tokens));
-  void *const copy = cuda_lane(lane)->workspace;
-  status = status ?: cuda_copy(lane, copy, op->first, bytes);
-  op->first = copy;
+  status = status ?: cuda_copy(lane, cuda_lane(lane)->workspace, op->first, bytes);
+  op->first = cuda_lane(lane)->workspace;
   return status;
 }
 

@@ -292,8 +292,7 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
   if (file->fd < 0 && open_regular(file->temporary, OPEN_UPDATE, &file->fd))
     return status_set(
         STATUS_IO,
-        "%s: rank 0 made this file; the folder must be on a file system that all nodes "
-        "share",
+        "%s: rank 0 made this file; the folder must be on a file system that all nodes share",
         status_text());
   for (int64_t at = range.begin; at < range.end; at += PART) {
     const int64_t n = range.end - at < PART ? range.end - at : PART;

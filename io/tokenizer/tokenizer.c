@@ -92,8 +92,7 @@ static enum status refuse_word(const char *word)
         word, word);
   if (file_is_folder(word))
     return status_usage(
-        "tokenizer=%s: the folder has neither tokenizer.json nor both vocab.json and "
-        "merges.txt",
+        "tokenizer=%s: the folder has neither tokenizer.json nor both vocab.json and merges.txt",
         word);
   return status_usage("there is no tokenizer '%s'; use bytes, or name a folder that holds "
                       "tokenizer.json, or vocab.json and merges.txt",

@@ -304,8 +304,7 @@ static void print_man_all(void)
          ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B "
          "sluice\nSUBCOMMAND ...\n"
          ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that "
-         "describes a run, is "
-         "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
+         "describes a run, is described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
   for (int i = 0; commands[i]; i++) {
     printf(".TP\n.BR sluice\\-%s (1)\n", commands[i]->name);
     put_line(commands[i]->summary);

@@ -94,9 +94,8 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
     return STATUS_OK;
   return status_set(
       STATUS_MEMORY,
-      "shared memory of the ranks of a node needs %s of %s, which has room for %s: make it "
-      "larger (mount -o remount,size=..., a "
-      "container's --shm-size)%s",
+      "shared memory of the ranks of a node needs %s of %s, which has room for %s: make it larger "
+      "(mount -o remount,size=..., a container's --shm-size)%s",
       mem_amount(need).text, folder, mem_amount(have).text,
       tag == MEM_ARENA_PERSISTENT
           ? ", or use less of it: transfer.params=shard, transfer.grads=gpu_reduce"

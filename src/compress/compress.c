@@ -32,8 +32,7 @@ static enum status find_values(const struct codec *codec, const char *name,
     const char *why;
   } rows[] = {{CODEC_HAS_VALUES, "has values of its own, so it cannot code those of"},
               {CODEC_NEEDS_MAX,
-               "needs the largest magnitude of all ranks, so it cannot code the values of "
-               "codec"},
+               "needs the largest magnitude of all ranks, so it cannot code the values of codec"},
               {CODEC_ALONE, "is for whole vectors, so it cannot code values of"}};
   enum status status = find(name, strlen(name), out);
   if (!status && !(codec->ops->traits & CODEC_HAS_VALUES))

@@ -135,8 +135,7 @@ enum status device_check_turn(const struct fp8_turn *op)
     return STATUS_OK;
   return status_set(
       STATUS_INTERNAL,
-      "codes of a weight, %lld x %lld of rows of %lld: not multiples of %d, or not in "
-      "the rows",
+      "codes of a weight, %lld x %lld of rows of %lld: not multiples of %d, or not in the rows",
       (long long)op->rows, (long long)op->columns, (long long)op->ld, FP8_TILE);
 }
 

@@ -254,12 +254,10 @@ static void init_part(void *arg, int worker, int workers)
       int64_t begin, end;
       team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
                  &begin, &end);
+      const struct layout_range part = {range.begin + begin, range.begin + end};
+      const struct initial_param of = {all->state, u, p};
       const enum status status =
-          begin < end
-              ? job_state_fill(tensor,
-                               (struct layout_range){range.begin + begin, range.begin + end},
-                               make_initial, &(struct initial_param){all->state, u, p})
-              : STATUS_OK;
+          begin < end ? job_state_fill(tensor, part, make_initial, &of) : STATUS_OK;
       if (status)
         all->status = (int)status;
       progress_add();

@@ -108,8 +108,7 @@ static enum status choose_synthetic(hwloc_topology_t machine, const char *synthe
         TOPO_CPUS);
   if (hwloc_topology_set_synthetic(machine, synthetic) != 0)
     return status_usage(
-        "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 "
-        "core:4 pu:2'",
+        "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'",
         synthetic, strerror(errno));
   return STATUS_OK;
 }
