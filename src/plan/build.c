@@ -52,8 +52,7 @@ static void choose(struct builder *b)
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->element = b->plan->unit[0].policy.compute;
-  b->reduce_micros = b->plan->unit[0].policy.each_micro && b->micros > 1;
+  b->element = b->plan->unit[0].policy.compute; /* of all units */
   list_states(b);
 }
 
@@ -602,7 +601,7 @@ static void end_walk(struct builder *b, int m, bool ready)
 {
   if (!b->embeds)
     return;
-  bool at_once = b->reduce_micros || b->model->head > 0;
+  bool at_once = b->plan->unit[0].policy.each_micro || b->model->head > 0;
   for (int k = at_once ? m : 0; k <= m && (at_once || ready); k++)
     emit_embed_backward(b, k);
   if (ready)
@@ -619,7 +618,7 @@ static void end_walk(struct builder *b, int m, bool ready)
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
-  bool ready = b->reduce_micros || m == b->micros - 1;
+  bool ready = b->plan->unit[u].policy.each_micro || m == b->micros - 1;
   b->end_of_visit[1] = b->end_of_visit[0];
   b->end_of_visit[0] = b->plan->n;
   if (visit->op == OP_FORWARD)

@@ -264,13 +264,15 @@ void build_reduce(struct builder *b, struct reduction r)
 bool build_grads_whole(const struct builder *b, int u)
 {
   return !plan_is_on_host(b->plan, u) &&
-         (b->group == 1 || (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
+         (b->group == 1 ||
+          (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->plan->unit[u].policy.each_micro));
 }
 
 void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const bool whole = build_grads_whole(b, u), fresh = m == 0 || (b->reduce_micros && !whole);
+  const bool whole = build_grads_whole(b, u),
+             fresh = m == 0 || (b->plan->unit[u].policy.each_micro && !whole);
   if (unit->grads < 0)
     return;
   if (fresh)
@@ -352,8 +354,9 @@ static void emit_reduce(struct builder *b, int u, int m)
   }
   if (b->group > 1) {
     const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained);
-    build_reduce(b, (struct reduction){GROUP_REDUCE, u, b->reduce_micros ? m : -1, unit->dparams,
-                                       staging, unit->shard, b->reduce_micros && m > 0});
+    build_reduce(b, (struct reduction){GROUP_REDUCE, u, b->plan->unit[u].policy.each_micro ? m : -1,
+                                       unit->dparams, staging, unit->shard,
+                                       b->plan->unit[u].policy.each_micro && m > 0});
   }
   if (m < b->micros - 1)
     return;

@@ -141,7 +141,7 @@ static void reduce_on_host(struct builder *b, int u, int m)
   const bool shares = b->plan->unit[u].policy.sums == SUMS_SHARED;
   const bool sends = build_sends_gradients(b, GROUP_REDUCE, u);
   const enum plan_tier tier = shares && sends ? TIER_SHARED : TIER_HOST;
-  const int micro = b->reduce_micros ? m : -1,
+  const int micro = b->plan->unit[u].policy.each_micro ? m : -1,
             landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32,
                           b->plan->unit[u].layout.trained);
   BUILD(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
@@ -164,7 +164,7 @@ static void reduce_on_host(struct builder *b, int u, int m)
 static void reduce_on_device(struct builder *b, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int micro = b->reduce_micros ? m : -1;
+  const int micro = b->plan->unit[u].policy.each_micro ? m : -1;
   int shard = unit->dparams;
   if (b->group > 1) {
     shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, build_shard(b, u));

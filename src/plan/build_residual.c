@@ -75,12 +75,12 @@ static void hold_residuals(struct builder *b, int v)
 void build_fetch_residuals(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
-  const int micro = b->reduce_micros ? visit->micro : -1,
+  const int micro = b->plan->unit[visit->unit].policy.each_micro ? visit->micro : -1,
             last = model_unit_of(b->model, b->model->blocks),
             position = visit->op == OP_LOSS ? 0 : last - visit->unit;
   b->visit_now = v;
   hold_residuals(b, v);
-  if (!b->reduce_micros && visit->micro < b->micros - 1)
+  if (!b->plan->unit[visit->unit].policy.each_micro && visit->micro < b->micros - 1)
     return;
   if (visit->op != OP_LOSS && visit->op != OP_BACKWARD)
     return;

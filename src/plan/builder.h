@@ -51,7 +51,6 @@ struct builder {
   int micros, group, replicas, shard_index, replica_index;
   bool shards;        /* parameters and their state are sharded */
   enum dtype element; /* the type in which parameters are gathered and computed with */
-  bool reduce_micros; /* each micro-batch by itself */
   bool host;   /* masters, moments and reduced gradients are in host memory, except for some units
                   (plan_is_on_host) */
   bool embeds; /* the embedding has a gradient */

@@ -515,7 +515,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
       .state = asked->moments, .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
       .residual_tier = asked->residual, .sample = asked->sample,
       .gather_once = gathers_once(input, unit),
-      .each_micro = asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro),
+      .each_micro = input->shape.micros > 1 &&
+                    (asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro)),
       .tight = asked->tight, .keep = keep_of(input, unit)};
   /* clang-format on */
   set_place(input, unit, &policy);

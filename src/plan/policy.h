@@ -67,7 +67,7 @@ struct unit_policy {
   enum working working;
   enum sums sums;
   bool gather_once; /* in a step: its window stays from its first use to its last use */
-  bool each_micro;  /* gradients are reduced after each micro-batch, or once a step */
+  bool each_micro;  /* gradients are reduced after each of several micro-batches, or once a step */
   enum timing timing;
   bool waits; /* its update runs after the backward pass, in the next forward pass */
   bool tight; /* the backward pass takes the least room while activations fill the memory */

@@ -7,17 +7,11 @@ struct tally {
   int of[OP_COUNT];
 };
 
-/* Whether each micro-batch is reduced, not the step. */
-static bool reduces_micros(const struct plan *plan, int unit)
-{
-  return plan->unit[unit].policy.each_micro && plan->input.shape.micros > 1;
-}
-
 /* Whether replicas are summed in each micro-batch, because gradients must be complete before they
  * go to the host. */
 static bool meets_micros(const struct plan *plan, int unit)
 {
-  return verify_sums_on_device(plan, unit) && reduces_micros(plan, unit);
+  return verify_sums_on_device(plan, unit) && plan->unit[unit].policy.each_micro;
 }
 
 static bool is_unit(const struct plan *plan, enum due_unit which, int unit)
@@ -37,7 +31,7 @@ static bool is_time(const struct plan *plan, enum due_when when, int unit, int m
   case EACH_MICRO: return micro >= 0;
   case EACH_LATER_MICRO: return micro > 0;
   case EACH_STEP: return micro < 0;
-  case WHEN_REDUCED: return (micro < 0) == !reduces_micros(plan, unit);
+  case WHEN_REDUCED: return (micro < 0) == !plan->unit[unit].policy.each_micro;
   default: return (micro < 0) == !meets_micros(plan, unit);
   }
 }
