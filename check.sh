@@ -41,6 +41,13 @@ suite() {
   # The suite can also stop before its end, where a test does not compile.
   if test $ended = no && test $unsuccessful = 0; then unsuccessful=1; fi
   failed=$((failed + unsuccessful))
+  # The ends of the logs of tests that failed.
+  if test $unsuccessful -gt 0 && test -f "$1/test-suite.log"; then
+    for log in $(sed -n 's/^FAIL: \(.*\)$/\1/p' "$1/test-suite.log"); do
+      say "The end of $1/${log%.sh}.log"
+      tail -n 40 "$1/${log%.sh}.log" || :
+    done
+  fi
 }
 
 # shellcheck disable=SC2086 # a list of words
