@@ -195,8 +195,8 @@ whole() {
 { whole bf16 1 1 4 2; whole bf16 2 1 2 3; whole bf16 3 1 3 4; whole fp8 1 1 4 2.02
   whole fp8 2 1 2 3.09; whole bf16 1 2 1 1; whole fp8 1 2 2 1.5
 } > fp8.txt
-has fp8 fp8.txt 'm,once,1,1 M,2,3,2.555,+2.00 ± 1.00,3,3,+0.00 ± 0.00'
-has fp8 fp8.txt 'm,once,2,1 M,1,1,1.500,+50.00,1,2,+100.00'
+has fp8 fp8.txt 'm,fp8,once,1,1 M,2,3,2.555,+2.00 ± 1.00,3,3,+0.00 ± 0.00'
+has fp8 fp8.txt 'm,fp8,once,2,1 M,1,1,1.500,+50.00,1,2,+100.00'
 # The loss of step N is N + 4 in bf16 and N + 3 in fp8. The mean of N over steps 31 to 60 is 45.5.
 for compute in bf16 fp8; do
   for step in $(seq 60); do
