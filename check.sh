@@ -43,9 +43,9 @@ suite() {
   failed=$((failed + unsuccessful))
   # The ends of the logs of tests that failed.
   if test $unsuccessful -gt 0 && test -f "$1/test-suite.log"; then
-    for log in $(sed -n 's/^FAIL: \(.*\)$/\1/p' "$1/test-suite.log"); do
-      say "The end of $1/${log%.sh}.log"
-      tail -n 40 "$1/${log%.sh}.log" || :
+    for test in $(sed -n 's/^\(FAIL\|ERROR\): //p' "$1/test-suite.log"); do
+      say "The end of $1/$test.log"
+      tail -n 40 "$1/$test.log" || :
     done
   fi
 }
