@@ -38,13 +38,15 @@ wait_saves() {
 
 # use_of_ranks: kilobytes resident, descriptors and threads, the most of any rank. Each is the least
 # of twenty looks at a rank, because a file that is being written has a descriptor for a moment. The
-# temporary file of a checkpoint does not count, because a slow disk is always writing one.
+# temporary file of a checkpoint does not count while it exists, because a slow disk is always
+# writing one.
 use_of_ranks() {
   local look pid
   for ((look = 1; look <= 20; look++)); do
     for pid in $(pgrep -x sluice); do
       echo "$pid $(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status")" \
-        "$(find "/proc/$pid/fd" -mindepth 1 ! -lname '*/.step-*' 2> /dev/null | wc -l)" \
+        "$(find "/proc/$pid/fd" -mindepth 1 \( ! -lname '*/.step-*' -o -lname '* (deleted)' \) \
+          2> /dev/null | wc -l)" \
         "$(find "/proc/$pid/task" -mindepth 1 -maxdepth 1 | wc -l)"
     done
     nap "0.0$((look + 10))"
