@@ -12,11 +12,11 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "cmd/bench_frame.h"
-#include "cmd/rates.h"
 #include "compress/compress.h"
 #include "device/lane.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
+#include "job/rates.h"
 
 enum {
   ROUNDS = 3,

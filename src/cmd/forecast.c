@@ -4,7 +4,7 @@
 
 #include "base/append.h"
 #include "cmd/plan.h"
-#include "cmd/rates.h"
+#include "job/rates.h"
 
 /* Work of an unknown rate takes no time, so a setting that needs much of it may look like the
  * best. */

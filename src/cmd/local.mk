@@ -31,8 +31,6 @@ sluice_SOURCES = \
 	src/cmd/plan.h \
 	src/cmd/plan_json.c \
 	src/cmd/prepare.c \
-	src/cmd/rates.c \
-	src/cmd/rates.h \
 	src/cmd/schema.c \
 	src/cmd/script.c \
 	src/cmd/script.h \

@@ -7,7 +7,7 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "cmd/rates.h"
+#include "job/rates.h"
 #include "model/model.h"
 
 struct values {

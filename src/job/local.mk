@@ -14,6 +14,8 @@ src_job_libjob_a_SOURCES = \
 	src/job/prefetch.c \
 	src/job/prefetch.h \
 	src/job/private.h \
+	src/job/rates.c \
+	src/job/rates.h \
 	src/job/search.c \
 	src/job/search.h \
 	src/job/start.c \

@@ -5,8 +5,6 @@ tests_cmd_test_bench_rates_SOURCES = \
 	src/cmd/bench_frame.c \
 	src/cmd/bench_frame.h \
 	src/cmd/bench_rates.c \
-	src/cmd/rates.c \
-	src/cmd/rates.h \
 	tests/cmd/test_bench_rates.c
 tests_cmd_test_bench_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_max_f64
 tests_cmd_test_doctor_SOURCES = \

@@ -1,5 +1,5 @@
 /* The file of rates: its keys, a reader, and the lines of a writer. */
-#include "cmd/rates.h"
+#include "job/rates.h"
 
 #include <string.h>
 
