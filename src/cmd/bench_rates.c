@@ -537,8 +537,8 @@ static enum status create_node(struct rates *rates)
   enum status status = comm_max_i64(comm, most, 2);
   if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
     return status;
-  return comm_group_create(comm, COMM_SHARD, local, true, &rates->node)
-             ?: comm_group_create(comm, COMM_REPLICA, local, true, &rates->across);
+  return comm_group_create(comm, local, 1, true, &rates->node)
+             ?: comm_group_create(comm, comm_ranks(comm) / local, local, true, &rates->across);
 }
 
 /* Collective. */
@@ -549,9 +549,9 @@ static enum status create_groups(struct rates *rates)
   if (ranks == 1)
     return STATUS_OK;
   enum status status = comm_set_transport(comm, "mpi")
-      ?: comm_group_create(comm, COMM_WORLD, ranks, true, &rates->hosts)
+      ?: comm_group_create(comm, ranks, 1, true, &rates->hosts)
       ?: comm_set_transport(comm, rates->bench.job.place.transport)
-      ?: comm_group_create(comm, COMM_WORLD, ranks, true, &rates->link);
+      ?: comm_group_create(comm, ranks, 1, true, &rates->link);
   if (!status && rates->device != rates->bench.host)
     status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
   return status ? status : create_node(rates);

@@ -364,24 +364,13 @@ enum status comm_check_group_size(const struct comm *comm, int size)
       comm->ranks, size);
 }
 
-bool comm_group_is_block(int ranks, enum comm_kind kind, int members)
-{
-  return kind != COMM_REPLICA || members == ranks;
-}
-
-static int members_of(int ranks, enum comm_kind kind, int size)
-{
-  return kind == COMM_WORLD ? ranks : kind == COMM_SHARD ? size : ranks / size;
-}
-
 /* If blocks do not fill the node, one of them spans nodes, and no block has boxes in shared
  * memory. */
-int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind, int size)
+int64_t comm_group_shared_bytes(int local_ranks, int size, int apart)
 {
-  const int members = members_of(ranks, kind, size);
-  if (members == 1 || !comm_group_is_block(ranks, kind, members) || local_ranks % members != 0)
+  if (size == 1 || apart > 1 || local_ranks % size != 0)
     return 0;
-  return local_ranks / members * shm_bytes(members);
+  return local_ranks / size * shm_bytes(size);
 }
 
 static void free_group(struct comm_group *group)
@@ -391,16 +380,13 @@ static void free_group(struct comm_group *group)
   mem_free(group);
 }
 
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, bool parts,
+enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
                               struct comm_group **out)
 {
-  if (kind == COMM_WORLD)
-    size = comm->ranks;
-  enum status status = comm_check_group_size(comm, size);
+  enum status status = comm_check_group_size(comm, size * apart);
   if (status)
     return status;
-  int block = comm->rank / size, place = comm->rank % size;
-  bool replica = kind == COMM_REPLICA;
+  const int first = comm->rank / (size * apart) * size * apart + comm->rank % apart;
   struct comm_group *group;
   status = comm_agree(comm, mem_new(MEM_META, 1, &group));
   if (status)
@@ -408,13 +394,13 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, 
   *group = (struct comm_group){.comm = comm,
                                .members = MPI_COMM_NULL,
                                .transport = comm->transport,
-                               .kind = kind,
-                               .index = replica ? block : place,
-                               .size = members_of(comm->ranks, kind, size),
+                               .index = (comm->rank - first) / apart,
+                               .size = size,
+                               .apart = apart,
                                .parts = parts};
   if (!is_fake(comm))
-    status = comm_agree(comm, COMM_MPI(MPI_Comm_split(comm->world, replica ? place : block,
-                                                      group->index, &group->members)));
+    status = comm_agree(
+        comm, COMM_MPI(MPI_Comm_split(comm->world, first, group->index, &group->members)));
   if (status) {
     mem_free(group); /* and not the communicator, as for a sibling */
     return status;

@@ -108,17 +108,16 @@ void comm_set_device(struct comm *comm, struct device *device);
  * running. Any thread. Local. */
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 
-/* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks
- * with the same index in their block. Collective. */
-enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
-/* Without `parts` the group is for barriers and exact sums: "mpi" allocates no shared memory for
- * it. Gathers and reductions still work, by messages. */
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, bool parts,
+/* Groups of `size` ranks whose numbers are `apart` apart: with 1 they are blocks of consecutive
+ * ranks. Without `parts` the group is for barriers and exact sums: "mpi" allocates no shared memory
+ * for it. Gathers and reductions still work, by messages. STATUS_USAGE: such groups do not fill the
+ * job. Collective. */
+enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
                               struct comm_group **out);
-/* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if a job of `ranks`
- * ranks makes them by comm_group_create() with transport "mpi". They hold less if
- * comm_shared_folder() has no room. Local. */
-int64_t comm_group_shared_bytes(int ranks, int local_ranks, enum comm_kind kind, int size);
+/* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if
+ * comm_group_create() makes them with transport "mpi". They hold less if comm_shared_folder() has
+ * no room. Local. */
+int64_t comm_group_shared_bytes(int local_ranks, int size, int apart);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);

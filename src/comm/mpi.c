@@ -160,7 +160,7 @@ enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatyp
 /* transport_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
 {
-  if (!group->parts || !comm_group_is_block(group->comm->ranks, group->kind, group->size))
+  if (!group->parts || group->apart > 1)
     return STATUS_OK;
   struct shm *box = NULL;
   const enum status status = shm_create(group->comm, group->size, &box);

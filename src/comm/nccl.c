@@ -50,9 +50,7 @@ static enum status create(struct comm_group *group, void *id, struct carried **o
 /* NCCL would wait forever for a missing member, so all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
-  static const char *const names[] = {[COMM_WORLD] = "sluice-world",
-                                      [COMM_SHARD] = "sluice-shard",
-                                      [COMM_REPLICA] = "sluice-replica"};
+  const char *const name = group->apart > 1 ? "sluice-apart" : "sluice-block";
   char id[NCCL_ID_BYTES] = "";
   struct carried *carried = NULL;
   bool one_node = false;
@@ -61,8 +59,8 @@ static enum status open_group(struct comm_group *group)
   status = status ?: comm_group_is_on_one_node(group, &one_node);
   if (!status) {
     comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
-    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, names[group->kind], id,
-                                                         one_node, group->size, group->index));
+    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, name, id, one_node,
+                                                         group->size, group->index));
     status = comm_agree(group->comm, status);
   }
   if (!status) {

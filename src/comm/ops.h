@@ -27,8 +27,7 @@ struct comm_group {
   MPI_Comm members; /* numbered as in the group */
   const struct comm_transport_ops *transport;
   void *transport_data; /* owned by the transport, from its open() to its close() */
-  enum comm_kind kind;
-  int index, size;
+  int index, size, apart;
   bool parts; /* it is made for all-gathers and reduce-scatters */
 };
 
@@ -88,12 +87,7 @@ int64_t comm_varying_length(const void *message);
 enum status comm_check_varying(struct comm_group *group, const void *messages, int64_t stride,
                                int64_t bytes, bool sent);
 
-/* Whether groups of `members` are blocks of consecutive ranks. Groups of replicas are only if they
- * have all ranks of the job.
- */
-bool comm_group_is_block(int ranks, enum comm_kind kind, int members);
-
-/* Whether all members of each group of this kind run on one node. All ranks of the job get the same
+/* Whether all members of each such group run on one node. All ranks of the job get the same
  * answer, even if they see different ones. Collective over the job. */
 enum status comm_group_is_on_one_node(struct comm_group *group, bool *out);
 

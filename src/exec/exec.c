@@ -117,16 +117,14 @@ static enum status prepare(struct exec *exec)
 static const struct group_row {
   const char *of; /* its work */
   enum plan_lane lane;
-  enum comm_kind kind;
-  enum plan_group block; /* has the size of the blocks of ranks: the group is one block, or has one
-                            rank of each */
+  enum plan_group apart; /* has as many ranks as the numbers of members are apart */
 } group_rows[GROUP_COUNT] = {
-    [GROUP_GATHER] = {"gathers", LANE_GATHER, COMM_SHARD, GROUP_REDUCE},
-    [GROUP_REDUCE] = {"reductions", LANE_REDUCE, COMM_SHARD, GROUP_REDUCE},
-    [GROUP_REPLICAS] = {"replicas", LANE_REDUCE, COMM_REPLICA, GROUP_REDUCE},
-    [GROUP_NODE] = {"reductions in a node", LANE_REDUCE, COMM_SHARD, GROUP_NODE},
-    [GROUP_ACROSS] = {"reductions between nodes", LANE_REDUCE, COMM_REPLICA, GROUP_NODE},
-    [GROUP_WORLD] = {"metrics", LANE_REDUCE, COMM_WORLD, GROUP_REDUCE},
+    [GROUP_GATHER] = {"gathers", LANE_GATHER, GROUP_NONE},
+    [GROUP_REDUCE] = {"reductions", LANE_REDUCE, GROUP_NONE},
+    [GROUP_REPLICAS] = {"replicas", LANE_REDUCE, GROUP_REDUCE},
+    [GROUP_NODE] = {"reductions in a node", LANE_REDUCE, GROUP_NONE},
+    [GROUP_ACROSS] = {"reductions between nodes", LANE_REDUCE, GROUP_NODE},
+    [GROUP_WORLD] = {"metrics", LANE_REDUCE, GROUP_NONE},
 };
 
 /* Its lane works on the host's memory. */
@@ -158,8 +156,8 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
     bool parts;
     if (wants_group(plan, g, &parts) && parts &&
         (input->device->host_memory || plan->on_host[row->lane]))
-      bytes += comm_group_shared_bytes(input->ranks, local_ranks, row->kind,
-                                       plan_group_ranks(plan, row->block));
+      bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, g),
+                                       plan_group_ranks(plan, row->apart));
   }
   return bytes;
 }
@@ -178,8 +176,9 @@ static enum status make_group(struct exec *exec, enum plan_group group)
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", row->of,
                  comm_transport(comm));
   if (!status)
-    status = comm_group_create(comm, row->kind, plan_group_ranks(exec->plan, row->block), parts,
-                               &exec->group[group]);
+    status =
+        comm_group_create(comm, plan_group_ranks(exec->plan, group),
+                          plan_group_ranks(exec->plan, row->apart), parts, &exec->group[group]);
   return status || !host ? status : comm_set_transport(comm, transport);
 }
 

@@ -219,9 +219,9 @@ TEST(more_than_mpi_can_count_is_refused)
 TEST(groups_divide_the_ranks)
 {
   struct comm_group *group;
-  assert_int_equal(comm_group_create(job, COMM_SHARD, comm_ranks(job) + 1, true, &group),
-                   STATUS_USAGE);
-  assert_int_equal(comm_group_create(job, COMM_REPLICA, 0, true, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, comm_ranks(job) + 1, 1, true, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, 1, comm_ranks(job) + 1, true, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, 0, 1, true, &group), STATUS_USAGE);
 }
 
 TEST(transports_are_those_of_the_build)
@@ -237,7 +237,7 @@ TEST(transports_are_those_of_the_build)
       "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or set comm.backend=mpi");
 #endif
   must(comm_set_transport(job, "mpi"));
-  must(comm_group_create(job, COMM_WORLD, 0, true, &group));
+  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
   must(comm_group_register(group, &group, sizeof group));
   must(comm_group_check(group));
   comm_group_destroy(group);
@@ -257,7 +257,7 @@ TEST(a_communicator_is_had_by_all_or_by_none)
   if (last == 0)
     text = strchr(split, ' ') + strlen(" 0: ");
   fails_on = last;
-  must_fail(comm_group_create(job, COMM_WORLD, 0, true, &group), STATUS_LIBRARY, text);
+  must_fail(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_LIBRARY, text);
   must_fail(comm_create_sibling(job, &sibling), STATUS_LIBRARY,
             failed("MPI_Comm_dup", MPI_ERR_NO_MEM));
   if (last > 0) {
@@ -268,7 +268,7 @@ TEST(a_communicator_is_had_by_all_or_by_none)
   fails_on = NOWHERE;
   free_lost();
   assert_true(!sibling && !group && !channel && !shared);
-  must(comm_group_create(job, COMM_WORLD, 0, true, &group));
+  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
   comm_group_destroy(group);
 }
 

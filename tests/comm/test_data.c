@@ -46,18 +46,16 @@ int MPI_Ialltoall(const void *sent, int n, MPI_Datatype type, void *received, in
 enum { MOST_RANKS = DATA_MEMBERS };
 
 struct grouping {
-  enum comm_kind kind;
-  int size;
+  int size, apart;
 };
 
 static int groupings(struct grouping *out)
 {
   int n = 0;
-  out[n++] = (struct grouping){COMM_WORLD, 1};
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
-      out[n++] = (struct grouping){COMM_SHARD, size};
-      out[n++] = (struct grouping){COMM_REPLICA, size};
+      out[n++] = (struct grouping){size, 1};
+      out[n++] = (struct grouping){size, comm_ranks(job) / size};
     }
   return n;
 }
@@ -65,20 +63,15 @@ static int groupings(struct grouping *out)
 /* The rank that is member i of this rank's group. */
 static int member(struct grouping g, int i)
 {
-  int rank = comm_rank(job);
-  return g.kind == COMM_WORLD   ? i
-         : g.kind == COMM_SHARD ? rank / g.size * g.size + i
-                                : i * g.size + rank % g.size;
+  const int rank = comm_rank(job), all = g.size * g.apart;
+  return rank / all * all + rank % g.apart + i * g.apart;
 }
 
 static struct comm_group *make_group(struct grouping g)
 {
   struct comm_group *group;
-  must(comm_group_create(job, g.kind, g.size, true, &group));
-  int size = g.kind == COMM_WORLD   ? comm_ranks(job)
-             : g.kind == COMM_SHARD ? g.size
-                                    : comm_ranks(job) / g.size;
-  assert_int_equal(comm_group_size(group), size);
+  must(comm_group_create(job, g.size, g.apart, true, &group));
+  assert_int_equal(comm_group_size(group), g.size);
   assert_int_equal(member(g, comm_group_index(group)), comm_rank(job));
   return group;
 }
@@ -95,9 +88,7 @@ static void choose_way(enum way way)
 
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
-  const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->transport_data != NULL) ==
-              (way != MESSAGES && consecutive && comm_group_size(group) > 1));
+  assert_true((group->transport_data != NULL) == (way != MESSAGES && g.apart == 1 && g.size > 1));
 }
 
 static void open_worker(struct worker *w, struct device *of, struct grouping g,
@@ -130,7 +121,7 @@ static void run_group(struct grouping g, struct comm_group *group)
 
 TEST(collectives_of_every_group)
 {
-  struct grouping list[2 * MOST_RANKS + 1];
+  struct grouping list[2 * MOST_RANKS];
   const int n = groupings(list);
   for (enum way way = MESSAGES; way < WAYS; way++) {
     choose_way(way);
@@ -151,7 +142,7 @@ TEST(collectives_of_every_group)
 TEST(a_message_of_no_valid_length_is_refused)
 {
   static const int64_t lengths[] = {65, 7, 0, -1, INT64_MIN};
-  struct comm_group *group = make_group((struct grouping){COMM_WORLD, 1});
+  struct comm_group *group = make_group((struct grouping){comm_ranks(job), 1});
   static char received[64 * MOST_RANKS];
   static int64_t sent[8 * MOST_RANKS];
   for (size_t l = 0; comm_ranks(job) > 1 && l < sizeof lengths / sizeof *lengths; l++) {
@@ -224,7 +215,7 @@ static void expect_counts(struct worker *w, struct comm_group *group, enum dtype
  * depends on its own transport and on the device of the given lane. */
 TEST(transports_live_side_by_side)
 {
-  const struct grouping everybody = {COMM_WORLD, 1};
+  const struct grouping everybody = {comm_ranks(job), 1};
   struct comm_transport_ops other_transport = comm_mpi_transport;
   struct device_ops other_ops = *device->ops;
   struct device *other_device;
@@ -281,7 +272,7 @@ TEST(a_member_s_place_fits_an_int)
                                                      INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
   struct comm_group *world;
   char part, whole;
-  must(comm_group_create(job, COMM_WORLD, 0, false, &world)); /* by messages */
+  must(comm_group_create(job, comm_ranks(job), 1, false, &world)); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
     must(world->transport->all_gather(world, lane, &part, counts[i], &whole));
@@ -295,7 +286,7 @@ TEST(a_member_s_place_fits_an_int)
 
 TEST(a_node_without_room_sends_messages)
 {
-  const struct grouping everybody = {COMM_WORLD, 1};
+  const struct grouping everybody = {comm_ranks(job), 1};
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
@@ -308,15 +299,15 @@ TEST(a_node_without_room_sends_messages)
  * this memory. They gather and reduce nevertheless. */
 TEST(shared_bytes_of_a_node_are_known_before)
 {
-  struct grouping list[2 * MOST_RANKS + 1];
+  struct grouping list[2 * MOST_RANKS];
   const int n = groupings(list);
   const int ranks = comm_ranks(job), local_ranks = comm_local_ranks(job);
   for (int i = 0; i < n; i++) {
-    const int64_t told = comm_group_shared_bytes(ranks, local_ranks, list[i].kind, list[i].size);
+    const int64_t told = comm_group_shared_bytes(local_ranks, list[i].size, list[i].apart);
     for (int sums = 0; sums < 2; sums++) {
       struct comm_group *group;
       int64_t held = -mem_usage(MEM_META).bytes;
-      must(comm_group_create(job, list[i].kind, list[i].size, !sums, &group));
+      must(comm_group_create(job, list[i].size, list[i].apart, !sums, &group));
       held += mem_usage(MEM_META).bytes;
       must(comm_sum_i64(job, &held, 1));
       assert_in_range(held - (sums ? 0 : told), 0,
@@ -327,7 +318,7 @@ TEST(shared_bytes_of_a_node_are_known_before)
       comm_group_destroy(group);
     }
   }
-  assert_int_equal(comm_group_shared_bytes(ranks, local_ranks, COMM_WORLD, 0) > 0, ranks > 1);
+  assert_int_equal(comm_group_shared_bytes(local_ranks, ranks, 1) > 0, ranks > 1);
 }
 
 static int start(void **state)

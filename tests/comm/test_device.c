@@ -61,7 +61,7 @@ static void for_every_way(void (*test)(struct device *device))
 static void open_worker(struct worker *w, struct device *device, int salt)
 {
   struct comm_group *group;
-  must(comm_group_create(job, COMM_WORLD, 0, true, &group));
+  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
   assert_ptr_equal(group->transport,
                    device->model.host_memory ? &comm_mpi_transport : &comm_mpi_device_transport);
   worker_open(w, device, group, salt);
@@ -122,7 +122,7 @@ TEST(the_host_s_groups_stay_as_they_are)
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi"));
   assert_string_equal(comm_transport_text(job), "mpi");
-  must(comm_group_create(job, COMM_WORLD, 0, true, &group));
+  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
   assert_ptr_equal(group->transport, &comm_mpi_transport);
   comm_group_destroy(group);
   comm_set_device(job, NULL);
@@ -150,7 +150,7 @@ TEST(a_device_has_to_be_named)
   if (comm_ranks(job) == 1)
     return;
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, true, &group), STATUS_INTERNAL);
+  assert_int_equal(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_INTERNAL);
   assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
   must(comm_set_transport(job, "mpi"));
 }
@@ -175,7 +175,7 @@ TEST(failing_is_a_collective_decision)
     device->ops = &ops;
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, true, &group), STATUS_MEMORY);
+  assert_int_equal(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_MEMORY);
   assert_string_equal(status_text(), "rank 1: no pinned memory is left");
   device->ops = usual;
   must(comm_set_transport(job, "mpi"));

@@ -25,38 +25,37 @@ int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm
 /* Its lowest rank names a node. */
 struct where {
   int ranks, node[MOST_RANKS];
-  enum comm_kind kind;
-  int size;
+  int size, apart;
   bool one_node;
 };
 
 /* A rank on the node of member 0 may not see it. The same holds for blocks next to the odd one. */
 /* clang-format off */
 static const struct where wheres[] = {
-    {1, {0}, COMM_WORLD, 1, true}, {2, {0, 0}, COMM_WORLD, 2, true},
-    {3, {0, 0, 0}, COMM_WORLD, 3, true}, {4, {0, 0, 0, 0}, COMM_WORLD, 4, true},
-    {4, {0, 0, 0, 0}, COMM_SHARD, 2, true}, {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
-    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true}, {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true},
-    {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true}, {2, {0, 1}, COMM_WORLD, 2, false},
-    {2, {0, 1}, COMM_SHARD, 1, true}, {2, {0, 1}, COMM_REPLICA, 1, false},
-    {3, {0, 1, 2}, COMM_WORLD, 3, false}, {3, {0, 1, 2}, COMM_SHARD, 1, true},
-    {4, {0, 0, 2, 2}, COMM_WORLD, 4, false}, {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},
-    {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false}, {4, {0, 1, 0, 1}, COMM_SHARD, 2, false},
-    {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true}, {4, {0, 1, 2, 3}, COMM_SHARD, 2, false},
-    {4, {0, 1, 2, 3}, COMM_SHARD, 1, true}, {3, {0, 0, 2}, COMM_WORLD, 3, false},
-    {3, {0, 1, 0}, COMM_SHARD, 3, false}, {3, {0, 1, 1}, COMM_WORLD, 3, false},
-    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 2, false},
-    {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false}, {4, {0, 1, 1, 1}, COMM_WORLD, 4, false},
-    {4, {0, 1, 1, 1}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_SHARD, 2, false},
-    {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},
-    {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
+    {1, {0}, 1, 1, true}, {2, {0, 0}, 2, 1, true},
+    {3, {0, 0, 0}, 3, 1, true}, {4, {0, 0, 0, 0}, 4, 1, true},
+    {4, {0, 0, 0, 0}, 2, 1, true}, {4, {0, 0, 0, 0}, 2, 2, true},
+    {4, {0, 0, 0, 0}, 4, 1, true}, {5, {0, 0, 0, 0, 0}, 5, 1, true},
+    {5, {0, 0, 0, 0, 0}, 5, 1, true}, {2, {0, 1}, 2, 1, false},
+    {2, {0, 1}, 1, 1, true}, {2, {0, 1}, 2, 1, false},
+    {3, {0, 1, 2}, 3, 1, false}, {3, {0, 1, 2}, 1, 1, true},
+    {4, {0, 0, 2, 2}, 4, 1, false}, {4, {0, 0, 2, 2}, 2, 1, true},
+    {4, {0, 0, 2, 2}, 2, 2, false}, {4, {0, 1, 0, 1}, 2, 1, false},
+    {4, {0, 1, 0, 1}, 2, 2, true}, {4, {0, 1, 2, 3}, 2, 1, false},
+    {4, {0, 1, 2, 3}, 1, 1, true}, {3, {0, 0, 2}, 3, 1, false},
+    {3, {0, 1, 0}, 3, 1, false}, {3, {0, 1, 1}, 3, 1, false},
+    {4, {0, 0, 0, 3}, 4, 1, false}, {4, {0, 0, 0, 3}, 2, 1, false},
+    {4, {0, 0, 0, 3}, 2, 2, false}, {4, {0, 1, 1, 1}, 4, 1, false},
+    {4, {0, 1, 1, 1}, 2, 1, false}, {4, {0, 0, 2, 0}, 2, 1, false},
+    {4, {0, 0, 2, 0}, 2, 2, false}, {4, {0, 0, 0, 3}, 1, 1, true},
+    {5, {0, 0, 2, 0, 0}, 5, 1, false},
 };
 /* clang-format on */
 
 static struct comm_group *group_of(const struct where *where)
 {
   struct comm_group *group;
-  must(comm_group_create(job, where->kind, where->size, false, &group));
+  must(comm_group_create(job, where->size, where->apart, false, &group));
   return group;
 }
 
@@ -71,8 +70,8 @@ static void ask(const struct where *where)
   int64_t wrong = answer != where->one_node;
   must(comm_sum_i64(job, &wrong, 1));
   if (wrong)
-    fail_msg("kind %d of %d of %d ranks: %d of them answer otherwise than %d", (int)where->kind,
-             where->size, where->ranks, (int)wrong, where->one_node);
+    fail_msg("%d ranks %d apart of %d: %d of them answer otherwise than %d", where->size,
+             where->apart, where->ranks, (int)wrong, where->one_node);
   comm_group_destroy(group);
 }
 
@@ -86,7 +85,7 @@ TEST(groups_on_one_node_or_several)
 /* Nobody is left with an answer, nor in a call that the others do not make. */
 TEST(a_failure_of_one_is_that_of_all)
 {
-  const struct where where = {.kind = COMM_WORLD, .size = job->ranks};
+  const struct where where = {.size = job->ranks, .apart = 1};
   struct comm_group *group = group_of(&where);
   bool answer = false;
   broadcast_fails = job->rank == job->ranks - 1;

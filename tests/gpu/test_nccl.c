@@ -21,18 +21,15 @@ static struct lane *lane;
 
 /* Every way to group the ranks, and the rank that is member i of this rank's group. */
 static struct grouping {
-  enum comm_kind kind;
-  int size;
+  int size, apart;
   struct comm_group *group;
 } groupings[MOST_GROUPS];
 static int n_groupings;
 
 static int member(const struct grouping *g, int i)
 {
-  int rank = comm_rank(job);
-  return g->kind == COMM_WORLD   ? i
-         : g->kind == COMM_SHARD ? rank / g->size * g->size + i
-                                 : i * g->size + rank % g->size;
+  const int rank = comm_rank(job), all = g->size * g->apart;
+  return rank / all * all + rank % g->apart + i * g->apart;
 }
 
 /* Memory of a test, which its end releases. */
@@ -253,7 +250,7 @@ static int64_t key(int64_t round, int64_t i)
 static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
-  must(comm_group_create(job, COMM_WORLD, 0, true, &w->group));
+  must(comm_group_create(job, comm_ranks(job), 1, true, &w->group));
   must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
@@ -387,11 +384,11 @@ NCCL_TEST(stuck_collective_can_be_aborted)
     nccl_group_abort(group);
 }
 
-static void add_grouping(enum comm_kind kind, int size)
+static void add_grouping(int size, int apart)
 {
   struct grouping *g = &groupings[n_groupings++];
-  *g = (struct grouping){.kind = kind, .size = size};
-  must(comm_group_create(job, kind, size, true, &g->group));
+  *g = (struct grouping){.size = size, .apart = apart};
+  must(comm_group_create(job, size, apart, true, &g->group));
   assert_int_equal(member(g, comm_group_index(g->group)), comm_rank(job));
   must(comm_group_check(g->group));
 }
@@ -402,11 +399,10 @@ FIXTURE(start)
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
   must(comm_set_transport(job, "nccl"));
-  add_grouping(COMM_WORLD, 0);
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
-      add_grouping(COMM_SHARD, size);
-      add_grouping(COMM_REPLICA, size);
+      add_grouping(size, 1);
+      add_grouping(size, comm_ranks(job) / size);
     }
   return 0;
 }
