@@ -30,7 +30,6 @@
 #include "io/text/file.h"
 
 enum {
-  BLOCK_BYTES = 4096,    /* the unit of direct I/O, a multiple of any disk's blocks */
   ALIGN_BYTES = 1 << 20, /* a rank's room begins and ends at a multiple */
   REST_BYTES = 2 << 20   /* upper bound for HDF5's metadata and the gap after it */
 };
@@ -326,9 +325,9 @@ static enum status check_size(const struct making *making)
 static void try_direct(struct making *making)
 {
   struct store *store = making->store;
-  char block[BLOCK_BYTES] __attribute__((aligned(BLOCK_BYTES)));
-  const bool taken = making->bytes > 0 && store->begin % BLOCK_BYTES == 0 && store->direct >= 0 &&
-                     pread(store->direct, block, BLOCK_BYTES, (off_t)store->begin) == BLOCK_BYTES;
+  char block[STORE_BLOCK] __attribute__((aligned(STORE_BLOCK)));
+  const bool taken = making->bytes > 0 && store->begin % STORE_BLOCK == 0 && store->direct >= 0 &&
+                     pread(store->direct, block, STORE_BLOCK, (off_t)store->begin) == STORE_BLOCK;
   if (!taken && store->direct >= 0) {
     close(store->direct);
     store->direct = -1;
@@ -426,14 +425,14 @@ struct piece {
  * All of it goes through the page cache if memory and file are not aligned alike. */
 static void choose_piece(const struct store *store, int64_t left, struct piece *piece)
 {
-  const int64_t into = piece->offset % BLOCK_BYTES;
-  const bool alike = store->direct >= 0 && (int64_t)((uintptr_t)piece->data % BLOCK_BYTES) == into;
-  piece->direct = alike && into == 0 && left >= BLOCK_BYTES;
+  const int64_t into = piece->offset % STORE_BLOCK;
+  const bool alike = store->direct >= 0 && (int64_t)((uintptr_t)piece->data % STORE_BLOCK) == into;
+  piece->direct = alike && into == 0 && left >= STORE_BLOCK;
   piece->bytes = left;
   if (piece->direct)
-    piece->bytes = left / BLOCK_BYTES * BLOCK_BYTES;
-  else if (alike && into > 0 && left > BLOCK_BYTES - into)
-    piece->bytes = BLOCK_BYTES - into;
+    piece->bytes = left / STORE_BLOCK * STORE_BLOCK;
+  else if (alike && into > 0 && left > STORE_BLOCK - into)
+    piece->bytes = STORE_BLOCK - into;
 }
 
 /* Linux moves less than 2 GiB in one call, and less than that at a limit or at the file's end. */

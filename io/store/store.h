@@ -12,6 +12,13 @@
 
 struct store;
 
+/* The unit of direct I/O, a multiple of any disk's blocks, and the first whole one in `memory`. */
+enum { STORE_BLOCK = 4096 };
+static inline char *store_align(void *memory)
+{
+  return (char *)memory + (STORE_BLOCK - (uintptr_t)memory % STORE_BLOCK) % STORE_BLOCK;
+}
+
 /* Room for `bytes` bytes of this rank in the folder `dir`, which is made if it is missing.
  * STATUS_MEMORY has the need of the node's ranks, the free space of the disk, and the deck keys
  * that would make it fit; STATUS_IO names the file. Collective. */
@@ -21,8 +28,8 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
  * thread that uses HDF5. Local. */
 enum status store_write(struct store *store, int64_t offset, int64_t bytes, const void *data);
 enum status store_read(struct store *store, int64_t offset, int64_t bytes, void *data);
-/* Whether transfers of whole blocks of 4096 bytes go without the page cache, between memory and an
- * offset that are both aligned to that: if the file system allows it. Local. */
+/* Whether transfers of whole blocks of STORE_BLOCK bytes go without the page cache, between memory
+ * and an offset that are both aligned to that: if the file system allows it. Local. */
 bool store_is_direct(const struct store *store);
 /* Closes the file, which no longer has a name. Takes NULL; Local. */
 void store_destroy(struct store *store);

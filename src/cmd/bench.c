@@ -224,7 +224,7 @@ static enum status add_passes(const struct measurement *m)
   for (int i = 0; i < PASSES && !status; i++) {
     const double rate = pass_rate(m, &passes[i]);
     if (rate > 0)
-      rates_append_line(rates_find(passes[i].key), rate, text, bytes + PASSES_BYTES);
+      job_rates_append_line(job_rates_find(passes[i].key), rate, text, bytes + PASSES_BYTES);
   }
   status = status ?: file_write_all(path, text, strlen(text));
   mem_free(text);
@@ -246,7 +246,7 @@ static void print(struct measurement *m)
   print_speed(m);
   for (int i = 0; i < PASSES; i++)
     printf("%-22s %.1f GFLOP/s, %s\n", passes[i].key, pass_rate(m, &passes[i]),
-           rates_find(passes[i].key)->text);
+           job_rates_find(passes[i].key)->text);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane),

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "cmd/bench_frame.h"
 #include "device/host/host.h"
+#include "job/rates.h"
 
 enum { ELEMENTS = 1 << 28, LEAST = 32, BLOCK = 1 << 18, LEAST_ROUNDS = 3 };
 
@@ -131,7 +132,7 @@ static enum status check(void *part)
 {
   struct adam *adam = part;
   const struct values *values = adam->values;
-  adam->op = bench_update;
+  adam->op = job_rates_update;
   adam->op.master = types[values->master];
   adam->op.grad = types[values->grad];
   adam->op.states = types[values->moments];

@@ -7,16 +7,6 @@
 #include "base/append.h"
 #include "base/clock.h"
 
-const struct update bench_update = {.lr = 1e-3,
-                                    .beta1 = 0.9,
-                                    .beta2 = 0.95,
-                                    .eps = 1e-8,
-                                    .decay = 0.1,
-                                    .grad_scale = 1,
-                                    .bias1 = 0.1,
-                                    .bias2 = 0.05,
-                                    .copy = DTYPE_BF16};
-
 enum status bench_check_results(struct comm *comm, const char *path)
 {
   return comm_agree(comm, comm_rank(comm) == 0 && *path ? results_check(path) : STATUS_OK);
@@ -32,7 +22,8 @@ enum status bench_run(const struct arguments *arguments, void *part,
   enum status status = bench_check_results(bench->comm, bench->values->results)
       ?: comm_agree(bench->comm, check(part))
       ?: measure(part);
-  tear_down(part);
+  if (tear_down)
+    tear_down(part);
   device_destroy(bench->job.device);
   device_destroy(bench->job.host);
   topo_destroy(bench->job.topo);
@@ -127,9 +118,4 @@ struct bench_size bench_size(const struct comm *comm, int threads)
   snprintf(size.text, sizeof size.text, "%d rank%s x %d thread%s", ranks, plural(ranks), threads,
            plural(threads));
   return size;
-}
-
-char *bench_align(void *memory)
-{
-  return (char *)memory + (BENCH_BLOCK - (uintptr_t)memory % BENCH_BLOCK) % BENCH_BLOCK;
 }

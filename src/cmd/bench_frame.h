@@ -42,8 +42,8 @@ struct bench {
 };
 
 /* Runs a part. `part`: its zeroed struct, which each step gets. check: of the values, local.
- * measure: to the last line of results, collective. tear_down: also after a failure, local. An
- * output that cannot be written is found before anything is measured. Collective. */
+ * measure: to the last line of results, collective. tear_down: also after a failure, local; may be
+ * NULL. An output that cannot be written is found before anything is measured. Collective. */
 enum status bench_run(const struct arguments *arguments, void *part,
                       enum status (*check)(void *part), enum status (*measure)(void *part),
                       void (*tear_down)(void *part));
@@ -58,9 +58,6 @@ enum status bench_take_place(struct bench *bench, const char *device, const char
 enum { BENCH_MOST_ROUNDS = 10000 };
 enum status bench_take_turns(struct bench *bench, int n, enum status (*run)(void *part, int work),
                              int least, struct stats *seconds);
-
-/* The update that is measured, of fp32 masters and moments with a copy in bf16. */
-extern const struct update bench_update;
 
 /* STATUS_IO if rank 0 cannot append to `path`; "" is fine. Collective. */
 enum status bench_check_results(struct comm *comm, const char *path);
@@ -77,7 +74,3 @@ struct bench_size {
   char text[64];
 };
 struct bench_size bench_size(const struct comm *comm, int threads);
-
-/* The first whole block of 4096 bytes in `memory`. Transfers of blocks bypass the page cache. */
-enum { BENCH_BLOCK = 4096 };
-char *bench_align(void *memory);

@@ -29,10 +29,10 @@ struct values {
 static const struct option table[] = {
     {"dir", OPTION_STRING, AT(dir), ".", .path = true,
      .text = "Folder on the disk to measure (tiers.nvme of a deck)."},
-    {"size", OPTION_INT, AT(size), "4Gi", .least = BENCH_BLOCK, .most = 1e15,
+    {"size", OPTION_INT, AT(size), "4Gi", .least = STORE_BLOCK, .most = 1e15,
      .unit = OPTIONS_BYTES,
      .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},
-    {"piece", OPTION_INT, AT(piece), "256Mi", .least = BENCH_BLOCK, .most = 1e12,
+    {"piece", OPTION_INT, AT(piece), "256Mi", .least = STORE_BLOCK, .most = 1e12,
      .unit = OPTIONS_BYTES, .text = "Bytes per call, such as the activations of a block."},
     {"threads", OPTION_INT, AT(shared.threads), "4", .least = 1, .most = MOST_THREADS,
      .text = "Pieces in flight by direct I/O."},
@@ -115,10 +115,10 @@ static enum status run_work(void *part, int work)
 static enum status make_buffer(struct io *io)
 {
   const int64_t bytes = io->bench.threads * io->values->piece;
-  const enum status status = mem_alloc(MEM_IO, (size_t)bytes + BENCH_BLOCK, &io->memory);
+  const enum status status = mem_alloc(MEM_IO, (size_t)bytes + STORE_BLOCK, &io->memory);
   if (status)
     return status;
-  io->buffer = bench_align(io->memory);
+  io->buffer = store_align(io->memory);
   uint64_t *word = (uint64_t *)io->buffer, state = (uint64_t)comm_rank(io->bench.comm) + 1;
   for (int64_t i = 0; i < bytes / (int64_t)sizeof state; i++)
     word[i] = state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -162,9 +162,9 @@ static enum status check(void *part)
 {
   struct io *io = part;
   const struct values *values = io->values;
-  if (values->piece % BENCH_BLOCK != 0)
+  if (values->piece % STORE_BLOCK != 0)
     return status_usage("piece=%lld: direct I/O moves whole blocks of %d bytes",
-                        (long long)values->piece, BENCH_BLOCK);
+                        (long long)values->piece, STORE_BLOCK);
   if (values->size < values->piece)
     return status_usage("size=%lld is less than piece=%lld", (long long)values->size,
                         (long long)values->piece);

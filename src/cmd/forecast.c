@@ -14,7 +14,7 @@ static void print_unknown(const struct plan_rates *rates)
   struct plan_rates known = *rates;
   const char *before = "without a rate, so that their work takes no time: ";
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (*rates_value(&known, rates_find(keys[i])) <= 0) {
+    if (*job_rates_value(&known, job_rates_find(keys[i])) <= 0) {
       printf("%s%s", before, keys[i]);
       before = ", ";
     }

@@ -321,7 +321,7 @@ static enum status run(const struct arguments *arguments)
   struct fit_room room;
   bool fits = true;
   enum status status = check_values(values, &room)
-      ?: rates_read(&values->rates, &values->measured)
+      ?: job_rates_read(&values->rates, &values->measured)
       ?: deck_open(arguments, arguments->word[0], &deck)
       ?: take_gpu(values, &deck)
       ?: create_target(values, &deck, &room, &target)

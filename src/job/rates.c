@@ -17,7 +17,7 @@ enum { RATES_MOST_BYTES = 1 << 20 };
 #define DECODE(id, kind, title, source) RATE_DECODE(OPTION, #id, CODEC_##id)
 #define ENCODE_LATENCY(id, kind, title, source) RATE_ENCODE_LATENCY(OPTION, #id, CODEC_##id)
 #define DECODE_LATENCY(id, kind, title, source) RATE_DECODE_LATENCY(OPTION, #id, CODEC_##id)
-const struct option rates_table[] = {
+const struct option job_rates_table[] = {
     RATE_ROWS(OPTION)
     CODEC_ROWS(ENCODE)
     CODEC_ROWS(DECODE)
@@ -27,29 +27,36 @@ const struct option rates_table[] = {
 };
 /* clang-format on */
 
-const struct option *rates_find(const char *key)
+const struct option *job_rates_find(const char *key)
 {
-  for (const struct option *row = rates_table; row->name; row++)
+  for (const struct option *row = job_rates_table; row->name; row++)
     if (!strcmp(row->name, key))
       return row;
   return NULL;
 }
 
-double *rates_value(struct plan_rates *rates, const struct option *row)
+double *job_rates_value(struct plan_rates *rates, const struct option *row)
 {
   return (double *)(void *)((char *)rates + row->offset);
 }
 
-void rates_append_line(const struct option *row, double value, char *text, size_t size)
+void job_rates_append_line(const struct option *row, double value, char *text, size_t size)
 {
   append_text(text, size, "%s: %.6g  # %s, %s\n", row->name, value, row->unit, row->text);
 }
 
-enum status rates_read(const struct option_strings *files, struct plan_rates *out)
+void job_rates_append(struct plan_rates *rates, char *text, size_t size)
+{
+  for (const struct option *row = job_rates_table; row->name; row++)
+    if (*job_rates_value(rates, row) >= 0)
+      job_rates_append_line(row, *job_rates_value(rates, row), text, size);
+}
+
+enum status job_rates_read(const struct option_strings *files, struct plan_rates *out)
 {
   struct plan_rates rates = {0};
   struct option_set *set = NULL;
-  enum status status = options_create(rates_table, &rates, &set);
+  enum status status = options_create(job_rates_table, &rates, &set);
   for (int i = 0; i < files->n && !status; i++) {
     char *text = NULL;
     size_t bytes = 0;
@@ -58,10 +65,10 @@ enum status rates_read(const struct option_strings *files, struct plan_rates *ou
     mem_free(text);
   }
   /* Units become seconds, bytes and operations. */
-  for (const struct option *row = rates_table; row->name; row++)
-    *rates_value(&rates, row) *= !strcmp(row->unit, "us")  ? 1e-6
-                                 : strstr(row->unit, "/s") ? 1e9
-                                                           : 1;
+  for (const struct option *row = job_rates_table; row->name; row++)
+    *job_rates_value(&rates, row) *= !strcmp(row->unit, "us")  ? 1e-6
+                                     : strstr(row->unit, "/s") ? 1e9
+                                                               : 1;
   if (!status)
     *out = rates;
   options_destroy(set);

@@ -1,8 +1,9 @@
-/* The keys of a file of rates. `sluice bench rates` writes such a file, `sluice bench DECK` adds
- * the rates of a model's passes, and `sluice plan` reads it. The help prints the same rows. */
+/* The rates of a machine: the keys of a file of rates, and their measurement. `sluice bench rates`
+ * writes such a file, `sluice bench DECK` adds the rates of a model's passes, and `sluice plan`
+ * reads it. The help prints the same rows. */
 #pragma once
 
-#include "deck/options.h"
+#include "job/job.h"
 #include "plan/plan.h"
 
 /* ROW(key, field of struct plan_rates, unit, largest value, text, default). The last is "" if work
@@ -74,15 +75,36 @@
 
 /* All keys in the order of the file, at their fields of struct plan_rates, in the units of the
  * file. */
-extern const struct option rates_table[];
+extern const struct option job_rates_table[];
 
 /* NULL: no such key. Local. */
-const struct option *rates_find(const char *key);
-double *rates_value(struct plan_rates *rates, const struct option *row);
+const struct option *job_rates_find(const char *key);
+double *job_rates_value(struct plan_rates *rates, const struct option *row);
 
 /* Append a line of the file to the string in `text`, an array of `size` bytes. Local. */
-void rates_append_line(const struct option *row, double value, char *text, size_t size);
+void job_rates_append_line(const struct option *row, double value, char *text, size_t size);
+/* The same for all rates that are not below 0. They are in the units of the file. Local. */
+void job_rates_append(struct plan_rates *rates, char *text, size_t size);
 
 /* Read files, of which later ones take precedence. A file may have only some of the keys. *out is
  * in seconds, bytes and operations, and 0 for a missing key. Local. */
-enum status rates_read(const struct option_strings *files, struct plan_rates *out);
+enum status job_rates_read(const struct option_strings *files, struct plan_rates *out);
+
+enum { RATES_LEAST = 1 << 20 };
+struct job_rates_wanted {
+  double seconds; /* approximate time per rate */
+  int64_t bytes;  /* of a copy, a collective and an array: a multiple of STORE_BLOCK per rank, and
+                     RATES_LEAST at least */
+  int64_t matrix; /* rows of the factors of products; 0: enough for the highest rate */
+  bool links, copies; /* copies: and updates and exchanges in host memory */
+  bool codec[CODECS];
+  const char *disk; /* folder on it; NULL: the disk is not measured */
+};
+/* Measures products, the device's memory, and what is wanted, on all ranks at the same time. The
+ * job has its place, and its memory need not exist. Device memory is taken and released. *out is in
+ * the units of the file, and below 0 for a rate that was not measured. Collective. */
+enum status job_rates_measure(const struct job *job, const struct job_rates_wanted *wanted,
+                              struct plan_rates *out);
+
+/* The update that is measured, of fp32 masters and moments with a copy in bf16. */
+extern const struct update job_rates_update;

@@ -1,0 +1,575 @@
+/* The rates of a machine for predictions. All ranks measure at the same time, as in a step. Each
+ * rate is that of the slowest rank. The rate of the host's memory, which a node may share with
+ * others, is the best of ROUNDS at different times, as STREAM reports it (McCalpin 1995). */
+#include <math.h>
+
+#include "base/rng.h"
+#include "base/team.h"
+#include "compress/compress.h"
+#include "device/lane.h"
+#include "io/store/store.h"
+#include "job/rates.h"
+
+enum {
+  ROUNDS = 3,
+  CUDA_MATRIX = 8192,
+  HOST_MATRIX = 512,
+  LITTLE_BYTES = 256,
+  LITTLE_VECTOR = 4096,
+  MOST_TIMES = 10000
+};
+
+const struct update job_rates_update = {.lr = 1e-3,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .eps = 1e-8,
+                                        .decay = 0.1,
+                                        .grad_scale = 1,
+                                        .bias1 = 0.1,
+                                        .bias2 = 0.05,
+                                        .copy = DTYPE_BF16};
+
+/* clang-format off */
+#define CODEC_NAME(id, kind, title, source) #id,
+static const char *const codec_names[CODECS] = {CODEC_ROWS(CODEC_NAME)};
+#undef CODEC_NAME
+/* clang-format on */
+
+enum { MASTER, GRAD, FIRST, SECOND, COPY, FAR };
+enum { NEAR = 3 };
+enum lane_name { COMPUTE, GATHER, UP, DOWN, CPU, LANES };
+
+struct rates {
+  const struct job *job;
+  const struct job_rates_wanted *wanted;
+  enum status status;           /* of the first failure, after which nothing is measured */
+  struct device *device, *host; /* host: its device, or `device` if that is the host */
+  struct lane *lane[LANES];
+  struct comm_group *link, *hosts;
+  struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
+  struct store *store;
+  int64_t bytes, matrix;
+  void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
+  void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
+                       the copy in bf16 */
+  /* What works of this kind do. */
+  const void *left;         /* factor of products */
+  struct comm_group *group; /* gathers, with a part of so many bytes per rank */
+  int64_t part;
+  struct codec codec;
+  struct codec_pass pass;  /* of it */
+  struct plan_rates rates; /* in the units of the file; below 0: not measured */
+};
+
+/* ---- works ---- */
+
+typedef enum status work(struct rates *rates, struct lane *lane);
+
+static enum status multiply(struct rates *rates, struct lane *lane)
+{
+  const int64_t n = rates->matrix;
+  const struct matmul op = {.m = n,
+                            .n = n,
+                            .k = n,
+                            .trans_b = true,
+                            .a = rates->left,
+                            .b = rates->near[1],
+                            .c = rates->near[2],
+                            .lda = n,
+                            .ldb = n,
+                            .ldc = n};
+  return lane->device->ops->matmul(lane, &op);
+}
+
+/* Each lane copies in its own direction. */
+static enum status copy(struct rates *rates, struct lane *lane)
+{
+  void *from = rates->near[0], *to = rates->near[1];
+  if (lane == rates->lane[UP]) {
+    to = from;
+    from = rates->far[MASTER];
+  } else if (lane == rates->lane[DOWN]) {
+    from = to;
+    to = rates->far[GRAD];
+  }
+  return lane->device->ops->copy(lane, to, from, (size_t)rates->bytes);
+}
+
+static enum status gather(struct rates *rates, struct lane *lane)
+{
+  char *full = rates->near[0];
+  return comm_all_gather(rates->group, lane, full + comm_group_index(rates->group) * rates->part,
+                         rates->part, full);
+}
+
+static enum status exchange(struct rates *rates, struct lane *lane)
+{
+  return comm_exchange(rates->hosts, lane, rates->far[GRAD],
+                       rates->bytes / comm_group_size(rates->hosts), false, rates->far[FIRST]);
+}
+
+static enum status update(struct rates *rates, struct lane *lane)
+{
+  void *const *far = rates->far;
+  return lane->device->ops->update(lane, rates->bytes / (int64_t)sizeof(float), &job_rates_update,
+                                   far[MASTER], far[GRAD], &far[FIRST], far[COPY]);
+}
+
+static enum status encode(struct rates *rates, struct lane *lane)
+{
+  (void)lane;
+  return rates->codec.ops->encode(&rates->codec, &rates->pass, rates->near[0], rates->near[1]);
+}
+
+static enum status decode(struct rates *rates, struct lane *lane)
+{
+  (void)lane;
+  return rates->codec.ops->decode(&rates->codec, &rates->pass, rates->near[1],
+                                  rates->codec.ops->bytes(&rates->codec, rates->pass.n), QUANT_SET,
+                                  DTYPE_F32, rates->near[2]);
+}
+
+static enum status write_disk(struct rates *rates, struct lane *lane)
+{
+  (void)lane;
+  return store_write(rates->store, 0, rates->bytes, store_align(rates->far[MASTER]));
+}
+
+static enum status read_disk(struct rates *rates, struct lane *lane)
+{
+  (void)lane;
+  return store_read(rates->store, 0, rates->bytes, store_align(rates->far[MASTER]));
+}
+
+/* ---- time ---- */
+
+/* A work that is repeated on a lane. */
+struct run {
+  work *work;
+  enum lane_name lane;
+  bool idle; /* this rank does nothing while others do */
+  struct rates *rates;
+  struct thread *thread;
+  int64_t times;
+  double seconds, own; /* per time: of the slowest rank, and of this one */
+};
+
+static enum status time_work(struct run *run, struct lane *lane, struct mark *from, struct mark *to)
+{
+  const struct device_ops *ops = lane->device->ops;
+  enum status status = ops->mark_set(lane, from);
+  for (int64_t i = 0; i < run->times && !run->idle && !status; i++)
+    status = run->work(run->rates, lane);
+  status = status ?: ops->mark_set(lane, to) ?: ops->mark_wait(to) ?: ops->lane_check(lane);
+  return status ? status : ops->mark_seconds(from, to, &run->seconds);
+}
+
+static enum status drive(void *arg)
+{
+  struct run *run = arg;
+  struct lane *lane = run->rates->lane[run->lane];
+  struct device *device = lane->device;
+  struct mark *from = NULL, *to = NULL;
+  enum status status = device->ops->enter(device)
+      ?: device->ops->mark_create(device, &from)
+      ?: device->ops->mark_create(device, &to)
+      ?: time_work(run, lane, from, to);
+  device->ops->mark_destroy(from);
+  device->ops->mark_destroy(to);
+  if (status && (run->work == gather || run->work == exchange)) /* others would wait forever */
+    comm_abort(run->rates->job->comm, status);
+  return status;
+}
+
+/* Runs all lanes at the same time, `times` times. *longest is the time of the slowest lane of all
+ * ranks. Collective. */
+static enum status run_lanes(struct rates *rates, struct run *runs, int n, int64_t times,
+                             double *longest)
+{
+  struct comm *comm = rates->job->comm;
+  enum status status = comm_barrier(comm);
+  int started = 0;
+  for (; started < n && !status; started++) {
+    runs[started].rates = rates;
+    runs[started].times = times;
+    status = thread_start("rates", drive, &runs[started], &runs[started].thread);
+  }
+  for (int i = 0; i < started; i++) {
+    const enum status one = thread_join(runs[i].thread);
+    status = status ? status : one;
+  }
+  status = comm_agree(comm, status);
+  *longest = 0;
+  for (int i = 0; i < n && !status; i++) {
+    runs[i].own = runs[i].seconds;
+    status = comm_max_f64(comm, &runs[i].seconds, 1);
+    *longest = fmax(*longest, runs[i].seconds);
+  }
+  return status;
+}
+
+/* One of so many rounds. The first run warms up, and the second one determines the number of
+ * repetitions. After a failure all times are 1. */
+static void measure_runs(struct rates *rates, int rounds, struct run *runs, int n)
+{
+  double longest = 0;
+  int64_t times = 1;
+  for (int run = 0; run < 3 && !rates->status; run++) {
+    const double wanted = rates->wanted->seconds / rounds / (longest > 0 ? longest : 1e-6);
+    times = run < 2 || wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
+    rates->status = run_lanes(rates, runs, n, times, &longest);
+  }
+  for (int i = 0; i < n; i++) {
+    runs[i].own = rates->status ? 1 : runs[i].own / (double)times;
+    runs[i].seconds = rates->status ? 1 : fmax(1e-9, runs[i].seconds / (double)times);
+  }
+}
+
+/* Of one work. */
+static double seconds_of(struct rates *rates, int rounds, work *of, enum lane_name lane)
+{
+  struct run run = {.work = of, .lane = lane};
+  measure_runs(rates, rounds, &run, 1);
+  return run.seconds;
+}
+
+/* Of a gather in a group, with a part of so many bytes per rank. */
+static double gather_seconds(struct rates *rates, struct comm_group *group, int64_t part)
+{
+  rates->group = group;
+  rates->part = part;
+  return seconds_of(rates, 1, gather, GATHER);
+}
+
+/* ---- measurements ---- */
+
+/* In parts per million of the slowest rank's time, so that squares of all ranks can be added. */
+static void measure_spread(struct rates *rates, const struct run *products)
+{
+  const int ranks = comm_ranks(rates->job->comm);
+  const int64_t part = (int64_t)(1e6 * fmin(1, products->own / products->seconds));
+  int64_t sums[2] = {part, part * part};
+  if (rates->status || ranks == 1)
+    return;
+  rates->status = comm_sum_i64(rates->job->comm, sums, 2);
+  const double mean = (double)sums[0] / ranks, square = (double)sums[1] / ranks;
+  rates->rates.spread = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
+  rates->rates.spread_ranks = ranks;
+}
+
+/* GFLOP of a product. */
+static double product_work(const struct rates *rates)
+{
+  const double n = (double)rates->matrix;
+  return 2 * n * n * n * 1e-9;
+}
+
+/* Fills `bytes` of the device's memory with copies of a block of host memory. */
+static enum status fill(struct rates *rates, void *to, int64_t bytes, const void *from,
+                        int64_t block)
+{
+  enum status status = STATUS_OK;
+  for (int64_t at = 0; at < bytes && !status; at += block)
+    status = rates->device->ops->copy(rates->lane[COMPUTE], (char *)to + at, from,
+                                      (size_t)(bytes - at < block ? bytes - at : block));
+  return status;
+}
+
+/* The line through the times of a long and a short vector: *rate in GB/s, *latency in us. */
+static void fit_line(int64_t elements, double seconds, double little_s, double *rate,
+                     double *latency)
+{
+  const double bytes = sizeof(float) * (double)elements,
+               little = sizeof(float) * (double)LITTLE_VECTOR;
+  const bool rises = seconds > little_s && elements > LITTLE_VECTOR;
+  const double per_byte = rises ? (seconds - little_s) / (bytes - little) : seconds / bytes;
+  *rate = 1e-9 / per_byte;
+  *latency = 1e6 * fmax(0, little_s - little * per_byte);
+}
+
+/* There are many codecs, so each gets a fraction of the time of a rate. The vector has numbers like
+ * gradients, in fp32. Vectors take a quarter of the memory at most, because a message may be
+ * somewhat longer, and scratch memory lies after the decoded vector. */
+static void measure_codecs(struct rates *rates)
+{
+  enum { FRACTION = 10 };
+  const int64_t quarter = rates->bytes / 4,
+                sizes[] = {quarter / (int64_t)sizeof(float), LITTLE_VECTOR};
+  char *decoded = rates->near[2];
+  float *largest = (float *)(void *)(decoded + quarter * 3);
+  struct plan_rates *out = &rates->rates;
+  double encode_s[2] = {0}, decode_s[2] = {0};
+  rates->pass = (struct codec_pass){.lane = rates->lane[COMPUTE],
+                                    .parts = 1,
+                                    .seed = 1,
+                                    .work = decoded + quarter,
+                                    .largest = largest};
+  rates->status = rates->status
+      ?: fill(rates, rates->near[0], quarter, rates->far[MASTER], RATES_LEAST / 4)
+      ?: rates->device->ops->max_magnitude(rates->lane[COMPUTE], sizes[0], rates->near[0],
+                                           largest);
+  rates->status = comm_agree(rates->job->comm, rates->status);
+  for (int c = 0; c < CODECS && !rates->status; c++) {
+    if (!rates->wanted->codec[c])
+      continue;
+    rates->status = codec_make(codec_names[c], NULL, false, &rates->codec);
+    for (int i = 0; i < 2; i++) {
+      rates->pass.n = sizes[i];
+      encode_s[i] = seconds_of(rates, FRACTION, encode, COMPUTE);
+      decode_s[i] = seconds_of(rates, FRACTION, decode, COMPUTE);
+    }
+    fit_line(sizes[0], encode_s[0], encode_s[1], &out->encode_bytes[c], &out->encode_latency_s[c]);
+    fit_line(sizes[0], decode_s[0], decode_s[1], &out->decode_bytes[c], &out->decode_latency_s[c]);
+  }
+}
+
+/* GB/s that a rank receives in a gather of all bytes. */
+static double gather_rate(struct rates *rates, struct comm_group *group)
+{
+  const int64_t part = rates->bytes / comm_group_size(group);
+  return 1e-9 * (double)part * (comm_group_size(group) - 1) / gather_seconds(rates, group, part);
+}
+
+/* Microseconds of a hop of a small gather. */
+static double gather_hop(struct rates *rates, struct comm_group *group)
+{
+  return 1e6 * gather_seconds(rates, group, LITTLE_BYTES) / (comm_group_size(group) - 1);
+}
+
+/* A ring through all ranks crosses between nodes once per node. The mean over its hops contains
+ * these crossings. */
+static void measure_node(struct rates *rates)
+{
+  struct plan_rates *out = &rates->rates;
+  const int local = comm_group_size(rates->node);
+  const double mean = out->link_latency_s;
+  out->node_link_bytes = gather_rate(rates, rates->node);
+  out->across_link_bytes = gather_rate(rates, rates->across);
+  out->node_latency_s = gather_hop(rates, rates->node);
+  out->link_latency_s = fmax(mean, local * mean - (local - 1) * out->node_latency_s);
+}
+
+/* Slowdown of products while a gather runs. The gather may be shorter than the products. It changes
+ * near[0], so the products leave that alone. */
+static void measure_contention(struct rates *rates)
+{
+  struct run runs[] = {{.work = multiply, .lane = COMPUTE}, {.work = gather, .lane = GATHER}};
+  const double alone = product_work(rates) / rates->rates.gemm_flops;
+  rates->left = rates->near[1];
+  rates->group = rates->link;
+  rates->part = rates->bytes / comm_group_size(rates->link);
+  measure_runs(rates, 1, runs, 2);
+  rates->rates.contention =
+      fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
+}
+
+/* A plan adds the time of the sum of an exchange, by host_memory. */
+static void measure_links(struct rates *rates)
+{
+  const int others = comm_ranks(rates->job->comm) - 1;
+  const double received = 1e-9 * (double)(rates->bytes / (others + 1)) * others;
+  rates->rates.link_bytes = gather_rate(rates, rates->link);
+  rates->rates.link_latency_s = gather_hop(rates, rates->link);
+  if (rates->node)
+    measure_node(rates);
+  measure_contention(rates);
+  if (rates->hosts)
+    rates->rates.host_link_bytes = received / seconds_of(rates, 1, exchange, CPU);
+}
+
+/* Both rates come from the round in which their sum is largest. */
+static void measure_both_ways(struct rates *rates, bool idle, double *up, double *down)
+{
+  struct run runs[] = {{.work = copy, .lane = UP, .idle = idle},
+                       {.work = copy, .lane = DOWN, .idle = idle}};
+  measure_runs(rates, ROUNDS, runs, 2);
+  const double gb = 1e-9 * (double)rates->bytes;
+  if (gb / runs[0].seconds + gb / runs[1].seconds <= *up + *down)
+    return;
+  *up = gb / runs[0].seconds;
+  *down = gb / runs[1].seconds;
+}
+
+/* A round: copies of all ranks at once and of the first rank of each node, and updates. Bytes of
+ * updates: master and moments are read and written, the gradient is read, and the copy is written
+ * in half as many bytes. */
+static void measure_round(struct rates *rates)
+{
+  struct comm *comm = rates->job->comm;
+  struct plan_rates *out = &rates->rates;
+  int64_t most = comm_local_ranks(comm);
+  measure_both_ways(rates, false, &out->h2d_bytes, &out->d2h_bytes);
+  rates->status = rates->status ?: comm_max_i64(comm, &most, 1);
+  if (most > 1)
+    measure_both_ways(rates, comm_local_rank(comm) > 0, &out->h2d_alone_bytes,
+                      &out->d2h_alone_bytes);
+  out->host_bytes =
+      fmax(out->host_bytes, 7.5e-9 * (double)rates->bytes / seconds_of(rates, ROUNDS, update, CPU));
+}
+
+static void measure_products(struct rates *rates)
+{
+  struct run products = {.work = multiply, .lane = COMPUTE};
+  rates->left = rates->near[0];
+  measure_runs(rates, 1, &products, 1);
+  rates->rates.gemm_flops = product_work(rates) / products.seconds;
+  measure_spread(rates, &products);
+  rates->rates.memory_bytes = 2e-9 * (double)rates->bytes / seconds_of(rates, 1, copy, COMPUTE);
+}
+
+static void measure_disk(struct rates *rates)
+{
+  const double gb = 1e-9 * (double)rates->bytes;
+  rates->rates.disk_write_bytes = gb / seconds_of(rates, 1, write_disk, CPU);
+  rates->rates.disk_read_bytes = gb / seconds_of(rates, 1, read_disk, CPU);
+}
+
+static void measure_all(struct rates *rates)
+{
+  measure_products(rates);
+  measure_codecs(rates);
+  if (rates->link)
+    measure_links(rates);
+  for (int round = 0; round < ROUNDS && rates->wanted->copies; round++)
+    measure_round(rates);
+  if (rates->store)
+    measure_disk(rates);
+}
+
+/* ---- set up ---- */
+
+static enum status create_lanes(struct rates *rates)
+{
+  const int threads = rates->job->threads;
+  const struct {
+    const char *name;
+    enum lane_role role;
+    int threads;
+  } lanes[LANES] = {[COMPUTE] = {"compute", LANE_ROLE_COMPUTE, threads},
+                    [GATHER] = {"gather", LANE_ROLE_COMMUNICATE, 1},
+                    [UP] = {"h2d", LANE_ROLE_BACKGROUND, 1},
+                    [DOWN] = {"d2h", LANE_ROLE_BACKGROUND, 1},
+                    [CPU] = {"host", LANE_ROLE_COMPUTE, threads}};
+  enum status status = STATUS_OK;
+  for (int i = 0; i < LANES && !status; i++) {
+    struct device *device = i == CPU ? rates->host : rates->device;
+    status = device->ops->lane_create(device, lanes[i].name, lanes[i].role, lanes[i].threads,
+                                      &rates->lane[i]);
+  }
+  return status ? status : rates->device->ops->lane_reserve(rates->lane[COMPUTE]);
+}
+
+static int64_t matrix_bytes(const struct rates *rates)
+{
+  return rates->matrix * rates->matrix * (int64_t)dtype_size(rates->job->place.compute);
+}
+
+/* The host's pages are first touched by the threads that compute. */
+static enum status allocate(struct rates *rates)
+{
+  const struct device_ops *ops = rates->device->ops;
+  const int64_t matrix = matrix_bytes(rates), near = rates->bytes > matrix ? rates->bytes : matrix;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < NEAR && !status; i++)
+    status = ops->alloc(rates->device, MEM_ARENA_TRANSIENT, (size_t)near, &rates->near[i]);
+  for (int i = 0; i < (rates->wanted->copies ? FAR : FIRST) && !status; i++) {
+    const size_t far = (size_t)(i == COPY ? rates->bytes / 2 : rates->bytes + STORE_BLOCK);
+    status = ops->alloc_host(rates->device, MEM_ARENA_PERSISTENT, far, &rates->far[i])
+                 ?: rates->host->ops->zero(rates->lane[CPU], rates->far[i], far);
+  }
+  return status;
+}
+
+/* Normally distributed numbers in both factors, because a chip is faster on zeros than on real
+ * data. */
+static enum status fill_matrices(struct rates *rates)
+{
+  const int64_t size = (int64_t)dtype_size(rates->job->place.compute), bytes = matrix_bytes(rates),
+                block = RATES_LEAST / (int64_t)sizeof(float) / 2;
+  char *pattern = rates->far[GRAD];
+  rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, rates->far[MASTER]);
+  dtype_convert(pattern, rates->job->place.compute, rates->far[MASTER], DTYPE_F32, (size_t)block);
+  return fill(rates, rates->near[0], bytes, pattern, block * size)
+             ?: fill(rates, rates->near[1], bytes, pattern, block * size);
+}
+
+/* Collective. */
+static enum status create_node(struct rates *rates)
+{
+  struct comm *comm = rates->job->comm;
+  const int local = comm_local_ranks(comm);
+  int64_t most[] = {local, -local};
+  enum status status = comm_max_i64(comm, most, 2);
+  if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
+    return status;
+  return comm_group_create(comm, local, 1, true, &rates->node)
+             ?: comm_group_create(comm, comm_ranks(comm) / local, local, true, &rates->across);
+}
+
+/* Collective. */
+static enum status create_groups(struct rates *rates)
+{
+  struct comm *comm = rates->job->comm;
+  const int ranks = comm_ranks(comm);
+  enum status status = STATUS_OK;
+  if (ranks == 1 || !rates->wanted->links)
+    return STATUS_OK;
+  if (rates->wanted->copies)
+    status = comm_set_transport(comm, "mpi")
+        ?: comm_group_create(comm, ranks, 1, true, &rates->hosts)
+        ?: comm_set_transport(comm, rates->job->place.transport);
+  status = status ?: comm_group_create(comm, ranks, 1, true, &rates->link);
+  if (!status && rates->device != rates->host)
+    status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
+  return status ? status : create_node(rates);
+}
+
+static enum status set_up(struct rates *rates)
+{
+  struct comm *comm = rates->job->comm;
+  enum status status = comm_agree(comm, create_lanes(rates))
+      ?: comm_agree(comm, allocate(rates))
+      ?: comm_agree(comm, fill_matrices(rates))
+      ?: create_groups(rates);
+  if (!status && rates->wanted->disk)
+    status = store_create(comm, rates->wanted->disk, rates->bytes, &rates->store);
+  return status;
+}
+
+static void tear_down(struct rates *rates)
+{
+  struct comm_group *const groups[] = {rates->across, rates->node, rates->link, rates->hosts};
+  store_destroy(rates->store);
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+    comm_group_destroy(groups[i]);
+  for (int i = 0; i < FAR; i++)
+    if (rates->far[i])
+      rates->device->ops->release_host(rates->device, rates->far[i]);
+  for (int i = 0; i < NEAR; i++)
+    if (rates->near[i])
+      rates->device->ops->release(rates->device, rates->near[i]);
+  for (int i = 0; i < LANES; i++)
+    if (rates->lane[i])
+      rates->lane[i]->device->ops->lane_destroy(rates->lane[i]);
+}
+
+enum status job_rates_measure(const struct job *job, const struct job_rates_wanted *wanted,
+                              struct plan_rates *out)
+{
+  const int64_t usual = job->device->model.host_memory ? HOST_MATRIX : CUDA_MATRIX;
+  struct rates rates = {.job = job,
+                        .wanted = wanted,
+                        .device = job->device,
+                        .host = job->host ? job->host : job->device,
+                        .bytes = wanted->bytes,
+                        .matrix = wanted->matrix ? wanted->matrix : usual};
+  for (const struct option *row = job_rates_table; row->name; row++)
+    *job_rates_value(&rates.rates, row) = -1;
+  rates.status = set_up(&rates);
+  if (!rates.status)
+    measure_all(&rates);
+  tear_down(&rates);
+  if (!rates.status)
+    *out = rates.rates;
+  return rates.status;
+}
