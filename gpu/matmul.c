@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -77,7 +78,9 @@ static const struct matmul_record *find_kept(struct matmul_cache *cache,
 {
   if (!cache->asked) {
     cache->asked = true;
-    cache->path = matmul_file_path(&cache->kind);
+    char *name = mem_printf("matmul-%s-%" PRId64, cache->kind.name, cache->kind.version);
+    cache->path = name ? cache_path(name) : NULL;
+    mem_free(name);
     if (cache->path)
       cache->kept = matmul_read_file(cache, &cache->n_kept);
   }

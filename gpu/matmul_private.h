@@ -113,11 +113,7 @@ struct matmul_record matmul_record_at(const void *table, int64_t i);
 /* STATUS_INPUT if `data` is no table of this kind of GPU and library, or is damaged. */
 enum status matmul_check_table(const struct matmul_cache *cache, const void *data, int64_t bytes);
 
-/* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither, or when memory is out, NULL. The caller's
- * to mem_free. */
-char *matmul_file_path(const struct matmul_kind *kind);
-/* Its records (mem_free), *n 0 if there are none. It is a cache: a record that cannot be read is
- * measured again. */
+/* The records of the file in the user's cache (mem_free), *n 0 if there are none. */
 struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t *n);
 /* New entries go to it, if there are any. Entries that other runs have written meanwhile stay,
  * oldest first. The oldest are dropped if there are too many. */

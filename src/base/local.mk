@@ -4,6 +4,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/append.c \
 	src/base/append.h \
 	src/base/bits.h \
+	src/base/cache.c \
+	src/base/cache.h \
 	src/base/cgroup.c \
 	src/base/cgroup.h \
 	src/base/clock.c \

@@ -1,5 +1,6 @@
 check_PROGRAMS += \
 	tests/base/test_append \
+	tests/base/test_cache \
 	tests/base/test_cgroup \
 	tests/base/test_dtype \
 	tests/base/test_exactsum \
