@@ -105,7 +105,7 @@ static bool is_wanted(const bool *wanted, int64_t t)
 
 /* The wanted tensors, one after another, are one long string of bytes; a rank takes the elements
  * that begin in its part of it. */
-static enum status crc_of_share(struct comm *comm, hid_t file, const struct checkpoint_table *table,
+static enum status crc_of_share(struct comm *comm, int file, const struct checkpoint_table *table,
                                 const bool *wanted, struct checkpoint_piece *pieces, int64_t *n)
 {
   int64_t total = 0, before = 0, rank = comm_rank(comm), ranks = comm_ranks(comm);
@@ -128,16 +128,15 @@ static enum status crc_of_share(struct comm *comm, hid_t file, const struct chec
     before += entry->elements * size;
     if (piece.begin >= piece.end)
       continue;
-    status = checkpoint_read_tensor(file, checkpoint_table_name(table, t), &part, buffer,
-                                    &piece.crc, NULL);
+    status = checkpoint_read_tensor(file, table, t, &part, buffer, &piece.crc, NULL);
     pieces[(*n)++] = piece;
   }
   mem_free(buffer);
   return status;
 }
 
-enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
-                                  const struct checkpoint_table *table, const bool *wanted)
+enum status checkpoint_crc_verify(struct comm *comm, int file, const struct checkpoint_table *table,
+                                  const bool *wanted)
 {
   struct checkpoint_piece *pieces = NULL;
   int64_t *sums = NULL, n = 0;

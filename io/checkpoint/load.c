@@ -1,22 +1,19 @@
-/* Reading and verifying a checkpoint. Rank 0 reads the structure and sends it to the others. Each
- * rank reads data through HDF5's serial driver. So damage is an error of one rank and not a hang of
- * all, and reads of more than 2 GiB do not go through MPI-IO. */
+/* Reading and verifying a checkpoint. Rank 0 reads the structure through HDF5 and sends it to the
+ * others: names, types, shapes, checksums, and where the bytes of each dataset begin. Each rank
+ * then reads data with pread(2). So only one rank reads metadata, and damage is an error of one
+ * rank and not a hang of all. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/progress.h"
 #include "io/checkpoint/private.h"
 
 /* Structure. */
-
-/* `status` is the same on all ranks. */
-static enum status close_on_all(struct comm *comm, const char *path, hid_t file, enum status status)
-{
-  const enum status closed = hdf5_close(file, status);
-  return status_prefix(status ?: comm_agree(comm, closed), "%s", path);
-}
 
 /* A row of residuals per rank. */
 static enum status check_residuals(const struct checkpoint_table *table, int64_t ranks)
@@ -34,12 +31,14 @@ static enum status check_residuals(const struct checkpoint_table *table, int64_t
 }
 
 /* Rank 0: all checks that need no tensor data. */
-static enum status read_structure(hid_t file, struct checkpoint_table *table)
+static enum status read_structure(const char *path, struct checkpoint_table *table)
 {
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
-  enum status status =
-      checkpoint_meta_read(file, &meta, &tensors) ?: checkpoint_table_read(file, table);
+  hid_t file = H5I_INVALID_HID;
+  enum status status = hdf5_open(path, false, &file) ?: checkpoint_meta_read(file, &meta, &tensors)
+                                                     ?: checkpoint_table_read(file, table);
+  status = hdf5_close(file, status);
   if (!status && table->n != tensors)
     status = status_set(STATUS_INPUT, "it holds %lld tensors and says that it has %lld",
                         (long long)table->n, (long long)tensors);
@@ -127,7 +126,7 @@ static enum status match(const struct checkpoint_table *wanted,
 
 struct load {
   struct comm *comm;
-  hid_t file;
+  int file;
   int n;
   const struct io_tensor *tensors;
   struct checkpoint_table wanted, found; /* in the order of the caller; in the order of the file */
@@ -140,16 +139,23 @@ struct load {
   struct checkpoint_piece *pieces;
 };
 
-static enum status open_structure(struct comm *comm, const char *path, hid_t *file,
+static enum status open_structure(struct comm *comm, const char *path, int *file,
                                   struct checkpoint_table *found)
 {
   if (!comm_mpi(comm))
     return status_set(STATUS_UNSUPPORTED,
                       "checkpoints are read by MPI jobs; this one runs without MPI");
-  enum status status = hdf5_open(path, false, file);
-  if (!status && comm_rank(comm) == 0)
-    status = read_structure(*file, found);
-  return comm_agree(comm, status) ?: checkpoint_table_share(comm, found);
+  return comm_agree(comm, comm_rank(comm) == 0 ? read_structure(path, found) : STATUS_OK)
+         ?: checkpoint_table_share(comm, found)
+         ?: comm_agree(comm, open_regular(path, OPEN_READ, file));
+}
+
+/* `status` is the same on all ranks. */
+static enum status close_structure(const char *path, int file, enum status status)
+{
+  if (file >= 0)
+    close(file); /* was only read */
+  return status_prefix(status, "%s", path);
 }
 
 static enum status match_structure(struct load *load)
@@ -163,18 +169,30 @@ static enum status match_structure(struct load *load)
          ?: match(&load->wanted, &load->found, load->at, load->used);
 }
 
+static enum status read_bytes(int file, int64_t at, size_t bytes, void *to)
+{
+  const int64_t got = file_read_at(file, to, bytes, at);
+  if (got < 0)
+    return status_set(STATUS_IO, "cannot read %zu bytes: %s", bytes, strerror(errno));
+  if (got < (int64_t)bytes)
+    return status_set(STATUS_INPUT, "its bytes end too early: the file is truncated or damaged");
+  return STATUS_OK;
+}
+
 /* The CRC is computed over the bytes in memory, so that exactly the used bytes were checked. */
-static enum status read_pieces(const struct hdf5_dataset *dataset, const struct io_tensor *tensor,
+static enum status read_pieces(int file, int64_t offset, const struct io_tensor *tensor,
                                void *buffer, int64_t *crc, bool *not_taken)
 {
+  const size_t size = dtype_size(tensor->type);
   uLong sum = 0;
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
     piece = checkpoint_piece_at(tensor, piece.end);
     void *const data = checkpoint_piece_memory(tensor, piece, buffer);
-    enum status status = hdf5_read(dataset, piece, data);
+    const size_t bytes = (size_t)(piece.end - piece.begin) * size;
+    enum status status = read_bytes(file, offset + piece.begin * (int64_t)size, bytes, data);
     progress_add();
     if (!status && crc)
-      sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+      sum = crc32_z(sum, data, bytes);
     if (!status && tensor->move) {
       status = tensor->move(tensor, piece, data);
       *not_taken = status != STATUS_OK;
@@ -187,15 +205,12 @@ static enum status read_pieces(const struct hdf5_dataset *dataset, const struct 
   return STATUS_OK;
 }
 
-enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io_tensor *tensor,
-                                   void *buffer, int64_t *crc, bool *not_taken)
+enum status checkpoint_read_tensor(int file, const struct checkpoint_table *table, int64_t t,
+                                   const struct io_tensor *tensor, void *buffer, int64_t *crc,
+                                   bool *not_taken)
 {
-  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(file, name, &dataset);
-  if (!status && dataset.type != tensor->type)
-    status = status_set(STATUS_INPUT, "its type changed while it was read");
-  status = status ?: read_pieces(&dataset, tensor, buffer, crc, not_taken);
-  return status_prefix(hdf5_close(dataset.id, status), "dataset %s", name);
+  return status_prefix(read_pieces(file, table->entry[t].offset, tensor, buffer, crc, not_taken),
+                       "dataset %s", checkpoint_table_name(table, t));
 }
 
 /* This rank's ranges, and their CRCs. */
@@ -207,9 +222,8 @@ static enum status read_ranges(struct load *load, int64_t *n)
         .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
     if (piece.begin >= piece.end)
       continue;
-    const enum status status =
-        checkpoint_read_tensor(load->file, checkpoint_table_name(&load->wanted, t), tensor,
-                               load->buffer, &piece.crc, &load->not_taken);
+    const enum status status = checkpoint_read_tensor(load->file, &load->found, load->at[t], tensor,
+                                                      load->buffer, &piece.crc, &load->not_taken);
     if (status)
       return status;
     load->pieces[(*n)++] = piece;
@@ -264,9 +278,9 @@ static enum status load_all(struct load *load, const char *path)
 enum status checkpoint_load(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
                             bool *damaged)
 {
-  struct load load = {.comm = comm, .file = H5I_INVALID_HID, .n = n, .tensors = tensors};
+  struct load load = {.comm = comm, .file = -1, .n = n, .tensors = tensors};
   enum status status = load_all(&load, path);
-  status = close_on_all(comm, path, load.file, status);
+  status = close_structure(path, load.file, status);
   mem_free(load.at);
   mem_free(load.sums);
   mem_free(load.used);
@@ -281,11 +295,10 @@ enum status checkpoint_load(struct comm *comm, const char *path, int n, struct i
 
 enum status checkpoint_verify(struct comm *comm, const char *path)
 {
-  hid_t file = H5I_INVALID_HID;
+  int file = -1;
   struct checkpoint_table table = {0};
-  enum status status =
+  const enum status status =
       open_structure(comm, path, &file, &table) ?: checkpoint_crc_verify(comm, file, &table, NULL);
-  status = close_on_all(comm, path, file, status);
   checkpoint_table_free(&table);
-  return status;
+  return close_structure(path, file, status);
 }

@@ -12,6 +12,7 @@ enum { CHECKPOINT_VERSION = 3 };
 struct checkpoint_entry {
   int64_t name; /* where in `names` the text "GROUP/NAME" begins */
   int64_t type, ndim, shape[LAYOUT_MAX_DIMS], elements, crc;
+  int64_t offset; /* of its bytes in the file; 0: the file is not laid out yet */
 };
 struct checkpoint_table {
   int64_t n;
@@ -36,6 +37,8 @@ enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out);
 int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *name);
 /* From rank 0 to all others (whose table is zeroed). Collective. */
 enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *table);
+/* Likewise, to ranks that hold the same names. Collective. */
+enum status checkpoint_table_share_entries(struct comm *comm, struct checkpoint_table *table);
 void checkpoint_table_free(struct checkpoint_table *table); /* takes a zeroed one */
 
 /* Metadata of a file that is not complete yet. Local. */
@@ -48,22 +51,21 @@ enum status checkpoint_meta_from(const char *path, struct checkpoint_meta *out, 
 /* Room for a piece, if any tensor is not in memory as a whole; else *out stays NULL (mem_free).
  * Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
-/* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
- * memory, as large as one call of HDF5 should be, because other threads wait for it. */
+/* The piece of the tensor's range that begins at `at`, as large as the buffer. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
 /* Memory of a piece: part of the tensor's data, or the buffer if it has none. */
 void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
                               void *buffer);
-extern int64_t checkpoint_piece_bytes,
-    checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
+extern int64_t checkpoint_piece_bytes; /* 4 MiB; tests lower it */
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
 
-/* The tensor's range from an open file, through `buffer` if the tensor has no data. *crc, if not
- * NULL: of what was read. *not_taken: the failure is that of tensor->move. NULL without `move`.
- * Local. */
-enum status checkpoint_read_tensor(hid_t file, const char *name, const struct io_tensor *tensor,
-                                   void *buffer, int64_t *crc, bool *not_taken);
+/* The tensor's range of dataset t from an open file, through `buffer` if the tensor has no data.
+ * *crc, if not NULL: of what was read. *not_taken: the failure is that of tensor->move. NULL
+ * without `move`. Local. */
+enum status checkpoint_read_tensor(int file, const struct checkpoint_table *table, int64_t t,
+                                   const struct io_tensor *tensor, void *buffer, int64_t *crc,
+                                   bool *not_taken);
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
 struct checkpoint_piece {
@@ -79,8 +81,8 @@ enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct lay
                                  int64_t *out);
 /* Reads the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
-enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
-                                  const struct checkpoint_table *table, const bool *wanted);
+enum status checkpoint_crc_verify(struct comm *comm, int file, const struct checkpoint_table *table,
+                                  const bool *wanted);
 /* The error for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 

@@ -1,12 +1,10 @@
 /* Writing a checkpoint.
  *
- * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all
- * ranks. In the parallel phase each rank opens the file by itself, writes raw data into space that
- * is already allocated, and has no metadata to flush. So no action of HDF5 or MPI-IO is collective,
- * and none can fail on one rank and leave the others waiting. */
+ * Rank 0 lays the file out through HDF5 and closes it: all metadata, and room for all data. It
+ * sends the place of each dataset to the others. Each rank then opens the file and writes its
+ * ranges with pwrite(2). No other rank reads metadata, and nothing can fail on one rank and leave
+ * the others waiting. */
 #include <errno.h>
-#include <fcntl.h>
-#include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,8 +37,7 @@ static void reached(enum checkpoint_phase phase)
 /* The current work of a process in a save, and whether it waits for other ranks. There is one save
  * at a time. */
 static const char comparing[] = "waiting for the tensor lists of the other ranks",
-                  writing[] = "writing its data",
-                  waiting_for_data[] = "waiting for the data of the other ranks";
+                  writing[] = "writing its data";
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
 static const char *under_way;
 static bool waiting;
@@ -78,6 +75,7 @@ struct save {
   int64_t written;                 /* bytes written since the last flush */
   char *final;
   struct scratch scratch; /* where it is written */
+  int file;               /* the same, open on this rank while it writes data */
 };
 
 static bool writes(const struct io_tensor *tensor)
@@ -128,7 +126,7 @@ static enum status bring_to_disk(struct save *save)
 {
   now_at("flushing its data to the disk", false);
   save->written = 0;
-  return file_sync(save->scratch.file);
+  return file_sync_open(save->file, save->scratch.file);
 }
 
 /* Called while data are written, not only at the end. A node may write hundreds of GB, and a
@@ -143,23 +141,31 @@ static enum status count_written(struct save *save, int64_t bytes)
   return status;
 }
 
-/* The pieces of a tensor, in place or filled into the buffer: into the file, or for their CRC. */
-static enum status handle_pieces(struct save *save, const struct io_tensor *tensor,
-                                 const struct hdf5_dataset *dataset, int64_t *crc)
+static enum status write_bytes(struct save *save, const void *data, int64_t bytes, int64_t at)
 {
+  return file_write_at(save->file, save->scratch.file, data, (size_t)bytes, at)
+             ?: count_written(save, bytes);
+}
+
+/* The pieces of a tensor, in place or filled into the buffer: into the file, or for their CRC if
+ * crc is not NULL. */
+static enum status handle_pieces(struct save *save, int t, int64_t *crc)
+{
+  const struct io_tensor *tensor = &save->tensors[t];
+  const int64_t size = (int64_t)dtype_size(tensor->type), offset = save->table.entry[t].offset;
   uLong sum = 0;
   enum status status = STATUS_OK;
   for (struct layout_range piece = {0, tensor->range.begin};
        piece.end < tensor->range.end && !status;) {
     piece = checkpoint_piece_at(tensor, piece.end);
     void *const data = checkpoint_piece_memory(tensor, piece, save->buffer);
-    const int64_t bytes = (piece.end - piece.begin) * (int64_t)dtype_size(tensor->type);
+    const int64_t bytes = (piece.end - piece.begin) * size;
     atomic_fetch_add(&moves, 1);
     status = tensor->move ? tensor->move(tensor, piece, data) : STATUS_OK;
-    if (!status && dataset)
-      status = hdf5_write(dataset, piece, data) ?: count_written(save, bytes);
-    else if (!status)
+    if (!status && crc)
       sum = crc32_z(sum, data, (size_t)bytes);
+    else if (!status)
+      status = write_bytes(save, data, bytes, offset + piece.begin * size);
   }
   if (crc)
     *crc = (int64_t)sum;
@@ -189,7 +195,7 @@ static enum status find_checksums(struct save *save)
       continue;
     save->pieces[n] = (struct checkpoint_piece){
         .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
-    status = handle_pieces(save, tensor, NULL, &save->pieces[n++].crc);
+    status = handle_pieces(save, t, &save->pieces[n++].crc);
   }
   now_at(comparing, true);
   status = comm_agree(save->comm, status)
@@ -219,18 +225,19 @@ static int64_t bound_bytes(const struct save *save)
 }
 
 static enum status create_tensor(hid_t group, const struct io_tensor *tensor,
-                                 const struct checkpoint_entry *entry)
+                                 struct checkpoint_entry *entry)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   uint32_t crc = (uint32_t)entry->crc;
   enum status status =
       hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
   status = status ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc)
-                  ?: hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements);
+                  ?: hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements)
+                  ?: hdf5_locate(&dataset, &entry->offset);
   return hdf5_close(dataset.id, status);
 }
 
-static enum status create_tensors(hid_t file, const struct save *save)
+static enum status create_tensors(hid_t file, struct save *save)
 {
   hid_t group = H5I_INVALID_HID;
   enum status status = STATUS_OK;
@@ -285,23 +292,15 @@ static enum status lay_out(struct save *save)
 
 /* All ranks: data. */
 
-static enum status write_tensor(hid_t file, struct save *save, int t)
-{
-  const char *name = checkpoint_table_name(&save->table, t);
-  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(file, name, &dataset)
-                           ?: handle_pieces(save, &save->tensors[t], &dataset, NULL);
-  return status_prefix(hdf5_close(dataset.id, status), "dataset %s", name);
-}
-
-static enum status write_tensors(hid_t file, struct save *save)
+static enum status write_tensors(struct save *save)
 {
   enum status status = STATUS_OK;
   now_at(writing, false);
   for (int t = 0; t < save->n && !status; t++) {
     if (!writes(&save->tensors[t]))
       continue;
-    status = write_tensor(file, save, t);
+    status = status_prefix(handle_pieces(save, t, NULL), "dataset %s",
+                           checkpoint_table_name(&save->table, t));
     reached(CHECKPOINT_WROTE);
   }
   return status;
@@ -327,66 +326,26 @@ static enum status drop_scratch(struct save *save, enum status status)
   return status;
 }
 
-/* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
- * recover. So each rank tests the disk: it overwrites one byte with itself. That succeeds on a full
- * disk, and fails on a broken one, where the file stays open. */
-static bool can_be_closed(const struct save *save)
+static enum status close_file(struct save *save, enum status status)
 {
-  char byte;
-  int fd = -1;
-  (void)open_regular(save->scratch.file, OPEN_UPDATE, &fd);
-  bool good =
-      fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
-  if (fd >= 0)
-    close(fd);
-  int64_t bad = !good;
-  return comm_max_i64(save->comm, &bad, 1) == STATUS_OK && !bad;
+  const bool closed = save->file < 0 || close(save->file) == 0;
+  save->file = -1;
+  return status || closed ? status : open_failed(errno, "close", save->scratch.file);
 }
 
-static enum status close_on_all(struct save *save, hid_t file, enum status status)
-{
-  char sentence[2048] = "";
-  if (status) {
-    snprintf(sentence, sizeof sentence, "%s", status_text());
-    if (can_be_closed(save))
-      (void)hdf5_close(file, STATUS_OK);
-    else
-      hdf5_abandon();
-    return status_set(status, "%s", sentence); /* the cause */
-  }
-  status = hdf5_close(file, STATUS_OK);
-  now_at("waiting for other ranks to close the file", true);
-  return comm_agree(save->comm, status); /* then no other rank writes to the file */
-}
-
-static enum status flush_on_all(struct save *save, hid_t file)
-{
-  enum status status = bring_to_disk(save);
-  if (!status) {
-    hdf5_lock();
-    status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
-    hdf5_unlock();
-  }
-  now_at(waiting_for_data, true);
-  return comm_agree(save->comm, status);
-}
-
+/* Opened after rank 0 has closed the file, and closed before rank 0 opens it again. So NFS shows
+ * each what the others wrote. */
 static enum status write_data(struct save *save)
 {
-  hid_t file = H5I_INVALID_HID;
-  /* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
-  MPI_Comm alone = MPI_COMM_SELF;
-  enum status status = hdf5_open_parallel(save->scratch.file, &alone, &file);
+  enum status status = open_regular(save->scratch.file, OPEN_UPDATE, &save->file);
   now_at("waiting for other ranks to open the file", true);
   status = comm_agree(save->comm, status);
-  if (status)
-    return close_on_all(save, file, status);
-  reached(CHECKPOINT_OPENED);
-  status = write_tensors(file, save);
-  now_at(waiting_for_data, true);
-  status = comm_agree(save->comm, status) ?: flush_on_all(save, file);
-  now_at("closing the file", false);
-  status = close_on_all(save, file, status);
+  if (!status)
+    reached(CHECKPOINT_OPENED);
+  status = status ?: write_tensors(save) ?: bring_to_disk(save);
+  status = close_file(save, status);
+  now_at("waiting for the data of the other ranks", true);
+  status = comm_agree(save->comm, status);
   if (!status)
     reached(CHECKPOINT_CLOSED);
   return status;
@@ -427,7 +386,9 @@ static enum status save_all(struct save *save)
   now_at(first ? "laying out the file" : "waiting for rank 0, which lays out the file", !first);
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
   now_at("opening the file", false);
-  status = status ?: scratch_share(save->comm, &save->scratch) ?: write_data(save);
+  status = status ?: scratch_share(save->comm, &save->scratch)
+           ?: checkpoint_table_share_entries(save->comm, &save->table)
+           ?: write_data(save);
   now_at(first ? "completing the file" : "waiting for rank 0, which completes the file", !first);
   status = status ?: comm_agree(save->comm, first ? complete(save) : STATUS_OK);
   return drop_scratch(save, status);
@@ -438,7 +399,7 @@ static enum status save_or_explain(struct save *save, char **path_out)
 {
   if (!comm_mpi(save->comm))
     return status_set(STATUS_UNSUPPORTED,
-                      "checkpoints are written through MPI-IO; this job runs without MPI");
+                      "checkpoints are written by MPI jobs; this one runs without MPI");
   const enum status status = save_all(save);
   now_at(NULL, false);
   mem_free(save->pieces);
@@ -455,7 +416,8 @@ static enum status save_or_explain(struct save *save, char **path_out)
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out)
 {
-  struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
+  struct save save = {
+      .comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors, .file = -1};
   return save_or_explain(&save, path_out);
 }
 
@@ -463,6 +425,7 @@ enum status checkpoint_write(struct comm *comm, const char *path,
                              const struct checkpoint_meta *meta, int n,
                              const struct io_tensor *tensors)
 {
-  struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
+  struct save save = {
+      .comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors, .file = -1};
   return save_or_explain(&save, NULL);
 }

@@ -2,8 +2,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
@@ -85,7 +87,7 @@ enum status checkpoint_list(const char *dir, bool json, FILE *to)
 /* A file with the list of its tensors. */
 struct side {
   const char *path;
-  hid_t file;
+  int file;
   struct checkpoint_meta meta;
   struct checkpoint_table table;
   void *part; /* PART_ELEMENTS of any type */
@@ -94,20 +96,23 @@ struct side {
 static enum status open_side(const char *path, struct side *side)
 {
   int64_t tensors;
-  *side = (struct side){.path = path, .file = H5I_INVALID_HID};
-  const enum status status =
-      hdf5_open(path, false, &side->file) ?: checkpoint_meta_read(side->file, &side->meta, &tensors)
-               ?: checkpoint_table_read(side->file, &side->table)
-               ?: mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
+  hid_t file = H5I_INVALID_HID;
+  *side = (struct side){.path = path, .file = -1};
+  enum status status = hdf5_open(path, false, &file)
+                           ?: checkpoint_meta_read(file, &side->meta, &tensors)
+                           ?: checkpoint_table_read(file, &side->table);
+  status = hdf5_close(file, status) ?: open_regular(path, OPEN_READ, &side->file)
+           ?: mem_alloc(MEM_IO, (size_t)PART_ELEMENTS * sizeof(double), &side->part);
   return status_prefix(status, "%s", path);
 }
 
-static enum status close_side(struct side *side, enum status status)
+static void close_side(struct side *side)
 {
   mem_free(side->part);
   checkpoint_table_free(&side->table);
   checkpoint_meta_free(&side->meta);
-  return hdf5_close(side->file, status);
+  if (side->file >= 0)
+    close(side->file); /* was only read */
 }
 
 /* show */
@@ -216,8 +221,8 @@ enum status checkpoint_show(const char *path, bool json, FILE *to)
     print_meta(&side, to);
     print_table(&side.table, to);
   }
-  status = status ?: check_stream(to);
-  return close_side(&side, status);
+  close_side(&side);
+  return status ?: check_stream(to);
 }
 
 /* diff */
@@ -288,25 +293,26 @@ static bool is_real(enum dtype type)
   return type == DTYPE_F64 || type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-static enum status read_part(struct side *side, const char *name, enum dtype type,
-                             struct layout_range part)
+static enum status read_part(struct side *side, int64_t t, struct layout_range part)
 {
-  const struct io_tensor tensor = {.type = type, .range = part, .data = side->part};
-  return status_prefix(checkpoint_read_tensor(side->file, name, &tensor, NULL, NULL, NULL), "%s",
-                       side->path);
+  const struct io_tensor tensor = {
+      .type = (enum dtype)side->table.entry[t].type, .range = part, .data = side->part};
+  return status_prefix(
+      checkpoint_read_tensor(side->file, &side->table, t, &tensor, NULL, NULL, NULL), "%s",
+      side->path);
 }
 
 static enum status compare_parts(struct side *a, struct side *b, int64_t t, compare_part *compare,
                                  struct difference *out)
 {
-  const int64_t all = a->table.entry[t].elements;
+  const int64_t all = a->table.entry[t].elements,
+                u = checkpoint_table_find(&b->table, checkpoint_table_name(&a->table, t));
   const enum dtype type = (enum dtype)a->table.entry[t].type;
-  const char *name = checkpoint_table_name(&a->table, t);
   enum status status = STATUS_OK;
   for (struct layout_range part = {0, 0}; part.end < all && !status;) {
     part.begin = part.end;
     part.end = all - part.begin > PART_ELEMENTS ? part.begin + PART_ELEMENTS : all;
-    status = read_part(a, name, type, part) ?: read_part(b, name, type, part);
+    status = read_part(a, t, part) ?: read_part(b, u, part);
     if (!status)
       compare(a->part, b->part, type, part.end - part.begin, out);
   }
@@ -455,11 +461,12 @@ static enum status diff_sides(struct side *a, struct side *b, bool json, FILE *t
 
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same)
 {
-  struct side left, right = {.file = H5I_INVALID_HID};
+  struct side left, right = {.file = -1};
   bool equal = true;
-  enum status status = open_side(a, &left) ?: open_side(b, &right)
-                       ?: diff_sides(&left, &right, json, to, &equal);
-  status = close_side(&right, close_side(&left, status));
+  const enum status status = open_side(a, &left) ?: open_side(b, &right)
+                             ?: diff_sides(&left, &right, json, to, &equal);
+  close_side(&left);
+  close_side(&right);
   if (!status)
     *same = equal;
   return status;

@@ -6,8 +6,7 @@
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
 
-int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20,
-        checkpoint_flush_bytes = 1 << 30;
+int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_flush_bytes = 1 << 30;
 
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
@@ -108,8 +107,7 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
 {
-  const int64_t bytes = tensor->data ? checkpoint_call_bytes : checkpoint_piece_bytes,
-                most = bytes / (int64_t)dtype_size(tensor->type);
+  const int64_t most = checkpoint_piece_bytes / (int64_t)dtype_size(tensor->type);
   return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
 }
 
@@ -152,12 +150,13 @@ static enum status read_entry(hid_t group, const char *name, struct builder *bui
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   uint32_t crc = 0;
-  int64_t elements = 0;
+  int64_t elements = 0, offset = 0;
   enum status status = check_name("dataset", name) ?: hdf5_open_dataset(group, name, &dataset);
   if (status)
     return status;
   status = status_prefix(hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc)
-                             ?: hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements),
+                             ?: hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements)
+                             ?: hdf5_locate(&dataset, &offset),
                          "dataset %s", name);
   if (!status && elements != dataset.elements)
     status = status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld",
@@ -165,8 +164,11 @@ static enum status read_entry(hid_t group, const char *name, struct builder *bui
   status = hdf5_close(dataset.id, status);
   if (status)
     return status;
-  struct checkpoint_entry entry = {
-      .type = dataset.type, .ndim = dataset.ndim, .elements = elements, .crc = crc};
+  struct checkpoint_entry entry = {.type = dataset.type,
+                                   .ndim = dataset.ndim,
+                                   .elements = elements,
+                                   .crc = crc,
+                                   .offset = offset};
   memcpy(entry.shape, dataset.shape, sizeof entry.shape);
   if (__builtin_add_overflow(builder->bytes, checkpoint_entry_bytes(&entry), &builder->bytes))
     return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
@@ -258,6 +260,11 @@ enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *t
   status = comm_agree(comm, status);
   if (status || sizes[0] == 0)
     return status;
-  return comm_broadcast(comm, table->entry, sizes[0] * (int64_t)sizeof *table->entry, 0)
+  return checkpoint_table_share_entries(comm, table)
              ?: comm_broadcast(comm, table->names, sizes[1], 0);
+}
+
+enum status checkpoint_table_share_entries(struct comm *comm, struct checkpoint_table *table)
+{
+  return comm_broadcast(comm, table->entry, table->n * (int64_t)sizeof *table->entry, 0);
 }

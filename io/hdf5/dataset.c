@@ -117,7 +117,8 @@ enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   const haddr_t offset = H5Dget_offset(dataset->id);
-  if (offset == HADDR_UNDEF || offset > INT64_MAX)
+  const int64_t bytes = dataset->elements * (int64_t)dtype_size(dataset->type);
+  if (offset == HADDR_UNDEF || offset > (haddr_t)(INT64_MAX - bytes))
     return status_set(STATUS_INPUT, "a dataset's bytes are not in it");
   *out = (int64_t)offset;
   return STATUS_OK;

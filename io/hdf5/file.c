@@ -198,14 +198,3 @@ enum status hdf5_open(const char *path, bool write, hid_t *out)
   int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
   return status ?: access_list(ALIGN_BYTES, NULL, &access) ?: open_with(path, write, access, out);
 }
-
-enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
-{
-  int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
-  hid_t access __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
-  return access_list(ALIGN_BYTES, mpi_comm, &access)
-             /* one rank reads and broadcasts */
-             ?: hdf5_check(H5Pset_all_coll_metadata_ops(access, true), STATUS_LIBRARY,
-                           "set up parallel HDF5")
-                    ?: open_with(path, true, access, out);
-}

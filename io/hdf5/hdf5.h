@@ -45,11 +45,6 @@ enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignm
  * if the file is missing, unreadable, empty, a folder, truncated, damaged or not HDF5. In the last
  * case the message says what the file looks like. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
-/* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm.
- * Opening and closing anything in it is Collective over it (all its ranks, the same objects in the
- * same order, also after a failure of one), hdf5_write() is Local. Close with hdf5_close(). */
-enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out);
-
 /* Close any identifier (group, dataset, type, a file that was read, ...); takes negative ones.
  * Returns `so_far`, or the failure of closing if so_far is STATUS_OK. */
 enum status hdf5_close(hid_t id, enum status so_far);
@@ -63,7 +58,6 @@ enum status hdf5_finish(hid_t file, enum status so_far);
  * hdf5_finish() finds a full disk before it flushes. If a flush fails nevertheless, as on a broken
  * disk, this is true from then on: the process must end without them, as src/cmd/main.c does. */
 bool hdf5_is_broken(void);
-void hdf5_abandon(void); /* likewise, because a file stays open that cannot be closed */
 /* hdf5_finish() for a file that was made in `scratch`, which is dropped. The file then appears
  * under its name, or is removed after a failure. Messages name it. */
 enum status hdf5_finish_as(hid_t file, struct scratch *scratch, const char *final,

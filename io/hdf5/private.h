@@ -25,3 +25,6 @@ enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *ou
  * *out. */
 enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
                              hid_t *out);
+
+/* hdf5_is_broken() from now on, because a file stays open that cannot be closed. */
+void hdf5_abandon(void);

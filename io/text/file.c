@@ -108,13 +108,18 @@ enum status file_check_folders(const char *path)
   return for_folders(path, check_folder);
 }
 
+enum status file_sync_open(int fd, const char *name)
+{
+  return fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", name);
+}
+
 enum status file_sync(const char *path)
 {
   int fd = -1;
   enum status status = open_regular(path, OPEN_OWN, &fd);
   if (status)
     return status;
-  status = fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", path);
+  status = file_sync_open(fd, path);
   if (close(fd) != 0 && !status)
     status = failed("close", path);
   return status;
@@ -180,6 +185,23 @@ int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at)
     done += (size_t)got;
   }
   return (int64_t)done;
+}
+
+/* Linux moves less than 2 GiB in one call. A call that moves nothing has met a full disk. */
+enum status file_write_at(int fd, const char *name, const void *data, size_t bytes, int64_t at)
+{
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t put =
+        pwrite(fd, (const char *)data + done, bytes - done, (off_t)at + (off_t)done);
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put == 0)
+      errno = ENOSPC;
+    if (put <= 0)
+      return failed("write", name);
+    done += (size_t)put;
+  }
+  return STATUS_OK;
 }
 
 static enum status read_from(int fd, const char *path, size_t most, size_t room, char **out,

@@ -30,9 +30,12 @@ enum status file_read_stream(const char *path, size_t most, char **out, size_t *
 /* pread(2) of `bytes` bytes, or fewer at the end of the file. Returns their number, or -1 with
  * errno. */
 int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at);
+/* pwrite(2) of all `bytes` bytes to an open file, called `name` in sentences. Local. */
+enum status file_write_at(int fd, const char *name, const void *data, size_t bytes, int64_t at);
 enum status file_sync(
     const char *path); /* flushes the writes of all processes of this node to the disk */
-enum status file_sync_folder_of(const char *path); /* so that the file keeps its name */
+enum status file_sync_open(int fd, const char *name); /* likewise, of an open one */
+enum status file_sync_folder_of(const char *path);    /* so that the file keeps its name */
 enum status file_sync_rename(const char *temporary,
                              const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota

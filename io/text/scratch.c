@@ -147,7 +147,7 @@ enum status scratch_publish(struct scratch *scratch, const char *final)
   return scratch_explain(scratch, file_sync_rename(scratch->file, final));
 }
 
-/* Files only: neither Sluice nor MPI-IO makes folders there. */
+/* Files only: Sluice makes no folders there. */
 static void empty(int fd)
 {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -1,8 +1,8 @@
 /* A folder for a file that is being written. It belongs to this user alone (mode 0700), stands next
  * to the file's place, and is removed when the file has moved there. So another user who may write
- * there cannot put a link in place of the unfinished file, which HDF5 and MPI-IO open several
- * times by name. The path of the file goes through a descriptor of the folder, so a folder or link
- * that takes the folder's name has no effect. */
+ * there cannot put a link in place of the unfinished file, which all ranks open, and HDF5
+ * several times, by name. The path of the file goes through a descriptor of the folder, so a folder
+ * or link that takes the folder's name has no effect. */
 #pragma once
 
 #include <stdbool.h>

@@ -13,9 +13,10 @@ tests_io_checkpoint_libcheckpoint_a_SOURCES = \
 check_scripts += \
 	tests/io/checkpoint/h5py.sh
 EXTRA_DIST += tests/io/checkpoint/untrue.txt
-tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush \
-  -Wl,--wrap=fsync
-tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size
-tests_io_checkpoint_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=H5Dread \
+tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=pwrite -Wl,--wrap=fsync
+tests_io_checkpoint_test_checkpoint_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=open
+tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size \
+  -Wl,--wrap=H5Dget_offset
+tests_io_checkpoint_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=pread \
   -Wl,--wrap=rename -Wl,--wrap=unlink
 tests_io_checkpoint_test_kill_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dcreate2

@@ -80,7 +80,7 @@ static void limit_one_rank(enum checkpoint_phase phase)
     limit_file_size(100000);
 }
 
-/* One rank's write through MPI-IO fails, those of others do not. */
+/* One rank's write fails, those of others do not. */
 TEST(a_failed_write_of_one_rank_fails_all)
 {
   for (victim = 0; victim < comm_ranks(job); victim++) {

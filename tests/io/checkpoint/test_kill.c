@@ -191,20 +191,6 @@ TEST(killed_in_every_phase)
   }
 }
 
-/* A job whose ranks are on several nodes for MPI-IO: it makes one more file. */
-TEST(one_of_several_nodes)
-{
-  refill();
-  setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
-  const bool killed = is_killed(CHECKPOINT_OPENED, 1);
-  unsetenv("OMPI_MCA_sharedfp");
-  assert_true(killed);
-  const bool left = shell("ls '%s'/.step-00000020.h5.tmp-*/*.lock >/dev/null 2>&1", dir) == 0;
-  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
-  if (!left)
-    skip(); /* this MPI makes none */
-}
-
 /* If a store is laid out on some ranks only, it cannot be closed. The job ends at once and does not
  * wait without end. */
 TEST(a_store_that_one_rank_cannot_make)
@@ -220,8 +206,7 @@ TEST(a_store_that_one_rank_cannot_make)
   assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
 }
 
-/* HDF5 cannot close a file that a rank cannot write to: the job ends, with the sentence and the
- * right exit code. */
+/* The job ends with the sentence and the right exit code, and leaves nothing. */
 TEST(a_disk_that_fails_under_a_rank)
 {
   for (int rank = 0; rank < RANKS; rank++) {
