@@ -1,4 +1,5 @@
-/* A communicator per group. Its settings yield to the environment variables of NCCL. */
+/* A communicator per group, split from one that all ranks start. Its settings yield to the
+ * environment variables of NCCL. */
 #include "gpu/nccl.h"
 
 #include <nccl.h>
@@ -15,6 +16,10 @@ _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES,
  * Earlier ones move them by kernels. A test on a recent NCCL sets this to 0. */
 #ifndef NCCL_COPY_ENGINES
 #define NCCL_COPY_ENGINES (NCCL_VERSION_CODE >= 22800)
+#endif
+/* Earlier ones start a group by one root. The same test sets this to 0. */
+#ifndef NCCL_SEVERAL_ROOTS
+#define NCCL_SEVERAL_ROOTS (NCCL_VERSION_CODE >= 22300)
 #endif
 
 /* Channels of a group inside a node. Each has buffers on the GPU, and NCCL would open as many as it
@@ -63,28 +68,62 @@ enum status nccl_group_create(struct nccl_group **out)
   return mem_new(MEM_META, 1, out);
 }
 
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
-                             bool one_node, int size, int index)
+/* A root introduces its share of the ranks to each other, one after another. */
+int nccl_ids(int ranks)
 {
-  ncclUniqueId unique;
+  enum { RANKS_PER_ROOT = 128 };
+  return NCCL_SEVERAL_ROOTS ? (ranks + RANKS_PER_ROOT - 1) / RANKS_PER_ROOT : 1;
+}
+
+/* Groups do not share channels (splitShare). NCCL would then run their collectives one after
+ * another, so that lanes share an order, and giving up one group would end all of them. */
+static ncclConfig_t config_of(const char *name, int most_ctas)
+{
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  ncclComm_t comm = NULL;
 #if NCCL_COPY_ENGINES
   config.commName = name;
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* NCCL's kernels take multiprocessors from products and
                                               wait for them, copy engines do not */
-  if (one_node)
-    config.maxCTAs = FEW_CTAS;
+  if (most_ctas > 0)
+    config.maxCTAs = most_ctas;
 #else
-  (void)one_node;
+  (void)name, (void)most_ctas;
 #endif
-  memcpy(&unique, id, sizeof unique);
-  enum status status =
-      nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
+  return config;
+}
+
+static enum status take(struct nccl_group *group, struct nccl_member member, ncclComm_t comm,
+                        enum status status)
+{
   if (status)
-    return status_prefix(status, "%s, member %d of %d", name, index, size);
+    return status_prefix(status, "%s, member %d of %d", member.name, member.index, member.size);
   group->comm = comm;
   return STATUS_OK;
+}
+
+enum status nccl_group_start(struct nccl_group *group, struct nccl_member member, int n, void *ids)
+{
+  ncclConfig_t config = config_of(member.name, 1);
+  ncclUniqueId *const roots = ids;
+  ncclComm_t comm = NULL;
+#if NCCL_SEVERAL_ROOTS
+  const ncclResult_t error =
+      ncclCommInitRankScalable(&comm, member.size, member.index, n, roots, &config);
+#else
+  (void)n;
+  const ncclResult_t error =
+      ncclCommInitRankConfig(&comm, member.size, *roots, member.index, &config);
+#endif
+  return take(group, member, comm, nccl_check(error, "starting a group"));
+}
+
+enum status nccl_group_split(struct nccl_group *group, struct nccl_group *parent,
+                             struct nccl_member member, int color, bool one_node)
+{
+  ncclConfig_t config = config_of(member.name, one_node ? FEW_CTAS : 0);
+  ncclComm_t comm = NULL;
+  const ncclResult_t error = ncclCommSplit(parent->comm, color, member.index, &comm, &config);
+  return take(group, member, comm, nccl_check(error, "splitting a group"));
 }
 
 void nccl_group_destroy(struct nccl_group *group)

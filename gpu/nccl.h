@@ -13,16 +13,29 @@ struct lane;
 struct nccl_group;
 
 enum { NCCL_ID_BYTES = 128 };
-/* A new name for a group, made by one member and handed to the others. Local. */
+/* A new id for a group, made by one rank and handed to all of them. This rank's process then
+ * introduces a part of the ranks to each other. Local. */
 enum status nccl_id(void *id);
-/* Allocates the group before start(), so that a failure of one member happens before others wait
- * for it. Local. */
+/* The number of ids by which a group of so many ranks starts fastest. Pure. */
+int nccl_ids(int ranks);
+/* Allocates the group before start() or split(), so that a failure of one member happens before
+ * others wait for it. Local. */
 enum status nccl_group_create(struct nccl_group **out);
-/* Starts the group on this thread's current GPU, which no other member may have. NCCL's messages
- * and traces contain `name`, so it must live as long as the group. one_node: all members are on one
- * node. Its value is the same on all members. Collective. */
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
-                             bool one_node, int size, int index);
+/* NCCL's messages and traces contain `name`, so it must live as long as the group. */
+struct nccl_member {
+  const char *name;
+  int size, index;
+};
+/* Starts a group on this thread's current GPU, which no other member may have. It carries no data:
+ * others are split from it. ids: n ids, the same on all members. NCCL before 2.23 reads only the
+ * first. Collective. */
+enum status nccl_group_start(struct nccl_group *group, struct nccl_member member, int n, void *ids);
+/* Starts the groups that the members of `parent` form by color, without ids, which at many ranks
+ * takes less time. Groups share nothing with each other or with the parent, so each has an order
+ * and an end of its own. one_node: all members are on one node. Its value is the same on all
+ * members. Collective over the parent. */
+enum status nccl_group_split(struct nccl_group *group, struct nccl_group *parent,
+                             struct nccl_member member, int color, bool one_node);
 void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective if it was started */
 /* Instead of destroy after an error: gives up running collectives and waits for no other member.
  * Takes NULL, and a group that was not started. Local. */

@@ -42,6 +42,7 @@ enum status comm_create_sibling(struct comm *comm, struct comm **out)
     return status;
   *sibling = *comm;
   sibling->is_sibling = true;
+  sibling->nccl = NULL;
   if (!is_fake(comm))
     status = comm_agree(comm, COMM_MPI(MPI_Comm_dup(comm->world, &sibling->world)));
   if (status)

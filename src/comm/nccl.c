@@ -27,12 +27,72 @@ static void forget(struct carried *carried)
   mem_free(carried);
 }
 
+/* The communicator of all ranks from which each group is split. So ranks meet once, however many
+ * groups there are. */
+struct nccl_family {
+  struct nccl_group *all;
+  int groups;
+  bool broken; /* a group has failed, so the others may not come to an end that all must reach */
+  int64_t ids[];
+};
+
+enum { ID_WORDS = NCCL_ID_BYTES / sizeof(int64_t) };
+
+/* After the last group. */
+static void end_family(struct comm *comm)
+{
+  struct nccl_family *family = comm->nccl;
+  if (!family || family->groups > 0)
+    return;
+  if (family->broken)
+    nccl_group_abort(family->all);
+  else
+    nccl_group_destroy(family->all);
+  mem_free(family);
+  comm->nccl = NULL;
+}
+
+/* Ranks at equal distances make the ids. The part that is local to a rank. */
+static enum status create_family(struct comm *comm)
+{
+  const int n = nccl_ids(comm->ranks);
+  struct nccl_family *family;
+  void *memory;
+  enum status status = mem_alloc(MEM_META, sizeof *family + (size_t)n * NCCL_ID_BYTES, &memory);
+  if (status)
+    return status;
+  comm->nccl = family = memory;
+  status = nccl_group_create(&family->all);
+  for (int i = 0; i < n && !status; i++)
+    if ((int)((int64_t)i * comm->ranks / n) == comm->rank)
+      status = nccl_id(family->ids + i * ID_WORDS);
+  return status;
+}
+
+/* Each id is zero on all ranks except one, so that the bits of all of them are the ids. NCCL waits
+ * without end for a rank that is out of reach. */
+static enum status start_family(struct comm *comm)
+{
+  struct nccl_family *family = comm->nccl;
+  const struct nccl_member member = {"sluice", comm->ranks, comm->rank};
+  const int n = nccl_ids(comm->ranks);
+  comm_begin_call(comm);
+  enum status status =
+      comm_mpi_fold(comm->world, family->ids, (int64_t)n * ID_WORDS, MPI_INT64_T, MPI_BOR);
+  status = comm_agree(comm, comm_end_call(comm, status));
+  if (status)
+    return status;
+  comm_begin_call(comm);
+  status = comm_end_call(comm, nccl_group_start(family->all, member, n, family->ids));
+  return comm_agree(comm, status);
+}
+
 /* The part that is local to a member. */
-static enum status create(struct comm_group *group, void *id, struct carried **out)
+static enum status create(struct comm_group *group, struct carried **out)
 {
   struct carried *carried;
   struct device *device = group->comm->device;
-  enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
+  enum status status = group->comm->nccl ? STATUS_OK : create_family(group->comm);
   status = status ?: mem_new(MEM_META, 1, &carried);
   if (status)
     return status;
@@ -47,40 +107,57 @@ static enum status create(struct comm_group *group, void *id, struct carried **o
   return status;
 }
 
+static enum status split(struct comm_group *group, struct nccl_group *nccl)
+{
+  const char *const name = group->apart > 1 ? "sluice-apart" : "sluice-block";
+  const struct nccl_member member = {name, group->size, group->index};
+  const int first = group->comm->rank - group->index * group->apart;
+  bool one_node;
+  enum status status = comm_group_is_on_one_node(group, &one_node);
+  if (status)
+    return status;
+  comm_begin_call(group->comm);
+  status = nccl_group_split(nccl, group->comm->nccl->all, member, first, one_node);
+  return comm_agree(group->comm, comm_end_call(group->comm, status));
+}
+
 /* NCCL would wait forever for a missing member, so all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
-  const char *const name = group->apart > 1 ? "sluice-apart" : "sluice-block";
-  char id[NCCL_ID_BYTES] = "";
+  struct comm *comm = group->comm;
   struct carried *carried = NULL;
-  bool one_node = false;
-  enum status status = comm_agree(group->comm, create(group, id, &carried));
-  status = status ?: comm_group_broadcast(group, id, sizeof id);
-  status = status ?: comm_group_is_on_one_node(group, &one_node);
+  const bool first = !comm->nccl;
+  enum status status = comm_agree(comm, create(group, &carried));
+  if (!status && first)
+    status = start_family(comm);
+  status = status ?: split(group, carried->nccl);
   if (!status) {
-    comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
-    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, name, id, one_node,
-                                                         group->size, group->index));
-    status = comm_agree(group->comm, status);
-  }
-  if (!status) {
+    comm->nccl->groups++;
     group->transport_data = carried;
-  } else if (carried) {
-    nccl_group_abort(carried->nccl);
-    forget(carried);
+    return STATUS_OK;
   }
+  if (carried)
+    nccl_group_abort(carried->nccl);
+  forget(carried);
+  if (comm->nccl)
+    comm->nccl->broken = true;
+  end_family(comm);
   return status;
 }
 
 static void close_group(struct comm_group *group)
 {
+  struct nccl_family *family = group->comm->nccl;
   if (nccl_group_check(nccl_of(group))) {
     log_warn("%s", status_text());
     nccl_group_abort(nccl_of(group));
+    family->broken = true;
   } else {
     nccl_group_destroy(nccl_of(group));
   }
   forget(group->transport_data);
+  family->groups--;
+  end_family(group->comm);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,

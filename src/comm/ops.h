@@ -17,6 +17,7 @@ struct comm {
   int rank, ranks, local_rank, local_ranks;   /* ranks of a node are consecutive */
   int node;                                   /* its lowest rank */
   struct device *device;                      /* of comm_set_device() */
+  struct nccl_family *nccl;                   /* while there are groups of "nccl" */
   char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
   _Atomic int64_t sent_varying; /* comm_sent_varying() */

@@ -25,7 +25,7 @@ tests_gpu_test_nccl_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests/comm
 check_PROGRAMS += tests/gpu/test_nccl_messages
 tests_gpu_test_nccl_messages_SOURCES = tests/gpu/test_nccl_messages.c gpu/nccl.c
 tests_gpu_test_nccl_messages_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS) \
-	-I$(top_srcdir)/tests/comm -DNCCL_COPY_ENGINES=0
+	-I$(top_srcdir)/tests/comm -DNCCL_COPY_ENGINES=0 -DNCCL_SEVERAL_ROOTS=0
 endif
 EXTRA_DIST += \
 	tests/gpu/sanitize.sh \

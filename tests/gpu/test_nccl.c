@@ -327,7 +327,7 @@ NCCL_TEST(refusals_of_nccl_are_reported)
   struct nccl_group *group;
   must(nccl_id(id));
   must(nccl_group_create(&group));
-  assert_int_equal(nccl_group_start(group, "sluice-test", id, true, 1, 1),
+  assert_int_equal(nccl_group_start(group, (struct nccl_member){"sluice-test", 1, 1}, 1, id),
                    STATUS_LIBRARY); /* there is no member 1 of 1 */
   must_say("NCCL: starting a group failed: invalid argument");
   nccl_group_abort(group);
@@ -337,23 +337,60 @@ NCCL_TEST(refusals_of_nccl_are_reported)
   nccl_group_abort(NULL);
 }
 
-static struct nccl_group *group_of_all(void)
+/* All ranks, which meet by two ids, one from either end. */
+static struct nccl_group *start_all(void)
 {
-  char id[NCCL_ID_BYTES] = {0};
+  char ids[2][NCCL_ID_BYTES] = {{0}};
+  struct nccl_group *all;
+  for (int i = 0; i < 2; i++) {
+    const int root = i * (comm_ranks(job) - 1);
+    if (comm_rank(job) == root)
+      must(nccl_id(ids[i]));
+    must(comm_broadcast(job, ids[i], sizeof ids[i], root));
+  }
+  must(nccl_group_create(&all));
+  must(nccl_group_start(all, (struct nccl_member){"sluice-test", comm_ranks(job), comm_rank(job)},
+                        2, ids));
+  return all;
+}
+
+/* The members of a part are numbered from its highest rank down. */
+static struct nccl_group *split_all(struct nccl_group *all, int parts)
+{
+  const int ranks = comm_ranks(job), rank = comm_rank(job), size = ranks / parts;
+  const struct nccl_member member = {"sluice-part", size, (ranks - 1 - rank) / parts};
   struct nccl_group *group;
-  if (comm_rank(job) == 0)
-    must(nccl_id(id));
-  must(comm_broadcast(job, id, sizeof id, 0));
   must(nccl_group_create(&group));
-  must(nccl_group_start(group, "sluice-test", id, true, comm_ranks(job), comm_rank(job)));
+  must(nccl_group_split(group, all, member, rank % parts, true));
   return group;
+}
+
+/* Oracle: the ranks, from the highest down. */
+NCCL_TEST(parts_of_all_ranks_have_their_own_members)
+{
+  const int ranks = comm_ranks(job), rank = comm_rank(job);
+  struct nccl_group *all = start_all();
+  unsigned char *there = room(MOST_RANKS), *shard = room(1),
+                mine[MOST_RANKS] = {(unsigned char)rank};
+  move(shard, mine, 1);
+  for (int parts = 1; parts <= ranks; parts++) {
+    if (ranks % parts != 0)
+      continue;
+    struct nccl_group *group = split_all(all, parts);
+    must(nccl_all_gather(group, lane, shard, 1, there));
+    move(mine, there, (size_t)(ranks / parts));
+    for (int m = 0; m < ranks / parts; m++)
+      assert_int_equal(mine[m], ranks - parts + rank % parts - m * parts);
+    nccl_group_destroy(group);
+  }
+  nccl_group_destroy(all);
 }
 
 /* Oracle: the header's four. */
 NCCL_TEST(memory_is_registered_up_to_a_limit)
 {
   enum { PIECE = 2 << 20 };
-  struct nccl_group *group = group_of_all();
+  struct nccl_group *all = start_all(), *group = split_all(all, 1);
   void *piece[5];
   for (int i = 0; i < 5; i++)
     must(nccl_memory_create(PIECE, &piece[i]));
@@ -361,18 +398,28 @@ NCCL_TEST(memory_is_registered_up_to_a_limit)
     must(nccl_group_register(group, piece[i], PIECE));
   assert_int_equal(nccl_group_register(group, piece[4], PIECE), STATUS_INTERNAL);
   nccl_group_destroy(group);
+  nccl_group_destroy(all);
   for (int i = 0; i < 5; i++)
     nccl_memory_destroy(piece[i]);
 }
 
+static void sum_ones(struct nccl_group *group, int64_t *there)
+{
+  int64_t one = 1;
+  move(there, &one, sizeof one);
+  must(nccl_sum_i64(group, lane, there, 1));
+  move(&one, there, sizeof one);
+  assert_int_equal(one, comm_ranks(job));
+}
+
 /* Rank 0 waits for a collective that no other rank joins, until it gives up. Oracle: the lane ends,
- * and the others learn nothing before. */
+ * and the others learn nothing before. The other group of the same ranks still works. */
 NCCL_TEST(stuck_collective_can_be_aborted)
 {
-  struct nccl_group *group = group_of_all();
+  struct nccl_group *all = start_all(), *group = split_all(all, 1), *other = split_all(all, 1);
   int64_t *there = room(sizeof *there);
-  must(nccl_sum_i64(group, lane, there, 1)); /* the first one meets the others on the host */
-  finish(lane);
+  sum_ones(other, there);
+  sum_ones(group, there); /* the first one meets the others on the host */
   must(nccl_group_check(group));
   if (comm_rank(job) == 0) {
     must(nccl_sum_i64(group, lane, there, 1));
@@ -382,6 +429,10 @@ NCCL_TEST(stuck_collective_can_be_aborted)
   must(comm_barrier(job));
   if (comm_rank(job) != 0)
     nccl_group_abort(group);
+  sum_ones(other, there);
+  must(nccl_group_check(other));
+  nccl_group_destroy(other);
+  nccl_group_abort(all);
 }
 
 static void add_grouping(int size, int apart)
@@ -399,6 +450,8 @@ FIXTURE(start)
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
   must(comm_set_transport(job, "nccl"));
+  add_grouping(comm_ranks(job), 1); /* all ranks meet, and again after the last group has ended */
+  comm_group_destroy(groupings[--n_groupings].group);
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
       add_grouping(size, 1);
