@@ -5,8 +5,6 @@
 #include "base/mem.h"
 #include "io/hdf5/private.h"
 
-int64_t hdf5_transfer_bytes = (int64_t)256 << 20;
-
 static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t space, hid_t *out)
 {
   hid_t creation __attribute__((cleanup(hdf5_drop))) = H5Pcreate(H5P_DATASET_CREATE);
@@ -124,84 +122,24 @@ enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
   return STATUS_OK;
 }
 
-/* Transfers. */
+/* Elements. */
 
-static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space,
-                                const struct layout_box *box, void *read_to, const void *write_from,
-                                int64_t *moved)
+enum status hdf5_write(const struct hdf5_dataset *dataset, const void *data)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
-  hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
-  for (int d = 0; d < dataset->ndim; d++) {
-    start[d] = (hsize_t)box->start[d];
-    count[d] = (hsize_t)box->count[d];
-    elements *= count[d];
-  }
-  hid_t memory __attribute__((cleanup(hdf5_drop))) = H5Screate_simple(1, &elements, NULL);
-  int64_t done = memory;
-  if (done >= 0)
-    done = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
-  if (done >= 0)
-    done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to)
-                   : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
-  *moved = (int64_t)elements;
-  return hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write",
-                    (unsigned long long)elements);
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5Dget_type(dataset->id);
+  return hdf5_check(type, STATUS_IO, "read the type of a dataset")
+             ?: hdf5_check(H5Dwrite(dataset->id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data),
+                           STATUS_IO, "write %lld elements", (long long)dataset->elements);
 }
 
-static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type,
-                                       hid_t *space)
+enum status hdf5_read(const struct hdf5_dataset *dataset, void *data)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_lock();
-  *type = H5Dget_type(dataset->id);
-  *space = H5Dget_space(dataset->id);
-  return hdf5_check(*type < *space ? *type : *space, STATUS_IO, "read type and shape");
-}
-
-/* The lock is released between calls of HDF5, so that other threads do not wait for all of a big
- * range. */
-static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range,
-                            void *read_to, const void *write_from)
-{
-  if (range.begin >= range.end)
-    return STATUS_OK;
-  if (range.begin < 0 || range.end > dataset->elements)
-    return status_set(STATUS_INTERNAL, "elements %lld to %lld are outside a dataset of %lld",
-                      (long long)range.begin, (long long)range.end, (long long)dataset->elements);
-  size_t size = dtype_size(dataset->type);
-  int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;
-  hid_t type __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID,
-             space __attribute__((cleanup(hdf5_drop))) = H5I_INVALID_HID;
-  enum status status = open_type_and_space(dataset, &type, &space);
-  for (int64_t at = range.begin; at < range.end && !status;) {
-    struct layout_box boxes[2 * LAYOUT_MAX_DIMS];
-    struct layout_range piece = {at, range.end - at > most ? at + most : range.end};
-    int n = layout_boxes(dataset->ndim, dataset->shape, piece, boxes);
-    for (int i = 0; i < n && !status; i++) {
-      size_t offset = (size_t)(at - range.begin) * size;
-      int64_t moved;
-      status =
-          transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL,
-                       write_from ? (const char *)write_from + offset : NULL, &moved);
-      at += moved;
-    }
-    if (!status && at != piece.end)
-      status =
-          status_set(STATUS_INTERNAL, "the hyperslabs of a range end at element %lld, not %lld",
-                     (long long)at, (long long)piece.end);
-  }
-  return status;
-}
-
-enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range,
-                       const void *data)
-{
-  return transfer(dataset, range, NULL, data);
-}
-
-enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data)
-{
-  return transfer(dataset, range, data, NULL);
+  hid_t type __attribute__((cleanup(hdf5_drop))) = H5Dget_type(dataset->id);
+  return hdf5_check(type, STATUS_IO, "read the type of a dataset")
+             ?: hdf5_check(H5Dread(dataset->id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data),
+                           STATUS_IO, "read %lld elements", (long long)dataset->elements);
 }
 
 /* Rows of numbers. */
@@ -214,7 +152,7 @@ enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int6
     return STATUS_OK;
   const uint32_t crc = (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type));
   const enum status status = hdf5_create_dataset(parent, name, type, 1, &n, &dataset)
-                             ?: hdf5_write(&dataset, (struct layout_range){0, n}, data)
+                             ?: hdf5_write(&dataset, data)
                              ?: hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
   return hdf5_close(dataset.id, status);
 }
@@ -238,8 +176,8 @@ enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   uint32_t crc = 0;
-  enum status status = hdf5_open_row(parent, name, type, n, &dataset, &crc)
-                           ?: hdf5_read(&dataset, (struct layout_range){0, n}, data);
+  enum status status =
+      hdf5_open_row(parent, name, type, n, &dataset, &crc) ?: hdf5_read(&dataset, data);
   if (!status && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
     status =
         status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);

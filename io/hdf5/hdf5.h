@@ -23,9 +23,8 @@
 /* HDF5's parallel build is not thread-safe, so the process has one lock for it. Every function here
  * takes the lock. Other code that calls HDF5 must take it too. The thread that holds it may take it
  * again. Other threads get it in the order in which they asked. A thread that holds it may wait for
- * other ranks (a collective call). One thread of a process at a time makes such calls. Code that
- * moves raw data holds it for one call of HDF5 at a time. The holder of the lock owns HDF5's error
- * stack, so check return codes before the unlock. */
+ * other ranks (a collective call). One thread of a process at a time makes such calls. The holder
+ * of the lock owns HDF5's error stack, so check return codes before the unlock. */
 int hdf5_lock(void); /* 1: held */
 void hdf5_unlock(void);
 
@@ -119,10 +118,6 @@ enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64
 /* Where in the file the bytes of a contiguous dataset begin. */
 enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out);
 
-/* Transfer the flat (row-major) elements [begin, end) of a dataset; `data` is element `begin`. Cut
- * into calls of at most hdf5_transfer_bytes. */
-enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range,
-                       const void *data);
-enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data);
-extern int64_t hdf5_transfer_bytes; /* 256 MiB: below 2 GiB, which MPI-IO cannot move in one call;
-                                       tests change it */
+/* All elements of a dataset. Memory holds the bytes of the file. */
+enum status hdf5_write(const struct hdf5_dataset *dataset, const void *data);
+enum status hdf5_read(const struct hdf5_dataset *dataset, void *data);

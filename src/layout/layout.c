@@ -137,32 +137,3 @@ struct layout_range layout_param_part(const struct layout_unit *unit, int p, str
   return (struct layout_range){part.begin - offset, part.end - offset};
 }
 
-/* The largest box that starts at flat element `at` and stays below `end`; returns its elements. */
-static int64_t largest_box(int ndim, const int64_t *shape, int64_t at, int64_t end,
-                           struct layout_box *box)
-{
-  int64_t stride[LAYOUT_MAX_DIMS];
-  stride[ndim - 1] = 1;
-  for (int d = ndim - 1; d > 0; d--)
-    stride[d - 1] = stride[d] * shape[d];
-
-  int top = 0;
-  while (at % stride[top] != 0 || stride[top] > end - at)
-    top++;
-
-  for (int d = 0; d < ndim; d++) {
-    box->start[d] = d <= top ? at / stride[d] % shape[d] : 0;
-    box->count[d] = d < top ? 1 : shape[d];
-  }
-  const int64_t left = shape[top] - box->start[top], wanted = (end - at) / stride[top];
-  box->count[top] = left < wanted ? left : wanted;
-  return box->count[top] * stride[top];
-}
-
-int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes)
-{
-  int n = 0;
-  for (int64_t at = r.begin; at < r.end; n++)
-    at += largest_box(ndim, shape, at, r.end, &boxes[n]);
-  return n;
-}

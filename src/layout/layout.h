@@ -59,14 +59,6 @@ struct layout_range layout_shard(const struct layout_unit *unit, bool frozen, in
  * flattened). Empty if none. */
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r);
 
-/* A contiguous range of a row-major array as hyperslabs: at most 2 * ndim - 1 boxes (start, count
- * per dimension) that, visited in order, enumerate exactly the flat elements of the range. Returns
- * the number of boxes. `boxes` holds at least 2 * LAYOUT_MAX_DIMS. */
-struct layout_box {
-  int64_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS];
-};
-int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes);
-
 /* "2 x 3", for messages; at most LAYOUT_MAX_DIMS dimensions. */
 struct layout_text {
   char text[96];

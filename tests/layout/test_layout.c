@@ -1,5 +1,5 @@
-/* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index
- * is element i), and the identity that parts put together again are the whole. */
+/* The flat layout. Oracles: element-by-element brute force (who owns element i), and the identity
+ * that parts put together again are the whole. */
 
 #include "layout/layout.h"
 #include "tests/test.h"
@@ -186,61 +186,6 @@ TEST(param_parts_are_the_brute_force_intersection)
         }
       }
   layout_unit_free(&unit);
-}
-
-/* Walk the boxes in order, each row-major, and compare with begin, begin + 1, ... */
-static void expect_boxes(int ndim, const int64_t *shape, int64_t begin, int64_t end)
-{
-  struct layout_box box[2 * LAYOUT_MAX_DIMS];
-  int n = layout_boxes(ndim, shape, (struct layout_range){begin, end}, box);
-  assert_in_range(n, begin < end ? 1 : 0, begin < end ? 2 * ndim - 1 : 0);
-  int64_t expected = begin;
-  for (int b = 0; b < n; b++) {
-    int64_t elements = 1;
-    for (int d = 0; d < ndim; d++) {
-      assert_true(box[b].count[d] >= 1 && box[b].start[d] >= 0 &&
-                  box[b].start[d] + box[b].count[d] <= shape[d]);
-      elements *= box[b].count[d];
-    }
-    for (int64_t i = 0; i < elements; i++, expected++) {
-      int64_t rest = i, flat = 0, stride = 1;
-      for (int d = ndim - 1; d >= 0; d--) {
-        flat += (box[b].start[d] + rest % box[b].count[d]) * stride;
-        rest /= box[b].count[d];
-        stride *= shape[d];
-      }
-      assert_int_equal(flat, expected);
-    }
-  }
-  assert_int_equal(expected, begin < end ? end : begin);
-}
-
-TEST(boxes_enumerate_exactly_the_range)
-{
-  static const int64_t shapes[][LAYOUT_MAX_DIMS] = {
-      {7}, {1}, {4, 5}, {1, 6}, {6, 1}, {3, 2, 4}, {2, 1, 3}, {2, 3, 2, 3}, {1, 1, 2, 1}};
-  static const int ndims[] = {1, 1, 2, 2, 2, 3, 3, 4, 4};
-  for (size_t s = 0; s < sizeof(ndims) / sizeof(ndims[0]); s++) {
-    int64_t elements = 1;
-    for (int d = 0; d < ndims[s]; d++)
-      elements *= shapes[s][d];
-    for (int64_t begin = 0; begin <= elements; begin++)
-      for (int64_t end = begin; end <= elements; end++)
-        expect_boxes(ndims[s], shapes[s], begin, end);
-  }
-}
-
-TEST(boxes_of_large_arrays_do_not_overflow)
-{
-  const int64_t shape[] = {INT64_C(1) << 31, INT64_C(1) << 30};
-  struct layout_box box[2 * LAYOUT_MAX_DIMS];
-  int64_t end = (INT64_C(1) << 61) - 1;
-  int n = layout_boxes(2, shape, (struct layout_range){1, end}, box);
-  assert_int_equal(n, 3);
-  assert_true(box[0].start[0] == 0 && box[0].start[1] == 1 && box[0].count[1] == shape[1] - 1);
-  assert_true(box[1].start[0] == 1 && box[1].count[0] == shape[0] - 2 &&
-              box[1].count[1] == shape[1]);
-  assert_true(box[2].start[0] == shape[0] - 1 && box[2].count[1] == shape[1] - 1);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -224,10 +224,12 @@ static void spoil_data(const char *name)
   if (is_root()) {
     hid_t file;
     struct hdf5_dataset dataset;
-    int64_t count = 77;
+    int64_t counts[13];
     must(hdf5_open(path, true, &file));
     must(hdf5_open_dataset(file, "exp_avg_sq/counts", &dataset));
-    must(hdf5_write(&dataset, (struct layout_range){12, 13}, &count));
+    must(hdf5_read(&dataset, counts));
+    counts[12] = 77;
+    must(hdf5_write(&dataset, counts));
     must(hdf5_finish(file, hdf5_close(dataset.id, STATUS_OK)));
   }
   mem_free(path);
