@@ -54,7 +54,7 @@ struct rates {
                        the copy in bf16 */
   /* What works of this kind do. */
   const void *left;         /* factor of products */
-  struct comm_group *group; /* gathers, with a part of so many bytes per rank */
+  struct comm_group *group; /* of collectives, with a part of so many bytes per rank */
   int64_t part;
   struct codec codec;
   struct codec_pass pass;  /* of it */
@@ -104,8 +104,7 @@ static enum status gather(struct rates *rates, struct lane *lane)
 
 static enum status exchange(struct rates *rates, struct lane *lane)
 {
-  return comm_exchange(rates->hosts, lane, rates->far[GRAD],
-                       rates->bytes / comm_group_size(rates->hosts), false, rates->far[FIRST]);
+  return comm_exchange(rates->group, lane, rates->far[GRAD], rates->part, false, rates->far[FIRST]);
 }
 
 static enum status update(struct rates *rates, struct lane *lane)
@@ -209,14 +208,17 @@ static enum status run_lanes(struct rates *rates, struct run *runs, int n, int64
 }
 
 /* One of so many rounds. The first run warms up, and the second one determines the number of
- * repetitions. After a failure all times are 1. */
+ * repetitions of a third, or is long enough. After a failure all times are 1. */
 static void measure_runs(struct rates *rates, int rounds, struct run *runs, int n)
 {
   double longest = 0;
   int64_t times = 1;
-  for (int run = 0; run < 3 && !rates->status; run++) {
-    const double wanted = rates->wanted->seconds / rounds / (longest > 0 ? longest : 1e-6);
-    times = run < 2 || wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
+  rates->status = rates->status
+      ?: run_lanes(rates, runs, n, times, &longest)
+      ?: run_lanes(rates, runs, n, times, &longest);
+  const double wanted = rates->wanted->seconds / rounds / fmax(1e-6, longest);
+  if (!rates->status && wanted >= 2) {
+    times = (int64_t)fmin(wanted, MOST_TIMES);
     rates->status = run_lanes(rates, runs, n, times, &longest);
   }
   for (int i = 0; i < n; i++) {
@@ -231,14 +233,6 @@ static double seconds_of(struct rates *rates, int rounds, work *of, enum lane_na
   struct run run = {.work = of, .lane = lane};
   measure_runs(rates, rounds, &run, 1);
   return run.seconds;
-}
-
-/* Of a gather in a group, with a part of so many bytes per rank. */
-static double gather_seconds(struct rates *rates, struct comm_group *group, int64_t part)
-{
-  rates->group = group;
-  rates->part = part;
-  return seconds_of(rates, 1, gather, GATHER);
 }
 
 /* ---- measurements ---- */
@@ -275,13 +269,11 @@ static enum status fill(struct rates *rates, void *to, int64_t bytes, const void
   return status;
 }
 
-/* The line through the times of a long and a short vector: *rate in GB/s, *latency in us. */
-static void fit_line(int64_t elements, double seconds, double little_s, double *rate,
+/* The line through the times of much and of little: *rate in GB/s, *latency in us. */
+static void fit_line(double bytes, double seconds, double little, double little_s, double *rate,
                      double *latency)
 {
-  const double bytes = sizeof(float) * (double)elements,
-               little = sizeof(float) * (double)LITTLE_VECTOR;
-  const bool rises = seconds > little_s && elements > LITTLE_VECTOR;
+  const bool rises = seconds > little_s && bytes > little;
   const double per_byte = rises ? (seconds - little_s) / (bytes - little) : seconds / bytes;
   *rate = 1e-9 / per_byte;
   *latency = 1e6 * fmax(0, little_s - little * per_byte);
@@ -298,6 +290,7 @@ static void measure_codecs(struct rates *rates)
   char *decoded = rates->near[2];
   float *largest = (float *)(void *)(decoded + quarter * 3);
   struct plan_rates *out = &rates->rates;
+  const double bytes = sizeof(float) * (double)sizes[0], little = sizeof(float) * (double)sizes[1];
   double encode_s[2] = {0}, decode_s[2] = {0};
   rates->pass = (struct codec_pass){.lane = rates->lane[COMPUTE],
                                     .parts = 1,
@@ -318,22 +311,40 @@ static void measure_codecs(struct rates *rates)
       encode_s[i] = seconds_of(rates, FRACTION, encode, COMPUTE);
       decode_s[i] = seconds_of(rates, FRACTION, decode, COMPUTE);
     }
-    fit_line(sizes[0], encode_s[0], encode_s[1], &out->encode_bytes[c], &out->encode_latency_s[c]);
-    fit_line(sizes[0], decode_s[0], decode_s[1], &out->decode_bytes[c], &out->decode_latency_s[c]);
+    fit_line(bytes, encode_s[0], little, encode_s[1], &out->encode_bytes[c],
+             &out->encode_latency_s[c]);
+    fit_line(bytes, decode_s[0], little, decode_s[1], &out->decode_bytes[c],
+             &out->decode_latency_s[c]);
   }
 }
 
-/* GB/s that a rank receives in a gather of all bytes. */
-static double gather_rate(struct rates *rates, struct comm_group *group)
+/* A collective of a group, with parts of so many bytes. */
+static double part_seconds(struct rates *rates, int rounds, work *of, enum lane_name lane,
+                           int64_t part)
 {
-  const int64_t part = rates->bytes / comm_group_size(group);
-  return 1e-9 * (double)part * (comm_group_size(group) - 1) / gather_seconds(rates, group, part);
+  rates->part = part;
+  return seconds_of(rates, rounds, of, lane);
 }
 
-/* Microseconds of a hop of a small gather. */
-static double gather_hop(struct rates *rates, struct comm_group *group)
+/* GB/s that a rank receives in such collectives, and microseconds for each of its peers. A slow
+ * link gets fewer bytes, so that one collective takes about the time of a rate. The time of a small
+ * one does not count for the rate, because many peers make it long. */
+static void measure_group(struct rates *rates, struct comm_group *group, work *of,
+                          enum lane_name lane, double *rate, double *hop_us)
 {
-  return 1e6 * gather_seconds(rates, group, LITTLE_BYTES) / (comm_group_size(group) - 1);
+  enum { FRACTION = 8 };
+  const int64_t most = rates->bytes / comm_group_size(group), sample = most / FRACTION;
+  const double peers = comm_group_size(group) - 1;
+  double latency = 0;
+  rates->group = group;
+  const double little_s = part_seconds(rates, 1, of, lane, LITTLE_BYTES),
+               sample_s = part_seconds(rates, FRACTION, of, lane, sample),
+               fits = rates->wanted->seconds * (double)sample / fmax(1e-9, sample_s - little_s);
+  const int64_t fit = fits < (double)most ? (int64_t)fits / LITTLE_BYTES * LITTLE_BYTES : most,
+                part = fit > sample ? fit : sample;
+  const double seconds = part_seconds(rates, 1, of, lane, part);
+  fit_line(peers * (double)part, seconds, peers * LITTLE_BYTES, little_s, rate, &latency);
+  *hop_us = latency / peers;
 }
 
 /* A ring through all ranks crosses between nodes once per node. The mean over its hops contains
@@ -343,9 +354,9 @@ static void measure_node(struct rates *rates)
   struct plan_rates *out = &rates->rates;
   const int local = comm_group_size(rates->node);
   const double mean = out->link_latency_s;
-  out->node_link_bytes = gather_rate(rates, rates->node);
-  out->across_link_bytes = gather_rate(rates, rates->across);
-  out->node_latency_s = gather_hop(rates, rates->node);
+  double across_us;
+  measure_group(rates, rates->node, gather, GATHER, &out->node_link_bytes, &out->node_latency_s);
+  measure_group(rates, rates->across, gather, GATHER, &out->across_link_bytes, &across_us);
   out->link_latency_s = fmax(mean, local * mean - (local - 1) * out->node_latency_s);
 }
 
@@ -356,8 +367,6 @@ static void measure_contention(struct rates *rates)
   struct run runs[] = {{.work = multiply, .lane = COMPUTE}, {.work = gather, .lane = GATHER}};
   const double alone = product_work(rates) / rates->rates.gemm_flops;
   rates->left = rates->near[1];
-  rates->group = rates->link;
-  rates->part = rates->bytes / comm_group_size(rates->link);
   measure_runs(rates, 1, runs, 2);
   rates->rates.contention =
       fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
@@ -366,15 +375,14 @@ static void measure_contention(struct rates *rates)
 /* A plan adds the time of the sum of an exchange, by host_memory. */
 static void measure_links(struct rates *rates)
 {
-  const int others = comm_ranks(rates->job->comm) - 1;
-  const double received = 1e-9 * (double)(rates->bytes / (others + 1)) * others;
-  rates->rates.link_bytes = gather_rate(rates, rates->link);
-  rates->rates.link_latency_s = gather_hop(rates, rates->link);
+  struct plan_rates *out = &rates->rates;
+  double hop_us;
+  measure_group(rates, rates->link, gather, GATHER, &out->link_bytes, &out->link_latency_s);
+  measure_contention(rates);
   if (rates->node)
     measure_node(rates);
-  measure_contention(rates);
   if (rates->hosts)
-    rates->rates.host_link_bytes = received / seconds_of(rates, 1, exchange, CPU);
+    measure_group(rates, rates->hosts, exchange, CPU, &out->host_link_bytes, &hop_us);
 }
 
 /* Both rates come from the round in which their sum is largest. */
