@@ -52,6 +52,7 @@ struct measurement {
   const struct values *values;
   struct stats stats;
   struct exec_profile profile;
+  double pass[JOB_PASSES];      /* GFLOP/s */
   bool by_lane;                 /* run.counters has the threads' hardware counters */
   struct op_counters *counters; /* of the process on rank 0; otherwise NULL, as is the next */
   struct op_counters_lane *process;
@@ -107,6 +108,7 @@ static enum status measure(struct job *job, struct measurement *out)
   if (out->process)
     op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
+  job_pass_rates(job->plan[PLAN_TRAIN], &out->profile, out->pass);
   return comm_agree(job->comm,
                     job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
@@ -178,35 +180,7 @@ static void print_speed(struct measurement *m)
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
 
-/* The rate of this rank's model in GFLOP/s; 0: not run. */
-enum { PASSES = 3 };
-static const struct pass {
-  const char *key;   /* of a file of rates */
-  enum op op, again; /* again: the same work, or `op` */
-} passes[PASSES] = {{"forward", OP_FORWARD, OP_RECOMPUTE},
-                    {"backward", OP_BACKWARD, OP_BACKWARD},
-                    {"loss", OP_LOSS, OP_LOSS}};
-
-static double pass_rate(const struct measurement *m, const struct pass *pass)
-{
-  const struct plan *plan = m->job->plan[PLAN_TRAIN];
-  double flops = plan_op_flops(plan, pass->op), seconds = m->profile.op_s[pass->op];
-  if (pass->again != pass->op) {
-    flops += plan_op_flops(plan, pass->again);
-    seconds += m->profile.op_s[pass->again];
-  }
-  return seconds > 0 ? flops * (double)m->steps / seconds * 1e-9 : 0;
-}
-
-static bool names_pass(const char *line)
-{
-  for (int i = 0; i < PASSES; i++)
-    if (!strncmp(line, passes[i].key, strlen(passes[i].key)) && line[strlen(passes[i].key)] == ':')
-      return true;
-  return false;
-}
-
-enum { RATES_MOST_BYTES = 1 << 16, PASSES_BYTES = 1024 };
+enum { RATES_MOST_BYTES = 1 << 16 };
 
 /* The file without lines of passes, and those of this run after it. */
 static enum status add_passes(const struct measurement *m)
@@ -215,18 +189,8 @@ static enum status add_passes(const struct measurement *m)
   char *old = NULL, *text = NULL;
   size_t bytes = 0;
   enum status status = file_read_all(path, RATES_MOST_BYTES, &old, &bytes)
-                           ?: mem_new(MEM_META, (int64_t)bytes + PASSES_BYTES, &text);
-  for (char *line = old, *end; !status && *line; line = end + (*end == '\n')) {
-    end = strchrnul(line, '\n'); /* the last line may have none */
-    if (!names_pass(line))
-      append_text(text, bytes + PASSES_BYTES, "%.*s\n", (int)(end - line), line);
-  }
-  for (int i = 0; i < PASSES && !status; i++) {
-    const double rate = pass_rate(m, &passes[i]);
-    if (rate > 0)
-      job_rates_append_line(job_rates_find(passes[i].key), rate, text, bytes + PASSES_BYTES);
-  }
-  status = status ?: file_write_all(path, text, strlen(text));
+                           ?: job_rates_with_passes(old, m->pass, &text)
+                           ?: file_write_all(path, text, strlen(text));
   mem_free(text);
   mem_free(old);
   return status;
@@ -244,9 +208,9 @@ static void print(struct measurement *m)
          mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(m);
-  for (int i = 0; i < PASSES; i++)
-    printf("%-22s %.1f GFLOP/s, %s\n", passes[i].key, pass_rate(m, &passes[i]),
-           job_rates_find(passes[i].key)->text);
+  for (int i = 0; i < JOB_PASSES; i++)
+    printf("%-22s %.1f GFLOP/s, %s\n", job_passes[i], m->pass[i],
+           job_rates_find(job_passes[i])->text);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane),
@@ -308,9 +272,9 @@ static void record(struct json_writer *line, void *arg)
     json_write_real(line, "matmul_share", share(m, m->profile.matmul_s));
     json_write_real(line, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
-  for (int i = 0; i < PASSES; i++) {
-    snprintf(key, sizeof key, "%s_gflops", passes[i].key);
-    json_write_real(line, key, pass_rate(m, &passes[i]));
+  for (int i = 0; i < JOB_PASSES; i++) {
+    snprintf(key, sizeof key, "%s_gflops", job_passes[i]);
+    json_write_real(line, key, m->pass[i]);
   }
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
@@ -453,7 +417,7 @@ static enum status run(const struct arguments *arguments)
   enum status status = STATUS_OK;
   if (comm_rank(arguments->comm) == 0 && *values->rates) /* before anything is measured */
     status = file_read_all(values->rates, RATES_MOST_BYTES, &text, &bytes)
-                 ?: file_check_write(values->rates, RATES_MOST_BYTES + PASSES_BYTES);
+                 ?: file_check_write(values->rates, 2 * RATES_MOST_BYTES);
   mem_free(text);
   status =
       comm_agree(arguments->comm, status) ?: bench_check_results(arguments->comm, values->results);

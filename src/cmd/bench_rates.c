@@ -11,8 +11,6 @@
 #include "io/text/file.h"
 #include "job/rates.h"
 
-enum { FILE_BYTES = 16384 }; /* of out= at most */
-
 struct values {
   struct bench_values shared;
   char *out, *dir;
@@ -62,14 +60,14 @@ static enum status check(void *part)
   if (rates->bytes == 0)
     return status_usage("bytes=%lld: %d ranks need %lld at least", (long long)values->bytes,
                         comm_ranks(comm), (long long)grain);
-  return comm_rank(comm) == 0 && *values->out ? file_check_write(values->out, FILE_BYTES)
+  return comm_rank(comm) == 0 && *values->out ? file_check_write(values->out, JOB_RATES_BYTES)
                                               : STATUS_OK;
 }
 
 /* Rates without a measurement are left out. */
 static enum status write_rates(struct rates *rates, const char *about)
 {
-  char text[FILE_BYTES];
+  char text[JOB_RATES_BYTES];
   printable_print(stdout, "%-28s %s; those of the slowest rank, while all ranks do the same\n",
                   "rates of", about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);

@@ -172,6 +172,7 @@ void job_destroy(struct job *job)
   device_destroy(job->host);
   device_destroy(job->device);
   mem_free(job->nvme);
+  mem_free(job->rates_of);
   topo_destroy(job->topo);
   mem_free(job);
 }

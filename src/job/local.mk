@@ -16,6 +16,7 @@ src_job_libjob_a_SOURCES = \
 	src/job/private.h \
 	src/job/rates.c \
 	src/job/rates.h \
+	src/job/rates_cache.c \
 	src/job/rates_measure.c \
 	src/job/search.c \
 	src/job/search.h \

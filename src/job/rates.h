@@ -83,12 +83,16 @@ double *job_rates_value(struct plan_rates *rates, const struct option *row);
 
 /* Append a line of the file to the string in `text`, an array of `size` bytes. Local. */
 void job_rates_append_line(const struct option *row, double value, char *text, size_t size);
-/* The same for all rates that are not below 0. They are in the units of the file. Local. */
+/* The same for all rates that are not below 0. They fit into JOB_RATES_BYTES. They are in the units
+ * of the file. Local. */
 void job_rates_append(struct plan_rates *rates, char *text, size_t size);
 
+enum { JOB_RATES_BYTES = 1 << 14 };
 /* Read files, of which later ones take precedence. A file may have only some of the keys. *out is
  * in seconds, bytes and operations, and 0 for a missing key. Local. */
 enum status job_rates_read(const struct option_strings *files, struct plan_rates *out);
+/* The same of one text, called `name` in messages. Local. */
+enum status job_rates_parse(const char *name, const char *text, struct plan_rates *out);
 
 enum { RATES_LEAST = 1 << 20 };
 struct job_rates_wanted {
@@ -108,3 +112,22 @@ enum status job_rates_measure(const struct job *job, const struct job_rates_want
 
 /* The update that is measured, of fp32 masters and moments with a copy in bf16. */
 extern const struct update job_rates_update;
+
+/* The rates of this machine for the start of a job with its place and its model, equal on all
+ * ranks. They come from the user's cache, or are measured within a second and written there: of
+ * copies and host memory only if the device's memory is apart, of codecs those of the deck, and not
+ * of the disk. The file is for this program, host of rank 0, device, number of ranks, model and
+ * micro-batch. A file that cannot be read or written is no error. Collective. */
+enum status job_rates(struct job *job, struct plan_rates *out);
+
+/* The passes of a model and their keys. */
+enum { JOB_PASSES = 3 };
+extern const char *const job_passes[JOB_PASSES];
+/* GFLOP/s of this rank's passes in the steps of a profile; 0: not run. Local. */
+void job_pass_rates(const struct plan *plan, const struct exec_profile *profile,
+                    double rate[JOB_PASSES]);
+/* The lines of a file without those of passes, and then those of `rate`. mem_free. Local. */
+enum status job_rates_with_passes(const char *text, const double rate[JOB_PASSES], char **out);
+/* Adds the rates of passes to the file of the last job_rates(), if it has none, for later starts.
+ * On rank 0, in a job that trains. A failure is no error. Local. */
+void job_rates_learn(const struct job *job, const struct exec_profile *profile);

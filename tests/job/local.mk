@@ -2,6 +2,7 @@ check_PROGRAMS += \
 	tests/job/test_copies \
 	tests/job/test_place \
 	tests/job/test_prefetch \
+	tests/job/test_rates \
 	tests/job/test_residual \
 	tests/job/test_state \
 	tests/job/test_tensors \
@@ -14,3 +15,4 @@ tests_job_libjob_a_SOURCES = \
 	tests/job/ranks.c \
 	tests/job/ranks.h
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp
+tests_job_test_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather

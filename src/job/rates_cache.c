@@ -1,0 +1,222 @@
+/* The rates of this machine at the start of a job. Rank 0 reads them from the user's cache, or all
+ * ranks measure them within a second and rank 0 writes them there. The text of a file goes to all
+ * ranks, so they have the same numbers, and a start that measures has those of the next start. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/append.h"
+#include "base/cache.h"
+#include "base/commit.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "config.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
+#include "job/rates.h"
+
+enum { MOST_BYTES = 16 << 20, MOST_MATRIX = 4096, LINE_BYTES = 1024 };
+static const double rate_s = 0.02; /* for a rate of MOST_BYTES; fewer bytes take less */
+
+static const char head[] =
+    "# Measured by Sluice for the predictions of a job's start. sluice plan rates=FILE reads it.\n";
+
+/* ---- what is measured, and where ---- */
+
+static void want_codec(const char *name, struct job_rates_wanted *wanted)
+{
+  struct codec codec;
+  if (!name || codec_make(name, NULL, false, &codec))
+    return; /* plain fp32 */
+  wanted->codec[codec_number(codec.ops)] |= !(codec.ops->traits & CODEC_IDENTITY);
+  if (codec.values)
+    wanted->codec[codec_number(codec.values)] |= !(codec.values->traits & CODEC_IDENTITY);
+}
+
+static void want_codecs(const struct deck_policy *policy, struct job_rates_wanted *wanted)
+{
+  const char *const names[] = {policy->grads.codec,    policy->grads.values, policy->weights.codec,
+                               policy->weights.values, policy->feedback,     policy->frozen};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    want_codec(names[i], wanted);
+  for (int i = 0; i < policy->units.n; i++)
+    want_codec(policy->units.of[i].value, wanted);
+}
+
+static int64_t round_up(int64_t n, int64_t grain)
+{
+  return (n + grain - 1) / grain * grain;
+}
+
+/* Small models have small sizes, so that their start takes milliseconds. */
+static void want_sizes(const struct job *job, struct job_rates_wanted *wanted)
+{
+  const struct model *model = job->model;
+  int64_t most = RATES_LEAST;
+  for (int u = 0; u < model->units; u++) {
+    const int64_t bytes = model->unit[u].layout.flat * (int64_t)sizeof(float);
+    most = bytes > most ? bytes : most;
+  }
+  wanted->bytes =
+      round_up(most < MOST_BYTES ? most : MOST_BYTES, (int64_t)STORE_BLOCK * comm_ranks(job->comm));
+  wanted->seconds = rate_s * fmin(1, (double)most / MOST_BYTES);
+  const int64_t rows = round_up(4 * model->config.width, 64);
+  wanted->matrix = rows < MOST_MATRIX ? rows : MOST_MATRIX;
+}
+
+/* The line of a file that says what its rates are of. */
+static enum status describe(const struct job *job, struct job_rates_wanted *wanted,
+                            char line[LINE_BYTES])
+{
+  const struct model_config *m = &job->model->config;
+  struct deck_shape shape;
+  struct deck_policy policy;
+  char host[256] = "";
+  const enum status status =
+      deck_resolve(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), &shape, &policy);
+  if (status)
+    return status;
+  *wanted = (struct job_rates_wanted){
+      .links = true, .copies = !job->device->model.host_memory || policy.host_state};
+  want_codecs(&policy, wanted);
+  want_sizes(job, wanted);
+  (void)gethostname(host, sizeof host - 1);
+  snprintf(line, LINE_BYTES,
+           "# sluice %s %s, %s, %s %s, %s, %d threads, %d ranks, %d on a node, %s, copies %d, ",
+           PACKAGE_VERSION, sluice_commit, host, job->device->ops->name, job->device->product,
+           job->place.precision, job->threads, comm_ranks(job->comm), comm_local_ranks(job->comm),
+           comm_transport_text(job->comm), wanted->copies);
+  for (int c = 0; c < CODECS; c++)
+    append_text(line, LINE_BYTES, "%d", wanted->codec[c]);
+  const int64_t sizes[] = {m->layers,   m->width,       m->heads,         m->context,     m->vocab,
+                           m->ffn,      m->head_width,  m->window,        m->window_from, m->tied,
+                           m->kv_heads, shape.sequence, shape.micro_batch};
+  append_text(line, LINE_BYTES, ", %s", m->arch);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    append_text(line, LINE_BYTES, " %lld", (long long)sizes[i]);
+  append_text(line, LINE_BYTES, "\n");
+  return STATUS_OK;
+}
+
+/* ---- the file ---- */
+
+static char *path_of(const char *line)
+{
+  char name[32];
+  snprintf(name, sizeof name, "rates-%016llx", (unsigned long long)hash_text(line));
+  return cache_path(name);
+}
+
+/* The last line of a file: a hash of the lines before it. */
+struct seal {
+  char text[20];
+};
+static struct seal seal_of(const char *text)
+{
+  struct seal seal;
+  snprintf(seal.text, sizeof seal.text, "# %016llx\n", (unsigned long long)hash_text(text));
+  return seal;
+}
+
+/* Cuts the seal off. False: the file is damaged, or its rates are of something else. */
+static bool unseal(char *text, const char *line)
+{
+  const size_t bytes = strlen(text), length = sizeof(struct seal) - 1;
+  char seal[sizeof(struct seal)];
+  if (bytes < strlen(head) + strlen(line) + length || strncmp(text, head, strlen(head)) != 0 ||
+      strncmp(text + strlen(head), line, strlen(line)) != 0)
+    return false;
+  memcpy(seal, text + bytes - length, sizeof seal);
+  text[bytes - length] = '\0';
+  return !strcmp(seal, seal_of(text).text);
+}
+
+/* The file without its seal; NULL: there is none for this line. */
+static char *read_file(const char *path, const char *line)
+{
+  struct plan_rates rates;
+  char *text = NULL;
+  size_t bytes = 0;
+  if (!path || !file_exists(path))
+    return NULL;
+  enum status status = file_read_own(path, JOB_RATES_BYTES, &text, &bytes);
+  if (!status && !unseal(text, line))
+    status = status_set(STATUS_INPUT, "it is damaged, or of something else");
+  status = status ?: job_rates_parse(path, text, &rates);
+  if (!status)
+    return text;
+  log_debug("%s is not used: %s", path, status_text());
+  mem_free(text);
+  return NULL;
+}
+
+static void write_file(const char *path, const char *text)
+{
+  char *whole = path ? mem_printf("%s%s", text, seal_of(text).text) : NULL;
+  if (whole)
+    (void)cache_write(path, whole, strlen(whole));
+  mem_free(whole);
+}
+
+/* ---- the start ---- */
+
+/* Of rank 0 on all ranks: its file, or else what all measure. Collective. */
+static enum status get_text(const struct job *job, const struct job_rates_wanted *wanted,
+                            const char *path, const char *line, char **text)
+{
+  struct comm *comm = job->comm;
+  struct plan_rates measured;
+  const bool leads = comm_rank(comm) == 0;
+  char *found = leads ? read_file(path, line) : NULL;
+  int64_t known = found != NULL;
+  enum status status = comm_broadcast(comm, &known, sizeof known, 0);
+  if (!status && !known)
+    status = job_rates_measure(job, wanted, &measured);
+  if (!status && !known && leads) {
+    status = mem_alloc(MEM_META, JOB_RATES_BYTES, (void **)&found);
+    if (!status) {
+      snprintf(found, JOB_RATES_BYTES, "%s%s", head, line);
+      job_rates_append(&measured, found, JOB_RATES_BYTES);
+      write_file(path, found);
+    }
+  }
+  *text = found;
+  status = comm_agree(comm, status);
+  return status ? status : comm_broadcast_text(comm, text, 0);
+}
+
+enum status job_rates(struct job *job, struct plan_rates *out)
+{
+  struct job_rates_wanted wanted;
+  char line[LINE_BYTES], *text = NULL;
+  enum status status = comm_agree(job->comm, describe(job, &wanted, line));
+  if (status)
+    return status;
+  mem_free(job->rates_of);
+  job->rates_of = mem_strdup(line);
+  char *path = path_of(line);
+  status = get_text(job, &wanted, path, line, &text)
+               ?: comm_agree(job->comm, job_rates_parse("rates", text, out));
+  mem_free(path);
+  mem_free(text);
+  return status;
+}
+
+void job_rates_learn(const struct job *job, const struct exec_profile *profile)
+{
+  double rate[JOB_PASSES];
+  char key[32], *more = NULL;
+  if (!job->rates_of)
+    return;
+  char *path = path_of(job->rates_of), *text = read_file(path, job->rates_of);
+  snprintf(key, sizeof key, "\n%s: ", job_passes[0]);
+  job_pass_rates(job->plan[PLAN_TRAIN], profile, rate);
+  if (text && rate[0] > 0 && !strstr(text, key) && !job_rates_with_passes(text, rate, &more))
+    write_file(path, more);
+  mem_free(more);
+  mem_free(text);
+  mem_free(path);
+}
