@@ -9,10 +9,12 @@
 #include "base/mem.h"
 #include "compress/compress.h"
 #include "exec/watchdog.h"
+#include "job/rates.h"
 #include "plan/ops.h"
 #include "plan/traffic.h"
 #include "train/private.h"
 
+enum { LEARNED_STEPS = 3 };
 static const double ms = 1e3, per_gb = 1e-9;
 
 static struct exec *exec_of(const struct train_run *run)
@@ -115,6 +117,10 @@ enum status train_take_profile(struct train_run *run)
     ((double *)&m->profile)[i] += ((const double *)&profile)[i];
   m->profiled_s = m->timed_s;
   m->profiled = m->timed;
+  if (train_leads(run) && !m->learned && m->profile.steps >= LEARNED_STEPS) {
+    job_rates_learn(run->job, &m->profile);
+    m->learned = true;
+  }
   return steps == 0 ? STATUS_OK : record_lanes(run, steps, seconds, profile.busy_s);
 }
 

@@ -32,6 +32,7 @@ struct train_metrics {
   struct exec_profile profile; /* of the timed steps so far */
   double profiled_s;           /* timed_s at the last call */
   int64_t profiled;            /* timed, likewise */
+  bool learned;                /* job_rates_learn() was called */
 };
 
 /* Memory in use on this rank. */
