@@ -16,7 +16,7 @@ for argument; do
     programs="tests/comm/test_abort tests/comm/test_control tests/comm/test_shared \
 tests/exec/test_failure tests/exec/test_watchdog tests/io/checkpoint/test_checkpoint \
 tests/io/checkpoint/test_kill tests/io/hdf5/test_hdf5"
-    scripts="tests/cli/across.sh tests/cli/campaign.sh tests/cli/hybrid.sh \
+    scripts="tests/cli/hops.sh tests/cli/campaign.sh tests/cli/hybrid.sh \
 tests/cli/losses.sh tests/cli/quickstart.sh tests/cli/reshard.sh tests/cli/rig.sh \
 tests/cli/start.sh tests/io/checkpoint/h5py.sh"
     ;;

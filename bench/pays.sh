@@ -18,7 +18,7 @@
 # Environment:
 #   ROWS    The rows to run, by name. By default all rows of a rate run.
 #   GPUS    GPUs of each host (1). With 2 the rows are others: sharding inside a host, and codecs
-#           between hosts alone (compress.across=node).
+#           between hosts alone.
 #   TURNS   The number of runs of each row, alternating (1).
 #   STEPS, WARMUP  Steps with and before the clock (4 and 1).
 #   LIMIT   Seconds that a run may take (200).
@@ -68,10 +68,7 @@ settings() {
   *-one-*) echo "$(settings "${1/-one-/-}") data.micro_batch=128" ;;
   *-gathered*) echo "$(settings "${1%-gathered*}") shard.gathered=${1##*-gathered}" ;;
   gpt2-hybrid-bf16) echo "$gpt2 $hybrid $bf16" ;;
-  gpt2-hybrid-int4) echo "$gpt2 $hybrid $int4 compress.across=node" ;;
-  gpt2-full-node-int8-int4)
-    echo "$gpt2 $full $int4 compress.weights.codec=int8 compress.across=node"
-    ;;
+  gpt2-hybrid-int4) echo "$gpt2 $hybrid $int4" ;;
   gpt2-full-step) echo "$gpt2 $full shard.reduce=step" ;;
   gpt2-full-bf16) echo "$gpt2 $full $bf16" ;;
   gpt2-full-step-bf16) echo "$gpt2 $full $bf16 shard.reduce=step" ;;
@@ -116,8 +113,7 @@ rows_of() {
       "gpt2-grad-int8-feedback gpt2-grad-int8-feedback-host"
     ;;
   *,2)
-    echo "gpt2-full-bf16 gpt2-full-int8-int4 gpt2-full-node-int8-int4 gpt2-hybrid-bf16" \
-      "gpt2-hybrid-int4"
+    echo "gpt2-full-bf16 gpt2-full-int8-int4 gpt2-hybrid-bf16 gpt2-hybrid-int4"
     ;;
   1gbit,*)
     echo "gpt2-grad-bf16 gpt2-grad-int4-int4 gpt2-grad-levels9-levels9 gpt2-grad-one-bf16" \

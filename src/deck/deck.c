@@ -229,6 +229,13 @@ const struct option deck_table[] = {
              "  auto  micro if gradients are sharded, otherwise step\n"
              "  micro  after each micro-batch\n"
              "  step  once per step; whole gradients stay in memory until then"},
+    {CHOICE(shard.hops, "auto", LIST("auto", "1", "2")), .effect = EFFECT_MATH,
+     .text = "Hops of collectives between several nodes. With two, the ranks of a node add up "
+             "gradients first, and codecs encode messages between nodes alone.\n"
+             "  auto  2 if possible\n"
+             "  1  each rank sends to each other rank\n"
+             "  2  first in a node, then between nodes. All nodes must have the same number of "
+             "ranks, at least 2. Groups of hybrid_shard must fill nodes or fit in one."},
 
     {CHOICE(comm.backend, "auto", LIST("auto", "mpi", "nccl")),
      .text = "Library that moves data between ranks.\n"
@@ -239,11 +246,6 @@ const struct option deck_table[] = {
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
 
-    {CHOICE(compress.across, "ranks", LIST("ranks", "node")), .effect = EFFECT_MATH,
-     .text = "Gradient messages that are encoded.\n"
-             "  ranks  all messages between ranks\n"
-             "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes "
-             "must have the same number of ranks. hybrid_shard must have shard.group=node."},
     {CHOICE(compress.feedback, "off", feedbacks), .effect = EFFECT_MATH,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
              "message. It is added to the next gradient. With AdamW, error feedback makes no clear "
@@ -1052,7 +1054,6 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
       .grads = codec_of(&deck->compress.grads),
       .units = units_of(&deck->compress.units),
       .lr_scale = units_of(&deck->optim.lr_scale),
-      .across_nodes = deck->compress.across == DECK_ACROSS_NODE,
       .feedback = deck_feedback(deck),
       .weights = codec_of(&deck->compress.weights),
       .difference = deck->compress.difference,
@@ -1071,6 +1072,26 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
   return STATUS_OK;
 }
 
+/* On nodes of unequal size other ranks may decide otherwise: the job compares them. */
+static enum status resolve_hops(const struct deck *deck, bool cpu_reduce, struct deck_shape *shape)
+{
+  const int ranks = shape->ranks, local = shape->local_ranks,
+            group = deck->shard.strategy == STRATEGY_NO_SHARD ? ranks : shape->group;
+  const char *cure = local == 1           ? "start several ranks on every node"
+                     : ranks % local != 0 ? "start the same number of ranks on every node"
+                     : group % local != 0 && local % group != 0 ? "set shard.group=node"
+                     : cpu_reduce                               ? "set transfer.grads=gpu_reduce"
+                                                                : NULL;
+  if (local == ranks || deck->shard.hops == DECK_HOPS_ONE)
+    return STATUS_OK;
+  if (cure && deck->shard.hops == DECK_HOPS_TWO)
+    return status_usage("%s is 2, but two hops are impossible for %d ranks in groups of %d on "
+                        "nodes of %d: %s, or set shard.hops=auto",
+                        cite(deck, "shard.hops").text, ranks, group, local, cure);
+  shape->two_hops = !cure;
+  return STATUS_OK;
+}
+
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy)
 {
@@ -1082,6 +1103,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
   struct deck_policy p;
   enum status status = deck_check(deck) ?: resolve_group(deck, ranks, local_ranks, &s.group);
   status = status ?: resolve_batch(deck, ranks, &s) ?: resolve_policy(deck, &s, &p);
+  status = status ?: resolve_hops(deck, p.cpu_reduce, &s);
   if (status)
     return status;
   s.replicas = ranks / s.group;

@@ -35,7 +35,7 @@ enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16, DEC
 enum deck_fp8_scales { DECK_FP8_SCALES_AUTO, DECK_FP8_SCALES_GROUPS, DECK_FP8_SCALES_TENSOR };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
-enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
+enum deck_hops { DECK_HOPS_AUTO, DECK_HOPS_ONE, DECK_HOPS_TWO };
 /* clang-format on */
 
 /* A codec and the codec of its values, as choices. For the other settings 0 means the codec's
@@ -81,13 +81,13 @@ struct deck {
     char *group;
     int64_t prefetch, gathered;
     enum deck_reduce reduce;
+    enum deck_hops hops;
   } shard;
   struct {
     enum deck_backend backend;
     double timeout;
   } comm;
   struct {
-    enum deck_across across;
     int feedback; /* choice; 0: off. See deck_feedback() */
     int64_t warmup, sample;
     struct deck_compress grads, weights;
@@ -213,6 +213,9 @@ struct deck_shape {
   int64_t rank_batch; /* sequences of one rank per step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
   int local_ranks; /* of each node, numbered node by node; 0: all ranks are on one node */
+  /* Several nodes have local_ranks each, and shard groups fill nodes or fit in one. Collectives of
+   * a group run among its ranks of a node first, and gradients are encoded between nodes alone. */
+  bool two_hops;
 };
 
 /* The codec of messages between ranks: names in src/compress, NULL: none. `values`: the codec of
@@ -256,7 +259,6 @@ struct deck_policy {
   bool warmup; /* this plan is for the first updates, which encode no gradients; the deck does not
                   set it */
   int64_t sample;              /* steps between measurements of the error of messages; 0: never */
-  bool across_nodes;           /* gradients are encoded between nodes alone */
   const char *feedback;        /* codec of residuals, or fp32; NULL: no residuals */
   enum deck_residual residual; /* the memory that holds residuals */
   struct deck_codec weights;   /* of parameters that are gathered for training */

@@ -7,8 +7,7 @@
 
 /* Whether each shard group is on one node. Every rank's plan must have the same answer. It holds if
  * the ranks before a rank on its node are whole groups and earlier ranks of its own group, for
- * every rank. Groups of all nodes must be equal, and so must nodes that exchange messages rank by
- * rank. */
+ * every rank. Groups of all nodes must be equal, and so must nodes that exchange rank by rank. */
 static enum status check_nodes(const struct job *job, struct plan_input *input)
 {
   const int group = input->shape.group, local = input->shape.local_ranks;
@@ -21,11 +20,12 @@ static enum status check_nodes(const struct job *job, struct plan_input *input)
         "nodes have between %lld and %lld ranks, but the groups of all nodes must be equal; start "
         "the same number of ranks on every node, or set shard.group to a number",
         (long long)-most[2], (long long)most[1]);
-  if (!status && input->policy.across_nodes && most[3] != -most[4])
+  if (!status && most[3] != -most[4] && job->deck->shard.hops == DECK_HOPS_TWO)
     return status_usage(
-        "nodes have between %lld and %lld ranks, but compress.across=node needs the same number on "
-        "each: start the same number of ranks on every node, or set compress.across=ranks",
+        "nodes have between %lld and %lld ranks, but shard.hops=2 needs the same number on each: "
+        "start the same number of ranks on every node, or set shard.hops=auto",
         (long long)-most[4], (long long)most[3]);
+  input->shape.two_hops &= most[3] == -most[4];
   return status;
 }
 

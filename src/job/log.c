@@ -279,7 +279,5 @@ void job_log(const struct job *job, enum job_use use)
   if (comm_rank(job->comm) != 0)
     return;
   warn_warmup(job->deck, use);
-  if (job_state_plan(job)->unit[0].policy.across == ACROSS_NOTHING)
-    log_warn("compress.across is node, and all ranks are on one node: no gradients are encoded");
   job_warn_without_effect(job->deck, use, job_list_plans(job, plans), plans);
 }

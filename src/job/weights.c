@@ -237,7 +237,6 @@ enum status weights_check_folder(struct comm *comm, const struct deck *deck, con
 
 /* --- from a checkpoint --------------------------------------------------- */
 
-/* Ranks of one node have no residuals if only hops between nodes are encoded. */
 static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
                                 struct job_state_saved *out)
 {
@@ -252,8 +251,6 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   if (status)
     return status;
   out->policy = input.policy;
-  if (unit_policy_across(&input) == ACROSS_NOTHING)
-    out->policy.feedback = NULL;
   out->encoded = unit_policy_encoded(&input);
   return STATUS_OK;
 }
@@ -278,12 +275,11 @@ static void tell_residuals(const struct job *job, const char *path,
   const struct encoded here = unit_policy_encoded(&plan->input);
   const bool same = saved->ranks == plan->input.ranks && saved->encoded.parts == here.parts &&
                     saved->encoded.blocks == here.blocks;
-  const bool loses = unit_policy_across(&plan->input) != ACROSS_NOTHING && plan->input.ranks > 1;
+  const bool loses = plan->input.ranks > 1;
   if (saved->ranks > 1 && saved->policy.feedback && deck_feedback(job->deck) && (!same || !loses))
     log_info("residuals: %s has those of %d ranks; %s", path, saved->ranks,
-             loses                    ? "each rank starts with an equal share of their sum"
-             : plan->input.ranks == 1 ? "one rank sends nothing and leaves them out"
-                                      : "one node encodes nothing and leaves them out");
+             loses ? "each rank starts with an equal share of their sum"
+                   : "one rank sends nothing and leaves them out");
 }
 
 static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)

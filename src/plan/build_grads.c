@@ -2,19 +2,18 @@
  * the metrics and the update. */
 #include "plan/builder.h"
 
-/* Messages within a node, or within a shard group that is a node, are not encoded. */
+/* In two hops, messages within a node are not encoded. The shard group is in a node, or its node is
+ * a group of its own. */
 static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
 {
-  const struct unit_policy *policy = &b->plan->unit[u].policy;
-  const bool plain =
-      group == GROUP_NODE || (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
-  return plain ? codec_as_it_is : policy->grads;
+  const bool node = group == GROUP_NODE || group == GROUP_REDUCE;
+  return node && b->plan->input.shape.two_hops ? codec_as_it_is : b->plan->unit[u].policy.grads;
 }
 
-/* In two hops: the sum over the ranks of a node has a part for each node. */
-static bool has_hops(const struct builder *b, enum plan_group group, int u)
+/* The sum over the ranks of a node has a part for each node. */
+static bool has_hops(const struct builder *b, enum plan_group group)
 {
-  return group == GROUP_REDUCE && b->plan->unit[u].policy.across == ACROSS_NODES;
+  return group == GROUP_REDUCE && plan_spans_nodes(b->plan);
 }
 
 static int64_t partial_elements(const struct builder *b, int64_t elements)
@@ -24,14 +23,9 @@ static int64_t partial_elements(const struct builder *b, int64_t elements)
 
 int64_t build_encoded(const struct builder *b, int u)
 {
-  const int64_t trained = b->plan->unit[u].layout.trained;
-  if (build_sends_gradients(b, GROUP_REPLICAS, u))
+  if (build_sends_gradients(b, GROUP_REPLICAS, u) || b->plan->input.ranks == 1)
     return 0;
-  switch (b->plan->unit[u].policy.across) {
-  case ACROSS_REPLICAS: return trained / b->group;
-  case ACROSS_NODES: return partial_elements(b, trained);
-  default: return b->group > 1 ? trained : 0;
-  }
+  return b->plan->unit[u].layout.trained / unit_policy_encoded(&b->plan->input).parts;
 }
 
 static void set_group(const struct builder *b, struct instr *instr, enum plan_group group)
@@ -65,8 +59,8 @@ static int64_t encode_work(const struct builder *b, enum plan_group group, int u
 /* The largest work space of a sum over a group, or of the second sum of two hops. */
 static int64_t most_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  return has_hops(b, group, u) ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
-                               : encode_work(b, group, u, elements);
+  return has_hops(b, group) ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
+                            : encode_work(b, group, u, elements);
 }
 
 /* A buffer next to a staging buffer, which lives from the moment when the staging buffer may be
@@ -163,7 +157,7 @@ static int64_t partial_bytes(const struct builder *b, int64_t elements)
 /* Messages of the second hop use the memory of those of the first one. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  if (!has_hops(b, group, u))
+  if (!has_hops(b, group))
     return hop_bytes(b, group, u, elements);
   const int64_t first = hop_bytes(b, GROUP_NODE, u, elements),
                 second = hop_bytes(b, GROUP_ACROSS, u, partial_elements(b, elements));
@@ -246,7 +240,7 @@ static void reduce_over(struct builder *b, struct reduction r, int64_t at)
 
 void build_reduce(struct builder *b, struct reduction r)
 {
-  if (!has_hops(b, r.group, r.unit)) {
+  if (!has_hops(b, r.group)) {
     reduce_over(b, r, 0);
     return;
   }

@@ -222,7 +222,7 @@ const struct op_row op_rows[OP_COUNT] = {
     }},
     /* One message per destination. ENCODE, EXCHANGE and DECODE_SUM are a reduce-scatter of
      * gradients over the shard group, or of the reduced shard over the replicas. ENCODE is left
-     * out if the codec's message is the gradient itself. With ACROSS_NODES there are two of
+     * out if the codec's message is the gradient itself. In two hops there are two of
      * these: over GROUP_NODE as it is, in a block for each node, and then over GROUP_ACROSS. A
      * residual is added to the gradient first, unless MAGNITUDE has added it. It then holds the
      * error of the messages, and the gradient has no valid value. The same holds if the error is

@@ -82,6 +82,12 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
   return op == OP_UPDATE && plan->on_host[LANE_HOST] && !host ? LANE_REDUCE : op_rows[op].lane;
 }
 
+bool plan_spans_nodes(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  return shape->two_hops && shape->group > shape->local_ranks;
+}
+
 int plan_group_ranks(const struct plan *plan, enum plan_group group)
 {
   const struct deck_shape *shape = &plan->input.shape;
@@ -91,7 +97,7 @@ int plan_group_ranks(const struct plan *plan, enum plan_group group)
                                   [GROUP_REDUCE] = shape->group,
                                   [GROUP_REPLICAS] = shape->replicas,
                                   [GROUP_NODE] = shape->local_ranks,
-                                  [GROUP_ACROSS] = local > 0 ? shape->ranks / local : 0,
+                                  [GROUP_ACROSS] = local > 0 ? shape->group / local : 0,
                                   [GROUP_WORLD] = shape->ranks};
   return ranks[group];
 }

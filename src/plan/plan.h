@@ -116,8 +116,8 @@ enum plan_group {
   GROUP_GATHER,
   GROUP_REDUCE,   /* the shard group */
   GROUP_REPLICAS, /* the ranks of one index in all shard groups */
-  GROUP_NODE,     /* ACROSS_NODES: the ranks of a node */
-  GROUP_ACROSS,   /* ACROSS_NODES: the ranks of one index on all nodes */
+  GROUP_NODE,     /* plan_spans_nodes(): the ranks of a node */
+  GROUP_ACROSS,   /* plan_spans_nodes(): the ranks of one index on the nodes of a shard group */
   GROUP_WORLD,
   GROUP_COUNT
 };
@@ -364,6 +364,9 @@ bool plan_keeps_residuals(const struct plan *plan);
 bool plan_gathers_codes(const struct plan *plan, int unit);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
+/* Whether collectives of a shard group run in its nodes first, then between them. Otherwise such a
+ * group is in a node, or its collectives have one hop. */
+bool plan_spans_nodes(const struct plan *plan);
 /* Ranks of a group. */
 int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */

@@ -134,73 +134,36 @@ static int group_of(const struct plan_input *input)
   return input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
 }
 
-enum across unit_policy_across(const struct plan_input *input)
-{
-  const int local = input->shape.local_ranks;
-  if (!input->policy.across_nodes || input->ranks == 1)
-    return ACROSS_RANKS;
-  if (local == 0 || local >= input->ranks)
-    return ACROSS_NOTHING;
-  if (group_of(input) < input->ranks)
-    return ACROSS_REPLICAS;
-  return local > 1 ? ACROSS_NODES : ACROSS_RANKS;
-}
-
 struct encoded unit_policy_encoded(const struct plan_input *input)
 {
-  const struct deck_shape *shape = &input->shape;
-  const enum across across = unit_policy_across(input);
-  if (across == ACROSS_NODES)
-    return (struct encoded){shape->local_ranks, input->ranks / shape->local_ranks};
-  return (struct encoded){across == ACROSS_REPLICAS ? shape->group : 1, 1};
-}
-
-static enum status check_across(const struct plan_input *input, enum across across)
-{
-  const int ranks = input->ranks, group = group_of(input), local = input->shape.local_ranks;
-  if (!input->policy.across_nodes || across == ACROSS_NOTHING)
-    return STATUS_OK;
-  if (ranks % local != 0)
-    return status_usage("compress.across is node, but %d ranks do not fill nodes of %d: start the "
-                        "same number of ranks on every node, or set compress.across=ranks",
-                        ranks, local);
-  if (across == ACROSS_REPLICAS && group != local)
-    return status_set(STATUS_UNSUPPORTED,
-                      "compress.across is node, but groups have %d ranks and nodes have %d: set "
-                      "shard.group=node, or compress.across=ranks",
-                      group, local);
-  if (input->policy.host_state && input->policy.cpu_reduce)
-    return status_set(STATUS_UNSUPPORTED,
-                      "compress.across=node is for gradients that devices reduce: set "
-                      "transfer.grads=gpu_reduce, or compress.across=ranks");
-  return STATUS_OK;
+  const int group = group_of(input), local = input->shape.local_ranks;
+  if (!input->shape.two_hops)
+    return (struct encoded){1, 1};
+  return group < local ? (struct encoded){group, 1} : (struct encoded){local, group / local};
 }
 
 /* The sum of a code of each member fits into 8 bits. */
-static enum status check_members(const struct plan_input *input, enum across across,
-                                 const char *codec)
+static enum status check_members(const struct plan_input *input, const char *codec)
 {
-  const int group = group_of(input), replicas = input->ranks / group;
-  const int all = across == ACROSS_NODES      ? input->ranks / input->shape.local_ranks
-                  : across == ACROSS_REPLICAS ? replicas
-                  : group > replicas          ? group
-                                              : replicas;
+  const int group = group_of(input) / unit_policy_encoded(input).parts,
+            replicas = input->ranks / group_of(input), all = group > replicas ? group : replicas;
   if (all <= CODEC_MOST_PARTS)
     return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED,
                     "compress.grads.codec=%s with %d ranks in a group: it has levels for at most "
-                    "%d, so use another codec, or compress.across=node",
-                    codec, all, CODEC_MOST_PARTS);
+                    "%d, so use another codec%s",
+                    codec, all, CODEC_MOST_PARTS,
+                    input->shape.two_hops ? "" : ", or shard.hops=2 on nodes of several ranks");
 }
 
 /* A unit's codec between these ranks. Hosts that reduce have no scratch memory for a codec. */
-static enum status check_unit(const struct plan_input *input, enum across across, const char *unit)
+static enum status check_unit(const struct plan_input *input, const char *unit)
 {
   const struct deck_policy *asked = &input->policy;
   struct codec codec;
   enum status status = unit_policy_codec(asked, unit, &codec);
   if (!status && codec.ops->traits & CODEC_NEEDS_MAX)
-    status = check_members(input, across, codec.ops->name);
+    status = check_members(input, codec.ops->name);
   if (status || !asked->host_state || !asked->cpu_reduce)
     return status;
   if (asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
@@ -260,27 +223,24 @@ static enum status check_codecs(const struct plan_input *input)
   enum status status = unit_policy_residual(asked->feedback, &residual) ?: check_names(input, &any);
   if (status || input->ranks == 1 || !any)
     return status;
-  const enum across across = unit_policy_across(input);
-  status = check_across(input, across);
-  if (status || across == ACROSS_NOTHING)
-    return status;
-  if (asked->feedback && across == ACROSS_RANKS && group_of(input) < input->ranks)
+  const int group = group_of(input);
+  if (asked->feedback && group > unit_policy_encoded(input).parts && group < input->ranks)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s with %d replicas of shards, whose sums are encoded "
-                      "twice: use another shard.strategy than hybrid_shard, "
-                      "compress.across=node, or compress.feedback=off",
+                      "twice: use another shard.strategy than hybrid_shard, shard.group=node on "
+                      "several nodes, or compress.feedback=off",
                       asked->feedback, input->shape.replicas);
   if (host && asked->feedback)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s is for gradients that devices reduce: use "
                       "transfer.grads=gpu_reduce, or compress.feedback=off",
                       asked->feedback);
-  if (asked->feedback && across == ACROSS_REPLICAS && asked->residual != DECK_RESIDUAL_DEVICE)
+  if (asked->feedback && group < input->ranks && asked->residual != DECK_RESIDUAL_DEVICE)
     return status_set(STATUS_UNSUPPORTED,
-                      "tiers.residual moves residuals of whole units, but hybrid_shard with "
-                      "compress.across=node has those of shards: set tiers.residual=device");
+                      "tiers.residual moves residuals of whole units, but hybrid_shard has those "
+                      "of shards: set tiers.residual=device");
   for (int u = 0; u < input->model->units && !status; u++)
-    status = check_unit(input, across, input->model->unit[u].name);
+    status = check_unit(input, input->model->unit[u].name);
   return status;
 }
 
@@ -457,12 +417,7 @@ static void set_codecs(const struct plan_input *input, int unit, struct unit_pol
   policy->apart = asked->weights.codec && gathers(input);
   policy->difference = policy->apart && asked->difference;
   (void)unit_policy_codec(asked, input->model->unit[unit].name, &policy->grads);
-  const bool encodes = !(policy->grads.ops->traits & CODEC_IDENTITY);
-  if (encodes)
-    policy->across = unit_policy_across(input);
-  if (policy->across == ACROSS_NOTHING)
-    policy->grads = codec_as_it_is;
-  else if (encodes)
+  if (!(policy->grads.ops->traits & CODEC_IDENTITY))
     (void)unit_policy_residual(asked->feedback, &policy->residual);
   if (policy->apart && input->mode == PLAN_TRAIN)
     (void)make_codec(&asked->weights, asked->difference, &policy->weights);

@@ -35,26 +35,16 @@ enum sums {
   SUMS_SHARED /* the shard group adds them up in host memory that it shares */
 };
 
-/* The exchanges of gradients between ranks that are encoded. */
-enum across {
-  ACROSS_RANKS,    /* all */
-  ACROSS_REPLICAS, /* shard groups are nodes: those between replicas */
-  ACROSS_NODES,  /* the shard group spans nodes: its members on a node add up their gradients first,
-                    then members of one index on all nodes exchange messages */
-  ACROSS_NOTHING /* all ranks are on one node: none */
-};
-
 struct unit_policy {
-  bool host;          /* masters, optimizer state and reduced gradients are in host memory */
-  bool disk;          /* and the optimizer state is on NVMe between updates */
-  enum dtype compute; /* of values that units pass to each other, and of working copies */
-  enum dtype window;  /* in which parameters are gathered: `compute`, or codes in fp8 */
-  bool keeps_codes;   /* codes are made once per step, and kept between its GATHERs */
-  enum dtype frozen;  /* of frozen shards between their uses; DTYPE_U8: messages of `base` */
-  enum dtype state;   /* of optimizer state */
-  enum across across;
+  bool host;             /* masters, optimizer state and reduced gradients are in host memory */
+  bool disk;             /* and the optimizer state is on NVMe between updates */
+  enum dtype compute;    /* of values that units pass to each other, and of working copies */
+  enum dtype window;     /* in which parameters are gathered: `compute`, or codes in fp8 */
+  bool keeps_codes;      /* codes are made once per step, and kept between its GATHERs */
+  enum dtype frozen;     /* of frozen shards between their uses; DTYPE_U8: messages of `base` */
+  enum dtype state;      /* of optimizer state */
   double lr_scale;       /* factor of the learning rate */
-  struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
+  struct codec grads;    /* of gradients between ranks; in two hops, between nodes */
   struct codec residual; /* of residuals; ops NULL: no residuals */
   struct codec base;     /* of frozen shards: a rank has one message, made before the first step */
   struct codec
@@ -76,8 +66,6 @@ struct unit_policy {
 
 struct plan_input;
 
-/* From strategy, ranks, shape and policy alone. Pure. Local. */
-enum across unit_policy_across(const struct plan_input *input);
 /* The part of a gradient that a rank encodes. The gradient has `blocks` equal blocks. Each block
  * has `parts` equal parts. The rank encodes part (rank modulo `parts`) of each block. */
 struct encoded {

@@ -85,7 +85,7 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
 {
   const int ranks = plan->input.ranks, group = plan->input.shape.group,
             node = plan->input.shape.local_ranks, /* 0: the plan does not know its nodes */
-      across = node > 0 ? ranks / node : 0;
+      across = plan_spans_nodes(plan) ? group / node : 0;
   const struct crossings shards = count(ranks, group, 1, model->local_ranks);
   const struct job job = {
       .plan = plan,

@@ -103,6 +103,8 @@ bool verify_wants(const struct verify *v, const struct operand *operand);
 int64_t verify_scale_bytes(const struct plan *plan, int unit);
 /* The codec of messages between members of the instruction's group. */
 struct codec verify_codec(const struct verify *v);
+/* Whether a shard group reduces first in each of its nodes, then between them. */
+bool verify_spans_nodes(const struct plan *plan);
 /* Elements of the unit's gradient that a rank encodes, 0: none. */
 int64_t verify_encoded(const struct plan *plan, int unit);
 /* A reduction may be over either group. verify_values() proves that it is the right one. */

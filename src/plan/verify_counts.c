@@ -48,7 +48,7 @@ static int group_hops(const struct plan *plan, int unit, int micro)
   if (plan->input.shape.group == 1 || !is_time(plan, WHEN_REDUCED, unit, micro) ||
       verify_sums_shared(plan, unit))
     return 0;
-  return plan->unit[unit].policy.across == ACROSS_NODES ? 2 : 1;
+  return verify_spans_nodes(plan) ? 2 : 1;
 }
 
 static int replica_hops(const struct plan *plan, int unit, int micro)
@@ -86,13 +86,13 @@ int due_gather_messages(const struct plan *plan, int unit, int micro, const stru
   return verify_shards(plan) > 1 ? due_messages(plan, unit, micro, tally) : 0;
 }
 
-/* With two hops, the second one is encoded. */
+/* With two hops, the one between nodes is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
   if (!verify_learns(plan, unit) || verify_sends_gradients(plan, unit))
     return 0;
-  const bool groups = plan->unit[unit].policy.across != ACROSS_REPLICAS;
+  const bool groups = verify_spans_nodes(plan) || !plan->input.shape.two_hops;
   return (groups && group_hops(plan, unit, micro) > 0) + replica_hops(plan, unit, micro) +
          is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
 }

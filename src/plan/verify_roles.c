@@ -205,7 +205,7 @@ static void check_attributes(struct verify *v)
     verify_fail(v, "meets another group than its own");
     return;
   }
-  const int nodes = attr->group == GROUP_NODE ? (int)(input->ranks / input->shape.local_ranks) : 1,
+  const int nodes = attr->group == GROUP_NODE ? input->shape.group / input->shape.local_ranks : 1,
             blocks = v->row->coded ? nodes : 0;
   check_optimizer(v);
   if (attr->blocks != blocks)

@@ -125,25 +125,26 @@ int64_t verify_scale_bytes(const struct plan *plan, int unit)
 struct codec verify_codec(const struct verify *v)
 {
   const enum plan_group group = v->instr->attr.group;
-  const enum across across = v->unit->policy.across;
-  const bool encodes = across == ACROSS_RANKS ||
-                       (across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
-                       (across == ACROSS_NODES && group == GROUP_ACROSS);
+  const bool encodes =
+      !v->plan->input.shape.two_hops || group == GROUP_REPLICAS || group == GROUP_ACROSS;
   return encodes ? v->unit->policy.grads : codec_as_it_is;
+}
+
+bool verify_spans_nodes(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  return shape->two_hops && shape->group / shape->local_ranks > 1;
 }
 
 int64_t verify_encoded(const struct plan *plan, int unit)
 {
   const struct deck_shape *shape = &plan->input.shape;
   const int64_t trained = plan->unit[unit].layout.trained;
-  if (verify_sends_gradients(plan, unit))
+  if (verify_sends_gradients(plan, unit) || plan->input.ranks == 1)
     return 0;
-  switch (plan->unit[unit].policy.across) {
-  case ACROSS_RANKS: return shape->group > 1 ? trained : 0;
-  case ACROSS_REPLICAS: return trained / shape->group;
-  case ACROSS_NODES: return trained / shape->local_ranks;
-  default: return 0;
-  }
+  if (!shape->two_hops)
+    return trained;
+  return trained / (verify_spans_nodes(plan) ? shape->local_ranks : shape->group);
 }
 
 enum plan_group verify_group(const struct verify *v)
@@ -151,10 +152,10 @@ enum plan_group verify_group(const struct verify *v)
   const struct plan_input *input = &v->plan->input;
   const enum plan_group group = v->instr->attr.group;
   const bool coded = v->row->coded && v->instr->op != OP_SUM_SHARED;
-  if (coded && v->unit->policy.across == ACROSS_NODES)
+  if (coded && group == GROUP_REPLICAS && input->shape.replicas > 1)
+    return GROUP_REPLICAS;
+  if (coded && verify_spans_nodes(v->plan))
     return group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
-  if (coded && input->shape.replicas > 1)
-    return group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
   if (v->row->group == GROUP_GATHER && verify_shards(v->plan) == 1)
     return GROUP_NONE;
   return v->instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
@@ -168,7 +169,7 @@ int64_t verify_members(const struct verify *v)
   case GROUP_NONE: return 1;
   case GROUP_REPLICAS: return input->shape.replicas;
   case GROUP_NODE: return input->shape.local_ranks;
-  case GROUP_ACROSS: return input->ranks / input->shape.local_ranks;
+  case GROUP_ACROSS: return input->shape.group / input->shape.local_ranks;
   case GROUP_WORLD: return input->ranks;
   default: return input->shape.group;
   }

@@ -49,7 +49,7 @@ enum status train_save(struct train_run *run, bool leaving)
                                  .run = run->id,
                                  .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
-  if (run->deck->compress.across == DECK_ACROSS_NODE)
+  if (run->job->shape.two_hops)
     meta.local_ranks = run->job->shape.local_ranks;
   snprintf(meta.compute, sizeof meta.compute, "%s", compute_of(run));
   comm_must(run->comm, exec_drain(job_trainer(run->job)));

@@ -1,5 +1,5 @@
 check_scripts += \
-	tests/cli/across.sh \
+	tests/cli/hops.sh \
 	tests/cli/campaign.sh \
 	tests/cli/cli.sh \
 	tests/cli/commit.sh \

@@ -199,7 +199,7 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
               {"immediate", policy->immediate},
               {"speculative", policy->speculative},
               {"warmup", policy->warmup},
-              {"across_nodes", policy->across_nodes},
+              {"two_hops", shape->two_hops},
               {"difference", policy->difference},
               {"one_node", policy->one_node},
               {"resident", (double)policy->resident},

@@ -345,6 +345,8 @@ TEST(nodes_change_no_bit_of_what_is_not_lost)
     return;
   for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
     struct job_record all = job_run(job_comm, "codec=verbatim %s", ways[w]);
+    job_same(&all, "%s", ways[w]);
+    job_same(&all, "%s local_ranks=2", ways[w]);
     job_same(&all, "codec=verbatim %s local_ranks=2", ways[w]);
     job_same(&all, "codec=verbatim %s local_ranks=2 feedback=fp32", ways[w]);
     job_record_free(&all);

@@ -51,8 +51,8 @@ static void open_job(struct job *job, struct deck *deck, const struct change *ch
   fixture_deck(deck, "llama", place->replicas ? "hybrid_shard" : "full_shard",
                place->replicas ? "node" : "world", "[model.layers.0.*]");
   snprintf(keys, sizeof keys,
-           "compress.grads.codec=bf16 compress.feedback=%s tiers.residual=%s tiers.nvme=/tmp %s",
-           change->now, change->tier, place->local > 0 ? "compress.across=node" : "");
+           "compress.grads.codec=bf16 compress.feedback=%s tiers.residual=%s tiers.nvme=/tmp",
+           change->now, change->tier);
   fixture_assign(deck, keys);
   fixture_open(job, deck, NULL, change->rank, place->ranks, change->apart);
 }

@@ -165,6 +165,8 @@ grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.lo
   cat hybrid4.log >&2; die "groups span hosts without a word"; }
 fails 2 "nodes have between 1 and 2 ranks, but the groups of all nodes must be equal" at \
   host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
-fails 2 "between 1 and 2 ranks, but compress.across=node needs the same number on each" at \
-  host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven compress.grads.codec=int8 \
-  compress.across=node
+fails 2 "between 2 and 4 ranks, but shard.hops=2 needs the same number on each" at \
+  host0:4,host1:2,host2:2 "$SLUICE" train tiny.yaml run.dir=uneven shard.hops=2
+at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven data.micro_batch=2 \
+  run.steps=$many > uneven.log 2>&1 || { cat uneven.log >&2; die "nodes of 2, 1 and 1 ranks"; }
+same full4 uneven

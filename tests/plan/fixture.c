@@ -164,6 +164,11 @@ static struct deck_units lr_scale_of(const struct point *point)
   return units;
 }
 
+static bool has_hops(const struct point *point)
+{
+  return point->local_ranks > 1 && point->local_ranks < point->ranks;
+}
+
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
   model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
@@ -179,8 +184,9 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
       .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
       .shape = {
           .ranks = point->ranks, .group = point->group, .replicas = point->ranks / point->group,
-          .local_ranks = point->local_ranks, .rank_batch = 2 * point->micros, .micro_batch = 2,
-          .micros = point->micros, .sequence = 16},
+          .local_ranks = point->local_ranks, .two_hops = has_hops(point),
+          .rank_batch = 2 * point->micros, .micro_batch = 2, .micros = point->micros,
+          .sequence = 16},
       .policy = {
           .reduce_every_micro = point->reduce_every_micro, .gathered = point->gathered,
           .activations = pattern_of(point), .keep_working = point->keep_working,
@@ -192,7 +198,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
           .weights = {.codec = point->weights, .values = point->values},
           .difference = point->difference, .residual = point->residual, .units = mixed,
           .lr_scale = lr_scale_of(point), .sample = point->sample,
-          .across_nodes = point->local_ranks > 0, .nvme_state = point->nvme_state,
+          .nvme_state = point->nvme_state,
           .resident = point->resident}};
   /* clang-format on */
 }

@@ -47,7 +47,7 @@ struct point {
   enum deck_residual residual; /* and where */
   bool mixed;                  /* gradients of h.1 travel as they are */
   enum optimizer optim;
-  int local_ranks;      /* of a node, between which alone messages travel; 0: between all ranks */
+  int local_ranks;      /* of a node, so that collectives have two hops; 0: they have one */
   const char *lr_scale; /* factor of h.1's learning rate; NULL: 1 */
   /* Words of jobs that run alone (tests/exec/job.h). */
   const char *keeps, *frozen, *lr_scales; /* the deck's lists: of what blocks keep, in turn, and of

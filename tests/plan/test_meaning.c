@@ -15,7 +15,7 @@
 #include "plan/internal.h"
 #include "tests/test.h"
 
-enum { BLOCKS = 3, MOST_UNITS = BLOCKS + 2, STEPS = 3, MOST_RANKS = 6, RUBBISH = 0x5bad };
+enum { BLOCKS = 3, MOST_UNITS = BLOCKS + 2, STEPS = 3, MOST_RANKS = 12, RUBBISH = 0x5bad };
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -447,7 +447,8 @@ static struct members members_of(const struct machine *m, int rank, int i)
   if (plan->instr[i].attr.group == GROUP_NODE)
     return (struct members){rank / local * local, 1, local, rank % local};
   if (plan->instr[i].attr.group == GROUP_ACROSS)
-    return (struct members){rank % local, local, m->ranks / local, rank / local};
+    return (struct members){rank / shape->group * shape->group + rank % local, local,
+                            shape->group / local, rank % shape->group / local};
   if (plan->instr[i].attr.group == GROUP_NONE)
     return (struct members){rank, 1, 1, 0};
   bool replicas =
@@ -1052,7 +1053,7 @@ static void compare_with_truth(const struct machine *m, const struct truth *t,
 
 static bool point_takes_feedback(const struct point *point)
 {
-  return !point->cpu_reduce && (point->ranks == point->group || point->local_ranks > 0);
+  return !point->cpu_reduce && (point->ranks == point->group || point->local_ranks >= point->group);
 }
 
 static bool point_gathers(const struct point *point)
@@ -1162,7 +1163,7 @@ TEST(any_order_that_heeds_lanes_and_waits_will_do)
   }
 }
 
-/* Ranks of a node add up their gradients before they are encoded. */
+/* Ranks of a node add up their gradients before nodes exchange them, encoded or not. */
 TEST(nodes_may_add_up_first)
 {
   static const char *const points[] = {
@@ -1175,6 +1176,9 @@ TEST(nodes_may_add_up_first)
       "hybrid_shard ranks=6 group=3 micros=0 bf16 local_ranks=3",
       "hybrid_shard ranks=4 group=1 prefetch=1 micros=0 local_ranks=1",
       "hybrid_shard ranks=4 micros=0 bf16 local_ranks=2",
+      "hybrid_shard ranks=8 group=4 micros=0 local_ranks=2",
+      "hybrid_shard ranks=8 group=2 micros=0 bf16 local_ranks=4",
+      "hybrid_shard ranks=12 group=6 prefetch=1 micros=0 untied local_ranks=2",
       "full_shard ranks=4 micros=0 host local_ranks=2",
       "hybrid_shard ranks=6 group=2 micros=0 host immediate local_ranks=2",
       "full_shard ranks=4 micros=0 local_ranks=4",

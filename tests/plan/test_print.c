@@ -40,7 +40,7 @@ static const struct {
     {"feedback", 1, "full_shard ranks=2 prefetch=1 codec=bf16 feedback=bf16"},
     {"feedback_nvme", 1,
      "full_shard ranks=2 prefetch=1 bf16 codec=bf16 feedback=bf16 residual=nvme"},
-    {"across_nodes", 1, "full_shard ranks=4 prefetch=1 codec=int8 feedback=bf16 local_ranks=2"},
+    {"two_hops", 1, "full_shard ranks=4 prefetch=1 codec=int8 feedback=bf16 local_ranks=2"},
     {"int8_global", 0, "full_shard ranks=3 prefetch=1 codec=int8_global feedback=fp32"},
     {"weights", 1, "full_shard ranks=2 prefetch=1 freeze=odd bf16 weights=int8"},
     {"weights_host", 0, "full_shard ranks=2 bf16 host weights=int8"},

@@ -30,10 +30,12 @@ static int members_of(const struct plan *plan, enum plan_group over, bool replic
   const bool nodes = over == GROUP_NODE || over == GROUP_ACROSS;
   const int ranks = plan->input.ranks,
             group = nodes ? plan->input.shape.local_ranks : plan->input.shape.group;
+  const int shards = plan->input.shape.group;
   int n = 0;
   replicas |= over == GROUP_ACROSS;
   for (int other = 0; other < ranks; other++)
-    if (replicas ? other % group == rank % group : other / group == rank / group)
+    if (replicas ? other % group == rank % group && (!nodes || other / shards == rank / shards)
+                 : other / group == rank / group)
       out[n++] = other;
   return n;
 }
@@ -56,7 +58,7 @@ static bool is_half(const struct plan *plan, enum plan_group group)
 {
   const struct deck_policy *policy = &plan->input.policy;
   const bool across = group == GROUP_REPLICAS || group == GROUP_ACROSS;
-  return policy->grads.codec && (!policy->across_nodes || across);
+  return policy->grads.codec && (!plan->input.shape.two_hops || across);
 }
 
 /* Message bytes of all members. int8_global has a scale and a byte per element, in blocks of
@@ -122,7 +124,7 @@ static void check_gradients(const struct plan *plan)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
   const char *codec = plan->input.policy.grads.codec;
-  if (!plan->input.policy.across_nodes && (!codec || strcmp(codec, "bf16") == 0))
+  if (!plan->input.shape.two_hops && (!codec || strcmp(codec, "bf16") == 0))
     assert_int_equal(mine.raw, mine.messages * (codec ? 2 : 1));
   assert_int_equal(mine.elements * 4, mine.raw);
   assert_int_equal(mine.chosen, mine.elements);

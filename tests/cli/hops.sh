@@ -1,49 +1,35 @@
 #!/bin/sh
-# Gradients that are encoded between nodes alone, on hosts of the network bench. Oracles: bytes that
+# Collectives in two hops, on hosts of the network bench. Oracles: one hop, bit for bit; bytes that
 # `sluice plan` predicts; the run that was not stopped, bit for bit; a run without codec, within a
-# bound, and on one node bit for bit.
+# bound.
 . "${top_srcdir:?}/tests/need.sh"
 . "$top_srcdir/tests/cli/common.sh"
 make_data
 make_deck
-codec="compress.grads.codec=int8 compress.across=node"
+codec="compress.grads.codec=int8"
 
-# Settings that exclude each other, and a job of one node.
-fails 2 "compress.across is node, but 5 ranks do not fill nodes of 2" "$SLUICE" plan tiny.yaml \
-  ranks=5 local_ranks=2 data.batch=10 compress.grads.codec=int8 compress.across=node
-fails 8 "compress.across is node, but groups have 2 ranks and nodes have 4: set shard.group=node" \
-  "$SLUICE" plan tiny.yaml ranks=12 local_ranks=4 shard.strategy=hybrid_shard shard.group=2 \
-  compress.grads.codec=int8 compress.across=node
-fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard with \
-compress.across=node" \
+# Settings that exclude each other.
+fails 8 "compress.feedback=bf16 with 2 replicas of shards, whose sums are encoded twice" \
+  "$SLUICE" plan tiny.yaml ranks=12 local_ranks=2 shard.strategy=hybrid_shard shard.group=6 \
+  $codec compress.feedback=bf16
+fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard has those of shards" \
   "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard shard.group=node \
-  compress.grads.codec=int8 compress.across=node compress.feedback=bf16 tiers.residual=host
-fails 8 "compress.across=node is for gradients that devices reduce" "$SLUICE" plan tiny.yaml \
-  ranks=4 local_ranks=2 tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce \
-  compress.grads.codec=int8 compress.across=node
+  $codec compress.feedback=bf16 tiers.residual=host
 fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most \
-127" \
-  "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global
+127, so use another codec, or shard.hops=2" \
+  "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global shard.hops=1
 "$SLUICE" plan tiny.yaml ranks=128 local_ranks=4 data.batch=128 \
-  compress.grads.codec=int8_global compress.across=node > /dev/null || die "32 nodes of 4 ranks"
-# shellcheck disable=SC2086 # assignments
-{
-  train 2 none
-  train 2 alone $codec compress.feedback=fp32
-}
-grep -q "compress.across is node, and all ranks are on one node: no gradients" alone.log ||
-  die "one node encodes nothing without a word"
-same none alone
+  compress.grads.codec=int8_global > /dev/null || die "32 nodes of 4 ranks"
+train 2 none
 
-# Two hosts of two ranks.
-rig() { timeout -k 10 120 sh "$top_srcdir/tests/net/rig.sh" 2 1gbit ranks="$hosted" -- "$@"; }
+nodes=2 hosted=2
+rig() { timeout -k 10 120 sh "$top_srcdir/tests/net/rig.sh" $nodes 1gbit ranks=$hosted -- "$@"; }
 hosts() {
   dir=$1
   shift
   rig "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 ||
     { cat "$dir.log" >&2; die "train $dir $*"; }
 }
-hosted=2
 status=0
 rig true > first.out 2>&1 || status=$?
 if test $status = 77; then cat first.out && exit 77; fi
@@ -66,6 +52,30 @@ sends() {
       END { exit bad || NR != 2 || want == 0 }' ||
     { cat plan.out "$1.log" >&2; die "$1: other bytes than planned"; }
 }
+# Without a codec powers of two add up as one hop does.
+nodes=4
+for keys in shard.strategy=no_shard "shard.strategy=hybrid_shard shard.group=4"; do
+  # shellcheck disable=SC2086 # assignments
+  {
+    hosts one $keys data.batch=16 shard.hops=1
+    hosts two $keys data.batch=16
+  }
+  same one two
+  rm -r one two
+done
+
+# Other numbers add up in another order.
+hosted=3 nodes=2
+hosts three
+hosted=2 nodes=3
+hosts pairs
+for dir in three pairs; do
+  losses none > a.losses
+  losses $dir > b.losses
+  ! cmp -s a.losses b.losses || die "$dir adds up as two ranks do"
+  close_to none $dir 1e-5
+done
+nodes=2
 for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group=node" \
   "shard.strategy=no_shard"; do
   keys="$keys $codec compress.feedback=bf16"
@@ -87,17 +97,11 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
   rm -r straight stopped
 done
 
-# Residuals of other nodes: each has a share of the sum. One node has no use for them.
+# Residuals of other nodes: each has a share of the sum.
 # shellcheck disable=SC2086 # assignments
 hosts turns $codec compress.feedback=bf16 run.steps=2
-hosted=1
 # shellcheck disable=SC2086 # assignments
-{
-  hosts turns $codec compress.feedback=bf16 run.steps=4 --resume auto
-  grep -q "residuals: .* has those of 4 ranks; each rank starts with an equal share" turns.log ||
-    { cat turns.log >&2; die "nobody says what becomes of residuals"; }
-  train 3 turns $codec compress.feedback=bf16 --resume auto
-  grep -q "residuals: .* has those of 2 ranks; one node encodes nothing and leaves them out" \
-    turns.log || { cat turns.log >&2; die "nobody says that residuals are left out"; }
-}
+train 3 turns $codec compress.feedback=bf16 --resume auto
+grep -q "residuals: .* has those of 4 ranks; each rank starts with an equal share" turns.log ||
+  { cat turns.log >&2; die "nobody says what becomes of residuals"; }
 close_to none turns 1e-2
