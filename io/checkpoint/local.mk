@@ -10,4 +10,5 @@ io_checkpoint_libcheckpoint_a_SOURCES = \
 	io/checkpoint/save.c \
 	io/checkpoint/show.c \
 	io/checkpoint/state.h \
-	io/checkpoint/table.c
+	io/checkpoint/table.c \
+	io/checkpoint/write.c

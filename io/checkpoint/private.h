@@ -56,7 +56,8 @@ struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t 
 /* Memory of a piece: part of the tensor's data, or the buffer if it has none. */
 void *checkpoint_piece_memory(const struct io_tensor *tensor, struct layout_range piece,
                               void *buffer);
-extern int64_t checkpoint_piece_bytes; /* 4 MiB; tests lower it */
+/* 4 MiB, a multiple of a page and of the stripes of most parallel file systems; tests lower it */
+extern int64_t checkpoint_piece_bytes;
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
 
@@ -86,6 +87,23 @@ enum status checkpoint_crc_verify(struct comm *comm, int file, const struct chec
 /* The error for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 
+/* The data of a save, to a file that is laid out: this rank's pieces, with the pieces of the other
+ * ranks each byte of the tensors once. Flushed when it returns. Collective. */
+struct checkpoint_data {
+  struct comm *comm;
+  const struct checkpoint_table *table;
+  const struct io_tensor *tensors;
+  int64_t n;
+  const struct checkpoint_piece *pieces;
+  const char *path;
+};
+enum status checkpoint_write_data(const struct checkpoint_data *data);
+
+/* What checkpoint_progress() says: some bytes have moved; and what this process does now. Local. */
+void checkpoint_moved(void);
+void checkpoint_now_at(const char *doing, bool waits);
+extern const char checkpoint_writing[];
+
 /* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With
  * `clean`, unfinished saves are removed. Local. */
 enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n);
@@ -103,3 +121,4 @@ enum checkpoint_phase {
   CHECKPOINT_PHASES
 };
 extern void (*checkpoint_test_hook)(enum checkpoint_phase phase);
+void checkpoint_reached(enum checkpoint_phase phase); /* calls it */

@@ -28,7 +28,7 @@ enum {
 
 void (*checkpoint_test_hook)(enum checkpoint_phase phase);
 
-static void reached(enum checkpoint_phase phase)
+void checkpoint_reached(enum checkpoint_phase phase)
 {
   if (checkpoint_test_hook)
     checkpoint_test_hook(phase);
@@ -36,20 +36,25 @@ static void reached(enum checkpoint_phase phase)
 
 /* The current work of a process in a save, and whether it waits for other ranks. There is one save
  * at a time. */
-static const char comparing[] = "waiting for the tensor lists of the other ranks",
-                  writing[] = "writing its data";
+static const char comparing[] = "waiting for the tensor lists of the other ranks";
+const char checkpoint_writing[] = "writing its data";
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
 static const char *under_way;
 static bool waiting;
 static _Atomic int64_t moves;
 
-static void now_at(const char *doing, bool waits)
+void checkpoint_moved(void)
+{
+  atomic_fetch_add(&moves, 1);
+}
+
+void checkpoint_now_at(const char *doing, bool waits)
 {
   pthread_mutex_lock(&mutex);
   under_way = doing;
   waiting = waits;
   pthread_mutex_unlock(&mutex);
-  atomic_fetch_add(&moves, 1);
+  checkpoint_moved();
 }
 
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits)
@@ -69,13 +74,12 @@ struct save {
   int n;
   const struct io_tensor *tensors;
   struct checkpoint_table table;
-  struct checkpoint_piece *pieces; /* [n] room */
-  int64_t *sums;                   /* [2 n] */
-  void *buffer;                    /* for tensors that are moved by pieces */
-  int64_t written;                 /* bytes written since the last flush */
+  struct checkpoint_piece *pieces; /* of this rank, [n] room */
+  int64_t pieces_n;
+  int64_t *sums; /* [2 n] */
+  void *buffer;  /* for tensors that are moved by pieces */
   char *final;
   struct scratch scratch; /* where it is written */
-  int file;               /* the same, open on this rank while it writes data */
 };
 
 static bool writes(const struct io_tensor *tensor)
@@ -121,54 +125,21 @@ static enum status check_same(struct save *save)
                          sizeof words);
 }
 
-/* Every rank's bytes reach the disk from the node that holds them. */
-static enum status bring_to_disk(struct save *save)
-{
-  now_at("flushing its data to the disk", false);
-  save->written = 0;
-  return file_sync_open(save->file, save->scratch.file);
-}
-
-/* Called while data are written, not only at the end. A node may write hundreds of GB, and a
- * watchdog sees no progress within one call. */
-static enum status count_written(struct save *save, int64_t bytes)
-{
-  save->written += bytes;
-  if (save->written < checkpoint_flush_bytes)
-    return STATUS_OK;
-  const enum status status = bring_to_disk(save);
-  now_at(writing, false);
-  return status;
-}
-
-static enum status write_bytes(struct save *save, const void *data, int64_t bytes, int64_t at)
-{
-  return file_write_at(save->file, save->scratch.file, data, (size_t)bytes, at)
-             ?: count_written(save, bytes);
-}
-
-/* The pieces of a tensor, in place or filled into the buffer: into the file, or for their CRC if
- * crc is not NULL. */
-static enum status handle_pieces(struct save *save, int t, int64_t *crc)
+static enum status checksum(struct save *save, int t, int64_t *crc)
 {
   const struct io_tensor *tensor = &save->tensors[t];
-  const int64_t size = (int64_t)dtype_size(tensor->type), offset = save->table.entry[t].offset;
   uLong sum = 0;
   enum status status = STATUS_OK;
   for (struct layout_range piece = {0, tensor->range.begin};
        piece.end < tensor->range.end && !status;) {
     piece = checkpoint_piece_at(tensor, piece.end);
     void *const data = checkpoint_piece_memory(tensor, piece, save->buffer);
-    const int64_t bytes = (piece.end - piece.begin) * size;
-    atomic_fetch_add(&moves, 1);
+    checkpoint_moved();
     status = tensor->move ? tensor->move(tensor, piece, data) : STATUS_OK;
-    if (!status && crc)
-      sum = crc32_z(sum, data, (size_t)bytes);
-    else if (!status)
-      status = write_bytes(save, data, bytes, offset + piece.begin * size);
+    if (!status)
+      sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
   }
-  if (crc)
-    *crc = (int64_t)sum;
+  *crc = (int64_t)sum;
   return status;
 }
 
@@ -187,19 +158,19 @@ static enum status refuse_parts(const struct save *save, int t)
  * tensors. */
 static enum status find_checksums(struct save *save)
 {
-  int64_t n = 0;
   enum status status = STATUS_OK;
   for (int t = 0; t < save->n && !status; t++) {
     const struct io_tensor *tensor = &save->tensors[t];
     if (!writes(tensor))
       continue;
-    save->pieces[n] = (struct checkpoint_piece){
+    save->pieces[save->pieces_n] = (struct checkpoint_piece){
         .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
-    status = handle_pieces(save, t, &save->pieces[n++].crc);
+    status = checksum(save, t, &save->pieces[save->pieces_n++].crc);
   }
-  now_at(comparing, true);
+  checkpoint_now_at(comparing, true);
   status = comm_agree(save->comm, status)
-               ?: checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, save->sums);
+               ?: checkpoint_crc_combine(save->comm, &save->table, save->pieces_n, save->pieces,
+                                         save->sums);
   if (status)
     return status;
   for (int t = 0; t < save->n; t++) {
@@ -280,29 +251,13 @@ static enum status lay_out(struct save *save)
       ?: hdf5_create(save->scratch.file, &file)
       ?: file_reserve(save->scratch.file, bound_bytes(save));
   if (!status) {
-    reached(CHECKPOINT_BEGUN);
+    checkpoint_reached(CHECKPOINT_BEGUN);
     status = checkpoint_meta_write(file, save->meta, comm_ranks(save->comm), save->table.n)
                  ?: create_tensors(file, save);
   }
   status = hdf5_finish(file, status);
   if (!status)
-    reached(CHECKPOINT_LAID_OUT);
-  return status;
-}
-
-/* All ranks: data. */
-
-static enum status write_tensors(struct save *save)
-{
-  enum status status = STATUS_OK;
-  now_at(writing, false);
-  for (int t = 0; t < save->n && !status; t++) {
-    if (!writes(&save->tensors[t]))
-      continue;
-    status = status_prefix(handle_pieces(save, t, NULL), "dataset %s",
-                           checkpoint_table_name(&save->table, t));
-    reached(CHECKPOINT_WROTE);
-  }
+    checkpoint_reached(CHECKPOINT_LAID_OUT);
   return status;
 }
 
@@ -326,28 +281,19 @@ static enum status drop_scratch(struct save *save, enum status status)
   return status;
 }
 
-static enum status close_file(struct save *save, enum status status)
-{
-  const bool closed = save->file < 0 || close(save->file) == 0;
-  save->file = -1;
-  return status || closed ? status : open_failed(errno, "close", save->scratch.file);
-}
+/* All ranks: data. */
 
-/* Opened after rank 0 has closed the file, and closed before rank 0 opens it again. So NFS shows
- * each what the others wrote. */
 static enum status write_data(struct save *save)
 {
-  enum status status = open_regular(save->scratch.file, OPEN_UPDATE, &save->file);
-  now_at("waiting for other ranks to open the file", true);
-  status = comm_agree(save->comm, status);
+  const struct checkpoint_data data = {.comm = save->comm,
+                                       .table = &save->table,
+                                       .tensors = save->tensors,
+                                       .n = save->pieces_n,
+                                       .pieces = save->pieces,
+                                       .path = save->scratch.file};
+  const enum status status = checkpoint_write_data(&data);
   if (!status)
-    reached(CHECKPOINT_OPENED);
-  status = status ?: write_tensors(save) ?: bring_to_disk(save);
-  status = close_file(save, status);
-  now_at("waiting for the data of the other ranks", true);
-  status = comm_agree(save->comm, status);
-  if (!status)
-    reached(CHECKPOINT_CLOSED);
+    checkpoint_reached(CHECKPOINT_CLOSED);
   return status;
 }
 
@@ -362,34 +308,36 @@ static enum status complete(struct save *save)
   status = hdf5_finish(file, status);
   if (status)
     return status;
-  reached(CHECKPOINT_COMPLETED);
+  checkpoint_reached(CHECKPOINT_COMPLETED);
   const char *path = save->scratch.file;
   if (truncate(path, file_size(path)) != 0) /* releases the space reserved beyond the end */
     return status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
   status = scratch_publish(&save->scratch, save->final);
   if (!status)
-    reached(CHECKPOINT_RENAMED);
+    checkpoint_reached(CHECKPOINT_RENAMED);
   return status;
 }
 
 static enum status save_all(struct save *save)
 {
   bool first = comm_rank(save->comm) == 0;
-  now_at("preparing it", false);
+  checkpoint_now_at("preparing it", false);
   enum status status = prepare(save);
-  now_at(comparing, true);
+  checkpoint_now_at(comparing, true);
   status = comm_agree(save->comm, status) ?: check_same(save);
-  now_at("making checksums of its data", false);
+  checkpoint_now_at("making checksums of its data", false);
   status = status ?: find_checksums(save);
   if (status)
     return status;
-  now_at(first ? "laying out the file" : "waiting for rank 0, which lays out the file", !first);
+  checkpoint_now_at(first ? "laying out the file" : "waiting for rank 0, which lays out the file",
+                    !first);
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
-  now_at("opening the file", false);
+  checkpoint_now_at("opening the file", false);
   status = status ?: scratch_share(save->comm, &save->scratch)
            ?: checkpoint_table_share_entries(save->comm, &save->table)
            ?: write_data(save);
-  now_at(first ? "completing the file" : "waiting for rank 0, which completes the file", !first);
+  checkpoint_now_at(first ? "completing the file" : "waiting for rank 0, which completes the file",
+                    !first);
   status = status ?: comm_agree(save->comm, first ? complete(save) : STATUS_OK);
   return drop_scratch(save, status);
 }
@@ -401,7 +349,7 @@ static enum status save_or_explain(struct save *save, char **path_out)
     return status_set(STATUS_UNSUPPORTED,
                       "checkpoints are written by MPI jobs; this one runs without MPI");
   const enum status status = save_all(save);
-  now_at(NULL, false);
+  checkpoint_now_at(NULL, false);
   mem_free(save->pieces);
   mem_free(save->sums);
   mem_free(save->buffer);
@@ -416,8 +364,7 @@ static enum status save_or_explain(struct save *save, char **path_out)
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out)
 {
-  struct save save = {
-      .comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors, .file = -1};
+  struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
   return save_or_explain(&save, path_out);
 }
 
@@ -425,7 +372,6 @@ enum status checkpoint_write(struct comm *comm, const char *path,
                              const struct checkpoint_meta *meta, int n,
                              const struct io_tensor *tensors)
 {
-  struct save save = {
-      .comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors, .file = -1};
+  struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
   return save_or_explain(&save, NULL);
 }

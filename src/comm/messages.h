@@ -1,5 +1,4 @@
-/* Shared by the files of src/comm that exchange MPI messages with the members of a group. The
- * bodies are in mpi.c. */
+/* Shared by the files of src/comm and io/ that exchange MPI messages. The bodies are in mpi.c. */
 #pragma once
 
 #include <mpi.h>

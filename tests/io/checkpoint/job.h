@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/ops.h"
 #include "io/text/file.h"
 #include "tests/io/checkpoint/sample.h"
 #include "tests/test.h"
@@ -23,6 +24,12 @@ FIXTURE(stop)
   sample_folder_remove(job, dir);
   comm_destroy(job);
   return 0;
+}
+
+/* Each rank is a node of its own, or not any more. */
+static inline void part_nodes(bool apart)
+{
+  job->local_ranks = apart ? 1 : job->ranks;
 }
 
 static inline bool is_root(void)

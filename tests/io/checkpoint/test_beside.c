@@ -20,6 +20,8 @@ ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
 int __wrap_fsync(int fd);
 int __real_fsync(int fd);
 
+enum { BLOCK = 65536, MOST_BLOCKS = 1024 };
+static int64_t blocks[MOST_BLOCKS]; /* 1: this rank has written to it */
 static int calls;
 static int64_t moved, most_moved, most = INT64_MAX; /* bytes; `most`: that a call moves */
 
@@ -30,6 +32,8 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
   if (calls++ % 3 == 2 && most < INT64_MAX)
     return -1;
   most_moved = (int64_t)bytes > most_moved ? (int64_t)bytes : most_moved;
+  for (int64_t b = at / BLOCK; b <= (at + (int64_t)bytes - 1) / BLOCK && b < MOST_BLOCKS; b++)
+    blocks[b] = 1;
   const ssize_t done =
       most > 0 ? __real_pwrite(fd, data, (int64_t)bytes < most ? bytes : (size_t)most, at) : 0;
   moved += done;
@@ -100,6 +104,29 @@ TEST(no_call_is_long)
   assert_true(most_moved > 0 && most_moved <= 30000);
   assert_int_equal(moved, mine); /* by whichever calls, all of it, once */
   assert_true(calls >= mine / 30000);
+}
+
+/* Ranks write to a block of the file as before if they are on one node, and else one of them does.
+ */
+TEST(one_node_writes_a_block)
+{
+  const int64_t usual = checkpoint_piece_bytes;
+  checkpoint_piece_bytes = BLOCK;
+  for (int apart = 0; apart < 2; apart++) {
+    int64_t mine, shared = 0, written = 0;
+    memset(blocks, 0, sizeof blocks);
+    part_nodes(apart);
+    save(5 + apart, &mine);
+    part_nodes(false);
+    must(comm_sum_i64(job, blocks, MOST_BLOCKS));
+    for (int b = 0; b < MOST_BLOCKS; b++) {
+      written += blocks[b] > 0;
+      shared += blocks[b] > 1;
+    }
+    assert_true(written > (3 << 20) / BLOCK);
+    assert_true(apart || comm_ranks(job) == 1 ? shared == 0 : shared > 0);
+  }
+  checkpoint_piece_bytes = usual;
 }
 
 /* Linux moves less than it is asked for at its limit of 2 GiB, which `most` stands for. */

@@ -202,16 +202,39 @@ static char *save_aside(enum sample_split split, int64_t step, int seed)
   return aside;
 }
 
+/* Nor on the nodes and blocks, also if a block begins inside an element. */
 TEST(the_file_does_not_depend_on_the_split)
 {
+  static const int64_t blocks[] = {4 << 20, 4 << 20, 10007}; /* on one node and on several */
+  const int64_t usual = checkpoint_piece_bytes;
   char *first = save_aside(SPLIT_EVEN, 200, 3);
-  for (int split = 1; split <= SPLIT_WHOLE; split++) {
-    char *path = save((enum sample_split)split, 200, 3, true);
-    expect_same_files(path, first);
-    mem_free(path);
-    everybody_waits();
-  }
+  for (int split = 0; split <= SPLIT_WHOLE; split++)
+    for (int i = 0; i < 3; i++) {
+      checkpoint_piece_bytes = blocks[i];
+      part_nodes(i > 0);
+      char *path = save((enum sample_split)split, 200, 3, true);
+      part_nodes(false);
+      checkpoint_piece_bytes = usual;
+      expect_same_files(path, first);
+      mem_free(path);
+      everybody_waits();
+    }
   mem_free(first);
+}
+
+/* Blocks of a few elements, which have bytes of nearly all ranks. */
+TEST(small_blocks_change_nothing)
+{
+  const int64_t usual = checkpoint_piece_bytes;
+  for (int bytes = 8; bytes < 100; bytes += 31) {
+    checkpoint_piece_bytes = bytes;
+    part_nodes(true);
+    char *path = save(SPLIT_UNEVEN, 210, 3, false);
+    part_nodes(false);
+    checkpoint_piece_bytes = usual;
+    expect_loaded(path, SPLIT_WHOLE, 3, false);
+    mem_free(path);
+  }
 }
 
 /* No code of Sluice reads here. */
@@ -609,6 +632,13 @@ TEST(a_job_without_mpi_is_told_so)
   comm_destroy(fake);
 }
 
+static bool breaks = true; /* tensors whose source is gone */
+
+static void break_now(enum checkpoint_phase phase)
+{
+  breaks = breaks || phase == CHECKPOINT_OPENED;
+}
+
 /* Between a sample's memory and the pieces of a transfer; fails at tensor `broken`. */
 struct mover {
   const struct io_tensor *memory;
@@ -625,7 +655,7 @@ static enum status move_piece(const struct io_tensor *tensor, struct layout_rang
   assert_true(piece.begin >= tensor->range.begin && piece.end <= tensor->range.end &&
               piece.begin < piece.end);
   assert_true(bytes <= (size_t)checkpoint_piece_bytes);
-  if (mover->index == mover->broken)
+  if (mover->index == mover->broken && breaks)
     return status_set(STATUS_INPUT, "the source of %s is gone", tensor->name);
   memcpy(mover->takes ? memory : (char *)data, mover->takes ? (char *)data : memory, bytes);
   return STATUS_OK;
@@ -655,8 +685,15 @@ TEST(moved_by_pieces_is_the_same_file)
   sample_make(&sample, job, SPLIT_UNEVEN, 300, 5, true, true);
   make_moved(&sample, -1, false, movers, tensors);
   checkpoint_piece_bytes = 1000;
-  must(checkpoint_write(job, moved, &sample.meta, sample.n, tensors));
-  expect_same_files(path, moved);
+  for (int apart = 0; apart < 2; apart++) {
+    everybody_waits();
+    if (is_root())
+      (void)unlink(moved);
+    part_nodes(apart);
+    must(checkpoint_write(job, moved, &sample.meta, sample.n, tensors));
+    part_nodes(false);
+    expect_same_files(path, moved);
+  }
   must_fail(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_USAGE,
             "moved.h5 was not written: "); /* it is there now */
   sample_free(&sample);
@@ -684,6 +721,19 @@ TEST(a_move_that_fails_leaves_nothing)
             "the source of transformer.h.0.attn.c_attn.weight is gone");
   assert_false(file_exists(moved));
   assert_int_equal(unfinished(NULL), 0);
+  for (int apart = 0; apart < 2; apart++) { /* while ranks write, and wait for its bytes */
+    breaks = false;
+    part_nodes(apart);
+    checkpoint_test_hook = break_now;
+    must_fail(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT,
+              "dataset model/transformer.h.0.attn.c_attn.weight: the source of ");
+    checkpoint_test_hook = NULL;
+    part_nodes(false);
+    assert_true(breaks);
+    everybody_waits();
+    assert_int_equal(unfinished(NULL), 0);
+    everybody_waits();
+  }
   make_moved(&sample, is_root() ? 2 : -1, true, movers, tensors);
   must_fail(checkpoint_load(job, path, sample.n, tensors, NULL), STATUS_INPUT, "is gone");
   sample_free(&sample);
@@ -731,17 +781,19 @@ TEST(other_moments_are_refused)
 /* Moves and calls of fsync() of a save on this rank. */
 static int64_t count_moves(int64_t step, int64_t flush_bytes, int64_t *calls)
 {
-  const int64_t usual = checkpoint_flush_bytes;
+  const int64_t usual = checkpoint_flush_bytes, piece = checkpoint_piece_bytes;
   int64_t before, after;
   const char *doing;
   bool waits;
   checkpoint_flush_bytes = flush_bytes;
+  checkpoint_piece_bytes = 100000;
   *calls = syncs;
   checkpoint_progress(&before, &doing, &waits);
   mem_free(save(SPLIT_EVEN, step, 4, true));
   checkpoint_progress(&after, &doing, &waits);
   *calls = syncs - *calls;
   checkpoint_flush_bytes = usual;
+  checkpoint_piece_bytes = piece;
   return after - before;
 }
 

@@ -89,6 +89,20 @@ TEST(a_failed_write_of_one_rank_fails_all)
   }
 }
 
+/* Other ranks that send to it, or wait for its bytes, go on. */
+TEST(a_failed_write_ends_no_exchange)
+{
+  const int64_t usual = checkpoint_piece_bytes;
+  checkpoint_piece_bytes = 10007;
+  part_nodes(true);
+  for (victim = 0; victim < comm_ranks(job); victim++) {
+    checkpoint_test_hook = limit_one_rank;
+    expect_failure("cannot write", true);
+  }
+  part_nodes(false);
+  checkpoint_piece_bytes = usual;
+}
+
 /* Write less than asked for and no error: the limit lies inside a transfer. */
 static void limit_within(enum checkpoint_phase phase)
 {
