@@ -32,7 +32,7 @@ static void write_range(struct json_writer *json, const struct option *option)
     json_write_real(json, "maximum", option->most);
 }
 
-/* A number, or a text such as 8M. */
+/* A number, or a text such as 8M, or auto. */
 static void write_number(struct json_writer *json, const struct option *option, bool whole)
 {
   json_write_open(json, "anyOf", '[');
@@ -40,15 +40,20 @@ static void write_number(struct json_writer *json, const struct option *option, 
   write_range(json, option);
   json_write_close(json, '}');
   open_type(json, "string");
-  json_write_text(json, "pattern", whole ? NUMBER_PATTERN "([kKMGT]i?)?B?$" : NUMBER_PATTERN "$");
+  json_write_text(json, "pattern",
+                  option->chosen ? "^auto$|" NUMBER_PATTERN "([kKMGT]i?)?B?$"
+                  : whole        ? NUMBER_PATTERN "([kKMGT]i?)?B?$"
+                                 : NUMBER_PATTERN "$");
   json_write_close(json, '}');
   json_write_close(json, ']');
 }
 
-static void write_choices(struct json_writer *json, const char *const *choices)
+static void write_choices(struct json_writer *json, const struct option *option)
 {
   json_write_open(json, "enum", '[');
-  for (; *choices; choices++) {
+  if (option->chosen)
+    json_write_text(json, NULL, "auto");
+  for (const char *const *choices = option->choices; *choices; choices++) {
     json_write_text(json, NULL, *choices);
     if (!strcmp(*choices, "off"))
       json_write_bool(json, NULL, false);
@@ -72,7 +77,7 @@ static void write_item(struct json_writer *json, const struct option *option)
 {
   static const char *const scalars[] = {"string", "number", "boolean", "null", NULL};
   if (option->choices)
-    write_choices(json, option->choices);
+    write_choices(json, option);
   else if (option->type == OPTION_STRING || option->type == OPTION_STRINGS)
     write_texts(json, "type", scalars);
   else
@@ -144,7 +149,9 @@ static void write_key(struct json_writer *json, const char *key, const struct op
     write_bool(json);
   else
     (is_list(option) ? write_lists : write_item)(json, option);
-  if (option->value)
+  if (option->chosen)
+    json_write_text(json, "default", "auto");
+  else if (option->value)
     write_value(json, "default", option, option->value);
   json_write_open(json, "examples", '[');
   write_value(json, NULL, option, example);

@@ -189,7 +189,7 @@ const struct option deck_table[] = {
              "data.batch / (ranks x data.micro_batch)."},
     {INT(data.sequence, "0", 0, 1 << 26), .effect = EFFECT_ORDER, .unit = "tokens",
      .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
-    {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4",
+    {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4", .chosen = true,
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {KEY(BOOL, data.reorder, "false"), .unhashed = true,
      .text = "Allow a resume that changes the order of samples. Other training data, another "
@@ -201,6 +201,7 @@ const struct option deck_table[] = {
              "is opened."},
 
     {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
+     .chosen = true,
      .text = "The state that is sharded over the ranks.\n"
              "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
              "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
@@ -208,21 +209,21 @@ const struct option deck_table[] = {
              "  no_shard  nothing (DDP)\n"
              "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over "
              "the groups (HSDP)"},
-    {KEY(STRING, shard.group, "auto"), .example = "4",
+    {KEY(STRING, shard.group, "auto"), .example = "4", .chosen = true,
      .text = "Ranks per group of hybrid_shard.\n"
-             "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
+             "  auto  chosen with auto for shard.strategy; with hybrid_shard the ranks of a node\n"
              "  world  all ranks\n"
              "  node  the ranks of a node\n"
              "  N  this number of ranks; it must divide the number of ranks"},
-    {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2",
+    {INT(shard.prefetch, "1", 0, 8), .unit = "units", .example = "2", .chosen = true,
      .text = "Units that are gathered ahead of the computed unit."},
-    {INT(shard.gathered, "-1", -1, 1 << 20), .unit = "units", .example = "4",
+    {INT(shard.gathered, "-1", -1, 1 << 20), .unit = "units", .example = "4", .chosen = true,
      .text =
          "Number of leading units gathered once per step. The first unit is the embedding. "
          "These units stay gathered from their first to their last use in a step. This saves "
-         "traffic on a slow link and takes device memory for their parameters. The default, -1, "
-         "is no unit if ranks gather from each other. On one rank and with no_shard it is all "
-         "units, which are then cast once per step. `sluice plan` with rates compares values. "
+         "traffic on a slow link and takes device memory for their parameters. On one rank and "
+         "with no_shard, units that are gathered once are cast once per step. -1: no unit if ranks "
+         "gather from each other, otherwise all units. "
          "Only with full_shard, hybrid_shard and no_shard, and with tiers.optimizer=device."},
     {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"
@@ -314,17 +315,17 @@ const struct option deck_table[] = {
              "  offload  masters, moments and the inputs of blocks in host memory\n"
              "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
              "memory, and slow"},
-    {CHOICE(tiers.params, "device", tiers),
+    {CHOICE(tiers.params, "device", tiers), .chosen = true,
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
              "  device  device memory\n"
              "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU "
              "offload)"},
-    {CHOICE(tiers.optimizer, "device", tiers),
+    {CHOICE(tiers.optimizer, "device", tiers), .chosen = true,
      .text = "Memory that holds master weights and "
              "moments. They are updated there. It must be equal to tiers.params.\n"
              "  device  device memory\n"
              "  host  host memory; the CPU runs the optimizer"},
-    {KEY(STRING, tiers.activations, "keep"), .example = "recompute",
+    {KEY(STRING, tiers.activations, "keep"), .example = "recompute", .chosen = true,
      .text = "How a block keeps activations for the backward pass.\n"
              "  keep  in device memory\n"
              "  keep_host  in host memory, except the block's input\n"
@@ -337,17 +338,17 @@ const struct option deck_table[] = {
     {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch", .unhashed = true,
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
              "allowed for jobs on one node with a local file system."},
-    {CHOICE(tiers.workspace, "fast", LIST("fast", "tight")), .unhashed = true,
+    {CHOICE(tiers.workspace, "fast", LIST("fast", "tight")), .unhashed = true, .chosen = true,
      .text = "Workspace of cuDNN's attention backward pass.\n"
              "  fast  as much memory as the fastest algorithm needs\n"
              "  tight  less memory while activations fill the GPU, which is slower; no effect on "
              "Sluice's own Hopper kernel"},
-    {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true,
+    {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true, .chosen = true,
      .text = "Whether the optimizer also writes working weights.\n"
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
              "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. "
              "Blocks in fp8 keep their codes within a step instead"},
-    {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3",
+    {INT(tiers.resident, "0", 0, 1 << 20), .unit = "units", .example = "3", .chosen = true,
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
              "tiers.optimizer=host."},

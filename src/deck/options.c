@@ -16,6 +16,9 @@
 #include "base/prose.h"
 #include "deck/options_set.h"
 
+const char options_auto[] = "auto";
+static const char unset_by[] = "default"; /* where a value that nobody set comes from */
+
 static void *field(const struct option_set *set, const struct option *option)
 {
   return (char *)set->values + option->offset;
@@ -478,7 +481,11 @@ static enum status store_scalar(const struct option *option, const struct option
 enum status options_store(struct option_set *set, int index, const struct option_given *given)
 {
   const struct option *option = &set->table[index];
+  char *item[] = {(char *)option->value};
+  const struct option_given unset = {.where = unset_by, .n = 1, .item = item};
   void *to = field(set, option);
+  if (option->chosen && !given->list && strcmp(given->item[0], options_auto) == 0)
+    given = &unset;
   enum status status = options_check_paths(option, given);
   if (status)
     return status;
@@ -634,6 +641,11 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
   return store_text(set, index, where, value);
 }
 
+enum status options_choose(struct option_set *set, const char *name, const char *value)
+{
+  return options_resolve_from(set, OPTIONS_CHOSEN, name, value);
+}
+
 enum status options_assign(struct option_set *set, const char *assignment)
 {
   static const char where[] = OPTIONS_COMMAND_LINE;
@@ -655,8 +667,8 @@ static enum status set_default(struct option_set *set, int index)
 {
   const struct option *option = &set->table[index];
   if (option->value)
-    return store_text(set, index, "default", option->value);
-  return option->type == OPTION_STRING ? store_text(set, index, "default", "")
+    return store_text(set, index, unset_by, option->value);
+  return option->type == OPTION_STRING ? store_text(set, index, unset_by, "")
                                        : STATUS_OK; /* required option: readers never see NULL */
 }
 
@@ -757,13 +769,13 @@ bool options_has(const struct option *table, const char *name)
 
 bool options_is_set(const struct option_set *set, const char *name)
 {
-  return strcmp(options_where(set, name), "default") != 0;
+  return strcmp(options_where(set, name), unset_by) != 0;
 }
 
 const char *options_where(const struct option_set *set, const char *name)
 {
   int index = options_find(set->table, name);
-  return index >= 0 && set->origin[index].where ? set->origin[index].where : "default";
+  return index >= 0 && set->origin[index].where ? set->origin[index].where : unset_by;
 }
 
 bool options_is_typed(const struct option_set *set, const char *name)
@@ -796,11 +808,22 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
   return hash;
 }
 
+/* Of the default of an option that the program chooses: an integer, a choice or a text. */
+static uint64_t hash_default(uint64_t hash, const struct option *option)
+{
+  const int64_t number = strtoll(option->value, NULL, 10);
+  return option->type == OPTION_INT ? hash_bytes(hash, &number, sizeof number)
+                                    : hash_string(hash, option->value);
+}
+
 uint64_t options_hash(const struct option_set *set)
 {
   uint64_t hash = HASH_START;
   for (const struct option *option = set->table; option->name; option++)
-    if (!option->unhashed)
-      hash = hash_value(hash_string(hash, option->name), option, field(set, option));
+    if (!option->unhashed) {
+      const bool chosen = !strcmp(options_where(set, option->name), OPTIONS_CHOSEN);
+      hash = hash_string(hash, option->name);
+      hash = chosen ? hash_default(hash, option) : hash_value(hash, option, field(set, option));
+    }
   return hash;
 }

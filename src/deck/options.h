@@ -53,6 +53,9 @@ struct option {
   const char *example; /* a value for help; NULL: see options_print_example() */
   bool rare;           /* left out of -h */
   bool unhashed;       /* left out of options_hash() */
+  bool chosen;         /* OPTION_INT, OPTION_CHOICE, OPTION_STRING: unless it is set, the program
+                          chooses its value at the start. The text "auto" unsets it. `value` is
+                          used where nothing is chosen */
   bool path;  /* OPTION_STRING, OPTION_STRINGS: of files or folders. ~, $NAME, *, quotes and blanks
                  at an end are refused, because no shell replaces them here */
   int effect; /* class of a value's effect, defined by the table; 0: none */
@@ -118,6 +121,11 @@ bool options_is_site(const struct option_set *set, const char *name);
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
                                  const char *value);
 
+/* Set a value that the program has chosen. options_hash() has the default in its place, because a
+ * choice may depend on measured times. */
+#define OPTIONS_CHOSEN "chosen at the start"
+enum status options_choose(struct option_set *set, const char *name, const char *value);
+
 /* A copy of `from`, its values in `values`, and where they come from. Free with options_destroy.
  * Local. */
 enum status options_copy(const struct option_set *from, void *values, struct option_set **out);
@@ -132,11 +140,11 @@ void options_suggest(const struct option *table, const struct option_alias *alia
  * user meant. */
 int options_distance(const char *a, const char *b);
 
-/* A 64-bit hash of the values. The same in every run and on every machine. */
+/* A 64-bit hash of the values. The same in every run and on every machine. Local. */
 uint64_t options_hash(const struct option_set *set);
 
-/* The resolved values as YAML that options_read_text reads back to the same values, bit for bit.
- * *out is owned by the caller (mem_free). */
+/* The resolved values as YAML that options_read_text reads back to the same values, bit for bit. An
+ * option that the program may still choose is "auto". *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
 /* The value of one option as text that the caller owns (mem_free): a text as it is, all others as
  * in YAML. Local. */

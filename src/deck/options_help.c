@@ -70,6 +70,9 @@ static void describe(const struct option *option, char *out, size_t size)
     snprintf(out, size, "%s; required", type);
   else if (!*option->value || !strcmp(option->value, "[]"))
     snprintf(out, size, "%s%s%s; empty by default", type, *unit ? ", in " : "", unit);
+  else if (option->chosen)
+    snprintf(out, size, "%s%s%s; the program chooses it by default (auto)", type,
+             *unit ? ", in " : "", unit);
   else
     snprintf(out, size, "%s; default %s%s%.*s", type, option->value, *unit ? " " : "",
              unit_length(unit, one), unit);

@@ -33,6 +33,8 @@ struct option_given {
 /* Refuses what only a shell would read as meant, if the option is a path. Local. */
 enum status options_check_paths(const struct option *option, const struct option_given *given);
 
+/* The text that unsets an option which the program chooses. */
+extern const char options_auto[];
 /* Parse, and store with the origin. On failure the old value stands. */
 enum status options_store(struct option_set *set, int index, const struct option_given *given);
 
