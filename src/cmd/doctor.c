@@ -272,7 +272,7 @@ static void look_at_deck(struct doctor *doctor)
   snprintf(text, sizeof text, "%.160s: %lld tokens to train on", deck->data.train,
            (long long)tokens);
   judge(DOCTOR_DATA, "data", status, text, finding);
-  status = job_check(comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  status = job_check(comm, &doctor->deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
   judge(DOCTOR_DECK, "deck", status, "valid for these ranks and devices, and fits into memory",
         finding);
 }

@@ -136,38 +136,16 @@ static void print_short(const struct rooms *rooms)
   putchar('\n');
 }
 
-/* Without rates: whether a setting only spends memory to save work. */
-static bool saves_work(const struct choice *choice)
-{
-  static const char *const savers[] = {
-      "tiers.preset=", "tiers.activations=", "tiers.resident=", "data.micro_batch="};
-  bool saves = false;
-  for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
-    saves |= strncmp(choice->changes, savers[i], strlen(savers[i])) == 0;
-  return saves;
-}
-
-/* The next setting that uses the room that is left. The list has the best one first. */
+/* What the deck's own values of keys lose that the program would choose. The settings have the best
+ * one first. */
 static void print_faster(const struct plan_facts *facts)
 {
   const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;
-  int now = 0; /* the deck itself */
-  while (now < facts->n && *facts->setting[now].changes)
-    now++;
-  for (int i = 0; i < facts->n && now < facts->n; i++) {
-    const struct choice *choice = &facts->setting[i], *deck = &facts->setting[now];
-    const bool better =
-        facts->rates ? choice->step_s < 0.995 * deck->step_s
-                     : choice->rooms.need[room] > deck->rooms.need[room] && saves_work(choice);
-    if (!choice->fits || !better)
-      continue;
-    printf("%s, and fits: %s, %s", facts->rates ? "faster" : "less work", choice->changes,
-           fit_gib(choice->rooms.need[room]).text);
-    if (facts->rates)
-      printf(", step %.2fx", choice->step_s / deck->step_s);
-    putchar('\n');
+  const struct choice *best = &facts->other.best;
+  if (!best->fits || best->step_s >= 0.99 * facts->now.step_s)
     return;
-  }
+  printf("faster, and fits: %s, %s, step %.2fx\n", *best->changes ? best->changes : "the defaults",
+         fit_gib(best->rooms.need[room]).text, best->step_s / facts->now.step_s);
 }
 
 static void print_tier(int tier, const struct rooms *rooms, const struct plan_facts *facts)
@@ -290,8 +268,9 @@ enum status fit_print(const struct plan_facts *facts, bool *fits)
 /* ---- settings ---- */
 
 static void print_setting(const struct plan_facts *facts, const struct choice *choice,
-                          const bool used[TIERS])
+                          const bool used[TIERS], const char *name)
 {
+  printf("  %7.3f", choice->step_s / facts->now.step_s);
   if (facts->rates)
     printf("  %11.4f s", choice->step_s);
   for (int t = 0; t < TIERS; t++)
@@ -301,24 +280,31 @@ static void print_setting(const struct plan_facts *facts, const struct choice *c
     printf("  %11s", mem_amount(choice->sent).text);
   if (fit_is_sized(facts->room))
     printf("  %-9s", choice->fits ? "fits" : "too large");
-  printf("  %s\n", *choice->changes ? choice->changes : "(this deck)");
+  printf("  %s\n", *name ? name : "(defaults)");
 }
 
 void fit_print_settings(const struct plan_facts *facts)
 {
+  const struct settings *other = &facts->other;
   bool used[TIERS] = {false};
-  for (int i = 0; i < facts->n; i++)
-    for (int t = 0; t < TIERS; t++)
-      used[t] |= facts->setting[i].rooms.need[tiers[t].room] > 0;
-  if (facts->n == 0)
+  if (other->n == 0)
     return;
-  putchar('\n');
+  for (int t = 0; t < TIERS; t++) {
+    used[t] = facts->now.rooms.need[tiers[t].room] > 0;
+    for (int i = 0; i < other->n; i++)
+      used[t] |= other->of[i].rooms.need[tiers[t].room] > 0;
+  }
+  printf(
+      "\nthis deck, and the best settings of keys that the program may choose; times are relative "
+      "to this deck%s\n  %7s",
+      facts->rates ? "" : ", by nominal rates", "time");
   if (facts->rates)
     printf("  %13s", "step");
   for (int t = 0; t < TIERS; t++)
     if (used[t])
       printf("  %11s", tiers[t].name);
   printf("%s\n", facts->job.links ? "   node sends" : "");
-  for (int i = 0; i < facts->n; i++)
-    print_setting(facts, &facts->setting[i], used);
+  print_setting(facts, &facts->now, used, "(this deck)");
+  for (int i = 0; i < other->n; i++)
+    print_setting(facts, &other->of[i], used, other->of[i].changes);
 }

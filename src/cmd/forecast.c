@@ -151,7 +151,7 @@ static enum status step_with(const struct search *job, int ranks, double *step_s
 static enum status print_nodes(const struct search *job)
 {
   enum { MOST_RANKS = 4096 };
-  static const double least = 0.9;
+  static const double least = 0.8;
   const struct deck_shape *shape = &job->plans[0]->input.shape;
   double first = 0, step_s;
   int knee = 0, last = 0;

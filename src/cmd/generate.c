@@ -234,7 +234,7 @@ static enum status check_values(const struct values *values)
   return STATUS_OK;
 }
 
-static enum status generate(const struct arguments *arguments, const struct source *source)
+static enum status generate(const struct arguments *arguments, struct source *source)
 {
   const struct values *values = arguments->values;
   struct generate_options options = {.interactive = values->interactive,

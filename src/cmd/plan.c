@@ -243,48 +243,110 @@ static enum status print_text(const struct values *values, const struct plan_fac
   return status;
 }
 
-/* Prints the plans, and what other settings would do if anything is known that they change. */
 static enum status print_facts(const struct values *values, struct plan_facts *facts, bool *fits)
 {
-  struct search *job = &facts->job;
-  const struct plan_input *input = &job->plans[0]->input;
-  const bool trains = input->mode == PLAN_TRAIN;
-  enum status status = STATUS_OK;
-  if (trains && traffic_nodes(input->ranks, job->local_ranks) > 1)
-    job->links = &facts->links;
-  job->rates = facts->rates;
-  job_warn_without_effect(job->deck, job->use, 1, job->plans);
-  if (trains && (facts->rates || job->links || fit_is_sized(facts->room)))
-    status = search_settings(job, &facts->n, &facts->setting);
-  if (!status)
-    status = values->json ? plan_json_print(facts, fits) : print_text(values, facts, fits);
-  mem_free(facts->setting);
-  return status;
+  job_warn_without_effect(facts->job.deck, facts->job.use, 1, facts->job.plans);
+  return values->json ? plan_json_print(facts, fits) : print_text(values, facts, fits);
 }
 
-static enum status print_plan(const struct values *values, const struct deck *deck,
-                              const struct target *target, const struct plan_input *input,
-                              const struct fit_room *room, bool *fits)
+/* A plan, and those of evaluation and warm-up. */
+struct plans {
+  int n;
+  struct plan *of[3];
+};
+
+static void destroy_plans(struct plans *plans)
 {
-  struct plan *plan[3] = {NULL}; /* and those of evaluation and warm-up */
+  for (int i = 0; i < plans->n; i++)
+    plan_destroy(plans->of[i]);
+  *plans = (struct plans){0};
+}
+
+static enum status create_plans(const struct values *values, const struct deck *deck,
+                                const struct target *target, const struct plan_input *input,
+                                struct plans *out)
+{
   struct plan_input eval, warmup = *input;
   const bool trains = input->mode == PLAN_TRAIN;
-  int n = 1;
-  enum status status = plan_create(input, &plan[0]);
+  *out = (struct plans){.n = 1};
+  enum status status = plan_create(input, &out->of[0]);
   if (!status && trains && deck->eval.every > 0) {
     status = make_input(values, deck, PLAN_EVAL, input->model, target, &eval);
-    status = status ?: plan_create(&eval, &plan[n++]);
+    status = status ?: plan_create(&eval, &out->of[out->n++]);
   }
   if (!status && trains && deck->compress.warmup > 0) {
     warmup.policy.warmup = true;
-    status = plan_create(&warmup, &plan[n++]);
+    status = plan_create(&warmup, &out->of[out->n++]);
   }
+  return status;
+}
+
+/* The deck with every key free that the program may choose. */
+static enum status free_all(const struct deck *deck, struct deck *out)
+{
+  char text[1024] = "", changes[1024];
+  for (const struct option *option = deck_table; option->name; option++)
+    if (option->chosen)
+      append_text(text, sizeof text, "%s%s=auto", *text ? " " : "", option->name);
+  return deck_vary(deck, text, out, changes, sizeof changes);
+}
+
+/* The settings that training would choose, and the best of all. */
+static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
+                          struct settings *all)
+{
+  const struct search *job = &facts->job;
+  const struct plan_rates nominal =
+      choose_nominal_rates(job->plans[0]->input.device, job->plans[0]->input.threads,
+                           job->plans[0]->input.ranks, job->local_ranks);
+  struct plan_rates rates = facts->rates ? *facts->rates : nominal;
+  struct search described = *job, measured = *job;
+  struct chosen of_all = {0};
+  struct deck deck;
+  choose_fill_rates(&nominal, &rates);
+  described.rates = &nominal;
+  measured.rates = &rates;
+  described.rough = measured.rough = true;
+  enum status status = choose_settings(&described, &measured, chosen) ?: free_all(job->deck, &deck);
+  if (status)
+    return status;
+  described.deck = measured.deck = &deck;
+  status = choose_settings(&described, &measured, &of_all);
+  *all = of_all.best;
+  deck_destroy(&deck);
+  return status;
+}
+
+/* Makes the plans with the values that training would choose for free keys. */
+static enum status choose_and_plan(const struct values *values, const struct target *target,
+                                   struct deck *deck, struct plan_input *input, struct plans *plans,
+                                   struct plan_facts *facts)
+{
+  struct chosen chosen = {.text = ""};
+  enum status status = choose(facts, &chosen, &facts->other) ?: choose_apply(chosen.text, deck);
+  if (status)
+    return status;
+  facts->now = chosen.best.best;
+  destroy_plans(plans);
+  status = make_input(values, deck, input->mode, input->model, target, input)
+               ?: create_plans(values, deck, target, input, plans);
+  facts->job.n = plans->n;
+  return status;
+}
+
+static enum status print_plan(const struct values *values, struct deck *deck,
+                              const struct target *target, struct plan_input *input,
+                              const struct fit_room *room, bool *fits)
+{
+  struct plans plans;
+  const bool trains = input->mode == PLAN_TRAIN;
+  enum status status = create_plans(values, deck, target, input, &plans);
   struct plan_facts facts = {.job = {.deck = deck,
                                      .use = uses[input->mode],
                                      .local_ranks = ranks_on_node(values),
                                      .node_ranks = (int)values->local_ranks,
-                                     .n = n,
-                                     .plans = (const struct plan *const *)plan,
+                                     .n = plans.n,
+                                     .plans = (const struct plan *const *)plans.of,
                                      .judge = fit_judge,
                                      .arg = room},
                              .room = room,
@@ -294,9 +356,13 @@ static enum status print_plan(const struct values *values, const struct deck *de
                              .device = target->place.device,
                              .precision = target->place.precision,
                              .estimated = !target->device && !target->model.host_memory};
-  status = status ?: check_ranks_agree(plan[0], input) ?: print_facts(values, &facts, fits);
-  for (int i = 0; i < n; i++)
-    plan_destroy(plan[i]);
+  facts.job.rates = facts.rates;
+  if (trains && traffic_nodes(input->ranks, facts.job.local_ranks) > 1)
+    facts.job.links = &facts.links;
+  if (!status && trains && (facts.rates || fit_is_sized(room)))
+    status = choose_and_plan(values, target, deck, input, &plans, &facts);
+  status = status ?: check_ranks_agree(plans.of[0], input) ?: print_facts(values, &facts, fits);
+  destroy_plans(&plans);
   return status;
 }
 

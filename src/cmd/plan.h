@@ -2,7 +2,7 @@
  * time of a step, and the same with other settings. */
 #pragma once
 
-#include "job/search.h"
+#include "job/choose.h"
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
@@ -28,9 +28,10 @@ struct plan_facts {
   const struct plan_rates *rates; /* NULL: no step is predicted */
   struct traffic_model links;
   const char *device, *precision;
-  bool estimated; /* this machine has no such device */
-  int n;          /* search_settings(); 0: they were not looked for */
-  struct choice *setting;
+  bool estimated;        /* this machine has no such device */
+  struct choice now;     /* the deck, measured as the settings are */
+  struct settings other; /* best settings, if every key that the program may choose is free; n 0:
+                            they were not looked for */
 };
 
 /* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi",

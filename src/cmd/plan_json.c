@@ -128,8 +128,8 @@ static enum status write_forecast(struct json_writer *json, const struct plan *p
 static void write_settings(struct json_writer *json, const struct plan_facts *facts)
 {
   json_write_open(json, "settings", '[');
-  for (int i = 0; i < facts->n; i++) {
-    const struct choice *choice = &facts->setting[i];
+  for (int i = 0; i < facts->other.n; i++) {
+    const struct choice *choice = &facts->other.of[i];
     json_write_open(json, NULL, '{');
     json_write_text(json, "changes", choice->changes);
     json_write_real(json, "device", choice->rooms.need[ROOM_DEVICE]);
@@ -166,7 +166,7 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   *fits = write_fit(&json, facts);
   if (facts->rates)
     status = write_forecast(&json, plan, facts->rates);
-  if (facts->n > 0)
+  if (facts->other.n > 0)
     write_settings(&json, facts);
   json_write_close(&json, '}');
   return status;

@@ -29,7 +29,7 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows)
 
 /* Whether the job will move the state through the host, because it loads parameters or saves
  * checkpoints. */
-static bool moves_state(const struct job *job, enum job_use use)
+bool job_moves_state(const struct job *job, enum job_use use)
 {
   const struct deck *deck = job->deck;
   if (!job_trains(use))
@@ -38,14 +38,6 @@ static bool moves_state(const struct job *job, enum job_use use)
 }
 
 /* ---- needs ---- */
-
-/* The memories. */
-struct site {
-  const struct job *job;
-  enum job_use use;
-  const struct job_limits *limits;
-  bool at_rest; /* nothing moves the state */
-};
 
 static double both(struct plan_arenas arenas)
 {
@@ -95,7 +87,7 @@ struct need {
 };
 
 /* On nodes of `local` ranks. Several ranks have less of a GPU than one. */
-static struct need need_of(const struct site *site, int local, int n,
+static struct need need_of(const struct job_site *site, int local, int n,
                            const struct plan *const plans[])
 {
   const struct job *job = site->job;
@@ -119,8 +111,8 @@ static struct need need_of(const struct site *site, int local, int n,
   return need;
 }
 
-static void judge(const void *arg, int local, int n, const struct plan *const plans[],
-                  struct rooms *out)
+void job_judge(const void *arg, int local, int n, const struct plan *const plans[],
+               struct rooms *out)
 {
   *out = need_of(arg, local, n, plans).rooms;
 }
@@ -198,7 +190,7 @@ static void say_hardware(enum room room, struct words *words)
 }
 
 /* What makes all of it fit. */
-static enum status say_cures(const struct site *site, const struct need *need, int n,
+static enum status say_cures(const struct job_site *site, const struct need *need, int n,
                              const struct plan *const plans[], struct words *words)
 {
   const struct search search = {.deck = site->job->deck,
@@ -206,7 +198,7 @@ static enum status say_cures(const struct site *site, const struct need *need, i
                                 .local_ranks = comm_local_ranks(site->job->comm),
                                 .n = n,
                                 .plans = plans,
-                                .judge = judge,
+                                .judge = job_judge,
                                 .arg = site};
   struct words use = {""};
   struct cures cures;
@@ -235,7 +227,7 @@ static enum status say_cures(const struct site *site, const struct need *need, i
 
 /* Lists the memories that are too small first, with the cures if this rank must look for them; the
  * others fit. */
-static enum status refuse(const struct site *site, const struct need *need, int n,
+static enum status refuse(const struct job_site *site, const struct need *need, int n,
                           const struct plan *const plans[], bool cures, const char *what)
 {
   struct words words = {""}, others = {""};
@@ -289,8 +281,8 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
                              const struct plan *const plans[], const struct job_limits *limits,
                              bool cures)
 {
-  const struct site moving = {job, use, limits, .at_rest = false},
-                    at_rest = {job, use, limits, .at_rest = true};
+  const struct job_site moving = {job, use, limits, .at_rest = false},
+                        at_rest = {job, use, limits, .at_rest = true};
   const int local = comm_local_ranks(job->comm);
   const struct need need = need_of(&moving, local, n, plans),
                     need_at_rest = need_of(&at_rest, local, n, plans);
@@ -298,7 +290,7 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
     warn_lock(&need, limits);
     return STATUS_OK;
   }
-  const bool moves = moves_state(job, use), warns = !moves && rooms_fit(&need_at_rest.rooms);
+  const bool moves = job_moves_state(job, use), warns = !moves && rooms_fit(&need_at_rest.rooms);
   const enum status status = refuse(
       moves || warns ? &moving : &at_rest, moves || warns ? &need : &need_at_rest, n, plans, cures,
       warns ? "the job would not fit if it loaded or saved its state" : "the job does not fit");
@@ -310,31 +302,41 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
 
 /* ---- memory of this node ---- */
 
-static int64_t room_in(const char *folder)
+/* Bytes of its file system: free, or all. */
+static int64_t room_in(const char *folder, bool all)
 {
   struct statvfs system;
-  return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
+  if (statvfs(folder, &system) != 0)
+    return -1;
+  return (int64_t)(all ? system.f_blocks : system.f_bavail) * (int64_t)system.f_frsize;
+}
+
+enum status job_find_limits(const struct job *job, bool free, struct job_limits *out)
+{
+  struct comm_fabric fabric;
+  int64_t used = 0, all = 0;
+  enum status status = STATUS_OK;
+  *out = (struct job_limits){.device = -1,
+                             .host = job_host_room(free ? mem_available_bytes() : mem_total_bytes(),
+                                                   mem_limit_bytes(), mem_total_grows("/proc")),
+                             .shared = room_in(comm_shared_folder(), !free),
+                             .disk = -1,
+                             .lock = mem_lock_limit_bytes()};
+  if (!job->device->model.host_memory) {
+    status = job->device->ops->memory(job->device, &used, &all);
+    out->device =
+        device_model_room(&job->device->model, comm_ranks(job->comm), free ? used : 0, all);
+  }
+  comm_fabric_read("/sys/class", &fabric);
+  out->rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
+  return status;
 }
 
 static enum status read_limits(const struct job *job, int n, const struct plan *const plans[],
                                struct job_limits *out)
 {
   const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
-  struct comm_fabric fabric;
-  int64_t used = 0, all = 0;
-  enum status status = STATUS_OK;
-  *out = (struct job_limits){
-      .device = -1,
-      .host = job_host_room(mem_available_bytes(), mem_limit_bytes(), mem_total_grows("/proc")),
-      .shared = room_in(comm_shared_folder()),
-      .disk = -1,
-      .lock = mem_lock_limit_bytes()};
-  if (!job->device->model.host_memory) {
-    status = job->device->ops->memory(job->device, &used, &all);
-    out->device = device_model_room(&job->device->model, comm_ranks(job->comm), used, all);
-  }
-  comm_fabric_read("/sys/class", &fabric);
-  out->rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
+  const enum status status = job_find_limits(job, true, out);
   if (!status && disk.persistent + disk.transient > 0)
     return job_check_disk(job, out);
   job_look_at_disk(job, out); /* keys that would use one are tried */
@@ -348,9 +350,9 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n,
 {
   struct job_limits limits;
   struct rooms rooms;
-  const struct site site = {job, use, &limits, .at_rest = false};
+  const struct job_site site = {job, use, &limits, .at_rest = false};
   const enum status status = read_limits(job, n, plans, &limits);
-  judge(&site, comm_local_ranks(job->comm), n, plans, &rooms);
+  job_judge(&site, comm_local_ranks(job->comm), n, plans, &rooms);
   const int64_t mine =
       !status && !rooms_fit(&rooms) ? comm_ranks(job->comm) - comm_rank(job->comm) : 0;
   int64_t most = mine;

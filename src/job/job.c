@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/watchdog.h"
+#include "job/choose.h"
 
 /* Whether each shard group is on one node. Every rank's plan must have the same answer. It holds if
  * the ranks before a rank on its node are whole groups and earlier ranks of its own group, for
@@ -60,6 +61,21 @@ static enum status create_plans(struct job *job, enum job_use use)
   return status;
 }
 
+/* With the defaults of free keys, then with the chosen values if they differ. */
+static enum status create_best_plans(struct job *job, enum job_use use)
+{
+  bool changed;
+  const enum status status = create_plans(job, use) ?: job_choose(job, use, &changed);
+  if (status || !changed)
+    return status;
+  for (int mode = 0; mode < JOB_PLANS; mode++) {
+    plan_destroy(job->plan[mode]);
+    job->plan[mode] = NULL;
+  }
+  job->shape = (struct deck_shape){0};
+  return create_plans(job, use);
+}
+
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])
 {
   int n = 0;
@@ -101,7 +117,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   job->nvme = job_nvme_folder(job->deck);
   enum status status = job->nvme ? STATUS_OK : STATUS_MEMORY;
   status = status ?: job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
-  status = comm_agree(job->comm, status) ?: create_plans(job, use);
+  status = comm_agree(job->comm, status) ?: create_best_plans(job, use);
   return status
              ? status
              : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
@@ -109,8 +125,7 @@ static enum status create_parts(struct job *job, enum job_use use)
 
 /* Prepares the job up to its memory. The caller must destroy *out, whatever the status.
  * Collective. */
-static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use,
-                         struct job **out)
+static enum status begin(struct comm *comm, struct deck *deck, enum job_use use, struct job **out)
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
@@ -128,7 +143,7 @@ static enum status begin(struct comm *comm, const struct deck *deck, enum job_us
   return status ? status : comm_say_warnings(comm);
 }
 
-enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use)
+enum status job_check(struct comm *comm, struct deck *deck, enum job_use use)
 {
   struct job *job;
   const enum status status = begin(comm, deck, use, &job);
@@ -136,8 +151,7 @@ enum status job_check(struct comm *comm, const struct deck *deck, enum job_use u
   return status;
 }
 
-enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
-                       struct job **out)
+enum status job_create(struct comm *comm, struct deck *deck, enum job_use use, struct job **out)
 {
   struct job *job;
   enum status status = begin(comm, deck, use, &job) ?: create_memory(job);

@@ -51,7 +51,7 @@ enum { JOB_WARMUP = PLAN_GENERATE + 1, JOB_PLANS };
 
 struct job {
   struct comm *comm;
-  const struct deck *deck;
+  struct deck *deck;
   struct deck_shape shape; /* of the training plan, or of the first requested plan */
   struct topo *topo;
   struct job_place place;
@@ -72,6 +72,7 @@ struct job {
   struct watchdog *start;  /* NULL: nothing watches the work before the steps */
   char *rates_of;          /* the machine and the model of job_rates(); NULL: it was not called */
   int threads;
+  double predicted_s;     /* of a training step, by the choice of settings; 0: nothing was chosen */
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };
 
@@ -86,15 +87,14 @@ enum status job_take_place(struct job *job);
  * plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
-/* Everything up to memory; parameters are zero. `deck` must outlive the job. Logs the properties of
- * the job first. Collective. */
-enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
-                       struct job **out);
+/* Everything up to memory; parameters are zero. `deck` must outlive the job. Its keys that the
+ * program chooses get their values. Logs the properties of the job first. Collective. */
+enum status job_create(struct comm *comm, struct deck *deck, enum job_use use, struct job **out);
 void job_destroy(struct job *job); /* takes NULL; Collective */
 /* Checks whether a job can start as far as its memory: its place, cores, device, model and plans,
  * and whether they fit. Everything that is created for the check is destroyed again, but the
  * calling thread stays bound. It logs the same messages as job_create(). Collective. */
-enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
+enum status job_check(struct comm *comm, struct deck *deck, enum job_use use);
 
 /* The model that a deck describes, with its frozen parameters, packed for `ranks` ranks. `compute`
  * is the type of a job_place. Local. */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "job/job.h"
+#include "job/search.h"
 
 struct job_cited {
   char text[400];
@@ -26,3 +27,20 @@ void job_look_at_disk(const struct job *job, struct job_limits *out);
 
 /* Logs the properties of the job and, on rank 0, the keys that have no effect. Local. */
 void job_log(const struct job *job, enum job_use use);
+
+/* A job's use of the memories of its node. at_rest: nothing moves its state. */
+struct job_site {
+  const struct job *job;
+  enum job_use use;
+  const struct job_limits *limits;
+  bool at_rest;
+};
+/* The needs of plans, and the limits of a struct job_site: search.judge. Local. */
+void job_judge(const void *site, int local, int n, const struct plan *const plans[],
+               struct rooms *out);
+/* Whether the job will move the state through the host, because it loads parameters or saves
+ * checkpoints. Local. */
+bool job_moves_state(const struct job *job, enum job_use use);
+/* The limits of this rank except disk: what is free now, or the whole memory of the machine. Local.
+ */
+enum status job_find_limits(const struct job *job, bool free, struct job_limits *out);

@@ -8,6 +8,10 @@
 #include "base/append.h"
 #include "base/mem.h"
 
+/* FEW: micro-batches of a step that is planned roughly. MOST_WORK: instructions that a descent may
+ * plan, about a second. */
+enum { FEW = 4, MOST_WORK = 200000 };
+
 bool rooms_is_short(const struct rooms *rooms, enum room room)
 {
   return rooms->have[room] >= 0 && rooms->need[room] > rooms->have[room];
@@ -33,18 +37,21 @@ static bool is_key(const char *word, const char *key)
 }
 
 /* In generation the sequence is the capacity of the cache. */
-static int64_t value_of(const struct plan_input *input, const char *word)
+static int64_t value_of(const struct search *job, const char *word)
 {
+  const struct plan_input *input = &job->plans[0]->input;
   if (is_key(word, "data.micro_batch"))
-    return input->shape.micro_batch;
+    return input->shape.rank_batch;
+  if (is_key(word, "shard.group"))
+    return job->local_ranks;
   return input->mode == PLAN_GENERATE ? input->capacity : input->shape.sequence;
 }
 
-static void expand_word(const struct plan_input *input, const char *word, struct changes *out)
+static void expand_word(const struct search *job, const char *word, struct changes *out)
 {
   const char *value = strchr(word, '=') + 1;
   const long long factor = strtoll(value + (*value == '*' || *value == '/'), NULL, 10);
-  const long long now = *value == '*' || *value == '/' ? value_of(input, word) : 0;
+  const long long now = *value == '*' || *value == '/' ? value_of(job, word) : 0;
   append_text(out->text, sizeof out->text, "%s%.*s", *out->text ? " " : "", (int)(value - word),
               word);
   if (*value == '*')
@@ -52,18 +59,18 @@ static void expand_word(const struct plan_input *input, const char *word, struct
   else if (*value == '/')
     append_text(out->text, sizeof out->text, "%lld", (now + factor - 1) / factor);
   else if (strcmp(value, "units") == 0)
-    append_text(out->text, sizeof out->text, "%d", input->model->units);
+    append_text(out->text, sizeof out->text, "%d", job->plans[0]->input.model->units);
   else
     append_text(out->text, sizeof out->text, "%s", value);
 }
 
-static struct changes expand(const struct plan_input *input, const char *changes)
+static struct changes expand(const struct search *job, const char *changes)
 {
   struct changes words, out = {""};
   char *rest = NULL;
   snprintf(words.text, sizeof words.text, "%s", changes);
   for (char *word = strtok_r(words.text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-    expand_word(input, word, &out);
+    expand_word(job, word, &out);
   return out;
 }
 
@@ -77,11 +84,16 @@ static bool changes_numbers(const char *changes)
   return false;
 }
 
-/* The same as `plan`, of the job itself, but with another deck on other ranks. Only predicted times
- * need waits (`ordered`). */
+/* Only predicted times need waits. A step with fewer micro-batches is planned faster. */
+struct manner {
+  bool ordered;
+  int64_t most_micros; /* 0: any number */
+};
+
+/* The same as `plan`, of the job itself, but with another deck on other ranks. */
 static enum status plan_deck(const struct search *job, const struct plan *plan,
                              const struct deck *deck, const struct choice *at,
-                             const struct model *model, bool ordered, struct plan **out)
+                             const struct model *model, struct manner manner, struct plan **out)
 {
   const struct plan_input *now = &plan->input;
   const int local_ranks = at->local_ranks;
@@ -96,10 +108,14 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
   if (status)
     return status;
   input.policy.warmup = now->policy.warmup;
+  if (manner.most_micros > 0 && input.shape.micros > manner.most_micros) {
+    input.shape.micros = manner.most_micros;
+    input.shape.rank_batch = manner.most_micros * input.shape.micro_batch;
+  }
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out) ?: plan_place(*out);
-  return status || !ordered ? status : plan_order(*out);
+  return status || !manner.ordered ? status : plan_order(*out);
 }
 
 enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s)
@@ -113,6 +129,29 @@ enum status search_price(const struct plan *plan, const struct plan_rates *rates
   return status;
 }
 
+/* Time of a step of `micros` micro-batches, from those of plans with FEW of them and one less. Each
+ * more takes as long as the last one. */
+static enum status price_many(const struct search *job, const struct deck *deck,
+                              const struct choice *at, const struct model *model, int64_t micros,
+                              double *step_s)
+{
+  struct plan *less = NULL;
+  double less_s = 0;
+  enum status status = plan_deck(job, job->plans[0], deck, at, model,
+                                 (struct manner){.ordered = true, .most_micros = FEW - 1}, &less);
+  status = status ?: search_price(less, job->rates, &less_s);
+  if (!status)
+    *step_s += (double)(micros - FEW) * (*step_s - less_s);
+  plan_destroy(less);
+  return status;
+}
+
+/* Micro-batches of a step of this deck. */
+static int64_t micros_of(const struct deck *deck, const struct plan *plan)
+{
+  return deck->data.batch / (plan->input.ranks * plan->input.shape.micro_batch);
+}
+
 static enum status measure(const struct search *job, const struct deck *deck, struct choice *out)
 {
   struct plan *plan[JOB_PLANS] = {NULL};
@@ -122,7 +161,10 @@ static enum status measure(const struct search *job, const struct deck *deck, st
   if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for now->ranks */
     status = job_model(deck, now->model->config.compute, out->ranks, &model);
   for (int p = 0; p < job->n && !status; p++)
-    status = plan_deck(job, job->plans[p], deck, out, model, p == 0 && job->rates, &plan[p]);
+    status = plan_deck(
+        job, job->plans[p], deck, out, model,
+        (struct manner){.ordered = p == 0 && job->rates, .most_micros = job->rough ? FEW : 0},
+        &plan[p]);
   if (!status)
     job->judge(job->arg, out->local_ranks, job->n, (const struct plan *const *)plan, &out->rooms);
   if (!status && job->links)
@@ -130,6 +172,10 @@ static enum status measure(const struct search *job, const struct deck *deck, st
                          traffic_nodes(out->ranks, job->links->local_ranks));
   if (!status && job->rates)
     status = search_price(plan[0], job->rates, &out->step_s);
+  if (!status && job->rates && job->rough && micros_of(deck, plan[0]) > FEW)
+    status = price_many(job, deck, out, model, micros_of(deck, plan[0]), &out->step_s);
+  if (!status)
+    out->instructions = plan[0]->n;
   for (int p = 0; p < job->n; p++)
     plan_destroy(plan[p]);
   model_destroy(model);
@@ -147,7 +193,7 @@ enum status search_try(const struct search *job, const char *changes, int ranks,
                        struct choice *out)
 {
   const struct plan_input *input = &job->plans[0]->input;
-  const struct changes set = expand(input, changes);
+  const struct changes set = expand(job, changes);
   struct deck deck;
   *out = (struct choice){.ranks = ranks > 0 ? ranks : input->ranks,
                          .local_ranks = ranks > 0 ? local_ranks : job->local_ranks};
@@ -171,7 +217,7 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
   enum status status = deck_vary(job->deck, changes, &deck, differ.text, sizeof differ.text);
   if (status)
     return unless_impossible(status);
-  status = plan_deck(job, job->plans[0], &deck, &at, NULL, true, out);
+  status = plan_deck(job, job->plans[0], &deck, &at, NULL, (struct manner){.ordered = true}, out);
   deck_destroy(&deck);
   if (status) {
     plan_destroy(*out);
@@ -189,55 +235,17 @@ void search_append_changes(const struct choice *choice, char *text, size_t size)
                                         : "");
 }
 
-/* ---- one change ---- */
+/* ---- the best settings ---- */
 
-/* In each section the cheapest first. */
-#define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group " shard.reduce=auto"
-#define TRANSFERS(params, grads) "transfer.params=" params " transfer.grads=" grads
-/* clang-format off: one row per key */
-static const char *const settings[] = {
-    "",
-    "tiers.activations=keep",
-    "tiers.activations=recompute:2",
-    "tiers.activations=recompute",
-    "tiers.activations=keep_host:2",
-    "tiers.activations=host",
-    "tiers.preset=device",
-    "tiers.preset=recompute",
-    "tiers.preset=offload_resident",
-    "tiers.preset=offload",
-    "tiers.preset=offload_nvme",
-    "data.micro_batch=*2",
-    "data.micro_batch=/2",
-    "tiers.working=keep",
-    "tiers.working=gather",
-    "shard.gathered=units",
-    "shard.gathered=4",
-    "shard.gathered=1",
-    "shard.gathered=0",
-    STRATEGY("no_shard", "auto"),
-    STRATEGY("shard_optim", "auto"),
-    STRATEGY("shard_grad_op", "auto"),
-    STRATEGY("full_shard", "auto"),
-    STRATEGY("hybrid_shard", "node"),
-    TRANSFERS("shard", "gpu_reduce"),
-    TRANSFERS("shard", "cpu_reduce") " tiers.resident=0",
-    TRANSFERS("full", "gpu_reduce") " tiers.resident=0",
-    TRANSFERS("full", "cpu_reduce") " tiers.resident=0",
-    "tiers.resident=8",
-    "tiers.resident=4",
-    "tiers.resident=2",
-    "tiers.resident=1",
-    "tiers.resident=0",
-    "optim.update=deferred",
-    "optim.update=immediate",
-    "optim.update=speculative",
-    "tiers.residual=device",
-    "tiers.residual=host",
-    "tiers.residual=nvme",
-};
-/* clang-format on */
-enum { SETTINGS = sizeof settings / sizeof *settings };
+/* Bytes by which memories are too small. */
+static double missing(const struct rooms *rooms)
+{
+  double bytes = 0;
+  for (int room = 0; room < ROOMS; room++)
+    if (rooms_is_short(rooms, (enum room)room))
+      bytes += rooms->need[room] - rooms->have[room];
+  return bytes;
+}
 
 static bool is_alike(const struct choice *a, const struct choice *b)
 {
@@ -245,41 +253,160 @@ static bool is_alike(const struct choice *a, const struct choice *b)
          !memcmp(a->rooms.need, b->rooms.need, sizeof a->rooms.need);
 }
 
+/* What fits before what is too large, then the faster one. */
 static bool is_better(const struct choice *a, const struct choice *b)
 {
-  return a->fits != b->fits ? a->fits : a->step_s < b->step_s;
+  if (a->fits && b->fits)
+    return a->step_s < b->step_s;
+  return a->fits != b->fits ? a->fits : missing(&a->rooms) < missing(&b->rooms);
 }
 
-static void insert(const struct choice *new, int *n, struct choice *list)
+/* Keeps the list sorted, and each choice once. */
+static void insert(const struct choice *new, struct settings *list)
 {
-  int at = *n;
-  for (int i = 0; i < *n; i++)
-    if (is_alike(&list[i], new))
+  int at = list->n < SEARCH_SETTINGS ? list->n : SEARCH_SETTINGS - 1;
+  for (int i = 0; i < list->n; i++)
+    if (is_alike(&list->of[i], new))
       return;
-  for (; at > 0 && is_better(new, &list[at - 1]); at--)
-    list[at] = list[at - 1];
-  list[at] = *new;
-  ++*n;
+  if (list->n == SEARCH_SETTINGS && !is_better(new, &list->of[at]))
+    return;
+  for (; at > 0 && is_better(new, &list->of[at - 1]); at--)
+    list->of[at] = list->of[at - 1];
+  list->of[at] = *new;
+  list->n += list->n < SEARCH_SETTINGS;
 }
 
-enum status search_settings(const struct search *job, int *n, struct choice **out)
+/* Moves a choice to the front, from its place in the list or in place of the last one. */
+static void put_first(const struct choice *best, struct settings *list)
 {
-  struct choice *list;
-  enum status status = mem_new(MEM_META, SETTINGS, &list);
-  *n = 0;
-  if (status)
-    return status;
-  for (int i = 0; i < SETTINGS && !status; i++) {
-    struct choice choice;
-    status = search_try(job, settings[i], 0, 0, &choice);
-    const bool differs = i == 0 || *choice.changes;
-    if (!status && choice.possible && differs && !choice.changes_numbers)
-      insert(&choice, n, list);
+  int at = 0;
+  while (at < list->n - 1 && !is_alike(&list->of[at], best))
+    at++;
+  memmove(&list->of[1], &list->of[0], (size_t)at * sizeof list->of[0]);
+  list->of[0] = *best;
+}
+
+/* Values of keys that change nothing that is learned. The first of each axis is the default. */
+/* clang-format off: one row an axis */
+#define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group
+enum { SUMS = 1, APART = 2 };
+static const struct axis {
+  int traits; /* SUMS: another value may change the order of sums. APART: only for a device with
+                 memory of its own */
+  const char *value[8];
+} axes[] = {
+    {SUMS,
+     {STRATEGY("auto", "auto"), STRATEGY("hybrid_shard", "node"), STRATEGY("hybrid_shard", "*2"),
+      STRATEGY("hybrid_shard", "*4"), STRATEGY("hybrid_shard", "*8")}},
+    {SUMS,
+     {"data.micro_batch=auto", "data.micro_batch=/2", "data.micro_batch=/4", "data.micro_batch=/8",
+      "data.micro_batch=/16", "data.micro_batch=/32", "data.micro_batch=/64",
+      "data.micro_batch=1"}},
+    {SUMS | APART,
+     {"tiers.params=auto tiers.optimizer=auto", "tiers.params=host tiers.optimizer=host"}},
+    {0,
+     {"tiers.activations=auto", "tiers.activations=recompute:4", "tiers.activations=recompute:2",
+      "tiers.activations=recompute", "tiers.activations=keep_host:2", "tiers.activations=host"}},
+    {APART, {"tiers.resident=auto", "tiers.resident=1", "tiers.resident=3", "tiers.resident=6"}},
+    {0,
+     {"shard.gathered=auto", "shard.gathered=units", "shard.gathered=12", "shard.gathered=4",
+      "shard.gathered=1", "shard.gathered=0"}},
+    {0, {"tiers.working=auto", "tiers.working=keep"}},
+    {0, {"shard.prefetch=auto", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
+    {APART, {"tiers.workspace=auto", "tiers.workspace=tight"}},
+};
+/* clang-format on */
+enum { AXES = sizeof axes / sizeof *axes, VALUES = sizeof axes->value / sizeof *axes->value };
+
+struct descent {
+  const struct search *job;
+  bool sums;    /* axes that may change the order of sums, too */
+  int at[AXES]; /* values of the best choice */
+  int64_t work; /* instructions that were planned */
+  struct settings *out;
+  struct choice best;
+};
+
+/* Whether the deck leaves the choice of the axis' keys to the program. */
+static bool is_free(const struct descent *d, const struct axis *axis)
+{
+  const struct option_set *set = d->job->deck->set;
+  const bool apart = !d->job->plans[0]->input.device->host_memory;
+  bool free = (d->sums || !(axis->traits & SUMS)) && (apart || !(axis->traits & APART));
+  for (const struct option *option = deck_table; option->name; option++) {
+    const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
+    free &= !at || !is_key(at, option->name) || !options_is_set(set, option->name);
   }
-  if (status)
-    mem_free(list);
-  else
-    *out = list;
+  return free;
+}
+
+/* Of all axes, or of those of the order of sums. */
+static struct changes changes_at(const int at[AXES], bool all)
+{
+  struct changes set = {""};
+  for (int a = 0; a < AXES; a++)
+    if (at[a] > 0 && (all || axes[a].traits & SUMS))
+      append_text(set.text, sizeof set.text, "%s%s", *set.text ? " " : "", axes[a].value[at[a]]);
+  return set;
+}
+
+static enum status try_point(struct descent *d, const int at[AXES], struct choice *out)
+{
+  const enum status status = search_try(d->job, changes_at(at, true).text, 0, 0, out);
+  d->work += out->instructions;
+  if (!status && out->possible)
+    insert(out, d->out);
+  return status;
+}
+
+/* A gain below this is within the error of a forecast. The default is kept then. */
+static const double least_gain = 0.01;
+
+static bool is_worth(const struct choice *choice, const struct choice *best)
+{
+  return choice->possible && is_better(choice, best) &&
+         !(best->fits && choice->step_s > (1 - least_gain) * best->step_s);
+}
+
+/* The best value of one axis while all others stay. */
+static enum status descend_axis(struct descent *d, int axis)
+{
+  int best = d->at[axis], at[AXES];
+  enum status status = STATUS_OK;
+  memcpy(at, d->at, sizeof at);
+  for (int v = 0; v < VALUES && axes[axis].value[v] && !status && d->work < MOST_WORK; v++) {
+    struct choice choice;
+    at[axis] = v;
+    if (v == d->at[axis])
+      continue;
+    status = try_point(d, at, &choice);
+    if (!status && is_worth(&choice, &d->best)) {
+      d->best = choice;
+      best = v;
+    }
+  }
+  d->at[axis] = best;
+  return status;
+}
+
+/* Coordinate descent. It ends when no axis has a better value, or after a fixed amount of work, so
+ * that the result does not depend on the speed of this processor. */
+enum status search_best(const struct search *job, bool sums, struct settings *out)
+{
+  struct descent d = {.job = job, .sums = sums, .out = out};
+  bool moves = true;
+  out->n = 0;
+  enum status status = try_point(&d, d.at, &d.best);
+  while (moves && !status && d.work < MOST_WORK) {
+    const struct choice before = d.best;
+    for (int a = 0; a < AXES && !status; a++)
+      if (is_free(&d, &axes[a]))
+        status = descend_axis(&d, a);
+    moves = strcmp(before.changes, d.best.changes) != 0;
+  }
+  out->best = d.best;
+  put_first(&d.best, out);
+  snprintf(out->sums, sizeof out->sums, "%s", expand(job, changes_at(d.at, false).text).text);
   return status;
 }
 

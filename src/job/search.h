@@ -3,8 +3,9 @@
  * fit, the verdict of `sluice plan` and its forecasts read the variants from here.
  *
  * Changes are assignments with blanks between them, as they are typed. `key=*2` and `key=/2` stand
- * for a multiple or a part of the job's own micro-batch or sequence, `key=units` for the number of
- * the model's units. */
+ * for a multiple or a part: of a rank's share of the batch for data.micro_batch, of the ranks of a
+ * node for shard.group, and of the job's own sequence. `key=units` is the number of the model's
+ * units. */
 #pragma once
 
 #include "job/job.h"
@@ -42,7 +43,8 @@ struct search {
   int node_ranks;  /* that a node can have; 0: local_ranks */
   int n;           /* plans of the deck, of which the first has the job's shape */
   const struct plan *const *plans;
-  const struct plan_rates *rates;    /* NULL: steps are not predicted */
+  const struct plan_rates *rates; /* NULL: steps are not predicted */
+  bool rough;                     /* a step of many micro-batches is priced from plans of a few */
   const struct traffic_model *links; /* NULL: traffic between nodes is not counted */
   void (*judge)(const void *arg, int local_ranks, int n, const struct plan *const plans[],
                 struct rooms *out);
@@ -56,8 +58,9 @@ struct choice {
   bool changes_numbers; /* of the training */
   bool fits;
   struct rooms rooms;
-  double step_s; /* predicted; 0 without rates */
-  double sent;   /* bytes of a node to others in a step; 0 without links */
+  double step_s;        /* predicted; 0 without rates */
+  double sent;          /* bytes of a node to others in a step; 0 without links */
+  int64_t instructions; /* of the first plan */
 };
 
 /* One variant. ranks 0: as many ranks on as many nodes as the job. Local. */
@@ -70,10 +73,19 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
 /* The predicted step of a plan with waits. Local. */
 enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s);
 
-/* The deck itself and what one change would do: those that fit first, then the fastest, then in the
- * order of their cost. Variants that need the same and take as long are listed once. None of them
- * changes the numbers. Free *out with mem_free. Local. */
-enum status search_settings(const struct search *job, int *n, struct choice **out);
+/* The best settings of the keys that the deck leaves to the program (option.chosen), none of which
+ * changes what is learned. `best` fits if any variant that was tried fits, and is the fastest by
+ * job->rates. It differs from the defaults only where that gains one percent. `of`: it, and then
+ * the best variants that were tried, in order. Without `sums` the keys that may change the order of
+ * sums stay as they are. The same for the same deck, rates and memories on every machine. Local. */
+enum { SEARCH_SETTINGS = 4 };
+struct settings {
+  struct choice best;
+  char sums[640]; /* the part of best.changes that may change the order of sums */
+  int n;
+  struct choice of[SEARCH_SETTINGS];
+};
+enum status search_best(const struct search *job, bool sums, struct settings *out);
 
 /* The ways to make a job fit. Single changes come first, in the order of their cost, and changes of
  * the numbers last. If no single change is enough, several together are tried, and none of them is

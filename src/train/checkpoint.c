@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "exec/watchdog.h"
+#include "job/choose.h"
 #include "job/model_source.h"
 #include "job/weights.h"
 
@@ -197,6 +198,48 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
       ?: comm_agree(run->comm, take_up(run, path, &meta, &saved));
   deck_destroy(&saved);
   checkpoint_meta_free(&meta);
+  return status;
+}
+
+struct choices {
+  struct comm *comm;
+  struct deck *deck;
+};
+
+static enum status take_from_text(const char *path, const char *text, struct deck *deck)
+{
+  struct deck saved = {0};
+  const enum status status = deck_load_text(&saved, path, text, strlen(text), 0, NULL)
+                                 ?: choose_resumed(&saved, path, deck);
+  deck_destroy(&saved);
+  return status;
+}
+
+/* A damaged checkpoint is reported when its state is read. */
+static enum status take_choices(void *arg, const char *path, bool *damaged)
+{
+  const struct choices *choices = arg;
+  struct checkpoint_meta meta = {0};
+  enum status status = STATUS_OK;
+  *damaged = false;
+  if (!checkpoint_read_meta(choices->comm, path, &meta) && meta.ranks == comm_ranks(choices->comm))
+    status = comm_agree(choices->comm, take_from_text(path, meta.deck, choices->deck));
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+enum status train_resume_choices(struct train_run *run, const char *resume, struct deck *deck)
+{
+  struct choices choices = {run->comm, deck};
+  char *path = NULL;
+  bool damaged;
+  if (!strcmp(resume, "none"))
+    return STATUS_OK;
+  if (strcmp(resume, "auto") != 0)
+    return take_choices(&choices, resume, &damaged);
+  const enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir.text, false,
+                                                   take_choices, &choices, &path);
+  mem_free(path);
   return status;
 }
 

@@ -239,7 +239,7 @@ static enum status start_data(struct train_run *run)
   return status;
 }
 
-static enum status prepare_state(struct train_run *run, const char *resume)
+static enum status prepare_state(struct train_run *run, struct deck *deck, const char *resume)
 {
   train_folder_paths(run);
   enum status status =
@@ -249,9 +249,10 @@ static enum status prepare_state(struct train_run *run, const char *resume)
     stop_file_drop(&run->stop_file);
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
+  const enum job_use use = deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN;
   status = status
-               ?: job_create(run->comm, run->deck,
-                             run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
+               ?: train_resume_choices(run, resume, deck)
+               ?: job_create(run->comm, deck, use, &run->job);
   return status ? status : train_start_state(run, resume);
 }
 
@@ -311,8 +312,7 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   return status;
 }
 
-enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
-                      enum train_end *end)
+enum status train_run(struct comm *comm, struct deck *deck, const char *resume, enum train_end *end)
 {
   struct train_run run = {.comm = comm,
                           .deck = deck,
@@ -324,7 +324,7 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
                           .end_s = INFINITY,
                           .job_end_s = INFINITY};
   *end = TRAIN_FINISHED;
-  enum status status = prepare_state(&run, resume);
+  enum status status = prepare_state(&run, deck, resume);
   if (!status && run.step >= deck->run.steps)
     log_info("nothing to do: the run is already at step %lld of %lld", (long long)run.step,
              (long long)deck->run.steps);

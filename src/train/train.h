@@ -13,7 +13,7 @@ enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
  * is refused. With "auto", the run continues from the newest checkpoint of the run folder that
  * verifies, or starts new. Any other text is the path of a checkpoint. After a failure earlier
  * checkpoints are unchanged. Collective. */
-enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
+enum status train_run(struct comm *comm, struct deck *deck, const char *resume,
                       enum train_end *end);
 
 /* Refuses what train_run() with `resume` "none" would refuse of the run folder, of train.init, and

@@ -1,0 +1,43 @@
+/* The keys that a deck leaves to the program (option.chosen): the settings with which a step is
+ * predicted to be fastest.
+ *
+ * Keys that may change the order of sums are chosen with the rates that a description of the
+ * machine gives: kinds and numbers of devices, nodes and ranks. So every start on such a machine
+ * has the same bits. The other keys are chosen with measured rates. */
+#pragma once
+
+#include "job/job.h"
+#include "job/search.h"
+
+/* Rates that the description of a machine gives: ranks on nodes of `local_ranks`, each with such a
+ * device and so many threads. Within a factor of two of measured ones. Pure. Local. */
+struct plan_rates choose_nominal_rates(const struct device_model *model, int threads, int ranks,
+                                       int local_ranks);
+
+/* Gives missing rates their nominal values, because work without a rate takes no time, so that a
+ * setting with much of it would look fast. Local. */
+void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rates);
+
+/* The best settings, as assignments; "": the defaults. */
+struct chosen {
+  char text[640];
+  double step_s, default_s; /* predicted by measured rates */
+  struct settings best;     /* of the search with measured rates */
+};
+/* Both searches are of one job. `described` has nominal rates and the whole memories of the
+ * machine. `measured` has measured rates and the memories that are free. Local. */
+enum status choose_settings(const struct search *described, const struct search *measured,
+                            struct chosen *out);
+/* Whether the deck leaves any key to the program. Local. */
+bool choose_is_free(const struct deck *deck);
+/* Gives every free key of `deck` a value: that of `text`, or its default. Local. */
+enum status choose_apply(const char *text, struct deck *deck);
+
+/* Sets the free keys of job->deck, from the plans that it has with their defaults, and logs them on
+ * rank 0. *changed: some of them differ from the defaults, so other plans are needed. The same on
+ * all ranks. Collective. */
+enum status job_choose(struct job *job, enum job_use use, bool *changed);
+/* Gives the free keys of `deck` the values of the deck that a checkpoint on as many ranks holds, so
+ * that a resumed run does the same sums. If they contradict other keys, the keys stay free. Local.
+ */
+enum status choose_resumed(const struct deck *saved, const char *path, struct deck *deck);
