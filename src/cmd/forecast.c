@@ -71,13 +71,16 @@ struct pair {
   const struct plan_rates *rates;
 };
 
-/* Whether the step of `coded` is shorter with another rate of the link. across_link keeps its ratio
- * to link. */
+/* Whether the step of `coded` is shorter with another rate of the link. The other rates between
+ * nodes keep their ratio to link. */
 static enum status pays_at(const struct pair *pair, double link, bool *out)
 {
   struct plan_rates rates = *pair->rates;
   double with = 0, without = 0;
-  rates.across_link_bytes *= link / rates.link_bytes;
+  double *const others[] = {&rates.across_link_bytes, &rates.exchange_bytes,
+                            &rates.across_exchange_bytes};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    *others[i] *= link / rates.link_bytes;
   rates.link_bytes = rates.host_link_bytes = link;
   const enum status status =
       search_price(pair->coded, &rates, &with) ?: search_price(pair->plain, &rates, &without);

@@ -22,6 +22,15 @@
   ROW("across_link", across_link_bytes, "GB/s", 1e9,                                               \
       "the same in an all-gather of the ranks with its place in each node",                        \
       "; default an equal part of link")                                                           \
+  ROW("exchange", exchange_bytes, "GB/s", 1e9,                                                     \
+      "bytes that a rank receives in an exchange, from other nodes if there are several",          \
+      "; default across_link of several nodes, otherwise link")                                    \
+  ROW("node_exchange", node_exchange_bytes, "GB/s", 1e9,                                           \
+      "the same in an exchange inside each of several nodes", "; default node_link")               \
+  ROW("across_exchange", across_exchange_bytes, "GB/s", 1e9,                                       \
+      "the same in an exchange of the ranks with its place in each node", "; default exchange")    \
+  ROW("exchange_latency", exchange_latency_s, "us", 1e9, "each message of a small exchange",       \
+      "; default that of an all-gather")                                                           \
   ROW("latency", link_latency_s, "us", 1e9,                                                        \
       "a hop of a small all-gather, between nodes if there are several", "")                       \
   ROW("node_latency", node_latency_s, "us", 1e9, "a hop inside each of several nodes",             \

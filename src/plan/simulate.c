@@ -307,39 +307,86 @@ static int ranks_of_node(const struct pricing *p)
   return shape->local_ranks < shape->ranks ? shape->local_ranks : 0;
 }
 
+/* Members of the instruction's group on each of its nodes: those that are `apart` ranks from each
+ * other. If the group is neither whole nodes nor a part of one, the fewest. */
+static int members_of_node(const struct pricing *p)
+{
+  const int ranks = plan_instr_ranks(p->plan, p->instr), local = ranks_of_node(p);
+  const enum plan_group group = p->instr->attr.group;
+  const int apart = group == GROUP_ACROSS     ? local
+                    : group == GROUP_REPLICAS ? p->plan->input.shape.group
+                                              : 1;
+  int members = local / apart > 1 ? local / apart : 1;
+  if (local == 0)
+    return ranks;
+  for (int rest = ranks; rest > 0;) { /* their greatest common divisor */
+    const int next = members % rest;
+    members = rest;
+    rest = next;
+  }
+  return members;
+}
+
 /* Whether all members are on one of several nodes. */
 static bool is_in_a_node(const struct pricing *p)
 {
-  const int local = ranks_of_node(p);
-  const enum plan_group group = p->instr->attr.group;
-  return local > 0 && (group == GROUP_NODE || ((group == GROUP_GATHER || group == GROUP_REDUCE) &&
-                                               local % p->plan->input.shape.group == 0));
+  return ranks_of_node(p) > 0 && members_of_node(p) == plan_instr_ranks(p->plan, p->instr);
 }
 
 /* Whether each member is on a node of its own, and others of its node are in groups like this. */
 static bool is_across(const struct pricing *p)
 {
-  const int local = ranks_of_node(p);
-  const enum plan_group group = p->instr->attr.group;
-  return local > 1 && (group == GROUP_ACROSS ||
-                       (group == GROUP_REPLICAS && p->plan->input.shape.group % local == 0));
+  return ranks_of_node(p) > 1 && members_of_node(p) == 1;
 }
 
-/* Bytes between ranks. On the host the ranks do not share a link. */
-static struct cost link_cost(const struct pricing *p, double bytes)
+/* Bytes that a rank receives from other nodes and from its own at the same time. */
+static struct cost flow_cost(const struct pricing *p, double far, double far_rate, double near,
+                             double near_rate)
+{
+  struct cost cost = {.use[LINK] = ratio(far, far_rate)};
+  cost.use[ranks_of_node(p) > 0 ? NODE_LINK : LINK] += ratio(near, near_rate);
+  cost.seconds = fmax(cost.use[LINK], cost.use[NODE_LINK]);
+  return cost;
+}
+
+/* Bytes between ranks, as a ring sends them: each of them enters a node once, and all groups with
+ * members on a node share its link. On the host the ranks do not share a link. */
+static struct cost ring_cost(const struct pricing *p, double bytes)
 {
   const struct plan_rates *rates = p->rates;
+  const int local = ranks_of_node(p);
   if (p->plan->on_host[p->instr->lane])
     return (struct cost){.seconds = ratio(bytes, rates->host_link_bytes)};
-  if (is_in_a_node(p) && rates->node_link_bytes > 0) {
-    const double seconds = ratio(bytes, rates->node_link_bytes);
-    return (struct cost){.seconds = seconds, .use[NODE_LINK] = seconds};
-  }
-  double rate = rates->link_bytes;
-  if (is_across(p))
-    rate = rates->across_link_bytes > 0 ? rates->across_link_bytes : rate / ranks_of_node(p);
-  const double seconds = ratio(bytes, rate);
-  return (struct cost){.seconds = seconds, .use[LINK] = seconds};
+  if (local == 0 || is_in_a_node(p))
+    return flow_cost(p, 0, 0, bytes,
+                     local > 0 && rates->node_link_bytes > 0 ? rates->node_link_bytes
+                                                             : rates->link_bytes);
+  return flow_cost(p, bytes,
+                   is_across(p) && rates->across_link_bytes > 0
+                       ? rates->across_link_bytes
+                       : rates->link_bytes * members_of_node(p) / local,
+                   0, 0);
+}
+
+/* Bytes of messages between all pairs of members, as exchanges send them. A node gets those of each
+ * of its ranks, which share its link evenly, whatever the groups are. */
+static struct cost pairs_cost(const struct pricing *p, double bytes)
+{
+  const struct plan_rates *rates = p->rates;
+  const double ranks = plan_instr_ranks(p->plan, p->instr), members = members_of_node(p);
+  const int local = ranks_of_node(p);
+  if (p->plan->on_host[p->instr->lane])
+    return ring_cost(p, bytes * (ranks - 1) / ranks);
+  const double ring = rates->across_link_bytes ?: rates->link_bytes / (local > 0 ? local : 1),
+               far = (is_across(p) ? rates->across_exchange_bytes : 0)
+                         ?: rates->exchange_bytes
+                         ?: ring,
+               near = local == 0 ? rates->exchange_bytes
+                                       ?: rates->link_bytes
+                                 : rates->node_exchange_bytes
+                                       ?: rates->node_link_bytes
+                                       ?: rates->link_bytes;
+  return flow_cost(p, bytes * (ranks - members) / ranks, far, bytes * (members - 1) / ranks, near);
 }
 
 /* Latency of `hops` around a group, one after another. A ring through several nodes crosses between
@@ -354,9 +401,8 @@ static double latency_s(const struct pricing *p, double hops)
 }
 
 /* A collective on the device takes a part of it from the compute lane. */
-static struct cost collective_cost(const struct pricing *p, double bytes, double latency)
+static struct cost collective_cost(const struct pricing *p, struct cost cost, double latency)
 {
-  struct cost cost = link_cost(p, bytes);
   cost.seconds += latency;
   if (!p->plan->on_host[p->instr->lane])
     cost.use[DEVICE] = p->rates->contention * cost.seconds;
@@ -367,7 +413,7 @@ static struct cost collective_cost(const struct pricing *p, double bytes, double
 struct cost cost_tree(const struct pricing *p)
 {
   const double levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
-  return collective_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr),
+  return collective_cost(p, ring_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr)),
                          2 * levels * p->rates->link_latency_s);
 }
 
@@ -381,12 +427,18 @@ static double sent_part(const struct pricing *p)
   return codec->ops->usual_length * (double)n * sizeof(float) / (double)codec->ops->bytes(codec, n);
 }
 
-/* All parts but one's own, block by block. */
+static double sent_bytes(const struct pricing *p)
+{
+  return sent_part(p) * (double)plan_instr_bytes(p->plan, p->instr);
+}
+
+/* A message from each other member, block by block. */
 struct cost cost_exchange(const struct pricing *p)
 {
-  const double ranks = plan_instr_ranks(p->plan, p->instr),
-               bytes = sent_part(p) * (double)plan_instr_bytes(p->plan, p->instr);
-  return collective_cost(p, bytes * (ranks - 1) / ranks, blocks_of(p) * latency_s(p, ranks - 1));
+  const double peers = plan_instr_ranks(p->plan, p->instr) - 1,
+               message_s = is_in_a_node(p) ? 0 : p->rates->exchange_latency_s,
+               late_s = message_s > 0 ? peers * message_s : latency_s(p, peers);
+  return collective_cost(p, pairs_cost(p, sent_bytes(p)), blocks_of(p) * late_s);
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the
@@ -406,7 +458,9 @@ static double place_s(const struct pricing *p)
 
 struct cost cost_gather(const struct pricing *p)
 {
-  struct cost cost = cost_exchange(p);
+  const double ranks = plan_instr_ranks(p->plan, p->instr), peers = ranks - 1;
+  struct cost cost = collective_cost(p, ring_cost(p, sent_bytes(p) * peers / ranks),
+                                     blocks_of(p) * latency_s(p, peers));
   cost.local = place_s(p);
   cost.seconds += cost.local;
   return cost;

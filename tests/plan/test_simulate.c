@@ -196,10 +196,18 @@ static enum plan_lane lane_named(const char *name)
   return lane;
 }
 
+static enum plan_group group_named(const char *name)
+{
+  static const char *const names[GROUP_COUNT] = {
+      [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "node", [GROUP_ACROSS] = "across"};
+  enum plan_group group = 0;
+  while (!names[group] || strcmp(names[group], name) != 0)
+    group++;
+  return group;
+}
+
 static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
 {
-  const bool inside = hand->plan.input.shape.local_ranks > 0 && instr->op == OP_EXCHANGE;
-  instr->attr.group = inside ? GROUP_NODE : op_rows[instr->op].group;
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     const char use = k < (int)strlen(uses) ? uses[k] : '-';
     instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r'   ? ACCESS_READ
@@ -211,21 +219,26 @@ static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
 }
 
 /* The instructions of a plan by hand: "FETCH rw, FORWARD rrww <0 <1'". An operation has its lane,
- * or another one: "SQUARES@host". Its uses are of buffers 0, 1, ..., r read, w written, a added to,
+ * or another one: "SQUARES@host". It has its group, or another one: "EXCHANGE/node". Its uses are
+ * of buffers 0, 1, ..., r read, w written, a added to,
  * - absent. It waits for instructions of this step or of the one before ('). */
 static void hand_add(struct hand *hand, const char *plan)
 {
   char text[200], *next = text;
   snprintf(text, sizeof text, "%s", plan);
   for (char *item = strtok_r(text, ",", &next); item; item = strtok_r(NULL, ",", &next)) {
-    char *rest = item, *word = strtok_r(item, " ", &rest), *lane = strchr(word, '@');
+    char *rest = item, *word = strtok_r(item, " ", &rest), *lane = strchr(word, '@'),
+         *group = strchr(word, '/');
     struct instr *instr = &hand->instr[hand->plan.n++];
     *instr = (struct instr){.unit = 1, .micro = -1};
     if (lane)
       *lane++ = '\0';
+    if (group)
+      *group++ = '\0';
     while (strcmp(plan_op_name(instr->op), word) != 0)
       instr->op++;
     instr->lane = lane ? lane_named(lane) : op_rows[instr->op].lane;
+    instr->attr.group = group ? group_named(group) : op_rows[instr->op].group;
     hand_use(hand, instr, strtok_r(NULL, " ", &rest));
     for (word = strtok_r(NULL, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       instr->wait[instr->n_wait++] = (struct plan_wait){atoi(word + 1), strchr(word, '\'') != NULL};
@@ -241,6 +254,12 @@ static const struct {
     {"memory", offsetof(struct plan_rates, memory_bytes)},
     {"link", offsetof(struct plan_rates, link_bytes)},
     {"node_link", offsetof(struct plan_rates, node_link_bytes)},
+    {"across_link", offsetof(struct plan_rates, across_link_bytes)},
+    {"exchange", offsetof(struct plan_rates, exchange_bytes)},
+    {"node_exchange", offsetof(struct plan_rates, node_exchange_bytes)},
+    {"across_exchange", offsetof(struct plan_rates, across_exchange_bytes)},
+    {"exchange_latency", offsetof(struct plan_rates, exchange_latency_s)},
+    {"node_latency", offsetof(struct plan_rates, node_latency_s)},
     {"latency", offsetof(struct plan_rates, link_latency_s)},
     {"h2d", offsetof(struct plan_rates, h2d_bytes)},
     {"d2h", offsetof(struct plan_rates, d2h_bytes)},
@@ -254,6 +273,14 @@ static const struct {
     {"spread", offsetof(struct plan_rates, spread)},
 };
 
+/* "16x4/8": 16 ranks, 4 on a node, shard groups of 8. */
+static void hand_shape(struct hand *hand, const char *text)
+{
+  struct deck_shape *shape = &hand->plan.input.shape;
+  assert_int_equal(sscanf(text, "%dx%d/%d", &shape->ranks, &shape->local_ranks, &shape->group), 3);
+  shape->replicas = shape->ranks / shape->group;
+}
+
 static void set_rate(struct hand *hand, const char *name, const char *value)
 {
   size_t r = 0;
@@ -263,8 +290,8 @@ static void set_rate(struct hand *hand, const char *name, const char *value)
     hand->rates.gemm_flops = block_s(1) / atof(value);
   else if (strcmp(name, "host_lane") == 0)
     hand->plan.on_host[lane_named(value)] = true;
-  else if (strcmp(name, "local_ranks") == 0)
-    hand->plan.input.shape.local_ranks = atoi(value);
+  else if (strcmp(name, "shape") == 0)
+    hand_shape(hand, value);
   else {
     while (strcmp(rate_names[r].name, name) != 0)
       r++;
@@ -273,8 +300,7 @@ static void set_rate(struct hand *hand, const char *name, const char *value)
 }
 
 /* "RATES | PLAN" of 4 ranks with masters in host memory. Buffer b is of 1000 (b + 1) bytes. A later
- * rate replaces an earlier one. A lane on the host makes sums in shared memory. With local_ranks,
- * exchanges stay inside a node. */
+ * rate replaces an earlier one. A lane on the host makes sums in shared memory. */
 static void hand_make(struct hand *hand, const char *text)
 {
   char rates[300], *next = rates;
@@ -367,6 +393,70 @@ TEST(one_operation_takes_its_rate)
   }
 }
 
+/* Messages of 2000 bytes between ranks. Oracle: the pairs that cross between nodes, whose link all
+ * ranks of a node share. In a ring each byte enters a node once. */
+TEST(collectives_share_the_links_of_nodes)
+{
+  /* clang-format off */
+#define WIRE "link=4e3 "
+#define ALL WIRE "shape=16x4/16 "
+#define LATE ALL "latency=0.1 node_latency=0.002 "
+  static const struct {
+    const char *text;
+    double seconds;
+  } row[] = {
+      /* 12 of 16 parts come from other nodes at a quarter of the link each, and 3 from the node. */
+      {ALL "| EXCHANGE rw", 2000 * 12 / 16.0 / 1e3},
+      {ALL "node_link=100 | EXCHANGE rw", 2000 * 3 / 16.0 / 100},
+      {ALL "node_link=1e5 | EXCHANGE rw", 1.5},
+      {ALL "across_link=2e3 | EXCHANGE rw", 1500 / 2e3},
+      {ALL "across_link=2e3 exchange=500 across_exchange=1 | EXCHANGE rw", 1500 / 500.0},
+      {ALL "node_exchange=100 node_link=1e5 | EXCHANGE rw", 375 / 100.0},
+      {ALL "| EXCHANGE/node rw", 2000 * 3 / 4.0 / 4e3},
+      {ALL "exchange=1 across_exchange=1 node_link=1e4 | EXCHANGE/node rw", 1500 / 1e4},
+      {ALL "node_link=1e4 node_exchange=3e3 | EXCHANGE/node rw", 1500 / 3e3},
+      {ALL "| EXCHANGE/across rw", 2000 * 3 / 4.0 / 1e3},
+      {ALL "across_link=2e3 node_exchange=1 | EXCHANGE/across rw", 1500 / 2e3},
+      {ALL "across_link=2e3 exchange=500 | EXCHANGE/across rw", 1500 / 500.0},
+      {ALL "exchange=500 across_exchange=750 | EXCHANGE/across rw", 1500 / 750.0},
+      /* Groups of some nodes, of a part of one, and across both. */
+      {WIRE "shape=16x4/8 | EXCHANGE rw", 2000 * 4 / 8.0 / 1e3},
+      {WIRE "shape=16x4/2 | EXCHANGE rw", 2000 / 2.0 / 4e3},
+      {WIRE "shape=16x4/8 | EXCHANGE/replicas rw", 2000 / 2.0 / 1e3},
+      {WIRE "shape=16x4/2 | EXCHANGE/replicas rw", 2000 * 6 / 8.0 / 1e3},
+      {WIRE "shape=12x3/6 | EXCHANGE rw", 2000 * 3 / 6.0 / (4e3 / 3)},
+      {WIRE "shape=12x3/4 | EXCHANGE rw", 2000 * 3 / 4.0 / (4e3 / 3)},
+      {WIRE "shape=4x1/4 | EXCHANGE rw", 1500 / 4e3},
+      {WIRE "shape=4x1/4 exchange=500 across_exchange=1 | EXCHANGE rw", 1500 / 500.0},
+      {WIRE "shape=4x0/4 | EXCHANGE rw", 1500 / 4e3},
+      {WIRE "shape=4x4/4 exchange=500 node_exchange=1 | EXCHANGE rw", 1500 / 500.0},
+      {ALL "host_lane=reduce host_link=100 exchange=1 | EXCHANGE rw", 2000 * 15 / 16.0 / 100},
+      /* Rings. Two rings that cross a node share its link. */
+      {ALL "exchange=1 | GATHER_MESSAGES rw", 2000 * 15 / 16.0 / 4e3},
+      {ALL "across_link=1 | GATHER_MESSAGES rw", 1875 / 4e3},
+      {ALL "node_exchange=1 | GATHER_MESSAGES/node rw", 1500 / 4e3},
+      {ALL "node_link=1e4 | GATHER_MESSAGES/node rw", 1500 / 1e4},
+      {ALL "across_exchange=1 | GATHER_MESSAGES/across rw", 1500 / 1e3},
+      {ALL "across_link=2e3 | GATHER_MESSAGES/across rw", 1500 / 2e3},
+      {WIRE "shape=16x4/8 | GATHER_MESSAGES rw", 2000 * 7 / 8.0 / 4e3},
+      {WIRE "shape=16x4/2 | GATHER_MESSAGES/replicas rw", 1750 / 2e3},
+      /* Latency: a message to each peer, or a ring that crosses between nodes once per node. */
+      {LATE "| EXCHANGE rw", 1.5 + 15 * (0.1 + 3 * 0.002) / 4},
+      {LATE "exchange_latency=0.01 | EXCHANGE rw", 1.5 + 15 * 0.01},
+      {LATE "exchange_latency=0.01 | EXCHANGE/across rw", 1.5 + 3 * 0.01},
+      {LATE "exchange_latency=0.01 | EXCHANGE/node rw", 0.375 + 3 * 0.002},
+      {LATE "exchange_latency=0.01 | GATHER_MESSAGES rw", 1875 / 4e3 + 15 * 0.106 / 4},
+  };
+  /* clang-format on */
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+    struct hand hand;
+    hand_make(&hand, row[r].text);
+    const double got = hand_forecast(&hand).busy_s[hand.instr[0].lane];
+    if (!(fabs(got - row[r].seconds) <= 1e-9 * row[r].seconds))
+      fail_msg("%s: %.12g s, not %.12g", row[r].text, got, row[r].seconds);
+  }
+}
+
 /* ---- whole steps by hand ---- */
 
 /* Sums and updates of 3000 bytes take 1 s by themselves, and a forward pass 3 s. A copy of 2000
@@ -379,6 +469,7 @@ TEST(one_operation_takes_its_rate)
 #define OVERLAP TIERS "forward=4 host=3e4 | "
 #define ALONE "h2d=2e3 d2h=2e3 h2d_alone=2500 d2h_alone=3200 "
 #define TRANSFERS "| GATHER_MESSAGES rw <2', EXCHANGE rw <2', FORWARD rrww <0 <1"
+#define HOPS "shape=4x2/4 | GATHER_MESSAGES rw <2', EXCHANGE/node rw <2', FORWARD rrww <0 <1"
 
 static const struct step_row {
   const char *text;
@@ -443,7 +534,7 @@ static const struct step_row {
     {LINKS TRANSFERS, 2 + 3, .comm = 2},
     {LINKS "latency=0.33333333333333333 " TRANSFERS, 2 + 3, .comm = 2},
     {LINKS "host_lane=reduce " TRANSFERS, 1 + 3, .comm = 1},
-    {LINKS "local_ranks=2 node_link=1000 " TRANSFERS, 1 + 3, .comm = 1},
+    {LINKS "node_link=1000 " HOPS, 1 + 3, .comm = 1},
     /* A pass of 3 s gets three quarters of the device while a transfer of 1 s runs. A transfer on
      * the host leaves it alone. */
     {LINKS "contention=0.25 | GATHER_MESSAGES rw <1', FORWARD rrww", 3.25, .comm = 0.25},
