@@ -104,6 +104,11 @@ static enum status gather(struct rates *rates, struct lane *lane)
 
 static enum status exchange(struct rates *rates, struct lane *lane)
 {
+  return comm_exchange(rates->group, lane, rates->near[1], rates->part, false, rates->near[2]);
+}
+
+static enum status exchange_hosts(struct rates *rates, struct lane *lane)
+{
   return comm_exchange(rates->group, lane, rates->far[GRAD], rates->part, false, rates->far[FIRST]);
 }
 
@@ -175,7 +180,8 @@ static enum status drive(void *arg)
       ?: time_work(run, lane, from, to);
   device->ops->mark_destroy(from);
   device->ops->mark_destroy(to);
-  if (status && (run->work == gather || run->work == exchange)) /* others would wait forever */
+  const bool collective = run->lane == GATHER || run->work == exchange_hosts;
+  if (status && collective) /* others would wait forever */
     comm_abort(run->rates->job->comm, status);
   return status;
 }
@@ -326,12 +332,13 @@ static double part_seconds(struct rates *rates, int rounds, work *of, enum lane_
   return seconds_of(rates, rounds, of, lane);
 }
 
-/* GB/s that a rank receives in such collectives, and microseconds for each of its peers. A slow
- * link gets fewer bytes, so that one collective takes about the time of a rate. The time of a small
- * one does not count for the rate, because many peers make it long. */
-static void measure_group(struct rates *rates, struct comm_group *group, work *of,
-                          enum lane_name lane, double *rate, double *hop_us)
+/* GB/s of the parts that count, and microseconds for each peer of a rank. A slow link gets fewer
+ * bytes, so that one collective takes about the time of a rate. The time of a small one does not
+ * count for the rate, because many peers make it long. */
+static void measure_group(struct rates *rates, struct comm_group *group, work *of, int parts,
+                          double *rate, double *hop_us)
 {
+  const enum lane_name lane = of == exchange_hosts ? CPU : GATHER;
   enum { FRACTION = 8 };
   const int64_t most = rates->bytes / comm_group_size(group), sample = most / FRACTION;
   const double peers = comm_group_size(group) - 1;
@@ -343,7 +350,7 @@ static void measure_group(struct rates *rates, struct comm_group *group, work *o
   const int64_t fit = fits < (double)most ? (int64_t)fits / LITTLE_BYTES * LITTLE_BYTES : most,
                 part = fit > sample ? fit : sample;
   const double seconds = part_seconds(rates, 1, of, lane, part);
-  fit_line(peers * (double)part, seconds, peers * LITTLE_BYTES, little_s, rate, &latency);
+  fit_line(parts * (double)part, seconds, parts * LITTLE_BYTES, little_s, rate, &latency);
   *hop_us = latency / peers;
 }
 
@@ -352,11 +359,13 @@ static void measure_group(struct rates *rates, struct comm_group *group, work *o
 static void measure_node(struct rates *rates)
 {
   struct plan_rates *out = &rates->rates;
-  const int local = comm_group_size(rates->node);
+  const int local = comm_group_size(rates->node), nodes = comm_group_size(rates->across);
   const double mean = out->link_latency_s;
-  double across_us;
-  measure_group(rates, rates->node, gather, GATHER, &out->node_link_bytes, &out->node_latency_s);
-  measure_group(rates, rates->across, gather, GATHER, &out->across_link_bytes, &across_us);
+  double us;
+  measure_group(rates, rates->node, gather, local - 1, &out->node_link_bytes, &out->node_latency_s);
+  measure_group(rates, rates->across, gather, nodes - 1, &out->across_link_bytes, &us);
+  measure_group(rates, rates->node, exchange, local - 1, &out->node_exchange_bytes, &us);
+  measure_group(rates, rates->across, exchange, nodes - 1, &out->across_exchange_bytes, &us);
   out->link_latency_s = fmax(mean, local * mean - (local - 1) * out->node_latency_s);
 }
 
@@ -376,13 +385,16 @@ static void measure_contention(struct rates *rates)
 static void measure_links(struct rates *rates)
 {
   struct plan_rates *out = &rates->rates;
-  double hop_us;
-  measure_group(rates, rates->link, gather, GATHER, &out->link_bytes, &out->link_latency_s);
+  const int peers = comm_ranks(rates->job->comm) - 1,
+            far = rates->node ? peers + 1 - comm_group_size(rates->node) : peers;
+  double us;
+  measure_group(rates, rates->link, gather, peers, &out->link_bytes, &out->link_latency_s);
   measure_contention(rates);
+  measure_group(rates, rates->link, exchange, far, &out->exchange_bytes, &out->exchange_latency_s);
   if (rates->node)
     measure_node(rates);
   if (rates->hosts)
-    measure_group(rates, rates->hosts, exchange, CPU, &out->host_link_bytes, &hop_us);
+    measure_group(rates, rates->hosts, exchange_hosts, peers, &out->host_link_bytes, &us);
 }
 
 /* Both rates come from the round in which their sum is largest. */
@@ -527,9 +539,13 @@ static enum status create_groups(struct rates *rates)
         ?: comm_group_create(comm, ranks, 1, true, &rates->hosts)
         ?: comm_set_transport(comm, rates->job->place.transport);
   status = status ?: comm_group_create(comm, ranks, 1, true, &rates->link);
-  if (!status && rates->device != rates->host)
-    status = comm_agree(comm, comm_group_register(rates->link, rates->near[0], rates->bytes));
-  return status ? status : create_node(rates);
+  status = status ?: create_node(rates);
+  struct comm_group *const groups[] = {rates->link, rates->node, rates->across};
+  for (int i = 0; i < 3 * NEAR && !status && rates->device != rates->host; i++)
+    if (groups[i / NEAR])
+      status = comm_agree(
+          comm, comm_group_register(groups[i / NEAR], rates->near[i % NEAR], rates->bytes));
+  return status;
 }
 
 static enum status set_up(struct rates *rates)

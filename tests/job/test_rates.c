@@ -256,6 +256,17 @@ enum status __wrap_comm_all_gather(struct comm_group *group, struct lane *lane, 
   return __real_comm_all_gather(group, lane, shard, bytes, full);
 }
 
+enum status __real_comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                                 int64_t bytes, bool varying, void *received);
+enum status __wrap_comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                                 int64_t bytes, bool varying, void *received);
+enum status __wrap_comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                                 int64_t bytes, bool varying, void *received)
+{
+  spend(group, bytes);
+  return __real_comm_exchange(group, lane, sent, bytes, varying, received);
+}
+
 static struct device_ops timed;
 static enum status (*real_seconds)(struct mark *from, struct mark *to, double *out);
 static enum status timed_seconds(struct mark *from, struct mark *to, double *out)
@@ -300,7 +311,15 @@ TEST(measuring_takes_a_second_at_most)
       fail_msg("row %zu: links are measured for %g s", r, wire.all_s);
     assert_float_equal(rates.link_bytes, row[r].rate, 0.01 * row[r].rate);
     assert_float_equal(rates.link_latency_s, row[r].hop_s, 0.05 * row[r].hop_s);
-    if (row[r].local_ranks > 1 && row[r].local_ranks < row[r].ranks) {
+    const int peers = row[r].ranks - 1;
+    const bool hops = row[r].local_ranks > 1 && row[r].local_ranks < row[r].ranks;
+    const double far =
+        hops ? (row[r].ranks - row[r].local_ranks) * row[r].rate / peers : row[r].rate;
+    assert_float_equal(rates.exchange_bytes, far, 0.01 * far);
+    assert_float_equal(rates.exchange_latency_s, row[r].hop_s, 0.05 * row[r].hop_s);
+    if (hops) {
+      assert_float_equal(rates.node_exchange_bytes, row[r].rate, 0.01 * row[r].rate);
+      assert_float_equal(rates.across_exchange_bytes, row[r].rate, 0.01 * row[r].rate);
       assert_float_equal(rates.node_link_bytes, row[r].rate, 0.01 * row[r].rate);
       assert_float_equal(rates.across_link_bytes, row[r].rate, 0.01 * row[r].rate);
     }
