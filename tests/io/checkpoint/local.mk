@@ -14,7 +14,8 @@ check_scripts += \
 	tests/io/checkpoint/h5py.sh
 EXTRA_DIST += tests/io/checkpoint/untrue.txt
 tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=pwrite -Wl,--wrap=fsync
-tests_io_checkpoint_test_checkpoint_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=open
+tests_io_checkpoint_test_checkpoint_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=open -Wl,--wrap=H5Fopen \
+  -Wl,--wrap=H5Fcreate
 tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size \
   -Wl,--wrap=H5Dget_offset
 tests_io_checkpoint_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=pread \
