@@ -18,7 +18,8 @@ AM_TESTS_ENVIRONMENT = \
 	MPIRUN='$(MPIRUN) $(MPIRUN_FLAGS)'; \
 	SANITIZER='$(SANITIZER)'; \
 	SLUICE_SITE_CONF=; \
-	export top_srcdir top_builddir SLUICE MPIRUN SANITIZER SLUICE_SITE_CONF;
+	XDG_CACHE_HOME='$(abs_top_builddir)/tests/cache'; \
+	export top_srcdir top_builddir SLUICE MPIRUN SANITIZER SLUICE_SITE_CONF XDG_CACHE_HOME;
 LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/run
 TEST_EXTENSIONS = .sh
 SH_LOG_COMPILER = $(LOG_COMPILER)
@@ -78,6 +79,11 @@ include tests/fixtures/local.mk
 check-mpich: sluice$(EXEEXT)
 	@$(AM_TESTS_ENVIRONMENT) $(LOG_COMPILER) $(top_srcdir)/tests/mpich.sh || test $$? = 77
 .PHONY: check-mpich
+
+clean-local: cache-clean
+.PHONY: cache-clean
+cache-clean:
+	rm -rf tests/cache
 
 installcheck-local:
 	@sh $(top_srcdir)/tests/installcheck.sh \

@@ -194,8 +194,9 @@ static const char environment_text[] =
     "  MPICH_GPU_SUPPORT_ENABLED  1: Cray MPICH takes pointers to GPU memory, which can hang next "
     "to NCCL. sluice doctor warns of it.\n"
     "  UCX_TLS  transports of UCX, which sluice doctor shows\n"
-    "  XDG_CACHE_HOME, HOME  the fastest products of matrices on a GPU are kept in a file "
-    "sluice-matmul-* of XDG_CACHE_HOME, otherwise of HOME/.cache\n"
+    "  XDG_CACHE_HOME, HOME  the fastest products of matrices on a GPU and the rates of a machine "
+    "are kept in files sluice-matmul-* and sluice-rates-* of XDG_CACHE_HOME, otherwise of "
+    "HOME/.cache\n"
     "  HOME, USER  sluice doctor writes ~ and USER in their place";
 
 static const char files_text[] =

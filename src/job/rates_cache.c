@@ -8,6 +8,7 @@
 
 #include "base/append.h"
 #include "base/cache.h"
+#include "base/clock.h"
 #include "base/commit.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -171,6 +172,7 @@ static enum status get_text(const struct job *job, const struct job_rates_wanted
   struct plan_rates measured;
   const bool leads = comm_rank(comm) == 0;
   char *found = leads ? read_file(path, line) : NULL;
+  const double start = clock_s();
   int64_t known = found != NULL;
   enum status status = comm_broadcast(comm, &known, sizeof known, 0);
   if (!status && !known)
@@ -180,6 +182,7 @@ static enum status get_text(const struct job *job, const struct job_rates_wanted
     if (!status) {
       snprintf(found, JOB_RATES_BYTES, "%s%s", head, line);
       job_rates_append(&measured, found, JOB_RATES_BYTES);
+      log_debug("the rates of this machine were measured in %.3f s", clock_s() - start);
       write_file(path, found);
     }
   }
