@@ -1,4 +1,4 @@
-/* Checkpoints: one HDF5 file per step, written by all ranks without gathering. The format is in
+/* Checkpoints: one HDF5 file per step, whose data all ranks write. The format is in
  * doc/reference/checkpoint.md. One thread at a time (io/hdf5/hdf5.h). */
 #pragma once
 
@@ -25,9 +25,10 @@ struct checkpoint_meta {
 void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one */
 
 /* Writes DIR/step-%08lld.h5 in a folder of its own next to it (io/text/scratch.h). Space is
- * allocated early and not filled. Each rank writes its own ranges, with a CRC-32 per dataset
- * (combined over ranks). Then come flush, fsync, rename, and fsync of the folder. On failure
- * nothing is left, and every earlier checkpoint is untouched. Collective. */
+ * allocated early and not filled. Ranks write their ranges, or send them to a rank that writes the
+ * same block of the file. A CRC-32 per dataset is combined over ranks. Then come flush, fsync,
+ * rename, and fsync of the folder. On failure nothing is left, and every earlier checkpoint is
+ * untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out);
 /* The state of this process in a save, for a watchdog. A save that makes progress changes `moved`.

@@ -14,7 +14,6 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/open.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
 #include "io/text/scratch.h"

@@ -359,10 +359,10 @@ static enum status set_default(const char *name, const char *value)
 }
 
 /* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. Each
- * component has a fault. With sm any user of the node can make the semaphore first and hang a save.
- * With the others a rank that cannot open one more file leaves its peers waiting. With a negative
- * priority Open MPI selects no component. The excluded ones make files even if they lose. A process
- * without launcher has no folder for sm, and no peers. */
+ * component has a fault. With sm any user of the node can make the semaphore first and hang the
+ * job. With the others a rank that cannot open one more file leaves its peers waiting. With a
+ * negative priority Open MPI selects no component. The excluded ones make files even if they lose.
+ * A process without launcher has no folder for sm, and no peers. */
 static enum status prevent_shared_pointers(void)
 {
   const char *const components = launch_read().launched ? "^lockedfile,individual" : "individual";
