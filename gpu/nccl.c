@@ -191,12 +191,61 @@ void nccl_memory_destroy(void *ptr)
     nccl_warn(ncclMemFree(ptr), "freeing memory of the GPU");
 }
 
-enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard,
-                            int64_t bytes, void *full)
+static enum status find_member(const struct nccl_group *group, int *size, int *index)
 {
-  return nccl_check(
-      ncclAllGather(shard, full, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
-      "an all-gather");
+  return nccl_check(ncclCommCount(group->comm, size), "counting members")
+             ?: nccl_check(ncclCommUserRank(group->comm, index), "finding a member");
+}
+
+/* In any case, because otherwise later calls would only queue. */
+static enum status end_calls(enum status status, const char *what)
+{
+  const ncclResult_t error = ncclGroupEnd();
+  return status ?: nccl_check(error, what);
+}
+
+enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, int64_t bytes, int pieces,
+                            int64_t apart, void *full)
+{
+  int size, index;
+  enum status status =
+      find_member(group, &size, &index) ?: nccl_check(ncclGroupStart(), "beginning an all-gather");
+  if (status)
+    return status;
+  for (int p = 0; p < pieces && !status; p++) {
+    char *piece = (char *)full + p * apart;
+    status = nccl_check(ncclAllGather(piece + index * bytes, piece, (size_t)bytes, ncclUint8,
+                                      group->comm, cuda_lane(lane)->stream),
+                        "an all-gather");
+  }
+  return end_calls(status, "an all-gather");
+}
+
+static enum status send_and_receive(struct nccl_group *group, struct lane *lane, int peer,
+                                    const char *sent, int64_t sent_bytes, char *received,
+                                    int64_t received_bytes)
+{
+  const cudaStream_t stream = cuda_lane(lane)->stream;
+  return nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, group->comm, stream),
+                    "sending a message")
+             ?: nccl_check(ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, group->comm,
+                                    stream),
+                           "receiving a message");
+}
+
+enum status nccl_all_send(struct nccl_group *group, struct lane *lane, int64_t bytes,
+                          int64_t stride, void *full)
+{
+  int size, index;
+  enum status status =
+      find_member(group, &size, &index) ?: nccl_check(ncclGroupStart(), "beginning an all-gather");
+  if (status)
+    return status;
+  for (int peer = 0; peer < size && !status; peer++)
+    if (peer != index)
+      status = send_and_receive(group, lane, peer, (char *)full + index * stride, bytes,
+                                (char *)full + peer * stride, bytes);
+  return end_calls(status, "an all-gather by messages");
 }
 
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
@@ -215,23 +264,16 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
                                   const int64_t *sent_bytes, int64_t bytes, void *received,
                                   const int64_t *received_bytes)
 {
-  const cudaStream_t stream = cuda_lane(lane)->stream;
-  int size = 0;
-  enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members")
-                           ?: nccl_check(ncclGroupStart(), "beginning an exchange");
+  int size, index;
+  enum status status =
+      find_member(group, &size, &index) ?: nccl_check(ncclGroupStart(), "beginning an exchange");
   if (status)
     return status;
   for (int peer = 0; peer < size && !status; peer++)
-    status = nccl_check(ncclSend((const char *)sent + peer * bytes,
-                                 (size_t)(sent_bytes ? sent_bytes[peer] : bytes), ncclUint8, peer,
-                                 group->comm, stream),
-                        "sending a message")
-                 ?: nccl_check(ncclRecv((char *)received + peer * bytes,
-                                        (size_t)(received_bytes ? received_bytes[peer] : bytes),
-                                        ncclUint8, peer, group->comm, stream),
-                               "receiving a message");
-  const ncclResult_t error = ncclGroupEnd(); /* in any case: else later calls would only queue */
-  return status ?: nccl_check(error, "an exchange of messages");
+    status = send_and_receive(
+        group, lane, peer, (const char *)sent + peer * bytes, sent_bytes ? sent_bytes[peer] : bytes,
+        (char *)received + peer * bytes, received_bytes ? received_bytes[peer] : bytes);
+  return end_calls(status, "an exchange of messages");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)

@@ -51,10 +51,14 @@ void nccl_memory_destroy(void *ptr); /* takes NULL */
  * Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
-/* full holds size * bytes bytes; `shard` is this member's part: at its place in full, or anywhere
- * else. Enqueued on the lane. Collective. */
-enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard,
-                            int64_t bytes, void *full);
+/* All-gathers of `pieces` arrays of size * bytes bytes, `apart` bytes apart from `full` on. This
+ * member's parts are at their places. Enqueued on the lane. Collective. */
+enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, int64_t bytes, int pieces,
+                            int64_t apart, void *full);
+/* An all-gather of parts of `bytes` bytes, `stride` bytes apart, by messages from each member to
+ * each other one. Enqueued on the lane. Collective. */
+enum status nccl_all_send(struct nccl_group *group, struct lane *lane, int64_t bytes,
+                          int64_t stride, void *full);
 /* received[j * bytes] = the `bytes` bytes that member j has at sent[index * bytes]. The two do not
  * overlap. Enqueued on the lane. Collective. */
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,

@@ -415,10 +415,20 @@ enum status comm_group_create(struct comm *comm, int size, int apart, bool parts
   return status;
 }
 
+enum status comm_group_gather_by_nodes(struct comm_group *group, int node)
+{
+  const int apart = group->apart;
+  return comm_group_create(group->comm, node, apart, true, &group->node)
+             ?: comm_group_create(group->comm, group->size / node, node * apart, true,
+                                  &group->across);
+}
+
 void comm_group_destroy(struct comm_group *group)
 {
   if (!group)
     return;
+  comm_group_destroy(group->across);
+  comm_group_destroy(group->node);
   if (group->size > 1)
     group->transport->close(group);
   free_group(group);
@@ -439,12 +449,25 @@ bool comm_group_is_enqueued(const struct comm_group *group)
   return group->size > 1 && group->transport->enqueues;
 }
 
+static enum status gather(struct comm_group *group, struct lane *lane, struct comm_places places,
+                          void *full)
+{
+  return group->size == 1 ? STATUS_OK : group->transport->all_gather(group, lane, &places, full);
+}
+
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                             int64_t bytes, void *full)
 {
-  if (group->size > 1)
-    return group->transport->all_gather(group, lane, shard, bytes, full);
-  return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
+  char *mine = (char *)full + group->index * bytes;
+  const enum status status =
+      shard == mine ? STATUS_OK : lane->device->ops->copy(lane, mine, shard, (size_t)bytes);
+  if (status || !group->across)
+    return status ?: gather(group, lane, (struct comm_places){bytes, bytes, 1, 0}, full);
+  const int64_t block = group->node->size * bytes;
+  return gather(group->across, lane, (struct comm_places){bytes, block, 1, 0},
+                (char *)full + group->node->index * bytes)
+             ?: gather(group->node, lane,
+                       (struct comm_places){bytes, bytes, group->across->size, block}, full);
 }
 
 /* A group of one has no message to shorten. */
@@ -506,12 +529,19 @@ enum status comm_group_barrier(struct comm_group *group)
 
 enum status comm_group_check(struct comm_group *group)
 {
-  return group->size == 1 ? STATUS_OK : group->transport->check(group);
+  const enum status status = group->size == 1 ? STATUS_OK : group->transport->check(group);
+  return status || !group->across
+             ? status
+             : comm_group_check(group->node) ?: comm_group_check(group->across);
 }
 
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes)
 {
-  return group->size == 1 ? STATUS_OK : group->transport->register_memory(group, ptr, bytes);
+  const enum status status =
+      group->size == 1 ? STATUS_OK : group->transport->register_memory(group, ptr, bytes);
+  return status || !group->across ? status
+                                  : comm_group_register(group->node, ptr, bytes)
+                                        ?: comm_group_register(group->across, ptr, bytes);
 }
 
 enum status comm_group_broadcast(struct comm_group *group, void *data, int64_t bytes)

@@ -118,6 +118,10 @@ enum status comm_group_create(struct comm *comm, int size, int apart, bool parts
  * comm_group_create() makes them with transport "mpi". They hold less if comm_shared_folder() has
  * no room. Local. */
 int64_t comm_group_shared_bytes(int local_ranks, int size, int apart);
+/* All-gathers of the group have two hops from now on. First the members gather that have one index
+ * in their blocks of `node` consecutive members. Then each block gathers what its members have. So
+ * each byte arrives once in a node that holds a block. Collective. */
+enum status comm_group_gather_by_nodes(struct comm_group *group, int node);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);

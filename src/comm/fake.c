@@ -6,11 +6,11 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                              int64_t bytes, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane,
+                              const struct comm_places *places, void *full)
 {
-  char *place = (char *)full + group->index * bytes;
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)bytes);
+  (void)group, (void)lane, (void)places, (void)full;
+  return STATUS_OK;
 }
 
 /* Simulated peers send zeros, so a sum is this rank's own part. In place of a message of varying

@@ -173,30 +173,64 @@ static void close_shm(struct comm_group *group)
   shm_destroy(group->transport_data);
 }
 
-/* An all-gather of parts of `bytes` bytes, or an exchange of them. */
-static enum status move_parts(struct comm_group *group, bool exchanges, const void *sent,
-                              int64_t bytes, void *to)
+/* The pieces of a member, and after them those of the next member. */
+static enum status make_places(const struct comm_places *places, int members, struct span *out)
 {
-  const MPI_Comm members = group->members;
+  const int64_t n = places->bytes;
+  if (places->pieces == 1 && places->stride == n)
+    return make_span(n, members, out);
+  MPI_Datatype piece, all = MPI_DATATYPE_NULL;
+  enum status status = derive(n, comm_smaller(n, count_limit), &piece);
+  if (status)
+    return status;
+  status = COMM_MPI(MPI_Type_create_hvector(places->pieces, 1, places->apart, piece, &all));
+  status = free_type(&piece, status);
+  if (!status) {
+    piece = all;
+    status = COMM_MPI(MPI_Type_create_resized(piece, 0, places->stride, &all));
+    status = free_type(&piece, status) ?: COMM_MPI(MPI_Type_commit(&all));
+  }
+  *out = (struct span){.count = 1, .type = all};
+  return status;
+}
+
+static enum status gather_places(struct comm_group *group, const struct comm_places *places,
+                                 void *full)
+{
   struct span s;
   MPI_Request request;
-  enum status status = make_span(bytes, group->size, &s);
-  if (!status && exchanges)
-    status = COMM_MPI_WAIT(
-        MPI_Ialltoall(sent, s.count, s.type, to, s.count, s.type, members, &request), &request);
-  else if (!status)
-    status = COMM_MPI_WAIT(
-        MPI_Iallgather(sent, s.count, s.type, to, s.count, s.type, members, &request), &request);
+  enum status status = make_places(places, group->size, &s);
+  if (!status)
+    status = COMM_MPI_WAIT(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, full, s.count, s.type,
+                                          group->members, &request),
+                           &request);
   return free_type(&s.type, status);
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                              int64_t bytes, void *full)
+/* Boxes are of members without gaps. */
+static enum status all_gather(struct comm_group *group, struct lane *lane,
+                              const struct comm_places *places, void *full)
 {
-  if (group->transport_data)
-    return shm_all_gather(group->transport_data, lane, shard, bytes, full);
-  const void *sent = shard == (char *)full + group->index * bytes ? MPI_IN_PLACE : shard;
-  return move_parts(group, false, sent, bytes, full);
+  enum status status = STATUS_OK;
+  if (!group->transport_data)
+    return gather_places(group, places, full);
+  for (int p = 0; p < places->pieces && !status; p++)
+    status = shm_all_gather(group->transport_data, lane, places->bytes,
+                            (char *)full + p * places->apart);
+  return status;
+}
+
+static enum status exchange_parts(struct comm_group *group, const void *sent, int64_t bytes,
+                                  void *received)
+{
+  struct span s;
+  MPI_Request request;
+  enum status status = make_span(bytes, group->size, &s);
+  if (!status)
+    status = COMM_MPI_WAIT(
+        MPI_Ialltoall(sent, s.count, s.type, received, s.count, s.type, group->members, &request),
+        &request);
+  return free_type(&s.type, status);
 }
 
 /* Sends to the member `away` places further, receives from the member as far back. The receiver has
@@ -243,7 +277,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
     status = shm_exchange(group->transport_data, lane, sent, bytes, varying, received);
   else
     status = varying ? exchange_varying(group, lane, sent, bytes, received)
-                     : move_parts(group, true, sent, bytes, received);
+                     : exchange_parts(group, sent, bytes, received);
   return status || !varying ? status : comm_check_varying(group, received, bytes, bytes, false);
 }
 

@@ -201,7 +201,7 @@ struct ring {
   struct stage *stage;
   struct lane *lane;
   char *full;
-  int64_t part; /* bytes */
+  int64_t part, stride; /* bytes of a part, and from one member's to the next one's */
 };
 
 /* The step in which piece `done` of a part is sent on to the right. The part came `step` steps ago,
@@ -212,8 +212,8 @@ static enum status pass_on(const struct ring *ring, int64_t turn, int step, int6
   struct stage *stage = ring->stage;
   const int size = stage->size, sent = (stage->index - step + size) % size,
             received = (sent - 1 + size) % size;
-  const struct transfer t = {.from = ring->full + sent * ring->part + done,
-                             .to = ring->full + received * ring->part + done,
+  const struct transfer t = {.from = ring->full + sent * ring->stride + done,
+                             .to = ring->full + received * ring->stride + done,
                              .bytes = comm_smaller(ring->part - done, stage->piece),
                              .incoming = comm_smaller(ring->part - done, stage->piece),
                              .target = (stage->index + 1) % size,
@@ -235,25 +235,29 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
   const struct stage *stage = ring->stage;
   if (done >= ring->part)
     return STATUS_OK;
-  return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done,
+  return fetch(stage, ring->lane, own, ring->full + stage->index * ring->stride + done,
                comm_smaller(ring->part - done, stage->piece));
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                              int64_t bytes, void *full)
+static enum status run_ring(struct stage *stage, const struct ring *ring)
 {
-  struct stage *stage = group->transport_data;
-  const struct ring ring = {stage, lane, full, bytes};
-  char *place = (char *)full + group->index * bytes;
-  enum status status =
-      shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
-  status = status ?: settle(stage, lane) ?: fetch_own(&ring, 0, &stage->slot[0]);
+  enum status status = settle(stage, ring->lane) ?: fetch_own(ring, 0, &stage->slot[0]);
   int64_t turn = 0;
-  for (int64_t done = 0, column = 0; !status && done < ring.part; done += stage->piece, column++) {
-    status = fetch_own(&ring, done + stage->piece, &stage->slot[(column + 1) % 2]);
+  for (int64_t done = 0, column = 0; !status && done < ring->part; done += stage->piece, column++) {
+    status = fetch_own(ring, done + stage->piece, &stage->slot[(column + 1) % 2]);
     for (int step = 0; !status && step < stage->size - 1; step++)
-      status = pass_on(&ring, turn++, step, done, &stage->slot[column % 2]);
+      status = pass_on(ring, turn++, step, done, &stage->slot[column % 2]);
   }
+  return status;
+}
+
+static enum status all_gather(struct comm_group *group, struct lane *lane,
+                              const struct comm_places *places, void *full)
+{
+  struct ring ring = {group->transport_data, lane, full, places->bytes, places->stride};
+  enum status status = STATUS_OK;
+  for (int p = 0; p < places->pieces && !status; p++, ring.full += places->apart)
+    status = run_ring(group->transport_data, &ring);
   return status;
 }
 

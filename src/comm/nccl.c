@@ -160,10 +160,13 @@ static void close_group(struct comm_group *group)
   end_family(group->comm);
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                              int64_t bytes, void *full)
+/* NCCL gathers members without gaps. */
+static enum status all_gather(struct comm_group *group, struct lane *lane,
+                              const struct comm_places *places, void *full)
 {
-  return nccl_all_gather(nccl_of(group), lane, shard, bytes, full);
+  if (places->stride != places->bytes)
+    return nccl_all_send(nccl_of(group), lane, places->bytes, places->stride, full);
+  return nccl_all_gather(nccl_of(group), lane, places->bytes, places->pieces, places->apart, full);
 }
 
 /* Copy engines move the parts. NCCL's own reduce-scatter would need multiprocessors. Messages of

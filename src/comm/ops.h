@@ -29,7 +29,16 @@ struct comm_group {
   const struct comm_transport_ops *transport;
   void *transport_data; /* owned by the transport, from its open() to its close() */
   int index, size, apart;
-  bool parts; /* it is made for all-gathers and reduce-scatters */
+  bool parts;                       /* it is made for all-gathers and reduce-scatters */
+  struct comm_group *node, *across; /* comm_group_gather_by_nodes(); NULL: gathers have one hop */
+};
+
+/* The data of an all-gather: `pieces` pieces of `bytes` bytes from each member. Piece p of member i
+ * is at i * stride + p * apart. */
+struct comm_places {
+  int64_t bytes, stride;
+  int pieces;
+  int64_t apart;
 };
 
 /* Groups of more than one; arguments as in comm.h. */
@@ -40,8 +49,9 @@ struct comm_transport_ops {
   enum status (*open)(struct comm_group *group);
   void (*close)(struct comm_group *group);
 
-  enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard,
-                            int64_t bytes, void *full);
+  /* This member's pieces are at their places. */
+  enum status (*all_gather)(struct comm_group *group, struct lane *lane,
+                            const struct comm_places *places, void *full);
   enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, bool varying, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums,

@@ -146,14 +146,13 @@ static enum status trade(struct shm *box, struct lane *lane, const struct trade 
   return status;
 }
 
-enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
-                           void *full)
+enum status shm_all_gather(struct shm *box, struct lane *lane, int64_t bytes, void *full)
 {
-  char *mine = (char *)full + box->index * bytes;
-  const struct trade t = {.sent = mine, .received = full, .bytes = bytes, .room = box->half};
-  enum status status =
-      shard == mine ? STATUS_OK : lane->device->ops->copy(lane, mine, shard, (size_t)bytes);
-  return status ? status : trade(box, lane, &t);
+  const struct trade t = {.sent = (char *)full + box->index * bytes,
+                          .received = full,
+                          .bytes = bytes,
+                          .room = box->half};
+  return trade(box, lane, &t);
 }
 
 enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,

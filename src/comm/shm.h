@@ -15,9 +15,9 @@ void shm_destroy(struct shm *box); /* takes NULL; Collective */
 /* Bytes of the memory that a block shares. */
 int64_t shm_bytes(int size);
 
-/* As in comm.h. Return when the buffers may be reused. Collective over the block. */
-enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
-                           void *full);
+/* As in comm.h; this member's part is at its place. Return when the buffers may be reused.
+ * Collective over the block. */
+enum status shm_all_gather(struct shm *box, struct lane *lane, int64_t bytes, void *full);
 /* varying: comm_exchange_varying(). A length that is not valid moves no byte outside a message. */
 enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
                          bool varying, void *received);

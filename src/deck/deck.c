@@ -231,11 +231,12 @@ const struct option deck_table[] = {
              "  micro  after each micro-batch\n"
              "  step  once per step; whole gradients stay in memory until then"},
     {CHOICE(shard.hops, "auto", LIST("auto", "1", "2")), .effect = EFFECT_MATH,
-     .text = "Hops of collectives between several nodes. With two, the ranks of a node add up "
-             "gradients first, and codecs encode messages between nodes alone.\n"
+     .text = "Hops of collectives between several nodes. With two, a node sends and gets each "
+             "part once: its ranks add up gradients first. Codecs encode messages of gradients "
+             "between nodes alone.\n"
              "  auto  2 if possible\n"
              "  1  each rank sends to each other rank\n"
-             "  2  first in a node, then between nodes. All nodes must have the same number of "
+             "  2  one in nodes, one between them. All nodes must have the same number of "
              "ranks, at least 2. Groups of hybrid_shard must fill nodes or fit in one."},
 
     {CHOICE(comm.backend, "auto", LIST("auto", "mpi", "nccl")),

@@ -133,18 +133,22 @@ static bool is_host_group(const struct exec *exec, enum plan_group group)
   return exec_is_beside(exec, group_rows[group].lane);
 }
 
-/* *parts: it has all-gathers or reduce-scatters, not barriers and sums alone. */
-static bool wants_group(const struct plan *plan, enum plan_group group, bool *parts)
+struct wants {
+  bool some, parts; /* all-gathers or reduce-scatters, not barriers and sums alone */
+  bool by_nodes;    /* all-gathers in two hops */
+};
+
+static struct wants wants_of(const struct plan *plan, enum plan_group group)
 {
-  bool wanted = false;
-  *parts = false;
+  struct wants wants = {0};
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].attr.group == group) {
       const enum op_collective collective = op_rows[plan->instr[i].op].collective;
-      wanted = true;
-      *parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
+      wants.some = true;
+      wants.parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
+      wants.by_nodes |= plan_gathers_by_nodes(plan, &plan->instr[i]);
     }
-  return wanted;
+  return wants;
 }
 
 int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
@@ -153,11 +157,13 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
   int64_t bytes = 0;
   for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
     const struct group_row *row = &group_rows[g];
-    bool parts;
-    if (wants_group(plan, g, &parts) && parts &&
-        (input->device->host_memory || plan->on_host[row->lane]))
-      bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, g),
-                                       plan_group_ranks(plan, row->apart));
+    const struct wants wants = wants_of(plan, g);
+    if (!wants.parts || (!input->device->host_memory && !plan->on_host[row->lane]))
+      continue;
+    bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, g),
+                                     plan_group_ranks(plan, row->apart));
+    if (wants.by_nodes)
+      bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, GROUP_NODE), 1);
   }
   return bytes;
 }
@@ -169,16 +175,19 @@ static enum status make_group(struct exec *exec, enum plan_group group)
   const struct group_row *row = &group_rows[group];
   const char *const transport = comm_transport(comm);
   const bool host = is_host_group(exec, group);
-  bool parts;
-  if (!wants_group(exec->plan, group, &parts))
+  const struct wants wants = wants_of(exec->plan, group);
+  if (!wants.some)
     return STATUS_OK;
   enum status status = host ? comm_set_transport(comm, "mpi") : STATUS_OK;
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", row->of,
                  comm_transport(comm));
   if (!status)
+    status = comm_group_create(comm, plan_group_ranks(exec->plan, group),
+                               plan_group_ranks(exec->plan, row->apart), wants.parts,
+                               &exec->group[group]);
+  if (!status && wants.by_nodes)
     status =
-        comm_group_create(comm, plan_group_ranks(exec->plan, group),
-                          plan_group_ranks(exec->plan, row->apart), parts, &exec->group[group]);
+        comm_group_gather_by_nodes(exec->group[group], plan_group_ranks(exec->plan, GROUP_NODE));
   return status || !host ? status : comm_set_transport(comm, transport);
 }
 

@@ -88,6 +88,13 @@ bool plan_spans_nodes(const struct plan *plan)
   return shape->two_hops && shape->group > shape->local_ranks;
 }
 
+bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr)
+{
+  const enum plan_group group = instr->attr.group;
+  return op_rows[instr->op].collective == COLLECTIVE_GATHER && plan_spans_nodes(plan) &&
+         (group == GROUP_GATHER || group == GROUP_REDUCE);
+}
+
 int plan_group_ranks(const struct plan *plan, enum plan_group group)
 {
   const struct deck_shape *shape = &plan->input.shape;

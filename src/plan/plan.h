@@ -367,6 +367,8 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Whether collectives of a shard group run in its nodes first, then between them. Otherwise such a
  * group is in a node, or its collectives have one hop. */
 bool plan_spans_nodes(const struct plan *plan);
+/* Whether it is an all-gather between nodes, then in each of them. */
+bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr);
 /* Ranks of a group. */
 int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */

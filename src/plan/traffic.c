@@ -53,7 +53,7 @@ static int64_t count_tree(int ranks, int local_ranks)
 struct job {
   const struct plan *plan;
   const struct traffic_model *model;
-  struct crossings group[GROUP_COUNT]; /* none inside a node */
+  struct crossings group[GROUP_COUNT];
   int64_t tree;
 };
 
@@ -66,16 +66,31 @@ static int64_t *kind_of(const struct job *job, const struct instr *instr, struct
   return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
 }
 
+/* Parts that cross between nodes if a group gathers one part of each member. */
+static int64_t count_gather(const struct job *job, enum plan_group group)
+{
+  const struct crossings *crossings = &job->group[group];
+  return job->model->ring ? crossings->links * (plan_group_ranks(job->plan, group) - 1)
+                          : crossings->pairs;
+}
+
+/* In the second hop a member has the parts of its index on all nodes. */
+static int64_t count_parts(const struct job *job, const struct instr *instr)
+{
+  if (!plan_gathers_by_nodes(job->plan, instr))
+    return count_gather(job, instr->attr.group);
+  return count_gather(job, GROUP_ACROSS) +
+         plan_group_ranks(job->plan, GROUP_ACROSS) * count_gather(job, GROUP_NODE);
+}
+
 static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
-  const struct crossings *crossings = &job->group[instr->attr.group];
   /* A group of one sends nothing. */
-  const int64_t ranks = plan_instr_ranks(job->plan, instr),
-                part = plan_instr_bytes(job->plan, instr) / ranks;
-  const int64_t links = job->model->ring ? crossings->links * (ranks - 1) : crossings->pairs;
+  const int64_t part = plan_instr_bytes(job->plan, instr) / plan_instr_ranks(job->plan, instr);
+  const int64_t pairs = job->group[instr->attr.group].pairs;
   switch (op_rows[instr->op].collective) {
-  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * links; break;
-  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * crossings->pairs; break;
+  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * count_parts(job, instr); break;
+  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * pairs; break;
   case COLLECTIVE_TREE: out->sums += 3 * (int64_t)sizeof(struct exactsum) * job->tree; break;
   default: break;
   }
@@ -84,8 +99,7 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
 {
   const int ranks = plan->input.ranks, group = plan->input.shape.group,
-            node = plan->input.shape.local_ranks, /* 0: the plan does not know its nodes */
-      across = plan_spans_nodes(plan) ? group / node : 0;
+            node = plan_spans_nodes(plan) ? plan->input.shape.local_ranks : 0;
   const struct crossings shards = count(ranks, group, 1, model->local_ranks);
   const struct job job = {
       .plan = plan,
@@ -93,7 +107,8 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
       .group = {[GROUP_GATHER] = shards,
                 [GROUP_REDUCE] = shards,
                 [GROUP_REPLICAS] = count(ranks, ranks / group, group, model->local_ranks),
-                [GROUP_ACROSS] = count(ranks, across, node, model->local_ranks)},
+                [GROUP_NODE] = count(ranks, node, 1, model->local_ranks),
+                [GROUP_ACROSS] = count(ranks, node ? group / node : 0, node, model->local_ranks)},
       .tree = count_tree(ranks, model->local_ranks)};
   struct traffic_bytes out = {0};
   for (int i = 0; i < plan->n; i++)

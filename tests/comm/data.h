@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "base/exactsum.h"
 
-enum { DATA_MEMBERS = 5 }; /* at most */
+enum { DATA_MEMBERS = 6 }; /* at most */
 
 float data_value(int salt, int member, int64_t element);
 /* Byte i of the message of a member for another one. */

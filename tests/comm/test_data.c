@@ -1,6 +1,6 @@
 /* The data plane of host memory. Oracles: those of rounds.h in groups of every kind. The arguments
  * of MPI's calls, and counts of calls and bytes. */
-/* ranks: 1 2 3 4 5 */
+/* ranks: 1 2 3 4 5 6 */
 #include <limits.h>
 #include <mpi.h>
 
@@ -165,11 +165,11 @@ TEST(a_message_of_no_valid_length_is_refused)
  * calls. */
 static int carried, summed;
 
-static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard,
-                                int64_t bytes, void *full)
+static enum status count_gather(struct comm_group *group, struct lane *on,
+                                const struct comm_places *places, void *full)
 {
   carried++;
-  return comm_mpi_transport.all_gather(group, on, shard, bytes, full);
+  return comm_mpi_transport.all_gather(group, on, places, full);
 }
 
 static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
@@ -275,13 +275,42 @@ TEST(a_member_s_place_fits_an_int)
   must(comm_group_create(job, comm_ranks(job), 1, false, &world)); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
-    must(world->transport->all_gather(world, lane, &part, counts[i], &whole));
+    const struct comm_places places = {counts[i], counts[i], 1, 0};
+    must(world->transport->all_gather(world, lane, &places, &whole));
     assert_note(counts[i]);
     must(world->transport->exchange(world, lane, &part, counts[i], false, &whole));
     assert_note(counts[i]);
   }
   note.on = false;
   comm_group_destroy(world);
+}
+
+/* By nodes of every size, through boxes and by messages. */
+TEST(a_gather_in_two_hops_is_one)
+{
+  struct grouping list[2 * MOST_RANKS];
+  const int n = groupings(list);
+  static struct worker w;
+  for (int i = 0; i < n * WAYS * MOST_RANKS; i++) {
+    const struct grouping g = list[i / MOST_RANKS / WAYS];
+    const int node = 1 + i % MOST_RANKS;
+    if (g.size % node != 0)
+      continue;
+    choose_way((enum way)(i / MOST_RANKS % WAYS));
+    struct comm_group *group = make_group(g);
+    must(comm_group_gather_by_nodes(group, node));
+    assert_int_equal(comm_group_size(group->node), node);
+    open_worker(&w, device, g, group);
+    for (int how = 0; how < 4; how++) {
+      comm_mpi_set_count_limit(how < 2 ? 100 : INT_MAX);
+      must(worker_gather(&w, how % 2));
+    }
+    worker_close(&w);
+    must(comm_group_register(group, &w, sizeof w));
+    must(comm_group_check(group));
+    comm_group_destroy(group);
+  }
+  choose_way(BOXES);
 }
 
 TEST(a_node_without_room_sends_messages)

@@ -3,7 +3,7 @@
  * written here as recursion. Direct and staged MPI and the transport of host memory are compared
  * with the same values, bit for bit. That the host stays out of the device's memory is held by the
  * device, whose pointers name pages that cannot be read. */
-/* ranks: 1 2 3 5 */
+/* ranks: 1 2 3 4 5 */
 
 #include "apart.h"
 #include "base/team.h"
@@ -64,6 +64,8 @@ static void open_worker(struct worker *w, struct device *device, int salt)
   must(comm_group_create(job, comm_ranks(job), 1, true, &group));
   assert_ptr_equal(group->transport,
                    device->model.host_memory ? &comm_mpi_transport : &comm_mpi_device_transport);
+  if (salt % 2 == 1 && comm_ranks(job) % 2 == 0)
+    must(comm_group_gather_by_nodes(group, 2));
   worker_open(w, device, group, salt);
 }
 

@@ -13,7 +13,7 @@
 #include "reduce.h"
 #include "tests/test.h"
 
-enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20, MOST_KEPT = 512 };
+enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 12, ROUNDS = 20, MOST_KEPT = 512 };
 
 static struct comm *job;
 static struct device *device;
@@ -370,14 +370,13 @@ NCCL_TEST(parts_of_all_ranks_have_their_own_members)
 {
   const int ranks = comm_ranks(job), rank = comm_rank(job);
   struct nccl_group *all = start_all();
-  unsigned char *there = room(MOST_RANKS), *shard = room(1),
-                mine[MOST_RANKS] = {(unsigned char)rank};
-  move(shard, mine, 1);
+  unsigned char *there = room(MOST_RANKS), own = (unsigned char)rank, mine[MOST_RANKS];
   for (int parts = 1; parts <= ranks; parts++) {
     if (ranks % parts != 0)
       continue;
     struct nccl_group *group = split_all(all, parts);
-    must(nccl_all_gather(group, lane, shard, 1, there));
+    move(there + (ranks - parts + rank % parts - rank) / parts, &own, 1);
+    must(nccl_all_gather(group, lane, 1, 1, 0, there));
     move(mine, there, (size_t)(ranks / parts));
     for (int m = 0; m < ranks / parts; m++)
       assert_int_equal(mine[m], ranks - parts + rank % parts - m * parts);
@@ -435,11 +434,14 @@ NCCL_TEST(stuck_collective_can_be_aborted)
   nccl_group_abort(all);
 }
 
-static void add_grouping(int size, int apart)
+/* node > 0: gathers have two hops. */
+static void add_grouping(int size, int apart, int node)
 {
   struct grouping *g = &groupings[n_groupings++];
   *g = (struct grouping){.size = size, .apart = apart};
   must(comm_group_create(job, size, apart, true, &g->group));
+  if (node > 0)
+    must(comm_group_gather_by_nodes(g->group, node));
   assert_int_equal(member(g, comm_group_index(g->group)), comm_rank(job));
   must(comm_group_check(g->group));
 }
@@ -450,12 +452,15 @@ FIXTURE(start)
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
   must(comm_set_transport(job, "nccl"));
-  add_grouping(comm_ranks(job), 1); /* all ranks meet, and again after the last group has ended */
+  add_grouping(comm_ranks(job), 1,
+               0); /* all ranks meet, and again after the last group has ended */
   comm_group_destroy(groupings[--n_groupings].group);
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
-      add_grouping(size, 1);
-      add_grouping(size, comm_ranks(job) / size);
+      add_grouping(size, 1, 0);
+      add_grouping(size, comm_ranks(job) / size, 0);
+      if (size % 2 == 0)
+        add_grouping(size, 1, size > 2 ? 2 : 1);
     }
   return 0;
 }

@@ -662,7 +662,8 @@ TEST(exponents_travel_without_what_they_leave_free)
 }
 
 /* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
- * blocks. A quarter goes to the other node in bf16. Gathers are between all ranks. */
+ * blocks. A quarter goes to the other node in bf16. Of a gathered unit a quarter comes from the
+ * other node first, then half from the other rank. */
 TEST(hops_in_a_node_take_its_link)
 {
   struct plan_rates rates = {.link_bytes = 1e6,
@@ -674,7 +675,7 @@ TEST(hops_in_a_node_take_its_link)
   struct plan_input input = fixture_input(&model, &point, 0);
   struct plan *plan;
   must(plan_create(&input, &plan));
-  double node = 0, across = 0;
+  double node = 0, across = 0, gathered = 0;
   int gathers = 0;
   const int units = BLOCKS + 1;
   const double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e6 + 1e-6);
@@ -683,18 +684,21 @@ TEST(hops_in_a_node_take_its_link)
     across += (double)plan->unit[u].layout.trained * 2 / 4;
   }
   for (int i = 0; i < plan->n; i++)
-    gathers += plan->instr[i].op == OP_GATHER;
+    if (plan->instr[i].op == OP_GATHER) {
+      gathered += (double)plan_instr_bytes(plan, &plan->instr[i]);
+      gathers++;
+    }
   plan_destroy(plan);
   const struct plan_forecast apart = forecast(&point, &rates);
   expect_near(apart.busy_s[LANE_REDUCE],
               node / 1e7 + across / 2e6 + units * (2e-7 + 1e-6) + metrics);
+  expect_near(apart.busy_s[LANE_GATHER],
+              gathered / 2 / 1e7 + gathered / 4 / 2e6 + gathers * (1e-7 + 1e-6));
   rates = (struct plan_rates){.link_bytes = 1e6, .link_latency_s = 1e-6};
   const struct plan_forecast alike = forecast(&point, &rates);
   expect_near(alike.busy_s[LANE_REDUCE],
               node / 1e6 + across / 5e5 + units * (2e-6 + 1e-6) + metrics);
-  /* every other hop of a ring stays inside a node */
-  expect_near(alike.busy_s[LANE_GATHER] - apart.busy_s[LANE_GATHER],
-              gathers * 3 * (1e-6 - (1e-6 + 1e-7) / 2));
+  expect_near(alike.busy_s[LANE_GATHER], gathered / 2 / 1e6 + gathered / 4 / 5e5 + gathers * 2e-6);
 }
 
 /* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes

@@ -71,12 +71,25 @@ static int64_t message_bytes(const struct plan *plan, const struct instr *instr,
   return gradient * (is_half(plan, instr->attr.group) ? 2 : 4);
 }
 
+/* To each of n members, which are every `apart`-th of the list, or so often to the next one. */
+static void send_parts(struct count *count, int rank, const int *member, int n, int apart,
+                       bool ring, int64_t part)
+{
+  int mine = 0;
+  while (member[mine * apart] != rank)
+    mine++;
+  for (int step = 1; step < n; step++)
+    send(count, rank, member[(mine + (ring ? 1 : step)) % n * apart], part);
+}
+
 static void send_collective(const struct plan *plan, const struct instr *instr,
                             const struct traffic_model *by, struct count *count)
 {
   const bool messages = instr->op == OP_GATHER_MESSAGES;
   const bool gathers = messages || instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
                        instr->op == OP_MAGNITUDE || instr->op == OP_GATHER_SCALES;
+  const struct deck_shape *shape = &plan->input.shape;
+  const bool hops = shape->two_hops && shape->group > shape->local_ranks;
   if (!gathers && instr->op != OP_EXCHANGE && instr->op != OP_MEASURE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
@@ -94,9 +107,13 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
                               ? plan->buffer[instr->use[MEASURE_RECEIVED].buffer].bytes
                               : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
-    for (int step = 1; step < n; step++)
-      send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
-           part);
+    if (gathers && hops && (group == GROUP_GATHER || group == GROUP_REDUCE)) {
+      const int local = shape->local_ranks, inside = rank % local;
+      send_parts(count, rank, member + inside, n / local, local, by->ring, part);
+      send_parts(count, rank, member + mine - inside, local, 1, by->ring, part * (n / local));
+    } else {
+      send_parts(count, rank, member, n, 1, gathers && by->ring, part);
+    }
   }
 }
 
@@ -183,7 +200,7 @@ TEST(every_message_is_counted)
       }
 }
 
-/* If a node adds up first, its ranks together send what one rank on a node alone would send, and in
+/* If a node adds up and gathers by itself, its ranks together send what one rank would send, and in
  * bf16 half of it. A raw gradient is one that each rank sends to each other one. */
 TEST(nodes_that_add_up_send_less)
 {
@@ -193,7 +210,8 @@ TEST(nodes_that_add_up_send_less)
   } known[] = {{STRATEGY_FULL_SHARD, 8, 8, 4},
                {STRATEGY_SHARD_GRAD_OP, 6, 6, 2},
                {STRATEGY_FULL_SHARD, 6, 6, 3},
-               {STRATEGY_HYBRID_SHARD, 8, 4, 4}};
+               {STRATEGY_HYBRID_SHARD, 8, 4, 4},
+               {STRATEGY_HYBRID_SHARD, 8, 4, 2}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     const struct traffic_model by = {.local_ranks = known[i].local};
     struct point point = *fixture_point("strategy=%d ranks=%d group=%d codec=bf16",
@@ -201,10 +219,31 @@ TEST(nodes_that_add_up_send_less)
     const struct traffic_bytes all = check(&point, &by);
     point.local_ranks = known[i].local;
     const struct traffic_bytes across = check(&point, &by);
-    const bool replicas = known[i].strategy == STRATEGY_HYBRID_SHARD;
-    assert_int_equal(across.gather, all.gather);
+    assert_int_equal(across.gather * known[i].local, all.gather);
     assert_int_equal(across.replicas, all.replicas);
-    assert_int_equal(across.reduce * (replicas ? 1 : known[i].local), all.reduce);
+    assert_int_equal(across.reduce * known[i].local, all.reduce);
+  }
+}
+
+/* In two hops a node sends all but its own part of a gradient and of each gathered unit, once. In
+ * one hop each of its ranks does. */
+TEST(a_node_sends_what_it_has_once)
+{
+  static const int counts[] = {16, 64, 1024};
+  for (int i = 0; i < 6; i++) {
+    const int local = 8, ranks = counts[i / 2], others = ranks / local - 1, times = i % 2 ? 1 : 8;
+    PLAN plan = plan_of(&model, 0, "full_shard ranks=%d micros=2 each_micro local_ranks=%d", ranks,
+                        i % 2 ? local : 0);
+    const struct traffic_bytes all =
+        plan_traffic(plan, &(struct traffic_model){.local_ranks = local});
+    int64_t gather = 0, reduce = 0;
+    for (int u = 0; u < model.units; u++)
+      reduce += 2 * plan->unit[u].layout.trained * (int64_t)sizeof(float);
+    for (int n = 0; n < plan->n; n++)
+      if (plan->instr[n].op == OP_GATHER)
+        gather += plan->unit[plan->instr[n].unit].layout.flat * (int64_t)sizeof(float);
+    assert_int_equal(all.reduce, times * reduce * others);
+    assert_int_equal(all.gather, times * gather * others);
   }
 }
 
