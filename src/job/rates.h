@@ -108,7 +108,7 @@ struct job_rates_wanted {
   double seconds; /* approximate time per rate */
   int64_t bytes;  /* of a copy, a collective and an array: a multiple of STORE_BLOCK per rank, and
                      RATES_LEAST at least */
-  int64_t matrix; /* rows of the factors of products; 0: enough for the highest rate */
+  int64_t matrix; /* most rows of the factors of products; 0: enough for the highest rate */
   bool links, copies; /* copies: and updates and exchanges in host memory */
   bool codec[CODECS];
   const char *disk; /* folder on it; NULL: the disk is not measured */

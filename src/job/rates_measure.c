@@ -586,7 +586,8 @@ enum status job_rates_measure(const struct job *job, const struct job_rates_want
                         .device = job->device,
                         .host = job->host ? job->host : job->device,
                         .bytes = wanted->bytes,
-                        .matrix = wanted->matrix ? wanted->matrix : usual};
+                        .matrix =
+                            wanted->matrix && wanted->matrix < usual ? wanted->matrix : usual};
   for (const struct option *row = job_rates_table; row->name; row++)
     *job_rates_value(&rates.rates, row) = -1;
   rates.status = set_up(&rates);

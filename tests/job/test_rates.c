@@ -279,6 +279,15 @@ static enum status timed_seconds(struct mark *from, struct mark *to, double *out
   return status;
 }
 
+static int64_t rows; /* of the last product */
+static enum status (*real_matmul)(struct lane *lane, const struct matmul *op);
+static enum status timed_matmul(struct lane *lane, const struct matmul *op)
+{
+  rows = op->m;
+  return real_matmul(lane, op);
+}
+
+/* Products of a host have 512 rows at most, or as many as a small model's widest. */
 TEST(measuring_takes_a_second_at_most)
 {
   static const struct {
@@ -302,6 +311,8 @@ TEST(measuring_takes_a_second_at_most)
     timed = *job.device->ops;
     real_seconds = timed.mark_seconds;
     timed.mark_seconds = timed_seconds;
+    real_matmul = timed.matmul;
+    timed.matmul = timed_matmul;
     job.device->ops = &timed;
     wire.rate = row[r].rate;
     wire.hop_s = row[r].hop_s;
@@ -311,6 +322,7 @@ TEST(measuring_takes_a_second_at_most)
       fail_msg("row %zu: links are measured for %g s", r, wire.all_s);
     assert_float_equal(rates.link_bytes, row[r].rate, 0.01 * row[r].rate);
     assert_float_equal(rates.link_latency_s, row[r].hop_s, 0.05 * row[r].hop_s);
+    assert_int_equal(rows, row[r].width < 100 ? 64 : 512);
     const int peers = row[r].ranks - 1;
     const bool hops = row[r].local_ranks > 1 && row[r].local_ranks < row[r].ranks;
     const double far =
