@@ -313,7 +313,7 @@ static const struct axis {
       "shard.gathered=1", "shard.gathered=0"}},
     {0, {"tiers.working=auto", "tiers.working=keep"}},
     {0, {"shard.prefetch=auto", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
-    {APART, {"tiers.workspace=auto", "tiers.workspace=tight"}},
+    {SUMS | APART, {"tiers.workspace=auto", "tiers.workspace=tight"}},
 };
 /* clang-format on */
 enum { AXES = sizeof axes / sizeof *axes, VALUES = sizeof axes->value / sizeof *axes->value };
@@ -359,13 +359,16 @@ static enum status try_point(struct descent *d, const int at[AXES], struct choic
   return status;
 }
 
-/* A gain below this is within the error of a forecast. The default is kept then. */
-static const double least_gain = 0.01;
+/* A gain below the first is within the error of a forecast, and is not worth another value than the
+ * default. A loss below the second is worth a return to it. */
+static const double least_gain = 0.01, most_loss = 0.002;
 
-static bool is_worth(const struct choice *choice, const struct choice *best)
+static bool is_worth(const struct choice *choice, const struct choice *best, bool is_default)
 {
-  return choice->possible && is_better(choice, best) &&
-         !(best->fits && choice->step_s > (1 - least_gain) * best->step_s);
+  const double step_s = best->step_s * (is_default ? 1 + most_loss : 1 - least_gain);
+  if (!choice->possible)
+    return false;
+  return choice->fits && best->fits ? choice->step_s <= step_s : is_better(choice, best);
 }
 
 /* The best value of one axis while all others stay. */
@@ -380,7 +383,7 @@ static enum status descend_axis(struct descent *d, int axis)
     if (v == d->at[axis])
       continue;
     status = try_point(d, at, &choice);
-    if (!status && is_worth(&choice, &d->best)) {
+    if (!status && is_worth(&choice, &d->best, v == 0)) {
       d->best = choice;
       best = v;
     }
