@@ -69,6 +69,8 @@ void train_record_job(struct json_writer *line, const struct job *job)
   json_write_text(line, "mpi", comm_description(job->comm));
   json_write_text(line, "transport", job->place.transport);
   json_write_int(line, "parameters", job->model->parameters);
+  if (job->predicted_s > 0)
+    json_write_real(line, "predicted_s", job->predicted_s);
 }
 
 void train_record_tiers(struct json_writer *line, const struct plan *plan)
