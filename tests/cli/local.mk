@@ -39,6 +39,7 @@ check_scripts += \
 	tests/cli/offload_clip.sh \
 	tests/cli/quickstart.sh \
 	tests/cli/rates.sh \
+	tests/cli/rates_kept.sh \
 	tests/cli/report.sh \
 	tests/cli/results.sh \
 	tests/cli/reshard.sh \
